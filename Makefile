@@ -1,0 +1,77 @@
+# Copyright The karpenter-provider-metal3 Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# One setting for everything, or the build cache is of no use. No C compiler is needed.
+export CGO_ENABLED := 0
+# etcd, kube-apiserver and kubectl for the controller tests; set it to use your own.
+KUBEBUILDER_ASSETS ?= $(CURDIR)/bin
+export KUBEBUILDER_ASSETS
+
+VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo "v0.0.0-dev+$$(git rev-parse --short HEAD 2>/dev/null || echo unknown)")
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+version_package := k8s.io/component-base/version
+LDFLAGS := -X $(version_package).gitVersion=$(VERSION) -X $(version_package).gitCommit=$(COMMIT)
+
+COMMANDS := $(notdir $(wildcard cmd/*))
+# Tests start real control planes: two packages at a time is what a small machine can take.
+TEST_FLAGS ?= -p 2 -timeout 20m
+SANDBOX_DIR ?= .sandbox
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "; print "usage: make TARGET\n"} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: check-go
+check-go:
+	@hack/check-go.sh
+
+.PHONY: tools cluster-tools dev-tools
+tools: ## Build the control plane, Metal3's operator and the development tools into bin/, where missing or outdated
+	@hack/build-tools.sh cluster dev
+cluster-tools:
+	@hack/build-tools.sh cluster
+dev-tools:
+	@hack/build-tools.sh dev
+
+.PHONY: build
+build: check-go ## Build our own commands into bin/
+	@mkdir -p bin
+	@for command in $(COMMANDS); do \
+	  go build -trimpath -ldflags "$(LDFLAGS)" -o bin/$$command ./cmd/$$command || exit 1; \
+	done
+
+.PHONY: generate
+generate: dev-tools ## Generate deepcopy code and CRDs from the API types
+	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./pkg/apis/v1alpha1
+	bin/controller-gen crd paths=./pkg/apis/v1alpha1 output:crd:dir=pkg/apis/crds
+
+.PHONY: check-generated
+check-generated: dev-tools ## Fail when generated files are stale
+	@hack/check-generated.sh
+
+.PHONY: lint
+lint: dev-tools ## Check formatting, go vet and staticcheck
+	@unformatted=$$(gofmt -l cmd pkg test); if [[ -n "$$unformatted" ]]; then \
+	  echo "error: not formatted by gofmt:" >&2; echo "$$unformatted" >&2; exit 1; fi
+	go vet ./...
+	bin/staticcheck ./...
+
+.PHONY: test
+test: tools build ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox
+	bin/gotestsum --format pkgname-and-test-fails -- $(TEST_FLAGS) ./...
+
+.PHONY: demo
+demo: cluster-tools build ## A pending GPU pod gets a bare-metal server and gives it back, live, on this machine
+	bin/sandbox demo --dir $(SANDBOX_DIR)
+
+.PHONY: bench
+bench: cluster-tools build ## Print how fast the decisions are, and how they grow with the fleet
+	go test -run '^$$' -bench . -benchmem ./pkg/... ./test/...
+
+.PHONY: clean
+clean: ## Remove everything that was built (a running sandbox is stopped first)
+	@if [[ -x bin/sandbox ]]; then bin/sandbox down --dir $(SANDBOX_DIR); fi
+	rm -rf bin $(SANDBOX_DIR)

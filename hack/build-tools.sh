@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Copyright The karpenter-provider-metal3 Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds the programs that the sandbox and the tests run, from the Go modules in tools/, into bin/.
+# A program is built again only when its module's go.mod or go.sum, its flags, or Go itself changed.
+#
+# usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs) or "dev" (generators and linters)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+hack/check-go.sh
+
+bin="${PWD}/bin"
+stamps="${bin}/.stamps"
+mkdir -p "${stamps}"
+export CGO_ENABLED=0
+
+# Kubernetes components refuse to work with each other unless their version is stamped.
+kubernetes=$(awk '$1 == "k8s.io/kubernetes" {print $2; exit}' tools/controlplane/go.mod)
+major=${kubernetes#v}; major=${major%%.*}
+minor=${kubernetes#v*.}; minor=${minor%%.*}
+# The same flags for each program of a module, or they share nothing in the build cache.
+version=k8s.io/component-base/version
+stamped="-s -w -X ${version}.gitVersion=${kubernetes} -X ${version}.gitMajor=${major} -X ${version}.gitMinor=${minor}"
+
+# name, module directory under tools/, package, module that has the version, linker flags
+cluster=(
+  "etcd|controlplane|go.etcd.io/etcd/server/v3|go.etcd.io/etcd/server/v3|${stamped}"
+  "kube-apiserver|controlplane|k8s.io/kubernetes/cmd/kube-apiserver|k8s.io/kubernetes|${stamped}"
+  "kube-scheduler|controlplane|k8s.io/kubernetes/cmd/kube-scheduler|k8s.io/kubernetes|${stamped}"
+  "kube-controller-manager|controlplane|k8s.io/kubernetes/cmd/kube-controller-manager|k8s.io/kubernetes|${stamped}"
+  "kubectl|controlplane|k8s.io/kubernetes/cmd/kubectl|k8s.io/kubernetes|${stamped}"
+  "kubeadm|controlplane|k8s.io/kubernetes/cmd/kubeadm|k8s.io/kubernetes|${stamped}"
+  "baremetal-operator|metal3|github.com/metal3-io/baremetal-operator|github.com/metal3-io/baremetal-operator|"
+  "kwok|kwok|sigs.k8s.io/kwok/cmd/kwok|sigs.k8s.io/kwok|"
+)
+dev=(
+  "controller-gen|dev|sigs.k8s.io/controller-tools/cmd/controller-gen|sigs.k8s.io/controller-tools|"
+  "staticcheck|dev|honnef.co/go/tools/cmd/staticcheck|honnef.co/go/tools|"
+  "gotestsum|dev|gotest.tools/gotestsum|gotest.tools/gotestsum|"
+)
+
+programs=()
+for group in "$@"; do
+  case "${group}" in
+    cluster) programs+=("${cluster[@]}") ;;
+    dev) programs+=("${dev[@]}") ;;
+    *) echo "error: unknown group \"${group}\" of tools; known are: cluster dev" >&2; exit 2 ;;
+  esac
+done
+
+go_version=$(go env GOVERSION)
+total=${#programs[@]}
+n=0
+built=0
+for program in "${programs[@]}"; do
+  IFS='|' read -r name module package version_module ldflags <<<"${program}"
+  n=$((n + 1))
+  if [[ -n "${KUBEBUILDER_ASSETS:-}" && "${KUBEBUILDER_ASSETS}" != "${bin}" && -x "${KUBEBUILDER_ASSETS}/${name}" ]]; then
+    echo "[${n}/${total}] ${name}: using ${KUBEBUILDER_ASSETS}/${name}"
+    continue
+  fi
+  version=$(awk -v m="${version_module}" '$1 == m {print $2; exit}' "tools/${module}/go.mod")
+  stamp=$(printf '%s\n' "${go_version}" "${package}" "${ldflags}" | cat - "tools/${module}/go.mod" "tools/${module}/go.sum" | sha256sum | cut -d' ' -f1)
+  if [[ -x "${bin}/${name}" && "$(cat "${stamps}/${name}" 2>/dev/null)" == "${stamp}" ]]; then
+    continue
+  fi
+  printf '[%d/%d] %s %s ... ' "${n}" "${total}" "${name}" "${version}"
+  start=${SECONDS}
+  flags=(-trimpath)
+  [[ -n "${ldflags}" ]] && flags+=(-ldflags "${ldflags}")
+  if ! output=$(cd "tools/${module}" && go build "${flags[@]}" -o "${bin}/${name}" "${package}" 2>&1); then
+    printf 'failed\n%s\nerror: building %s from tools/%s failed\n' "${output}" "${name}" "${module}" >&2
+    exit 1
+  fi
+  echo "${stamp}" >"${stamps}/${name}"
+  built=$((built + 1))
+  echo "done in $((SECONDS - start))s"
+done
+
+# Metal3's CRDs come from the same module as the operator, so that the two cannot differ.
+if [[ " $* " == *" cluster "* ]]; then
+  source=$(cd tools/metal3 && go list -m -f '{{.Dir}}' github.com/metal3-io/baremetal-operator)/config/base/crds/bases
+  mkdir -p "${bin}/crds/metal3"
+  for crd in "${source}"/*.yaml; do
+    target="${bin}/crds/metal3/$(basename "${crd}")"
+    cmp -s "${crd}" "${target}" || install -m 0644 "${crd}" "${target}"
+  done
+fi
+if ((built == 0)); then
+  echo "tools: ${total} of ${total} are up to date"
+fi

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Copyright The karpenter-provider-metal3 Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Says in one sentence what is wrong with the Go installation, if anything is.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+want=$(awk '$1 == "go" {print $2; exit}' go.mod)
+if ! command -v go >/dev/null; then
+  echo "error: the go command is not in PATH; install Go ${want} or newer from https://go.dev/dl/" >&2
+  exit 1
+fi
+have=$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null)
+have=${have#go}
+have=${have%% *}
+# A newer toolchain that the go command would fetch by itself is as good as an installed one.
+if [[ "$(printf '%s\n%s\n' "${want}" "${have}" | sort -V | head -n1)" != "${want}" ]] && ! go version >/dev/null 2>&1; then
+  echo "error: go.mod needs Go ${want} or newer, but $(command -v go) is ${have}; install a newer one from https://go.dev/dl/" >&2
+  exit 1
+fi

@@ -1,0 +1,75 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Condition types of NodeProvider and NodeType.
+const (
+	// ConditionSynced is true when the object is valid and what follows from it has been written.
+	ConditionSynced = "Synced"
+	// ConditionHasCapacity is true when a server of the type can be claimed now.
+	ConditionHasCapacity = "HasCapacity"
+)
+
+// Condition types of Machine.
+const (
+	// ConditionReady sums the others up, and its message says what the Machine is doing.
+	ConditionReady = "Ready"
+	// ConditionClaimed is true when the server is this Machine's alone.
+	ConditionClaimed = "Claimed"
+	// ConditionProvisioned is true when Metal3 has installed the image and the server has been booted from it.
+	ConditionProvisioned = "Provisioned"
+	// ConditionJoined is true when the Node has registered with the tenant.
+	ConditionJoined = "Joined"
+	// ConditionReleased says how the way back to the pool is going, while the Machine is being deleted.
+	ConditionReleased = "Released"
+)
+
+// Reasons of conditions. The vocabulary of the API at a glance.
+const (
+	// ReasonSynced: everything is as the spec says.
+	ReasonSynced = "Synced"
+	// ReasonInvalidSelector: bareMetalHosts.selector does not parse.
+	ReasonInvalidSelector = "InvalidSelector"
+	// ReasonProviderNotFound: the NodeProvider that is referred to does not exist.
+	ReasonProviderNotFound = "ProviderNotFound"
+	// ReasonNameConflict: a NodeType of that name belongs to another NodeProvider.
+	ReasonNameConflict = "NameConflict"
+	// ReasonAvailable: a server can be claimed now.
+	ReasonAvailable = "Available"
+	// ReasonExhausted: every server is claimed, in error, or otherwise not to be had now.
+	ReasonExhausted = "Exhausted"
+	// ReasonNoHosts: no server matches the selector.
+	ReasonNoHosts = "NoHosts"
+
+	// ReasonNoCapacity: no server that fits is available now.
+	ReasonNoCapacity = "NoCapacity"
+	// ReasonNoMatchingType: no NodeType meets the Machine's requirements and resources at all.
+	ReasonNoMatchingType = "NoMatchingType"
+	// ReasonInvalidSpec: a field or property has a wrong value; no server is claimed.
+	ReasonInvalidSpec = "InvalidSpec"
+	// ReasonNotAllowed: the tenant may not have this type.
+	ReasonNotAllowed = "NotAllowed"
+	// ReasonClaiming: the server has been chosen and the claim is being written.
+	ReasonClaiming = "Claiming"
+	// ReasonClaimed: the server is this Machine's.
+	ReasonClaimed = "Claimed"
+	// ReasonWaitingForBootstrapData: spec.bootstrap.dataSecretName is not set yet.
+	ReasonWaitingForBootstrapData = "WaitingForBootstrapData"
+	// ReasonProvisioning: Metal3 is installing the image.
+	ReasonProvisioning = "Provisioning"
+	// ReasonProvisioned: Metal3 has installed the image.
+	ReasonProvisioned = "Provisioned"
+	// ReasonWaitingForNode: the server has booted and its Node has not registered yet.
+	ReasonWaitingForNode = "WaitingForNode"
+	// ReasonJoined: the Node has registered.
+	ReasonJoined = "Joined"
+	// ReasonStandAlone: the Machine has no tenant to join.
+	ReasonStandAlone = "StandAlone"
+	// ReasonHostError: Metal3 reports an error for the server.
+	ReasonHostError = "HostError"
+	// ReasonHostLost: the server that was claimed does not exist any more, or belongs to somebody else.
+	ReasonHostLost = "HostLost"
+	// ReasonDeprovisioning: Metal3 is removing the image and cleaning the server.
+	ReasonDeprovisioning = "Deprovisioning"
+)

@@ -1,0 +1,168 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// MachineSpec asks for one physical server, either of a named type (nodeTypeRef) or of the cheapest type that has the
+// resources and meets the requirements. What has been asked for does not change: a Machine is one claim.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) != (has(self.requirements) || has(self.resources))",message="say either nodeTypeRef, or requirements and resources"
+// +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) == has(oldSelf.nodeTypeRef) && has(self.requirements) == has(oldSelf.requirements) && has(self.resources) == has(oldSelf.resources) && has(self.tenantClusterRef) == has(oldSelf.tenantClusterRef)",message="nodeTypeRef, requirements, resources and tenantClusterRef are immutable: delete the Machine and make another"
+type MachineSpec struct {
+	// NodeTypeRef names the NodeType of the server.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodeTypeRef is immutable: delete the Machine and make another"
+	NodeTypeRef *NameReference `json:"nodeTypeRef,omitempty"`
+	// Requirements that the labels of the type and the host must meet.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="requirements are immutable: delete the Machine and make another"
+	Requirements []corev1.NodeSelectorRequirement `json:"requirements,omitempty"`
+	// Resources that the server must have for pods. A server with accelerators is chosen only if this asks for one
+	// of them.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="resources are immutable: delete the Machine and make another"
+	Resources corev1.ResourceList `json:"resources,omitempty"`
+	// Properties of this Machine. They win over those of the NodeType and the NodeProvider.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Properties map[string]string `json:"properties,omitempty"`
+	// TenantClusterRef names the TenantCluster, in the Machine's namespace, that the server joins. Without one the
+	// server stands alone.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="tenantClusterRef is immutable: delete the Machine and make another"
+	TenantClusterRef *NameReference `json:"tenantClusterRef,omitempty"`
+	// Taints that the node registers with.
+	// +optional
+	// +listType=atomic
+	Taints []corev1.Taint `json:"taints,omitempty"`
+	// StartupTaints that the node registers with and that somebody takes away before pods may run.
+	// +optional
+	// +listType=atomic
+	StartupTaints []corev1.Taint `json:"startupTaints,omitempty"`
+	// Labels that the node registers with, beside those of its type and host.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// Bootstrap says what the server runs at its first boot.
+	// +optional
+	Bootstrap MachineBootstrap `json:"bootstrap,omitempty"`
+}
+
+// MachineBootstrap says what a server runs at its first boot.
+type MachineBootstrap struct {
+	// DataSecretName names the Secret in the Machine's namespace whose key userData holds the cloud-init user data. A
+	// Machine with a tenant is not provisioned before it is set.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	DataSecretName string `json:"dataSecretName,omitempty"`
+}
+
+// MachinePhase is the step of its life that a Machine is in, for people to read. Programs read the conditions.
+// +kubebuilder:validation:Enum=Pending;Claiming;Claimed;Provisioning;Provisioned;Joined;Failed;Releasing
+type MachinePhase string
+
+const (
+	// MachinePending has no server yet.
+	MachinePending MachinePhase = "Pending"
+	// MachineClaiming has chosen a server and is writing its claim on it.
+	MachineClaiming MachinePhase = "Claiming"
+	// MachineClaimed has its server and waits for its user data.
+	MachineClaimed MachinePhase = "Claimed"
+	// MachineProvisioning has its image being installed by Metal3.
+	MachineProvisioning MachinePhase = "Provisioning"
+	// MachineProvisioned has booted its image; a stand-alone Machine ends here.
+	MachineProvisioned MachinePhase = "Provisioned"
+	// MachineJoined is a Node of its tenant.
+	MachineJoined MachinePhase = "Joined"
+	// MachineFailed needs somebody to look at it; the conditions say why.
+	MachineFailed MachinePhase = "Failed"
+	// MachineReleasing is on its way back to the pool.
+	MachineReleasing MachinePhase = "Releasing"
+)
+
+// HostReference refers to a BareMetalHost.
+type HostReference struct {
+	// Namespace of the BareMetalHost.
+	Namespace string `json:"namespace"`
+	// Name of the BareMetalHost.
+	Name string `json:"name"`
+	// UID of the BareMetalHost.
+	UID types.UID `json:"uid"`
+}
+
+// MachineStatus is the observed state of a Machine. The manager alone writes it.
+type MachineStatus struct {
+	// Phase is the step of its life that the Machine is in.
+	// +optional
+	Phase MachinePhase `json:"phase,omitempty"`
+	// HostRef is the server that was chosen. It is written before the claim on the server itself, so that a crash in
+	// between is found.
+	// +optional
+	HostRef *HostReference `json:"hostRef,omitempty"`
+	// NodeTypeRef is the type that was chosen.
+	// +optional
+	NodeTypeRef *NameReference `json:"nodeTypeRef,omitempty"`
+	// Cost of the type when it was chosen.
+	// +optional
+	Cost *int64 `json:"cost,omitempty"`
+	// ProviderID of the node: metal3://<host namespace>/<host>/<machine>. Set once the server is claimed.
+	// +optional
+	ProviderID string `json:"providerID,omitempty"`
+	// NodeLabels are the labels that the node has from its type and its host, read when the server was chosen.
+	// +optional
+	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+	// NodeName is the name of the Node, once it has joined.
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+	// HostState is Metal3's provisioning state of the server, as it was seen last.
+	// +optional
+	HostState string `json:"hostState,omitempty"`
+	// Conditions: Claimed, Provisioned, Joined, Released, and Ready, which sums them up.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Machine is a claim on one physical server: the contract between the provider, which asks by its spec, and the
+// manager, which answers in its status.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,shortName=mc,categories=karpenter-metal3
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.status.nodeTypeRef.name`
+// +kubebuilder:printcolumn:name="Cost",type=integer,JSONPath=`.status.cost`
+// +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.status.hostRef.name`
+// +kubebuilder:printcolumn:name="Metal3",type=string,JSONPath=`.status.hostState`
+// +kubebuilder:printcolumn:name="Tenant",type=string,JSONPath=`.spec.tenantClusterRef.name`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Provider ID",type=string,priority=1,JSONPath=`.status.providerID`
+type Machine struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   MachineSpec   `json:"spec"`
+	Status MachineStatus `json:"status,omitempty"`
+}
+
+// MachineList is a list of Machines.
+//
+// +kubebuilder:object:root=true
+type MachineList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Machine `json:"items"`
+}

@@ -1,0 +1,71 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"github.com/awslabs/operatorpkg/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// MetalNodeClassSpec narrows down which servers a NodePool gets and how they are installed.
+type MetalNodeClassSpec struct {
+	// ProviderRef names the NodeProvider whose types this class offers. If unset, those of all providers.
+	// +optional
+	ProviderRef *NameReference `json:"providerRef,omitempty"`
+	// Properties of every Machine of this class. They win over those of the NodeType and the NodeProvider.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Properties map[string]string `json:"properties,omitempty"`
+}
+
+// MetalNodeClassStatus is the observed state of a MetalNodeClass.
+type MetalNodeClassStatus struct {
+	// Conditions: Ready. Karpenter makes no NodeClaims of a class that is not.
+	// +optional
+	Conditions []status.Condition `json:"conditions,omitempty"`
+}
+
+// MetalNodeClass is the node class that NodePools refer to. It lives in the tenant cluster.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,path=metalnodeclasses,shortName=mnc,categories=karpenter
+// +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.providerRef.name`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+type MetalNodeClass struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   MetalNodeClassSpec   `json:"spec,omitempty"`
+	Status MetalNodeClassStatus `json:"status,omitempty"`
+}
+
+// MetalNodeClassList is a list of MetalNodeClasses.
+//
+// +kubebuilder:object:root=true
+type MetalNodeClassList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []MetalNodeClass `json:"items"`
+}
+
+// ConditionValidationSucceeded tells that what the class refers to exists and that its properties are valid. Ready
+// follows from it.
+const ConditionValidationSucceeded = "ValidationSucceeded"
+
+// GetConditions implements status.Object.
+func (in *MetalNodeClass) GetConditions() []status.Condition { return in.Status.Conditions }
+
+// SetConditions implements status.Object.
+func (in *MetalNodeClass) SetConditions(conditions []status.Condition) {
+	in.Status.Conditions = conditions
+}
+
+// StatusConditions implements status.Object.
+func (in *MetalNodeClass) StatusConditions(opts ...status.ForOption) status.ConditionSet {
+	return status.NewReadyConditions(ConditionValidationSucceeded).For(in, opts...)
+}

@@ -1,0 +1,93 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// NodeProviderSpec describes a fleet of servers and the hardware profiles in it.
+type NodeProviderSpec struct {
+	// DisplayName is what people call this provider.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	DisplayName string `json:"displayName,omitempty"`
+	// Properties apply to every NodeType of this provider; the more specific value wins
+	// (NodeProvider < NodeType < MetalNodeClass < Machine).
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/server-name' in self)",message="metal3.vcluster.com/server-name pins one Machine to one server: set it on the Machine, not on a NodeProvider"
+	Properties map[string]string `json:"properties,omitempty"`
+	// Metal3 says where the servers are and how they are grouped.
+	Metal3 Metal3Fleet `json:"metal3"`
+}
+
+// Metal3Fleet is a set of BareMetalHosts and the hardware profiles that select among them.
+type Metal3Fleet struct {
+	// ClusterRef says where the BareMetalHosts are.
+	ClusterRef Metal3ClusterRef `json:"clusterRef"`
+	// NodeTypes are the hardware profiles. Each becomes a NodeType of that name, owned by this NodeProvider.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	NodeTypes []NodeTypeTemplate `json:"nodeTypes,omitempty"`
+}
+
+// Metal3ClusterRef says where BareMetalHosts are.
+type Metal3ClusterRef struct {
+	// Namespace of the BareMetalHosts in the management cluster.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+}
+
+// NodeTypeTemplate is a NodeType as it is written inside a NodeProvider.
+type NodeTypeTemplate struct {
+	// Name of the NodeType, unique across all NodeProviders, and the value of the label
+	// node.kubernetes.io/instance-type of its nodes.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Name            string `json:"name"`
+	HardwareProfile `json:",inline"`
+}
+
+// NodeProviderStatus tells how the NodeTypes of the provider are doing.
+type NodeProviderStatus struct {
+	// NodeTypes is the number of NodeTypes that this provider owns.
+	// +optional
+	NodeTypes int32 `json:"nodeTypes"`
+	// Conditions: Synced.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// NodeProvider is a fleet of bare-metal servers that Metal3 manages, with its hardware profiles.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=nprov,categories=karpenter-metal3
+// +kubebuilder:printcolumn:name="Display Name",type=string,JSONPath=`.spec.displayName`
+// +kubebuilder:printcolumn:name="Hosts In",type=string,JSONPath=`.spec.metal3.clusterRef.namespace`
+// +kubebuilder:printcolumn:name="Types",type=integer,JSONPath=`.status.nodeTypes`
+// +kubebuilder:printcolumn:name="Synced",type=string,JSONPath=`.status.conditions[?(@.type=="Synced")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Synced")].message`
+type NodeProvider struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   NodeProviderSpec   `json:"spec"`
+	Status NodeProviderStatus `json:"status,omitempty"`
+}
+
+// NodeProviderList is a list of NodeProviders.
+//
+// +kubebuilder:object:root=true
+type NodeProviderList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []NodeProvider `json:"items"`
+}

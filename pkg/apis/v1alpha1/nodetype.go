@@ -1,0 +1,161 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// HardwareProfile is a kind of server: what it has, what it costs, and which hosts are of that kind.
+type HardwareProfile struct {
+	// DisplayName is what people call this type.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	DisplayName string `json:"displayName,omitempty"`
+	// Zone is the value of topology.kubernetes.io/zone for all servers of this type. If unset, it is the value of
+	// the host's datacenter label, and "global" for a host that has none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Zone string `json:"zone,omitempty"`
+	// Resources are the capacity of one server: cpu in cores, memory in bytes, and accelerators by the name that
+	// their device plugin advertises (nvidia.com/gpu). cpu and memory are required.
+	// +kubebuilder:validation:XValidation:rule="'cpu' in self && 'memory' in self",message="resources must name cpu and memory, for example {cpu: \"96\", memory: 768Gi}"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, quantity(string(self[k])).isGreaterThan(quantity('0')))",message="every resource must be greater than zero"
+	Resources corev1.ResourceList `json:"resources"`
+	// Overhead is what of the resources is not there for pods.
+	// +optional
+	Overhead *NodeTypeOverhead `json:"overhead,omitempty"`
+	// Cost is how dear one server is, relative to other types and without a unit; the cheapest type that fits is
+	// chosen. If unset: 10 per cpu core, 2 per GB (10^9 bytes) of memory, 10000 per unit of every other resource.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000000000
+	Cost *int64 `json:"cost,omitempty"`
+	// MaxCapacity is the greatest number of servers of this type that may be claimed at a time. If unset, all that
+	// there are.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MaxCapacity *int32 `json:"maxCapacity,omitempty"`
+	// Properties of this type. They win over those of the NodeProvider.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/server-name' in self)",message="metal3.vcluster.com/server-name pins one Machine to one server: set it on the Machine, not on a NodeType"
+	Properties map[string]string `json:"properties,omitempty"`
+	// BareMetalHosts selects the servers of this type.
+	BareMetalHosts HostSelection `json:"bareMetalHosts"`
+}
+
+// HostSelection selects BareMetalHosts.
+type HostSelection struct {
+	// Selector over the labels of the BareMetalHosts. An empty selector matches every host of the provider.
+	Selector metav1.LabelSelector `json:"selector"`
+}
+
+// NodeTypeOverhead is what of a server's resources is not there for pods.
+type NodeTypeOverhead struct {
+	// KubeReserved is set aside for kubelet and the container runtime (kubelet's --kube-reserved).
+	// +optional
+	KubeReserved corev1.ResourceList `json:"kubeReserved,omitempty"`
+}
+
+// NodeTypeSpec is the desired state of a NodeType.
+type NodeTypeSpec struct {
+	// ProviderRef names the NodeProvider that the hosts and the inherited properties come from.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="providerRef is immutable: delete the NodeType and make it anew"
+	ProviderRef     NameReference `json:"providerRef"`
+	HardwareProfile `json:",inline"`
+}
+
+// Capacity counts hosts.
+type Capacity struct {
+	// Total is the number of hosts that match the selector.
+	Total int32 `json:"total"`
+	// Claimed is the number of those that have a consumer, whoever it is.
+	Claimed int32 `json:"claimed"`
+	// Available is the number of those that can be claimed now.
+	Available int32 `json:"available"`
+	// Error is the number of those that Metal3 reports an error for.
+	Error int32 `json:"error"`
+}
+
+// ZoneCapacity counts the hosts of one zone.
+type ZoneCapacity struct {
+	// Name of the zone, the value of topology.kubernetes.io/zone.
+	Name     string `json:"name"`
+	Capacity `json:",inline"`
+}
+
+// NodeTypeRequirement is a label that servers of a type have, with all the values there are.
+type NodeTypeRequirement struct {
+	// Key of the label.
+	Key string `json:"key"`
+	// Values that servers of this type have, sorted. Hosts in use count too.
+	// +listType=set
+	Values []string `json:"values"`
+}
+
+// NodeTypeStatus is the observed state of a NodeType.
+type NodeTypeStatus struct {
+	// Cost in effect: spec.cost, or the computed one.
+	// +optional
+	Cost int64 `json:"cost"`
+	// Accelerators in one server, for people to read: "nvidia.com/gpu=8".
+	// +optional
+	Accelerators string `json:"accelerators,omitempty"`
+	// Capacity of the whole type.
+	// +optional
+	Capacity Capacity `json:"capacity"`
+	// Zones is the capacity by zone.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Zones []ZoneCapacity `json:"zones,omitempty"`
+	// Requirements are what tenants can select on: labels of the type, its properties, and the topology labels of its
+	// hosts.
+	// +optional
+	// +listType=map
+	// +listMapKey=key
+	Requirements []NodeTypeRequirement `json:"requirements,omitempty"`
+	// Conditions: Synced, HasCapacity.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// NodeType is a hardware profile. NodeProviders make them; its name is the instance type that Karpenter sees.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=nt,categories=karpenter-metal3
+// +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.providerRef.name`
+// +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.spec.resources.cpu`
+// +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.resources.memory`
+// +kubebuilder:printcolumn:name="Accelerators",type=string,JSONPath=`.status.accelerators`
+// +kubebuilder:printcolumn:name="Cost",type=integer,JSONPath=`.status.cost`
+// +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.capacity.total`
+// +kubebuilder:printcolumn:name="Claimed",type=integer,JSONPath=`.status.capacity.claimed`
+// +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.capacity.available`
+// +kubebuilder:printcolumn:name="Error",type=integer,JSONPath=`.status.capacity.error`
+// +kubebuilder:printcolumn:name="Synced",type=string,JSONPath=`.status.conditions[?(@.type=="Synced")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="HasCapacity")].message`
+type NodeType struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   NodeTypeSpec   `json:"spec"`
+	Status NodeTypeStatus `json:"status,omitempty"`
+}
+
+// NodeTypeList is a list of NodeTypes.
+//
+// +kubebuilder:object:root=true
+type NodeTypeList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []NodeType `json:"items"`
+}

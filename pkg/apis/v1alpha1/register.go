@@ -1,0 +1,35 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Group is the API group of every kind in this package.
+const Group = "karpenter.metal3.io"
+
+var (
+	// GroupVersion is the group and version of every kind in this package.
+	GroupVersion = schema.GroupVersion{Group: Group, Version: "v1alpha1"}
+
+	// SchemeBuilder collects the functions that add this package to a scheme.
+	SchemeBuilder = runtime.NewSchemeBuilder(func(scheme *runtime.Scheme) error {
+		scheme.AddKnownTypes(GroupVersion,
+			&NodeProvider{}, &NodeProviderList{},
+			&NodeType{}, &NodeTypeList{},
+			&Machine{}, &MachineList{},
+			&OSImage{}, &OSImageList{},
+			&TenantCluster{}, &TenantClusterList{},
+			&MetalNodeClass{}, &MetalNodeClassList{},
+		)
+		metav1.AddToGroupVersion(scheme, GroupVersion)
+		return nil
+	})
+
+	// AddToScheme adds every kind of this package to a scheme.
+	AddToScheme = SchemeBuilder.AddToScheme
+)

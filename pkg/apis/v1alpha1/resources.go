@@ -1,0 +1,98 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The computed cost of a server, from the reference: so much per cpu core, per GB of memory, and per unit of every
+// other resource.
+const (
+	costPerCPU         = 10
+	costPerGB          = 2
+	costPerOther       = 10000
+	bytesPerGB         = 1e9
+	maxCost            = int64(1e12)
+	hugePagesNamespace = "hugepages-"
+)
+
+// IsAccelerator tells whether a resource is an accelerator: anything that a plain server does not have, that is, an
+// extended resource by whatever vendor's name.
+func IsAccelerator(name corev1.ResourceName) bool {
+	switch name {
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage, corev1.ResourceStorage:
+		return false
+	}
+	return !strings.HasPrefix(string(name), hugePagesNamespace)
+}
+
+// Accelerators returns the names of the accelerators of which there is at least one, sorted.
+func Accelerators(resources corev1.ResourceList) []corev1.ResourceName {
+	var names []corev1.ResourceName
+	for name, quantity := range resources {
+		if IsAccelerator(name) && quantity.Sign() > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// AsksForAccelerator tells whether requested holds at least one of the accelerators that offered has. A server with
+// accelerators is for claims that ask for one of them, and for no others.
+func AsksForAccelerator(requested, offered corev1.ResourceList) bool {
+	for _, name := range Accelerators(offered) {
+		if quantity := requested[name]; quantity.Sign() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// EffectiveCost returns the cost of one server: spec.cost if it is set, otherwise 10 per cpu core, 2 per GB of memory
+// and 10000 per unit of every other resource, rounded up to a whole number and at most 10^12.
+func (p *HardwareProfile) EffectiveCost() int64 {
+	if p.Cost != nil {
+		return *p.Cost
+	}
+	cost := 0.0
+	for name, quantity := range p.Resources {
+		amount := quantity.AsApproximateFloat64()
+		switch name {
+		case corev1.ResourceCPU:
+			cost += amount * costPerCPU
+		case corev1.ResourceMemory:
+			cost += amount / bytesPerGB * costPerGB
+		case corev1.ResourcePods, corev1.ResourceEphemeralStorage, corev1.ResourceStorage:
+			// Every server has these; counted per unit (per byte) they would drown everything else.
+		default:
+			cost += amount * costPerOther
+		}
+	}
+	return min(int64(math.Ceil(min(cost, float64(maxCost)))), maxCost)
+}
+
+// ProviderID returns the provider ID of a Machine on a host: metal3://<host namespace>/<host>/<machine>. It is unique
+// to the claim, not to the host, because hosts are used again and Karpenter keys its state by it.
+func ProviderID(hostNamespace, host, machine string) string {
+	return ProviderIDPrefix + hostNamespace + "/" + host + "/" + machine
+}
+
+// ProviderIDPrefix starts every provider ID of this provider.
+const ProviderIDPrefix = "metal3://"
+
+// ParseProviderID takes a provider ID apart. It reports false for one that is not of this provider.
+func ParseProviderID(providerID string) (hostNamespace, host, machine string, ok bool) {
+	rest, found := strings.CutPrefix(providerID, ProviderIDPrefix)
+	parts := strings.Split(rest, "/")
+	if !found || len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+		return "", "", "", false
+	}
+	return parts[0], parts[1], parts[2], true
+}

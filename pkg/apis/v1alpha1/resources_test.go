@@ -1,0 +1,112 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+func list(pairs ...string) corev1.ResourceList {
+	resources := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		resources[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return resources
+}
+
+func TestEffectiveCost(t *testing.T) {
+	explicit, free := int64(500000), int64(0)
+	for name, tc := range map[string]struct {
+		reason  string
+		profile HardwareProfile
+		want    int64
+	}{
+		"H100": {
+			reason:  "96 x 10 + 824.63 GB x 2 + 8 x 10000, rounded up",
+			profile: HardwareProfile{Resources: list("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8")},
+			want:    82610,
+		},
+		"A100": {
+			reason:  "64 x 10 + 274.88 GB x 2 + 4 x 10000, rounded up",
+			profile: HardwareProfile{Resources: list("cpu", "64", "memory", "256Gi", "nvidia.com/gpu", "4")},
+			want:    41190,
+		},
+		"WholeGigabytes": {
+			reason:  "a GB is 10^9 bytes, so 100G is exactly 200",
+			profile: HardwareProfile{Resources: list("cpu", "1", "memory", "100G")},
+			want:    210,
+		},
+		"Explicit": {
+			reason:  "spec.cost wins over what would be computed",
+			profile: HardwareProfile{Cost: &explicit, Resources: list("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8")},
+			want:    500000,
+		},
+		"ExplicitZero": {
+			reason:  "a cost of zero is a cost, not an unset one",
+			profile: HardwareProfile{Cost: &free, Resources: list("cpu", "96", "memory", "768Gi")},
+			want:    0,
+		},
+		"StorageIsNotAnAccelerator": {
+			reason:  "bytes of disk at 10000 each would make every server the dearest",
+			profile: HardwareProfile{Resources: list("cpu", "1", "memory", "1G", "ephemeral-storage", "1Ti", "pods", "110")},
+			want:    12,
+		},
+		"Absurd": {
+			reason:  "the cost never overflows",
+			profile: HardwareProfile{Resources: list("cpu", "1", "memory", "1G", "example.com/x", "9223372036854775807")},
+			want:    1e12,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, tc.profile.EffectiveCost()); diff != "" {
+				t.Errorf("%s: EffectiveCost (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestAsksForAccelerator(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason             string
+		requested, offered corev1.ResourceList
+		want               bool
+	}{
+		"GPU":         {"asks for what is there", list("nvidia.com/gpu", "1"), list("cpu", "1", "nvidia.com/gpu", "8"), true},
+		"CPUOnly":     {"asks for none", list("cpu", "1"), list("cpu", "1", "nvidia.com/gpu", "8"), false},
+		"OtherVendor": {"asks for another vendor's", list("amd.com/gpu", "1"), list("nvidia.com/gpu", "8"), false},
+		"Zero":        {"asking for zero is not asking", list("nvidia.com/gpu", "0"), list("nvidia.com/gpu", "8"), false},
+		"MIG":         {"MIG profiles are accelerators by name", list("nvidia.com/mig-1g.10gb", "1"), list("nvidia.com/mig-1g.10gb", "7"), true},
+		"HugePages":   {"huge pages are memory, not an accelerator", list("hugepages-2Mi", "1Gi"), list("hugepages-2Mi", "1Gi"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := AsksForAccelerator(tc.requested, tc.offered); got != tc.want {
+				t.Errorf("%s: got %v, want %v", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+func TestParseProviderID(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, id string
+		want       bool
+	}{
+		"Ours":    {"what ProviderID makes", ProviderID("metal3-system", "server-01", "pool-x7f2k"), true},
+		"Foreign": {"a node of another provider", "kwok://server-01", false},
+		"Short":   {"without a machine it would be the host's, not the claim's", "metal3://ns/host", false},
+		"Long":    {"no part may hold a slash", "metal3://ns/host/machine/more", false},
+		"Hollow":  {"no part may be empty", "metal3://ns//machine", false},
+		"Empty":   {"a node without one", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, _, _, got := ParseProviderID(tc.id); got != tc.want {
+				t.Errorf("%s: got %v, want %v", tc.reason, got, tc.want)
+			}
+		})
+	}
+}

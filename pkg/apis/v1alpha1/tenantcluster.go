@@ -1,0 +1,44 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// TenantClusterSpec says how servers join a tenant and which of them it may have.
+type TenantClusterSpec struct {
+	// APIServerEndpoint is where servers reach the tenant's API server, as host:port.
+	// +kubebuilder:validation:MaxLength=300
+	// +kubebuilder:validation:Pattern=`^(\[[0-9a-fA-F:]+\]|[^:/]+):[0-9]{1,5}$`
+	APIServerEndpoint string `json:"apiServerEndpoint"`
+	// AllowedNodeTypes are the types that this tenant may have, by name, or as "<provider>.*" for all of a
+	// NodeProvider. Unset means all, an empty list means none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=1000
+	AllowedNodeTypes *[]string `json:"allowedNodeTypes,omitempty"`
+}
+
+// TenantCluster is a Kubernetes cluster that servers can join. Machines in its namespace refer to it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Namespaced,shortName=tc,categories=karpenter-metal3
+// +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.spec.apiServerEndpoint`
+// +kubebuilder:printcolumn:name="Allowed Types",type=string,JSONPath=`.spec.allowedNodeTypes`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type TenantCluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec TenantClusterSpec `json:"spec"`
+}
+
+// TenantClusterList is a list of TenantClusters.
+//
+// +kubebuilder:object:root=true
+type TenantClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []TenantCluster `json:"items"`
+}
