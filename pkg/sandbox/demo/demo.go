@@ -1,0 +1,210 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// How long each part of the story may take before the demo gives up and says what was missing. On an idle machine of
+// two cores each takes a fraction of this.
+const (
+	readyTimeout   = 60 * time.Second
+	scaleUpTimeout = 90 * time.Second
+	releaseTimeout = 150 * time.Second
+)
+
+// Options of a demo. All are required.
+type Options struct {
+	// Management and Tenant are the two clusters of a running sandbox with the reference fleet in it.
+	Management, Tenant *rest.Config
+	// HostNamespace has the BareMetalHosts, TenantNamespace the tenant's Machines; both in the management cluster.
+	HostNamespace, TenantNamespace string
+	// Out is where the story goes.
+	Out io.Writer
+	// Clock gives the times in the story.
+	Clock clock.PassiveClock
+}
+
+// Run plays the scenario and prints what happens as it happens, and a table at the end. It returns an error that says
+// what was missing if any of it did not happen.
+func Run(ctx context.Context, options Options) error {
+	// The watches end with the demo, whatever becomes of the caller's context.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	b, err := newBoard(options)
+	if err != nil {
+		return err
+	}
+	if err := b.start(ctx); err != nil {
+		return err
+	}
+	b.journal.headline("the platform team describes its servers, the tenant its node pool")
+	for _, manifest := range []struct {
+		file   string
+		target client.Client
+	}{
+		{examples.ManagementFile, b.managementClient},
+		{examples.TenantFile, b.tenantClient},
+	} {
+		if err := apply(ctx, manifest.target, manifest.file); err != nil {
+			return err
+		}
+	}
+	if err := b.until(ctx, "the fleet is ready", readyTimeout, b.fleetIsReady); err != nil {
+		return err
+	}
+	if err := b.printNodeTypes(ctx); err != nil {
+		return err
+	}
+
+	b.journal.headline("a tenant creates pods; there is no node for them")
+	if err := apply(ctx, b.tenantClient, examples.WorkloadFile); err != nil {
+		return err
+	}
+	pods, err := workload()
+	if err != nil {
+		return err
+	}
+	if err := b.until(ctx, "all pods run", scaleUpTimeout, func(ctx context.Context) (string, error) {
+		return b.podsRun(ctx, pods)
+	}); err != nil {
+		return err
+	}
+	placements, err := b.placements(ctx, pods)
+	if err != nil {
+		return err
+	}
+
+	b.journal.headline("all pods run; the tenant deletes them, and the servers go back")
+	for _, placement := range placements {
+		b.journal.forget(subject{kindHost, placement.host}, stepAvailable)
+	}
+	for _, name := range pods {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
+		if err := b.tenantClient.Delete(ctx, pod); err != nil {
+			return fmt.Errorf("deleting pod %s, %w", name, err)
+		}
+	}
+	if err := b.until(ctx, "every server is back in the pool", releaseTimeout, b.everythingIsBack); err != nil {
+		return err
+	}
+	if err := b.nothingIsLeft(ctx); err != nil {
+		return err
+	}
+	b.journal.headline("every server is free again; nothing is left over")
+	printReport(options.Out, b.report(placements))
+	return nil
+}
+
+// fleetIsReady tells what keeps the tenant from getting servers.
+func (b *board) fleetIsReady(ctx context.Context) (string, error) {
+	nodeTypes := &v1alpha1.NodeTypeList{}
+	if err := b.management.List(ctx, nodeTypes); err != nil {
+		return "", fmt.Errorf("listing NodeTypes, %w", err)
+	}
+	if len(nodeTypes.Items) == 0 {
+		return "there are no NodeTypes", nil
+	}
+	for _, nodeType := range nodeTypes.Items {
+		capacity := nodeType.Status.Capacity
+		if capacity.Total == 0 || capacity.Available != capacity.Total {
+			return fmt.Sprintf("NodeType %s has %d of %d servers available", nodeType.Name, capacity.Available, capacity.Total), nil
+		}
+	}
+	nodePools := &karpv1.NodePoolList{}
+	if err := b.tenant.List(ctx, nodePools); err != nil {
+		return "", fmt.Errorf("listing NodePools, %w", err)
+	}
+	for _, nodePool := range nodePools.Items {
+		if ready := nodePool.StatusConditions().Root(); !ready.IsTrue() {
+			return fmt.Sprintf("NodePool %s is not ready: %s", nodePool.Name, ready.Message), nil
+		}
+	}
+	if len(nodePools.Items) == 0 {
+		return "there are no NodePools", nil
+	}
+	return "", nil
+}
+
+func (b *board) podsRun(ctx context.Context, names []string) (string, error) {
+	for _, name := range names {
+		pod := &corev1.Pod{}
+		if err := b.tenant.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: name}, pod); err != nil {
+			if client.IgnoreNotFound(err) == nil {
+				return fmt.Sprintf("pod %s is not there yet", name), nil
+			}
+			return "", fmt.Errorf("reading pod %s, %w", name, err)
+		}
+		if pod.Status.Phase != corev1.PodRunning {
+			return fmt.Sprintf("pod %s is %s", name, pod.Status.Phase), nil
+		}
+	}
+	return "", nil
+}
+
+// everythingIsBack tells which NodeClaim, Node, Machine or claimed server there still is.
+func (b *board) everythingIsBack(ctx context.Context) (string, error) {
+	hosts := &bmov1alpha1.BareMetalHostList{}
+	for _, remaining := range []struct {
+		what string
+		from client.Reader
+		list client.ObjectList
+	}{
+		{"NodeClaims", b.tenant, &karpv1.NodeClaimList{}},
+		{"Nodes", b.tenant, &corev1.NodeList{}},
+		{"Machines", b.management, &v1alpha1.MachineList{}},
+		{"", b.management, hosts},
+	} {
+		if err := remaining.from.List(ctx, remaining.list); err != nil {
+			return "", fmt.Errorf("listing %T, %w", remaining.list, err)
+		}
+		if count := meta.LenList(remaining.list); remaining.what != "" && count > 0 {
+			return fmt.Sprintf("%d %s are still there", count, remaining.what), nil
+		}
+	}
+	for _, host := range hosts.Items {
+		if host.Spec.ConsumerRef != nil || host.Status.Provisioning.State != bmov1alpha1.StateAvailable {
+			return fmt.Sprintf("server %s is %s", host.Name, host.Status.Provisioning.State), nil
+		}
+	}
+	return "", nil
+}
+
+// nothingIsLeft reads both clusters, past the caches, for secrets and tokens that should have gone with the servers.
+func (b *board) nothingIsLeft(ctx context.Context) error {
+	for _, place := range []struct {
+		cluster   string
+		from      client.Client
+		namespace string
+	}{
+		{"management", b.managementClient, b.options.HostNamespace},
+		{"management", b.managementClient, b.options.TenantNamespace},
+		{"tenant", b.tenantClient, metav1.NamespaceSystem},
+	} {
+		secrets := &corev1.SecretList{}
+		if err := place.from.List(ctx, secrets, client.InNamespace(place.namespace), client.HasLabels{v1alpha1.MachineLabelKey}); err != nil {
+			return fmt.Errorf("listing secrets in %s of the %s cluster, %w", place.namespace, place.cluster, err)
+		}
+		if len(secrets.Items) > 0 {
+			return fmt.Errorf("secret %s/%s is left over in the %s cluster", place.namespace, secrets.Items[0].Name, place.cluster)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// kind of object that a line of the journal is about. The text is what is printed.
+type kind string
+
+const (
+	kindPod       kind = "pod"
+	kindNodeClaim kind = "nodeclaim"
+	kindMachine   kind = "machine"
+	kindHost      kind = "host"
+	kindNode      kind = "node"
+)
+
+// step is a moment in the life of an object that the closing table gives the time of.
+type step string
+
+const (
+	stepCreated     step = "created"
+	stepClaimed     step = "claimed"
+	stepProvisioned step = "provisioned"
+	stepJoined      step = "joined"
+	stepRunning     step = "running"
+	stepDeleting    step = "deleting"
+	stepGone        step = "gone"
+	stepAvailable   step = "available"
+)
+
+type subject struct {
+	kind kind
+	name string
+}
+
+// journal prints a line whenever what is known of an object changes, and remembers when each step was first seen.
+type journal struct {
+	out   io.Writer
+	clock clock.PassiveClock
+	start time.Time
+
+	mu    sync.Mutex
+	said  map[subject]string
+	times map[subject]map[step]time.Time
+}
+
+func newJournal(out io.Writer, clk clock.PassiveClock) *journal {
+	return &journal{
+		out:   out,
+		clock: clk,
+		start: clk.Now(),
+		said:  map[subject]string{},
+		times: map[subject]map[step]time.Time{},
+	}
+}
+
+// observe notes what an object is doing now and the steps it has reached. Saying the same again prints nothing.
+func (j *journal) observe(s subject, line string, steps ...step) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := j.clock.Now()
+	if j.times[s] == nil {
+		j.times[s] = map[step]time.Time{}
+	}
+	for _, reached := range steps {
+		if _, seen := j.times[s][reached]; !seen {
+			j.times[s][reached] = now
+		}
+	}
+	if line == "" || j.said[s] == line {
+		return
+	}
+	j.said[s] = line
+	fmt.Fprintf(j.out, "%6.1fs  %-9s  %-22s  %s\n", now.Sub(j.start).Seconds(), s.kind, s.name, line)
+}
+
+// headline prints a line that is about no object.
+func (j *journal) headline(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	fmt.Fprintf(j.out, "\n%6.1fs  == %s\n", j.clock.Now().Sub(j.start).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// forget makes steps count anew, for objects that go through the same ones twice.
+func (j *journal) forget(s subject, steps ...step) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, step := range steps {
+		delete(j.times[s], step)
+	}
+}
+
+// between returns how long it took from one step to another, and false if either was not seen.
+func (j *journal) between(from subject, fromStep step, to subject, toStep step) (time.Duration, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	begin, ok := j.times[from][fromStep]
+	if !ok {
+		return 0, false
+	}
+	end, ok := j.times[to][toStep]
+	if !ok {
+		return 0, false
+	}
+	return end.Sub(begin), true
+}

@@ -1,0 +1,139 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// placement is where a pod went, and through which objects.
+type placement struct {
+	pod, asked, claim, nodeType, why, host, node string
+	cost                                         int64
+}
+
+// placements follows each running pod to its server: pod, Node, NodeClaim, Machine, host.
+func (b *board) placements(ctx context.Context, pods []string) ([]placement, error) {
+	nodeTypes := &v1alpha1.NodeTypeList{}
+	if err := b.management.List(ctx, nodeTypes); err != nil {
+		return nil, fmt.Errorf("listing NodeTypes, %w", err)
+	}
+	claims := &karpv1.NodeClaimList{}
+	if err := b.tenant.List(ctx, claims); err != nil {
+		return nil, fmt.Errorf("listing NodeClaims, %w", err)
+	}
+	var placements []placement
+	for _, name := range pods {
+		pod := &corev1.Pod{}
+		if err := b.tenant.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: name}, pod); err != nil {
+			return nil, fmt.Errorf("reading pod %s, %w", name, err)
+		}
+		i := slices.IndexFunc(claims.Items, func(claim karpv1.NodeClaim) bool { return claim.Status.NodeName == pod.Spec.NodeName })
+		if i < 0 {
+			return nil, fmt.Errorf("pod %s runs on node %s, which has no NodeClaim", name, pod.Spec.NodeName)
+		}
+		machine := &v1alpha1.Machine{}
+		key := client.ObjectKey{Namespace: b.options.TenantNamespace, Name: claims.Items[i].Name}
+		if err := b.management.Get(ctx, key, machine); err != nil {
+			return nil, fmt.Errorf("reading the Machine of NodeClaim %s, %w", key.Name, err)
+		}
+		if machine.Status.NodeTypeRef == nil || machine.Status.HostRef == nil || machine.Status.Cost == nil {
+			return nil, fmt.Errorf("the status of Machine %s names no type, host or cost", key)
+		}
+		placements = append(placements, placement{
+			pod:      name,
+			asked:    describeResources(podRequests(pod)),
+			claim:    key.Name,
+			nodeType: machine.Status.NodeTypeRef.Name,
+			cost:     *machine.Status.Cost,
+			why:      whyChosen(pod, machine.Status.NodeTypeRef.Name, nodeTypes.Items),
+			host:     machine.Status.HostRef.Name,
+			node:     pod.Spec.NodeName,
+		})
+	}
+	return placements, nil
+}
+
+// row is a line of the closing table.
+type row struct {
+	placement
+	toClaimed, toProvisioned, toJoined, toRunning, toDrained, toAvailable string
+}
+
+// report adds the measured times to the placements.
+func (b *board) report(placements []placement) []row {
+	var rows []row
+	for _, p := range placements {
+		pod, machine, node, host := subject{kindPod, p.pod}, subject{kindMachine, p.claim}, subject{kindNode, p.node}, subject{kindHost, p.host}
+		took := func(from subject, fromStep step, to subject, toStep step) string {
+			duration, ok := b.journal.between(from, fromStep, to, toStep)
+			if !ok {
+				return "?"
+			}
+			return fmt.Sprintf("%.1fs", duration.Round(100*time.Millisecond).Seconds())
+		}
+		rows = append(rows, row{
+			placement:     p,
+			toClaimed:     took(pod, stepCreated, machine, stepClaimed),
+			toProvisioned: took(machine, stepClaimed, machine, stepProvisioned),
+			toJoined:      took(machine, stepProvisioned, node, stepJoined),
+			toRunning:     took(node, stepJoined, pod, stepRunning),
+			toDrained:     took(pod, stepDeleting, machine, stepDeleting),
+			toAvailable:   took(machine, stepDeleting, host, stepAvailable),
+		})
+	}
+	return rows
+}
+
+func printReport(out io.Writer, rows []row) {
+	fmt.Fprintln(out)
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "POD\tASKED FOR\tTYPE\tCOST\tWHY\tSERVER\t")
+	for _, r := range rows {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t\n", r.pod, r.asked, r.nodeType, r.cost, r.why, r.host)
+	}
+	_ = table.Flush()
+	fmt.Fprintln(out)
+	table = tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "POD\tPENDING -> CLAIMED\t-> INSTALLED\t-> JOINED\t-> RUNNING\tDELETED -> RELEASING\t-> FREE AGAIN\t")
+	for _, r := range rows {
+		fmt.Fprintf(table, "%s\t\n", strings.Join([]string{
+			r.pod, r.toClaimed, r.toProvisioned, r.toJoined, r.toRunning, r.toDrained, r.toAvailable,
+		}, "\t"))
+	}
+	_ = table.Flush()
+}
+
+// printNodeTypes shows what can be had and what it costs, cheapest first.
+func (b *board) printNodeTypes(ctx context.Context) error {
+	nodeTypes := &v1alpha1.NodeTypeList{}
+	if err := b.management.List(ctx, nodeTypes); err != nil {
+		return fmt.Errorf("listing NodeTypes, %w", err)
+	}
+	slices.SortFunc(nodeTypes.Items, func(a, b v1alpha1.NodeType) int { return int(a.Status.Cost - b.Status.Cost) })
+	fmt.Fprintln(b.options.Out)
+	table := tabwriter.NewWriter(b.options.Out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "NODETYPE\tHAS\tCOST\tSERVERS\tFREE\t")
+	for _, nodeType := range nodeTypes.Items {
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t\n", nodeType.Name, describeResources(nodeType.Spec.Resources),
+			nodeType.Status.Cost, nodeType.Status.Capacity.Total, nodeType.Status.Capacity.Available)
+	}
+	if err := table.Flush(); err != nil {
+		return fmt.Errorf("printing NodeTypes, %w", err)
+	}
+	return nil
+}

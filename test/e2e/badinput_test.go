@@ -1,0 +1,132 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What a user gets wrong ends in one clear sentence and an exit code that is not zero.
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	busy := strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+
+	missing := filepath.Join(dir, "missing.kubeconfig")
+	hollow := write("hollow.kubeconfig", "apiVersion: v1\nkind: Config\n")
+	nobody := write("nobody.kubeconfig", fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:%s'}}]\nusers: [{name: u, user: {token: none}}]\n", closedPort(t)))
+	fleetWithTypo := write("typo.yaml", "apiVersion: sandbox.karpenter.metal3.io/v1alpha1\nkind: Fleet\nservers:\n- name: server-01\n  label: {gpu-model: h100}\n  capacity: {cpu: '1', memory: 1Gi}\n")
+
+	for name, tc := range map[string]struct {
+		reason    string
+		command   string
+		arguments []string
+		want      []string
+	}{
+		"ManagerKubeconfigMissing": {
+			reason:  "a typo in the path names the path",
+			command: "manager", arguments: []string{"--kubeconfig", missing},
+			want: []string{missing},
+		},
+		"ManagerKubeconfigHollow": {
+			reason:  "a file that names no cluster says so",
+			command: "manager", arguments: []string{"--kubeconfig", hollow},
+			want: []string{hollow},
+		},
+		"ManagerAPIDown": {
+			reason:  "an API that is down at start is named",
+			command: "manager", arguments: []string{"--kubeconfig", nobody, "--startup-timeout", "1s"},
+			want: []string{"127.0.0.1"},
+		},
+		"ProviderKubeconfigMissing": {
+			reason:  "of the provider's two kubeconfigs, the one that is missing is named",
+			command: "provider", arguments: []string{"--tenant-kubeconfig", missing, "--management-kubeconfig", nobody, "--namespace", "a", "--tenant-cluster", "a"},
+			want: []string{missing},
+		},
+		"ProviderAPIDown": {
+			reason:  "a management API that is down at start is named",
+			command: "provider", arguments: []string{"--tenant-kubeconfig", nobody, "--management-kubeconfig", nobody, "--namespace", "a", "--tenant-cluster", "a", "--startup-timeout", "1s"},
+			want: []string{"127.0.0.1"},
+		},
+		"ProviderNamespaceMissing": {
+			reason:  "without a namespace the provider could see other tenants",
+			command: "provider", arguments: []string{"--tenant-kubeconfig", nobody, "--management-kubeconfig", nobody},
+			want: []string{"--namespace"},
+		},
+		"UnknownFlag": {
+			reason:  "a flag that does not exist is named",
+			command: "manager", arguments: []string{"--kubeconfg", missing},
+			want: []string{"kubeconfg"},
+		},
+		"FleetUnknownField": {
+			reason:  "a field that does not exist would silently leave servers without labels",
+			command: "sandbox", arguments: []string{"up", "--dir", filepath.Join(dir, "a"), "--fleet", fleetWithTypo},
+			want: []string{fleetWithTypo, "label"},
+		},
+		"FleetMissing": {
+			reason:  "a typo in the path names the path",
+			command: "sandbox", arguments: []string{"up", "--dir", filepath.Join(dir, "b"), "--fleet", missing},
+			want: []string{missing},
+		},
+		"BusyPort": {
+			reason:  "the port that is taken is named before anything is started",
+			command: "sandbox", arguments: []string{"up", "--dir", filepath.Join(dir, "c"), "--management-port", busy},
+			want: []string{busy},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, err := binary(tc.command)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Only what hangs runs into this.
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			command := exec.CommandContext(ctx, path, tc.arguments...)
+			output, err := command.CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || ctx.Err() != nil {
+				t.Fatalf("%s: ended with %v, want an exit code that is not zero:\n%s", tc.reason, err, output)
+			}
+			if part := containsAll(string(output), tc.want...); part != "" {
+				t.Errorf("%s: the output does not say %q:\n%s", tc.reason, part, output)
+			}
+			if strings.Contains(string(output), "goroutine ") || strings.Contains(string(output), "panic:") {
+				t.Errorf("%s: the program panicked:\n%s", tc.reason, output)
+			}
+		})
+	}
+}
+
+// closedPort returns a port on loopback that nobody listens on.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+}

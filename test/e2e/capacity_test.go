@@ -1,0 +1,173 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// A pod that asks for one GPU could run on an A100 or an H100 server. It gets the cheaper one.
+func TestCapacityCheapestType(t *testing.T) {
+	w := enter(t)
+	w.createPod(t, "one-gpu", resources("cpu", "4", "memory", "16Gi", gpu, "1"))
+	w.eventually(t, "the pod runs", w.runs("one-gpu"))
+	machine := w.machineOf(t, "one-gpu")
+	if got := machine.Status.NodeTypeRef.Name; got != "a100-4x" {
+		t.Errorf("the pod got a server of type %s, want a100-4x, the cheapest with a GPU", got)
+	}
+	if got := *machine.Status.Cost; got != 41190 {
+		t.Errorf("the Machine cost %d, want 41190 = 64 x 10 + 274.88 GB x 2 + 4 x 10000", got)
+	}
+}
+
+// The platform team makes the H100 servers cheaper than the A100 ones; the next pod gets an H100 server.
+func TestCapacityCostOverride(t *testing.T) {
+	w := enter(t)
+	provider := &v1alpha1.NodeProvider{}
+	if err := w.management.Get(t.Context(), client.ObjectKey{Name: "metal3-provider"}, provider); err != nil {
+		t.Fatal(err)
+	}
+	overridden := provider.DeepCopy()
+	cost := int64(1000)
+	for i := range overridden.Spec.Metal3.NodeTypes {
+		if overridden.Spec.Metal3.NodeTypes[i].Name == "h100-8x" {
+			overridden.Spec.Metal3.NodeTypes[i].Cost = &cost
+		}
+	}
+	if err := w.management.Patch(t.Context(), overridden, client.MergeFrom(provider)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		restored := &v1alpha1.NodeProvider{}
+		if err := w.management.Get(context.Background(), client.ObjectKey{Name: "metal3-provider"}, restored); err != nil {
+			t.Error(err)
+			return
+		}
+		restored.Spec = provider.Spec
+		if err := w.management.Update(context.Background(), restored); err != nil {
+			t.Error(err)
+		}
+	})
+	w.eventually(t, "the new cost is in effect", func(ctx context.Context) (string, error) {
+		nodeType := &v1alpha1.NodeType{}
+		if err := w.management.Get(ctx, client.ObjectKey{Name: "h100-8x"}, nodeType); err != nil {
+			return "", err
+		}
+		if nodeType.Status.Cost != cost {
+			return fmt.Sprintf("h100-8x costs %d", nodeType.Status.Cost), nil
+		}
+		return "", nil
+	})
+	w.createPod(t, "one-gpu", resources("cpu", "4", "memory", "16Gi", gpu, "1"))
+	w.eventually(t, "the pod runs", w.runs("one-gpu"))
+	if got := w.machineOf(t, "one-gpu").Status.NodeTypeRef.Name; got != "h100-8x" {
+		t.Errorf("the pod got a server of type %s, want h100-8x, which costs 1000 now", got)
+	}
+}
+
+// The only free CPU server is taken. Four GPU servers are free, and so is a CPU server of another tenant: a pod that asks
+// for no GPU gets none of them, and is told why.
+func TestCapacityCPUPodNeverGetsGPUServer(t *testing.T) {
+	w := enter(t)
+	w.createPod(t, "first", resources("cpu", "20", "memory", "64Gi"))
+	w.eventually(t, "the first pod runs", w.runs("first"))
+	if got := w.machineOf(t, "first").Status.HostRef.Name; got != "server-05" {
+		t.Errorf("the first pod got %s, want server-05, the CPU server that is no other tenant's", got)
+	}
+	w.createPod(t, "second", resources("cpu", "20", "memory", "64Gi"))
+	w.eventually(t, "the second pod is told why", w.saysWhy("second",
+		"cpu: 1 server matches, 1 claimed, 0 in error",
+		"a100-4x: has accelerators (nvidia.com/gpu) and the pod asks for none",
+		"h100-8x: has accelerators (nvidia.com/gpu) and the pod asks for none"))
+	claims, err := w.nodeClaims(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(claims) != 1 {
+		t.Errorf("there are %d NodeClaims, want the first pod's alone", len(claims))
+	}
+	if claimed := w.claimedHosts(t.Context(), t); len(claimed) != 1 || claimed["server-05"] == "" {
+		t.Errorf("claimed servers are %v, want server-05 alone", claimed)
+	}
+}
+
+// Ten pods want eight GPUs each; there are two servers with eight. Two are claimed, once, and the other eight pods are
+// told how many servers there are and what has become of them.
+func TestCapacityBurstBeyondTheFleet(t *testing.T) {
+	w := enter(t)
+	ctx, stop := context.WithCancel(t.Context())
+	made, counted := w.countNodeClaims(ctx, t)
+	const pods, servers = 10, 2
+	for i := range pods {
+		w.createPod(t, fmt.Sprintf("eight-gpus-%d", i), resources("cpu", "8", "memory", "64Gi", gpu, "8"))
+	}
+	w.eventually(t, "two pods run and eight are told why not", func(ctx context.Context) (string, error) {
+		running, told := 0, 0
+		for i := range pods {
+			name := fmt.Sprintf("eight-gpus-%d", i)
+			missing, err := w.runs(name)(ctx)
+			if err != nil {
+				return "", err
+			}
+			if missing == "" {
+				running++
+				continue
+			}
+			unexplained, err := w.saysWhy(name, "h100-8x: 2 servers match, 2 claimed, 0 in error", "a100-4x: too small")(ctx)
+			if err != nil {
+				return "", err
+			}
+			if unexplained == "" {
+				told++
+			}
+		}
+		if running != servers || told != pods-servers {
+			return fmt.Sprintf("%d pods run, %d are told why not", running, told), nil
+		}
+		return "", nil
+	})
+	if claimed := w.claimedHosts(t.Context(), t); len(claimed) != servers || claimed["server-01"] == "" || claimed["server-02"] == "" {
+		t.Errorf("claimed servers are %v, want server-01 and server-02", claimed)
+	}
+	stop()
+	<-counted
+	if len(made) != servers {
+		t.Errorf("%d NodeClaims were made for %d servers: %v", len(made), servers, made)
+	}
+}
+
+// countNodeClaims collects the names of all NodeClaims that are created until the context ends.
+func (w *world) countNodeClaims(ctx context.Context, t *testing.T) (map[string]bool, <-chan struct{}) {
+	t.Helper()
+	watch, err := w.tenant.Watch(ctx, &karpv1.NodeClaimList{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, done := map[string]bool{}, make(chan struct{})
+	go func() {
+		defer close(done)
+		defer watch.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case event, open := <-watch.ResultChan():
+				if !open {
+					return
+				}
+				if claim, ok := event.Object.(*karpv1.NodeClaim); ok {
+					made[claim.Name] = true
+				}
+			}
+		}
+	}()
+	return made, done
+}

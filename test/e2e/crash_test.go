@@ -1,0 +1,172 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// The manager is killed between choosing a server and having it: the next one finishes the claim, on one server.
+func TestCrashManagerMidClaim(t *testing.T) {
+	w := enter(t)
+	w.needsSandbox(t)
+	killed := w.killWhen(t, "manager", w.management, &v1alpha1.MachineList{}, func(object client.Object) bool {
+		machine, ok := object.(*v1alpha1.Machine)
+		return ok && machine.Status.HostRef != nil && !meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionProvisioned)
+	})
+	for i := range 2 {
+		w.createPod(t, fmt.Sprintf("eight-gpus-%d", i), resources("cpu", "8", gpu, "8"))
+	}
+	<-killed
+	for i := range 2 {
+		name := fmt.Sprintf("eight-gpus-%d", i)
+		w.eventually(t, name+" runs after the manager came back", w.runs(name))
+	}
+	if claimed := w.claimedHosts(t.Context(), t); len(claimed) != 2 {
+		t.Errorf("claimed servers are %v, want two", claimed)
+	}
+}
+
+// The provider is killed while Karpenter launches a NodeClaim: the next one finds the Machine that was made for it.
+func TestCrashProviderMidLaunch(t *testing.T) {
+	w := enter(t)
+	w.needsSandbox(t)
+	killed := w.killWhen(t, "provider", w.management, &v1alpha1.MachineList{}, func(object client.Object) bool {
+		_, ok := object.(*v1alpha1.Machine)
+		return ok
+	})
+	w.createPod(t, "one-gpu", resources("cpu", "4", gpu, "1"))
+	<-killed
+	w.eventually(t, "the pod runs after the provider came back", w.runs("one-gpu"))
+	machines, err := w.machines(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := w.nodeClaims(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(machines) != 1 || len(claims) != 1 {
+		t.Errorf("there are %d Machines and %d NodeClaims, want one each", len(machines), len(claims))
+	}
+}
+
+// A NodeClaim is deleted while the provider is dead: the server still goes back once the provider lives.
+func TestCrashProviderMidDelete(t *testing.T) {
+	w := enter(t)
+	w.needsSandbox(t)
+	w.createPod(t, "one-gpu", resources("cpu", "4", gpu, "1"))
+	w.eventually(t, "the pod runs", w.runs("one-gpu"))
+	killed := w.killWhen(t, "provider", w.management, &v1alpha1.MachineList{}, func(object client.Object) bool {
+		return object.GetDeletionTimestamp() != nil
+	})
+	if err := w.tenant.DeleteAllOf(t.Context(), &karpv1.NodeClaim{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.tenant.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default"), client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	<-killed
+	w.eventually(t, "everything is back after the provider came back", w.leftOver)
+}
+
+// The management API hangs until the manager has lost its lease, and comes back. Nothing is deleted because of it.
+func TestCrashManagementOutage(t *testing.T) {
+	w := enter(t)
+	w.needsSandbox(t)
+	w.createPod(t, "one-gpu", resources("cpu", "4", gpu, "1"))
+	w.eventually(t, "the pod runs", w.runs("one-gpu"))
+	before := w.identities(t)
+
+	manager := w.sandbox.pid(t, "manager")
+	apiServer := w.sandbox.pid(t, "management-kube-apiserver")
+	signal(t, apiServer, syscall.SIGSTOP)
+	resume := func() { signal(t, apiServer, syscall.SIGCONT) }
+	defer resume()
+	w.eventually(t, "the manager has given up", func(context.Context) (string, error) {
+		if syscall.Kill(manager, 0) == nil {
+			return "the manager still has its lease", nil
+		}
+		return "", nil
+	})
+	resume()
+
+	w.eventually(t, "the manager leads again", func(context.Context) (string, error) {
+		if now, err := w.sandbox.findPid("manager"); err != nil || now == manager {
+			return "the manager is not back", nil
+		}
+		return "", nil
+	})
+	w.createPod(t, "after-the-outage", resources("cpu", "8", gpu, "8"))
+	w.eventually(t, "a new pod runs after the outage", w.runs("after-the-outage"))
+	after := w.identities(t)
+	for uid, name := range before {
+		if _, ok := after[uid]; !ok {
+			t.Errorf("%s is gone after the outage", name)
+		}
+	}
+}
+
+// identities returns what must survive: NodeClaims, Nodes and Machines, by UID.
+func (w *world) identities(t *testing.T) map[types.UID]string {
+	t.Helper()
+	found := map[types.UID]string{}
+	for _, kind := range []struct {
+		from client.Client
+		list client.ObjectList
+	}{
+		{w.tenant, &karpv1.NodeClaimList{}},
+		{w.tenant, &corev1.NodeList{}},
+		{w.management, &v1alpha1.MachineList{}},
+	} {
+		if err := kind.from.List(t.Context(), kind.list); err != nil {
+			t.Fatal(err)
+		}
+		items, err := meta.ExtractList(kind.list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, item := range items {
+			object := item.(client.Object)
+			found[object.GetUID()] = fmt.Sprintf("%T %s", object, object.GetName())
+		}
+	}
+	return found
+}
+
+// killWhen kills a process of the sandbox, without warning, at the first object that is as wanted.
+func (w *world) killWhen(t *testing.T, process string, cluster client.WithWatch, list client.ObjectList, wanted func(client.Object) bool) <-chan struct{} {
+	t.Helper()
+	pid := w.sandbox.pid(t, process)
+	watcher, err := cluster.Watch(t.Context(), list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := make(chan struct{})
+	go func() {
+		defer close(killed)
+		defer watcher.Stop()
+		for event := range watcher.ResultChan() {
+			if object, ok := event.Object.(client.Object); ok && event.Type != watch.Deleted && wanted(object) {
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					t.Errorf("killing %s (pid %d), %v", process, pid, err)
+				}
+				return
+			}
+		}
+	}()
+	return killed
+}

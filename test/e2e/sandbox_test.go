@@ -1,0 +1,121 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
+	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/fleet"
+)
+
+// running is the sandbox that this run of the tests started, if it did.
+var running *sandbox
+
+// sandbox is a sandbox whose processes the tests may kill.
+type sandbox struct {
+	box         *sandboxes.Sandbox
+	dir         string
+	kubeconfigs sandboxes.Kubeconfigs
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if running != nil {
+		running.box.Close()
+		if err := os.RemoveAll(running.dir); err != nil {
+			fmt.Fprintln(os.Stderr, "error: removing the sandbox,", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func startSandbox() (*sandbox, error) {
+	assets, err := binary("etcd")
+	if err != nil {
+		return nil, err
+	}
+	content, err := examples.ReferenceFleet.ReadFile(examples.FleetFile)
+	if err != nil {
+		return nil, err
+	}
+	servers, err := fleet.Parse(examples.FleetFile, content)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "e2e-sandbox-")
+	if err != nil {
+		return nil, err
+	}
+	fmt.Println("starting a sandbox for the tests in", dir)
+	box, err := sandboxes.Up(context.Background(), sandboxes.Config{
+		Dir:      dir,
+		Binaries: controlplane.Binaries{filepath.Dir(assets)},
+		Fleet:    servers,
+		Progress: os.Stdout,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("starting a sandbox, %w", err)
+	}
+	running = &sandbox{box: box, dir: dir, kubeconfigs: box.Kubeconfigs()}
+	return running, nil
+}
+
+// needsSandbox skips a test that kills processes where there are none to kill.
+func (w *world) needsSandbox(t *testing.T) {
+	t.Helper()
+	if w.sandbox == nil {
+		t.Skip("this test kills processes; it needs a sandbox of its own, so unset " + managementVariable)
+	}
+}
+
+func (s *sandbox) findPid(process string) (int, error) {
+	content, err := os.ReadFile(filepath.Join(s.dir, "run", process+".pid"))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(content)))
+}
+
+func (s *sandbox) pid(t *testing.T, process string) int {
+	t.Helper()
+	pid, err := s.findPid(process)
+	if err != nil {
+		t.Fatalf("finding the %s process, %v", process, err)
+	}
+	return pid
+}
+
+// keepLogs prints the end of the logs of our own processes, for a test that failed.
+func (s *sandbox) keepLogs(t *testing.T) {
+	t.Helper()
+	const lines = 40
+	for _, process := range []string{"manager", "provider"} {
+		content, err := os.ReadFile(filepath.Join(s.dir, "log", process+".log"))
+		if err != nil {
+			t.Logf("reading the log of the %s, %v", process, err)
+			continue
+		}
+		all := bytes.Split(bytes.TrimSpace(content), []byte("\n"))
+		t.Logf("the last lines of the log of the %s:\n%s", process, bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
+	}
+}
+
+func signal(t *testing.T, pid int, signal syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, signal); err != nil {
+		t.Fatalf("sending %s to process %d, %v", signal, pid, err)
+	}
+}

@@ -1,0 +1,299 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpapis "sigs.k8s.io/karpenter/pkg/apis"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+const (
+	managementVariable = "E2E_MANAGEMENT_KUBECONFIG"
+	tenantVariable     = "E2E_TENANT_KUBECONFIG"
+
+	hostNamespace   = "metal3-system"
+	tenantNamespace = "tenant-a"
+
+	// patience bounds every wait. It is far beyond what anything takes, so that only what never happens fails.
+	patience = 3 * time.Minute
+	interval = 200 * time.Millisecond
+)
+
+// world is the two clusters under test.
+type world struct {
+	management, tenant                     client.WithWatch
+	managementKubeconfig, tenantKubeconfig string
+	// sandbox is nil if the clusters were there before.
+	sandbox *sandbox
+}
+
+var theWorld = sync.OnceValues(newWorld)
+
+// enter returns the world with the reference manifests applied and every server free.
+func enter(t *testing.T) *world {
+	t.Helper()
+	w, err := theWorld()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.apply(t, w.management, examples.ManagementFile)
+	w.apply(t, w.tenant, examples.TenantFile)
+	t.Cleanup(func() { w.giveBack(t) })
+	w.eventually(t, "the fleet is ready", w.fleetIsReady)
+	return w
+}
+
+func newWorld() (*world, error) {
+	w := &world{
+		managementKubeconfig: os.Getenv(managementVariable),
+		tenantKubeconfig:     os.Getenv(tenantVariable),
+	}
+	if (w.managementKubeconfig == "") != (w.tenantKubeconfig == "") {
+		return nil, fmt.Errorf("set both %s and %s, or neither", managementVariable, tenantVariable)
+	}
+	if w.managementKubeconfig == "" {
+		box, err := startSandbox()
+		if err != nil {
+			return nil, err
+		}
+		w.sandbox = box
+		w.managementKubeconfig, w.tenantKubeconfig = box.kubeconfigs.Management, box.kubeconfigs.Tenant
+	}
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(bmov1alpha1.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	karpenter := schema.GroupVersion{Group: karpapis.Group, Version: "v1"}
+	scheme.AddKnownTypes(karpenter, &karpv1.NodePool{}, &karpv1.NodePoolList{}, &karpv1.NodeClaim{}, &karpv1.NodeClaimList{})
+	metav1.AddToGroupVersion(scheme, karpenter)
+	for _, cluster := range []struct {
+		kubeconfig string
+		to         *client.WithWatch
+	}{
+		{w.managementKubeconfig, &w.management},
+		{w.tenantKubeconfig, &w.tenant},
+	} {
+		config, err := clientcmd.BuildConfigFromFlags("", cluster.kubeconfig)
+		if err != nil {
+			return nil, fmt.Errorf("loading kubeconfig %s, %w", cluster.kubeconfig, err)
+		}
+		if *cluster.to, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
+			return nil, fmt.Errorf("connecting with kubeconfig %s, %w", cluster.kubeconfig, err)
+		}
+	}
+	return w, nil
+}
+
+// eventually waits until nothing is missing, and fails with what was missing last.
+func (w *world) eventually(t *testing.T, goal string, check func(context.Context) (missing string, err error)) {
+	t.Helper()
+	missing := "never looked"
+	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
+		var err error
+		missing, err = check(ctx)
+		return missing == "" && err == nil, err
+	})
+	if err != nil {
+		t.Fatalf("waiting until %s: %s (%v)", goal, missing, err)
+	}
+}
+
+// apply creates or updates the objects of an example file.
+func (w *world) apply(t *testing.T, target client.Client, file string) {
+	t.Helper()
+	content, err := examples.ReferenceFleet.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range decode(t, content) {
+		if err := target.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("e2e"), client.ForceOwnership); err != nil {
+			t.Fatalf("applying %s %s, %v", object.GetKind(), object.GetName(), err)
+		}
+	}
+}
+
+func (w *world) fleetIsReady(ctx context.Context) (string, error) {
+	nodeTypes := &v1alpha1.NodeTypeList{}
+	if err := w.management.List(ctx, nodeTypes); err != nil {
+		return "", err
+	}
+	if len(nodeTypes.Items) < 3 {
+		return fmt.Sprintf("%d of 3 NodeTypes", len(nodeTypes.Items)), nil
+	}
+	for _, nodeType := range nodeTypes.Items {
+		if capacity := nodeType.Status.Capacity; capacity.Total == 0 || capacity.Available != capacity.Total {
+			return fmt.Sprintf("NodeType %s has %d of %d servers available", nodeType.Name, capacity.Available, capacity.Total), nil
+		}
+	}
+	nodePool := &karpv1.NodePool{}
+	if err := w.tenant.Get(ctx, client.ObjectKey{Name: "default"}, nodePool); err != nil {
+		return "", err
+	}
+	if !nodePool.StatusConditions().Root().IsTrue() {
+		return "NodePool default is not ready", nil
+	}
+	return "", nil
+}
+
+// giveBack deletes the pods of a test and waits until every server is free and nothing is left over.
+func (w *world) giveBack(t *testing.T) {
+	t.Helper()
+	// The test's own context is over by now.
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if t.Failed() && w.sandbox != nil {
+		w.sandbox.keepLogs(t)
+	}
+	if err := w.tenant.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(metav1.NamespaceDefault), client.GracePeriodSeconds(0)); err != nil {
+		t.Errorf("deleting the pods, %v", err)
+	}
+	// The next test does not wait for Karpenter to find its nodes empty.
+	if err := w.tenant.DeleteAllOf(ctx, &karpv1.NodeClaim{}); err != nil {
+		t.Errorf("deleting the NodeClaims, %v", err)
+	}
+	missing := ""
+	if err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+		var err error
+		missing, err = w.leftOver(ctx)
+		return missing == "", err
+	}); err != nil {
+		t.Errorf("giving everything back: %s (%v)", missing, err)
+	}
+}
+
+// leftOver names something that a claim left behind, or is empty.
+func (w *world) leftOver(ctx context.Context) (string, error) {
+	for _, left := range []struct {
+		from    client.Client
+		list    client.ObjectList
+		options []client.ListOption
+	}{
+		{w.tenant, &karpv1.NodeClaimList{}, nil},
+		{w.tenant, &corev1.NodeList{}, nil},
+		{w.tenant, &corev1.SecretList{}, []client.ListOption{client.InNamespace(metav1.NamespaceSystem), client.HasLabels{v1alpha1.MachineLabelKey}}},
+		{w.management, &v1alpha1.MachineList{}, nil},
+		{w.management, &corev1.SecretList{}, []client.ListOption{client.HasLabels{v1alpha1.MachineLabelKey}}},
+	} {
+		if err := left.from.List(ctx, left.list, left.options...); err != nil {
+			return "", err
+		}
+		items, err := meta.ExtractList(left.list)
+		if err != nil {
+			return "", err
+		}
+		if len(items) > 0 {
+			return fmt.Sprintf("%d objects in a %T, the first is %s", len(items), left.list, items[0].(client.Object).GetName()), nil
+		}
+	}
+	hosts, err := w.hosts(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, host := range hosts {
+		if host.Spec.ConsumerRef != nil || host.Spec.Image != nil || host.Spec.UserData != nil || host.Status.Provisioning.State != bmov1alpha1.StateAvailable {
+			return fmt.Sprintf("server %s is %s, consumer %v", host.Name, host.Status.Provisioning.State, host.Spec.ConsumerRef), nil
+		}
+	}
+	return "", nil
+}
+
+func (w *world) hosts(ctx context.Context) ([]bmov1alpha1.BareMetalHost, error) {
+	hosts := &bmov1alpha1.BareMetalHostList{}
+	err := w.management.List(ctx, hosts, client.InNamespace(hostNamespace))
+	return hosts.Items, err
+}
+
+func (w *world) machines(ctx context.Context) ([]v1alpha1.Machine, error) {
+	machines := &v1alpha1.MachineList{}
+	err := w.management.List(ctx, machines, client.InNamespace(tenantNamespace))
+	return machines.Items, err
+}
+
+func (w *world) nodeClaims(ctx context.Context) ([]karpv1.NodeClaim, error) {
+	claims := &karpv1.NodeClaimList{}
+	err := w.tenant.List(ctx, claims)
+	return claims.Items, err
+}
+
+// claimedHosts returns the consumer of each claimed server by the server's name, and fails on a server that is claimed
+// by no existing Machine or a Machine that claims two.
+func (w *world) claimedHosts(ctx context.Context, t *testing.T) map[string]string {
+	t.Helper()
+	hosts, err := w.hosts(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claimed, owners := map[string]string{}, map[string]string{}
+	for _, host := range hosts {
+		if host.Spec.ConsumerRef == nil {
+			continue
+		}
+		consumer := host.Spec.ConsumerRef.Namespace + "/" + host.Spec.ConsumerRef.Name
+		if other, ok := owners[consumer]; ok {
+			t.Errorf("Machine %s claims both %s and %s", consumer, other, host.Name)
+		}
+		owners[consumer] = host.Name
+		claimed[host.Name] = consumer
+	}
+	return claimed
+}
+
+// events returns the messages of the events on a pod.
+func (w *world) events(ctx context.Context, pod string) ([]string, error) {
+	events := &corev1.EventList{}
+	if err := w.tenant.List(ctx, events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+		return nil, err
+	}
+	var messages []string
+	for _, event := range events.Items {
+		if event.InvolvedObject.Kind == "Pod" && event.InvolvedObject.Name == pod {
+			messages = append(messages, event.Reason+": "+event.Message)
+		}
+	}
+	return messages, nil
+}
+
+// binary returns the path of one of the programs in bin/.
+func binary(name string) (string, error) {
+	path, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%s is not built, run `make tools build`, %w", name, err)
+	}
+	return path, nil
+}
+
+func containsAll(text string, parts ...string) string {
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			return part
+		}
+	}
+	return ""
+}
