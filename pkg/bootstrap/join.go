@@ -1,0 +1,148 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Join is everything that one server must know to become one Node of one cluster.
+type Join struct {
+	// NodeName is the name of the Node and the hostname of the server: a DNS-1123 subdomain of at most 63 characters.
+	NodeName string
+	// ProviderID is what the Node's spec.providerID will be: metal3://<host namespace>/<host>/<machine>.
+	ProviderID string
+	// APIServerEndpoint is host:port of the tenant's API server, as the server reaches it.
+	APIServerEndpoint string
+	// CACertHashes pin the tenant's CA, in the form of CACertHashes. At least one; any of them may match.
+	CACertHashes []string
+	// Token is the bootstrap token of this Machine.
+	Token Token
+	// Labels that the Node shall have. Those that a kubelet may not give itself (NodeRestriction) are left out of the
+	// user data: Karpenter sets the labels of its NodeClaim on the Node by itself.
+	Labels map[string]string
+	// Taints that the Node registers with, among them Karpenter's own for unregistered nodes.
+	Taints []corev1.Taint
+	// KubeletArgs are extra arguments of the kubelet, by name without leading dashes.
+	KubeletArgs map[string]string
+}
+
+// Arguments of the kubelet that other fields of a Join decide.
+const (
+	argProviderID = "provider-id"
+	argNodeLabels = "node-labels"
+)
+
+// reservedArgs maps each kubelet argument that a Join sets by itself to where the value comes from instead.
+var reservedArgs = map[string]string{
+	argProviderID:          "it is set from the provider ID",
+	argNodeLabels:          "use the labels",
+	"register-with-taints": "use the taints",
+	"hostname-override":    "it is set from the node name",
+	"bootstrap-kubeconfig": "kubeadm sets it",
+	"kubeconfig":           "kubeadm sets it",
+}
+
+// Validate returns every reason why a server could not join with these values, or nil.
+func (j Join) Validate() error {
+	var errs []error
+	if problems := validation.IsDNS1123Subdomain(j.NodeName); len(problems) > 0 {
+		errs = append(errs, fmt.Errorf("node name %q is not valid: %s", j.NodeName, strings.Join(problems, "; ")))
+	} else if len(j.NodeName) > validation.DNS1123LabelMaxLength {
+		// It is the hostname too, and the kernel takes no longer one.
+		errs = append(errs, fmt.Errorf("node name %q is longer than the %d characters of a hostname",
+			j.NodeName, validation.DNS1123LabelMaxLength))
+	}
+	if j.ProviderID == "" {
+		errs = append(errs, errors.New("the provider ID is empty: claim a server first"))
+	}
+	if err := validateEndpoint(j.APIServerEndpoint); err != nil {
+		errs = append(errs, err)
+	}
+	if len(j.CACertHashes) == 0 {
+		errs = append(errs, errors.New("there is no CA hash: without one the server could be made to join any cluster"))
+	}
+	for _, hash := range j.CACertHashes {
+		digest, ok := strings.CutPrefix(hash, caHashPrefix)
+		if raw, err := hex.DecodeString(digest); !ok || err != nil || len(raw) != 32 {
+			errs = append(errs, fmt.Errorf("CA hash %q is not %q and 64 hexadecimal digits", hash, caHashPrefix))
+		}
+	}
+	if j.Token.IsZero() {
+		errs = append(errs, errors.New("the join token is empty"))
+	}
+	errs = append(errs, validateLabels(j.Labels)...)
+	errs = append(errs, validateTaints(j.Taints)...)
+	errs = append(errs, validateKubeletArgs(j.KubeletArgs)...)
+	return utilerrors.NewAggregate(errs)
+}
+
+func validateEndpoint(endpoint string) error {
+	host, port, err := net.SplitHostPort(endpoint)
+	if err != nil || host == "" {
+		return fmt.Errorf("API server endpoint %q is not host:port, such as 10.0.0.1:6443", endpoint)
+	}
+	if number, err := strconv.ParseUint(port, 10, 16); err != nil || number == 0 {
+		return fmt.Errorf("API server endpoint %q has no port between 1 and 65535", endpoint)
+	}
+	if net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(strings.ToLower(host))) > 0 {
+		return fmt.Errorf("API server endpoint %q names neither an IP address nor a DNS name", endpoint)
+	}
+	return nil
+}
+
+func validateLabels(labels map[string]string) []error {
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if problems := validation.IsQualifiedName(key); len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("label key %q is not valid: %s", key, strings.Join(problems, "; ")))
+		}
+		if problems := validation.IsValidLabelValue(labels[key]); len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("value %q of label %q is not valid: %s", labels[key], key, strings.Join(problems, "; ")))
+		}
+	}
+	return errs
+}
+
+func validateTaints(taints []corev1.Taint) []error {
+	var errs []error
+	effects := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
+	for _, taint := range taints {
+		if problems := validation.IsQualifiedName(taint.Key); len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("taint key %q is not valid: %s", taint.Key, strings.Join(problems, "; ")))
+		}
+		if problems := validation.IsValidLabelValue(taint.Value); len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("value %q of taint %q is not valid: %s", taint.Value, taint.Key, strings.Join(problems, "; ")))
+		}
+		if !slices.Contains(effects, taint.Effect) {
+			errs = append(errs, fmt.Errorf("effect %q of taint %q is none of %q", taint.Effect, taint.Key, effects))
+		}
+	}
+	return errs
+}
+
+func validateKubeletArgs(args map[string]string) []error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		if instead, reserved := reservedArgs[name]; reserved {
+			errs = append(errs, fmt.Errorf("kubelet argument %q cannot be given: %s", name, instead))
+			continue
+		}
+		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("kubelet argument %q is not a flag name; write it without leading dashes, the value apart", name))
+		}
+	}
+	return errs
+}
