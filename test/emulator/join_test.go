@@ -1,0 +1,261 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package emulator
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/google/go-cmp/cmp"
+	metal3api "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+)
+
+// joinOf returns what a server of the name needs to join the cluster, with a token that is valid.
+func (c *testCluster) joinOf(t *testing.T, name string) bootstrap.Join {
+	t.Helper()
+	machine := bootstrap.MachineRef{Namespace: "tenant", Name: "m-" + name, UID: types.UID("uid-" + name)}
+	clk := clock.RealClock{}
+	token, err := bootstrap.EnsureToken(t.Context(), c, machine, clk.Now().Add(time.Hour), clk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bootstrap.Join{
+		NodeName:          machine.Name,
+		ProviderID:        "metal3://" + hostNamespace + "/" + name + "/" + machine.Name,
+		APIServerEndpoint: c.endpoint,
+		CACertHashes:      c.caHashes,
+		Token:             token,
+		Labels:            map[string]string{"vcluster.com/node-type": "a100-4x", "node-role.kubernetes.io/gpu": ""},
+		Taints:            []corev1.Taint{{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute}},
+		KubeletArgs:       map[string]string{"kube-reserved": "cpu=1"},
+	}
+}
+
+// startRack runs a rack of the servers until the test ends, and returns the rack and a function that stops it.
+func (c *testCluster) startRack(t *testing.T, joinTimeout time.Duration, servers ...Server) (*Rack, func()) {
+	t.Helper()
+	rack, err := NewRack(Config{
+		RESTConfig: c.rest, Namespace: hostNamespace, Servers: servers, Logger: testr.New(t),
+		RetryInterval: 50 * time.Millisecond, JoinTimeout: joinTimeout,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- rack.Run(ctx) }()
+	return rack, func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Errorf("the rack stopped with %v", err)
+		}
+	}
+}
+
+// eventually waits until the check holds.
+func eventually(t *testing.T, what string, check func() bool) {
+	t.Helper()
+	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true,
+		func(context.Context) (bool, error) { return check(), nil }); err != nil {
+		t.Fatalf("%s did not come: %v", what, err)
+	}
+}
+
+func statusOf(rack *Rack, name string) Status {
+	for _, status := range rack.Statuses() {
+		if status.Server == name {
+			return status
+		}
+	}
+	return Status{}
+}
+
+func TestJoin(t *testing.T) {
+	c := startCluster(t)
+	t.Run("FromPowerOnToPowerOff", func(t *testing.T) { testLifeOfServer(t, c) })
+	t.Run("Heartbeats", func(t *testing.T) { testHeartbeats(t, c) })
+	t.Run("WhatDoesNotJoin", func(t *testing.T) { testWhatDoesNotJoin(t, c) })
+	t.Run("NoCRD", func(t *testing.T) { testNoCRD(t, c) })
+}
+
+func testLifeOfServer(t *testing.T, c *testCluster) {
+	const name = "server-1"
+	join := c.joinOf(t, name)
+	userData, err := bootstrap.UserData(join)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rack, stop := c.startRack(t, time.Minute, Server{Name: name, Capacity: resources("cpu", "16", "memory", "64Gi", "nvidia.com/gpu", "4")})
+	defer stop()
+	host := c.provision(t, name, userData)
+
+	eventually(t, "the server's registration", func() bool { return statusOf(rack, name).State == Registered })
+	node := &corev1.Node{}
+	nodeKey := client.ObjectKey{Name: join.NodeName}
+	if err := c.Get(t.Context(), nodeKey, node); err != nil {
+		t.Fatal(err)
+	}
+	if node.Spec.ProviderID != join.ProviderID {
+		t.Errorf("provider ID is %q, want %q", node.Spec.ProviderID, join.ProviderID)
+	}
+	var unregistered bool
+	for _, taint := range node.Spec.Taints {
+		unregistered = unregistered || taint.MatchTaint(&join.Taints[0])
+	}
+	if !unregistered {
+		t.Errorf("the Node did not register with Karpenter's taint: %v", node.Spec.Taints)
+	}
+	wantLabels := map[string]string{
+		"beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux", // added by the API server
+		"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", "kubernetes.io/hostname": join.NodeName,
+		"vcluster.com/node-type": "a100-4x", KwokNodeKey: KwokNodeValue,
+	}
+	for _, key := range []string{"beta.kubernetes.io/arch", "beta.kubernetes.io/os"} {
+		if _, ok := node.Labels[key]; !ok {
+			delete(wantLabels, key)
+		}
+	}
+	if diff := cmp.Diff(wantLabels, node.Labels); diff != "" {
+		t.Errorf("labels -want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff(resources("cpu", "16", "memory", "64Gi", "nvidia.com/gpu", "4", "pods", "110"), node.Status.Capacity); diff != "" {
+		t.Errorf("capacity -want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff(resources("cpu", "15", "memory", "64Gi", "nvidia.com/gpu", "4", "pods", "110"), node.Status.Allocatable); diff != "" {
+		t.Errorf("allocatable -want +got:\n%s", diff)
+	}
+	requests := &certificatesv1.CertificateSigningRequestList{}
+	if err := c.List(t.Context(), requests); err != nil {
+		t.Fatal(err)
+	}
+	if len(requests.Items) != 1 || requests.Items[0].Spec.Username != "system:bootstrap:"+join.Token.ID() {
+		t.Errorf("want one signing request by the token's user, got %d", len(requests.Items))
+	}
+
+	// Its token is of no use any more, and a server that is only switched off and on does not need it.
+	if err := bootstrap.DeleteToken(t.Context(), c, bootstrap.MachineRef{UID: types.UID("uid-" + name)}); err != nil {
+		t.Fatal(err)
+	}
+	c.setOnline(t, host, false)
+	eventually(t, "power-off", func() bool { return statusOf(rack, name).State == Off })
+	if c.managedByKwok(t, nodeKey) {
+		t.Error("kwok would go on with the heartbeats of a server without power")
+	}
+	c.setOnline(t, host, true)
+	eventually(t, "the server's return", func() bool { return statusOf(rack, name).State == Registered })
+	if !c.managedByKwok(t, nodeKey) {
+		t.Error("the server is back, and its Node is not")
+	}
+
+	c.setState(t, host, metal3api.StateDeprovisioning)
+	eventually(t, "the server's end", func() bool { return statusOf(rack, name).State == Off })
+	if c.managedByKwok(t, nodeKey) {
+		t.Error("kwok would go on with the heartbeats of a server that was wiped")
+	}
+}
+
+func testWhatDoesNotJoin(t *testing.T, c *testCluster) {
+	unknown, err := bootstrap.ParseToken("zzzzzz.0123456789abcdef")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := closedPort(t)
+	cases := map[string]struct {
+		reason string
+		change func(*bootstrap.Join)
+		want   string
+	}{
+		"unknown-token": {"the cluster has no such token", func(j *bootstrap.Join) { j.Token = unknown },
+			"cluster-info is not signed with token zzzzzz"},
+		"wrong-secret": {"half a token is none", func(j *bootstrap.Join) {
+			if j.Token, err = bootstrap.ParseToken(j.Token.ID() + ".0123456789abcdef"); err != nil {
+				t.Fatal(err)
+			}
+		}, "the token is wrong or the cluster is another"},
+		"wrong-ca": {"somebody else's cluster", func(j *bootstrap.Join) {
+			if j.CACertHashes, err = bootstrap.CACertHashes(newCA(t)); err != nil {
+				t.Fatal(err)
+			}
+		}, "no CA in cluster-info matches"},
+		"wrong-endpoint": {"nobody listens", func(j *bootstrap.Join) { j.APIServerEndpoint = closed }, "connection refused"},
+	}
+	var servers []Server
+	for name := range cases {
+		servers = append(servers, Server{Name: name, Capacity: resources("cpu", "1")})
+	}
+	rack, stop := c.startRack(t, 3*time.Second, servers...)
+	defer stop()
+	for name, tc := range cases {
+		join := c.joinOf(t, name)
+		tc.change(&join)
+		userData, err := bootstrap.UserData(join)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.provision(t, name, userData)
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			eventually(t, "the server's failure", func() bool { return statusOf(rack, name).State == Failed })
+			status := statusOf(rack, name)
+			if !strings.Contains(status.Reason, tc.want) || strings.Contains(status.Reason, "0123456789abcdef") {
+				t.Errorf("%s: the reason does not say %q: %s", tc.reason, tc.want, status.Reason)
+			}
+			if err := c.Get(t.Context(), client.ObjectKey{Name: "m-" + name}, &corev1.Node{}); !apierrors.IsNotFound(err) {
+				t.Errorf("%s: the Node must not exist: %v", tc.reason, err)
+			}
+		})
+	}
+}
+
+// testNoCRD comes last: it takes the CRD away.
+func testNoCRD(t *testing.T, c *testCluster) {
+	crd := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "baremetalhosts.metal3.io"}}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	if err := c.Delete(t.Context(), crd); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the CRD's end", func() bool {
+		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(crd), crd))
+	})
+	eventually(t, "a sentence that says what is missing", func() bool {
+		rack, err := NewRack(Config{RESTConfig: c.rest, Namespace: hostNamespace, Logger: testr.New(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Discovery forgets the kind a moment after the CRD is gone; the rack must not run for longer than that.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = rack.Run(ctx)
+		return err != nil && strings.Contains(err.Error(), "install Metal3's CRDs")
+	})
+}
+
+// closedPort returns an address that nobody listens on.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return listener.Addr().String()
+}

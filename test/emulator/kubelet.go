@@ -1,0 +1,119 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package emulator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+)
+
+// A Node with this label and annotation is in kwok's care. kwok must be told to select by the label
+// (--manage-nodes-with-label-selector): it goes on renewing the lease of a Node that loses the annotation.
+const (
+	KwokNodeKey   = "kwok.x-k8s.io/node"
+	KwokNodeValue = "fake"
+	// KwokLabelSelector is the value of that flag.
+	KwokLabelSelector = KwokNodeKey + "=" + KwokNodeValue
+)
+
+// architecture of every emulated server.
+const architecture = "amd64"
+
+// register makes the Node, or brings an existing one up to date, and then reports its accelerators, as the kubelet
+// and a device plugin do. It can be called again after an error.
+func register(ctx context.Context, identity *rest.Config, server Server, join bootstrap.Join) error {
+	clientset, disconnect, err := connect(identity)
+	if err != nil {
+		return err
+	}
+	defer disconnect()
+	node := nodeOf(server, join)
+	if _, err := clientset.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+		err = patchNode(ctx, clientset, join.NodeName, "", metadataPatch(node.Labels, node.Annotations))
+		if err != nil {
+			return fmt.Errorf("updating Node %s, %w", join.NodeName, err)
+		}
+	} else if err != nil {
+		return fmt.Errorf("registering Node %s, %w", join.NodeName, err)
+	}
+	capacity, allocatable := resourcesOf(server, join)
+	status := map[string]any{"capacity": capacity, "allocatable": allocatable}
+	if err := patchNode(ctx, clientset, join.NodeName, "status", map[string]any{"status": status}); err != nil {
+		return fmt.Errorf("reporting the resources of Node %s, %w", join.NodeName, err)
+	}
+	return nil
+}
+
+// abandon takes the Node out of kwok's care. A Node that is gone is no error.
+func abandon(ctx context.Context, identity *rest.Config, nodeName string) error {
+	clientset, disconnect, err := connect(identity)
+	if err != nil {
+		return err
+	}
+	defer disconnect()
+	gone := map[string]any{KwokNodeKey: nil}
+	err = patchNode(ctx, clientset, nodeName, "", metadataPatch(gone, gone))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("taking Node %s from kwok, %w", nodeName, err)
+	}
+	return nil
+}
+
+// nodeOf returns the Node as kubelet first creates it: not ready, and without what device plugins add.
+func nodeOf(server Server, join bootstrap.Join) *corev1.Node {
+	labels := map[string]string{
+		corev1.LabelHostname:   join.NodeName,
+		corev1.LabelOSStable:   "linux",
+		corev1.LabelArchStable: architecture,
+		KwokNodeKey:            KwokNodeValue,
+	}
+	maps.Copy(labels, join.Labels)
+	capacity, allocatable := resourcesOf(server, join)
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        join.NodeName,
+			Labels:      labels,
+			Annotations: map[string]string{KwokNodeKey: KwokNodeValue},
+		},
+		Spec: corev1.NodeSpec{ProviderID: join.ProviderID, Taints: join.Taints},
+		Status: corev1.NodeStatus{
+			Capacity:    withoutExtended(capacity),
+			Allocatable: withoutExtended(allocatable),
+			Conditions: []corev1.NodeCondition{{
+				Type: corev1.NodeReady, Status: corev1.ConditionFalse,
+				Reason: "KubeletNotReady", Message: "the emulated server has just registered",
+			}},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: join.NodeName}},
+			NodeInfo:  corev1.NodeSystemInfo{Architecture: architecture, OperatingSystem: "linux"},
+		},
+	}
+}
+
+func metadataPatch[V any](labels map[string]V, annotations map[string]V) map[string]any {
+	return map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}}
+}
+
+func patchNode(ctx context.Context, clientset kubernetes.Interface, name, subresource string, patch map[string]any) error {
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("encoding a patch, %w", err)
+	}
+	var subresources []string
+	if subresource != "" {
+		subresources = append(subresources, subresource)
+	}
+	_, err = clientset.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, subresources...)
+	return err
+}

@@ -1,0 +1,188 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package emulator
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+)
+
+// Config is what a Rack needs.
+type Config struct {
+	// RESTConfig reaches the management cluster, where the BareMetalHosts are. Not used if Source is set.
+	RESTConfig *rest.Config
+	// Namespace of the BareMetalHosts. Not used if Source is set.
+	Namespace string
+	// Source of power and config drives; by default a Metal3Source.
+	Source Source
+	// Servers of the rack. Hosts that are not among them are left alone.
+	Servers []Server
+	Logger  logr.Logger
+	Clock   clock.PassiveClock
+	// RetryInterval between attempts of what may succeed later: 1 second by default.
+	RetryInterval time.Duration
+	// JoinTimeout bounds each step of a join, as kubeadm does: 5 minutes, kubeadm's own, by default.
+	JoinTimeout time.Duration
+	// OnChange, if set, is called with each new status. It must return quickly.
+	OnChange func(Status)
+}
+
+// Rack is a set of emulated servers.
+type Rack struct {
+	config  Config
+	servers map[string]Server
+	disks   map[string]*disk
+
+	mu       sync.Mutex
+	runs     map[string]*run
+	statuses map[string]Status
+}
+
+// run is the time between two changes of a server's power.
+type run struct {
+	power Power
+	stop  context.CancelFunc
+	// done is closed once everything that the server did in this time and before has ended.
+	done <-chan struct{}
+}
+
+// NewRack builds a rack, without reading anything from the cluster yet. Two servers of one name are an error.
+func NewRack(config Config) (*Rack, error) {
+	config.RetryInterval = cmp.Or(config.RetryInterval, time.Second)
+	config.JoinTimeout = cmp.Or(config.JoinTimeout, 5*time.Minute)
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
+	}
+	r := &Rack{
+		config:   config,
+		servers:  map[string]Server{},
+		disks:    map[string]*disk{},
+		runs:     map[string]*run{},
+		statuses: map[string]Status{},
+	}
+	for _, server := range config.Servers {
+		if _, twice := r.servers[server.Name]; twice || server.Name == "" {
+			return nil, fmt.Errorf("building the rack, the name %q of a server is empty or not its own", server.Name)
+		}
+		r.servers[server.Name] = server
+		r.disks[server.Name] = &disk{}
+		r.statuses[server.Name] = Status{Server: server.Name, State: Off, Since: config.Clock.Now()}
+	}
+	if config.Source == nil {
+		source, err := NewMetal3Source(config.RESTConfig, config.Namespace)
+		if err != nil {
+			return nil, fmt.Errorf("building the rack, %w", err)
+		}
+		r.config.Source = source
+	}
+	return r, nil
+}
+
+// Run emulates the servers until the context is done, and returns once all of them have stopped. A rack that is
+// stopped leaves the Nodes as they are, like servers that lose power. A rack can be run once.
+func (r *Rack) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var servers sync.WaitGroup
+	err := r.config.Source.Watch(ctx, func(server string, power Power) {
+		r.change(ctx, &servers, server, power)
+	})
+	cancel()
+	servers.Wait()
+	if err != nil {
+		return fmt.Errorf("running the rack, %w", err)
+	}
+	return nil
+}
+
+// Statuses returns what each server is doing, sorted by name.
+func (r *Rack) Statuses() []Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.SortedFunc(maps.Values(r.statuses), func(a, b Status) int { return cmp.Compare(a.Server, b.Server) })
+}
+
+// change ends what the server was doing and begins what its new power makes it do. The new starts when the old has
+// ended, so the two never act at once.
+func (r *Rack) change(ctx context.Context, servers *sync.WaitGroup, name string, power Power) {
+	server, ours := r.servers[name]
+	if !ours {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.runs[name]
+	if before == nil {
+		before = &run{stop: func() {}, done: closed()}
+	}
+	if before.power == power {
+		return
+	}
+	before.stop()
+	runCtx, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	r.runs[name] = &run{power: power, stop: stop, done: done}
+	servers.Go(func() {
+		defer close(done)
+		defer stop()
+		<-before.done
+		r.live(runCtx, ctx, server, power)
+	})
+}
+
+// live is what a server does from one change of its power to the next, for which runCtx is cancelled.
+func (r *Rack) live(runCtx, rackCtx context.Context, server Server, power Power) {
+	d := r.disks[server.Name]
+	if d.install != power.Install {
+		*d = disk{install: power.Install}
+	}
+	if !power.On || power.Install == "" {
+		r.report(server.Name, Off, "", "")
+		return
+	}
+	b := &boot{
+		server: server,
+		disk:   d,
+		config: r.config,
+		report: func(state State, nodeName, reason string) { r.report(server.Name, state, nodeName, reason) },
+	}
+	b.run(runCtx)
+	<-runCtx.Done()
+	if rackCtx.Err() == nil {
+		b.powerOff(rackCtx)
+	}
+}
+
+// report keeps and passes on a server's status.
+func (r *Rack) report(name string, state State, nodeName, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	status := r.statuses[name]
+	if status.State == state && status.Reason == reason && status.NodeName == nodeName {
+		return
+	}
+	if status.State != state {
+		status.State, status.Since = state, r.config.Clock.Now()
+	}
+	status.Reason, status.NodeName = reason, nodeName
+	r.statuses[name] = status
+	r.config.Logger.Info("server changed", "server", name, "state", state, "node", nodeName, "reason", reason)
+	if r.config.OnChange != nil {
+		r.config.OnChange(status)
+	}
+}
+
+func closed() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}

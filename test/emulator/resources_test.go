@@ -1,0 +1,63 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package emulator
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+)
+
+func resources(pairs ...string) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		list[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return list
+}
+
+func TestResourcesOf(t *testing.T) {
+	hardware := resources("cpu", "8", "memory", "16Gi", "nvidia.com/gpu", "4")
+	cases := map[string]struct {
+		reason                string
+		args                  map[string]string
+		capacity, allocatable corev1.ResourceList
+	}{
+		"Plain": {"all of the hardware is for pods", nil,
+			resources("cpu", "8", "memory", "16Gi", "nvidia.com/gpu", "4", "pods", "110"),
+			resources("cpu", "8", "memory", "16Gi", "nvidia.com/gpu", "4", "pods", "110")},
+		"Reserved": {"what kubelet reserves is not for pods",
+			map[string]string{"kube-reserved": "cpu=500m,memory=1Gi", "system-reserved": "cpu=500m", "max-pods": "30"},
+			resources("cpu", "8", "memory", "16Gi", "nvidia.com/gpu", "4", "pods", "30"),
+			resources("cpu", "7", "memory", "15Gi", "nvidia.com/gpu", "4", "pods", "30")},
+		"TooMuch": {"nothing is less than none", map[string]string{"kube-reserved": "cpu=9,other=3"},
+			resources("cpu", "8", "memory", "16Gi", "nvidia.com/gpu", "4", "pods", "110"),
+			resources("cpu", "0", "memory", "16Gi", "nvidia.com/gpu", "4", "pods", "110")},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			capacity, allocatable := resourcesOf(Server{Capacity: hardware}, bootstrap.Join{KubeletArgs: tc.args})
+			if diff := cmp.Diff(tc.capacity, capacity); diff != "" {
+				t.Errorf("%s: capacity -want +got:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.allocatable, allocatable); diff != "" {
+				t.Errorf("%s: allocatable -want +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestNodeBeforeDevicePlugins(t *testing.T) {
+	node := nodeOf(Server{Capacity: resources("cpu", "8", "nvidia.com/gpu", "4")}, bootstrap.Join{NodeName: "a"})
+	want := resources("cpu", "8", "pods", "110")
+	for _, got := range []corev1.ResourceList{node.Status.Capacity, node.Status.Allocatable} {
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("a kubelet knows no GPUs when it registers, -want +got:\n%s", diff)
+		}
+	}
+}

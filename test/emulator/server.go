@@ -1,0 +1,47 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package emulator
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Server is one server of the rack.
+type Server struct {
+	// Name of the server: that of its BareMetalHost.
+	Name string
+	// Capacity of its hardware, in the units of a Node's status: cpu in cores, memory in bytes, accelerators by their
+	// resource name. pods is 110, kubelet's own default, unless given.
+	Capacity corev1.ResourceList
+}
+
+// State is what a server is doing.
+type State string
+
+const (
+	// Off is a server without power, or with power and nothing installed on it.
+	Off State = "Off"
+	// Booting is a server that reads its config drive.
+	Booting State = "Booting"
+	// Joining is a server that tries to join the cluster that its user data names.
+	Joining State = "Joining"
+	// Registered is a server whose Node exists and reports its hardware.
+	Registered State = "Registered"
+	// Failed is a server that gave up, and stays as it is until it is switched off.
+	Failed State = "Failed"
+)
+
+// Status is what one server is doing, and why.
+type Status struct {
+	Server string
+	State  State
+	// Reason is one sentence: what went wrong last. Empty if nothing did. It never holds a secret.
+	Reason string
+	// NodeName is the Node that the server wants to be or is. Empty before the user data is read.
+	NodeName string
+	// Since is when State was entered.
+	Since time.Time
+}
