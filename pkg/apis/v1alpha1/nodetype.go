@@ -5,6 +5,7 @@ package v1alpha1
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -22,8 +23,12 @@ type HardwareProfile struct {
 	// Resources are the capacity of one server: cpu in cores, memory in bytes, and accelerators by the name that
 	// their device plugin advertises (nvidia.com/gpu). cpu and memory are required.
 	// +kubebuilder:validation:XValidation:rule="'cpu' in self && 'memory' in self",message="resources must name cpu and memory, for example {cpu: \"96\", memory: 768Gi}"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, quantity(string(self[k])).isGreaterThan(quantity('0')))",message="every resource must be greater than zero"
-	Resources corev1.ResourceList `json:"resources"`
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, type(self[k]) == int ? self[k] > 0 : (!self[k].startsWith('-') && (!self[k].startsWith('0') || self[k].startsWith('0.'))))",message="every resource must be greater than zero"
+	//
+	// (The type is spelled out because the schema of corev1.ResourceList cannot be given a greatest size, without
+	// which the API server takes the rules above for too expensive. It is assignable to one.)
+	Resources map[corev1.ResourceName]resource.Quantity `json:"resources"`
 	// Overhead is what of the resources is not there for pods.
 	// +optional
 	Overhead *NodeTypeOverhead `json:"overhead,omitempty"`

@@ -10,6 +10,7 @@ package v1alpha1
 import (
 	"github.com/awslabs/operatorpkg/status"
 	"k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -34,7 +35,7 @@ func (in *HardwareProfile) DeepCopyInto(out *HardwareProfile) {
 	*out = *in
 	if in.Resources != nil {
 		in, out := &in.Resources, &out.Resources
-		*out = make(v1.ResourceList, len(*in))
+		*out = make(map[v1.ResourceName]resource.Quantity, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val.DeepCopy()
 		}

@@ -1,0 +1,154 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hosts
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// touched collects the names of types that a change concerns.
+type touched map[string]struct{}
+
+func (t touched) add(name string) {
+	if name != "" {
+		t[name] = struct{}{}
+	}
+}
+
+// put adds a host that is not known yet. The lock must be held, here and in what follows.
+func (i *Inventory) put(h *host, touched touched) {
+	i.hosts[h.key] = h
+	if h.assumedBy != "" {
+		i.assumed[h.assumedBy] = h
+	}
+	i.use(h.usedAs(), 1)
+	touched.add(h.usedAs())
+	for name, t := range i.types {
+		if t.profile.selects(h) {
+			t.add(h, i.topology)
+			touched.add(name)
+		}
+	}
+}
+
+// take removes a host that is known. The host itself still says for whom it was assumed.
+func (i *Inventory) take(h *host, touched touched) {
+	for name := range h.buckets {
+		i.types[name].remove(h)
+		touched.add(name)
+	}
+	i.use(h.usedAs(), -1)
+	touched.add(h.usedAs())
+	if h.assumedBy != "" {
+		delete(i.assumed, h.assumedBy)
+	}
+	delete(i.hosts, h.key)
+}
+
+// change changes a host in place, where it stays in its buckets.
+func (i *Inventory) change(h *host, touched touched, mutate func()) {
+	counts, used := h.counts(), h.usedAs()
+	mutate()
+	if now := h.usedAs(); now != used {
+		i.use(used, -1)
+		i.use(now, 1)
+		touched.add(used)
+		touched.add(now)
+	}
+	if now := h.counts(); now != counts {
+		for name, b := range h.buckets {
+			i.types[name].count(h, b, counts, now)
+			touched.add(name)
+		}
+	}
+}
+
+// assume gives a host to a Machine.
+func (i *Inventory) assume(h *host, as *nodeType, request Request, touched touched) {
+	i.change(h, touched, func() {
+		h.assumedBy, h.assumedAs = request.Machine, as.profile.Name
+		i.assumed[request.Machine] = h
+	})
+}
+
+// release ends a host's assumption, inside a change.
+func (i *Inventory) release(h *host) {
+	if h.assumedBy != "" {
+		delete(i.assumed, h.assumedBy)
+	}
+	h.assumedBy, h.assumedAs = "", ""
+}
+
+// drop removes a type. Hosts that were claimed as it are still counted, for the case that it comes back.
+func (i *Inventory) drop(t *nodeType) {
+	for _, h := range i.hosts {
+		delete(h.buckets, t.profile.Name)
+	}
+	i.byCost = removeByCost(i.byCost, t)
+	delete(i.types, t.profile.Name)
+}
+
+// use counts one host more or less as claimed as a type.
+func (i *Inventory) use(name string, difference int32) {
+	if name == "" {
+		return
+	}
+	i.used[name] += difference
+	if i.used[name] == 0 {
+		delete(i.used, name)
+	}
+}
+
+// tell tells the listeners. The lock must not be held: they may ask for summaries.
+func (i *Inventory) tell(touched touched) {
+	if len(touched) > 0 {
+		i.notify(slices.Sorted(maps.Keys(touched)))
+	}
+}
+
+func (i *Inventory) notify(names []string) {
+	i.listening.RLock()
+	defer i.listening.RUnlock()
+	for _, listener := range i.listeners {
+		listener(names)
+	}
+}
+
+// gate is closed at first and opens once.
+type gate struct {
+	once *sync.Once
+	done chan struct{}
+}
+
+func newGate() gate { return gate{once: &sync.Once{}, done: make(chan struct{})} }
+
+// unlock opens the gate, and tells whether it was this call that did.
+func (g gate) unlock() (opened bool) {
+	g.once.Do(func() {
+		close(g.done)
+		opened = true
+	})
+	return opened
+}
+
+func (g gate) open() bool {
+	select {
+	case <-g.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (g gate) wait(ctx context.Context) error {
+	select {
+	case <-g.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

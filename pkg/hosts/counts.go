@@ -1,0 +1,48 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hosts
+
+import (
+	"fmt"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Counts of hosts. A host that is claimed and in error counts as both.
+type Counts struct {
+	Total, Claimed, Available, Error int32
+	// NotReady hosts are neither claimed nor in error, and still not to be had: inspecting, paused, detached and so on.
+	NotReady int32
+}
+
+func (c Counts) plus(other Counts) Counts {
+	c.Total += other.Total
+	c.Claimed += other.Claimed
+	c.Available += other.Available
+	c.Error += other.Error
+	c.NotReady += other.NotReady
+	return c
+}
+
+func (c Counts) minus(other Counts) Counts {
+	return c.plus(Counts{-other.Total, -other.Claimed, -other.Available, -other.Error, -other.NotReady})
+}
+
+// capacity as the API tells it. At most remaining servers are available, whatever is there.
+func (c Counts) capacity(remaining int32) v1alpha1.Capacity {
+	return v1alpha1.Capacity{Total: c.Total, Claimed: c.Claimed, Available: min(c.Available, remaining), Error: c.Error}
+}
+
+// String tells the counts in words: "2 servers match, 2 claimed, 0 in error".
+func (c Counts) String() string {
+	noun := "servers match"
+	if c.Total == 1 {
+		noun = "server matches"
+	}
+	text := fmt.Sprintf("%d %s, %d claimed, %d in error", c.Total, noun, c.Claimed, c.Error)
+	if c.NotReady > 0 {
+		text += fmt.Sprintf(", %d not ready", c.NotReady)
+	}
+	return text
+}

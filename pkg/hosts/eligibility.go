@@ -1,0 +1,100 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hosts
+
+import (
+	"fmt"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+)
+
+// UnhealthyAnnotation marks a host that Cluster API's provider for Metal3 found to be unhealthy. Whoever has set it
+// wants the host left alone.
+const UnhealthyAnnotation = "capi.metal3.io/unhealthy"
+
+// Reason why a host cannot be claimed.
+type Reason string
+
+// Why hosts cannot be claimed, in the order in which they are looked for.
+const (
+	// ReasonDeleting: the host is being deleted.
+	ReasonDeleting Reason = "Deleting"
+	// ReasonClaimed: the host has a consumer, whoever it is.
+	ReasonClaimed Reason = "Claimed"
+	// ReasonError: Metal3 reports an error.
+	ReasonError Reason = "Error"
+	// ReasonPaused: Metal3 does not look at the host.
+	ReasonPaused Reason = "Paused"
+	// ReasonDetached: the host is not managed by Metal3's provisioner.
+	ReasonDetached Reason = "Detached"
+	// ReasonUnhealthy: somebody has marked the host as unhealthy.
+	ReasonUnhealthy Reason = "Unhealthy"
+	// ReasonExternallyProvisioned: something that Metal3 has not installed runs on the host.
+	ReasonExternallyProvisioned Reason = "ExternallyProvisioned"
+	// ReasonImageSet: somebody has asked for an image on the host without naming a consumer.
+	ReasonImageSet Reason = "ImageSet"
+	// ReasonNotReady: the host is in another state than available (or ready, as old versions call it), for example
+	// inspecting or deprovisioning.
+	ReasonNotReady Reason = "NotReady"
+	// ReasonNotOperational: the operational status is another than OK.
+	ReasonNotOperational Reason = "NotOperational"
+)
+
+// Verdict tells whether a host can be claimed now, and if not, why.
+type Verdict struct {
+	// Claimable is true when a Machine may have the host.
+	Claimable bool
+	// Reason why not; empty when the host is claimable.
+	Reason Reason
+	// Message ends a sentence that begins with the host's name: "is paused". Empty when the host is claimable.
+	Message string
+	// Claimed is true when the host has a consumer, whatever else is the matter with it.
+	Claimed bool
+	// Error is true when Metal3 reports an error, whatever else is the matter with the host.
+	Error bool
+}
+
+// Eligibility tells whether a host can be claimed. It is a function of the host alone.
+func Eligibility(host *bmov1alpha1.BareMetalHost) Verdict {
+	verdict := Verdict{
+		Claimed: host.Spec.ConsumerRef != nil,
+		Error:   host.Status.ErrorType != "" || host.Status.OperationalStatus == bmov1alpha1.OperationalStatusError,
+	}
+	verdict.Reason, verdict.Message = ineligible(host, verdict)
+	verdict.Claimable = verdict.Reason == ""
+	return verdict
+}
+
+func ineligible(host *bmov1alpha1.BareMetalHost, verdict Verdict) (Reason, string) {
+	state := host.Status.Provisioning.State
+	switch {
+	case !host.DeletionTimestamp.IsZero():
+		return ReasonDeleting, "is being deleted"
+	case verdict.Claimed:
+		return ReasonClaimed, fmt.Sprintf("is claimed by %s %s/%s",
+			host.Spec.ConsumerRef.Kind, host.Spec.ConsumerRef.Namespace, host.Spec.ConsumerRef.Name)
+	case verdict.Error:
+		return ReasonError, fmt.Sprintf("is in error (%s: %s)", host.Status.ErrorType, host.Status.ErrorMessage)
+	case has(host, bmov1alpha1.PausedAnnotation):
+		return ReasonPaused, "is paused"
+	case has(host, bmov1alpha1.DetachedAnnotation) || host.Status.OperationalStatus == bmov1alpha1.OperationalStatusDetached:
+		return ReasonDetached, "is detached"
+	case has(host, UnhealthyAnnotation):
+		return ReasonUnhealthy, "is marked as unhealthy"
+	case host.Spec.ExternallyProvisioned || state == bmov1alpha1.StateExternallyProvisioned:
+		return ReasonExternallyProvisioned, "is provisioned by others than Metal3"
+	case host.Spec.Image != nil || host.Spec.CustomDeploy != nil:
+		return ReasonImageSet, "has an image set and no consumer"
+	case state != bmov1alpha1.StateAvailable && state != bmov1alpha1.StateReady:
+		return ReasonNotReady, fmt.Sprintf("is not available yet (state %q)", state)
+	case host.Status.OperationalStatus != bmov1alpha1.OperationalStatusOK:
+		return ReasonNotOperational, fmt.Sprintf("is not operational (status %q)", host.Status.OperationalStatus)
+	}
+	return "", ""
+}
+
+func has(host *bmov1alpha1.BareMetalHost, annotation string) bool {
+	_, found := host.Annotations[annotation]
+	return found
+}

@@ -1,0 +1,106 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hosts
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// available makes a host as Metal3 leaves it once it can be claimed.
+func available(name string, labels map[string]string) *bmov1alpha1.BareMetalHost {
+	host := &bmov1alpha1.BareMetalHost{}
+	host.Namespace, host.Name, host.UID, host.Labels = "metal3", name, types.UID("uid-of-"+name), labels
+	host.Status.OperationalStatus = bmov1alpha1.OperationalStatusOK
+	host.Status.Provisioning.State = bmov1alpha1.StateAvailable
+	return host
+}
+
+func TestEligibility(t *testing.T) {
+	annotate := func(key string) func(*bmov1alpha1.BareMetalHost) {
+		return func(host *bmov1alpha1.BareMetalHost) { host.Annotations = map[string]string{key: ""} }
+	}
+	state := func(state bmov1alpha1.ProvisioningState) func(*bmov1alpha1.BareMetalHost) {
+		return func(host *bmov1alpha1.BareMetalHost) { host.Status.Provisioning.State = state }
+	}
+	operational := func(status bmov1alpha1.OperationalStatus) func(*bmov1alpha1.BareMetalHost) {
+		return func(host *bmov1alpha1.BareMetalHost) { host.Status.OperationalStatus = status }
+	}
+	consume := func(host *bmov1alpha1.BareMetalHost) {
+		host.Spec.ConsumerRef = &corev1.ObjectReference{Kind: "Metal3Machine", Namespace: "capi", Name: "m"}
+	}
+	fail := func(host *bmov1alpha1.BareMetalHost) {
+		host.Status.OperationalStatus, host.Status.ErrorType = bmov1alpha1.OperationalStatusError, bmov1alpha1.PowerManagementError
+		host.Status.ErrorMessage = "no answer from the BMC"
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		with   []func(*bmov1alpha1.BareMetalHost)
+		want   Verdict
+	}{
+		"Available": {reason: "nothing is the matter", want: Verdict{Claimable: true}},
+		"Ready": {reason: "old versions of Metal3 call it ready", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateReady)},
+			want: Verdict{Claimable: true}},
+		"PoweredOn": {reason: "Metal3 leaves servers on or off in the pool, as configured",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) { host.Status.PoweredOn, host.Spec.Online = true, true }},
+			want: Verdict{Claimable: true}},
+		"OtherConsumer": {reason: "whoever has it, has it", with: []func(*bmov1alpha1.BareMetalHost){consume},
+			want: Verdict{Reason: ReasonClaimed, Message: "is claimed by Metal3Machine capi/m", Claimed: true}},
+		"Error": {reason: "an errored host is never claimed", with: []func(*bmov1alpha1.BareMetalHost){fail},
+			want: Verdict{Reason: ReasonError, Message: "is in error (power management error: no answer from the BMC)", Error: true}},
+		"ErrorTypeAlone": {reason: "Metal3 keeps the type while it tries again",
+			with: []func(*bmov1alpha1.BareMetalHost){fail, operational(bmov1alpha1.OperationalStatusOK)},
+			want: Verdict{Reason: ReasonError, Message: "is in error (power management error: no answer from the BMC)", Error: true}},
+		"ClaimedAndInError": {reason: "it counts as both", with: []func(*bmov1alpha1.BareMetalHost){consume, fail},
+			want: Verdict{Reason: ReasonClaimed, Message: "is claimed by Metal3Machine capi/m", Claimed: true, Error: true}},
+		"Paused": {reason: "Metal3 would not act on the claim", with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.PausedAnnotation)},
+			want: Verdict{Reason: ReasonPaused, Message: "is paused"}},
+		"DetachedByAnnotation": {reason: "asked for, not done yet", with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.DetachedAnnotation)},
+			want: Verdict{Reason: ReasonDetached, Message: "is detached"}},
+		"DetachedByStatus": {reason: "not undone yet", with: []func(*bmov1alpha1.BareMetalHost){operational(bmov1alpha1.OperationalStatusDetached)},
+			want: Verdict{Reason: ReasonDetached, Message: "is detached"}},
+		"Unhealthy": {reason: "somebody wants it left alone", with: []func(*bmov1alpha1.BareMetalHost){annotate(UnhealthyAnnotation)},
+			want: Verdict{Reason: ReasonUnhealthy, Message: "is marked as unhealthy"}},
+		"ExternallyProvisioned": {reason: "something runs on it",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) { host.Spec.ExternallyProvisioned = true }},
+			want: Verdict{Reason: ReasonExternallyProvisioned, Message: "is provisioned by others than Metal3"}},
+		"ImageWithoutConsumer": {reason: "somebody installs it by hand",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) { host.Spec.Image = &bmov1alpha1.Image{URL: "http://x"} }},
+			want: Verdict{Reason: ReasonImageSet, Message: "has an image set and no consumer"}},
+		"CustomDeploy": {reason: "somebody installs it by hand, in another way",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+				host.Spec.CustomDeploy = &bmov1alpha1.CustomDeploy{Method: "install_coreos"}
+			}},
+			want: Verdict{Reason: ReasonImageSet, Message: "has an image set and no consumer"}},
+		"Inspecting": {reason: "not there yet", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateInspecting)},
+			want: Verdict{Reason: ReasonNotReady, Message: `is not available yet (state "inspecting")`}},
+		"Deprovisioning": {reason: "still being cleaned", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateDeprovisioning)},
+			want: Verdict{Reason: ReasonNotReady, Message: `is not available yet (state "deprovisioning")`}},
+		"New": {reason: "Metal3 has not looked at it", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateNone), operational("")},
+			want: Verdict{Reason: ReasonNotReady, Message: `is not available yet (state "")`}},
+		"Servicing": {reason: "firmware is being written", with: []func(*bmov1alpha1.BareMetalHost){operational(bmov1alpha1.OperationalStatusServicing)},
+			want: Verdict{Reason: ReasonNotOperational, Message: `is not operational (status "servicing")`}},
+		"Deleting": {reason: "it would be gone under the Machine",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+				host.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+			}},
+			want: Verdict{Reason: ReasonDeleting, Message: "is being deleted"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := available("server-01", nil)
+			for _, change := range tc.with {
+				change(host)
+			}
+			if diff := cmp.Diff(tc.want, Eligibility(host)); diff != "" {
+				t.Errorf("%s: Eligibility (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

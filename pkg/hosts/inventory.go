@@ -1,0 +1,183 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hosts
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Options of an Inventory.
+type Options struct {
+	// TopologyLabels are the labels of hosts that their nodes inherit and that claims can select on. Unset means rack,
+	// nvlink-domain and datacenter. A label with an empty value counts as absent.
+	TopologyLabels []string
+}
+
+// Inventory holds the hosts and the types in memory. It is safe for concurrent use.
+type Inventory struct {
+	topology []string
+
+	lock   sync.Mutex
+	hosts  map[types.NamespacedName]*host
+	types  map[string]*nodeType
+	byCost []*nodeType
+	// used counts the hosts that are claimed or assumed as a type, whether they match it still or not.
+	used map[string]int32
+	// assumed are the hosts that have been given out, by Machine.
+	assumed map[types.UID]*host
+
+	listening sync.RWMutex
+	listeners []func(types []string)
+
+	hostsSynced, typesSynced gate
+}
+
+// NewInventory returns an empty inventory.
+func NewInventory(options Options) *Inventory {
+	topology := options.TopologyLabels
+	if topology == nil {
+		topology = []string{v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey, v1alpha1.DatacenterLabelKey}
+	}
+	return &Inventory{
+		topology:    slices.Compact(slices.Sorted(slices.Values(topology))),
+		hosts:       map[types.NamespacedName]*host{},
+		types:       map[string]*nodeType{},
+		used:        map[string]int32{},
+		assumed:     map[types.UID]*host{},
+		hostsSynced: newGate(),
+		typesSynced: newGate(),
+	}
+}
+
+// OnChange adds a listener that is told the names of the types whose summary or profile may have changed. It is called
+// from whoever made the change, after it, and must not block. Names come once per change, sorted; a type that has been
+// deleted is among them. Once Synced has become true, all names are told, even if there are none.
+func (i *Inventory) OnChange(listener func(types []string)) {
+	i.listening.Lock()
+	defer i.listening.Unlock()
+	i.listeners = append(i.listeners, listener)
+}
+
+// SetHost takes in the state of a host as a watch shows it. The host's assumption ends once it shows a consumer.
+func (i *Inventory) SetHost(from *bmov1alpha1.BareMetalHost) {
+	next := newHost(from)
+	touched := touched{}
+	i.lock.Lock()
+	current, known := i.hosts[next.key]
+	switch {
+	case !known || current.uid != next.uid || !current.alike(next):
+		if known {
+			i.take(current, touched)
+			if current.uid == next.uid && !next.verdict.Claimed {
+				next.assumedBy, next.assumedAs = current.assumedBy, current.assumedAs
+			}
+		}
+		i.put(next, touched)
+	default:
+		i.change(current, touched, func() {
+			current.labels, current.verdict, current.claimedAs = next.labels, next.verdict, next.claimedAs
+			if next.verdict.Claimed {
+				i.release(current)
+			}
+		})
+	}
+	i.lock.Unlock()
+	i.tell(touched)
+}
+
+// DeleteHost forgets a host, and with it its assumption.
+func (i *Inventory) DeleteHost(key types.NamespacedName) {
+	touched := touched{}
+	i.lock.Lock()
+	if h, known := i.hosts[key]; known {
+		i.take(h, touched)
+	}
+	i.lock.Unlock()
+	i.tell(touched)
+}
+
+// SetType adds a type or replaces it. Its hosts are looked for only here and when a host's labels change. The profile
+// must not be changed afterwards.
+func (i *Inventory) SetType(profile Profile) {
+	i.lock.Lock()
+	if current, known := i.types[profile.Name]; known {
+		if current.profile.equal(profile) {
+			i.lock.Unlock()
+			return
+		}
+		i.drop(current)
+	}
+	t := newNodeType(profile)
+	i.types[profile.Name] = t
+	i.byCost = insertByCost(i.byCost, t)
+	for _, h := range i.hosts {
+		if profile.selects(h) {
+			t.add(h, i.topology)
+		}
+	}
+	i.lock.Unlock()
+	i.tell(touched{profile.Name: {}})
+}
+
+// DeleteType forgets a type.
+func (i *Inventory) DeleteType(name string) {
+	i.lock.Lock()
+	t, known := i.types[name]
+	if known {
+		i.drop(t)
+	}
+	i.lock.Unlock()
+	if known {
+		i.tell(touched{name: {}})
+	}
+}
+
+// Forget ends the assumption that a Machine gets a host, because its claim has failed, is not wanted any more, or has
+// been given back. It does nothing if the host is not assumed for that Machine.
+func (i *Inventory) Forget(key types.NamespacedName, machine types.UID) {
+	touched := touched{}
+	i.lock.Lock()
+	if h, known := i.hosts[key]; known && machine != "" && h.assumedBy == machine {
+		i.change(h, touched, func() { i.release(h) })
+	}
+	i.lock.Unlock()
+	i.tell(touched)
+}
+
+// Synced tells whether all hosts and all types that were there at the start have been taken in. Nothing may be decided
+// before that: a host or type that is not known yet would count as one that does not exist.
+func (i *Inventory) Synced() bool { return i.hostsSynced.open() && i.typesSynced.open() }
+
+// WaitForSync blocks until Synced is true. It returns the context's error if that ends first.
+func (i *Inventory) WaitForSync(ctx context.Context) error {
+	if err := i.hostsSynced.wait(ctx); err != nil {
+		return err
+	}
+	return i.typesSynced.wait(ctx)
+}
+
+// MarkTypesSynced is called by whoever feeds the types, once SetType has been called for each that there is.
+func (i *Inventory) MarkTypesSynced() { i.synced(i.typesSynced) }
+
+// MarkHostsSynced is called by whoever feeds the hosts, once SetHost has been called for each that there is.
+func (i *Inventory) MarkHostsSynced() { i.synced(i.hostsSynced) }
+
+// synced opens a gate, and wakes all who have waited for both.
+func (i *Inventory) synced(gate gate) {
+	if !gate.unlock() || !i.Synced() {
+		return
+	}
+	i.lock.Lock()
+	names := slices.Sorted(maps.Keys(i.types))
+	i.lock.Unlock()
+	i.notify(names)
+}

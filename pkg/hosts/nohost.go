@@ -1,0 +1,163 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hosts
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Outcome of considering a type for a request.
+type Outcome string
+
+// Outcomes, from the best to the worst.
+const (
+	// Chosen: this type's host is given.
+	Chosen Outcome = "Chosen"
+	// Dearer: the type fits, but a cheaper one (or one earlier by name) was chosen.
+	Dearer Outcome = "Dearer"
+	// NoneFree: the type fits, but none of its hosts that meet the requirements can be claimed now.
+	NoneFree Outcome = "NoneFree"
+	// AtMaxCapacity: the type fits, but as many hosts as maxCapacity allows are claimed as it.
+	AtMaxCapacity Outcome = "AtMaxCapacity"
+	// NotAllowed: the type fits, but the tenant may not have it.
+	NotAllowed Outcome = "NotAllowed"
+	// TooSmall: the type has not enough of a resource.
+	TooSmall Outcome = "TooSmall"
+	// Accelerated: the type has accelerators, and the request asks for none of them.
+	Accelerated Outcome = "Accelerated"
+	// RequirementNotMet: the labels of the type, or of all its hosts, do not meet a requirement.
+	RequirementNotMet Outcome = "RequirementNotMet"
+	// WrongServer: the request is pinned to a server that is not of this type.
+	WrongServer Outcome = "WrongServer"
+)
+
+// Candidate is a type that was considered for a request, and what came of it.
+type Candidate struct {
+	// NodeType by name.
+	NodeType string
+	// Cost of the type.
+	Cost int64
+	// Outcome says why the type was chosen, or why not.
+	Outcome Outcome
+	// Counts of the hosts that meet the requirements, if the outcome is NoneFree or AtMaxCapacity.
+	Counts Counts
+	// Detail of the other outcomes, in words; may be empty.
+	Detail string
+}
+
+// Fits tells whether the type is right for the request, whether or not one of its servers can be had now.
+func (c Candidate) Fits() bool {
+	return slices.Contains([]Outcome{Chosen, Dearer, NoneFree, AtMaxCapacity}, c.Outcome)
+}
+
+// String tells what came of the candidate in words, without its name: "2 servers match, 2 claimed, 0 in error".
+func (c Candidate) String() string {
+	switch c.Outcome {
+	case Chosen:
+		return "chosen"
+	case Dearer:
+		return "fits, but is not the cheapest"
+	case NoneFree:
+		if c.Detail != "" {
+			return c.Detail
+		}
+		return c.Counts.String()
+	case AtMaxCapacity:
+		return c.Counts.String() + ", " + c.Detail
+	case NotAllowed:
+		return "not allowed for this tenant"
+	case TooSmall:
+		return "too small (" + c.Detail + ")"
+	case Accelerated:
+		return "has accelerators (" + c.Detail + ") and the claim asks for none"
+	case RequirementNotMet:
+		return "does not meet " + c.Detail
+	case WrongServer:
+		return c.Detail
+	}
+	return string(c.Outcome)
+}
+
+// NoHostError says why a request gets no host.
+type NoHostError struct {
+	// Reason is one of the API's condition reasons: NoCapacity, NoMatchingType, NotAllowed or InvalidSpec.
+	Reason string
+	// Detail says what is wrong with the request itself, if anything is.
+	Detail string
+	// Considered are all types that were considered, cheapest first.
+	Considered []Candidate
+}
+
+// explained is how many types a message speaks of: with a hundred, nobody would read it.
+const explained = 8
+
+// Error tells, type by type, why there is no host; types that fit come first.
+func (e *NoHostError) Error() string {
+	if e.Detail != "" {
+		return e.Detail
+	}
+	candidates := slices.Clone(e.Considered)
+	slices.SortStableFunc(candidates, func(a, b Candidate) int { return rank(a) - rank(b) })
+	var parts []string
+	for n, candidate := range candidates {
+		if n == explained {
+			parts = append(parts, fmt.Sprintf("and %d more types", len(candidates)-n))
+			break
+		}
+		parts = append(parts, candidate.NodeType+": "+candidate.String())
+	}
+	if len(parts) == 0 {
+		parts = []string{"there are no NodeTypes"}
+	}
+	return prefixes[e.Reason] + ": " + strings.Join(parts, "; ")
+}
+
+var prefixes = map[string]string{
+	v1alpha1.ReasonNoCapacity:     "no server available",
+	v1alpha1.ReasonNoMatchingType: "no NodeType fits",
+	v1alpha1.ReasonNotAllowed:     "this tenant is allowed no NodeType that fits",
+	v1alpha1.ReasonInvalidSpec:    "invalid request",
+}
+
+func rank(c Candidate) int {
+	switch {
+	case c.Fits():
+		return 0
+	case c.Outcome == NotAllowed:
+		return 1
+	}
+	return 2
+}
+
+// reasonOf sums candidates up. A type that fits and has no server now outweighs one that is not allowed, and that
+// outweighs all that do not fit.
+func reasonOf(candidates []Candidate) string {
+	best := 2
+	for _, candidate := range candidates {
+		best = min(best, rank(candidate))
+	}
+	return []string{v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNotAllowed, v1alpha1.ReasonNoMatchingType}[best]
+}
+
+// tooSmall returns the first resource, by name, of which there is not enough, in words; empty if there is enough of
+// all. Pods and disk are not held against a type that does not mention them: every server has them.
+func tooSmall(requested, allocatable corev1.ResourceList) string {
+	worst := corev1.ResourceName("")
+	for name, quantity := range requested {
+		there, named := allocatable[name]
+		if !named && (name == corev1.ResourcePods || name == corev1.ResourceEphemeralStorage) {
+			continue
+		}
+		if quantity.Cmp(there) > 0 && (worst == "" || name < worst) {
+			worst = name
+		}
+	}
+	return string(worst)
+}

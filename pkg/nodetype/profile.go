@@ -1,0 +1,87 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodetype
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/properties"
+)
+
+// Profile returns what the inventory needs to know of a type. The error says which part of the selector is wrong.
+func Profile(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider) (hosts.Profile, error) {
+	selector, err := Selector(nodeType.Spec.BareMetalHosts.Selector)
+	if err != nil {
+		return hosts.Profile{}, err
+	}
+	return hosts.Profile{
+		Name:        nodeType.Name,
+		Provider:    provider.Name,
+		Namespace:   provider.Spec.Metal3.ClusterRef.Namespace,
+		Selector:    selector,
+		Zone:        nodeType.Spec.Zone,
+		Resources:   nodeType.Spec.Resources,
+		Allocatable: Allocatable(&nodeType.Spec.HardwareProfile),
+		Cost:        nodeType.Spec.EffectiveCost(),
+		MaxCapacity: nodeType.Spec.MaxCapacity,
+		Properties:  properties.Merge(properties.OfProvider(provider), properties.OfType(nodeType)).Map(),
+	}, nil
+}
+
+// Allocatable is what of a server's resources is there for pods: without kubeReserved, and never less than nothing.
+func Allocatable(profile *v1alpha1.HardwareProfile) corev1.ResourceList {
+	allocatable := make(corev1.ResourceList, len(profile.Resources))
+	for name, quantity := range profile.Resources {
+		allocatable[name] = quantity.DeepCopy()
+	}
+	if profile.Overhead == nil {
+		return allocatable
+	}
+	for name, reserved := range profile.Overhead.KubeReserved {
+		if quantity, found := allocatable[name]; found {
+			quantity.Sub(reserved)
+			if quantity.Sign() < 0 {
+				quantity = *resource.NewQuantity(0, quantity.Format)
+			}
+			allocatable[name] = quantity
+		}
+	}
+	return allocatable
+}
+
+// Selector parses a selector of hosts part by part, so that the error can name the part that is wrong.
+func Selector(from metav1.LabelSelector) (labels.Selector, error) {
+	for key, value := range from.MatchLabels {
+		one := &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+		if _, err := metav1.LabelSelectorAsSelector(one); err != nil {
+			return nil, fmt.Errorf("bareMetalHosts.selector.matchLabels (%s: %s) is not valid: %w", key, value, err)
+		}
+	}
+	for n, requirement := range from.MatchExpressions {
+		one := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{requirement}}
+		if _, err := metav1.LabelSelectorAsSelector(one); err != nil {
+			return nil, fmt.Errorf("bareMetalHosts.selector.matchExpressions[%d] (%s %s [%s]) is not valid: %w",
+				n, requirement.Key, requirement.Operator, strings.Join(requirement.Values, ", "), err)
+		}
+	}
+	return metav1.LabelSelectorAsSelector(&from)
+}
+
+// Accelerators of one server, for people to read: "nvidia.com/gpu=8".
+func Accelerators(resources corev1.ResourceList) string {
+	var parts []string
+	for _, name := range v1alpha1.Accelerators(resources) {
+		quantity := resources[name]
+		parts = append(parts, fmt.Sprintf("%s=%s", name, quantity.String()))
+	}
+	return strings.Join(parts, ", ")
+}

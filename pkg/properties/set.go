@@ -1,0 +1,98 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package properties
+
+import (
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Layer is a set of properties and the object that they are written in.
+type Layer struct {
+	// Source is the object, for people to find: "NodeType h100-8x".
+	Source string
+	// Values by key.
+	Values map[string]string
+}
+
+// OfProvider is the layer of a NodeProvider, the least specific.
+func OfProvider(provider *v1alpha1.NodeProvider) Layer {
+	return Layer{Source: "NodeProvider " + provider.Name, Values: provider.Spec.Properties}
+}
+
+// OfType is the layer of a NodeType.
+func OfType(nodeType *v1alpha1.NodeType) Layer {
+	return Layer{Source: "NodeType " + nodeType.Name, Values: nodeType.Spec.Properties}
+}
+
+// OfClass is the layer of a MetalNodeClass.
+func OfClass(class *v1alpha1.MetalNodeClass) Layer {
+	return Layer{Source: "MetalNodeClass " + class.Name, Values: class.Spec.Properties}
+}
+
+// OfMachine is the layer of a Machine, the most specific.
+func OfMachine(machine *v1alpha1.Machine) Layer {
+	return Layer{Source: "Machine " + machine.Namespace + "/" + machine.Name, Values: machine.Spec.Properties}
+}
+
+// Set is a merged set of properties that knows where each value came from. The zero value is empty. It never changes.
+type Set struct {
+	properties map[string]property
+}
+
+type property struct{ value, source string }
+
+// Merge merges layers; a later one wins over an earlier one, key by key, so the most specific comes last:
+// NodeProvider, NodeType, MetalNodeClass, Machine. An empty value is a value: it takes away what an earlier layer says.
+func Merge(layers ...Layer) Set {
+	merged := Set{properties: map[string]property{}}
+	for _, layer := range layers {
+		for key, value := range layer.Values {
+			merged.properties[key] = property{value: value, source: layer.Source}
+		}
+	}
+	return merged
+}
+
+// imageKeys belong together: the checksum of one image is of no use with another.
+var imageKeys = []string{v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecksum, v1alpha1.PropertyImageChecksumType}
+
+// WithOSImage returns the set with what it lacks filled in from the OSImage that it refers to. A set that has an image
+// URL of its own gets no checksum from the OSImage: that would be the checksum of another image.
+func (s Set) WithOSImage(image *v1alpha1.OSImage) Set {
+	filled := Set{properties: make(map[string]property, len(s.properties)+len(image.Spec.Properties))}
+	for key, value := range image.Spec.Properties {
+		filled.properties[key] = property{value: value, source: "OSImage " + image.Name}
+	}
+	switch {
+	case s.Get(v1alpha1.PropertyImageURL) != "":
+		for _, key := range imageKeys {
+			delete(filled.properties, key)
+		}
+	case s.Get(v1alpha1.PropertyImageChecksum) != "":
+		delete(filled.properties, v1alpha1.PropertyImageChecksumType)
+	}
+	for key, value := range s.properties {
+		if _, found := filled.properties[key]; !found || value.value != "" {
+			filled.properties[key] = value
+		}
+	}
+	return filled
+}
+
+// Get returns the value of a property, empty if it is not set.
+func (s Set) Get(key string) string { return s.properties[key].value }
+
+// Source returns the object that the value of a property was written in, empty if the property is not set.
+func (s Set) Source(key string) string { return s.properties[key].source }
+
+// Map returns the merged properties. The caller owns the map. Properties with an empty value are not in it.
+func (s Set) Map() map[string]string {
+	values := make(map[string]string, len(s.properties))
+	for key, property := range s.properties {
+		if property.value != "" {
+			values[key] = property.value
+		}
+	}
+	return values
+}
