@@ -1,0 +1,15 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rbac holds the rights that our programs need, as roles and their bindings in YAML: manager.yaml for the manager
+// in the management cluster, provider-management.yaml for a tenant's provider there, and provider-tenant.yaml for the
+// provider in its tenant cluster. The files are templates: .Namespace is the tenant's namespace in
+// the management cluster.
+package rbac
+
+import "embed"
+
+// Files are the files of this package, by name.
+//
+//go:embed *.yaml
+var Files embed.FS

@@ -1,0 +1,132 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+)
+
+// Claims are the writes on servers. It is all that a HostClaim of Metal3 would have to replace. Every write is a
+// compare-and-swap on the version of the host that is passed in or read: an error for which apierrors.IsConflict
+// holds means that the host has changed meanwhile and nothing has been written.
+type Claims interface {
+	// Claim makes the server the owner's if it can be had, or is the owner's already. It reads the host past every
+	// cache. The error is a *TakenError if the server cannot be had.
+	Claim(ctx context.Context, host v1alpha1.HostReference, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error)
+	// Install tells Metal3 to install the image and switch the server on. userData is the name of a Secret in the
+	// host's namespace, "" for none.
+	Install(ctx context.Context, host *bmov1alpha1.BareMetalHost, image bmov1alpha1.Image, userData string) (*bmov1alpha1.BareMetalHost, error)
+	// Empty tells Metal3 to take the image and all data off the server and to switch it off.
+	Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error)
+	// Release gives a server that is clean back to the pool.
+	Release(ctx context.Context, host *bmov1alpha1.BareMetalHost) error
+}
+
+// TakenError says that a server that had been chosen cannot be had, because somebody else was faster or because it
+// has changed since.
+type TakenError struct {
+	// Host is namespace/name of the server.
+	Host string
+	// Reason says why, for people.
+	Reason string
+}
+
+// Error names the server and the reason.
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("server %s cannot be had: %s", e.Host, e.Reason)
+}
+
+// hostClaims claims by the consumerRef of BareMetalHosts.
+type hostClaims struct {
+	client client.Client
+	live   client.Reader
+}
+
+// NewClaims claims servers by the consumerRef of their BareMetalHosts. live reads past every cache.
+func NewClaims(writer client.Client, live client.Reader) Claims {
+	return &hostClaims{client: writer, live: live}
+}
+
+func (c *hostClaims) Claim(ctx context.Context, reference v1alpha1.HostReference, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error) {
+	key := types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
+	host := &bmov1alpha1.BareMetalHost{}
+	if err := c.live.Get(ctx, key, host); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, &TakenError{Host: key.String(), Reason: "its BareMetalHost has been deleted"}
+		}
+		return nil, fmt.Errorf("reading host %s to claim it, %w", key, err)
+	}
+	switch {
+	case host.UID != reference.UID:
+		return nil, &TakenError{Host: key.String(), Reason: "its BareMetalHost has been deleted and made anew"}
+	case ownsHost(ownerOf(machine), host):
+		return host, nil
+	case host.Spec.ConsumerRef != nil:
+		return nil, &TakenError{Host: key.String(), Reason: "it is claimed by " + consumerName(host)}
+	}
+	if verdict := hosts.Eligibility(host); !verdict.Claimable {
+		return nil, &TakenError{Host: key.String(), Reason: "it " + verdict.Message}
+	}
+	return host, c.write(ctx, host, "claiming", func() {
+		host.Spec.ConsumerRef = ownerOf(machine).reference()
+		if host.Annotations == nil {
+			host.Annotations = map[string]string{}
+		}
+		host.Annotations[hosts.NodeTypeAnnotationKey] = machine.Status.NodeTypeRef.Name
+	})
+}
+
+func (c *hostClaims) Install(ctx context.Context, host *bmov1alpha1.BareMetalHost, image bmov1alpha1.Image, userData string) (*bmov1alpha1.BareMetalHost, error) {
+	host = host.DeepCopy()
+	return host, c.write(ctx, host, "setting the image of", func() {
+		host.Spec.Image = &image
+		host.Spec.UserData = nil
+		if userData != "" {
+			host.Spec.UserData = &corev1.SecretReference{Namespace: host.Namespace, Name: userData}
+		}
+		host.Spec.Online = true
+	})
+}
+
+func (c *hostClaims) Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
+	host = host.DeepCopy()
+	return host, c.write(ctx, host, "taking the image off", func() {
+		host.Spec.Image, host.Spec.UserData, host.Spec.NetworkData, host.Spec.MetaData = nil, nil, nil, nil
+		host.Spec.Online = host.Spec.DisablePowerOff
+	})
+}
+
+func (c *hostClaims) Release(ctx context.Context, host *bmov1alpha1.BareMetalHost) error {
+	if !isEmptied(host) {
+		return errors.New("releasing host " + host.Namespace + "/" + host.Name + ", its spec still asks for an image or power")
+	}
+	host = host.DeepCopy()
+	return c.write(ctx, host, "releasing", func() {
+		host.Spec.ConsumerRef = nil
+		delete(host.Annotations, hosts.NodeTypeAnnotationKey)
+	})
+}
+
+// write sends what change does to the host, and nothing else, so that fields of a newer Metal3 than the one this is
+// built with survive. The patch carries the version, which makes it a compare-and-swap.
+func (c *hostClaims) write(ctx context.Context, host *bmov1alpha1.BareMetalHost, doing string, change func()) error {
+	before := host.DeepCopy()
+	change()
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := c.client.Patch(ctx, host, patch); err != nil {
+		return fmt.Errorf("%s host %s/%s, %w", doing, host.Namespace, host.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"cmp"
+	"fmt"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+const machineKind = "Machine"
+
+// owner identifies a Machine. A name alone would not do: a Machine that was deleted and made again under the same
+// name has no right to the server of the first.
+type owner struct {
+	types.NamespacedName
+	UID types.UID
+}
+
+func ownerOf(machine *v1alpha1.Machine) owner {
+	return owner{NamespacedName: client.ObjectKeyFromObject(machine), UID: machine.UID}
+}
+
+// reference is what stands in a host's consumerRef.
+func (o owner) reference() *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: v1alpha1.GroupVersion.String(),
+		Kind:       machineKind,
+		Namespace:  o.Namespace,
+		Name:       o.Name,
+		UID:        o.UID,
+	}
+}
+
+// consumerOf returns the Machine that has claimed a host. It reports false for a host that nobody has claimed, or
+// somebody who is not a Machine of ours: Cluster API, a person, or a reference without a UID, which we never write.
+func consumerOf(host *bmov1alpha1.BareMetalHost) (owner, bool) {
+	if host == nil || host.Spec.ConsumerRef == nil {
+		return owner{}, false
+	}
+	reference := host.Spec.ConsumerRef
+	version, err := schema.ParseGroupVersion(reference.APIVersion)
+	if err != nil || version.Group != v1alpha1.Group || reference.Kind != machineKind || reference.UID == "" {
+		return owner{}, false
+	}
+	return owner{NamespacedName: types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}, UID: reference.UID}, true
+}
+
+func ownsHost(o owner, host *bmov1alpha1.BareMetalHost) bool {
+	consumer, ok := consumerOf(host)
+	return ok && consumer == o
+}
+
+// consumerName describes for people who has claimed a host.
+func consumerName(host *bmov1alpha1.BareMetalHost) string {
+	reference := host.Spec.ConsumerRef
+	if reference == nil {
+		return "nobody"
+	}
+	return fmt.Sprintf("%s %s/%s", reference.Kind, reference.Namespace, reference.Name)
+}
+
+// hostError returns Metal3's own words about what is wrong with a host, "" if nothing is.
+func hostError(host *bmov1alpha1.BareMetalHost) string {
+	if host.Status.ErrorType == "" && host.Status.ErrorMessage == "" && host.Status.OperationalStatus != bmov1alpha1.OperationalStatusError {
+		return ""
+	}
+	kind := cmp.Or(string(host.Status.ErrorType), "error")
+	return fmt.Sprintf("server %s/%s: %s: %s", host.Namespace, host.Name, kind, cmp.Or(host.Status.ErrorMessage, "Metal3 gives no message"))
+}
+
+// isProvisioned tells whether Metal3 has installed the image that the spec names.
+func isProvisioned(host *bmov1alpha1.BareMetalHost) bool {
+	return host.Status.Provisioning.State == bmov1alpha1.StateProvisioned &&
+		host.Spec.Image != nil && host.Status.Provisioning.Image.URL == host.Spec.Image.URL
+}
+
+// isEmptied tells whether a host's spec asks for nothing any more, so that Metal3 will clean and stop it. A host that
+// must not be powered off stays online; Metal3 refuses anything else.
+func isEmptied(host *bmov1alpha1.BareMetalHost) bool {
+	return host.Spec.Image == nil && host.Spec.UserData == nil && host.Spec.NetworkData == nil && host.Spec.MetaData == nil &&
+		(!host.Spec.Online || host.Spec.DisablePowerOff)
+}
+
+// unclean returns why a host that has been emptied cannot go back to the pool yet, "" if it can. The second value is
+// true if that will not pass by itself.
+func unclean(host *bmov1alpha1.BareMetalHost) (string, bool) {
+	name := host.Namespace + "/" + host.Name
+	if message := hostError(host); message != "" {
+		return message + ". The server stays claimed until Metal3 has cleaned it", true
+	}
+	for _, annotation := range []string{bmov1alpha1.PausedAnnotation, bmov1alpha1.DetachedAnnotation} {
+		if _, set := host.Annotations[annotation]; set {
+			return fmt.Sprintf("server %s has the annotation %s: Metal3 does not clean it before that is removed", name, annotation), true
+		}
+	}
+	switch host.Status.OperationalStatus {
+	case "", bmov1alpha1.OperationalStatusOK:
+	default:
+		return fmt.Sprintf("server %s is %s", name, host.Status.OperationalStatus), false
+	}
+	switch state := host.Status.Provisioning.State; {
+	case state != bmov1alpha1.StateAvailable && state != bmov1alpha1.StateReady:
+		return fmt.Sprintf("server %s is %s", name, cmp.Or(string(state), "not registered with Metal3 yet")), false
+	case host.Status.Provisioning.Image.URL != "":
+		return fmt.Sprintf("server %s still has an image", name), false
+	case host.Status.PoweredOn && !host.Spec.DisablePowerOff:
+		return fmt.Sprintf("server %s is being powered off", name), false
+	}
+	return "", false
+}
