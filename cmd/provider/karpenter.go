@@ -1,0 +1,51 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"flag"
+	"fmt"
+
+	"github.com/spf13/pflag"
+	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
+)
+
+// karpenterOwn are the flags of Karpenter's core that this binary passes on. The others are about things that core's
+// operator does and this binary does itself: clients, logs, ports, leader election.
+var karpenterOwn = []string{
+	"batch-max-duration", "batch-idle-duration", "preference-policy", "min-values-policy", "feature-gates",
+	"ignore-dra-requests", "cpu-requests", "disable-cluster-state-observability",
+}
+
+// karpenterFlags are core's flags, with core's defaults and environment variables.
+type karpenterFlags struct {
+	values *karpenteroptions.Options
+	flags  *karpenteroptions.FlagSet
+}
+
+func newKarpenterFlags() karpenterFlags {
+	result := karpenterFlags{
+		values: &karpenteroptions.Options{},
+		flags:  &karpenteroptions.FlagSet{FlagSet: flag.NewFlagSet("karpenter", flag.ContinueOnError)},
+	}
+	result.values.AddFlags(result.flags)
+	return result
+}
+
+func (k karpenterFlags) addTo(flags *pflag.FlagSet) {
+	for _, name := range karpenterOwn {
+		if found := k.flags.Lookup(name); found != nil {
+			flags.AddGoFlag(found)
+		}
+	}
+}
+
+// options returns what the flags say. Core finds out what is wrong with them when it parses, so it is given nothing
+// more to parse.
+func (k karpenterFlags) options() (*karpenteroptions.Options, error) {
+	if err := k.values.Parse(k.flags); err != nil {
+		return nil, fmt.Errorf("flags of Karpenter, %w", err)
+	}
+	return k.values, nil
+}

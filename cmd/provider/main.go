@@ -1,0 +1,24 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command karpenter-metal3-provider is Karpenter for one tenant: its core looks at the tenant cluster, and what it
+// wants becomes Machines in the tenant's namespace of the management cluster. Here are flags and wiring, nothing else.
+package main
+
+import (
+	"os"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
+)
+
+func main() {
+	options := defaultOptions()
+	os.Exit(cli.Run(cli.NewCommand(cli.Command{
+		Name:  name,
+		Short: "Give the pending pods of a tenant cluster bare-metal servers.",
+		Long: "Karpenter for bare metal, for one tenant. It watches the pods of the tenant cluster and asks for servers by making Machines " +
+			"in the tenant's namespace of the management cluster, where karpenter-metal3-manager claims them.",
+		Flags: options.addFlags,
+		Run:   options.run,
+	})))
+}

@@ -1,0 +1,134 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	cliflag "k8s.io/component-base/cli/flag"
+	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+)
+
+const (
+	name = "karpenter-metal3-provider"
+
+	tenantName     = "tenant cluster"
+	managementName = "management cluster"
+
+	// defaultLaunchTimeout outlasts an outage of the management cluster or of the manager. Core's own five minutes
+	// would delete the NodeClaims that were being launched.
+	defaultLaunchTimeout  = time.Hour
+	defaultStartupTimeout = 30 * time.Second
+)
+
+// options are the flags.
+type options struct {
+	tenant     cli.Cluster
+	management cli.Cluster
+
+	namespace      string
+	tenantCluster  string
+	startupTimeout time.Duration
+	claimTimeout   time.Duration
+	launchTimeout  time.Duration
+
+	instanceTypes  instancetypes.Settings
+	topologyLabels []string
+
+	leaderElect    bool
+	metricsAddress string
+	healthAddress  string
+
+	karpenter karpenterFlags
+}
+
+func defaultOptions() *options {
+	return &options{
+		tenant:         cli.Cluster{Name: tenantName, Prefix: "tenant-", QPS: 200, Burst: 300},
+		management:     cli.Cluster{Name: managementName, Prefix: "management-", QPS: 100, Burst: 200},
+		startupTimeout: defaultStartupTimeout,
+		claimTimeout:   cloudprovider.DefaultClaimTimeout,
+		launchTimeout:  defaultLaunchTimeout,
+		instanceTypes:  instancetypes.DefaultSettings(),
+		topologyLabels: instancetypes.DefaultTopologyLabels(),
+		leaderElect:    true,
+		metricsAddress: cli.Disabled,
+		healthAddress:  cli.Disabled,
+		karpenter:      newKarpenterFlags(),
+	}
+}
+
+func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
+	clusters := sections.FlagSet("clusters")
+	o.tenant.AddFlags(clusters)
+	o.management.AddFlags(clusters)
+	clusters.DurationVar(&o.startupTimeout, "startup-timeout", o.startupTimeout,
+		"How long to wait at start for an API server that does not answer.")
+
+	tenant := sections.FlagSet("tenant")
+	tenant.StringVar(&o.namespace, "namespace", o.namespace, "Namespace of the tenant in the management cluster, where its Machines are.")
+	tenant.StringVar(&o.tenantCluster, "tenant-cluster", o.tenantCluster, "Name of the tenant's TenantCluster in that namespace.")
+
+	capacity := sections.FlagSet("capacity")
+	capacity.StringVar(&o.instanceTypes.CapacityType, "capacity-type", o.instanceTypes.CapacityType,
+		"Capacity type of all servers: reserved, with which Karpenter never asks for more servers than there are, or on-demand. NodePools must allow it.")
+	capacity.Int64Var(&o.instanceTypes.Pods, "pods-per-node", o.instanceTypes.Pods,
+		"How many pods a node takes whose NodeType has no resource pods: kubelet's maxPods.")
+	capacity.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,
+		"Labels of BareMetalHosts that nodes inherit, as the manager is told too. Pods and NodePools can select and spread on them.")
+	capacity.DurationVar(&o.claimTimeout, "claim-timeout", o.claimTimeout,
+		"How long one attempt to launch a NodeClaim waits for the manager's answer.")
+	capacity.DurationVar(&o.launchTimeout, "launch-timeout", o.launchTimeout,
+		"How long a NodeClaim may go without an answer before it is given up.")
+
+	process := sections.FlagSet("process")
+	process.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect,
+		"Work only while holding the lease in the tenant's namespace of the management cluster, so that several replicas can run.")
+	process.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "Address of the metrics endpoint, for example :8080; 0 for none.")
+	process.StringVar(&o.healthAddress, "health-probe-bind-address", o.healthAddress, "Address of the endpoints healthz and readyz, for example :8081; 0 for none.")
+
+	o.karpenter.addTo(sections.FlagSet("karpenter"))
+}
+
+// complete checks the flags, and returns Karpenter's own. The error names every flag that is wrong.
+func (o *options) complete() (*karpenteroptions.Options, error) {
+	var problems []error
+	for _, flag := range []struct{ name, value string }{{"namespace", o.namespace}, {"tenant-cluster", o.tenantCluster}} {
+		if flag.value == "" {
+			problems = append(problems, fmt.Errorf("--%s is not set: set it or %s", flag.name, cli.EnvName(flag.name)))
+		}
+	}
+	for _, flag := range []struct {
+		name  string
+		value time.Duration
+	}{{"startup-timeout", o.startupTimeout}, {"claim-timeout", o.claimTimeout}, {"launch-timeout", o.launchTimeout}} {
+		if flag.value <= 0 {
+			problems = append(problems, fmt.Errorf("--%s is %v: it must be greater than zero", flag.name, flag.value))
+		}
+	}
+	if err := o.instanceTypes.Validate(); err != nil {
+		problems = append(problems, fmt.Errorf("--capacity-type or --pods-per-node is wrong, %w", err))
+	}
+	for _, flag := range []struct{ name, address string }{{"metrics-bind-address", o.metricsAddress}, {"health-probe-bind-address", o.healthAddress}} {
+		if err := cli.CheckAddress(flag.name, flag.address); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	karpenter, err := o.karpenter.options()
+	if err != nil {
+		problems = append(problems, err)
+	}
+	return karpenter, errors.Join(problems...)
+}
+
+func (o *options) tenantClusterKey() types.NamespacedName {
+	return types.NamespacedName{Namespace: o.namespace, Name: o.tenantCluster}
+}

@@ -1,0 +1,83 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+)
+
+const (
+	karpenterRemedy  = "install the CustomResourceDefinitions of Karpenter there"
+	tenantRemedy     = "install the CustomResourceDefinitions of karpenter-provider-metal3 for tenants there"
+	managementRemedy = "install the CustomResourceDefinitions of karpenter-provider-metal3 there"
+)
+
+// preflight returns once both clusters answer and have what is needed, or says in a sentence what is missing.
+func (o *options) preflight(ctx context.Context, tenant, management *rest.Config) error {
+	for _, cluster := range []struct {
+		name   string
+		config *rest.Config
+		kinds  []cli.Kind
+	}{
+		{tenantName, tenant, []cli.Kind{
+			kind(karpenterapis.Group, "v1", "NodePool", karpenterRemedy),
+			kind(karpenterapis.Group, "v1", "NodeClaim", karpenterRemedy),
+			kind(v1alpha1.Group, "v1alpha1", "MetalNodeClass", tenantRemedy),
+		}},
+		{managementName, management, []cli.Kind{
+			kind(v1alpha1.Group, "v1alpha1", "NodeType", managementRemedy),
+			kind(v1alpha1.Group, "v1alpha1", "NodeProvider", managementRemedy),
+			kind(v1alpha1.Group, "v1alpha1", "Machine", managementRemedy),
+			kind(v1alpha1.Group, "v1alpha1", "TenantCluster", managementRemedy),
+		}},
+	} {
+		if err := cli.WaitForAPI(ctx, cluster.config, cluster.name, o.startupTimeout); err != nil {
+			return err
+		}
+		if err := cli.RequireKinds(cluster.config, cluster.name, cluster.kinds...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func kind(group, version, name, remedy string) cli.Kind {
+	return cli.Kind{GroupVersionKind: schema.GroupVersionKind{Group: group, Version: version, Kind: name}, Remedy: remedy}
+}
+
+// selectableLabels are the topology labels and what NodeTypes advertise now. Pods can select on them without a NodePool
+// that lists them; core takes no further ones while it runs, so a property that comes later must be listed in a
+// NodePool's requirements, or waits for the next start.
+func (o *options) selectableLabels(ctx context.Context, management *rest.Config, scheme *runtime.Scheme) ([]string, error) {
+	reader, err := client.New(management, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("making a client for the %s at %s, %w", managementName, management.Host, err)
+	}
+	nodeTypes := &v1alpha1.NodeTypeList{}
+	if err := reader.List(ctx, nodeTypes); err != nil {
+		return nil, fmt.Errorf("listing NodeTypes in the %s at %s, %w", managementName, management.Host, err)
+	}
+	labels := slices.Clone(o.topologyLabels)
+	for i := range nodeTypes.Items {
+		for _, requirement := range nodeTypes.Items[i].Status.Requirements {
+			if instancetypes.Selectable(requirement.Key) {
+				labels = append(labels, requirement.Key)
+			}
+		}
+	}
+	slices.Sort(labels)
+	return slices.Compact(labels), nil
+}

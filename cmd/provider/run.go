@@ -1,0 +1,186 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/awslabs/operatorpkg/controller"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
+	"sigs.k8s.io/karpenter/pkg/controllers"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	"sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/accelerators"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/garbagecollection"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/joining"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/nodeclass"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/pendingpods"
+)
+
+// run wires core, our CloudProvider and the tenant's controllers to the two clusters and works until the context ends.
+func (o *options) run(ctx context.Context) error {
+	karpenter, err := o.complete()
+	if err != nil {
+		return err
+	}
+	ctx = karpenter.ToContext(ctx)
+	lifecycle.LaunchTimeout = o.launchTimeout
+
+	tenantConfig, err := o.tenant.RESTConfig(name)
+	if err != nil {
+		return err
+	}
+	managementConfig, err := o.management.RESTConfig(name)
+	if err != nil {
+		return err
+	}
+	if err := o.preflight(ctx, tenantConfig, managementConfig); err != nil {
+		return err
+	}
+	if err := instancetypes.Register(o.topologyLabels); err != nil {
+		return fmt.Errorf("--topology-labels is wrong, %w", err)
+	}
+	labels, err := o.selectableLabels(ctx, managementConfig, scheme.Scheme)
+	if err != nil {
+		return err
+	}
+	if err := instancetypes.Register(labels); err != nil {
+		return fmt.Errorf("labels of NodeTypes, %w", err)
+	}
+
+	mgr, err := o.newManager(ctx, tenantConfig, managementConfig)
+	if err != nil {
+		return err
+	}
+	management, err := o.newManagementCluster(managementConfig)
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(management); err != nil {
+		return fmt.Errorf("adding the management cluster, %w", err)
+	}
+	all, err := o.controllers(ctx, mgr, management)
+	if err != nil {
+		return err
+	}
+	for _, c := range all {
+		if err := c.Register(ctx, mgr); err != nil {
+			return fmt.Errorf("registering a controller, %w", err)
+		}
+	}
+	log.FromContext(ctx).Info("Starting", "tenantCluster", o.tenantClusterKey(), "tenant", tenantConfig.Host, "management", managementConfig.Host)
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running the controllers, %w", err)
+	}
+	return nil
+}
+
+// newManager returns the manager of the tenant cluster, which everything runs under.
+func (o *options) newManager(ctx context.Context, tenantConfig, managementConfig *rest.Config) (manager.Manager, error) {
+	managerOptions := ctrl.Options{
+		Scheme: scheme.Scheme,
+		Logger: log.FromContext(ctx),
+		// Core finds its settings in the context.
+		BaseContext:                   func() context.Context { return context.WithoutCancel(ctx) },
+		Cache:                         cache.Options{DefaultTransform: cli.TrimObject},
+		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
+		HealthProbeBindAddress:        o.healthAddress,
+		LeaderElection:                o.leaderElect,
+		LeaderElectionReleaseOnCancel: true, // the process ends when Start returns
+	}
+	if o.leaderElect {
+		lock, err := cli.NewLeaderLock(managementConfig, o.namespace, name+"-"+o.tenantCluster)
+		if err != nil {
+			return nil, err
+		}
+		managerOptions.LeaderElectionResourceLockInterface = lock
+		managerOptions.LeaseDuration, managerOptions.RenewDeadline, managerOptions.RetryPeriod =
+			ptr.To(cli.LeaseDuration), ptr.To(cli.LeaseRenewDeadline), ptr.To(cli.LeaseRetryPeriod)
+	}
+	mgr, err := ctrl.NewManager(tenantConfig, managerOptions)
+	if err != nil {
+		return nil, fmt.Errorf("setting up the %s, %w", tenantName, err)
+	}
+	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+		return nil, err
+	}
+	if err := mgr.AddHealthzCheck("healthz", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("adding a health check, %w", err)
+	}
+	if err := mgr.AddReadyzCheck(tenantName, cli.CacheSynced(mgr.GetCache())); err != nil {
+		return nil, fmt.Errorf("adding a readiness check, %w", err)
+	}
+	return mgr, nil
+}
+
+// newManagementCluster returns the management cluster as this tenant may see it: its own namespace, and the kinds that
+// have none.
+func (o *options) newManagementCluster(config *rest.Config) (cluster.Cluster, error) {
+	management, err := cluster.New(config, func(options *cluster.Options) {
+		options.Scheme = scheme.Scheme
+		options.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
+		options.Cache.DefaultTransform = cli.TrimObject
+	})
+	if err != nil {
+		return nil, fmt.Errorf("setting up the %s, %w", managementName, err)
+	}
+	return management, nil
+}
+
+// controllers are core's and the tenant's.
+func (o *options) controllers(ctx context.Context, mgr manager.Manager, management cluster.Cluster) ([]controller.Controller, error) {
+	realClock := clock.RealClock{}
+	//lint:ignore SA1019 core's recorder takes no other
+	recorder := events.NewRecorder(mgr.GetEventRecorderFor(name))
+	catalog := instancetypes.NewCatalog(o.instanceTypes)
+	servers, err := cloudprovider.NewManagement(ctx, management.GetCache(), management.GetClient(), management.GetAPIReader(), catalog)
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.AddReadyzCheck(managementName, func(*http.Request) error { return servers.Synced() }); err != nil {
+		return nil, fmt.Errorf("adding a readiness check, %w", err)
+	}
+	metal3 := cloudprovider.New(mgr.GetClient(), servers, recorder, realClock, cloudprovider.Options{
+		Namespace: o.namespace, TenantCluster: o.tenantCluster, ClaimTimeout: o.claimTimeout,
+	})
+
+	// Core alone gets the client that keeps pods off servers with accelerators: it writes no pod back.
+	pods := accelerators.KeepPodsOff(mgr.GetClient())
+	overlays := nodeoverlay.NewInstanceTypeStore()
+	overlaid := overlay.Decorate(metal3, pods, overlays)
+	clusterState := state.NewCluster(realClock, pods, overlaid)
+	all := controllers.NewControllers(ctx, mgr, realClock, pods, recorder, overlaid, metal3, clusterState, overlays)
+
+	planes := tenant.Planes{TenantCluster: o.tenantClusterKey(), Tenant: tenant.PlaneOf(mgr), Management: tenant.PlaneOf(management)}
+	return append(all,
+		joining.NewController(realClock, planes, joining.ClusterCA(planes.Tenant.Live, mgr.GetConfig())),
+		garbagecollection.NewMachineController(planes),
+		garbagecollection.NewLeftoverController(planes),
+		nodeclass.NewController(realClock, planes, recorder),
+		pendingpods.NewController(planes, recorder, func(pod types.NamespacedName) bool {
+			return clusterState.PodNodeClaimMapping(pod) != ""
+		}),
+	), nil
+}

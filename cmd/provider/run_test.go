@@ -1,0 +1,94 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+)
+
+// TestProvider runs the whole program with the rights of config/rbac and nothing more, over a line to the management
+// cluster that can be cut. The test plays the manager. Core registers its metrics for good, so a process runs it once,
+// and what happens to it happens in one test.
+func TestProvider(t *testing.T) {
+	w := newWorld(t)
+	grant(t, w, "provider-management.yaml")
+	grant(t, w, "provider-tenant.yaml")
+	management := newLine(t)
+	o := optionsFor(w.namespace, kubeconfigOf(t, environment.Config, user))
+	o.management.Kubeconfig = kubeconfigOf(t, management.config(), user)
+	w.start(o)
+
+	podGetsServer(t, w)
+	managementGoesAway(t, w, management)
+
+	klog.Flush()
+	if text := w.logs.String(); !strings.Contains(text, "launched nodeclaim") || strings.Contains(text, "forbidden") {
+		t.Errorf("the rights in config/rbac are not enough:\n%s", linesWith(text, "forbidden"))
+	}
+}
+
+// podGetsServer is the main job: pod, NodeClaim, Machine, and back.
+func podGetsServer(t *testing.T, w *world) {
+	t.Helper()
+	pod := w.pendingPod("train")
+	machine := w.machine()
+	w.claim(machine)
+	nodeClaim := w.launched(machine)
+	if got := nodeClaim.Labels[corev1.LabelInstanceTypeStable]; got != w.a100() {
+		t.Errorf("instance type %q, want %q", got, w.a100())
+	}
+	w.eventually("user data for the server", func() error {
+		if err := environment.Client.Get(context.Background(), client.ObjectKeyFromObject(machine), machine); err != nil {
+			return err
+		}
+		if machine.Spec.Bootstrap.DataSecretName == "" {
+			return errors.New("none yet")
+		}
+		return nil
+	})
+	w.remove(pod)
+	w.giveBack(nodeClaim)
+}
+
+// managementGoesAway cuts the line while a NodeClaim is wanted, and mends it: the NodeClaim waits, is not deleted, and
+// gets its server.
+func managementGoesAway(t *testing.T, w *world, management *line) {
+	t.Helper()
+	management.cut()
+	pod := w.pendingPod("infer")
+	waiting := &karpenterv1.NodeClaim{}
+	w.eventually("a NodeClaim that says what it waits for", func() error {
+		nodeClaims := &karpenterv1.NodeClaimList{}
+		if err := environment.Client.List(context.Background(), nodeClaims, client.MatchingLabels{karpenterv1.NodePoolLabelKey: w.namespace}); err != nil {
+			return err
+		}
+		if len(nodeClaims.Items) != 1 {
+			return fmt.Errorf("%d NodeClaims, want 1", len(nodeClaims.Items))
+		}
+		waiting = &nodeClaims.Items[0]
+		if reason := waiting.StatusConditions().Get(karpenterv1.ConditionTypeLaunched).Reason; reason != "ManagementClusterUnavailable" {
+			return fmt.Errorf("reason %q", reason)
+		}
+		return nil
+	})
+
+	management.mend()
+	machine := w.machine()
+	w.claim(machine)
+	nodeClaim := w.launched(machine)
+	if nodeClaim.UID != waiting.UID {
+		t.Errorf("NodeClaim %s got the server; the one that waited was %s", nodeClaim.Name, waiting.Name)
+	}
+	w.remove(pod)
+	w.giveBack(nodeClaim)
+}

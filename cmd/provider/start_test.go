@@ -1,0 +1,68 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+func TestBadStart(t *testing.T) {
+	namespace := environment.Namespace(t)
+	nobody := kubeconfigFile(t, &rest.Config{Host: "http://127.0.0.1:1"})
+	admin := kubeconfigFile(t, environment.Config)
+	for name, tc := range map[string]struct {
+		reason string
+		change func(*options)
+		want   []string
+	}{
+		"no flags": {
+			reason: "all that is missing must be said at once",
+			change: func(o *options) { *o = *defaultOptions() },
+			want:   []string{"--namespace is not set", "--tenant-cluster is not set"},
+		},
+		"no such file": {
+			reason: "it must name the file, the cluster and the flag",
+			change: func(o *options) { o.management.Kubeconfig = "/does/not/exist" },
+			want:   []string{"/does/not/exist", "management cluster", "--management-kubeconfig"},
+		},
+		"management cluster down": {
+			reason: "it must give up after the timeout, and say who does not answer",
+			change: func(o *options) { o.management.Kubeconfig, o.startupTimeout = nobody, 100*time.Millisecond },
+			want:   []string{"management cluster", "http://127.0.0.1:1", "did not answer within 100ms"},
+		},
+		"wrong label": {
+			reason: "core would let any server pass",
+			change: func(o *options) { o.topologyLabels = []string{"gpu model"} },
+			want:   []string{"--topology-labels", "gpu model"},
+		},
+		"wrong gate": {
+			reason: "it is core that reads it, and we that must say so",
+			change: func(o *options) {
+				if err := o.karpenter.flags.Set("feature-gates", "StaticCapacity"); err != nil {
+					panic(err)
+				}
+			},
+			want: []string{"feature gates"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := optionsFor(namespace, admin)
+			tc.change(o)
+			err := o.run(context.Background())
+			if err == nil {
+				t.Fatalf("it runs: %s", tc.reason)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not contain %q: %s", err, want, tc.reason)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,72 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package accelerators
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// MayNeed tells whether a pod may run on a new server with accelerators: it asks for one, or it has resource claims,
+// of which only their device classes know what they are for, or it belongs to a DaemonSet, which follows the nodes.
+func MayNeed(pod *corev1.Pod) bool {
+	if len(pod.Spec.ResourceClaims) > 0 {
+		return true
+	}
+	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "DaemonSet" {
+		return true
+	}
+	if asks(pod.Spec.Resources) {
+		return true
+	}
+	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range containers {
+			if asks(&containers[i].Resources) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func asks(resources *corev1.ResourceRequirements) bool {
+	if resources == nil {
+		return false
+	}
+	return len(v1alpha1.Accelerators(resources.Requests)) > 0 || len(v1alpha1.Accelerators(resources.Limits)) > 0
+}
+
+// absent is the requirement of pods that must not get a type with accelerators.
+var absent = corev1.NodeSelectorRequirement{Key: v1alpha1.AcceleratedLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist}
+
+// keepOff returns the affinity with the requirement in each of the alternatives that it has, or with the requirement
+// alone. The argument is not changed: it may be shared with a cache.
+func keepOff(affinity *corev1.Affinity) *corev1.Affinity {
+	result := &corev1.Affinity{}
+	if affinity != nil {
+		*result = *affinity
+	}
+	node := &corev1.NodeAffinity{}
+	if result.NodeAffinity != nil {
+		*node = *result.NodeAffinity
+	}
+	result.NodeAffinity = node
+
+	var terms []corev1.NodeSelectorTerm
+	if node.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		terms = slices.Clone(node.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms)
+	}
+	if len(terms) == 0 {
+		terms = []corev1.NodeSelectorTerm{{}}
+	}
+	for i := range terms {
+		terms[i].MatchExpressions = append(slices.Clone(terms[i].MatchExpressions), absent)
+	}
+	node.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: terms}
+	return result
+}

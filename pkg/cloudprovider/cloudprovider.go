@@ -1,0 +1,66 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"context"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Name of this provider, as Karpenter's metrics show it.
+const Name = "metal3"
+
+// DefaultClaimTimeout is how long Create waits for the manager's answer before Karpenter is told to ask again.
+const DefaultClaimTimeout = 10 * time.Second
+
+// Options say which tenant this provider is for.
+type Options struct {
+	// Namespace of the tenant in the management cluster, where its Machines are.
+	Namespace string
+	// TenantCluster is the name of the tenant's TenantCluster in that namespace.
+	TenantCluster string
+	// ClaimTimeout is how long Create waits for the manager's answer.
+	ClaimTimeout time.Duration
+}
+
+// CloudProvider implements Karpenter's interface of that name.
+type CloudProvider struct {
+	tenant     client.Reader
+	management *Management
+	recorder   events.Recorder
+	clock      clock.Clock
+	options    Options
+}
+
+var _ cloudprovider.CloudProvider = (*CloudProvider)(nil)
+
+// New returns a CloudProvider. tenant reads MetalNodeClasses, from a cache; events about NodeClaims go to recorder.
+func New(tenant client.Reader, management *Management, recorder events.Recorder, clock clock.Clock, options Options) *CloudProvider {
+	return &CloudProvider{tenant: tenant, management: management, recorder: recorder, clock: clock, options: options}
+}
+
+// IsDrifted returns no reason: nothing that shapes an installed machine is recorded yet.
+func (c *CloudProvider) IsDrifted(context.Context, *karpenterv1.NodeClaim) (cloudprovider.DriftReason, error) {
+	return "", nil
+}
+
+// RepairPolicies are none: no condition of a node has Karpenter replace a server.
+func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy { return nil }
+
+// Name returns the name of this provider.
+func (c *CloudProvider) Name() string { return Name }
+
+// GetSupportedNodeClasses returns MetalNodeClass.
+func (c *CloudProvider) GetSupportedNodeClasses() []status.Object {
+	return []status.Object{&v1alpha1.MetalNodeClass{}}
+}

@@ -1,0 +1,192 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+)
+
+// refusalPatience is how long a NodeClaim that the manager refuses is kept, so that somebody can read why. While it
+// has no provider ID, core makes no other NodeClaims: that must end.
+const refusalPatience = 5 * time.Minute
+
+// Create makes the Machine of a NodeClaim, or takes up the one that an earlier call made, and waits until the manager
+// has claimed a server for it. It returns an InsufficientCapacityError if no server that fits is free, a
+// NodeClassNotReadyError if the class is missing or not ready, and otherwise an error upon which Karpenter asks again.
+// Once the manager has refused, no Machine is left behind; while it is not known what became of the Machine, it stays,
+// and the next call takes it up.
+func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (*karpenterv1.NodeClaim, error) {
+	class, err := c.nodeClassOf(ctx, nodeClaim)
+	if err != nil {
+		return nil, err
+	}
+	types, err := c.instanceTypes(ctx, class)
+	if err != nil {
+		return nil, createError(reasonManagementUnavailable, err)
+	}
+	// Subscribed before the Machine exists, so that no change of it is missed.
+	changes, done := c.management.machines.subscribe(nodeClaim.Name)
+	defer done()
+	machine, err := c.makeMachine(ctx, machineFor(nodeClaim, class, types, c.management.Catalog.Advertises, c.options))
+	if err != nil {
+		return nil, err
+	}
+	return c.await(ctx, nodeClaim, machine, changes)
+}
+
+// makeMachine creates the Machine or returns the one that is there, if it was made for the same NodeClaim.
+func (c *CloudProvider) makeMachine(ctx context.Context, wanted *v1alpha1.Machine) (*v1alpha1.Machine, error) {
+	err := c.management.Client.Create(ctx, wanted)
+	switch {
+	case err == nil:
+		return wanted, nil
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return nil, createError(reasonInvalidMachine, fmt.Errorf("creating machine %s, %w", wanted.Name, err))
+	case !apierrors.IsAlreadyExists(err):
+		return nil, createError(reasonManagementUnavailable, fmt.Errorf("creating machine %s, %w", wanted.Name, err))
+	}
+	// Read live: a cache may still have what is gone.
+	existing := &v1alpha1.Machine{}
+	if err := c.management.Live.Get(ctx, client.ObjectKeyFromObject(wanted), existing); err != nil {
+		return nil, createError(reasonManagementUnavailable, fmt.Errorf("reading machine %s, %w", wanted.Name, err))
+	}
+	switch {
+	case !existing.DeletionTimestamp.IsZero():
+		return nil, createError(reasonMachineDeleted, fmt.Errorf("machine %s is being deleted: waiting until it is gone", existing.Name))
+	case existing.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] != wanted.Annotations[v1alpha1.NodeClaimUIDAnnotationKey]:
+		return nil, createError(reasonNameTaken, fmt.Errorf("machine %s/%s was not made for this NodeClaim: delete one of them", existing.Namespace, existing.Name))
+	}
+	return existing, nil
+}
+
+// await returns once the manager has answered, or when the time for that is over.
+func (c *CloudProvider) await(ctx context.Context, nodeClaim *karpenterv1.NodeClaim, machine *v1alpha1.Machine, changes <-chan change) (*karpenterv1.NodeClaim, error) {
+	timeout := c.clock.NewTimer(c.options.ClaimTimeout)
+	defer timeout.Stop()
+	for {
+		answer, condition := answerOf(machine)
+		switch answer {
+		case claimed:
+			return c.succeed(nodeClaim, machine, condition)
+		case noServer, refused:
+			gone, err := c.withdraw(ctx, machine)
+			if err != nil {
+				return nil, err
+			}
+			if gone {
+				return nil, c.refusal(nodeClaim, answer, condition)
+			}
+			// The manager has written since: its newest answer is on its way, or here already.
+		}
+		select {
+		case news := <-changes:
+			if news.machine.UID != machine.UID {
+				continue // of an earlier Machine of that name
+			}
+			if news.deleted || !news.machine.DeletionTimestamp.IsZero() {
+				return nil, createError(reasonMachineDeleted, fmt.Errorf("machine %s was deleted before it had a server", machine.Name))
+			}
+			machine = news.machine
+		case <-timeout.C():
+			return nil, createError(reasonWaitingForManager, fmt.Errorf("machine %s has no server after %v: %s", machine.Name, c.options.ClaimTimeout, whereItIs(machine, condition)))
+		case <-ctx.Done():
+			return nil, createError(reasonWaitingForManager, fmt.Errorf("waiting for machine %s, %w", machine.Name, ctx.Err()))
+		}
+	}
+}
+
+// withdraw deletes a Machine that got no server, as it was when the manager refused: if a server has been found for it
+// since, it is kept, and withdraw reports false.
+func (c *CloudProvider) withdraw(ctx context.Context, machine *v1alpha1.Machine) (bool, error) {
+	err := c.management.Client.Delete(ctx, machine.DeepCopy(), client.Preconditions{UID: &machine.UID, ResourceVersion: &machine.ResourceVersion})
+	switch {
+	case err == nil, tenant.IsGone(err):
+		return true, nil
+	case apierrors.IsConflict(err):
+		return false, nil
+	}
+	return false, createError(reasonManagementUnavailable, fmt.Errorf("deleting machine %s, which got no server, %w", machine.Name, err))
+}
+
+// refusal is the error for a NodeClaim that gets no server, in the manager's words.
+func (c *CloudProvider) refusal(nodeClaim *karpenterv1.NodeClaim, answer verdict, condition metav1.Condition) error {
+	err := fmt.Errorf("%s: %s", condition.Reason, condition.Message)
+	if answer == noServer {
+		return cloudprovider.NewInsufficientCapacityError(err) // core publishes the event
+	}
+	c.recorder.Publish(events.Event{
+		InvolvedObject: nodeClaim,
+		Type:           corev1.EventTypeWarning,
+		Reason:         reasonServerRefused,
+		Message:        err.Error(),
+		DedupeValues:   []string{string(nodeClaim.UID), condition.Reason, condition.Message},
+	})
+	if c.clock.Since(nodeClaim.CreationTimestamp.Time) > refusalPatience {
+		return cloudprovider.NewInsufficientCapacityError(err)
+	}
+	return createError(condition.Reason, err)
+}
+
+// succeed tells Karpenter, and whoever reads the NodeClaim's events, which server it is.
+func (c *CloudProvider) succeed(nodeClaim *karpenterv1.NodeClaim, machine *v1alpha1.Machine, condition metav1.Condition) (*karpenterv1.NodeClaim, error) {
+	if machine.Status.NodeTypeRef == nil {
+		return nil, createError(reasonUnknownType, fmt.Errorf("machine %s has a server and no NodeType in its status", machine.Name))
+	}
+	instanceType, found := c.management.Catalog.InstanceType(machine.Status.NodeTypeRef.Name)
+	if !found {
+		// Without a capacity core would take the node for one that fits no pod, and ask for another.
+		return nil, createError(reasonUnknownType, fmt.Errorf("machine %s has a server of NodeType %s, which this provider does not see", machine.Name, machine.Status.NodeTypeRef.Name))
+	}
+	c.recorder.Publish(events.Event{
+		InvolvedObject: nodeClaim,
+		Type:           corev1.EventTypeNormal,
+		Reason:         reasonServerClaimed,
+		Message:        claimedMessage(machine, condition),
+		DedupeValues:   []string{string(nodeClaim.UID), machine.Status.ProviderID},
+	})
+	return nodeClaimOf(machine, instanceType), nil
+}
+
+func claimedMessage(machine *v1alpha1.Machine, condition metav1.Condition) string {
+	message := "NodeType " + machine.Status.NodeTypeRef.Name
+	if machine.Status.Cost != nil {
+		message += fmt.Sprintf(" (cost %d)", *machine.Status.Cost)
+	}
+	if host := machine.Status.HostRef; host != nil {
+		message += fmt.Sprintf(", server %s", types.NamespacedName{Namespace: host.Namespace, Name: host.Name})
+	}
+	if condition.Message != "" {
+		message += ": " + condition.Message
+	}
+	return message
+}
+
+// whereItIs says what is known of a Machine that has no answer yet.
+func whereItIs(machine *v1alpha1.Machine, condition metav1.Condition) string {
+	switch {
+	case condition.Message != "":
+		return condition.Message
+	case machine.Status.Phase != "":
+		return "it is " + string(machine.Status.Phase)
+	}
+	return "the manager has not looked at it: check that karpenter-metal3-manager runs in the management cluster"
+}
+
+func createError(reason string, err error) error {
+	return cloudprovider.NewCreateError(err, reason, err.Error())
+}

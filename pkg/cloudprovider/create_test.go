@@ -1,0 +1,269 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+)
+
+func TestCreateAsksAndAnswers(t *testing.T) {
+	f := newFixture(t, interceptor.Funcs{})
+	nodeClaim := f.nodeClaim("gpu-1")
+	var asked *v1alpha1.Machine
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		f.answer(nodeClaim.Name, func(machine *v1alpha1.Machine) {
+			asked = machine.DeepCopy()
+			f.claims(machine)
+		})
+	}()
+	created, err := f.Create(f.ctx, nodeClaim)
+	<-answered
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSpec := v1alpha1.MachineSpec{
+		Requirements:     []corev1.NodeSelectorRequirement{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{f.nodeType}}},
+		Resources:        test.Resources("nvidia.com/gpu", "1"),
+		Properties:       map[string]string{v1alpha1.PropertyOSImage: "ubuntu"},
+		TenantClusterRef: &v1alpha1.NameReference{Name: "tenant"},
+		Taints:           []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}, karpenterv1.UnregisteredNoExecuteTaint},
+		Labels:           map[string]string{karpenterv1.NodePoolLabelKey: "gpu", "team": "vision"},
+	}
+	if diff := cmp.Diff(wantSpec, asked.Spec); diff != "" {
+		t.Errorf("spec of the machine (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{v1alpha1.NodeClaimLabelKey: "gpu-1", karpenterv1.NodePoolLabelKey: "gpu"}, asked.Labels); diff != "" {
+		t.Errorf("labels of the machine (-want +got):\n%s", diff)
+	}
+	wantLabels := map[string]string{
+		corev1.LabelInstanceTypeStable: f.nodeType, v1alpha1.NodeTypeLabelKey: f.nodeType, corev1.LabelTopologyZone: "dc1", "rack": "r1",
+		karpenterv1.CapacityTypeLabelKey: "reserved", v1alpha1.ReservationIDLabelKey: f.nodeType, karpenterv1.NodePoolLabelKey: "gpu",
+	}
+	if diff := cmp.Diff(wantLabels, created.Labels); diff != "" {
+		t.Errorf("labels of the NodeClaim (-want +got):\n%s", diff)
+	}
+	wantStatus := karpenterv1.NodeClaimStatus{
+		ProviderID:  "metal3://metal3/a100-01/gpu-1",
+		Capacity:    test.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "4", "pods", "110"),
+		Allocatable: test.Resources("cpu", "63", "memory", "512Gi", "nvidia.com/gpu", "4", "pods", "110"),
+	}
+	if diff := cmp.Diff(wantStatus, created.Status); diff != "" {
+		t.Errorf("status of the NodeClaim (-want +got):\n%s", diff)
+	}
+	f.wantEvent(reasonServerClaimed, f.nodeType, "41741", "metal3/a100-01")
+}
+
+func TestCreateTakesUpWhatACrashLeft(t *testing.T) {
+	f := newFixture(t, interceptor.Funcs{})
+	nodeClaim := f.nodeClaim("gpu-1")
+	// The first provider dies once the Machine is there, before the manager has answered.
+	dying, die := context.WithCancel(f.ctx)
+	first := make(chan error, 1)
+	go func() {
+		_, err := f.Create(dying, nodeClaim)
+		first <- err
+	}()
+	machine := &v1alpha1.Machine{}
+	key := types.NamespacedName{Namespace: f.namespace, Name: nodeClaim.Name}
+	f.eventually("the machine", func() error { return environment.Client.Get(f.ctx, key, machine) })
+	die()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Fatalf("the first call returned %v", err)
+	}
+	f.answer(nodeClaim.Name, f.claims)
+	created, err := f.Create(f.ctx, nodeClaim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "metal3://metal3/a100-01/gpu-1"; created.Status.ProviderID != want {
+		t.Errorf("provider ID %q, want %q", created.Status.ProviderID, want)
+	}
+	machines := &v1alpha1.MachineList{}
+	if err := environment.Client.List(f.ctx, machines, client.InNamespace(f.namespace)); err != nil {
+		t.Fatal(err)
+	}
+	if len(machines.Items) != 1 || machines.Items[0].UID != machine.UID {
+		t.Errorf("%d machines, the first with UID %s; want the one with UID %s", len(machines.Items), machines.Items[0].UID, machine.UID)
+	}
+}
+
+func TestCreateIsRefused(t *testing.T) {
+	counts := "no server available: a100: 2 match, 2 claimed, 0 in error"
+	for name, tc := range map[string]struct {
+		reason  string
+		answer  string
+		age     time.Duration
+		want    func(error) bool
+		wantMsg string
+	}{
+		"no capacity": {
+			reason: "core must give up the NodeClaim, and its pods must learn how many servers there are",
+			answer: v1alpha1.ReasonNoCapacity, want: cloudprovider.IsInsufficientCapacityError, wantMsg: counts,
+		},
+		"no type": {
+			reason: "core chose by an older list of types and must choose anew",
+			answer: v1alpha1.ReasonNoMatchingType, want: cloudprovider.IsInsufficientCapacityError, wantMsg: counts,
+		},
+		"invalid": {
+			reason: "the NodeClaim must stay, with the reason, so that somebody reads it",
+			answer: v1alpha1.ReasonInvalidSpec, want: createErrorWith(v1alpha1.ReasonInvalidSpec), wantMsg: counts,
+		},
+		"not allowed": {
+			reason: "as above",
+			answer: v1alpha1.ReasonNotAllowed, want: createErrorWith(v1alpha1.ReasonNotAllowed), wantMsg: counts,
+		},
+		"invalid for long": {
+			reason: "a NodeClaim without provider ID holds up all others, so it must go in the end",
+			answer: v1alpha1.ReasonInvalidSpec, age: time.Hour, want: cloudprovider.IsInsufficientCapacityError, wantMsg: counts,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, interceptor.Funcs{})
+			nodeClaim := f.nodeClaim("gpu-1")
+			nodeClaim.CreationTimestamp = metav1.NewTime(time.Now().Add(-tc.age))
+			answered := make(chan struct{})
+			go func() {
+				defer close(answered)
+				f.answer(nodeClaim.Name, refuses(tc.answer, counts))
+			}()
+			_, err := f.Create(f.ctx, nodeClaim)
+			<-answered
+			if !tc.want(err) {
+				t.Errorf("got %T: %v; %s", err, err, tc.reason)
+			} else if !strings.Contains(err.Error(), tc.wantMsg) {
+				t.Errorf("%q does not contain %q; %s", err, tc.wantMsg, tc.reason)
+			}
+			f.machineGone(nodeClaim.Name)
+		})
+	}
+}
+
+// The manager finds a server between its refusal and our withdrawal: what counts is the Machine as it is.
+func TestCreateKeepsAServerThatComesLate(t *testing.T) {
+	var f *fixture
+	var deletes atomic.Int32
+	f = newFixture(t, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
+			if deletes.Add(1) == 1 {
+				f.answer(object.GetName(), f.claims)
+			}
+			return c.Delete(ctx, object, opts...)
+		},
+	})
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		f.answer("gpu-1", refuses(v1alpha1.ReasonNoCapacity, "2 match, 2 claimed, 0 in error"))
+	}()
+	created, err := f.Create(f.ctx, f.nodeClaim("gpu-1"))
+	<-answered
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "metal3://metal3/a100-01/gpu-1"; created.Status.ProviderID != want {
+		t.Errorf("provider ID %q, want %q", created.Status.ProviderID, want)
+	}
+}
+
+func TestCreateErrors(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason    string
+		down      bool
+		prepare   func(*fixture, *karpenterv1.NodeClaim)
+		want      func(error) bool
+		wantMsg   string
+		noMachine bool
+	}{
+		"management cluster down": {
+			reason: "nothing is known, so the NodeClaim must stay",
+			down:   true, want: createErrorWith(reasonManagementUnavailable), wantMsg: "connection refused", noMachine: true,
+		},
+		"class not ready": {
+			reason:  "no server may be claimed that cannot be installed",
+			prepare: func(f *fixture, _ *karpenterv1.NodeClaim) { f.setReady(metav1.ConditionFalse) },
+			want:    cloudprovider.IsNodeClassNotReadyError, wantMsg: "the image is missing", noMachine: true,
+		},
+		"class not looked at": {
+			reason:  "it may be ready in a moment",
+			prepare: func(f *fixture, _ *karpenterv1.NodeClaim) { f.setReady(metav1.ConditionUnknown) },
+			want:    createErrorWith(reasonNodeClassUnknown), wantMsg: "not known yet", noMachine: true,
+		},
+		"class missing": {
+			reason:  "the pods must be scheduled anew, perhaps by another pool",
+			prepare: func(_ *fixture, nodeClaim *karpenterv1.NodeClaim) { nodeClaim.Spec.NodeClassRef.Name = "nobody" },
+			want:    cloudprovider.IsNodeClassNotReadyError, wantMsg: "nobody does not exist", noMachine: true,
+		},
+		"machine of another NodeClaim": {
+			reason: "its server is somebody else's",
+			prepare: func(f *fixture, nodeClaim *karpenterv1.NodeClaim) {
+				other := nodeClaim.DeepCopy()
+				other.UID = "another"
+				f.create(machineFor(other, f.class, nil, func(string) bool { return true }, f.options))
+			},
+			want: createErrorWith(reasonNameTaken), wantMsg: "was not made for this NodeClaim",
+		},
+		"machine on its way out": {
+			reason: "the server of the earlier NodeClaim must be given back first",
+			prepare: func(f *fixture, nodeClaim *karpenterv1.NodeClaim) {
+				old := machineFor(nodeClaim, f.class, nil, func(string) bool { return true }, f.options)
+				old.Finalizers = []string{v1alpha1.MachineFinalizer}
+				f.create(old)
+				if err := environment.Client.Delete(f.ctx, old); err != nil {
+					f.t.Fatal(err)
+				}
+			},
+			want: createErrorWith(reasonMachineDeleted), wantMsg: "being deleted",
+		},
+		"manager does not answer": {
+			reason:  "the NodeClaim must say where it hangs, and be tried again",
+			prepare: func(f *fixture, _ *karpenterv1.NodeClaim) { f.options.ClaimTimeout = 50 * time.Millisecond },
+			want:    createErrorWith(reasonWaitingForManager), wantMsg: "check that karpenter-metal3-manager runs",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var down atomic.Bool
+			f := newFixture(t, unreachable(down.Load))
+			nodeClaim := f.nodeClaim("gpu-1")
+			if tc.prepare != nil {
+				tc.prepare(f, nodeClaim)
+			}
+			down.Store(tc.down)
+			_, err := f.Create(f.ctx, nodeClaim)
+			if err == nil || !tc.want(err) {
+				t.Errorf("got %T: %v; %s", err, err, tc.reason)
+			} else if !strings.Contains(err.Error(), tc.wantMsg) {
+				t.Errorf("%q does not contain %q; %s", err, tc.wantMsg, tc.reason)
+			}
+			if tc.noMachine {
+				f.machineGone(nodeClaim.Name)
+			}
+		})
+	}
+}
+
+func createErrorWith(reason string) func(error) bool {
+	return func(err error) bool {
+		var createError *cloudprovider.CreateError
+		return errors.As(err, &createError) && createError.ConditionReason == reason && !cloudprovider.IsInsufficientCapacityError(err)
+	}
+}

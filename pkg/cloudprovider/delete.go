@@ -1,0 +1,68 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+)
+
+// Delete has the server of a NodeClaim given back. It returns nil while that goes on, and a NodeClaimNotFoundError once
+// the API server itself says that the Machine is gone, or if the provider ID is not one of this provider. Any other
+// error means that nothing is known.
+func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) error {
+	name := nodeClaim.Name
+	if providerID := nodeClaim.Status.ProviderID; providerID != "" {
+		_, _, machineName, ok := v1alpha1.ParseProviderID(providerID)
+		if !ok {
+			return notFound("provider ID %q is not one of this provider", providerID)
+		}
+		name = machineName
+	}
+	machine := &v1alpha1.Machine{}
+	if err := c.management.Live.Get(ctx, c.machineKey(name), machine); err != nil {
+		if tenant.IsGone(err) {
+			return notFound("machine %s does not exist", name)
+		}
+		return fmt.Errorf("reading machine %s, %w", name, err)
+	}
+	if !madeFor(machine, nodeClaim) {
+		return notFound("machine %s belongs to another NodeClaim", name)
+	}
+	if !machine.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	if err := c.management.Client.Delete(ctx, machine, client.Preconditions{UID: &machine.UID}); err != nil {
+		if tenant.IsGone(err) {
+			return notFound("machine %s does not exist", name)
+		}
+		return fmt.Errorf("deleting machine %s, %w", name, err)
+	}
+	return nil
+}
+
+// madeFor tells whether the Machine is the NodeClaim's. A NodeClaim that was restored from a backup has another UID
+// than the one that the Machine was made for, but still its provider ID.
+func madeFor(machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) bool {
+	if machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] == string(nodeClaim.UID) {
+		return true
+	}
+	return isNodeClaims(machine) && nodeClaim.Status.ProviderID != "" && machine.Status.ProviderID == nodeClaim.Status.ProviderID
+}
+
+func (c *CloudProvider) machineKey(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: c.options.Namespace, Name: name}
+}
+
+func notFound(format string, args ...any) error {
+	return cloudprovider.NewNodeClaimNotFoundError(fmt.Errorf(format, args...))
+}

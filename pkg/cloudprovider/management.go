@@ -1,0 +1,93 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+)
+
+// errNotSynced is returned while the caches of the management cluster are being filled: an empty answer would have
+// Karpenter collect nodes that are alive.
+var errNotSynced = errors.New("the cache of the management cluster is not filled yet")
+
+// Management is what the provider sees of the management cluster.
+type Management struct {
+	// Client reads from the cache and writes to the API server.
+	Client client.Client
+	// Live reads from the API server itself.
+	Live client.Reader
+	// Catalog has the NodeTypes, kept up to date by the watch.
+	Catalog *instancetypes.Catalog
+
+	machines *subscriptions
+	handlers []toolscache.ResourceEventHandlerRegistration
+}
+
+// NewManagement has the catalog and the waiters of Create follow the informers of the cache. It must be called before
+// the cache starts, or with one that can reach its API server. An error says which kind cannot be watched.
+func NewManagement(ctx context.Context, informers cache.Cache, writer client.Client, live client.Reader, catalog *instancetypes.Catalog) (*Management, error) {
+	m := &Management{Client: writer, Live: live, Catalog: catalog, machines: newSubscriptions()}
+	for _, watch := range []struct {
+		kind    string
+		object  client.Object
+		handler toolscache.ResourceEventHandler
+	}{
+		{"NodeTypes", &v1alpha1.NodeType{}, catalogHandler(catalog)},
+		{"Machines", &v1alpha1.Machine{}, m.machines.handler()},
+		{"TenantClusters", &v1alpha1.TenantCluster{}, toolscache.ResourceEventHandlerFuncs{}},
+	} {
+		informer, err := informers.GetInformer(ctx, watch.object)
+		if err != nil {
+			return nil, fmt.Errorf("watching %s in the management cluster, %w", watch.kind, err)
+		}
+		registration, err := informer.AddEventHandler(watch.handler)
+		if err != nil {
+			return nil, fmt.Errorf("watching %s in the management cluster, %w", watch.kind, err)
+		}
+		m.handlers = append(m.handlers, registration)
+	}
+	return m, nil
+}
+
+// Synced returns an error until everything that was there at start has been seen.
+func (m *Management) Synced() error {
+	for _, registration := range m.handlers {
+		if !registration.HasSynced() {
+			return errNotSynced
+		}
+	}
+	return nil
+}
+
+func catalogHandler(catalog *instancetypes.Catalog) toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if nodeType, ok := obj.(*v1alpha1.NodeType); ok {
+				catalog.Set(nodeType)
+			}
+		},
+		UpdateFunc: func(_, obj any) {
+			if nodeType, ok := obj.(*v1alpha1.NodeType); ok {
+				catalog.Set(nodeType)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
+			}
+			if nodeType, ok := obj.(*v1alpha1.NodeType); ok {
+				catalog.Delete(nodeType.Name)
+			}
+		},
+	}
+}

@@ -1,0 +1,76 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// nodeClaimOf tells Karpenter of a claimed Machine. instanceType is nil if its NodeType is not known any more; its
+// capacity is not told then.
+func nodeClaimOf(machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceType) *karpenterv1.NodeClaim {
+	nodeClaim := &karpenterv1.NodeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              machine.Labels[v1alpha1.NodeClaimLabelKey],
+			UID:               types.UID(machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey]),
+			CreationTimestamp: machine.CreationTimestamp,
+			DeletionTimestamp: machine.DeletionTimestamp,
+			Labels:            labelsOf(machine, instanceType),
+		},
+		Status: karpenterv1.NodeClaimStatus{ProviderID: machine.Status.ProviderID},
+	}
+	if instanceType != nil {
+		nodeClaim.Status.Capacity = instanceType.Capacity.DeepCopy()
+		nodeClaim.Status.Allocatable = instanceType.Allocatable().DeepCopy()
+	}
+	return nodeClaim
+}
+
+// labelsOf are the labels of the node as far as they follow from the server, with those that Karpenter needs in order
+// to consolidate it: type, zone, capacity type.
+func labelsOf(machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceType) map[string]string {
+	labels := map[string]string{}
+	maps.Copy(labels, machine.Status.NodeLabels)
+	if pool, found := machine.Labels[karpenterv1.NodePoolLabelKey]; found {
+		labels[karpenterv1.NodePoolLabelKey] = pool
+	}
+	if reference := machine.Status.NodeTypeRef; reference != nil {
+		labels[corev1.LabelInstanceTypeStable] = reference.Name
+		labels[v1alpha1.NodeTypeLabelKey] = reference.Name
+	}
+	if instanceType == nil {
+		return labels
+	}
+	offering := offeringOf(instanceType, labels[corev1.LabelTopologyZone])
+	if offering == nil {
+		return labels
+	}
+	labels[karpenterv1.CapacityTypeLabelKey] = offering.CapacityType()
+	if offering.CapacityType() == karpenterv1.CapacityTypeReserved {
+		labels[v1alpha1.ReservationIDLabelKey] = offering.ReservationID()
+	}
+	return labels
+}
+
+// offeringOf is the offering of a zone. The manager may have seen a zone that has not reached us yet: then any other
+// says the same about the capacity type.
+func offeringOf(instanceType *cloudprovider.InstanceType, zone string) *cloudprovider.Offering {
+	for _, offering := range instanceType.Offerings {
+		if offering.Zone() == zone {
+			return offering
+		}
+	}
+	if len(instanceType.Offerings) == 0 {
+		return nil
+	}
+	return instanceType.Offerings[0]
+}

@@ -1,0 +1,179 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+)
+
+type requirement = karpenterv1.NodeSelectorRequirementWithMinValues
+
+func TestRequirementsFor(t *testing.T) {
+	advertised := func(key string) bool { return key == "example.com/fabric" }
+	for name, tc := range map[string]struct {
+		reason string
+		in     []requirement
+		want   []corev1.NodeSelectorRequirement
+	}{
+		"Karpenter's own": {
+			reason: "no host knows pools, capacity types, reservations, or that a type has accelerators",
+			in: []requirement{
+				{Key: karpenterv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"gpu"}},
+				{Key: karpenterv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"reserved"}},
+				{Key: v1alpha1.ReservationIDLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"a100"}},
+				{Key: v1alpha1.AcceleratedLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist},
+				{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{"a100"}},
+			},
+			want: []corev1.NodeSelectorRequirement{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{"a100"}}},
+		},
+		"labels for the node": {
+			reason: "a label that the pool puts on nodes is nothing that a server has",
+			in: []requirement{
+				{Key: "team", Operator: corev1.NodeSelectorOpIn, Values: []string{"vision"}},
+				{Key: "example.com/fabric", Operator: corev1.NodeSelectorOpIn, Values: []string{"ib"}},
+			},
+			want: []corev1.NodeSelectorRequirement{{Key: "example.com/fabric", Operator: corev1.NodeSelectorOpIn, Values: []string{"ib"}}},
+		},
+		"topology that no type has": {
+			reason: "a static pool is not checked by core: dropped, it would get a server somewhere else",
+			in:     []requirement{{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"r9"}}},
+			want:   []corev1.NodeSelectorRequirement{{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"r9"}}},
+		},
+		"nothing": {
+			reason: "a Machine must ask for something",
+			want:   []corev1.NodeSelectorRequirement{anyServer},
+		},
+		"bounds": {
+			reason: "Kubernetes knows Gt and Lt only",
+			in: []requirement{
+				{Key: "example.com/fabric", Operator: karpenterv1.NodeSelectorOpGte, Values: []string{"4"}},
+				{Key: "example.com/fabric", Operator: karpenterv1.NodeSelectorOpLte, Values: []string{"8"}},
+			},
+			want: []corev1.NodeSelectorRequirement{
+				{Key: "example.com/fabric", Operator: corev1.NodeSelectorOpGt, Values: []string{"3"}},
+				{Key: "example.com/fabric", Operator: corev1.NodeSelectorOpLt, Values: []string{"9"}},
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodeClaim := &karpenterv1.NodeClaim{Spec: karpenterv1.NodeClaimSpec{Requirements: tc.in}}
+			if diff := cmp.Diff(tc.want, requirementsFor(nodeClaim, advertised)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestResourcesFor(t *testing.T) {
+	catalog := instancetypes.NewCatalog(instancetypes.DefaultSettings())
+	for name, resources := range map[string]corev1.ResourceList{
+		"a100":  test.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "4"),
+		"mi300": test.Resources("cpu", "96", "memory", "1Ti", "amd.com/gpu", "8"),
+		"cpu":   test.Resources("cpu", "32", "memory", "128Gi"),
+	} {
+		nodeType := newNodeType(name)
+		nodeType.Spec.Resources = resources
+		nodeType.Status.Cost = nodeType.Spec.EffectiveCost()
+		catalog.Set(nodeType)
+	}
+	types := catalog.InstanceTypes(instancetypes.NewFilter(nil, nil))
+	of := func(names ...string) []requirement {
+		return []requirement{{Key: v1alpha1.NodeTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: names}}
+	}
+	for name, tc := range map[string]struct {
+		reason       string
+		requests     corev1.ResourceList
+		requirements []requirement
+		want         corev1.ResourceList
+	}{
+		"pods": {
+			reason:   "hosts know nothing of the number of pods",
+			requests: test.Resources("cpu", "1", "nvidia.com/gpu", "1", "pods", "3"),
+			want:     test.Resources("cpu", "1", "nvidia.com/gpu", "1"),
+		},
+		"pods that ask for nothing": {
+			reason:   "they ask for no accelerator, whatever type was named",
+			requests: test.Resources("pods", "3"), requirements: of("a100"), want: corev1.ResourceList{},
+		},
+		"static pool of a type with accelerators": {
+			reason:       "naming the type is how a static pool asks for its accelerators",
+			requirements: of("a100"), want: test.Resources("nvidia.com/gpu", "1"),
+		},
+		"static pool of two vendors": {
+			reason:       "no server has both; the cheaper one is meant",
+			requirements: of("mi300", "a100"), want: test.Resources("nvidia.com/gpu", "1"),
+		},
+		"static pool that names a plain type too": {
+			reason:       "it does not insist on accelerators, so it gets none",
+			requirements: of("a100", "cpu"),
+		},
+		"static pool that names nothing": {
+			reason: "as above",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodeClaim := &karpenterv1.NodeClaim{Spec: karpenterv1.NodeClaimSpec{
+				Requirements: tc.requirements, Resources: karpenterv1.ResourceRequirements{Requests: tc.requests},
+			}}
+			if diff := cmp.Diff(tc.want, resourcesFor(nodeClaim, types)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestAnswerOf(t *testing.T) {
+	no := func(reason string) metav1.Condition {
+		return metav1.Condition{Type: v1alpha1.ConditionClaimed, Status: metav1.ConditionFalse, Reason: reason, ObservedGeneration: 1}
+	}
+	for name, tc := range map[string]struct {
+		reason    string
+		condition metav1.Condition
+		status    v1alpha1.MachineStatus
+		want      verdict
+	}{
+		"not looked at": {reason: "nobody has answered", want: pending},
+		"claimed": {
+			reason:    "this is success",
+			condition: metav1.Condition{Type: v1alpha1.ConditionClaimed, Status: metav1.ConditionTrue},
+			status:    v1alpha1.MachineStatus{ProviderID: "metal3://a/b/c"}, want: claimed,
+		},
+		"claimed without provider ID": {
+			reason:    "core would take the NodeClaim for one that has not been launched",
+			condition: metav1.Condition{Type: v1alpha1.ConditionClaimed, Status: metav1.ConditionTrue}, want: pending,
+		},
+		"no capacity":      {reason: "final", condition: no(v1alpha1.ReasonNoCapacity), want: noServer},
+		"no matching type": {reason: "final", condition: no(v1alpha1.ReasonNoMatchingType), want: noServer},
+		"not allowed":      {reason: "final", condition: no(v1alpha1.ReasonNotAllowed), want: refused},
+		"invalid":          {reason: "final", condition: no(v1alpha1.ReasonInvalidSpec), want: refused},
+		"claiming":         {reason: "the manager is at it", condition: no(v1alpha1.ReasonClaiming), want: pending},
+		"no capacity, of an earlier spec": {
+			reason:    "the answer is to another question",
+			condition: metav1.Condition{Type: v1alpha1.ConditionClaimed, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoCapacity, ObservedGeneration: 0}, want: pending,
+		},
+		"no capacity, but a host": {
+			reason:    "a claim is half done: deleting the Machine would throw it away",
+			condition: no(v1alpha1.ReasonNoCapacity), status: v1alpha1.MachineStatus{HostRef: &v1alpha1.HostReference{Name: "a100-01"}}, want: pending,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Generation: 1}, Status: tc.status}
+			if tc.condition.Type != "" {
+				machine.Status.Conditions = []metav1.Condition{tc.condition}
+			}
+			if got, _ := answerOf(machine); got != tc.want {
+				t.Errorf("got %d, want %d: %s", got, tc.want, tc.reason)
+			}
+		})
+	}
+}

@@ -1,0 +1,69 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+)
+
+// Get returns the NodeClaim of a provider ID. It returns a NodeClaimNotFoundError only if the API server itself says
+// that there is no such Machine, or if the provider ID is not one of this provider: upon it core stops draining.
+func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpenterv1.NodeClaim, error) {
+	_, _, name, ok := v1alpha1.ParseProviderID(providerID)
+	if !ok {
+		return nil, notFound("provider ID %q is not one of this provider", providerID)
+	}
+	if err := c.management.Synced(); err != nil {
+		return nil, fmt.Errorf("reading machine %s, %w", name, err)
+	}
+	machine := &v1alpha1.Machine{}
+	for _, reader := range []client.Reader{c.management.Client, c.management.Live} {
+		err := reader.Get(ctx, c.machineKey(name), machine)
+		if err == nil && isNodeClaims(machine) && machine.Status.ProviderID == providerID {
+			return c.nodeClaimOf(machine), nil
+		}
+		if err != nil && !tenant.IsGone(err) {
+			return nil, fmt.Errorf("reading machine %s, %w", name, err)
+		}
+	}
+	return nil, notFound("no machine has provider ID %q", providerID)
+}
+
+// List returns the NodeClaims of all Machines that Karpenter has asked for and that have a server.
+func (c *CloudProvider) List(ctx context.Context) ([]*karpenterv1.NodeClaim, error) {
+	if err := c.management.Synced(); err != nil {
+		return nil, fmt.Errorf("listing machines, %w", err)
+	}
+	machines := &v1alpha1.MachineList{}
+	if err := c.management.Client.List(ctx, machines, client.InNamespace(c.options.Namespace), client.HasLabels{v1alpha1.NodeClaimLabelKey}); err != nil {
+		return nil, fmt.Errorf("listing machines, %w", err)
+	}
+	nodeClaims := make([]*karpenterv1.NodeClaim, 0, len(machines.Items))
+	for i := range machines.Items {
+		if machines.Items[i].Status.ProviderID != "" {
+			nodeClaims = append(nodeClaims, c.nodeClaimOf(&machines.Items[i]))
+		}
+	}
+	return nodeClaims, nil
+}
+
+func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine) *karpenterv1.NodeClaim {
+	if machine.Status.NodeTypeRef == nil {
+		return nodeClaimOf(machine, nil)
+	}
+	instanceType, _ := c.management.Catalog.InstanceType(machine.Status.NodeTypeRef.Name)
+	return nodeClaimOf(machine, instanceType)
+}
+
+// isNodeClaims tells a Machine that Karpenter asked for from one that somebody made by hand.
+func isNodeClaims(machine *v1alpha1.Machine) bool {
+	return machine.Labels[v1alpha1.NodeClaimLabelKey] != ""
+}

@@ -1,0 +1,89 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"sync"
+
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// subscriptions tell whoever waits for a Machine that it has changed, out of the informer that exists anyway: a watch
+// for each waiting NodeClaim would cost the API server a connection each.
+type subscriptions struct {
+	mu      sync.Mutex
+	waiting map[string]map[*subscription]struct{} // by name: all Machines are in one namespace
+}
+
+// subscription is told of one Machine. The channel holds at most the newest state.
+type subscription struct {
+	changes chan change
+}
+
+// change is what happened to a Machine.
+type change struct {
+	machine *v1alpha1.Machine // shared with the cache: not to be changed
+	deleted bool
+}
+
+func newSubscriptions() *subscriptions {
+	return &subscriptions{waiting: map[string]map[*subscription]struct{}{}}
+}
+
+// subscribe returns what to receive from, and what to call when done.
+func (s *subscriptions) subscribe(name string) (<-chan change, func()) {
+	subscriber := &subscription{changes: make(chan change, 1)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting[name] == nil {
+		s.waiting[name] = map[*subscription]struct{}{}
+	}
+	s.waiting[name][subscriber] = struct{}{}
+	return subscriber.changes, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.waiting[name], subscriber)
+		if len(s.waiting[name]) == 0 {
+			delete(s.waiting, name)
+		}
+	}
+}
+
+// publish never blocks: a state that nobody has taken yet is replaced.
+func (s *subscriptions) publish(news change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for subscriber := range s.waiting[news.machine.Name] {
+		select {
+		case <-subscriber.changes:
+		default:
+		}
+		subscriber.changes <- news
+	}
+}
+
+func (s *subscriptions) handler() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if machine, ok := obj.(*v1alpha1.Machine); ok {
+				s.publish(change{machine: machine})
+			}
+		},
+		UpdateFunc: func(_, obj any) {
+			if machine, ok := obj.(*v1alpha1.Machine); ok {
+				s.publish(change{machine: machine})
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
+			}
+			if machine, ok := obj.(*v1alpha1.Machine); ok {
+				s.publish(change{machine: machine, deleted: true})
+			}
+		},
+	}
+}

@@ -1,0 +1,134 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instancetypes
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Known tells whether the manager has written what follows from the NodeType, ever. One that turned bad later keeps
+// its last status and stays known: Karpenter would take the nodes of a type that vanishes for drifted.
+func Known(nodeType *v1alpha1.NodeType) bool {
+	if len(nodeType.Status.Requirements) > 0 {
+		return true
+	}
+	return slices.ContainsFunc(nodeType.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == v1alpha1.ConditionSynced && c.Status == metav1.ConditionTrue
+	})
+}
+
+// Convert makes Karpenter's instance type of a NodeType. keys are the labels that some NodeType advertises: a type
+// without one of them says that it does not have it. The result shares nothing with the NodeType.
+func Convert(nodeType *v1alpha1.NodeType, keys []string, settings Settings) *cloudprovider.InstanceType {
+	zones := zonesOf(nodeType)
+	return &cloudprovider.InstanceType{
+		Name:         nodeType.Name,
+		Requirements: requirements(nodeType, zones, keys, settings),
+		Offerings:    offerings(nodeType, zones, settings),
+		Capacity:     capacity(nodeType, settings),
+		Overhead:     &cloudprovider.InstanceTypeOverhead{KubeReserved: kubeReserved(nodeType)},
+	}
+}
+
+func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, keys []string, settings Settings) scheduling.Requirements {
+	values := map[string][]string{
+		corev1.LabelOSStable: {string(corev1.Linux)},
+		// Until a server of this type has been seen, either is possible.
+		corev1.LabelArchStable: {karpenterv1.ArchitectureAmd64, karpenterv1.ArchitectureArm64},
+	}
+	for _, advertised := range nodeType.Status.Requirements {
+		if Selectable(advertised.Key) && len(advertised.Values) > 0 {
+			values[advertised.Key] = advertised.Values
+		}
+	}
+	values[corev1.LabelInstanceTypeStable] = []string{nodeType.Name}
+	values[v1alpha1.NodeTypeLabelKey] = []string{nodeType.Name}
+	values[karpenterv1.CapacityTypeLabelKey] = []string{settings.CapacityType}
+	values[corev1.LabelTopologyZone] = nil
+	for _, zone := range zones {
+		values[corev1.LabelTopologyZone] = append(values[corev1.LabelTopologyZone], zone.Name)
+		if settings.Reserved() {
+			values[v1alpha1.ReservationIDLabelKey] = append(values[v1alpha1.ReservationIDLabelKey], reservationID(nodeType.Name, zone.Name, len(zones)))
+		}
+	}
+	if len(v1alpha1.Accelerators(nodeType.Spec.Resources)) > 0 {
+		values[v1alpha1.AcceleratedLabelKey] = []string{"true"}
+	}
+
+	result := scheduling.NewRequirements()
+	for _, absent := range slices.Concat(wellKnown(), keys, []string{v1alpha1.AcceleratedLabelKey}) {
+		result[absent] = scheduling.NewRequirement(absent, corev1.NodeSelectorOpDoesNotExist)
+	}
+	for key, allowed := range values {
+		result[key] = scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, allowed...)
+	}
+	return result
+}
+
+func offerings(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, settings Settings) cloudprovider.Offerings {
+	result := make(cloudprovider.Offerings, 0, len(zones))
+	for _, zone := range zones {
+		offering := &cloudprovider.Offering{
+			Requirements: scheduling.NewRequirements(
+				scheduling.NewRequirement(karpenterv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, settings.CapacityType),
+				scheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, zone.Name),
+			),
+			Price:     float64(nodeType.Status.Cost),
+			Available: zone.Available > 0,
+		}
+		if settings.Reserved() {
+			offering.Requirements.Add(scheduling.NewRequirement(v1alpha1.ReservationIDLabelKey, corev1.NodeSelectorOpIn,
+				reservationID(nodeType.Name, zone.Name, len(zones))))
+			offering.ReservationCapacity = int(max(zone.Available, 0))
+		} else {
+			offering.Requirements.Add(scheduling.NewRequirement(v1alpha1.ReservationIDLabelKey, corev1.NodeSelectorOpDoesNotExist))
+		}
+		result = append(result, offering)
+	}
+	return result
+}
+
+// zonesOf are the zones of a type, by name. A type without any server still has its zone: core takes the nodes of a
+// type without offerings for drifted.
+func zonesOf(nodeType *v1alpha1.NodeType) []v1alpha1.ZoneCapacity {
+	if len(nodeType.Status.Zones) == 0 {
+		zone := nodeType.Spec.Zone
+		if zone == "" {
+			zone = v1alpha1.GlobalZone
+		}
+		return []v1alpha1.ZoneCapacity{{Name: zone}}
+	}
+	zones := slices.Clone(nodeType.Status.Zones)
+	slices.SortFunc(zones, func(a, b v1alpha1.ZoneCapacity) int { return strings.Compare(a.Name, b.Name) })
+	return zones
+}
+
+func capacity(nodeType *v1alpha1.NodeType, settings Settings) corev1.ResourceList {
+	resources := corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(settings.Pods, resource.DecimalSI)}
+	for name, quantity := range nodeType.Spec.Resources {
+		resources[name] = quantity.DeepCopy()
+	}
+	return resources
+}
+
+func kubeReserved(nodeType *v1alpha1.NodeType) corev1.ResourceList {
+	if nodeType.Spec.Overhead == nil {
+		return nil
+	}
+	reserved := make(corev1.ResourceList, len(nodeType.Spec.Overhead.KubeReserved))
+	for name, quantity := range nodeType.Spec.Overhead.KubeReserved {
+		reserved[name] = quantity.DeepCopy()
+	}
+	return reserved
+}

@@ -1,0 +1,184 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instancetypes
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+func TestMain(m *testing.M) {
+	if err := Register(DefaultTopologyLabels()); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+func zone(name string, available int32) v1alpha1.ZoneCapacity {
+	return v1alpha1.ZoneCapacity{Name: name, Capacity: v1alpha1.Capacity{Total: 2, Available: available}}
+}
+
+func nodeType(name string, accelerators int64, zones ...v1alpha1.ZoneCapacity) *v1alpha1.NodeType {
+	resources := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("512Gi")}
+	if accelerators > 0 {
+		resources["nvidia.com/gpu"] = *resource.NewQuantity(accelerators, resource.DecimalSI)
+	}
+	return &v1alpha1.NodeType{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "1", ResourceVersion: "1"},
+		Spec: v1alpha1.NodeTypeSpec{
+			ProviderRef: v1alpha1.NameReference{Name: "metal3"},
+			HardwareProfile: v1alpha1.HardwareProfile{
+				Resources: resources,
+				Overhead:  &v1alpha1.NodeTypeOverhead{KubeReserved: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
+			},
+		},
+		Status: v1alpha1.NodeTypeStatus{
+			Cost: 1234, Zones: zones,
+			Requirements: []v1alpha1.NodeTypeRequirement{
+				{Key: corev1.LabelArchStable, Values: []string{"amd64"}},
+				{Key: "rack", Values: []string{"r1", "r2"}},
+			},
+		},
+	}
+}
+
+type offering struct {
+	Zone, CapacityType, ReservationID string
+	Price                             float64
+	Available                         bool
+	Reservation                       int
+}
+
+func TestOfferings(t *testing.T) {
+	onDemand := Settings{CapacityType: karpenterv1.CapacityTypeOnDemand, Pods: DefaultPods}
+	for name, tc := range map[string]struct {
+		reason   string
+		nodeType *v1alpha1.NodeType
+		settings Settings
+		want     []offering
+	}{
+		"one zone": {
+			reason: "the reservation is the type: its servers are interchangeable", settings: DefaultSettings(),
+			nodeType: nodeType("a100", 4, zone("dc1", 2)),
+			want:     []offering{{"dc1", "reserved", "a100", 1234, true, 2}},
+		},
+		"several zones": {
+			reason: "a server in one zone is no good for a claim on another", settings: DefaultSettings(),
+			nodeType: nodeType("a100", 4, zone("dc2", 0), zone("dc1", 2)),
+			want:     []offering{{"dc1", "reserved", "a100.dc1", 1234, true, 2}, {"dc2", "reserved", "a100.dc2", 1234, false, 0}},
+		},
+		"exhausted": {
+			reason: "a type that vanishes would have its nodes replaced", settings: DefaultSettings(),
+			nodeType: nodeType("a100", 4, zone("dc1", 0)),
+			want:     []offering{{"dc1", "reserved", "a100", 1234, false, 0}},
+		},
+		"no servers at all": {
+			reason: "as above", settings: DefaultSettings(),
+			nodeType: nodeType("a100", 4),
+			want:     []offering{{"global", "reserved", "a100", 1234, false, 0}},
+		},
+		"on demand": {
+			reason: "for NodePools that insist on it; nothing is counted then", settings: onDemand,
+			nodeType: nodeType("a100", 4, zone("dc1", 2)),
+			want:     []offering{{"dc1", "on-demand", "", 1234, true, 0}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []offering
+			for _, o := range Convert(tc.nodeType, nil, tc.settings).Offerings {
+				got = append(got, offering{o.Zone(), o.CapacityType(), o.ReservationID(), o.Price, o.Available, o.ReservationCapacity})
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestRequirements(t *testing.T) {
+	gpu := Convert(nodeType("a100", 4, zone("dc1", 2)), []string{"rack", "example.com/fabric"}, DefaultSettings())
+	plain := Convert(nodeType("cpu", 0, zone("dc1", 2)), nil, DefaultSettings())
+	in := func(key string, values ...string) scheduling.Requirements {
+		return scheduling.NewRequirements(scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, values...))
+	}
+	lacks := func(key string) scheduling.Requirements {
+		return scheduling.NewRequirements(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
+	}
+	for name, tc := range map[string]struct {
+		reason    string
+		of, wants scheduling.Requirements
+		meets     bool
+	}{
+		"own name":                      {"the reference selects types this way", gpu.Requirements, in(v1alpha1.NodeTypeLabelKey, "a100"), true},
+		"other name":                    {"it is another type", gpu.Requirements, in(corev1.LabelInstanceTypeStable, "h100"), false},
+		"rack of some server":           {"all values of all servers count", gpu.Requirements, in("rack", "r2"), true},
+		"rack of no server":             {"core must not ask for it", gpu.Requirements, in("rack", "r9"), false},
+		"topology that it lacks":        {"core lets pass what a type says nothing of", gpu.Requirements, in("nvlink-domain", "n1"), false},
+		"property of another type":      {"as above", gpu.Requirements, in("example.com/fabric", "ib"), false},
+		"region":                        {"as above, for what Kubernetes knows", gpu.Requirements, in(corev1.LabelTopologyRegion, "eu"), false},
+		"pool":                          {"every claim has one, and types know none", gpu.Requirements, in(karpenterv1.NodePoolLabelKey, "gpu"), true},
+		"os":                            {"all servers run Linux", gpu.Requirements, in(corev1.LabelOSStable, "linux"), true},
+		"architecture":                  {"from the hosts", gpu.Requirements, in(corev1.LabelArchStable, "arm64"), false},
+		"reservation":                   {"core writes it into claims", gpu.Requirements, in(v1alpha1.ReservationIDLabelKey, "a100"), true},
+		"accelerators, not to be had":   {"this keeps pods off that ask for none", gpu.Requirements, lacks(v1alpha1.AcceleratedLabelKey), false},
+		"no accelerators, as it should": {"plain types stay", plain.Requirements, lacks(v1alpha1.AcceleratedLabelKey), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.of.Intersects(tc.wants) == nil; got != tc.meets {
+				t.Errorf("meets %s: %v, want %v: %s", tc.wants, got, tc.meets, tc.reason)
+			}
+		})
+	}
+	if got := gpu.Allocatable()[corev1.ResourceCPU]; got.Value() != 63 {
+		t.Errorf("allocatable cpu %s, want 63", got.String())
+	}
+	if got := gpu.Capacity[corev1.ResourcePods]; got.Value() != DefaultPods {
+		t.Errorf("capacity for pods %s, want %d", got.String(), DefaultPods)
+	}
+}
+
+func TestReservationIDIsALabel(t *testing.T) {
+	long := strings.Repeat("gpu-server.", 20) + "x"
+	first, second := reservationID(long, "dc1", 2), reservationID(long, "dc2", 2)
+	for _, id := range []string{first, second, reservationID("a100", "dc1", 2)} {
+		if problems := validation.IsValidLabelValue(id); len(problems) > 0 {
+			t.Errorf("%q: %v", id, problems)
+		}
+	}
+	if first == second {
+		t.Errorf("two zones share the reservation %q", first)
+	}
+}
+
+func TestKnown(t *testing.T) {
+	fresh := nodeType("new", 0)
+	fresh.Status = v1alpha1.NodeTypeStatus{}
+	spoiled := nodeType("spoiled", 0)
+	spoiled.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSynced, Status: metav1.ConditionFalse}}
+	if Known(fresh) {
+		t.Error("a type whose status nobody has written has no cost and no servers yet")
+	}
+	if !Known(spoiled) {
+		t.Error("a type that turned bad must stay, or its nodes are replaced")
+	}
+}
+
+func TestRegisterNamesWrongLabels(t *testing.T) {
+	err := Register([]string{"rack", "gpu model", "a/b/c"})
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", "gpu model")) || !strings.Contains(err.Error(), "a/b/c") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,30 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instancetypes
+
+import "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+
+// Filter narrows down the types of a catalog.
+type Filter struct {
+	tenant   *v1alpha1.TenantCluster
+	provider string
+}
+
+// NewFilter lets the types pass that the tenant may have and that the class offers. Either may be nil, which narrows
+// nothing down.
+func NewFilter(tenant *v1alpha1.TenantCluster, class *v1alpha1.MetalNodeClass) Filter {
+	filter := Filter{tenant: tenant}
+	if class != nil && class.Spec.ProviderRef != nil {
+		filter.provider = class.Spec.ProviderRef.Name
+	}
+	return filter
+}
+
+// Allows tells whether a type of a provider passes.
+func (f Filter) Allows(nodeType, provider string) bool {
+	if f.provider != "" && f.provider != provider {
+		return false
+	}
+	return f.tenant == nil || f.tenant.Allows(nodeType, provider)
+}

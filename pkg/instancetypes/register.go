@@ -1,0 +1,74 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instancetypes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes/scheme"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// DefaultTopologyLabels are the labels of BareMetalHosts that nodes inherit unless the manager is told of others.
+func DefaultTopologyLabels() []string {
+	return []string{v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey, v1alpha1.DatacenterLabelKey}
+}
+
+// Register tells Karpenter's core of our labels and kinds. Pods and NodePools can then select on labels, a list of
+// keys, without a NodePool that lists them: topology labels, and properties of NodeTypes. Core keeps all of this in
+// package variables without a lock, so Register must be called before any of core runs, and not afterwards.
+// The error names every key that is not a label key.
+func Register(labels []string) error {
+	var wrong []string
+	for _, key := range labels {
+		if problems := validation.IsQualifiedName(key); len(problems) > 0 {
+			wrong = append(wrong, fmt.Sprintf("%q (%s)", key, strings.Join(problems, ", ")))
+		}
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("not usable as label keys: %s", strings.Join(wrong, "; "))
+	}
+	// Core asks client-go's scheme for the group and kind of the NodeClass.
+	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
+		return fmt.Errorf("adding our kinds to client-go's scheme, %w", err)
+	}
+	cloudprovider.ReservationIDLabel = v1alpha1.ReservationIDLabelKey
+	cloudprovider.ReservedCapacityLabels.Insert(v1alpha1.ReservationIDLabelKey)
+	karpenterv1.WellKnownLabels.Insert(v1alpha1.NodeTypeLabelKey, v1alpha1.ReservationIDLabelKey)
+	for _, key := range labels {
+		if Selectable(key) {
+			karpenterv1.WellKnownLabels.Insert(key)
+		}
+	}
+	return nil
+}
+
+// Selectable tells whether a label that a NodeType advertises is one that tenants select servers by. Karpenter's own
+// are not, and what follows from the settings of this provider is not.
+func Selectable(key string) bool {
+	domain, _, qualified := strings.Cut(key, "/")
+	if qualified && (domain == karpenterDomain || strings.HasSuffix(domain, "."+karpenterDomain)) {
+		return false
+	}
+	return key != v1alpha1.AcceleratedLabelKey && key != v1alpha1.ReservationIDLabelKey
+}
+
+const karpenterDomain = "karpenter.sh"
+
+// wellKnown are the keys that every instance type must say something of, because core lets any value pass where a type
+// says nothing. Of NodePools core itself keeps account.
+func wellKnown() []string {
+	keys := sets.New(karpenterv1.WellKnownLabels.UnsortedList()...)
+	keys.Delete(karpenterv1.NodePoolLabelKey)
+	list := keys.UnsortedList()
+	slices.Sort(list)
+	return list
+}

@@ -1,0 +1,142 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodeclass knows when a MetalNodeClass can be used, and when it may go.
+package nodeclass
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+)
+
+// TerminationFinalizer keeps a MetalNodeClass while NodeClaims refer to it: without it they could not be launched
+// again, drained or compared any more.
+const TerminationFinalizer = v1alpha1.Group + "/termination"
+
+// validationPeriod is how often a class is validated although nothing has happened.
+const validationPeriod = 10 * time.Minute
+
+// conflictRetry is when to look again at a class that somebody else has just written.
+const conflictRetry = time.Second
+
+// Controller validates the tenant's MetalNodeClasses.
+type Controller struct {
+	clock    clock.Clock
+	planes   tenant.Planes
+	recorder events.Recorder
+}
+
+// NewController constructs a node class controller.
+func NewController(clk clock.Clock, planes tenant.Planes, recorder events.Recorder) *Controller {
+	return &Controller{clock: clk, planes: planes, recorder: recorder}
+}
+
+// Reconcile validates one class, or lets it go.
+func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.MetalNodeClass) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	if !nodeClass.DeletionTimestamp.IsZero() {
+		return c.finalize(ctx, nodeClass)
+	}
+	if !controllerutil.ContainsFinalizer(nodeClass, TerminationFinalizer) {
+		stored := nodeClass.DeepCopy()
+		controllerutil.AddFinalizer(nodeClass, TerminationFinalizer)
+		// A merge patch replaces the whole list of finalizers, so nobody may have written it meanwhile.
+		if err := c.planes.Tenant.Client.Patch(ctx, nodeClass,
+			client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+			return notWritten(fmt.Errorf("adding the finalizer to MetalNodeClass %s, %w", nodeClass.Name, err))
+		}
+	}
+	stored := nodeClass.DeepCopy()
+	problem, err := c.validate(ctx, nodeClass)
+	if err != nil {
+		// Nothing is known, and a class that was good stays good.
+		return reconcile.Result{}, fmt.Errorf("validating MetalNodeClass %s, %w", nodeClass.Name, err)
+	}
+	conditions := nodeClass.StatusConditions(status.WithClock(c.clock))
+	if problem == nil {
+		conditions.SetTrue(v1alpha1.ConditionValidationSucceeded)
+	} else {
+		conditions.SetFalse(v1alpha1.ConditionValidationSucceeded, problem.reason, problem.message)
+	}
+	if !equality.Semantic.DeepEqual(stored, nodeClass) {
+		if err := c.planes.Tenant.Client.Status().Patch(ctx, nodeClass,
+			client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+			return notWritten(fmt.Errorf("writing the status of MetalNodeClass %s, %w", nodeClass.Name, err))
+		}
+	}
+	return reconcile.Result{RequeueAfter: validationPeriod}, nil
+}
+
+// notWritten takes a class that is gone for nothing to do, and a conflict for what it is, somebody else's write that
+// the cache does not show yet.
+func notWritten(err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	}
+	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// validate reads what the class refers to and returns what is wrong with it, or nil.
+func (c *Controller) validate(ctx context.Context, nodeClass *v1alpha1.MetalNodeClass) (*problem, error) {
+	if problem := validateProperties(nodeClass); problem != nil || nodeClass.Spec.ProviderRef == nil {
+		return problem, nil
+	}
+	name := nodeClass.Spec.ProviderRef.Name
+	provider := &v1alpha1.NodeProvider{}
+	err := c.planes.Management.Client.Get(ctx, client.ObjectKey{Name: name}, provider)
+	if tenant.IsGone(err) {
+		return providerNotFound(name), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading NodeProvider %s, %w", name, err)
+	}
+	types := &v1alpha1.NodeTypeList{}
+	if err := c.planes.Management.Client.List(ctx, types, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing NodeTypes, %w", err)
+	}
+	return validateTypes(name, types.Items), nil
+}
+
+// Name implements Karpenter's controller interface.
+func (c *Controller) Name() string {
+	return "metalnodeclass"
+}
+
+// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		For(&v1alpha1.MetalNodeClass{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(classOf), builder.WithPredicates(deletions())).
+		WatchesRawSource(source.Kind(c.planes.Management.Cache, &v1alpha1.NodeProvider{},
+			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.NodeProvider) []reconcile.Request {
+				return c.allClasses(ctx)
+			}), predicate.TypedGenerationChangedPredicate[*v1alpha1.NodeProvider]{})).
+		// The status of NodeTypes changes with every claim; only that they are there matters here.
+		WatchesRawSource(source.Kind(c.planes.Management.Cache, &v1alpha1.NodeType{},
+			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.NodeType) []reconcile.Request {
+				return c.allClasses(ctx)
+			}), predicate.TypedGenerationChangedPredicate[*v1alpha1.NodeType]{})).
+		Complete(reconcile.AsReconciler(m.GetClient(), c))
+}
