@@ -5,15 +5,24 @@
 // what is written is what runs.
 package examples
 
-import "embed"
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
 
-// ReferenceFleet is the fleet of the reference documentation: two servers each of H100, A100 and CPU only, of which
-// one belongs to another tenant.
-//
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
 //go:embed reference-fleet/*.yaml
-var ReferenceFleet embed.FS
+var files embed.FS
 
-// Files in ReferenceFleet.
+// The reference fleet: the fleet of the reference documentation, two servers each of H100, A100 and CPU only, of which
+// one belongs to another tenant.
 const (
 	// FleetFile lists the emulated servers of the sandbox.
 	FleetFile = "reference-fleet/fleet.yaml"
@@ -24,3 +33,45 @@ const (
 	// WorkloadFile is for the tenant cluster: pods that ask for GPUs, and one that asks for none.
 	WorkloadFile = "reference-fleet/workload.yaml"
 )
+
+// Read returns the content of one of the files.
+func Read(file string) ([]byte, error) {
+	content, err := files.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading example %s, %w", file, err)
+	}
+	return content, nil
+}
+
+// Objects returns the objects in one of the files, in its order.
+func Objects(file string) ([]*unstructured.Unstructured, error) {
+	content, err := Read(file)
+	if err != nil {
+		return nil, err
+	}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
+	var objects []*unstructured.Unstructured
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+			return objects, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("parsing example %s, %w", file, err)
+		}
+		objects = append(objects, object)
+	}
+}
+
+// Apply creates or updates the objects in one of the files, as kubectl apply --server-side would, and returns them.
+func Apply(ctx context.Context, target client.Client, file string) ([]*unstructured.Unstructured, error) {
+	objects, err := Objects(file)
+	if err != nil {
+		return nil, err
+	}
+	for _, object := range objects {
+		if err := target.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("examples"), client.ForceOwnership); err != nil {
+			return nil, fmt.Errorf("applying %s %s of %s, %w", object.GetKind(), object.GetName(), file, err)
+		}
+	}
+	return objects, nil
+}

@@ -50,7 +50,7 @@ func TestReleaseJoinTokenDoesNotOutliveTheJoin(t *testing.T) {
 	w.eventually(t, "the pod runs", w.runs("one-gpu"))
 	w.eventually(t, "the token is gone from both clusters", func(ctx context.Context) (string, error) {
 		tokens := &corev1.SecretList{}
-		if err := w.tenant.List(ctx, tokens, client.InNamespace(metav1.NamespaceSystem), client.HasLabels{v1alpha1.MachineLabelKey}); err != nil {
+		if err := w.tenant.List(ctx, tokens, client.InNamespace(metav1.NamespaceSystem), client.HasLabels{v1alpha1.MachineUIDLabelKey}); err != nil {
 			return "", err
 		}
 		if len(tokens.Items) > 0 {

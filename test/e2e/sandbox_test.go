@@ -47,7 +47,7 @@ func startSandbox() (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	content, err := examples.ReferenceFleet.ReadFile(examples.FleetFile)
+	content, err := examples.Read(examples.FleetFile)
 	if err != nil {
 		return nil, err
 	}

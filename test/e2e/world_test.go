@@ -60,8 +60,12 @@ func enter(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.apply(t, w.management, examples.ManagementFile)
-	w.apply(t, w.tenant, examples.TenantFile)
+	if _, err := examples.Apply(t.Context(), w.management, examples.ManagementFile); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := examples.Apply(t.Context(), w.tenant, examples.TenantFile); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { w.giveBack(t) })
 	w.eventually(t, "the fleet is ready", w.fleetIsReady)
 	return w
@@ -119,20 +123,6 @@ func (w *world) eventually(t *testing.T, goal string, check func(context.Context
 	})
 	if err != nil {
 		t.Fatalf("waiting until %s: %s (%v)", goal, missing, err)
-	}
-}
-
-// apply creates or updates the objects of an example file.
-func (w *world) apply(t *testing.T, target client.Client, file string) {
-	t.Helper()
-	content, err := examples.ReferenceFleet.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, object := range decode(t, content) {
-		if err := target.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("e2e"), client.ForceOwnership); err != nil {
-			t.Fatalf("applying %s %s, %v", object.GetKind(), object.GetName(), err)
-		}
 	}
 }
 
@@ -194,7 +184,7 @@ func (w *world) leftOver(ctx context.Context) (string, error) {
 	}{
 		{w.tenant, &karpv1.NodeClaimList{}, nil},
 		{w.tenant, &corev1.NodeList{}, nil},
-		{w.tenant, &corev1.SecretList{}, []client.ListOption{client.InNamespace(metav1.NamespaceSystem), client.HasLabels{v1alpha1.MachineLabelKey}}},
+		{w.tenant, &corev1.SecretList{}, []client.ListOption{client.InNamespace(metav1.NamespaceSystem), client.HasLabels{v1alpha1.MachineUIDLabelKey}}},
 		{w.management, &v1alpha1.MachineList{}, nil},
 		{w.management, &corev1.SecretList{}, []client.ListOption{client.HasLabels{v1alpha1.MachineLabelKey}}},
 	} {

@@ -63,7 +63,7 @@ func Run(ctx context.Context, options Options) error {
 		{examples.ManagementFile, b.managementClient},
 		{examples.TenantFile, b.tenantClient},
 	} {
-		if err := apply(ctx, manifest.target, manifest.file); err != nil {
+		if _, err := examples.Apply(ctx, manifest.target, manifest.file); err != nil {
 			return err
 		}
 	}
@@ -74,21 +74,16 @@ func Run(ctx context.Context, options Options) error {
 		return err
 	}
 
-	b.journal.headline("a tenant creates pods; there is no node for them")
-	if err := apply(ctx, b.tenantClient, examples.WorkloadFile); err != nil {
-		return err
-	}
-	pods, err := workload()
+	pods, err := b.playWorkload(ctx)
 	if err != nil {
 		return err
 	}
-	if err := b.until(ctx, "all pods run", scaleUpTimeout, func(ctx context.Context) (string, error) {
-		return b.podsRun(ctx, pods)
+	// The pods may run before Karpenter has noted which node is which NodeClaim's.
+	var placements []placement
+	if err := b.until(ctx, "it is known which server each pod is on", readyTimeout, func(ctx context.Context) (missing string, err error) {
+		placements, missing, err = b.placements(ctx, pods)
+		return missing, err
 	}); err != nil {
-		return err
-	}
-	placements, err := b.placements(ctx, pods)
-	if err != nil {
 		return err
 	}
 
@@ -111,6 +106,29 @@ func Run(ctx context.Context, options Options) error {
 	b.journal.headline("every server is free again; nothing is left over")
 	printReport(options.Out, b.report(placements))
 	return nil
+}
+
+// playWorkload creates the pods one after the other, each when the one before runs. At the same time the scheduler could
+// put a small pod on the server that was claimed for a big one, as it may anywhere, and the story would be another.
+func (b *board) playWorkload(ctx context.Context) ([]string, error) {
+	workload, err := examples.Objects(examples.WorkloadFile)
+	if err != nil {
+		return nil, err
+	}
+	var pods []string
+	for _, pod := range workload {
+		b.journal.headline("a tenant creates pod %s; there is no node for it", pod.GetName())
+		if err := b.tenantClient.Create(ctx, pod); err != nil {
+			return nil, fmt.Errorf("creating pod %s, %w", pod.GetName(), err)
+		}
+		pods = append(pods, pod.GetName())
+		if err := b.until(ctx, "pod "+pod.GetName()+" runs", scaleUpTimeout, func(ctx context.Context) (string, error) {
+			return b.podsRun(ctx, pods)
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return pods, nil
 }
 
 // fleetIsReady tells what keeps the tenant from getting servers.
@@ -193,13 +211,14 @@ func (b *board) nothingIsLeft(ctx context.Context) error {
 		cluster   string
 		from      client.Client
 		namespace string
+		label     string
 	}{
-		{"management", b.managementClient, b.options.HostNamespace},
-		{"management", b.managementClient, b.options.TenantNamespace},
-		{"tenant", b.tenantClient, metav1.NamespaceSystem},
+		{"management", b.managementClient, b.options.HostNamespace, v1alpha1.MachineLabelKey},
+		{"management", b.managementClient, b.options.TenantNamespace, v1alpha1.MachineLabelKey},
+		{"tenant", b.tenantClient, metav1.NamespaceSystem, v1alpha1.MachineUIDLabelKey},
 	} {
 		secrets := &corev1.SecretList{}
-		if err := place.from.List(ctx, secrets, client.InNamespace(place.namespace), client.HasLabels{v1alpha1.MachineLabelKey}); err != nil {
+		if err := place.from.List(ctx, secrets, client.InNamespace(place.namespace), client.HasLabels{place.label}); err != nil {
 			return fmt.Errorf("listing secrets in %s of the %s cluster, %w", place.namespace, place.cluster, err)
 		}
 		if len(secrets.Items) > 0 {

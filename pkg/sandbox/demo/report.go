@@ -26,35 +26,35 @@ type placement struct {
 	cost                                         int64
 }
 
-// placements follows each running pod to its server: pod, Node, NodeClaim, Machine, host.
-func (b *board) placements(ctx context.Context, pods []string) ([]placement, error) {
+// placements follows each running pod to its server: pod, Node, NodeClaim, Machine, host. It says what is missing if
+// one of them is not known yet.
+func (b *board) placements(ctx context.Context, pods []string) (found []placement, missing string, err error) {
 	nodeTypes := &v1alpha1.NodeTypeList{}
 	if err := b.management.List(ctx, nodeTypes); err != nil {
-		return nil, fmt.Errorf("listing NodeTypes, %w", err)
+		return nil, "", fmt.Errorf("listing NodeTypes, %w", err)
 	}
 	claims := &karpv1.NodeClaimList{}
 	if err := b.tenant.List(ctx, claims); err != nil {
-		return nil, fmt.Errorf("listing NodeClaims, %w", err)
+		return nil, "", fmt.Errorf("listing NodeClaims, %w", err)
 	}
-	var placements []placement
 	for _, name := range pods {
 		pod := &corev1.Pod{}
 		if err := b.tenant.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: name}, pod); err != nil {
-			return nil, fmt.Errorf("reading pod %s, %w", name, err)
+			return nil, "", fmt.Errorf("reading pod %s, %w", name, err)
 		}
 		i := slices.IndexFunc(claims.Items, func(claim karpv1.NodeClaim) bool { return claim.Status.NodeName == pod.Spec.NodeName })
 		if i < 0 {
-			return nil, fmt.Errorf("pod %s runs on node %s, which has no NodeClaim", name, pod.Spec.NodeName)
+			return nil, fmt.Sprintf("no NodeClaim names node %s, where pod %s runs", pod.Spec.NodeName, name), nil
 		}
 		machine := &v1alpha1.Machine{}
 		key := client.ObjectKey{Namespace: b.options.TenantNamespace, Name: claims.Items[i].Name}
 		if err := b.management.Get(ctx, key, machine); err != nil {
-			return nil, fmt.Errorf("reading the Machine of NodeClaim %s, %w", key.Name, err)
+			return nil, "", fmt.Errorf("reading the Machine of NodeClaim %s, %w", key.Name, err)
 		}
 		if machine.Status.NodeTypeRef == nil || machine.Status.HostRef == nil || machine.Status.Cost == nil {
-			return nil, fmt.Errorf("the status of Machine %s names no type, host or cost", key)
+			return nil, fmt.Sprintf("the status of Machine %s names no type, host or cost", key), nil
 		}
-		placements = append(placements, placement{
+		found = append(found, placement{
 			pod:      name,
 			asked:    describeResources(podRequests(pod)),
 			claim:    key.Name,
@@ -65,7 +65,7 @@ func (b *board) placements(ctx context.Context, pods []string) ([]placement, err
 			node:     pod.Spec.NodeName,
 		})
 	}
-	return placements, nil
+	return found, "", nil
 }
 
 // row is a line of the closing table.

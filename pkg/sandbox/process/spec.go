@@ -1,0 +1,69 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import "time"
+
+// DefaultGrace is how long a process may take to end after SIGTERM before it is killed, unless its Spec says otherwise.
+const DefaultGrace = 10 * time.Second
+
+// A Spec says what to run.
+type Spec struct {
+	// Name is unique within a Supervisor. Log and pid file are named after it.
+	Name string
+	// Path of the program.
+	Path string
+	// Args are the arguments, without the program's name.
+	Args []string
+	// Env holds KEY=VALUE pairs. Beyond them, a process sees only PATH, HOME and TMPDIR of its parent, so that a
+	// KUBECONFIG or a proxy of the user's shell cannot divert it.
+	Env []string
+	// Restart tells whether the process is started again when it dies unasked.
+	Restart bool
+	// Grace is the time between SIGTERM and SIGKILL; zero means DefaultGrace.
+	Grace time.Duration
+	// Rank orders StopAll: processes of a higher rank are stopped before those of a lower one, those of equal rank together.
+	Rank int
+}
+
+// A State is what a process is doing.
+type State string
+
+// The states of a process.
+const (
+	// Running means that the process is alive.
+	Running State = "Running"
+	// Waiting means that it died and is about to be restarted.
+	Waiting State = "Waiting"
+	// Stopped means that it was stopped on request.
+	Stopped State = "Stopped"
+	// Failed means that it died, and will not be restarted.
+	Failed State = "Failed"
+)
+
+// Info describes a process at one moment.
+type Info struct {
+	Name  string
+	State State
+	// PID is zero unless the process is running.
+	PID int
+	// Started is when the running process was started; zero unless it is running.
+	Started time.Time
+	// Restarts counts how often it was started again after an unexpected death.
+	Restarts int
+	// LogFile holds what the process writes to standard output and standard error.
+	LogFile string
+}
+
+// An Exit reports that a process died without being asked to.
+type Exit struct {
+	Name string
+	// Reason is the exit status or the signal, as text.
+	Reason string
+	// Final tells that the process will not be restarted; if false it is started again after Delay.
+	Final bool
+	Delay time.Duration
+	// LogFile holds the last words of the process.
+	LogFile string
+}

@@ -1,0 +1,33 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// progress tells a person what is going on, in lines with the time since the start.
+type progress struct {
+	clock clock.PassiveClock
+	start time.Time
+
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func newProgress(out io.Writer, clock clock.PassiveClock) *progress {
+	return &progress{clock: clock, start: clock.Now(), out: out}
+}
+
+// say writes one line. A reader that has gone away is no reason to stop.
+func (p *progress) say(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _ = fmt.Fprintf(p.out, "+%6.1fs  %s\n", p.clock.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,130 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Report tells how the sandbox in a directory is doing.
+type Report struct {
+	Dir string
+	// PID of the process that runs the sandbox; zero if none does.
+	PID int
+	// Processes are those that run, the sandbox's own first, then by name. Empty if no sandbox runs.
+	Processes   []ProcessReport
+	Kubeconfigs Kubeconfigs
+}
+
+// ProcessReport is one running process.
+type ProcessReport struct {
+	Name string
+	PID  int
+	// Memory is what is resident, in bytes.
+	Memory int64
+	Uptime time.Duration
+	// LogFile is empty for the sandbox's own process.
+	LogFile string
+}
+
+// Status looks at the sandbox in dir from outside.
+func Status(dir string) (Report, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return Report{}, fmt.Errorf("finding the sandbox directory, %w", err)
+	}
+	report := Report{Dir: dir, Kubeconfigs: KubeconfigsIn(dir)}
+	if report.PID, err = holder(dir); err != nil || report.PID == 0 {
+		return report, err
+	}
+	if own, ok := inspect("sandbox", report.PID); ok {
+		report.Processes = append(report.Processes, own)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "run", "*.pid"))
+	if err != nil {
+		return Report{}, fmt.Errorf("listing the processes of the sandbox, %w", err)
+	}
+	slices.Sort(files)
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) { // it has ended since
+			continue
+		}
+		if err != nil {
+			return Report{}, fmt.Errorf("reading a pid file, %w", err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
+		if err != nil {
+			continue // being written at this moment
+		}
+		name := strings.TrimSuffix(filepath.Base(file), ".pid")
+		if process, ok := inspect(name, pid); ok {
+			process.LogFile = filepath.Join(dir, "log", name+".log")
+			report.Processes = append(report.Processes, process)
+		}
+	}
+	return report, nil
+}
+
+// ticksPerSecond is the unit of times in /proc/PID/stat; it is the same on all of Linux's architectures that Go runs on.
+const ticksPerSecond = 100
+
+// inspect reads what the kernel knows of a process; false if there is none.
+func inspect(name string, pid int) (ProcessReport, bool) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return ProcessReport{}, false
+	}
+	// The second field is the program's name, in parentheses, and may hold anything.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 22 {
+		return ProcessReport{}, false
+	}
+	started, err := strconv.ParseFloat(fields[19], 64)
+	if err != nil {
+		return ProcessReport{}, false
+	}
+	pages, err := strconv.ParseInt(fields[21], 10, 64)
+	if err != nil {
+		return ProcessReport{}, false
+	}
+	uptime := max(0, sinceBoot()-started/ticksPerSecond)
+	return ProcessReport{
+		Name: name, PID: pid, Memory: pages * int64(os.Getpagesize()),
+		Uptime: time.Duration(uptime * float64(time.Second)),
+	}, true
+}
+
+// sinceBoot is how long the machine has been up, in seconds; zero if the kernel does not say.
+func sinceBoot() float64 {
+	content, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(content), " ")
+	seconds, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return 0
+	}
+	return seconds
+}
+
+// Memory is what all processes have resident together, in bytes. Pages that they share are counted for each.
+func (r Report) Memory() int64 {
+	var sum int64
+	for _, process := range r.Processes {
+		sum += process.Memory
+	}
+	return sum
+}
