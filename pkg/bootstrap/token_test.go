@@ -88,8 +88,8 @@ func TestTokenID(t *testing.T) {
 			seen[id] = true
 		}
 	}
-	if TokenID("a", 0) != TokenID("a", 0) {
-		t.Error("the ID is not the same each time")
+	if first, second := TokenID("a", 0), TokenID("a", 0); first != second {
+		t.Errorf("the ID is %q and then %q, want the same each time", first, second)
 	}
 }
 

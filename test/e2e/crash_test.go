@@ -83,7 +83,8 @@ func TestCrashProviderMidDelete(t *testing.T) {
 	w.eventually(t, "everything is back after the provider came back", w.leftOver)
 }
 
-// The management API hangs until the manager has lost its lease, and comes back. Nothing is deleted because of it.
+// The management API is down while a tenant asks for another server. Nothing is deleted because of it, and once it is
+// back, the pod gets its server, through the same NodeClaim.
 func TestCrashManagementOutage(t *testing.T) {
 	w := enter(t)
 	w.needsSandbox(t)
@@ -91,27 +92,39 @@ func TestCrashManagementOutage(t *testing.T) {
 	w.eventually(t, "the pod runs", w.runs("one-gpu"))
 	before := w.identities(t)
 
-	manager := w.sandbox.pid(t, "manager")
-	apiServer := w.sandbox.pid(t, "management-kube-apiserver")
-	signal(t, apiServer, syscall.SIGSTOP)
-	resume := func() { signal(t, apiServer, syscall.SIGCONT) }
-	defer resume()
-	w.eventually(t, "the manager has given up", func(context.Context) (string, error) {
-		if syscall.Kill(manager, 0) == nil {
-			return "the manager still has its lease", nil
+	const apiServer = "management-kube-apiserver"
+	processes := w.sandbox.box.Processes()
+	if err := processes.Stop(apiServer); err != nil {
+		t.Fatal(err)
+	}
+	up := false
+	resume := func() {
+		if up {
+			return
 		}
-		return "", nil
+		if err := processes.StartAgain(apiServer); err != nil {
+			t.Fatal(err)
+		}
+		up = true
+	}
+	defer resume()
+	w.createPod(t, "during-the-outage", resources("cpu", "8", gpu, "8"))
+	w.eventually(t, "the new NodeClaim says what it waits for", func(ctx context.Context) (string, error) {
+		claims, err := w.nodeClaims(ctx)
+		if err != nil {
+			return "", err
+		}
+		for _, claim := range claims {
+			if launched := claim.StatusConditions().Get(karpv1.ConditionTypeLaunched); launched.Reason == "ManagementClusterUnavailable" {
+				before[claim.UID] = "NodeClaim " + claim.Name
+				return "", nil
+			}
+		}
+		return fmt.Sprintf("none of %d NodeClaims says ManagementClusterUnavailable", len(claims)), nil
 	})
 	resume()
 
-	w.eventually(t, "the manager leads again", func(context.Context) (string, error) {
-		if now, err := w.sandbox.findPid("manager"); err != nil || now == manager {
-			return "the manager is not back", nil
-		}
-		return "", nil
-	})
-	w.createPod(t, "after-the-outage", resources("cpu", "8", gpu, "8"))
-	w.eventually(t, "a new pod runs after the outage", w.runs("after-the-outage"))
+	w.eventually(t, "the new pod runs after the outage", w.runs("during-the-outage"))
 	after := w.identities(t)
 	for uid, name := range before {
 		if _, ok := after[uid]; !ok {

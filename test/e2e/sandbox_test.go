@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
@@ -81,19 +80,15 @@ func (w *world) needsSandbox(t *testing.T) {
 	}
 }
 
-func (s *sandbox) findPid(process string) (int, error) {
-	content, err := os.ReadFile(filepath.Join(s.dir, "run", process+".pid"))
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(string(content)))
-}
-
 func (s *sandbox) pid(t *testing.T, process string) int {
 	t.Helper()
-	pid, err := s.findPid(process)
+	content, err := os.ReadFile(filepath.Join(s.dir, "run", process+".pid"))
 	if err != nil {
 		t.Fatalf("finding the %s process, %v", process, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err != nil {
+		t.Fatalf("reading the pid of %s, %v", process, err)
 	}
 	return pid
 }
@@ -110,12 +105,5 @@ func (s *sandbox) keepLogs(t *testing.T) {
 		}
 		all := bytes.Split(bytes.TrimSpace(content), []byte("\n"))
 		t.Logf("the last lines of the log of the %s:\n%s", process, bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
-	}
-}
-
-func signal(t *testing.T, pid int, signal syscall.Signal) {
-	t.Helper()
-	if err := syscall.Kill(pid, signal); err != nil {
-		t.Fatalf("sending %s to process %d, %v", signal, pid, err)
 	}
 }
