@@ -4,7 +4,10 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -16,48 +19,62 @@ func TestKubectlTellsTheStory(t *testing.T) {
 	w.eventually(t, "the pod runs", w.runs("one-gpu"))
 	machine := w.machineOf(t, "one-gpu")
 
-	management := w.kubectl(t, w.managementKubeconfig, "get", "nodetypes,machines", "--all-namespaces")
-	w.expectRow(t, management, "nodetype.karpenter.metal3.io/a100-4x", "metal3-provider", "64", "256Gi", "nvidia.com/gpu=4", "41190", "2", "1", "True")
-	w.expectRow(t, management, "machine.karpenter.metal3.io/"+machine.Name, "Joined", "a100-4x", "41190", machine.Status.HostRef.Name, "provisioned", "tenant-a", "True")
-
-	tenant := w.kubectl(t, w.tenantKubeconfig, "get", "nodepools,nodeclaims,nodes")
-	w.expectRow(t, tenant, "nodepool.karpenter.sh/default", "1", "True")
-	w.expectRow(t, tenant, "nodeclaim.karpenter.sh/"+machine.Name, "a100-4x", "True")
-	w.expectRow(t, tenant, "node/"+machine.Status.NodeName, "Ready")
+	// Karpenter notes that a NodeClaim is ready a moment after its pods run.
+	for _, story := range []struct {
+		kubeconfig string
+		arguments  []string
+		rows       [][]string
+	}{
+		{w.managementKubeconfig, []string{"get", "nodetypes,machines", "--all-namespaces"}, [][]string{
+			{"nodetype.karpenter.metal3.io/a100-4x", "metal3-provider", "64", "256Gi", "nvidia.com/gpu=4", "41190", "2", "1", "True"},
+			{"machine.karpenter.metal3.io/" + machine.Name, "Joined", "a100-4x", "41190", machine.Status.HostRef.Name, "provisioned", "tenant-a", "True"},
+		}},
+		{w.tenantKubeconfig, []string{"get", "nodepools,nodeclaims,nodes"}, [][]string{
+			{"nodepool.karpenter.sh/default", "1", "True"},
+			{"nodeclaim.karpenter.sh/" + machine.Name, "a100-4x", "True"},
+			{"node/" + machine.Name, "Ready"},
+		}},
+	} {
+		var table string
+		w.eventually(t, "kubectl "+strings.Join(story.arguments, " ")+" tells the story", func(ctx context.Context) (string, error) {
+			table = w.kubectl(ctx, t, story.kubeconfig, story.arguments...)
+			for _, row := range story.rows {
+				if missing := missingIn(table, row[0], row[1:]...); missing != "" {
+					return missing, nil
+				}
+			}
+			return "", nil
+		})
+		t.Logf("kubectl %s\n%s", strings.Join(story.arguments, " "), table)
+	}
 }
 
-func (w *world) kubectl(t *testing.T, kubeconfig string, arguments ...string) string {
+func (w *world) kubectl(ctx context.Context, t *testing.T, kubeconfig string, arguments ...string) string {
 	t.Helper()
 	path, err := binary("kubectl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	output, err := exec.CommandContext(t.Context(), path, append([]string{"--kubeconfig", kubeconfig}, arguments...)...).CombinedOutput()
+	output, err := exec.CommandContext(ctx, path, append([]string{"--kubeconfig", kubeconfig}, arguments...)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("kubectl %s, %v:\n%s", strings.Join(arguments, " "), err, output)
 	}
-	t.Logf("kubectl %s\n%s", strings.Join(arguments, " "), output)
 	return string(output)
 }
 
-// expectRow fails unless the table has a row that holds the name and all the cells.
-func (w *world) expectRow(t *testing.T, table, name string, cells ...string) {
-	t.Helper()
+// missingIn says which cell the row of that name lacks, or that there is no such row.
+func missingIn(table, name string, cells ...string) string {
 	for row := range strings.Lines(table) {
 		fields := strings.Fields(row)
-		if !strings.Contains(row, name) {
+		if !slices.Contains(fields, name) {
 			continue
 		}
 		for _, cell := range cells {
-			found := false
-			for _, field := range fields {
-				found = found || field == cell
-			}
-			if !found {
-				t.Errorf("the row of %s does not say %q:\n%s", name, cell, row)
+			if !slices.Contains(fields, cell) {
+				return fmt.Sprintf("the row of %s does not say %q:\n%s", name, cell, row)
 			}
 		}
-		return
+		return ""
 	}
-	t.Errorf("there is no row for %s in\n%s", name, table)
+	return fmt.Sprintf("there is no row for %s in\n%s", name, table)
 }
