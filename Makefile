@@ -19,6 +19,7 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 # Tests start real control planes: two packages at a time is what a small machine can take.
 TEST_FLAGS ?= -p 2 -timeout 20m
 SANDBOX_DIR ?= .sandbox
+BENCHMARKS ?= $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' pkg test | sed 's,^,./,')))
 
 .PHONY: help
 help: ## List the targets
@@ -69,7 +70,7 @@ demo: cluster-tools build ## A pending GPU pod gets a bare-metal server and give
 
 .PHONY: bench
 bench: cluster-tools build ## Print how fast the decisions are, and how they grow with the fleet
-	go test -run '^$$' -bench . -benchmem ./pkg/... ./test/...
+	go test -run '^$$' -bench . -benchmem $(BENCHMARKS)
 
 .PHONY: clean
 clean: ## Remove everything that was built (a running sandbox is stopped first)

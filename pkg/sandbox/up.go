@@ -118,9 +118,10 @@ func (s *Sandbox) startManagement(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = grant(ctx, s.management, s.managementClient, providerUser, "provider-management.yaml", s.config.Tenant, s.kubeconfigs.ProviderManagement)
-	if err != nil {
-		return err
+	for _, file := range []string{"provider-management.yaml", "provider-dra-management.yaml"} {
+		if err := grant(ctx, s.management, s.managementClient, providerUser, file, s.config.Tenant, s.kubeconfigs.ProviderManagement); err != nil {
+			return err
+		}
 	}
 	if err := registerHosts(ctx, s.managementClient, s.config.Fleet); err != nil {
 		return err
@@ -153,9 +154,10 @@ func (s *Sandbox) startTenant(ctx context.Context) error {
 	if err := installCRDs(ctx, s.tenantClient, slices.Concat(karpenterapis.CRDs, ours)); err != nil {
 		return err
 	}
-	err = grant(ctx, s.tenant, s.tenantClient, providerUser, "provider-tenant.yaml", s.config.Tenant, s.kubeconfigs.ProviderTenant)
-	if err != nil {
-		return err
+	for _, file := range []string{"provider-tenant.yaml", "provider-dra-tenant.yaml"} {
+		if err := grant(ctx, s.tenant, s.tenantClient, providerUser, file, s.config.Tenant, s.kubeconfigs.ProviderTenant); err != nil {
+			return err
+		}
 	}
 	s.progress.say("tenant cluster has the CRDs of Karpenter and ours")
 	return s.startKwok()
