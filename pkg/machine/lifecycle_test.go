@@ -4,12 +4,16 @@
 package machine
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -282,5 +286,25 @@ func (w *world) host(name string, change func(*bmov1alpha1.BareMetalHost)) {
 			change(&host)
 			w.setHostStatus(before, &host)
 		}
+	}
+}
+
+// TestStaleCacheLosesNothing: a cache that does not know the host is no reason to give a Machine up.
+func TestStaleCacheLosesNothing(t *testing.T) {
+	w := newWorld(t, 1)
+	key := w.machine("m", standAlone)
+	manager := w.start(w.client)
+	w.until("provisioned", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+	manager.Reconciler.client = interceptor.NewClient(sharedConnection(t), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+			if _, isHost := object.(*bmov1alpha1.BareMetalHost); isHost {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "baremetalhosts"}, key.Name)
+			}
+			return c.Get(ctx, key, object, options...)
+		},
+	})
+	manager.round()
+	if machine := w.get(key); machine.Status.Phase != v1alpha1.MachineProvisioned {
+		t.Errorf("phase %s, want Provisioned: %s", machine.Status.Phase, condition(machine, v1alpha1.ConditionReady).Message)
 	}
 }
