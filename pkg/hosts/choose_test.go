@@ -143,7 +143,7 @@ func TestChoose(t *testing.T) {
 		"PinnedToTaken": {reason: "says by whom", prepare: func(i *Inventory) {
 			i.SetHost(claimed(available("h1", map[string]string{"kind": "h100-8x"}), "h100-8x"))
 		},
-			request: Request{NodeType: "h100-8x", ServerName: "h1"}, refused: v1alpha1.ReasonNoCapacity, message: "no server available: h100-8x: server metal3/h1 is claimed by Machine tenant/m"},
+			request: Request{NodeType: "h100-8x", ServerName: "h1"}, refused: v1alpha1.ReasonNoCapacity, message: "no server available: h100-8x: server metal3/h1 is claimed by a Machine"},
 		"PinnedToAssumed": {reason: "parallel workers do not pick it twice", prepare: func(i *Inventory) { _, _ = i.Choose(Request{Machine: "other", ServerName: "h1", NodeType: "h100-8x"}) },
 			request: Request{NodeType: "h100-8x", ServerName: "h1"}, refused: v1alpha1.ReasonNoCapacity, message: "no server available: h100-8x: server metal3/h1 is being claimed by another Machine"},
 	} {

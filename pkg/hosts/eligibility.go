@@ -4,6 +4,7 @@
 package hosts
 
 import (
+	"cmp"
 	"fmt"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -72,8 +73,8 @@ func ineligible(host *bmov1alpha1.BareMetalHost, verdict Verdict) (Reason, strin
 	case !host.DeletionTimestamp.IsZero():
 		return ReasonDeleting, "is being deleted"
 	case verdict.Claimed:
-		return ReasonClaimed, fmt.Sprintf("is claimed by %s %s/%s",
-			host.Spec.ConsumerRef.Kind, host.Spec.ConsumerRef.Namespace, host.Spec.ConsumerRef.Name)
+		// Not by whom: tenants read this, and it may be another tenant.
+		return ReasonClaimed, "is claimed by a " + cmp.Or(host.Spec.ConsumerRef.Kind, "consumer of no kind")
 	case verdict.Error:
 		return ReasonError, fmt.Sprintf("is in error (%s: %s)", host.Status.ErrorType, host.Status.ErrorMessage)
 	case has(host, bmov1alpha1.PausedAnnotation):

@@ -6,6 +6,8 @@ package machine
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -105,5 +107,30 @@ func TestClaimTakesOnlyWhatCanBeHad(t *testing.T) {
 				t.Errorf("%s: it has been claimed", tc.reason)
 			}
 		})
+	}
+}
+
+// TestNobodyIsToldWhoElseHasAServer: what is said of a server that cannot be had is read in the tenant's namespace.
+func TestNobodyIsToldWhoElseHasAServer(t *testing.T) {
+	w := newWorld(t, 1)
+	key, manager := w.machine("m", standAlone), w.start(w.client)
+	w.until("claimed", func() *process { return manager }, func() bool { return w.get(key).Status.ProviderID != "" })
+	red := environment.Namespace(t)
+	host := w.hosts()[0]
+	host.Spec.ConsumerRef.Namespace, host.Spec.ConsumerRef.Name, host.Spec.ConsumerRef.UID = red, "secret-project", "1"
+	if err := w.client.Update(t.Context(), &host); err != nil {
+		t.Fatal(err)
+	}
+	manager.sweeps = false
+	manager.round()
+	status := w.get(key).Status
+	pinned := w.machine("pinned", func(machine *v1alpha1.Machine) {
+		machine.Spec.Properties = map[string]string{v1alpha1.PropertyServerName: host.Name}
+	})
+	manager.round()
+	for _, text := range []string{fmt.Sprint(status), fmt.Sprint(w.get(pinned).Status)} {
+		if strings.Contains(text, red) || strings.Contains(text, "secret-project") {
+			t.Errorf("says who has the server: %s", text)
+		}
 	}
 }

@@ -59,13 +59,14 @@ func ownsHost(o owner, host *bmov1alpha1.BareMetalHost) bool {
 	return ok && consumer == o
 }
 
-// consumerName describes for people who has claimed a host.
+// consumerName describes for people what has claimed a host. It does not say whose: messages are read by tenants, and the
+// host itself says it to those who may read it.
 func consumerName(host *bmov1alpha1.BareMetalHost) string {
 	reference := host.Spec.ConsumerRef
 	if reference == nil {
 		return "nobody"
 	}
-	return fmt.Sprintf("%s %s/%s", reference.Kind, reference.Namespace, reference.Name)
+	return "a " + cmp.Or(reference.Kind, "consumer of no kind")
 }
 
 // hostError returns Metal3's own words about what is wrong with a host, "" if nothing is.

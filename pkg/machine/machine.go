@@ -177,7 +177,7 @@ func (r *Reconciler) lookAtHost(ctx context.Context, now *run) error {
 	for _, reader := range []client.Reader{r.client, r.live} {
 		host := &bmov1alpha1.BareMetalHost{}
 		err := reader.Get(ctx, key, host)
-		if client.IgnoreNotFound(err) != nil {
+		if err != nil && !isGone(err) {
 			return fmt.Errorf("reading host %s, %w", key, err)
 		}
 		now.host = nil
@@ -228,7 +228,7 @@ func (r *Reconciler) report(before, after *v1alpha1.Machine) {
 }
 
 func (r *Reconciler) event(machine *v1alpha1.Machine, kind, reason, message string) {
-	r.recorder.Eventf(machine, nil, kind, reason, reason, "%s", message)
+	r.recorder.Eventf(machine, nil, kind, reason, reason, "%s", shortened(message, maxEventNote))
 }
 
 func condition(machine *v1alpha1.Machine, kind string) metav1.Condition {

@@ -46,6 +46,12 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if !ownsHost(consumer, host) {
 		return ctrl.Result{}, nil
 	}
+	// Nothing changes on a paused host. It is also how a management cluster is moved or restored, when Machines are not
+	// there yet.
+	if _, paused := host.Annotations[bmov1alpha1.PausedAnnotation]; paused {
+		log.FromContext(ctx).Info("Leaving a host alone that is paused and whose Machine does not exist or has another", "Machine", consumer.String(), "UID", consumer.UID)
+		return ctrl.Result{}, nil
+	}
 	if !isEmptied(host) {
 		log.FromContext(ctx).Info("Giving back a host whose Machine does not exist or has another", "Machine", consumer.String(), "UID", consumer.UID)
 	}
@@ -66,7 +72,7 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 func (o OrphanHosts) standsFor(ctx context.Context, reader client.Reader, consumer owner, host types.NamespacedName) (wants, exists bool, err error) {
 	machine := &v1alpha1.Machine{}
 	if err := reader.Get(ctx, consumer.NamespacedName, machine); err != nil {
-		if apierrors.IsNotFound(err) {
+		if isGone(err) {
 			return false, false, nil
 		}
 		return false, false, fmt.Errorf("reading Machine %s, which claims host %s, %w", consumer, host, err)
@@ -75,4 +81,10 @@ func (o OrphanHosts) standsFor(ctx context.Context, reader client.Reader, consum
 		return false, false, nil
 	}
 	return machine.Status.HostRef != nil && hostKey(*machine.Status.HostRef) == host, true, nil
+}
+
+// isGone tells whether an error says that one object does not exist. A server that does not serve the kind, or not in
+// this version, also answers 404, and then nothing is known of the object.
+func isGone(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
 }

@@ -38,7 +38,7 @@ func (o OrphanSecrets) Reconcile(ctx context.Context, request ctrl.Request) (ctr
 	switch {
 	case err == nil && machine.UID == owner.UID:
 		return ctrl.Result{}, nil
-	case client.IgnoreNotFound(err) != nil:
+	case err != nil && !isGone(err):
 		return ctrl.Result{}, fmt.Errorf("reading Machine %s, which Secret %s belongs to, %w", owner, request, err)
 	}
 	uid := secret.GetUID()

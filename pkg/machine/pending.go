@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,7 +54,20 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 		return refuse(v1alpha1.ReasonInvalidSpec, problem)
 	}
 
-	choice, err := r.inventory.Choose(request(machine, allowed))
+	// Asked first what it would get, which takes no server: were one taken and given back for the sake of an image that
+	// is wrong, both would wake all Machines that wait, this one among them, without end.
+	wanted := request(machine, allowed)
+	ask := wanted
+	ask.Machine = ""
+	if choice, err := r.inventory.Choose(ask); err == nil {
+		if _, problem, err := r.image(ctx, machine, choice.NodeType); err != nil || problem != "" {
+			if err != nil {
+				return result{}, err
+			}
+			return refuse(v1alpha1.ReasonInvalidSpec, problem)
+		}
+	}
+	choice, err := r.inventory.Choose(wanted)
 	var none *hosts.NoHostError
 	if errors.As(err, &none) {
 		return refuse(none.Reason, none.Error())
@@ -62,6 +76,7 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 		return result{}, fmt.Errorf("choosing a server for Machine %s, %w", client.ObjectKeyFromObject(machine), err)
 	}
 
+	// Another type than before, if the inventory has changed in between.
 	_, problem, err = r.image(ctx, machine, choice.NodeType)
 	if err != nil || problem != "" {
 		r.inventory.Forget(hostKey(choice.Host), machine.UID)
@@ -93,7 +108,8 @@ func request(machine *v1alpha1.Machine, allowed func(string, string) bool) hosts
 // allowed returns which types the Machine's tenant may have, or what is wrong with the tenant.
 func (r *Reconciler) allowed(ctx context.Context, machine *v1alpha1.Machine) (func(typeName, provider string) bool, string, error) {
 	if machine.Spec.TenantClusterRef == nil {
-		return func(string, string) bool { return true }, "", nil
+		allowed, err := r.allowedStandAlone(ctx, machine.Namespace)
+		return allowed, "", err
 	}
 	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.TenantClusterRef.Name}
 	tenant := &v1alpha1.TenantCluster{}
@@ -105,6 +121,20 @@ func (r *Reconciler) allowed(ctx context.Context, machine *v1alpha1.Machine) (fu
 		return nil, "", fmt.Errorf("reading TenantCluster %s, %w", key, err)
 	}
 	return tenant.Allows, "", nil
+}
+
+// allowedStandAlone returns which types a Machine without a tenant may have: all of them, but in a namespace with tenants
+// those of the tenants. Their providers make Machines there, and leaving the tenant out must not get them any more.
+func (r *Reconciler) allowedStandAlone(ctx context.Context, namespace string) (func(typeName, provider string) bool, error) {
+	tenants := &v1alpha1.TenantClusterList{}
+	if err := r.client.List(ctx, tenants, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing the TenantClusters of namespace %s, %w", namespace, err)
+	}
+	return func(typeName, provider string) bool {
+		return len(tenants.Items) == 0 || slices.ContainsFunc(tenants.Items, func(tenant v1alpha1.TenantCluster) bool {
+			return tenant.Allows(typeName, provider)
+		})
+	}, nil
 }
 
 // claim writes the choice on the server.

@@ -11,13 +11,19 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/properties"
 )
 
 // install waits for everything that the image needs and then tells Metal3 in a single write.
 func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	machine, host := now.machine, now.host
+	// What is wrong with the image is mended in objects that no watch maps to this Machine. User data comes with the
+	// Machine itself or with its Secret.
 	hold := func(reason, message string) (result, error) {
-		return result{facts: &facts{phase: v1alpha1.MachineClaimed, reason: reason, message: message, host: host}, waits: true}, nil
+		return result{
+			facts: &facts{phase: v1alpha1.MachineClaimed, reason: reason, message: message, host: host},
+			waits: reason == v1alpha1.ReasonInvalidSpec,
+		}, nil
 	}
 	image, problem, err := r.image(ctx, machine, machine.Status.NodeTypeRef.Name)
 	if err != nil {
@@ -48,7 +54,7 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	}
 	return result{again: true, facts: &facts{
 		phase: v1alpha1.MachineProvisioning, reason: v1alpha1.ReasonProvisioning, host: now.host,
-		message: fmt.Sprintf("Metal3 has been told to install %s on server %s/%s", image.URL, host.Namespace, host.Name),
+		message: fmt.Sprintf("Metal3 has been told to install %s on server %s/%s", properties.PublicURL(image.URL), host.Namespace, host.Name),
 	}}, nil
 }
 
@@ -56,7 +62,7 @@ func (r *Reconciler) watchProvisioning(_ context.Context, now *run) (result, err
 	state := cmp.Or(string(now.host.Status.Provisioning.State), "not registered with Metal3")
 	return result{facts: &facts{
 		phase: v1alpha1.MachineProvisioning, reason: v1alpha1.ReasonProvisioning, host: now.host,
-		message: fmt.Sprintf("Metal3 is installing %s on server %s/%s, which is %s", now.host.Spec.Image.URL, now.host.Namespace, now.host.Name, state),
+		message: fmt.Sprintf("Metal3 is installing %s on server %s/%s, which is %s", properties.PublicURL(now.host.Spec.Image.URL), now.host.Namespace, now.host.Name, state),
 	}}, nil
 }
 

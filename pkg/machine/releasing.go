@@ -48,7 +48,7 @@ func (r *Reconciler) releaseHost(ctx context.Context, o owner, key types.Namespa
 	host := &bmov1alpha1.BareMetalHost{}
 	err = r.live.Get(ctx, key, host)
 	switch {
-	case client.IgnoreNotFound(err) != nil:
+	case err != nil && !isGone(err):
 		return nil, "", fmt.Errorf("reading host %s to release it, %w", key, err)
 	case err == nil && ownsHost(o, host):
 		if unclean, err = r.giveBack(ctx, o, host, true); err != nil || unclean != nil {

@@ -68,7 +68,7 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 
 	set := func(kind string, value bool, reason, message string) {
 		condition := metav1.Condition{
-			Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message,
+			Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: shortened(message, maxConditionMessage),
 			ObservedGeneration: machine.Generation, LastTransitionTime: now,
 		}
 		if value {

@@ -50,7 +50,7 @@ func (s Set) Image() (Image, error) {
 	}
 	if image.Checksum == "" && image.Format != LiveISO {
 		return Image{}, s.wrong(v1alpha1.PropertyImageChecksum, "is not set, and Metal3 installs no disk image without one",
-			"set it to the checksum of "+location+" or to the URL of a file that holds it")
+			"set it to the checksum of "+PublicURL(location)+" or to the URL of a file that holds it")
 	}
 	return image, nil
 }
@@ -83,4 +83,14 @@ func (s Set) checksum() (checksum, kind string, err error) {
 func parseURL(text string) (*url.URL, bool) {
 	parsed, err := url.Parse(text)
 	return parsed, err == nil && parsed.Host != "" && (parsed.Scheme == "http" || parsed.Scheme == "https")
+}
+
+// PublicURL is a URL without what may be secret in it, for messages: the user and password, and the query, where stores
+// of objects want their signatures. Text that is no URL is not shown at all.
+func PublicURL(text string) string {
+	parsed, ok := parseURL(text)
+	if !ok {
+		return "(not a URL)"
+	}
+	return (&url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}).String()
 }

@@ -35,7 +35,7 @@ type MachineSpec struct {
 	// +kubebuilder:validation:MaxProperties=64
 	Properties map[string]string `json:"properties,omitempty"`
 	// TenantClusterRef names the TenantCluster, in the Machine's namespace, that the server joins. Without one the
-	// server stands alone.
+	// server stands alone, and is of a type that some TenantCluster in the namespace may have, if there is any.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="tenantClusterRef is immutable: delete the Machine and make another"
 	TenantClusterRef *NameReference `json:"tenantClusterRef,omitempty"`
