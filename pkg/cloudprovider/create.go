@@ -6,7 +6,6 @@ package cloudprovider
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,10 +19,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
-
-// refusalPatience is how long a NodeClaim that the manager refuses is kept, so that somebody can read why. While it
-// has no provider ID, core makes no other NodeClaims: that must end.
-const refusalPatience = 5 * time.Minute
 
 // Create makes the Machine of a NodeClaim, or takes up the one that an earlier call made, and waits until the manager
 // has claimed a server for it. It returns an InsufficientCapacityError if no server that fits is free, a
@@ -123,23 +118,21 @@ func (c *CloudProvider) withdraw(ctx context.Context, machine *v1alpha1.Machine)
 	return false, createError(reasonManagementUnavailable, fmt.Errorf("deleting machine %s, which got no server, %w", machine.Name, err))
 }
 
-// refusal is the error for a NodeClaim that gets no server, in the manager's words.
+// refusal is the error for a NodeClaim that gets no server, in the manager's words. Core gives the NodeClaim up, even if
+// what is wrong will not pass by itself: while it has no provider ID, core makes no NodeClaim for any other pod of the
+// tenant. The event outlives it, for somebody to read why.
 func (c *CloudProvider) refusal(nodeClaim *karpenterv1.NodeClaim, answer verdict, condition metav1.Condition) error {
 	err := fmt.Errorf("%s: %s", condition.Reason, condition.Message)
-	if answer == noServer {
-		return cloudprovider.NewInsufficientCapacityError(err) // core publishes the event
+	if answer == refused { // of the other case core publishes the event
+		c.recorder.Publish(events.Event{
+			InvolvedObject: nodeClaim,
+			Type:           corev1.EventTypeWarning,
+			Reason:         reasonServerRefused,
+			Message:        err.Error(),
+			DedupeValues:   []string{string(nodeClaim.UID), condition.Reason, condition.Message},
+		})
 	}
-	c.recorder.Publish(events.Event{
-		InvolvedObject: nodeClaim,
-		Type:           corev1.EventTypeWarning,
-		Reason:         reasonServerRefused,
-		Message:        err.Error(),
-		DedupeValues:   []string{string(nodeClaim.UID), condition.Reason, condition.Message},
-	})
-	if c.clock.Since(nodeClaim.CreationTimestamp.Time) > refusalPatience {
-		return cloudprovider.NewInsufficientCapacityError(err)
-	}
-	return createError(condition.Reason, err)
+	return cloudprovider.NewInsufficientCapacityError(err)
 }
 
 // succeed tells Karpenter, and whoever reads the NodeClaim's events, which server it is.

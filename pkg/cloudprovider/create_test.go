@@ -112,7 +112,6 @@ func TestCreateIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
 		answer  string
-		age     time.Duration
 		want    func(error) bool
 		wantMsg string
 	}{
@@ -125,22 +124,17 @@ func TestCreateIsRefused(t *testing.T) {
 			answer: v1alpha1.ReasonNoMatchingType, want: cloudprovider.IsInsufficientCapacityError, wantMsg: counts,
 		},
 		"invalid": {
-			reason: "the NodeClaim must stay, with the reason, so that somebody reads it",
-			answer: v1alpha1.ReasonInvalidSpec, want: createErrorWith(v1alpha1.ReasonInvalidSpec), wantMsg: counts,
+			reason: "a NodeClaim without provider ID holds up all others of the tenant, so it must go; the event stays",
+			answer: v1alpha1.ReasonInvalidSpec, want: cloudprovider.IsInsufficientCapacityError, wantMsg: counts,
 		},
 		"not allowed": {
 			reason: "as above",
-			answer: v1alpha1.ReasonNotAllowed, want: createErrorWith(v1alpha1.ReasonNotAllowed), wantMsg: counts,
-		},
-		"invalid for long": {
-			reason: "a NodeClaim without provider ID holds up all others, so it must go in the end",
-			answer: v1alpha1.ReasonInvalidSpec, age: time.Hour, want: cloudprovider.IsInsufficientCapacityError, wantMsg: counts,
+			answer: v1alpha1.ReasonNotAllowed, want: cloudprovider.IsInsufficientCapacityError, wantMsg: counts,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, interceptor.Funcs{})
 			nodeClaim := f.nodeClaim("gpu-1")
-			nodeClaim.CreationTimestamp = metav1.NewTime(time.Now().Add(-tc.age))
 			answered := make(chan struct{})
 			go func() {
 				defer close(answered)

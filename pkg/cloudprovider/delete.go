@@ -35,7 +35,7 @@ func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpenterv1.NodeC
 		}
 		return fmt.Errorf("reading machine %s, %w", name, err)
 	}
-	if !madeFor(machine, nodeClaim) {
+	if !c.madeFor(machine, nodeClaim) {
 		return notFound("machine %s belongs to another NodeClaim", name)
 	}
 	if !machine.DeletionTimestamp.IsZero() {
@@ -52,11 +52,14 @@ func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpenterv1.NodeC
 
 // madeFor tells whether the Machine is the NodeClaim's. A NodeClaim that was restored from a backup has another UID
 // than the one that the Machine was made for, but still its provider ID.
-func madeFor(machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) bool {
+func (c *CloudProvider) madeFor(machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) bool {
+	if !c.isNodeClaims(machine) {
+		return false
+	}
 	if machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] == string(nodeClaim.UID) {
 		return true
 	}
-	return isNodeClaims(machine) && nodeClaim.Status.ProviderID != "" && machine.Status.ProviderID == nodeClaim.Status.ProviderID
+	return nodeClaim.Status.ProviderID != "" && machine.Status.ProviderID == nodeClaim.Status.ProviderID
 }
 
 func (c *CloudProvider) machineKey(name string) types.NamespacedName {

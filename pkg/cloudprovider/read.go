@@ -27,7 +27,7 @@ func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpenterv
 	machine := &v1alpha1.Machine{}
 	for _, reader := range []client.Reader{c.management.Client, c.management.Live} {
 		err := reader.Get(ctx, c.machineKey(name), machine)
-		if err == nil && isNodeClaims(machine) && machine.Status.ProviderID == providerID {
+		if err == nil && c.isNodeClaims(machine) && machine.Status.ProviderID == providerID {
 			return c.nodeClaimOf(machine), nil
 		}
 		if err != nil && !tenant.IsGone(err) {
@@ -48,7 +48,7 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpenterv1.NodeClaim, err
 	}
 	nodeClaims := make([]*karpenterv1.NodeClaim, 0, len(machines.Items))
 	for i := range machines.Items {
-		if machines.Items[i].Status.ProviderID != "" {
+		if c.isNodeClaims(&machines.Items[i]) && machines.Items[i].Status.ProviderID != "" {
 			nodeClaims = append(nodeClaims, c.nodeClaimOf(&machines.Items[i]))
 		}
 	}
@@ -63,7 +63,9 @@ func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine) *karpenterv1.Node
 	return nodeClaimOf(machine, instanceType)
 }
 
-// isNodeClaims tells a Machine that Karpenter asked for from one that somebody made by hand.
-func isNodeClaims(machine *v1alpha1.Machine) bool {
-	return machine.Labels[v1alpha1.NodeClaimLabelKey] != ""
+// isNodeClaims tells a Machine that this tenant's Karpenter asked for from one that somebody made by hand, or that another
+// tenant has in the same namespace.
+func (c *CloudProvider) isNodeClaims(machine *v1alpha1.Machine) bool {
+	tenant := machine.Spec.TenantClusterRef
+	return tenant != nil && tenant.Name == c.options.TenantCluster && machine.Labels[v1alpha1.NodeClaimLabelKey] != ""
 }

@@ -4,6 +4,7 @@
 package cloudprovider
 
 import (
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -170,5 +171,41 @@ func TestOutageIsNeverNotFound(t *testing.T) {
 	}
 	if found, err := f.GetInstanceTypes(f.ctx, nil); err != nil || len(found) != 1 {
 		t.Errorf("GetInstanceTypes returns %d types and %v; it needs no API server", len(found), err)
+	}
+}
+
+// Another tenant may have Machines in the same namespace. Whoever may write NodeClaims in this tenant could point one of
+// them at such a Machine and delete it.
+func TestMachinesOfAnotherTenantAreNotOurs(t *testing.T) {
+	f := newFixture(t, interceptor.Funcs{})
+	other := f.options
+	other.TenantCluster = "red"
+	machine := machineFor(f.nodeClaim("gpu-2"), f.class, nil, func(string) bool { return true }, other)
+	f.create(machine)
+	f.answer("gpu-2", f.claims)
+
+	nodeClaim := f.nodeClaim("mine")
+	nodeClaim.Status.ProviderID = v1alpha1.ProviderID("metal3", "a100-01", "gpu-2")
+	if err := f.Delete(f.ctx, nodeClaim); !cloudprovider.IsNodeClaimNotFoundError(err) {
+		t.Errorf("Delete returns %v", err)
+	}
+	if _, err := f.Get(f.ctx, nodeClaim.Status.ProviderID); !cloudprovider.IsNodeClaimNotFoundError(err) {
+		t.Errorf("Get returns %v", err)
+	}
+	f.launched("gpu-1")
+	f.eventually("the cache", func() error {
+		listed, err := f.List(f.ctx)
+		if err == nil && len(listed) == 0 {
+			err = errors.New("it has no machine yet")
+		}
+		for _, nodeClaim := range listed {
+			if nodeClaim.Name == "gpu-2" {
+				t.Errorf("List returns %s of the other tenant", nodeClaim.Name)
+			}
+		}
+		return err
+	})
+	if err := environment.Client.Get(f.ctx, f.machineKey("gpu-2"), machine); err != nil || !machine.DeletionTimestamp.IsZero() {
+		t.Errorf("the machine of the other tenant was deleted (%v)", err)
 	}
 }

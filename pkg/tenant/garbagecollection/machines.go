@@ -87,7 +87,7 @@ func (c *MachineController) madeForNodeClaim(machine *v1alpha1.Machine) bool {
 }
 
 // nodeClaimExists tells whether there is the NodeClaim that the Machine was made for. One of the same name with
-// another UID is another.
+// another UID is another, unless it has the Machine's provider ID: then it was restored from a backup.
 func nodeClaimExists(ctx context.Context, reader client.Reader, machine *v1alpha1.Machine) (bool, error) {
 	name := machine.Labels[v1alpha1.NodeClaimLabelKey]
 	nodeClaim := &karpv1.NodeClaim{}
@@ -98,7 +98,8 @@ func nodeClaimExists(ctx context.Context, reader client.Reader, machine *v1alpha
 	if err != nil {
 		return false, fmt.Errorf("reading nodeclaim %s of machine %s, %w", name, client.ObjectKeyFromObject(machine), err)
 	}
-	return string(nodeClaim.UID) == machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey], nil
+	return string(nodeClaim.UID) == machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] ||
+		nodeClaim.Status.ProviderID != "" && nodeClaim.Status.ProviderID == machine.Status.ProviderID, nil
 }
 
 // Name implements Karpenter's controller interface.

@@ -192,3 +192,25 @@ func TestMachineCrash(t *testing.T) {
 		}
 	}
 }
+
+// A NodeClaim that was restored from a backup has a new UID, and the server still runs its pods.
+func TestRestoredNodeClaimKeepsItsMachine(t *testing.T) {
+	cluster := planestest.Tenant(t, &environment)
+	nodeClaim := createNodeClaim(t, "claim-"+cluster.Namespace)
+	nodeClaim.Status.ProviderID = v1alpha1.ProviderID("metal3", "server-1", nodeClaim.Name)
+	if err := environment.Client.Status().Update(t.Context(), nodeClaim); err != nil {
+		t.Fatal(err)
+	}
+	machine := createMachine(t, cluster, nodeClaim.Name, otherUID)
+	machine.Status.ProviderID = nodeClaim.Status.ProviderID
+	if err := environment.Client.Status().Update(t.Context(), machine); err != nil {
+		t.Fatal(err)
+	}
+	controller := NewMachineController(planestest.Planes(t, &environment, cluster, planestest.Immortal()))
+	if _, err := controller.Reconcile(t.Context(), machine.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	if !exists(t, machine) {
+		t.Error("the machine was deleted")
+	}
+}
