@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +25,9 @@ func (r *Reconciler) protect(ctx context.Context, now *run) (result, error) {
 	controllerutil.AddFinalizer(now.machine, v1alpha1.MachineFinalizer)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.client.Patch(ctx, now.machine, patch); err != nil {
+		if apierrors.IsNotFound(err) {
+			return result{}, nil // the cache does not know yet that it has been deleted
+		}
 		return result{}, fmt.Errorf("adding the finalizer to Machine %s, %w", client.ObjectKeyFromObject(before), err)
 	}
 	return result{again: true}, nil
@@ -39,50 +43,84 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 	refuse := func(reason, message string) (result, error) {
 		return result{facts: &facts{phase: v1alpha1.MachinePending, reason: reason, message: message}, waits: true}, nil
 	}
-	allowed, problem, err := r.allowed(ctx, machine)
+	tenant, problem, err := r.tenant(ctx, machine)
 	if err != nil {
 		return result{}, err
 	}
 	if problem != "" {
 		return refuse(v1alpha1.ReasonInvalidSpec, problem)
 	}
-	if problem, err := r.checkOwn(ctx, machine); err != nil || problem != "" {
-		if err != nil {
-			return result{}, err
+	if problem := leaving(tenant); problem != "" {
+		return refuse(v1alpha1.ReasonTenantDeleting, problem)
+	}
+	if hooks := missingHooks(machine, tenant); len(hooks) > 0 {
+		return r.setHooks(ctx, now, hooks)
+	}
+	if err := r.checkOwn(ctx, machine); err != nil {
+		if problem, wrong := whatIsInvalid(err); wrong {
+			return refuse(v1alpha1.ReasonInvalidSpec, problem)
 		}
-		return refuse(v1alpha1.ReasonInvalidSpec, problem)
+		return result{}, err
 	}
 
-	choice, err := r.inventory.Choose(request(machine, allowed))
+	choice, err := r.inventory.Choose(request(machine, tenant))
 	var none *hosts.NoHostError
 	if errors.As(err, &none) {
-		return refuse(none.Reason, none.Error())
+		outcome, _ := refuse(none.Reason, none.Error())
+		if isPinned(machine) {
+			outcome.facts.phase = v1alpha1.MachineFailed
+		}
+		return outcome, nil
 	}
 	if err != nil {
 		return result{}, fmt.Errorf("choosing a server for Machine %s, %w", client.ObjectKeyFromObject(machine), err)
 	}
 
-	_, problem, err = r.image(ctx, machine, choice.NodeType)
-	if err != nil || problem != "" {
+	planned, err := r.planFor(ctx, machine, choice)
+	if err != nil {
+		r.inventory.Forget(hostKey(choice.Host), machine.UID)
+		if problem, wrong := whatIsInvalid(err); wrong {
+			return refuse(v1alpha1.ReasonInvalidSpec, problem)
+		}
+		return result{}, err
+	}
+	if problem, err := r.exceeded(ctx, machine, tenant, choice.NodeType); err != nil || problem != "" {
 		r.inventory.Forget(hostKey(choice.Host), machine.UID)
 		if err != nil {
 			return result{}, err
 		}
-		return refuse(v1alpha1.ReasonInvalidSpec, problem)
+		return refuse(v1alpha1.ReasonQuotaExceeded, problem)
 	}
 	return result{again: true, facts: &facts{
-		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice,
+		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice, properties: planned.effective(),
 		message: fmt.Sprintf("claiming server %s/%s of type %s", choice.Host.Namespace, choice.Host.Name, choice.NodeType),
 	}}, nil
 }
 
-func request(machine *v1alpha1.Machine, allowed func(string, string) bool) hosts.Request {
+// planFor makes the plan for the server that has been chosen.
+func (r *Reconciler) planFor(ctx context.Context, machine *v1alpha1.Machine, choice hosts.Choice) (*plan, error) {
+	host := &bmov1alpha1.BareMetalHost{}
+	if err := r.client.Get(ctx, hostKey(choice.Host), host); err != nil {
+		return nil, fmt.Errorf("reading host %s, which has been chosen, %w", hostKey(choice.Host), err)
+	}
+	return r.resolve(ctx, machine, choice.NodeType, host)
+}
+
+// isPinned tells whether the Machine gets one server or none. It fails as long as that cannot be had, and still gets
+// it when that changes.
+func isPinned(machine *v1alpha1.Machine) bool {
+	return machine.Spec.Properties[v1alpha1.PropertyServerName] != ""
+}
+
+func request(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) hosts.Request {
 	request := hosts.Request{
 		Machine:      machine.UID,
 		Requirements: machine.Spec.Requirements,
 		Resources:    machine.Spec.Resources,
-		Allowed:      allowed,
 		ServerName:   machine.Spec.Properties[v1alpha1.PropertyServerName],
+	}
+	if tenant != nil {
+		request.Allowed = tenant.Allows
 	}
 	if machine.Spec.NodeTypeRef != nil {
 		request.NodeType = machine.Spec.NodeTypeRef.Name
@@ -90,10 +128,10 @@ func request(machine *v1alpha1.Machine, allowed func(string, string) bool) hosts
 	return request
 }
 
-// allowed returns which types the Machine's tenant may have, or what is wrong with the tenant.
-func (r *Reconciler) allowed(ctx context.Context, machine *v1alpha1.Machine) (func(typeName, provider string) bool, string, error) {
+// tenant returns the TenantCluster of the Machine, nil if the Machine stands alone, or what is wrong with it.
+func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1alpha1.TenantCluster, string, error) {
 	if machine.Spec.TenantClusterRef == nil {
-		return func(string, string) bool { return true }, "", nil
+		return nil, "", nil
 	}
 	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.TenantClusterRef.Name}
 	tenant := &v1alpha1.TenantCluster{}
@@ -104,7 +142,7 @@ func (r *Reconciler) allowed(ctx context.Context, machine *v1alpha1.Machine) (fu
 		}
 		return nil, "", fmt.Errorf("reading TenantCluster %s, %w", key, err)
 	}
-	return tenant.Allows, "", nil
+	return tenant, "", nil
 }
 
 // claim writes the choice on the server.
@@ -113,7 +151,7 @@ func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 	host, err := r.claims.Claim(ctx, reference, now.machine)
 	var taken *TakenError
 	if errors.As(err, &taken) {
-		r.inventory.Forget(hostKey(reference), now.machine.UID)
+		r.unchoose(reference, now.machine.UID)
 		r.event(now.machine, corev1.EventTypeNormal, string(EventTaken), taken.Error())
 		return result{again: true, facts: &facts{
 			phase: v1alpha1.MachinePending, reason: v1alpha1.ReasonClaiming, unchoose: true,

@@ -39,20 +39,27 @@ func (s Set) Image() (Image, error) {
 	if location == "" {
 		return Image{}, s.wrong(v1alpha1.PropertyImageURL, "is not set", "name an OSImage with "+v1alpha1.PropertyOSImage+", or set it to the URL of a disk image")
 	}
-	parsed, ok := parseURL(location)
-	if !ok {
-		return Image{}, s.wrong(v1alpha1.PropertyImageURL, "is not an http or https URL", "set it to one, for example https://images.example.com/ubuntu.qcow2")
+	parsed, err := s.parsedImageURL()
+	if err != nil {
+		return Image{}, err
 	}
 	image := Image{URL: location, Format: formats[strings.ToLower(path.Ext(parsed.Path))]}
-	var err error
 	if image.Checksum, image.ChecksumType, err = s.checksum(); err != nil {
 		return Image{}, err
 	}
 	if image.Checksum == "" && image.Format != LiveISO {
 		return Image{}, s.wrong(v1alpha1.PropertyImageChecksum, "is not set, and Metal3 installs no disk image without one",
-			"set it to the checksum of "+location+" or to the URL of a file that holds it")
+			"set it to the checksum of "+withoutCredentials(location)+" or to the URL of a file that holds it")
 	}
 	return image, nil
+}
+
+func (s Set) parsedImageURL() (*url.URL, error) {
+	parsed, ok := parseURL(s.Get(v1alpha1.PropertyImageURL))
+	if !ok {
+		return nil, s.wrong(v1alpha1.PropertyImageURL, "is not an http or https URL", "set it to one, for example https://images.example.com/ubuntu.qcow2")
+	}
+	return parsed, nil
 }
 
 func (s Set) checksum() (checksum, kind string, err error) {
