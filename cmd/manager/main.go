@@ -27,9 +27,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/machine"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/network"
 	nodetypeprovider "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/nodetype/provider"
 	nodetypestatus "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/nodetype/status"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenantcluster"
 )
 
 // name of the binary, of its user agent, of its lease, and of the source of its events.
@@ -81,7 +84,7 @@ func requiredKinds() []cli.Kind {
 		GroupVersionKind: bmov1alpha1.GroupVersion.WithKind("BareMetalHost"),
 		Remedy:           "install baremetal-operator's CRDs",
 	}}
-	for _, kind := range []string{"NodeProvider", "NodeType", "Machine", "OSImage", "TenantCluster"} {
+	for _, kind := range []string{"NodeProvider", "NodeType", "Machine", "OSImage", "SSHKey", "MachineConfigTemplate", "IPAddress", "TenantCluster"} {
 		kinds = append(kinds, cli.Kind{
 			GroupVersionKind: v1alpha1.GroupVersion.WithKind(kind),
 			Remedy:           "install this project's CRDs (pkg/apis/crds)",
@@ -129,22 +132,34 @@ func register(ctx context.Context, mgr manager.Manager, o *options) error {
 	if err := mgr.Add(hosts.NewFeed(mgr.GetCache(), inventory)); err != nil {
 		return fmt.Errorf("feeding the inventory, %w", err)
 	}
+	addresses := ipam.Allocator{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
 	recorder, now := mgr.GetEventRecorder(name), clock.RealClock{}
 	machines := machine.New(machine.Dependencies{
 		Client:    mgr.GetClient(),
 		Live:      mgr.GetAPIReader(),
 		Claims:    machine.NewClaims(mgr.GetClient(), mgr.GetAPIReader()),
+		Addresses: addresses,
 		Inventory: inventory,
 		Recorder:  recorder,
 		Clock:     now,
 	})
-	for _, controller := range []interface {
+	controllers := []interface {
 		Register(context.Context, manager.Manager) error
 	}{
 		nodetypeprovider.NewController(mgr.GetClient(), recorder, now),
 		nodetypestatus.NewController(mgr.GetClient(), inventory, recorder, now),
 		machines,
-	} {
+		tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), now),
+		ipam.NewSweep(addresses, machine.HoldsServer(mgr.GetAPIReader())),
+	}
+	if o.networkEndpoint != "" {
+		endpoint, err := network.NewHTTPEndpoint(o.networkEndpoint)
+		if err != nil {
+			return fmt.Errorf("flag --network-endpoint, %w", err)
+		}
+		controllers = append(controllers, network.NewController(mgr.GetClient(), mgr.GetAPIReader(), endpoint))
+	}
+	for _, controller := range controllers {
 		if err := controller.Register(ctx, mgr); err != nil {
 			return fmt.Errorf("setting up controllers, %w", err)
 		}

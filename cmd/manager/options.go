@@ -20,6 +20,7 @@ type options struct {
 	metricsAddress          string
 	healthAddress           string
 	topologyLabels          []string
+	networkEndpoint         string
 }
 
 func newOptions() *options {
@@ -55,4 +56,9 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	inventory := sections.FlagSet("inventory")
 	inventory.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,
 		"Labels of BareMetalHosts that their nodes inherit and that pods can select on.")
+
+	network := sections.FlagSet("network")
+	network.StringVar(&o.networkEndpoint, "network-endpoint", o.networkEndpoint,
+		"URL of the HTTP endpoint that moves servers into the networks of their tenants and back (see pkg/network). "+
+			"Unset leaves that to another controller; tenants without a spec.network need none.")
 }

@@ -6,6 +6,8 @@ package main
 import (
 	"flag"
 	"fmt"
+	"os"
+	"strings"
 
 	"github.com/spf13/pflag"
 	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
@@ -30,8 +32,26 @@ func newKarpenterFlags() karpenterFlags {
 		flags:  &karpenteroptions.FlagSet{FlagSet: flag.NewFlagSet("karpenter", flag.ContinueOnError)},
 	}
 	result.values.AddFlags(result.flags)
+	result.defaultGates()
 	return result
 }
+
+// defaultGates turns on the gate that this provider needs and core has off. Only who names the gate has another will.
+func (k karpenterFlags) defaultGates() {
+	gates := k.flags.Lookup(featureGates)
+	if gates == nil || strings.Contains(os.Getenv("FEATURE_GATES"), staticCapacity) {
+		return
+	}
+	gates.DefValue = strings.Replace(gates.DefValue, staticCapacity+"=false", staticCapacity+"=true", 1)
+	// A flag takes any text; what is wrong with it is found out when core parses it.
+	_ = gates.Value.Set(gates.DefValue)
+}
+
+const (
+	featureGates = "feature-gates"
+	// staticCapacity is the gate of pools with a fixed number of nodes.
+	staticCapacity = "StaticCapacity"
+)
 
 func (k karpenterFlags) addTo(flags *pflag.FlagSet) {
 	for _, name := range karpenterOwn {
@@ -44,8 +64,13 @@ func (k karpenterFlags) addTo(flags *pflag.FlagSet) {
 // options returns what the flags say. Core finds out what is wrong with them when it parses, so it is given nothing
 // more to parse.
 func (k karpenterFlags) options() (*karpenteroptions.Options, error) {
+	gates := k.flags.Lookup(featureGates)
+	named := gates == nil || strings.Contains(gates.Value.String(), staticCapacity) // parsing makes core forget the text
 	if err := k.values.Parse(k.flags); err != nil {
 		return nil, fmt.Errorf("flags of Karpenter, %w", err)
+	}
+	if !named {
+		k.values.FeatureGates.StaticCapacity = true
 	}
 	return k.values, nil
 }

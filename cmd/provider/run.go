@@ -33,6 +33,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/autonodes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/garbagecollection"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/joining"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/nodeclass"
@@ -175,10 +176,11 @@ func (o *options) controllers(ctx context.Context, mgr manager.Manager, manageme
 
 	planes := tenant.Planes{TenantCluster: o.tenantClusterKey(), Tenant: tenant.PlaneOf(mgr), Management: tenant.PlaneOf(management)}
 	return append(all,
-		joining.NewController(realClock, planes, joining.ClusterCA(planes.Tenant.Live, mgr.GetConfig())),
+		joining.NewController(realClock, planes, joining.ClusterCA(planes.Tenant.Live, mgr.GetConfig()), joining.ServerVersion(mgr.GetConfig())),
 		garbagecollection.NewMachineController(planes),
 		garbagecollection.NewLeftoverController(planes),
 		nodeclass.NewController(realClock, planes, recorder),
+		autonodes.NewController(realClock, planes, catalog, servers, o.instanceTypes.CapacityType),
 		pendingpods.NewController(planes, recorder, func(pod types.NamespacedName) bool {
 			return clusterState.PodNodeClaimMapping(pod) != ""
 		}),

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 // Join is everything that one server must know to become one Node of one cluster.
@@ -37,7 +41,22 @@ type Join struct {
 	Taints []corev1.Taint
 	// KubeletArgs are extra arguments of the kubelet, by name without leading dashes.
 	KubeletArgs map[string]string
+	// KubernetesVersion is the minor version, such as v1.35, of the kubelet and the kubeadm to install if the image has
+	// none. Empty if there is nothing to be installed: then the image must have them. Only for JoinKubeadm.
+	KubernetesVersion string
+	// Mode is JoinKubeadm, or empty for the same, or JoinVCluster.
+	Mode v1alpha1.JoinMode
+	// CACertificates are the tenant's CA certificates, in PEM. Only for JoinVCluster, which fetches its script with
+	// them.
+	CACertificates []byte
 }
+
+func (j Join) fetchesScript() bool { return j.Mode == v1alpha1.JoinVCluster }
+
+// equal says whether two joins that were read from documents are the same.
+func (j Join) equal(other Join) bool { return reflect.DeepEqual(j, other) }
+
+var minorVersion = regexp.MustCompile(`^v1\.[0-9]{1,3}$`)
 
 // Arguments of the kubelet that other fields of a Join decide.
 const (
@@ -49,7 +68,7 @@ const (
 var reservedArgs = map[string]string{
 	argProviderID:          "it is set from the provider ID",
 	argNodeLabels:          "use the labels",
-	"register-with-taints": "use the taints",
+	argRegisterTaints:      "use the taints",
 	"hostname-override":    "it is set from the node name",
 	"bootstrap-kubeconfig": "kubeadm sets it",
 	"kubeconfig":           "kubeadm sets it",
@@ -86,6 +105,16 @@ func (j Join) Validate() error {
 	errs = append(errs, validateLabels(j.Labels)...)
 	errs = append(errs, validateTaints(j.Taints)...)
 	errs = append(errs, validateKubeletArgs(j.KubeletArgs)...)
+	switch j.Mode {
+	case "", v1alpha1.JoinKubeadm:
+		if j.KubernetesVersion != "" && !minorVersion.MatchString(j.KubernetesVersion) {
+			errs = append(errs, fmt.Errorf("version %q of Kubernetes is not a minor version, such as v1.35", j.KubernetesVersion))
+		}
+	case v1alpha1.JoinVCluster:
+		errs = append(errs, validateVCluster(j)...)
+	default:
+		errs = append(errs, fmt.Errorf("join mode %q is none of %q", j.Mode, []v1alpha1.JoinMode{v1alpha1.JoinKubeadm, v1alpha1.JoinVCluster}))
+	}
 	return utilerrors.NewAggregate(errs)
 }
 

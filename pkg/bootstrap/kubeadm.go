@@ -89,20 +89,28 @@ func (c joinConfiguration) join() (Join, error) {
 		KubeletArgs:       map[string]string{},
 	}
 	for _, arg := range c.NodeRegistration.KubeletExtraArgs {
-		switch arg.Name {
-		case argProviderID:
-			j.ProviderID = arg.Value
-		case argNodeLabels:
-			for pair := range strings.SplitSeq(arg.Value, ",") {
-				key, value, ok := strings.Cut(pair, "=")
-				if !ok {
-					return Join{}, fmt.Errorf("kubelet argument %q holds %q, which is not key=value", argNodeLabels, pair)
-				}
-				j.Labels[key] = value
-			}
-		default:
-			j.KubeletArgs[arg.Name] = arg.Value
+		if err := j.setKubeletArg(arg.Name, arg.Value); err != nil {
+			return Join{}, err
 		}
 	}
 	return j, nil
+}
+
+// setKubeletArg takes an argument of the kubelet for what it says about the join.
+func (j *Join) setKubeletArg(name, value string) error {
+	switch name {
+	case argProviderID:
+		j.ProviderID = value
+	case argNodeLabels:
+		for pair := range strings.SplitSeq(value, ",") {
+			key, value, ok := strings.Cut(pair, "=")
+			if !ok {
+				return fmt.Errorf("kubelet argument %q holds %q, which is not key=value", argNodeLabels, pair)
+			}
+			j.Labels[key] = value
+		}
+	default:
+		j.KubeletArgs[name] = value
+	}
+	return nil
 }

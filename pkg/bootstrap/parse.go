@@ -20,8 +20,17 @@ var ErrNoJoin = errors.New("its commands hold no \"kubeadm join --config FILE\""
 // bootDocument is how a booting server reads a cloud-config document: other keys, and files and commands that are
 // not ours, are somebody else's business.
 type bootDocument struct {
-	WriteFiles []writeFile       `json:"write_files"`
+	Hostname   json.RawMessage   `json:"hostname"`
+	WriteFiles []bootFile        `json:"write_files"`
 	RunCmd     []json.RawMessage `json:"runcmd"`
+}
+
+// bootFile is a file as far as it matters which one it is. Of the others nothing is looked at: what cloud-init makes
+// of, say, permissions that are a number, is not our business.
+type bootFile struct {
+	Path     json.RawMessage `json:"path"`
+	Encoding string          `json:"encoding"`
+	Content  json.RawMessage `json:"content"`
 }
 
 // ParseUserData is the inverse of UserData: it finds the join that a server booted with this user data would make.
@@ -49,6 +58,16 @@ func parseUserData(userData []byte) (Join, error) {
 	if err := json.Unmarshal(document, &boot); err != nil {
 		return Join{}, fmt.Errorf("it is not a cloud-config document: %s", fieldOf(err))
 	}
+	if fetchesScript(boot.RunCmd) {
+		j, err := parseVCluster(boot)
+		if err == nil {
+			err = j.Validate()
+		}
+		if err != nil {
+			return Join{}, err
+		}
+		return j, nil
+	}
 	path, err := joinPath(boot.RunCmd)
 	if err != nil {
 		return Join{}, err
@@ -65,22 +84,48 @@ func parseUserData(userData []byte) (Join, error) {
 	if err != nil {
 		return Join{}, fmt.Errorf("file %s, %w", path, err)
 	}
+	j.KubernetesVersion = versionToInstall(boot.RunCmd)
 	if err := j.Validate(); err != nil {
 		return Join{}, fmt.Errorf("file %s, %w", path, err)
 	}
 	return j, nil
 }
 
-// joinPath returns the configuration file of the one kubeadm join among the commands. A command is a list of words
-// or a line for the shell.
+// wordsOf returns the words of a command, which is a list of words or a line for the shell; nil if it is neither.
+func wordsOf(command json.RawMessage) []string {
+	var words []string
+	var line string
+	if json.Unmarshal(command, &words) == nil {
+		return words
+	}
+	if json.Unmarshal(command, &line) == nil {
+		return strings.Fields(line)
+	}
+	return nil
+}
+
+// versionToInstall returns the version that our script is to install, empty if it is not run or not told one.
+func versionToInstall(commands []json.RawMessage) string {
+	for _, command := range commands {
+		if words := wordsOf(command); len(words) == 3 && words[1] == prepareScriptPath {
+			return words[2]
+		}
+	}
+	return ""
+}
+
+// fetchesScript says whether the commands join by a vCluster's script.
+func fetchesScript(commands []json.RawMessage) bool {
+	return slices.ContainsFunc(commands, func(command json.RawMessage) bool {
+		return slices.Contains(wordsOf(command), vclusterScriptPath)
+	})
+}
+
+// joinPath returns the configuration file of the one kubeadm join among the commands.
 func joinPath(commands []json.RawMessage) (string, error) {
 	path := ""
 	for _, command := range commands {
-		var words []string
-		var line string
-		if json.Unmarshal(command, &words) != nil && json.Unmarshal(command, &line) == nil {
-			words = strings.Fields(line)
-		}
+		words := wordsOf(command)
 		if len(words) < 2 || words[0] != "kubeadm" || words[1] != "join" {
 			continue
 		}
@@ -100,17 +145,21 @@ func joinPath(commands []json.RawMessage) (string, error) {
 }
 
 // fileAt returns the content of the file; as in cloud-init, a later entry overwrites an earlier one.
-func fileAt(files []writeFile, path string) ([]byte, error) {
+func fileAt(files []bootFile, path string) ([]byte, error) {
 	for _, file := range slices.Backward(files) {
-		if file.Path != path {
+		var itsPath, content string
+		if json.Unmarshal(file.Path, &itsPath) != nil || itsPath != path {
 			continue
 		}
 		if file.Encoding != "" && file.Encoding != "text/plain" {
 			return nil, fmt.Errorf("file %s has encoding %q; only plain text is supported", path, file.Encoding)
 		}
-		return []byte(file.Content), nil
+		if err := json.Unmarshal(file.Content, &content); err != nil {
+			return nil, fmt.Errorf("file %s has a content that is not text", path)
+		}
+		return []byte(content), nil
 	}
-	return nil, fmt.Errorf("its kubeadm join reads %s, which it does not write", path)
+	return nil, fmt.Errorf("its join reads %s, which it does not write", path)
 }
 
 // findJoinConfiguration returns the one JoinConfiguration among the documents of a file.

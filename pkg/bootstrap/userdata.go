@@ -43,25 +43,41 @@ func UserData(j Join) ([]byte, error) {
 	if err := j.Validate(); err != nil {
 		return nil, fmt.Errorf("building user data, %w", err)
 	}
-	configuration, err := yaml.Marshal(joinConfigurationFor(j))
+	config, err := kubeadmConfig(j)
+	if j.fetchesScript() {
+		config, err = vclusterConfig(j), nil
+	}
 	if err != nil {
-		return nil, fmt.Errorf("building user data, encoding the kubeadm configuration, %w", err)
+		return nil, fmt.Errorf("building user data, %w", err)
 	}
 	preserve := false
-	document, err := yaml.Marshal(cloudConfig{
-		Hostname:         j.NodeName,
-		PreserveHostname: &preserve,
-		ManageEtcHosts:   "localhost",
-		WriteFiles: []writeFile{{
-			Path:        joinConfigurationPath,
-			Owner:       "root:root",
-			Permissions: "0600",
-			Content:     string(configuration),
-		}},
-		RunCmd: [][]string{{"kubeadm", "join", "--config", joinConfigurationPath}},
-	})
+	config.Hostname, config.PreserveHostname, config.ManageEtcHosts = j.NodeName, &preserve, "localhost"
+	for i := range config.WriteFiles {
+		config.WriteFiles[i].Owner = "root:root"
+	}
+	document, err := yaml.Marshal(config)
 	if err != nil {
 		return nil, fmt.Errorf("building user data, encoding the cloud-config, %w", err)
 	}
 	return append([]byte(cloudConfigHeader+"\n"), document...), nil
+}
+
+// kubeadmConfig returns the cloud-config with which a server joins by kubeadm: it is made fit for that where its
+// image is not, and then it joins.
+func kubeadmConfig(j Join) (cloudConfig, error) {
+	configuration, err := yaml.Marshal(joinConfigurationFor(j))
+	if err != nil {
+		return cloudConfig{}, fmt.Errorf("encoding the kubeadm configuration, %w", err)
+	}
+	prepare := []string{"sh", prepareScriptPath}
+	if j.KubernetesVersion != "" {
+		prepare = append(prepare, j.KubernetesVersion)
+	}
+	return cloudConfig{
+		WriteFiles: []writeFile{
+			{Path: prepareScriptPath, Permissions: "0755", Content: prepareScript},
+			{Path: joinConfigurationPath, Permissions: "0600", Content: string(configuration)},
+		},
+		RunCmd: [][]string{prepare, {"kubeadm", "join", "--config", joinConfigurationPath}},
+	}, nil
 }

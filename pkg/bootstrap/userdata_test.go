@@ -4,6 +4,7 @@
 package bootstrap
 
 import (
+	_ "embed"
 	"errors"
 	"os"
 	"os/exec"
@@ -16,47 +17,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// exampleUserData is written out, so that a change of what servers receive is seen in review.
-const exampleUserData = `#cloud-config
-hostname: gpu-7f3k2
-manage_etc_hosts: localhost
-preserve_hostname: false
-runcmd:
-- - kubeadm
-  - join
-  - --config
-  - /etc/kubernetes/kubeadm-join.yaml
-write_files:
-- content: |
-    apiVersion: kubeadm.k8s.io/v1beta4
-    discovery:
-      bootstrapToken:
-        apiServerEndpoint: 10.0.0.1:6443
-        caCertHashes:
-        - sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
-        token: abcdef.0123456789abcdef
-    kind: JoinConfiguration
-    nodeRegistration:
-      kubeletExtraArgs:
-      - name: provider-id
-        value: metal3://hosts/server-1/gpu-7f3k2
-      - name: node-labels
-        value: node.kubernetes.io/instance-type=h100-8x,vcluster.com/node-type=h100-8x
-      - name: kube-reserved
-        value: cpu=100m,memory=1Gi
-      - name: max-pods
-        value: "200"
-      name: gpu-7f3k2
-      taints:
-      - effect: NoExecute
-        key: karpenter.sh/unregistered
-      - effect: NoSchedule
-        key: team
-        value: a
-  owner: root:root
-  path: /etc/kubernetes/kubeadm-join.yaml
-  permissions: "0600"
-`
+// exampleUserData is written out in testdata, so that a change of what servers receive is seen in review.
+//
+//go:embed testdata/kubeadm.yaml
+var exampleUserData string
 
 var compareTokens = cmp.Comparer(func(a, b Token) bool { return a == b })
 
@@ -67,9 +31,7 @@ func TestUserData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(exampleUserData, string(got)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	golden(t, "kubeadm.yaml", got)
 }
 
 func TestParseUserData(t *testing.T) {
@@ -193,10 +155,10 @@ func TestKubeadmAcceptsJoinConfiguration(t *testing.T) {
 	}
 }
 
-func writtenFiles(t *testing.T, userData []byte) []writeFile {
+func writtenFiles(t *testing.T, userData []byte) []bootFile {
 	t.Helper()
-	var document cloudConfig
-	if err := yaml.UnmarshalStrict(userData, &document); err != nil {
+	var document bootDocument
+	if err := yaml.Unmarshal(userData, &document); err != nil {
 		t.Fatal(err)
 	}
 	return document.WriteFiles

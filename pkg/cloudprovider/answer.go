@@ -39,7 +39,7 @@ func answerOf(machine *v1alpha1.Machine) (verdict, metav1.Condition) {
 		return pending, *condition
 	}
 	switch condition.Reason {
-	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType:
+	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType, v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonTenantDeleting:
 		return noServer, *condition
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed:
 		return refused, *condition

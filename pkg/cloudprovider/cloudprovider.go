@@ -40,6 +40,7 @@ type CloudProvider struct {
 	recorder   events.Recorder
 	clock      clock.Clock
 	options    Options
+	limits     nodeLimits
 }
 
 var _ cloudprovider.CloudProvider = (*CloudProvider)(nil)

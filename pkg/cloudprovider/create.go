@@ -37,7 +37,7 @@ func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpenterv1.NodeC
 	// Subscribed before the Machine exists, so that no change of it is missed.
 	changes, done := c.management.machines.subscribe(nodeClaim.Name)
 	defer done()
-	machine, err := c.makeMachine(ctx, machineFor(nodeClaim, class, types, c.management.Catalog.Advertises, c.options))
+	machine, err := c.makeWithinLimits(ctx, nodeClaim, machineFor(nodeClaim, class, types, c.management.Catalog.Advertises, c.options))
 	if err != nil {
 		return nil, err
 	}

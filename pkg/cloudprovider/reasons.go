@@ -21,6 +21,8 @@ const (
 	reasonMachineDeleted = "MachineDeleted"
 	// reasonNameTaken: a Machine of that name belongs to somebody else.
 	reasonNameTaken = "MachineNameTaken"
+	// reasonNodePoolUnavailable: the NodePool cannot be read.
+	reasonNodePoolUnavailable = "NodePoolUnavailable"
 	// reasonUnknownType: the manager chose a NodeType that this provider does not see.
 	reasonUnknownType = "UnknownNodeType"
 )

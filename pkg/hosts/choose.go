@@ -77,7 +77,7 @@ func (i *Inventory) choose(request Request, requirements requirements, touched t
 		considered = append(considered, candidate)
 	}
 	if as == nil {
-		return Choice{}, &NoHostError{Reason: reasonOf(considered), Considered: considered}
+		return Choice{}, &NoHostError{Reason: reasonOf(considered), ServerName: request.ServerName, Considered: considered}
 	}
 	if request.Machine != "" {
 		i.assume(chosen, as, request, touched)

@@ -138,14 +138,14 @@ func TestChoose(t *testing.T) {
 		"Values": {reason: "names the requirement", request: Request{Requirements: []corev1.NodeSelectorRequirement{in("rack", "r1"), in("zone")}}, refused: v1alpha1.ReasonInvalidSpec,
 			message: "requirements[1] (zone In []) is not valid: values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty: correct it"},
 		"Pinned":            {reason: "only that server", request: Request{Resources: oneGPU, ServerName: "h2"}, host: "h2", as: "h100-8x"},
-		"PinnedToMissing":   {reason: "never another server", request: Request{NodeType: "h100-8x", ServerName: "h9"}, refused: v1alpha1.ReasonNoCapacity, message: "no server available: h100-8x: server metal3/h9 does not exist"},
-		"PinnedToWrongType": {reason: "waiting does not help", request: Request{NodeType: "h100-8x", ServerName: "a1"}, refused: v1alpha1.ReasonNoMatchingType, message: "no NodeType fits: h100-8x: server metal3/a1 is not of this type"},
+		"PinnedToMissing":   {reason: "never another server", request: Request{NodeType: "h100-8x", ServerName: "h9"}, refused: v1alpha1.ReasonNoCapacity, message: `pinned to server "h9", which cannot be had: h100-8x: server metal3/h9 does not exist`},
+		"PinnedToWrongType": {reason: "waiting does not help", request: Request{NodeType: "h100-8x", ServerName: "a1"}, refused: v1alpha1.ReasonNoMatchingType, message: `pinned to server "a1", which cannot be had: h100-8x: server metal3/a1 is not of this type`},
 		"PinnedToTaken": {reason: "says by whom", prepare: func(i *Inventory) {
 			i.SetHost(claimed(available("h1", map[string]string{"kind": "h100-8x"}), "h100-8x"))
 		},
-			request: Request{NodeType: "h100-8x", ServerName: "h1"}, refused: v1alpha1.ReasonNoCapacity, message: "no server available: h100-8x: server metal3/h1 is claimed by a Machine"},
+			request: Request{NodeType: "h100-8x", ServerName: "h1"}, refused: v1alpha1.ReasonNoCapacity, message: `pinned to server "h1", which cannot be had: h100-8x: server metal3/h1 is claimed by a Machine`},
 		"PinnedToAssumed": {reason: "parallel workers do not pick it twice", prepare: func(i *Inventory) { _, _ = i.Choose(Request{Machine: "other", ServerName: "h1", NodeType: "h100-8x"}) },
-			request: Request{NodeType: "h100-8x", ServerName: "h1"}, refused: v1alpha1.ReasonNoCapacity, message: "no server available: h100-8x: server metal3/h1 is being claimed by another Machine"},
+			request: Request{NodeType: "h100-8x", ServerName: "h1"}, refused: v1alpha1.ReasonNoCapacity, message: `pinned to server "h1", which cannot be had: h100-8x: server metal3/h1 is being claimed by another Machine`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inventory := rack()

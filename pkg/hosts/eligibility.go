@@ -6,13 +6,19 @@ package hosts
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 // UnhealthyAnnotation marks a host that Cluster API's provider for Metal3 found to be unhealthy. Whoever has set it
 // wants the host left alone.
 const UnhealthyAnnotation = "capi.metal3.io/unhealthy"
+
+// MaintenanceAnnotation takes a host out of the pool for as long as it is there. Its value says why, for people.
+const MaintenanceAnnotation = v1alpha1.Group + "/maintenance"
 
 // Reason why a host cannot be claimed.
 type Reason string
@@ -31,6 +37,12 @@ const (
 	ReasonDetached Reason = "Detached"
 	// ReasonUnhealthy: somebody has marked the host as unhealthy.
 	ReasonUnhealthy Reason = "Unhealthy"
+	// ReasonMaintenance: somebody works on the host.
+	ReasonMaintenance Reason = "Maintenance"
+	// ReasonRebooting: Metal3 has been asked to reboot the host, or to keep it off.
+	ReasonRebooting Reason = "Rebooting"
+	// ReasonInspecting: Metal3 has been asked to inspect the host, or is at it.
+	ReasonInspecting Reason = "Inspecting"
 	// ReasonExternallyProvisioned: something that Metal3 has not installed runs on the host.
 	ReasonExternallyProvisioned Reason = "ExternallyProvisioned"
 	// ReasonImageSet: somebody has asked for an image on the host without naming a consumer.
@@ -83,16 +95,32 @@ func ineligible(host *bmov1alpha1.BareMetalHost, verdict Verdict) (Reason, strin
 		return ReasonDetached, "is detached"
 	case has(host, UnhealthyAnnotation):
 		return ReasonUnhealthy, "is marked as unhealthy"
+	case has(host, MaintenanceAnnotation):
+		return ReasonMaintenance, strings.TrimSuffix("is in maintenance: "+host.Annotations[MaintenanceAnnotation], ": ")
 	case host.Spec.ExternallyProvisioned || state == bmov1alpha1.StateExternallyProvisioned:
 		return ReasonExternallyProvisioned, "is provisioned by others than Metal3"
 	case host.Spec.Image != nil || host.Spec.CustomDeploy != nil:
 		return ReasonImageSet, "has an image set and no consumer"
+	case state == bmov1alpha1.StateInspecting || (has(host, bmov1alpha1.InspectAnnotationPrefix) && !host.InspectionDisabled()):
+		return ReasonInspecting, "is being inspected"
+	case reboots(host):
+		return ReasonRebooting, "is to be rebooted or kept off (annotation " + bmov1alpha1.RebootAnnotationPrefix + ")"
 	case state != bmov1alpha1.StateAvailable && state != bmov1alpha1.StateReady:
 		return ReasonNotReady, fmt.Sprintf("is not available yet (state %q)", state)
 	case host.Status.OperationalStatus != bmov1alpha1.OperationalStatusOK:
 		return ReasonNotOperational, fmt.Sprintf("is not operational (status %q)", host.Status.OperationalStatus)
 	}
 	return "", ""
+}
+
+// reboots tells whether the host has one of Metal3's annotations that reboot it once or, with a suffix, keep it off.
+func reboots(host *bmov1alpha1.BareMetalHost) bool {
+	for key := range host.Annotations {
+		if key == bmov1alpha1.RebootAnnotationPrefix || strings.HasPrefix(key, bmov1alpha1.RebootAnnotationPrefix+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 func has(host *bmov1alpha1.BareMetalHost, annotation string) bool {

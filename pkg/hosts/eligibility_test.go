@@ -80,7 +80,23 @@ func TestEligibility(t *testing.T) {
 			}},
 			want: Verdict{Reason: ReasonImageSet, Message: "has an image set and no consumer"}},
 		"Inspecting": {reason: "not there yet", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateInspecting)},
-			want: Verdict{Reason: ReasonNotReady, Message: `is not available yet (state "inspecting")`}},
+			want: Verdict{Reason: ReasonInspecting, Message: "is being inspected"}},
+		"InspectionAskedFor": {reason: "Metal3 will take it away to inspect it", with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.InspectAnnotationPrefix)},
+			want: Verdict{Reason: ReasonInspecting, Message: "is being inspected"}},
+		"InspectionDisabled": {reason: "the same annotation may say the opposite",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+				host.Annotations = map[string]string{bmov1alpha1.InspectAnnotationPrefix: "disabled"}
+			}},
+			want: Verdict{Claimable: true}},
+		"Maintenance": {reason: "somebody works on it, and says what",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+				host.Annotations = map[string]string{MaintenanceAnnotation: "fan 3"}
+			}},
+			want: Verdict{Reason: ReasonMaintenance, Message: "is in maintenance: fan 3"}},
+		"MaintenanceUnsaid": {reason: "the value is optional", with: []func(*bmov1alpha1.BareMetalHost){annotate(MaintenanceAnnotation)},
+			want: Verdict{Reason: ReasonMaintenance, Message: "is in maintenance"}},
+		"KeptOff": {reason: "a remediation controller keeps it off; it would never boot", with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.RebootAnnotationPrefix + "/remediation")},
+			want: Verdict{Reason: ReasonRebooting, Message: "is to be rebooted or kept off (annotation reboot.metal3.io)"}},
 		"Deprovisioning": {reason: "still being cleaned", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateDeprovisioning)},
 			want: Verdict{Reason: ReasonNotReady, Message: `is not available yet (state "deprovisioning")`}},
 		"New": {reason: "Metal3 has not looked at it", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateNone), operational("")},

@@ -91,6 +91,8 @@ type NoHostError struct {
 	Reason string
 	// Detail says what is wrong with the request itself, if anything is.
 	Detail string
+	// ServerName is the server that the request is pinned to, empty if it is not pinned.
+	ServerName string
 	// Considered are all types that were considered, cheapest first.
 	Considered []Candidate
 }
@@ -104,6 +106,10 @@ func (e *NoHostError) Error() string {
 		return e.Detail
 	}
 	candidates := slices.Clone(e.Considered)
+	if e.ServerName != "" && slices.ContainsFunc(candidates, Candidate.Fits) {
+		// It is of those types, so what the others say about it is beside the point.
+		candidates = slices.DeleteFunc(candidates, func(c Candidate) bool { return c.Outcome == WrongServer })
+	}
 	slices.SortStableFunc(candidates, func(a, b Candidate) int { return rank(a) - rank(b) })
 	var parts []string
 	for n, candidate := range candidates {
@@ -115,6 +121,9 @@ func (e *NoHostError) Error() string {
 	}
 	if len(parts) == 0 {
 		parts = []string{"there are no NodeTypes"}
+	}
+	if e.ServerName != "" {
+		return fmt.Sprintf("pinned to server %q, which cannot be had: %s", e.ServerName, strings.Join(parts, "; "))
 	}
 	return prefixes[e.Reason] + ": " + strings.Join(parts, "; ")
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ipam"
 )
 
 // Claims are the writes on servers. It is all that a HostClaim of Metal3 would have to replace. Every write is a
@@ -25,13 +27,30 @@ type Claims interface {
 	// Claim makes the server the owner's if it can be had, or is the owner's already. It reads the host past every
 	// cache. The error is a *TakenError if the server cannot be had.
 	Claim(ctx context.Context, host v1alpha1.HostReference, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error)
-	// Install tells Metal3 to install the image and switch the server on. userData is the name of a Secret in the
-	// host's namespace, "" for none.
-	Install(ctx context.Context, host *bmov1alpha1.BareMetalHost, image bmov1alpha1.Image, userData string) (*bmov1alpha1.BareMetalHost, error)
+	// Install tells Metal3 to install an image and switch the server on.
+	Install(ctx context.Context, host *bmov1alpha1.BareMetalHost, what Installation) (*bmov1alpha1.BareMetalHost, error)
+	// Power tells Metal3 to switch the server on or off.
+	Power(ctx context.Context, host *bmov1alpha1.BareMetalHost, on bool) (*bmov1alpha1.BareMetalHost, error)
+	// Reboot tells Metal3 to reboot the server once, and marks the host as told at that time.
+	Reboot(ctx context.Context, host *bmov1alpha1.BareMetalHost, hard bool, at time.Time) (*bmov1alpha1.BareMetalHost, error)
+	// Rebooted takes the mark of Reboot away.
+	Rebooted(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error)
 	// Empty tells Metal3 to take the image and all data off the server and to switch it off.
 	Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error)
 	// Release gives a server that is clean back to the pool.
 	Release(ctx context.Context, host *bmov1alpha1.BareMetalHost) error
+}
+
+// Installation is what Metal3 is told to install.
+type Installation struct {
+	// Image to write on the disk.
+	Image bmov1alpha1.Image
+	// UserData is the name of a Secret in the host's namespace, empty for none.
+	UserData string
+	// NetworkData is the name of a Secret in the host's namespace, empty for none.
+	NetworkData string
+	// Address is what a DHCP server is to give the server, nil to leave that alone.
+	Address *Address
 }
 
 // TakenError says that a server that had been chosen cannot be had, because somebody else was faster or because it
@@ -81,23 +100,49 @@ func (c *hostClaims) Claim(ctx context.Context, reference v1alpha1.HostReference
 	}
 	return host, c.write(ctx, host, "claiming", func() {
 		host.Spec.ConsumerRef = ownerOf(machine).reference()
-		if host.Annotations == nil {
-			host.Annotations = map[string]string{}
-		}
-		host.Annotations[hosts.NodeTypeAnnotationKey] = machine.Status.NodeTypeRef.Name
+		annotate(host, hosts.NodeTypeAnnotationKey, machine.Status.NodeTypeRef.Name)
+		copyHooks(machine, host)
 	})
 }
 
-func (c *hostClaims) Install(ctx context.Context, host *bmov1alpha1.BareMetalHost, image bmov1alpha1.Image, userData string) (*bmov1alpha1.BareMetalHost, error) {
+func (c *hostClaims) Install(ctx context.Context, host *bmov1alpha1.BareMetalHost, what Installation) (*bmov1alpha1.BareMetalHost, error) {
+	secret := func(name string) *corev1.SecretReference {
+		if name == "" {
+			return nil
+		}
+		return &corev1.SecretReference{Namespace: host.Namespace, Name: name}
+	}
 	host = host.DeepCopy()
 	return host, c.write(ctx, host, "setting the image of", func() {
-		host.Spec.Image = &image
-		host.Spec.UserData = nil
-		if userData != "" {
-			host.Spec.UserData = &corev1.SecretReference{Namespace: host.Namespace, Name: userData}
-		}
+		host.Spec.Image = &what.Image
+		host.Spec.UserData, host.Spec.NetworkData = secret(what.UserData), secret(what.NetworkData)
 		host.Spec.Online = true
+		if what.Address != nil {
+			host.Annotations = ipam.Annotate(host.Annotations, what.Address.Allocation, what.Address.DNS)
+		}
 	})
+}
+
+func (c *hostClaims) Power(ctx context.Context, host *bmov1alpha1.BareMetalHost, on bool) (*bmov1alpha1.BareMetalHost, error) {
+	host = host.DeepCopy()
+	return host, c.write(ctx, host, "switching the power of", func() { host.Spec.Online = on })
+}
+
+func (c *hostClaims) Reboot(ctx context.Context, host *bmov1alpha1.BareMetalHost, hard bool, at time.Time) (*bmov1alpha1.BareMetalHost, error) {
+	arguments, err := rebootArguments(hard)
+	if err != nil {
+		return nil, err
+	}
+	host = host.DeepCopy()
+	return host, c.write(ctx, host, "rebooting", func() {
+		annotate(host, bmov1alpha1.RebootAnnotationPrefix, arguments)
+		annotate(host, rebootedAnnotation, at.UTC().Format(time.RFC3339))
+	})
+}
+
+func (c *hostClaims) Rebooted(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
+	host = host.DeepCopy()
+	return host, c.write(ctx, host, "taking the mark of a reboot off", func() { delete(host.Annotations, rebootedAnnotation) })
 }
 
 func (c *hostClaims) Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
@@ -115,8 +160,22 @@ func (c *hostClaims) Release(ctx context.Context, host *bmov1alpha1.BareMetalHos
 	host = host.DeepCopy()
 	return c.write(ctx, host, "releasing", func() {
 		host.Spec.ConsumerRef = nil
-		delete(host.Annotations, hosts.NodeTypeAnnotationKey)
+		unmark(host)
 	})
+}
+
+// unmark takes off a host everything that claims have written on it beside its spec. A request to reboot that Metal3 has
+// not served yet would reboot the next owner's server.
+func unmark(host *bmov1alpha1.BareMetalHost) {
+	delete(host.Annotations, hosts.NodeTypeAnnotationKey)
+	for _, name := range v1alpha1.Hooks(host.Annotations, v1alpha1.PreReturnHookPrefix) {
+		delete(host.Annotations, v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, name))
+	}
+	if _, rebooted := host.Annotations[rebootedAnnotation]; rebooted {
+		delete(host.Annotations, rebootedAnnotation)
+		delete(host.Annotations, bmov1alpha1.RebootAnnotationPrefix)
+	}
+	host.Annotations = ipam.Restore(host.Annotations)
 }
 
 // write sends what change does to the host, and nothing else, so that fields of a newer Metal3 than the one this is

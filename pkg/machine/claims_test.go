@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,7 +31,15 @@ func TestEveryHostWriteIsACompareAndSwap(t *testing.T) {
 			return err
 		}},
 		"Install": {"an image would be written over that of the next owner", func(c Claims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
-			_, err := c.Install(ctx, host, bmov1alpha1.Image{URL: "http://x/y"}, "")
+			_, err := c.Install(ctx, host, Installation{Image: bmov1alpha1.Image{URL: "http://x/y"}})
+			return err
+		}},
+		"Power": {"the next owner's server would be switched off", func(c Claims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
+			_, err := c.Power(ctx, host, true)
+			return err
+		}},
+		"Reboot": {"the next owner's server would be rebooted", func(c Claims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
+			_, err := c.Reboot(ctx, host, true, time.Unix(1, 0))
 			return err
 		}},
 		"Empty": {"the next owner's image would be taken off", func(c Claims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {

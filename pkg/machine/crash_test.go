@@ -5,15 +5,42 @@ package machine
 
 import (
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
+
+// newRichWorld is a world in which a cycle takes every step that there is: the tenant has a network of its own, and the
+// type gives its servers addresses and SSH keys.
+func newRichWorld(t *testing.T, servers int) *world {
+	t.Helper()
+	w := newWorld(t, servers)
+	w.network()
+	subnet := subnets.Add(1)
+	w.create(&v1alpha1.SSHKey{ObjectMeta: metaName("key-" + w.metal3), Spec: v1alpha1.SSHKeySpec{PublicKey: publicKey}})
+	nodeType := &v1alpha1.NodeType{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Name: w.nodeType}, nodeType); err != nil {
+		t.Fatal(err)
+	}
+	nodeType.Spec.Properties[v1alpha1.PropertySSHKeys] = "key-" + w.metal3
+	nodeType.Spec.Properties[v1alpha1.PropertyNetworkCIDR] = fmt.Sprintf("10.%d.%d.1/29", subnet>>8, subnet&0xff)
+	nodeType.Spec.Properties[v1alpha1.PropertyDNSServers] = "10.0.0.53"
+	if err := w.client.Update(t.Context(), nodeType); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+const publicKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJl3dIeudNqd0DPMRD6OIh65tjkxFNOtGWIOL7wFHXyz user@host"
+
+// subnets counts the networks that tests have, so that each has its own: all share one space of addresses.
+var subnets atomic.Int32
 
 // cycle takes one Machine through its whole life, from the wish for a server to the server back in the pool. now is
 // asked for the process that is running before everything that is done.
@@ -26,27 +53,58 @@ func cycle(w *world, now func() *process) {
 			return machine.Status.Phase == want && condition(machine, v1alpha1.ConditionReady).Reason == reason
 		}
 	}
+	joined := phase(v1alpha1.MachineJoined, v1alpha1.ReasonJoined)
+	w.until("held", now, phase(v1alpha1.MachineClaimed, v1alpha1.ReasonWaitingForHook))
+	w.takeHook(key, v1alpha1.PreProvisionHookPrefix)
 	w.until("claimed", now, phase(v1alpha1.MachineClaimed, v1alpha1.ReasonWaitingForBootstrapData))
-	w.create(&corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.tenant, Name: "user-data"},
-		Data:       map[string][]byte{v1alpha1.UserDataSecretKey: []byte("#cloud-config")},
-	})
+	w.userData("user-data")
 	w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Bootstrap.DataSecretName = "user-data" })
 	w.until("provisioned", now, phase(v1alpha1.MachineProvisioned, v1alpha1.ReasonWaitingForNode))
 	checkProvisioned(w, key)
-	w.edit(key, func(machine *v1alpha1.Machine) {
-		machine.Annotations = map[string]string{v1alpha1.NodeNameAnnotationKey: "node"}
-	})
-	w.until("joined", now, phase(v1alpha1.MachineJoined, v1alpha1.ReasonJoined))
+	w.edit(key, func(machine *v1alpha1.Machine) { machine.Annotations[v1alpha1.NodeNameAnnotationKey] = "node" })
+	w.until("joined", now, joined)
 	for _, secret := range w.secrets() {
 		if data := secret.Data[v1alpha1.UserDataSecretKey]; len(data) > 0 {
 			w.t.Errorf("user data outlives its use: Secret %s holds %q", secret.Name, data)
 		}
 	}
+
+	w.edit(key, func(machine *v1alpha1.Machine) {
+		machine.Annotations[v1alpha1.RebootAnnotationKey] = v1alpha1.RebootHard
+	})
+	w.until("rebooted", now, func() bool {
+		machine := w.get(key)
+		_, requested := machine.Annotations[v1alpha1.RebootAnnotationKey]
+		return !requested && machine.Status.Power.LastReboot != nil && !w.marked() && joined()
+	})
+	w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Power = &v1alpha1.MachinePower{State: v1alpha1.PowerOff} })
+	w.until("off", now, phase(v1alpha1.MachineJoined, v1alpha1.ReasonPoweredOff))
+	w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Power.State = v1alpha1.PowerOn })
+	w.until("on", now, joined)
+
 	if err := w.client.Delete(w.t.Context(), w.get(key)); err != nil {
 		w.t.Fatal(err)
 	}
+	w.until("held before its return", now, func() bool { return waitsForHook(w.get(key)) })
+	w.takeHook(key, v1alpha1.PreReturnHookPrefix)
 	w.until("gone", now, func() bool { return w.get(key) == nil })
+	reboots := 0
+	for _, asked := range w.reboots {
+		reboots += len(asked)
+	}
+	if reboots != 1 {
+		w.t.Errorf("the server was rebooted %d times, want once", reboots)
+	}
+}
+
+// marked tells whether a host still has the mark of a reboot.
+func (w *world) marked() bool {
+	for _, host := range w.hosts() {
+		if _, marked := host.Annotations[rebootedAnnotation]; marked {
+			return true
+		}
+	}
+	return false
 }
 
 // checkProvisioned checks what Metal3 has been told.
@@ -64,12 +122,22 @@ func checkProvisioned(w *world, key types.NamespacedName) {
 		if host.Spec.Image == nil || host.Spec.Image.URL != "http://images.example.com/os.qcow2" || !host.Spec.Online {
 			w.t.Errorf("host %s: image %v, online %v", host.Name, host.Spec.Image, host.Spec.Online)
 		}
+		if host.Spec.UserData == nil || host.Spec.NetworkData == nil {
+			w.t.Errorf("host %s: user data %v, network data %v", host.Name, host.Spec.UserData, host.Spec.NetworkData)
+			continue
+		}
 		secret := &corev1.Secret{}
 		if err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.metal3, Name: host.Spec.UserData.Name}, secret); err != nil {
 			w.t.Errorf("user data of host %s: %v", host.Name, err)
 		}
-		if got := string(secret.Data[v1alpha1.UserDataSecretKey]); got != "#cloud-config" {
+		if got := string(secret.Data[v1alpha1.UserDataSecretKey]); !strings.HasPrefix(got, "#cloud-config") || !strings.Contains(got, publicKey) {
 			w.t.Errorf("user data of host %s: %q", host.Name, got)
+		}
+		addresses := w.addresses()
+		if len(addresses) != 1 || len(machine.Status.Addresses) != 1 || machine.Status.Addresses[0].Address != addresses[0].Spec.Address {
+			w.t.Errorf("addresses %v, status.addresses %v; want one and the same", addresses, machine.Status.Addresses)
+		} else if got := string(secret.Data[networkDataSecretKey]); !strings.Contains(got, addresses[0].Spec.Address) {
+			w.t.Errorf("network data of host %s: %q", host.Name, got)
 		}
 		if want := v1alpha1.ProviderID(w.metal3, host.Name, machine.Name); machine.Status.ProviderID != want {
 			w.t.Errorf("providerID %q, want %q", machine.Status.ProviderID, want)
@@ -82,7 +150,7 @@ func checkProvisioned(w *world, key types.NamespacedName) {
 
 func TestEveryWriteMayGoWrong(t *testing.T) {
 	total := countWrites(t)
-	for _, kind := range []fault{crash, conflict, refused, answerLost} {
+	for _, kind := range []fault{crash, conflict, refused, answerLost, outage} {
 		t.Run(string(kind), func(t *testing.T) {
 			first := 1
 			if kind == crash {
@@ -91,7 +159,7 @@ func TestEveryWriteMayGoWrong(t *testing.T) {
 			for at := first; at <= total; at++ {
 				t.Run(fmt.Sprintf("Write%02d", at), func(t *testing.T) {
 					t.Parallel()
-					w := newWorld(t, 2)
+					w := newRichWorld(t, 2)
 					connection := &faulty{kind: kind, at: at}
 					running := w.start(connection.connect(t))
 					cycle(w, func() *process {
@@ -99,6 +167,7 @@ func TestEveryWriteMayGoWrong(t *testing.T) {
 							connection = &faulty{}
 							running = w.start(connection.connect(t))
 						}
+						connection.passTime()
 						return running
 					})
 					w.checkNothingLeft()
@@ -109,10 +178,36 @@ func TestEveryWriteMayGoWrong(t *testing.T) {
 	}
 }
 
+// TestEveryReadMayBeStale lets each read from the cache answer with what was true before, once.
+func TestEveryReadMayBeStale(t *testing.T) {
+	w := newRichWorld(t, 2)
+	connection := &faulty{}
+	counting := &staleReads{}
+	undisturbed := w.startWith(counting.connect(connection.connect(t)), connection.connect(t))
+	cycle(w, func() *process { return undisturbed })
+	w.checkNothingLeft()
+	if counting.reads < 20 {
+		t.Fatalf("a cycle has %d reads; the test does not see them all", counting.reads)
+	}
+	// A cycle that is disturbed early may have more reads; those are of a state that later ones see as well.
+	for at := 1; at <= counting.reads; at++ {
+		t.Run(fmt.Sprintf("Read%03d", at), func(t *testing.T) {
+			t.Parallel()
+			w := newRichWorld(t, 2)
+			connection := &faulty{}
+			cache := &staleReads{at: at}
+			running := w.startWith(cache.connect(connection.connect(t)), connection.connect(t))
+			cycle(w, func() *process { return running })
+			w.checkNothingLeft()
+		})
+	}
+	t.Logf("Stale: %d points tried, at each read of a cycle from the cache", counting.reads)
+}
+
 // countWrites runs an undisturbed cycle, which needs no sweep to leave nothing behind.
 func countWrites(t *testing.T) int {
 	t.Helper()
-	w := newWorld(t, 2)
+	w := newRichWorld(t, 2)
 	connection := &faulty{}
 	running := w.start(connection.connect(t))
 	running.sweeps = false
@@ -121,7 +216,7 @@ func countWrites(t *testing.T) int {
 	for n, name := range connection.names {
 		t.Logf("write %2d: %s", n+1, name)
 	}
-	if connection.writes < 10 {
+	if connection.writes < 20 {
 		t.Fatalf("a cycle has %d writes; the test does not see them all", connection.writes)
 	}
 	return connection.writes

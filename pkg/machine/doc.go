@@ -7,11 +7,15 @@
 // The life is a state machine. stateOf reads the state off the Machine and its host alone, never off what a previous
 // run remembers, so that a run that was killed at any write is taken up where it stopped:
 //
-//	unprotected ─► pending ─► claiming ─► claimed ─► provisioning ─► provisioned ─► joined
-//	                  ▲           │           └───────────┴───────┬───────┴───────────┘
-//	                  └───────────┘ taken                   failed (and back, when the server recovers)
+//	unprotected ─► pending ─► claiming ─► held ─► claimed ─► provisioning ─► provisioned ─► joined
+//	                  ▲           │                  │             │          └── switching ──┘
+//	                  └───────────┘ taken            └─────────────┴──► broken (and back, when the server recovers), lost
 //
 //	any of them ─► releasing, once the Machine is being deleted
+//
+// What is installed follows from a plan (plan.go, resolve.go), which is made and rehearsed for the chosen server before
+// that is claimed: a wrong property, template or key ties up no server. Hooks (hooks.go) hold a Machine before anything
+// is installed and before its server goes back to the pool.
 //
 // Two rules keep a host from being claimed twice. The choice is written into the Machine's status before the host is
 // touched, and both writes are compare-and-swap on the resource version: one decides which host a Machine wants, the

@@ -11,11 +11,19 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-var errDead = errors.New("the process is dead")
+var (
+	errDead = errors.New("the process is dead")
+	errDown = apierrors.NewServiceUnavailable("not there")
+)
+
+// roundsDown is how many times everything is tried while the API server is not there.
+const roundsDown = 5
 
 // fault is what happens at the n-th write of a process.
 type fault string
@@ -29,6 +37,8 @@ const (
 	refused fault = "Refused"
 	// answerLost: the write is done, but the answer never arrives.
 	answerLost fault = "AnswerLost"
+	// outage: the API server is not there from this write on, until much else has been tried in vain.
+	outage fault = "Outage"
 )
 
 // faulty is a connection with one fault in it. Zero writes before the fault means that the first write is hit; a crash
@@ -39,6 +49,7 @@ type faulty struct {
 	at     int
 	writes int
 	dead   bool
+	down   int      // how many more rounds the API server is not there
 	names  []string // of the writes, for messages
 }
 
@@ -50,6 +61,9 @@ func (f *faulty) write(name string, touch, do func() error) error {
 		f.dead = true
 		return errDead
 	}
+	if f.down > 0 {
+		return errDown
+	}
 	f.writes++
 	f.names = append(f.names, name)
 	hit := f.writes == f.at
@@ -60,6 +74,9 @@ func (f *faulty) write(name string, touch, do func() error) error {
 		}
 	case hit && f.kind == refused:
 		return apierrors.NewServiceUnavailable("not there")
+	case hit && f.kind == outage:
+		f.down = roundsDown
+		return errDown
 	case hit && f.kind == answerLost:
 		if err := do(); err != nil {
 			return err
@@ -71,12 +88,69 @@ func (f *faulty) write(name string, touch, do func() error) error {
 
 func (f *faulty) read(do func() error) error {
 	f.lock.Lock()
-	dead := f.dead
+	dead, down := f.dead, f.down > 0
 	f.lock.Unlock()
-	if dead {
+	switch {
+	case dead:
 		return errDead
+	case down:
+		return errDown
 	}
 	return do()
+}
+
+// passTime brings an API server that is not there nearer to its return.
+func (f *faulty) passTime() {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	f.down = max(0, f.down-1)
+}
+
+// staleReads is a cache that is behind, once: its n-th read answers with the version before the one that it answered
+// with last, or with nothing, if it has seen no other.
+type staleReads struct {
+	lock  sync.Mutex
+	at    int
+	reads int
+	seen  map[string][]client.Object
+}
+
+func (s *staleReads) connect(to client.Client) client.Client {
+	direct, ok := to.(client.WithWatch)
+	if !ok {
+		return nil
+	}
+	s.seen = map[string][]client.Object{}
+	return interceptor.NewClient(direct, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+			s.lock.Lock()
+			defer s.lock.Unlock()
+			s.reads++
+			name := fmt.Sprintf("%T %s", object, key)
+			err := c.Get(ctx, key, object, options...)
+			if err == nil {
+				if versions := s.seen[name]; len(versions) == 0 || versions[len(versions)-1].GetResourceVersion() != object.GetResourceVersion() {
+					copied, _ := object.DeepCopyObject().(client.Object)
+					s.seen[name] = append(versions, copied)
+				}
+			}
+			if s.reads != s.at {
+				return err
+			}
+			if versions := s.seen[name]; len(versions) > 1 {
+				return s.copy(versions[len(versions)-2], object)
+			}
+			return apierrors.NewNotFound(schema.GroupResource{}, key.String())
+		},
+	})
+}
+
+func (s *staleReads) copy(from, into client.Object) error {
+	unstructured, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
+	if err != nil {
+		return err
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(unstructured, into)
 }
 
 var (
@@ -98,7 +172,7 @@ func sharedConnection(t *testing.T) client.WithWatch {
 }
 
 // connect makes a connection to the API server that has the fault.
-func (f *faulty) connect(t *testing.T) client.Client {
+func (f *faulty) connect(t *testing.T) client.WithWatch {
 	t.Helper()
 	direct := sharedConnection(t)
 	// touch is what another writer does to an object: it gets a new version and nothing else of importance.
@@ -116,6 +190,9 @@ func (f *faulty) connect(t *testing.T) client.Client {
 	return interceptor.NewClient(direct, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 			return f.read(func() error { return c.Get(ctx, key, object, options...) })
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			return f.read(func() error { return c.List(ctx, list, options...) })
 		},
 		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
 			return f.write(name("create", object), func() error { return nil }, func() error { return c.Create(ctx, object, options...) })

@@ -75,7 +75,27 @@ func hostError(host *bmov1alpha1.BareMetalHost) string {
 		return ""
 	}
 	kind := cmp.Or(string(host.Status.ErrorType), "error")
+	if host.Status.ErrorCount > 1 {
+		kind += fmt.Sprintf(" (%d times in a row)", host.Status.ErrorCount)
+	}
 	return fmt.Sprintf("server %s/%s: %s: %s", host.Namespace, host.Name, kind, cmp.Or(host.Status.ErrorMessage, "Metal3 gives no message"))
+}
+
+// ignored returns why Metal3 does nothing on a host, "" if it does what the spec says.
+func ignored(host *bmov1alpha1.BareMetalHost) string {
+	name := host.Namespace + "/" + host.Name
+	for _, annotation := range []string{bmov1alpha1.PausedAnnotation, bmov1alpha1.DetachedAnnotation} {
+		if _, set := host.Annotations[annotation]; set {
+			return fmt.Sprintf("server %s has the annotation %s: Metal3 does nothing on it before that is removed", name, annotation)
+		}
+	}
+	switch {
+	case host.Status.OperationalStatus == bmov1alpha1.OperationalStatusDetached:
+		return fmt.Sprintf("server %s is detached: Metal3 does nothing on it before it is attached again", name)
+	case host.Spec.ExternallyProvisioned:
+		return fmt.Sprintf("server %s has spec.externallyProvisioned: Metal3 installs and cleans nothing on it before that is false", name)
+	}
+	return ""
 }
 
 // isProvisioned tells whether Metal3 has installed the image that the spec names.
@@ -98,10 +118,8 @@ func unclean(host *bmov1alpha1.BareMetalHost) (string, bool) {
 	if message := hostError(host); message != "" {
 		return message + ". The server stays claimed until Metal3 has cleaned it", true
 	}
-	for _, annotation := range []string{bmov1alpha1.PausedAnnotation, bmov1alpha1.DetachedAnnotation} {
-		if _, set := host.Annotations[annotation]; set {
-			return fmt.Sprintf("server %s has the annotation %s: Metal3 does not clean it before that is removed", name, annotation), true
-		}
+	if why := ignored(host); why != "" {
+		return why, true
 	}
 	switch host.Status.OperationalStatus {
 	case "", bmov1alpha1.OperationalStatusOK:

@@ -22,6 +22,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/quota"
 )
 
 // Inventory chooses servers. *hosts.Inventory is the one.
@@ -46,6 +47,8 @@ type Dependencies struct {
 	Live client.Reader
 	// Claims writes on servers.
 	Claims Claims
+	// Addresses gives out addresses.
+	Addresses Addresses
 	// Inventory chooses servers.
 	Inventory Inventory
 	// Recorder of events on Machines.
@@ -59,11 +62,13 @@ type Reconciler struct {
 	client    client.Client
 	live      client.Reader
 	claims    Claims
+	addresses Addresses
 	inventory Inventory
 	recorder  events.EventRecorder
 	clock     clock.PassiveClock
 	metrics   *metrics
 	waiting   *waiting
+	quota     *quota.Ledger
 	handlers  map[state]handling
 }
 
@@ -96,19 +101,23 @@ func New(d Dependencies) *Reconciler {
 		client:    d.Client,
 		live:      d.Live,
 		claims:    d.Claims,
+		addresses: d.Addresses,
 		inventory: d.Inventory,
 		recorder:  d.Recorder,
 		clock:     d.Clock,
 		metrics:   newMetrics(),
 		waiting:   newWaiting(),
+		quota:     quota.NewLedger(d.Client),
 	}
 	r.handlers = map[state]handling{
 		gone:         r.done,
 		unprotected:  r.protect,
 		pending:      r.choose,
 		claiming:     r.claim,
+		held:         r.waitForHooks,
 		claimed:      r.install,
 		provisioning: r.watchProvisioning,
+		switching:    r.switchPower,
 		provisioned:  r.watchProvisioned,
 		joined:       r.watchJoined,
 		broken:       r.hold,
@@ -202,7 +211,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, now *run, f facts) error {
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.client.Status().Patch(ctx, now.machine, patch); err != nil {
 		if f.choice != nil {
-			r.inventory.Forget(hostKey(f.choice.Host), now.machine.UID)
+			r.unchoose(f.choice.Host, now.machine.UID)
 		}
 		return fmt.Errorf("writing the status of Machine %s, %w", client.ObjectKeyFromObject(now.machine), err)
 	}

@@ -55,8 +55,13 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if !isEmptied(host) {
 		log.FromContext(ctx).Info("Giving back a host whose Machine does not exist or has another", "Machine", consumer.String(), "UID", consumer.UID)
 	}
-	// A Machine that exists uses its Secret on another host, maybe in the same namespace.
-	pending, err := o.giveBack(ctx, consumer, host, !machine)
+	// A Machine that exists uses its Secret on another host, maybe in the same namespace, and it is that one that its
+	// hooks are about. Of one that does not exist, nobody knows how far it got: the hooks on the host hold it.
+	hooks := host.Annotations
+	if machine {
+		hooks = nil
+	}
+	pending, err := o.giveBack(ctx, consumer, host, hooks, !machine)
 	switch {
 	case apierrors.IsConflict(err):
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +26,9 @@ func (r *Reconciler) protect(ctx context.Context, now *run) (result, error) {
 	controllerutil.AddFinalizer(now.machine, v1alpha1.MachineFinalizer)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.client.Patch(ctx, now.machine, patch); err != nil {
+		if apierrors.IsNotFound(err) {
+			return result{}, nil // the cache does not know yet that it has been deleted
+		}
 		return result{}, fmt.Errorf("adding the finalizer to Machine %s, %w", client.ObjectKeyFromObject(before), err)
 	}
 	return result{again: true}, nil
@@ -40,63 +44,116 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 	refuse := func(reason, message string) (result, error) {
 		return result{facts: &facts{phase: v1alpha1.MachinePending, reason: reason, message: message}, waits: true}, nil
 	}
-	allowed, problem, err := r.allowed(ctx, machine)
+	tenant, problem, err := r.tenant(ctx, machine)
 	if err != nil {
 		return result{}, err
 	}
 	if problem != "" {
 		return refuse(v1alpha1.ReasonInvalidSpec, problem)
 	}
-	if problem, err := r.checkOwn(ctx, machine); err != nil || problem != "" {
-		if err != nil {
-			return result{}, err
+	if problem := leaving(tenant); problem != "" {
+		return refuse(v1alpha1.ReasonTenantDeleting, problem)
+	}
+	if hooks := missingHooks(machine, tenant); len(hooks) > 0 {
+		return r.setHooks(ctx, now, hooks)
+	}
+	if err := r.checkOwn(ctx, machine); err != nil {
+		if problem, wrong := whatIsInvalid(err); wrong {
+			return refuse(v1alpha1.ReasonInvalidSpec, problem)
 		}
-		return refuse(v1alpha1.ReasonInvalidSpec, problem)
+		return result{}, err
 	}
 
-	// Asked first what it would get, which takes no server: were one taken and given back for the sake of an image that
+	allowed, err := r.allowed(ctx, machine, tenant)
+	if err != nil {
+		return result{}, err
+	}
+	// Asked first what it would get, which takes no server: were one taken and given back for the sake of a value that
 	// is wrong, both would wake all Machines that wait, this one among them, without end.
 	wanted := request(machine, allowed)
 	ask := wanted
 	ask.Machine = ""
-	if choice, err := r.inventory.Choose(ask); err == nil {
-		if _, problem, err := r.image(ctx, machine, choice.NodeType); err != nil || problem != "" {
+	if likely, err := r.inventory.Choose(ask); err == nil {
+		if _, no, err := r.suits(ctx, machine, tenant, likely); err != nil || no != nil {
 			if err != nil {
 				return result{}, err
 			}
-			return refuse(v1alpha1.ReasonInvalidSpec, problem)
+			return refuse(no.reason, no.message)
 		}
 	}
 	choice, err := r.inventory.Choose(wanted)
 	var none *hosts.NoHostError
 	if errors.As(err, &none) {
-		return refuse(none.Reason, none.Error())
+		r.quota.Forget(machine.UID)
+		outcome, _ := refuse(none.Reason, none.Error())
+		if isPinned(machine) {
+			outcome.facts.phase = v1alpha1.MachineFailed
+		}
+		return outcome, nil
 	}
 	if err != nil {
 		return result{}, fmt.Errorf("choosing a server for Machine %s, %w", client.ObjectKeyFromObject(machine), err)
 	}
 
-	// Another type than before, if the inventory has changed in between.
-	_, problem, err = r.image(ctx, machine, choice.NodeType)
-	if err != nil || problem != "" {
-		r.inventory.Forget(hostKey(choice.Host), machine.UID)
+	// Another server than before, if the inventory has changed in between.
+	planned, no, err := r.suits(ctx, machine, tenant, choice)
+	if err != nil || no != nil {
+		r.unchoose(choice.Host, machine.UID)
 		if err != nil {
 			return result{}, err
 		}
-		return refuse(v1alpha1.ReasonInvalidSpec, problem)
+		return refuse(no.reason, no.message)
 	}
 	return result{again: true, facts: &facts{
-		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice,
+		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice, properties: planned.effective(),
 		message: fmt.Sprintf("claiming server %s/%s of type %s", choice.Host.Namespace, choice.Host.Name, choice.NodeType),
 	}}, nil
 }
 
-func request(machine *v1alpha1.Machine, allowed func(string, string) bool) hosts.Request {
+// obstacle is why a Machine does not get a server that would be free.
+type obstacle struct{ reason, message string }
+
+// suits makes the plan for a server that could be or has been chosen, or says why the Machine cannot have it: a value is
+// wrong, or its tenant has as much as it may have.
+func (r *Reconciler) suits(ctx context.Context, machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster, choice hosts.Choice) (*plan, *obstacle, error) {
+	planned, err := r.planFor(ctx, machine, choice)
+	if problem, wrong := whatIsInvalid(err); wrong {
+		return nil, &obstacle{v1alpha1.ReasonInvalidSpec, problem}, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	problem, err := r.exceeded(ctx, machine, tenant, choice.NodeType)
+	if err != nil {
+		return nil, nil, err
+	}
+	if problem != "" {
+		return nil, &obstacle{v1alpha1.ReasonQuotaExceeded, problem}, nil
+	}
+	return planned, nil, nil
+}
+
+// planFor makes the plan for the server that has been chosen.
+func (r *Reconciler) planFor(ctx context.Context, machine *v1alpha1.Machine, choice hosts.Choice) (*plan, error) {
+	host := &bmov1alpha1.BareMetalHost{}
+	if err := r.client.Get(ctx, hostKey(choice.Host), host); err != nil {
+		return nil, fmt.Errorf("reading host %s, which has been chosen, %w", hostKey(choice.Host), err)
+	}
+	return r.resolve(ctx, machine, choice.NodeType, host)
+}
+
+// isPinned tells whether the Machine gets one server or none. It fails as long as that cannot be had, and still gets
+// it when that changes.
+func isPinned(machine *v1alpha1.Machine) bool {
+	return machine.Spec.Properties[v1alpha1.PropertyServerName] != ""
+}
+
+func request(machine *v1alpha1.Machine, allowed func(typeName, provider string) bool) hosts.Request {
 	request := hosts.Request{
+		Allowed:      allowed,
 		Machine:      machine.UID,
 		Requirements: machine.Spec.Requirements,
 		Resources:    machine.Spec.Resources,
-		Allowed:      allowed,
 		ServerName:   machine.Spec.Properties[v1alpha1.PropertyServerName],
 	}
 	if machine.Spec.NodeTypeRef != nil {
@@ -105,11 +162,10 @@ func request(machine *v1alpha1.Machine, allowed func(string, string) bool) hosts
 	return request
 }
 
-// allowed returns which types the Machine's tenant may have, or what is wrong with the tenant.
-func (r *Reconciler) allowed(ctx context.Context, machine *v1alpha1.Machine) (func(typeName, provider string) bool, string, error) {
+// tenant returns the TenantCluster of the Machine, nil if the Machine stands alone, or what is wrong with it.
+func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1alpha1.TenantCluster, string, error) {
 	if machine.Spec.TenantClusterRef == nil {
-		allowed, err := r.allowedStandAlone(ctx, machine.Namespace)
-		return allowed, "", err
+		return nil, "", nil
 	}
 	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.TenantClusterRef.Name}
 	tenant := &v1alpha1.TenantCluster{}
@@ -120,7 +176,15 @@ func (r *Reconciler) allowed(ctx context.Context, machine *v1alpha1.Machine) (fu
 		}
 		return nil, "", fmt.Errorf("reading TenantCluster %s, %w", key, err)
 	}
-	return tenant.Allows, "", nil
+	return tenant, "", nil
+}
+
+// allowed returns which types the Machine may have.
+func (r *Reconciler) allowed(ctx context.Context, machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) (func(typeName, provider string) bool, error) {
+	if tenant == nil {
+		return r.allowedStandAlone(ctx, machine.Namespace)
+	}
+	return tenant.Allows, nil
 }
 
 // allowedStandAlone returns which types a Machine without a tenant may have: all of them, but in a namespace with tenants
@@ -143,7 +207,7 @@ func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 	host, err := r.claims.Claim(ctx, reference, now.machine)
 	var taken *TakenError
 	if errors.As(err, &taken) {
-		r.inventory.Forget(hostKey(reference), now.machine.UID)
+		r.unchoose(reference, now.machine.UID)
 		r.event(now.machine, corev1.EventTypeNormal, string(EventTaken), taken.Error())
 		return result{again: true, facts: &facts{
 			phase: v1alpha1.MachinePending, reason: v1alpha1.ReasonClaiming, unchoose: true,

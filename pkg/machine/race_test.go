@@ -17,10 +17,25 @@ import (
 // TestTwoManagersAtOnce lets two managers that know nothing of each other claim for the same Machines. Leader election
 // makes that rare; the protocol has to make it harmless.
 func TestTwoManagersAtOnce(t *testing.T) {
-	const wanting, servers = 30, 20
+	for name, tc := range map[string]struct {
+		reason           string
+		wanting, servers int
+	}{
+		"Enough":    {"every Machine gets a server", 100, 100},
+		"NotEnough": {"nobody gets one that somebody else has", 30, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Log(tc.reason)
+			race(t, tc.wanting, tc.servers)
+		})
+	}
+}
+
+func race(t *testing.T, wanting, servers int) {
+	t.Helper()
 	w := newWorld(t, servers)
 	for n := range wanting {
-		w.machine(fmt.Sprintf("m-%02d", n), func(machine *v1alpha1.Machine) { machine.Spec.TenantClusterRef = nil })
+		w.machine(fmt.Sprintf("m-%03d", n), func(machine *v1alpha1.Machine) { machine.Spec.TenantClusterRef = nil })
 	}
 	managers := []*process{w.start((&faulty{}).connect(t)), w.start((&faulty{}).connect(t))}
 	managers[1].backwards = true // so that different Machines are after the same server, too
@@ -66,6 +81,7 @@ func TestTwoManagersAtOnce(t *testing.T) {
 	if len(got) != servers {
 		t.Errorf("%d Machines are claimed, want %d", len(got), servers)
 	}
+	t.Logf("%d Machines, %d servers, 2 managers: %d claimed, none twice", wanting, servers, len(got))
 	for _, machine := range w.machines() {
 		claimed := condition(&machine, v1alpha1.ConditionClaimed)
 		if claimed.Status != metav1.ConditionTrue && (claimed.Reason != v1alpha1.ReasonNoCapacity || machine.Status.HostRef != nil) {

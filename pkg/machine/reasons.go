@@ -16,6 +16,8 @@ type EventReason string
 const (
 	// EventReleased: the server is back in the pool, or there was none to give back.
 	EventReleased EventReason = "Released"
+	// EventRebootRefused: the request to reboot is not one that there is.
+	EventRebootRefused EventReason = "RebootRefused"
 	// EventTaken: the server that had been chosen was gone before it was claimed; another is chosen.
 	EventTaken EventReason = "ServerTaken"
 )
@@ -25,9 +27,13 @@ var warnings = map[string]bool{
 	v1alpha1.ReasonNoCapacity:     true,
 	v1alpha1.ReasonNoMatchingType: true,
 	v1alpha1.ReasonNotAllowed:     true,
+	v1alpha1.ReasonQuotaExceeded:  true,
+	v1alpha1.ReasonTenantDeleting: true,
 	v1alpha1.ReasonInvalidSpec:    true,
 	v1alpha1.ReasonHostError:      true,
 	v1alpha1.ReasonHostLost:       true,
+	v1alpha1.ReasonHostDeleting:   true,
+	v1alpha1.ReasonNoAddress:      true,
 }
 
 const (

@@ -84,6 +84,9 @@ func (r *Reconciler) register(mgr manager.Manager) error {
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfSecret)).
 		Watches(&v1alpha1.TenantCluster{}, wake, onSpec).
 		Watches(&v1alpha1.OSImage{}, wake, onSpec).
+		Watches(&v1alpha1.SSHKey{}, wake, onSpec).
+		Watches(&v1alpha1.MachineConfigTemplate{}, wake, onSpec).
+		Watches(&v1alpha1.IPAddress{}, r.wakeWaitingOnDeletion()).
 		Watches(&v1alpha1.NodeType{}, wake, onSpec).
 		Watches(&v1alpha1.NodeProvider{}, wake, onSpec).
 		WatchesRawSource(source.Func(r.waiting.start)).
@@ -156,6 +159,11 @@ func (r *Reconciler) wakeWaiting() handler.EventHandler {
 		CreateFunc: func(context.Context, event.CreateEvent, queue) { r.waiting.wake() },
 		UpdateFunc: func(context.Context, event.UpdateEvent, queue) { r.waiting.wake() },
 	}
+}
+
+// wakeWaitingOnDeletion wakes the Machines that wait: something that they may have waited for is not taken any more.
+func (r *Reconciler) wakeWaitingOnDeletion() handler.EventHandler {
+	return handler.Funcs{DeleteFunc: func(context.Context, event.DeleteEvent, queue) { r.waiting.wake() }}
 }
 
 func onlyDeletions() predicate.Predicate {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 )
 
@@ -119,6 +120,7 @@ func startManager(t *testing.T, w *world) *hosts.Inventory {
 	inventory := hosts.NewInventory(hosts.Options{})
 	machines := New(Dependencies{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Claims: NewClaims(mgr.GetClient(), mgr.GetAPIReader()),
+		Addresses: ipam.Allocator{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
 		Inventory: inventory, Recorder: mgr.GetEventRecorder("test"), Clock: clock.RealClock{},
 	})
 	ctx, stop := context.WithCancel(context.Background())

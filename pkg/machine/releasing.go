@@ -23,7 +23,7 @@ func (r *Reconciler) done(context.Context, *run) (result, error) { return result
 func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 	owner, outcome := ownerOf(now.machine), "no server was claimed"
 	if reference := now.machine.Status.HostRef; reference != nil {
-		unclean, what, err := r.releaseHost(ctx, owner, hostKey(*reference))
+		unclean, what, err := r.releaseHost(ctx, now.machine, hostKey(*reference))
 		if err != nil {
 			return result{}, err
 		}
@@ -31,6 +31,10 @@ func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 			return result{facts: unclean}, nil
 		}
 		outcome = fmt.Sprintf("server %s %s", hostKey(*reference), what)
+		// Not before the server is off and clean: it would still be using the address.
+		if err := r.addresses.Release(ctx, owner.machineReference()); err != nil {
+			return result{}, err
+		}
 	}
 	before := now.machine.DeepCopy()
 	controllerutil.RemoveFinalizer(now.machine, v1alpha1.MachineFinalizer)
@@ -44,14 +48,14 @@ func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 
 // releaseHost gives a host back if it is the owner's, which only a live read can tell. It returns what the status has
 // to say as long as it is under way, or else what became of the host.
-func (r *Reconciler) releaseHost(ctx context.Context, o owner, key types.NamespacedName) (unclean *facts, outcome string, err error) {
-	host := &bmov1alpha1.BareMetalHost{}
+func (r *Reconciler) releaseHost(ctx context.Context, machine *v1alpha1.Machine, key types.NamespacedName) (unclean *facts, outcome string, err error) {
+	o, host := ownerOf(machine), &bmov1alpha1.BareMetalHost{}
 	err = r.live.Get(ctx, key, host)
 	switch {
 	case err != nil && !isGone(err):
 		return nil, "", fmt.Errorf("reading host %s to release it, %w", key, err)
 	case err == nil && ownsHost(o, host):
-		if unclean, err = r.giveBack(ctx, o, host, true); err != nil || unclean != nil {
+		if unclean, err = r.giveBack(ctx, o, host, machine.Annotations, true); err != nil || unclean != nil {
 			return unclean, "", err
 		}
 		outcome = "is back in the pool"
@@ -70,8 +74,8 @@ func (r *Reconciler) releaseHost(ctx context.Context, o owner, key types.Namespa
 
 // giveBack takes a host of the owner a step further on its way to the pool. It returns what the status has to say as
 // long as the host is not there yet, and nil once it is. The Secret goes before the claim does: the next owner of the
-// host must not find it, and nobody would look for it afterwards.
-func (r *Reconciler) giveBack(ctx context.Context, o owner, host *bmov1alpha1.BareMetalHost, withUserData bool) (*facts, error) {
+// host must not find it, and nobody would look for it afterwards. hooks are the annotations that may hold the host.
+func (r *Reconciler) giveBack(ctx context.Context, o owner, host *bmov1alpha1.BareMetalHost, hooks map[string]string, withUserData bool) (*facts, error) {
 	var err error
 	if !isEmptied(host) {
 		if host, err = r.claims.Empty(ctx, host); err != nil {
@@ -89,6 +93,12 @@ func (r *Reconciler) giveBack(ctx context.Context, o owner, host *bmov1alpha1.Ba
 		if err := r.deleteUserData(ctx, o, host.Namespace); err != nil {
 			return nil, err
 		}
+	}
+	if len(v1alpha1.Hooks(hooks, v1alpha1.PreReturnHookPrefix)) > 0 {
+		return &facts{
+			phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonWaitingForHook, host: host,
+			message: holding(hooks, v1alpha1.PreReturnHookPrefix) + "nobody else can claim server " + host.Namespace + "/" + host.Name + " before that",
+		}, nil
 	}
 	return nil, client.IgnoreNotFound(r.claims.Release(ctx, host))
 }

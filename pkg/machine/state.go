@@ -23,15 +23,19 @@ const (
 	pending state = "Pending"
 	// claiming: a server has been chosen, and it is not known yet whether it is ours.
 	claiming state = "Claiming"
+	// held: the server is ours, and a hook keeps it from being used.
+	held state = "Held"
 	// claimed: the server is ours and has no image.
 	claimed state = "Claimed"
 	// provisioning: Metal3 has been told what to install.
 	provisioning state = "Provisioning"
+	// switching: Metal3 has installed it, and is to be told something about the power.
+	switching state = "Switching"
 	// provisioned: Metal3 has installed it.
 	provisioned state = "Provisioned"
 	// joined: the node has registered with the tenant.
 	joined state = "Joined"
-	// broken: Metal3 reports an error for the server.
+	// broken: Metal3 reports an error for the server, or it is being deleted.
 	broken state = "Broken"
 	// lost: the server was ours and is not any more.
 	lost state = "Lost"
@@ -55,15 +59,19 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 		return claiming
 	case !ownsHost(ownerOf(machine), host) || host.UID != machine.Status.HostRef.UID:
 		return lost
-	case hostError(host) != "":
+	case hostError(host) != "", !host.DeletionTimestamp.IsZero():
 		return broken
 	case host.Spec.Image == nil && meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionProvisioned):
 		// Installing it again would make a second machine of the same name, with a join token that is long used up.
 		return lost
+	case host.Spec.Image == nil && len(v1alpha1.Hooks(machine.Annotations, v1alpha1.PreProvisionHookPrefix)) > 0:
+		return held
 	case host.Spec.Image == nil:
 		return claimed
 	case !isProvisioned(host):
 		return provisioning
+	case switchesPower(machine, host):
+		return switching
 	case machine.Spec.TenantClusterRef != nil && machine.Annotations[v1alpha1.NodeNameAnnotationKey] != "":
 		return joined
 	}

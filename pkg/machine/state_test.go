@@ -49,7 +49,32 @@ func TestStateOf(t *testing.T) {
 		"AnotherImage": {reason: "provisioned, but with what was there before", want: provisioning, change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
 			h.Status.Provisioning.Image.URL = "http://x/old"
 		}},
-		"NoImage": {reason: "claimed and nothing else", want: claimed, change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) { h.Spec.Image = nil }},
+		"SwitchOff": {reason: "the spec wants it off", want: switching, change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
+			h.Spec.Online, m.Spec.Power = true, &v1alpha1.MachinePower{State: v1alpha1.PowerOff}
+		}},
+		"MayNotBeOff": {reason: "Metal3 refuses to switch it off", want: joined, change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
+			h.Spec.Online, h.Spec.DisablePowerOff, m.Spec.Power = true, true, &v1alpha1.MachinePower{State: v1alpha1.PowerOff}
+		}},
+		"Reboot": {reason: "somebody asks for a reboot", want: switching, change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
+			m.Annotations[v1alpha1.RebootAnnotationKey] = ""
+		}},
+		"RebootOfNothing": {reason: "a server that is to be off has nothing to reboot", want: joined, change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
+			m.Annotations[v1alpha1.RebootAnnotationKey] = ""
+			m.Spec.Power = &v1alpha1.MachinePower{State: v1alpha1.PowerOff}
+		}},
+		"RebootBeforeInstalled": {reason: "a reboot would break the installation", want: provisioning, change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
+			m.Annotations[v1alpha1.RebootAnnotationKey] = ""
+			h.Status.Provisioning.State = bmov1alpha1.StateProvisioning
+		}},
+		"Held": {reason: "a hook keeps it from being installed", want: held, change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
+			h.Spec.Image = nil
+			m.Annotations[v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, "x")] = ""
+		}},
+		"HeldTooLate": {reason: "what is being installed cannot be held any more", want: joined, change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
+			m.Annotations[v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, "x")] = ""
+		}},
+		"HostDeleting": {reason: "what runs on it is as good as gone", want: broken, change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) { h.DeletionTimestamp = &now }},
+		"NoImage":      {reason: "claimed and nothing else", want: claimed, change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) { h.Spec.Image = nil }},
 		"ImageTakenOff": {reason: "it must not be installed a second time", want: lost, change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
 			h.Spec.Image = nil
 			m.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionProvisioned, Status: metav1.ConditionTrue}}
@@ -81,7 +106,7 @@ func TestStateOf(t *testing.T) {
 
 func TestEveryStateHasAHandler(t *testing.T) {
 	handlers := New(Dependencies{}).handlers
-	for _, s := range []state{gone, unprotected, pending, claiming, claimed, provisioning, provisioned, joined, broken, lost, releasing} {
+	for _, s := range []state{gone, unprotected, pending, claiming, held, claimed, provisioning, switching, provisioned, joined, broken, lost, releasing} {
 		if handlers[s] == nil {
 			t.Errorf("state %s has no handler", s)
 		}

@@ -24,6 +24,8 @@ type facts struct {
 	host *bmov1alpha1.BareMetalHost
 	// choice is set when a host has been chosen.
 	choice *hosts.Choice
+	// properties are the effective ones; nil leaves what the status says of them.
+	properties []v1alpha1.MachineProperty
 	// unchoose is set when the chosen host cannot be had.
 	unchoose bool
 }
@@ -53,11 +55,19 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 		status.NodeLabels = f.choice.Labels
 	case f.unchoose:
 		status.HostRef, status.NodeTypeRef, status.Cost, status.NodeLabels, status.HostState = nil, nil, nil, nil, ""
+		status.Properties, status.Addresses, status.Power = nil, nil, nil
+	}
+	if f.properties != nil {
+		status.Properties = f.properties
 	}
 	if f.host != nil {
 		status.HostState = string(f.host.Status.Provisioning.State)
+		status.Power, status.Addresses = powerOf(status.Power, f.host), addressesOf(f.host)
 	}
 	done, moves := stepsDone[f.phase]
+	if f.phase == v1alpha1.MachineFailed && status.HostRef == nil {
+		done, moves = 0, true // it never got a server
+	}
 	if moves && done > 0 {
 		status.ProviderID = v1alpha1.ProviderID(status.HostRef.Namespace, status.HostRef.Name, machine.Name)
 	}
@@ -76,13 +86,13 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 		}
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
-	ready := f.phase == v1alpha1.MachineJoined || (f.phase == v1alpha1.MachineProvisioned && machine.Spec.TenantClusterRef == nil)
+	ready := f.reason != v1alpha1.ReasonPoweredOff && (f.phase == v1alpha1.MachineJoined || (f.phase == v1alpha1.MachineProvisioned && machine.Spec.TenantClusterRef == nil))
 	switch {
 	case f.phase == v1alpha1.MachineReleasing:
 		set(v1alpha1.ConditionReleased, false, f.reason, f.message)
 	case f.reason == v1alpha1.ReasonHostLost:
 		set(v1alpha1.ConditionClaimed, false, f.reason, f.message)
-	case f.reason == v1alpha1.ReasonHostError && !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionProvisioned):
+	case (f.reason == v1alpha1.ReasonHostError || f.reason == v1alpha1.ReasonHostDeleting) && !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionProvisioned):
 		set(v1alpha1.ConditionProvisioned, false, f.reason, f.message)
 	case moves:
 		for i, step := range steps {
@@ -92,6 +102,12 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 				set(step, false, f.reason, f.message)
 			}
 		}
+	}
+	switch {
+	case f.reason == v1alpha1.ReasonWaitingForHook:
+		set(v1alpha1.ConditionNetworkReady, false, f.reason, f.message)
+	case moves && done > 0 && meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionNetworkReady) != nil:
+		set(v1alpha1.ConditionNetworkReady, true, v1alpha1.ReasonNetworkReady, "no hook holds the Machine any more")
 	}
 	set(v1alpha1.ConditionReady, ready, f.reason, f.message)
 	return status

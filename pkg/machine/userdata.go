@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,9 @@ const (
 	// namespaces, and a label is too short for some names.
 	ownerAnnotation = v1alpha1.Group + "/machine"
 
+	// networkDataSecretKey is where Metal3 looks for network data in a Secret.
+	networkDataSecretKey = "networkData"
+
 	maxNameLength  = 253
 	maxLabelLength = 63
 	shortUIDLength = 8
@@ -41,7 +45,7 @@ func userDataName(o owner) string {
 }
 
 // userDataSecret is the Secret that Metal3 reads a Machine's user data from. Metal3 wants it in the host's namespace.
-func userDataSecret(o owner, namespace string, userData []byte) *corev1.Secret {
+func userDataSecret(o owner, namespace string, boot documents) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace,
@@ -54,8 +58,20 @@ func userDataSecret(o owner, namespace string, userData []byte) *corev1.Secret {
 			Annotations: map[string]string{ownerAnnotation: o.String()},
 		},
 		Type: corev1.SecretTypeOpaque,
-		Data: map[string][]byte{v1alpha1.UserDataSecretKey: userData},
+		Data: boot.data(),
 	}
+}
+
+// data is how Metal3 reads the documents from a Secret.
+func (d documents) data() map[string][]byte {
+	data := map[string][]byte{}
+	if d.userData != nil {
+		data[v1alpha1.UserDataSecretKey] = d.userData
+	}
+	if d.networkData != nil {
+		data[networkDataSecretKey] = d.networkData
+	}
+	return data
 }
 
 // labelValue cuts a name to what a label can hold. It is for people; programs go by the UID.
@@ -80,12 +96,12 @@ func (r *Reconciler) readUserData(ctx context.Context, machine *v1alpha1.Machine
 	return data, "", nil
 }
 
-// writeUserData makes the Secret in the host's namespace hold the user data, whoever got how far before.
-func (r *Reconciler) writeUserData(ctx context.Context, o owner, namespace string, userData []byte) error {
-	secret := userDataSecret(o, namespace, userData)
+// writeUserData makes the Secret in the host's namespace hold the documents, whoever got how far before.
+func (r *Reconciler) writeUserData(ctx context.Context, o owner, namespace string, boot documents) error {
+	secret := userDataSecret(o, namespace, boot)
 	err := r.client.Create(ctx, secret)
 	if apierrors.IsAlreadyExists(err) {
-		err = r.updateUserData(ctx, o, namespace, userData)
+		err = r.updateUserData(ctx, o, namespace, func(map[string][]byte) map[string][]byte { return boot.data() })
 	}
 	if err != nil {
 		return fmt.Errorf("writing Secret %s/%s, %w", namespace, secret.Name, err)
@@ -93,7 +109,7 @@ func (r *Reconciler) writeUserData(ctx context.Context, o owner, namespace strin
 	return nil
 }
 
-func (r *Reconciler) updateUserData(ctx context.Context, o owner, namespace string, userData []byte) error {
+func (r *Reconciler) updateUserData(ctx context.Context, o owner, namespace string, change func(map[string][]byte) map[string][]byte) error {
 	secret := &corev1.Secret{}
 	if err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: userDataName(o)}, secret); err != nil {
 		return err
@@ -101,18 +117,23 @@ func (r *Reconciler) updateUserData(ctx context.Context, o owner, namespace stri
 	if secret.Labels[v1alpha1.MachineUIDLabelKey] != string(o.UID) {
 		return fmt.Errorf("it does not belong to Machine %s: delete it", o)
 	}
-	if bytes.Equal(secret.Data[v1alpha1.UserDataSecretKey], userData) {
+	before := secret.DeepCopy()
+	secret.Data = change(maps.Clone(secret.Data))
+	if maps.EqualFunc(before.Data, secret.Data, bytes.Equal) {
 		return nil
 	}
-	before := secret.DeepCopy()
-	secret.Data = map[string][]byte{v1alpha1.UserDataSecretKey: userData}
 	return r.client.Patch(ctx, secret, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
 // blankUserData takes the user data out of the Secret: a join token must not outlive its use. The Secret itself stays
 // as long as the host refers to it.
 func (r *Reconciler) blankUserData(ctx context.Context, o owner, namespace string) error {
-	err := r.updateUserData(ctx, o, namespace, []byte{})
+	err := r.updateUserData(ctx, o, namespace, func(data map[string][]byte) map[string][]byte {
+		if _, found := data[v1alpha1.UserDataSecretKey]; found {
+			data[v1alpha1.UserDataSecretKey] = []byte{}
+		}
+		return data
+	})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("blanking Secret %s/%s, %w", namespace, userDataName(o), err)
 	}

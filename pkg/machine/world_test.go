@@ -6,12 +6,13 @@ package machine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 )
 
@@ -38,11 +40,13 @@ type world struct {
 	client            client.Client
 	metal3, tenant    string
 	nodeType, osImage string
+	// reboots are what Metal3 has been asked for, host by host.
+	reboots map[string][]string
 }
 
 func newWorld(t *testing.T, servers int) *world {
 	t.Helper()
-	w := &world{t: t, client: environment.Client, metal3: environment.Namespace(t), tenant: environment.Namespace(t)}
+	w := &world{t: t, client: environment.Client, metal3: environment.Namespace(t), tenant: environment.Namespace(t), reboots: map[string][]string{}}
 	w.nodeType, w.osImage = "type-"+w.metal3, "image-"+w.metal3
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "provider-" + w.metal3}}
 	provider.Spec.Metal3.ClusterRef.Namespace = w.metal3
@@ -83,6 +87,15 @@ func (w *world) machine(name string, change func(*v1alpha1.Machine)) types.Names
 	}
 	w.create(machine)
 	return client.ObjectKeyFromObject(machine)
+}
+
+// userData makes the Secret that the provider would make.
+func (w *world) userData(name string) {
+	w.t.Helper()
+	w.create(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.tenant, Name: name},
+		Data:       map[string][]byte{v1alpha1.UserDataSecretKey: []byte("#cloud-config")},
+	})
 }
 
 // get returns the Machine, nil if it does not exist.
@@ -137,44 +150,14 @@ func (w *world) secrets() []corev1.Secret {
 	return list.Items
 }
 
-// playMetal3 takes every host one state further, as baremetal-operator would.
-func (w *world) playMetal3() {
+// addresses are those of the world's Machines.
+func (w *world) addresses() []v1alpha1.IPAddress {
 	w.t.Helper()
-	for _, host := range w.hosts() {
-		before := host.DeepCopy()
-		status := &host.Status.Provisioning
-		switch status.State {
-		case bmov1alpha1.StateAvailable:
-			if host.Spec.Image != nil && host.Spec.Online {
-				status.State = bmov1alpha1.StateProvisioning
-			} else {
-				host.Status.PoweredOn = host.Spec.Online
-			}
-		case bmov1alpha1.StateProvisioning:
-			if host.Spec.Image == nil {
-				status.State = bmov1alpha1.StateDeprovisioning
-			} else {
-				status.State, status.Image, host.Status.PoweredOn = bmov1alpha1.StateProvisioned, *host.Spec.Image, true
-			}
-		case bmov1alpha1.StateProvisioned:
-			if host.Spec.Image == nil {
-				status.State = bmov1alpha1.StateDeprovisioning
-			}
-		case bmov1alpha1.StateDeprovisioning:
-			status.State, status.Image = bmov1alpha1.StateAvailable, bmov1alpha1.Image{}
-		}
-		w.setHostStatus(before, &host)
-	}
-}
-
-func (w *world) setHostStatus(before, after *bmov1alpha1.BareMetalHost) {
-	w.t.Helper()
-	if equality.Semantic.DeepEqual(before.Status, after.Status) {
-		return
-	}
-	if err := w.client.Status().Patch(context.Background(), after, client.MergeFrom(before)); err != nil {
+	list := &v1alpha1.IPAddressList{}
+	if err := w.client.List(context.Background(), list); err != nil {
 		w.t.Fatal(err)
 	}
+	return slices.DeleteFunc(list.Items, func(address v1alpha1.IPAddress) bool { return address.Spec.MachineRef.Namespace != w.tenant })
 }
 
 // process is one run of the manager, with a memory of its own and a connection that the test may tamper with.
@@ -182,13 +165,17 @@ type process struct {
 	*Reconciler
 	inventory *hosts.Inventory
 	world     *world
+	events    <-chan string
 	// sweeps is false for a process without the controllers that sweep up.
 	sweeps bool
 	// backwards makes the process look at the last Machine first.
 	backwards bool
 }
 
-func (w *world) start(connection client.Client) *process {
+func (w *world) start(connection client.Client) *process { return w.startWith(connection, connection) }
+
+// startWith starts a process that reads from a cache, and past it.
+func (w *world) startWith(connection, live client.Client) *process {
 	inventory := hosts.NewInventory(hosts.Options{})
 	inventory.SetType(hosts.Profile{
 		Name: w.nodeType, Provider: "provider-" + w.metal3, Namespace: w.metal3, Selector: labels.Everything(),
@@ -196,9 +183,10 @@ func (w *world) start(connection client.Client) *process {
 	})
 	inventory.MarkTypesSynced()
 	inventory.MarkHostsSynced()
-	return &process{inventory: inventory, world: w, sweeps: true, Reconciler: New(Dependencies{
-		Client: connection, Live: connection, Claims: NewClaims(connection, connection), Inventory: inventory,
-		Recorder: events.NewFakeRecorder(1000), Clock: clock.RealClock{},
+	recorder := events.NewFakeRecorder(1000)
+	return &process{inventory: inventory, world: w, events: recorder.Events, sweeps: true, Reconciler: New(Dependencies{
+		Client: connection, Live: live, Claims: NewClaims(connection, live), Addresses: ipam.Allocator{Client: connection, Live: live}, Inventory: inventory,
+		Recorder: recorder, Clock: clock.RealClock{},
 	})}
 }
 
@@ -223,8 +211,29 @@ func (p *process) round() {
 	for _, host := range p.world.hosts() {
 		_, _ = OrphanHosts{p.Reconciler}.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&host)})
 	}
+	for _, address := range p.world.addresses() {
+		_, _ = p.addressSweep().Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&address)})
+	}
 	for _, secret := range p.world.secrets() {
 		_, _ = OrphanSecrets{p.Reconciler}.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&secret)})
+	}
+}
+
+func (p *process) addressSweep() *ipam.Sweep {
+	return ipam.NewSweep(ipam.Allocator{Client: p.client, Live: p.live}, HoldsServer(p.live))
+}
+
+// said tells whether an event of the process has the text in it.
+func (p *process) said(text string) bool {
+	for {
+		select {
+		case event := <-p.events:
+			if strings.Contains(event, text) {
+				return true
+			}
+		default:
+			return false
+		}
 	}
 }
 
@@ -278,11 +287,14 @@ func (w *world) checkNothingLeft() {
 	for _, secret := range w.secrets() {
 		w.t.Errorf("Secret %s is left", secret.Name)
 	}
+	for _, address := range w.addresses() {
+		w.t.Errorf("IPAddress %s is left", address.Name)
+	}
 	for _, host := range w.hosts() {
 		if verdict := hosts.Eligibility(&host); !verdict.Claimable {
 			w.t.Errorf("host %s is not back in the pool: it %s", host.Name, verdict.Message)
 		}
-		if host.Annotations[hosts.NodeTypeAnnotationKey] != "" || host.Spec.UserData != nil || host.Spec.Online {
+		if slices.ContainsFunc(slices.Collect(maps.Keys(host.Annotations)), func(key string) bool { return key != "touched" }) || host.Spec.UserData != nil || host.Spec.Online {
 			w.t.Errorf("host %s is left with annotations %v, user data %v, online %v", host.Name, host.Annotations, host.Spec.UserData, host.Spec.Online)
 		}
 	}

@@ -9,7 +9,7 @@ import "fmt"
 type Error struct {
 	// Property is the key.
 	Property string
-	// Value that is wrong; empty if the property is missing.
+	// Value that is wrong, fit to be shown; empty if the property is missing.
 	Value string
 	// Source is the object that the value is written in, empty if unknown or if the property is missing.
 	Source string
@@ -32,5 +32,5 @@ func (e *Error) Error() string {
 }
 
 func (s Set) wrong(key, problem, remedy string) *Error {
-	return &Error{Property: key, Value: s.Get(key), Source: s.Source(key), Problem: problem, Remedy: remedy}
+	return &Error{Property: key, Value: shown(key, s.Get(key)), Source: s.Source(key), Problem: problem, Remedy: remedy}
 }

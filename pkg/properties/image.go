@@ -39,12 +39,11 @@ func (s Set) Image() (Image, error) {
 	if location == "" {
 		return Image{}, s.wrong(v1alpha1.PropertyImageURL, "is not set", "name an OSImage with "+v1alpha1.PropertyOSImage+", or set it to the URL of a disk image")
 	}
-	parsed, ok := parseURL(location)
-	if !ok {
-		return Image{}, s.wrong(v1alpha1.PropertyImageURL, "is not an http or https URL", "set it to one, for example https://images.example.com/ubuntu.qcow2")
+	parsed, err := s.parsedImageURL()
+	if err != nil {
+		return Image{}, err
 	}
 	image := Image{URL: location, Format: formats[strings.ToLower(path.Ext(parsed.Path))]}
-	var err error
 	if image.Checksum, image.ChecksumType, err = s.checksum(); err != nil {
 		return Image{}, err
 	}
@@ -53,6 +52,14 @@ func (s Set) Image() (Image, error) {
 			"set it to the checksum of "+PublicURL(location)+" or to the URL of a file that holds it")
 	}
 	return image, nil
+}
+
+func (s Set) parsedImageURL() (*url.URL, error) {
+	parsed, ok := parseURL(s.Get(v1alpha1.PropertyImageURL))
+	if !ok {
+		return nil, s.wrong(v1alpha1.PropertyImageURL, "is not an http or https URL", "set it to one, for example https://images.example.com/ubuntu.qcow2")
+	}
+	return parsed, nil
 }
 
 func (s Set) checksum() (checksum, kind string, err error) {
@@ -83,14 +90,4 @@ func (s Set) checksum() (checksum, kind string, err error) {
 func parseURL(text string) (*url.URL, bool) {
 	parsed, err := url.Parse(text)
 	return parsed, err == nil && parsed.Host != "" && (parsed.Scheme == "http" || parsed.Scheme == "https")
-}
-
-// PublicURL is a URL without what may be secret in it, for messages: the user and password, and the query, where stores
-// of objects want their signatures. Text that is no URL is not shown at all.
-func PublicURL(text string) string {
-	parsed, ok := parseURL(text)
-	if !ok {
-		return "(not a URL)"
-	}
-	return (&url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}).String()
 }

@@ -15,14 +15,21 @@ type Layer struct {
 	Values map[string]string
 }
 
+// Kinds of the objects that hold properties.
+const (
+	kindProvider = "NodeProvider"
+	kindType     = "NodeType"
+	kindOSImage  = "OSImage"
+)
+
 // OfProvider is the layer of a NodeProvider, the least specific.
 func OfProvider(provider *v1alpha1.NodeProvider) Layer {
-	return Layer{Source: "NodeProvider " + provider.Name, Values: provider.Spec.Properties}
+	return Layer{Source: kindProvider + " " + provider.Name, Values: provider.Spec.Properties}
 }
 
 // OfType is the layer of a NodeType.
 func OfType(nodeType *v1alpha1.NodeType) Layer {
-	return Layer{Source: "NodeType " + nodeType.Name, Values: nodeType.Spec.Properties}
+	return Layer{Source: kindType + " " + nodeType.Name, Values: nodeType.Spec.Properties}
 }
 
 // OfClass is the layer of a MetalNodeClass.
@@ -40,15 +47,19 @@ type Set struct {
 	properties map[string]property
 }
 
-type property struct{ value, source string }
+type property struct {
+	value, source string
+	// rank of the layer; a higher one is more specific.
+	rank int
+}
 
 // Merge merges layers; a later one wins over an earlier one, key by key, so the most specific comes last:
 // NodeProvider, NodeType, MetalNodeClass, Machine. An empty value is a value: it takes away what an earlier layer says.
 func Merge(layers ...Layer) Set {
 	merged := Set{properties: map[string]property{}}
-	for _, layer := range layers {
+	for i, layer := range layers {
 		for key, value := range layer.Values {
-			merged.properties[key] = property{value: value, source: layer.Source}
+			merged.properties[key] = property{value: value, source: layer.Source, rank: i + 1}
 		}
 	}
 	return merged
@@ -62,7 +73,7 @@ var imageKeys = []string{v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecks
 func (s Set) WithOSImage(image *v1alpha1.OSImage) Set {
 	filled := Set{properties: make(map[string]property, len(s.properties)+len(image.Spec.Properties))}
 	for key, value := range image.Spec.Properties {
-		filled.properties[key] = property{value: value, source: "OSImage " + image.Name}
+		filled.properties[key] = property{value: value, source: kindOSImage + " " + image.Name}
 	}
 	switch {
 	case s.Get(v1alpha1.PropertyImageURL) != "":

@@ -21,6 +21,9 @@ const (
 	ConditionProvisioned = "Provisioned"
 	// ConditionJoined is true when the Node has registered with the tenant.
 	ConditionJoined = "Joined"
+	// ConditionNetworkReady is there for Machines with hooks. It is true when no hook holds the Machine before it is
+	// provisioned, and false while one does, then or before its server goes back to the pool.
+	ConditionNetworkReady = "NetworkReady"
 	// ConditionReleased says how the way back to the pool is going, while the Machine is being deleted.
 	ConditionReleased = "Released"
 )
@@ -72,4 +75,14 @@ const (
 	ReasonHostLost = "HostLost"
 	// ReasonDeprovisioning: Metal3 is removing the image and cleaning the server.
 	ReasonDeprovisioning = "Deprovisioning"
+	// ReasonHostDeleting: the BareMetalHost of the server is being deleted.
+	ReasonHostDeleting = "HostDeleting"
+	// ReasonWaitingForHook: the owner of a hook has not taken it away yet.
+	ReasonWaitingForHook = "WaitingForHook"
+	// ReasonNetworkReady: no hook holds the Machine any more.
+	ReasonNetworkReady = "NetworkReady"
+	// ReasonNoAddress: the address pool of the Machine is exhausted, or unusable.
+	ReasonNoAddress = "NoAddress"
+	// ReasonPoweredOff: the server is switched off, as spec.power.state says.
+	ReasonPoweredOff = "PoweredOff"
 )

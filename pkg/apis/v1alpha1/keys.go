@@ -37,6 +37,22 @@ const (
 	PropertyImageChecksum = "metal3.vcluster.com/image-checksum"
 	// PropertyImageChecksumType is md5, sha256 or sha512; found out from the length of the checksum if unset.
 	PropertyImageChecksumType = "metal3.vcluster.com/image-checksum-type"
+	// PropertySSHKeys names the SSHKeys, separated by commas, whose owners may log in.
+	PropertySSHKeys = "vcluster.com/ssh-keys"
+	// PropertyUserData is a cloud-config document for the first boot.
+	PropertyUserData = "vcluster.com/user-data"
+	// PropertyUserDataTemplate names the MachineConfigTemplate that makes the cloud-config document.
+	PropertyUserDataTemplate = "vcluster.com/user-data-template-config"
+	// PropertyNetworkDataTemplate names the MachineConfigTemplate that makes the network data.
+	PropertyNetworkDataTemplate = "vcluster.com/network-data-template-config"
+	// PropertyNetworkCIDR is the network of the servers, in CIDR notation; its host part is the gateway.
+	PropertyNetworkCIDR = "metal3.vcluster.com/network-cidr"
+	// PropertyNetworkIPRange are the ranges of addresses that servers may have: "a-b,c-d". All of the network if unset.
+	PropertyNetworkIPRange = "metal3.vcluster.com/network-ip-range"
+	// PropertyDNSServers are the addresses of name servers, separated by commas.
+	PropertyDNSServers = "metal3.vcluster.com/dns-servers"
+	// PropertyNetworkData is the whole network data, instead of what is made from the network.
+	PropertyNetworkData = "metal3.vcluster.com/network-data"
 )
 
 const (

@@ -53,6 +53,10 @@ type MachineSpec struct {
 	// Bootstrap says what the server runs at its first boot.
 	// +optional
 	Bootstrap MachineBootstrap `json:"bootstrap,omitempty"`
+	// Power says whether the server is to have power once its image is installed. Unset leaves it as whoever has
+	// switched it last wants it.
+	// +optional
+	Power *MachinePower `json:"power,omitempty"`
 }
 
 // MachineBootstrap says what a server runs at its first boot.
@@ -97,6 +101,18 @@ type HostReference struct {
 	UID types.UID `json:"uid"`
 }
 
+// MachineProperty is one of the effective properties of a Machine.
+type MachineProperty struct {
+	// Key of the property.
+	Key string `json:"key"`
+	// Value of the property; what may hold secrets, as user data does, is described and not shown.
+	// +optional
+	Value string `json:"value,omitempty"`
+	// Source is the kind and name of the object that the value is written in.
+	// +optional
+	Source string `json:"source,omitempty"`
+}
+
 // MachineStatus is the observed state of a Machine. The manager alone writes it.
 type MachineStatus struct {
 	// Phase is the step of its life that the Machine is in.
@@ -124,7 +140,20 @@ type MachineStatus struct {
 	// HostState is Metal3's provisioning state of the server, as it was seen last.
 	// +optional
 	HostState string `json:"hostState,omitempty"`
-	// Conditions: Claimed, Provisioned, Joined, Released, and Ready, which sums them up.
+	// Properties are the effective properties, merged from the NodeProvider, the NodeType, the Machine and what they
+	// refer to, each with the object that it comes from. Values that may hold secrets are left out.
+	// +optional
+	// +listType=map
+	// +listMapKey=key
+	Properties []MachineProperty `json:"properties,omitempty"`
+	// Addresses of the server in the network that its properties describe.
+	// +optional
+	// +listType=atomic
+	Addresses []corev1.NodeAddress `json:"addresses,omitempty"`
+	// Power is what Metal3 says of the power of the server.
+	// +optional
+	Power *MachinePowerStatus `json:"power,omitempty"`
+	// Conditions: Claimed, NetworkReady (with hooks only), Provisioned, Joined, Released, and Ready, which sums them up.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -142,12 +171,14 @@ type MachineStatus struct {
 // +kubebuilder:printcolumn:name="Cost",type=integer,JSONPath=`.status.cost`
 // +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.status.hostRef.name`
 // +kubebuilder:printcolumn:name="Metal3",type=string,JSONPath=`.status.hostState`
+// +kubebuilder:printcolumn:name="Power",type=string,JSONPath=`.status.power.state`
 // +kubebuilder:printcolumn:name="Tenant",type=string,JSONPath=`.spec.tenantClusterRef.name`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Address",type=string,priority=1,JSONPath=`.status.addresses[0].address`
 // +kubebuilder:printcolumn:name="Provider ID",type=string,priority=1,JSONPath=`.status.providerID`
 type Machine struct {
 	metav1.TypeMeta   `json:",inline"`

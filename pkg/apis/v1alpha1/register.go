@@ -23,8 +23,11 @@ var (
 			&NodeType{}, &NodeTypeList{},
 			&Machine{}, &MachineList{},
 			&OSImage{}, &OSImageList{},
+			&SSHKey{}, &SSHKeyList{},
+			&MachineConfigTemplate{}, &MachineConfigTemplateList{},
 			&TenantCluster{}, &TenantClusterList{},
 			&MetalNodeClass{}, &MetalNodeClassList{},
+			&IPAddress{}, &IPAddressList{},
 		)
 		metav1.AddToGroupVersion(scheme, GroupVersion)
 		return nil

@@ -45,14 +45,15 @@ const (
 
 // Controller brings the tenant's Machines into the tenant.
 type Controller struct {
-	clock  clock.PassiveClock
-	planes tenant.Planes
-	ca     CASource
+	clock   clock.PassiveClock
+	planes  tenant.Planes
+	ca      CASource
+	version VersionSource
 }
 
-// NewController constructs a joining controller. The CA is that of the tenant cluster.
-func NewController(clk clock.PassiveClock, planes tenant.Planes, ca CASource) *Controller {
-	return &Controller{clock: clk, planes: planes, ca: ca}
+// NewController constructs a joining controller. CA and version are those of the tenant cluster.
+func NewController(clk clock.PassiveClock, planes tenant.Planes, ca CASource, version VersionSource) *Controller {
+	return &Controller{clock: clk, planes: planes, ca: ca, version: version}
 }
 
 // Reconcile brings one Machine a step further. What it finds decides, not what an earlier run has done, so a crash

@@ -75,15 +75,11 @@ func (c *Controller) writeUserData(ctx context.Context, machine *v1alpha1.Machin
 	if err := c.planes.Management.Client.Get(ctx, c.planes.TenantCluster, tenantCluster); err != nil {
 		return fmt.Errorf("reading TenantCluster %s, %w", c.planes.TenantCluster, err)
 	}
-	ca, err := c.ca(ctx)
-	if err != nil {
-		return fmt.Errorf("finding the CA of the tenant cluster, %w", err)
-	}
-	hashes, err := bootstrap.CACertHashes(ca)
+	join, err := c.join(ctx, machine, tenantCluster, token)
 	if err != nil {
 		return err
 	}
-	document, err := bootstrap.UserData(joinOf(machine, tenantCluster, hashes, token))
+	document, err := bootstrap.UserData(join)
 	if err != nil {
 		return fmt.Errorf("machine %s, %w", client.ObjectKeyFromObject(machine), err)
 	}

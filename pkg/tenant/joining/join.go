@@ -4,6 +4,8 @@
 package joining
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -14,20 +16,40 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 )
 
-// joinOf returns what the server of a Machine joins with.
-func joinOf(machine *v1alpha1.Machine, cluster *v1alpha1.TenantCluster, caHashes []string, token bootstrap.Token) bootstrap.Join {
+// join returns what the server of a Machine joins with.
+func (c *Controller) join(ctx context.Context, machine *v1alpha1.Machine, cluster *v1alpha1.TenantCluster, token bootstrap.Token) (bootstrap.Join, error) {
+	ca, err := c.ca(ctx)
+	if err != nil {
+		return bootstrap.Join{}, fmt.Errorf("finding the CA of the tenant cluster, %w", err)
+	}
+	hashes, err := bootstrap.CACertHashes(ca)
+	if err != nil {
+		return bootstrap.Join{}, err
+	}
+	args, err := c.kubeletArgs(ctx, machine)
+	if err != nil {
+		return bootstrap.Join{}, err
+	}
 	labels := map[string]string{}
 	maps.Copy(labels, machine.Status.NodeLabels)
 	maps.Copy(labels, machine.Spec.Labels)
-	return bootstrap.Join{
+	join := bootstrap.Join{
 		NodeName:          machine.Name,
 		ProviderID:        machine.Status.ProviderID,
 		APIServerEndpoint: cluster.Spec.APIServerEndpoint,
-		CACertHashes:      caHashes,
+		CACertHashes:      hashes,
 		Token:             token,
 		Labels:            labels,
 		Taints:            taintsOf(machine),
+		KubeletArgs:       args,
+		Mode:              cluster.Spec.JoinMode,
 	}
+	if join.Mode == v1alpha1.JoinVCluster {
+		join.CACertificates = ca
+		return join, nil
+	}
+	join.KubernetesVersion, err = c.version(ctx)
+	return join, err
 }
 
 // taintsOf returns the taints that the Node registers with, each once.

@@ -75,7 +75,7 @@ func (w *world) claimedMachine(name string) *v1alpha1.Machine {
 func (w *world) controller(process *planestest.Process) *Controller {
 	w.Helper()
 	planes := planestest.Planes(w, &environment, w.cluster, process)
-	return NewController(w.clock, planes, ClusterCA(planes.Tenant.Live, environment.Config))
+	return NewController(w.clock, planes, ClusterCA(planes.Tenant.Live, environment.Config), ServerVersion(environment.Config))
 }
 
 // reconcile lets a controller that does not die look at the Machine once.

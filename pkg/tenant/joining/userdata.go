@@ -20,7 +20,7 @@ import (
 
 // usedUp is the user data of a Machine that has joined: still a cloud-config, so that nobody trips over it, with
 // nothing in it.
-const usedUp = "#cloud-config\n# The machine has joined, and the join token is gone.\n"
+const usedUp = "#cloud-config\n# The machine has joined, and the join token is gone.\n{}\n"
 
 // userDataName is the name of the Secret with the Machine's user data, in the Machine's namespace.
 func userDataName(machine *v1alpha1.Machine) string {

@@ -18,7 +18,7 @@ import (
 func TestWatches(t *testing.T) {
 	w := newWorld(t)
 	planestest.Run(t, &environment, w.cluster, func(planes tenant.Planes, m manager.Manager) planestest.Registrar {
-		return NewController(w.clock, planes, ClusterCA(m.GetAPIReader(), m.GetConfig()))
+		return NewController(w.clock, planes, ClusterCA(m.GetAPIReader(), m.GetConfig()), ServerVersion(m.GetConfig()))
 	})
 	planestest.Eventually(t, "the machine may join", func(context.Context) (bool, error) {
 		return w.get().Spec.Bootstrap.DataSecretName != "", nil

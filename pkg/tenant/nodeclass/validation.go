@@ -36,7 +36,8 @@ func providerNotFound(name string) *problem {
 // validateProperties returns what is wrong with the properties of a class, or nil.
 func validateProperties(nodeClass *v1alpha1.MetalNodeClass) *problem {
 	for _, key := range slices.Sorted(maps.Keys(nodeClass.Spec.Properties)) {
-		if key == v1alpha1.PropertyServerName {
+		// The class of a pinned pool is that of one Machine; the TenantCluster's author has been held to that.
+		if _, pool := nodeClass.Labels[v1alpha1.TenantPoolLabelKey]; key == v1alpha1.PropertyServerName && !pool {
 			return &problem{ReasonInvalidProperties, fmt.Sprintf(
 				"spec.properties must not hold %s, which pins one Machine to one server: a class is for many Machines, so set it on the Machine", key)}
 		}

@@ -1,0 +1,190 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PrivateNodes is the block of that name of a vcluster.yaml, as far as it is about servers.
+type PrivateNodes struct {
+	// Enabled turns autoNodes on and off. Unset means on: a TenantCluster has no other nodes. Off, the tenant's pools
+	// are deleted, and with them their servers go back.
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
+	// AutoNodes are the pools of servers that the tenant has.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	AutoNodes []AutoNodes `json:"autoNodes,omitempty"`
+}
+
+// AutoNodes are the pools of one NodeProvider.
+type AutoNodes struct {
+	// Provider names the NodeProvider that the servers come from.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Provider string `json:"provider"`
+	// Properties of every Machine of these pools. They win over those of the NodeType and the NodeProvider.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Properties map[string]string `json:"properties,omitempty"`
+	// Static pools have a fixed number of servers.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	Static []StaticNodes `json:"static,omitempty"`
+	// Dynamic pools grow and shrink with the pods that need servers.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	Dynamic []DynamicNodes `json:"dynamic,omitempty"`
+}
+
+// NodesTemplate is what static and dynamic pools have in common.
+type NodesTemplate struct {
+	// Name of the pool, and of its NodePool and MetalNodeClass in the tenant. No other pool of the tenant may have it.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// NodeTypeSelector selects the NodeTypes of the pool. Every entry must be met; without any, all types of the
+	// provider will do, and the cheapest that fits is taken.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	NodeTypeSelector []NodeTypeSelectorRequirement `json:"nodeTypeSelector,omitempty"`
+	// Properties of the pool's Machines. They win over those of the provider's entry. A static pool of one server may
+	// be pinned by metal3.vcluster.com/server-name.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Properties map[string]string `json:"properties,omitempty"`
+	// Taints of the nodes.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	Taints []corev1.Taint `json:"taints,omitempty"`
+	// NodeLabels are labels of the nodes, beside those of their type and server.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+	// Limits of the pool: the sum of a resource over its nodes, or how many nodes. A static pool takes nodes only.
+	// +optional
+	Limits corev1.ResourceList `json:"limits,omitempty"`
+	// Disruption says when Karpenter may replace or remove nodes. For a static pool, only the budgets count.
+	// +optional
+	Disruption *NodesDisruption `json:"disruption,omitempty"`
+	// TerminationGracePeriod is how long a node is drained at most, such as 48h. Unset: as long as it takes.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
+	TerminationGracePeriod *metav1.Duration `json:"terminationGracePeriod,omitempty"`
+	// ExpireAfter is how old a node may become, such as 720h, or Never, which is the default: a server is not
+	// installed anew for its age unless somebody asks for it.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^(([0-9]+(s|m|h))+|Never)$`
+	ExpireAfter string `json:"expireAfter,omitempty"`
+}
+
+// StaticNodes is a pool with a fixed number of servers.
+type StaticNodes struct {
+	NodesTemplate `json:",inline"`
+	// Quantity is how many servers the pool has.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
+	Quantity int32 `json:"quantity"`
+}
+
+// DynamicNodes is a pool that grows and shrinks with the pods that need servers.
+type DynamicNodes struct {
+	NodesTemplate `json:",inline"`
+	// Weight is the priority of the pool, 1 to 100: pools of a higher one are tried first.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	Weight *int32 `json:"weight,omitempty"`
+}
+
+// SelectorOperator says how a property of a NodeType is compared.
+// +kubebuilder:validation:Enum=In;NotIn;Exists;NotExists
+type SelectorOperator string
+
+// Operators of a nodeTypeSelector.
+const (
+	// SelectorIn: the property has one of the values. The default.
+	SelectorIn SelectorOperator = "In"
+	// SelectorNotIn: the property has none of the values, or is not there.
+	SelectorNotIn SelectorOperator = "NotIn"
+	// SelectorExists: the property is there.
+	SelectorExists SelectorOperator = "Exists"
+	// SelectorNotExists: the property is not there.
+	SelectorNotExists SelectorOperator = "NotExists"
+)
+
+// NodeTypeSelectorRequirement selects NodeTypes by one property: any that tenants can select on, such as
+// vcluster.com/node-type, topology.kubernetes.io/zone, rack, or one of their own.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.operator) && self.operator in ['Exists', 'NotExists'] ? !has(self.value) && !has(self.values) : has(self.value) || (has(self.values) && self.values.size() > 0)",message="In and NotIn need value or values, Exists and NotExists take neither"
+type NodeTypeSelectorRequirement struct {
+	// Property is the key.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	Property string `json:"property"`
+	// Operator is In (the default), NotIn, Exists or NotExists.
+	// +optional
+	Operator SelectorOperator `json:"operator,omitempty"`
+	// Value is one value. It counts with those of values.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Value string `json:"value,omitempty"`
+	// Values of which the property must have one, or none.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=63
+	Values []string `json:"values,omitempty"`
+}
+
+// NodesDisruption says when Karpenter may replace or remove nodes of a pool.
+type NodesDisruption struct {
+	// ConsolidateAfter is how long a node must have been left alone before it is removed or replaced, such as 10m, or
+	// Never. Default: 30s.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^(([0-9]+(s|m|h))+|Never)$`
+	ConsolidateAfter string `json:"consolidateAfter,omitempty"`
+	// ConsolidationPolicy is WhenEmpty, WhenEmptyOrUnderutilized (the default) or Balanced.
+	// +optional
+	// +kubebuilder:validation:Enum=WhenEmpty;WhenEmptyOrUnderutilized;Balanced
+	ConsolidationPolicy string `json:"consolidationPolicy,omitempty"`
+	// Budgets bound how many nodes are disrupted at a time. Default: 10%, rounded up.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	Budgets []DisruptionBudget `json:"budgets,omitempty"`
+}
+
+// DisruptionBudget bounds how many nodes of a pool are disrupted at a time.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.schedule) == has(self.duration)",message="schedule and duration go together"
+type DisruptionBudget struct {
+	// Nodes is a number or a percentage. Default: 10%.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^((100|[0-9]{1,2})%|[0-9]+)$`
+	Nodes string `json:"nodes,omitempty"`
+	// Schedule is when the budget begins to hold, in cron's syntax, UTC. Unset: always.
+	// +optional
+	// +kubebuilder:validation:MaxLength=100
+	Schedule string `json:"schedule,omitempty"`
+	// Duration is how long the budget holds from each schedule on, in hours and minutes.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$`
+	Duration *metav1.Duration `json:"duration,omitempty"`
+	// Reasons that the budget is for: Underutilized, Empty, Drifted. Unset: all.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:validation:items:Enum=Underutilized;Empty;Drifted
+	Reasons []string `json:"reasons,omitempty"`
+}

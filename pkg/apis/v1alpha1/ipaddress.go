@@ -1,0 +1,94 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Annotations of BareMetalHosts that the DHCP server of the reference gives addresses out by.
+const (
+	// IPAddressAnnotationKey holds the address of the server and its prefix length: 192.168.100.10/24.
+	IPAddressAnnotationKey = "metal3.vcluster.com/ip-address"
+	// GatewayAnnotationKey holds the address of the gateway.
+	GatewayAnnotationKey = "metal3.vcluster.com/gateway"
+	// DNSServersAnnotationKey holds the addresses of the name servers, separated by commas.
+	DNSServersAnnotationKey = "metal3.vcluster.com/dns-servers"
+	// SavedNetworkAnnotationKey holds, as a JSON object, what the three annotations were before the server was
+	// claimed; null for one that was not there. It is there as long as they hold the values of a Machine.
+	SavedNetworkAnnotationKey = Group + "/saved-network"
+)
+
+// IPAddressSpec says whose an address is. It does not change: a released address is deleted, and made anew for the
+// next Machine.
+//
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an IPAddress is immutable: delete it and make another"
+type IPAddressSpec struct {
+	// Address in its canonical form: 192.168.100.10 or 2001:db8::a.
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="address must be an IPv4 or IPv6 address"
+	Address string `json:"address"`
+	// PrefixLength of the network that the address is in, in bits.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=128
+	PrefixLength int32 `json:"prefixLength"`
+	// Gateway of the network; empty if it has none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="gateway must be an IPv4 or IPv6 address"
+	Gateway string `json:"gateway,omitempty"`
+	// Pool that the address was taken from, for people: a network, and the ranges in it if there are any.
+	// +optional
+	// +kubebuilder:validation:MaxLength=8192
+	Pool string `json:"pool,omitempty"`
+	// MachineRef is the Machine that has the address.
+	MachineRef MachineReference `json:"machineRef"`
+}
+
+// MachineReference refers to a Machine, and to no other that was or will be made under the same name.
+type MachineReference struct {
+	// Namespace of the Machine.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// Name of the Machine.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// UID of the Machine.
+	UID types.UID `json:"uid"`
+}
+
+// IPAddress is an address that a Machine has. There is one object per address, named for it, so that creating it is
+// the lock: an IPv4 address is its own name, and an IPv6 address is written out in full, with '-' in the place of ':'.
+// The manager alone writes them, and deletes them when the server of their Machine is back in the pool.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,path=ipaddresses,shortName=ipa,categories=karpenter-metal3
+// +kubebuilder:validation:XValidation:rule="self.spec.address.contains(':') || self.metadata.name == self.spec.address",message="the name of an IPAddress must be its address"
+// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
+// +kubebuilder:printcolumn:name="Prefix",type=integer,JSONPath=`.spec.prefixLength`
+// +kubebuilder:printcolumn:name="Gateway",type=string,JSONPath=`.spec.gateway`
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.machineRef.namespace`
+// +kubebuilder:printcolumn:name="Machine",type=string,JSONPath=`.spec.machineRef.name`
+// +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.pool`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type IPAddress struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec IPAddressSpec `json:"spec"`
+}
+
+// IPAddressList is a list of IPAddresses.
+//
+// +kubebuilder:object:root=true
+type IPAddressList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []IPAddress `json:"items"`
+}

@@ -1,0 +1,35 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Marks of TenantClusters and of what is made for them.
+const (
+	// TenantClusterFinalizer keeps a TenantCluster until its servers are back in the pool.
+	TenantClusterFinalizer = Group + "/tenantcluster"
+	// TenantPoolLabelKey marks the NodePools and MetalNodeClasses that a TenantCluster's autoNodes call for. Its value
+	// is made of the namespace and name of the TenantCluster.
+	TenantPoolLabelKey = Group + "/tenantcluster"
+)
+
+// Condition types of TenantCluster.
+const (
+	// ConditionPoolsSynced is true when the tenant has the pools that privateNodes.autoNodes call for. Written by the
+	// provider.
+	ConditionPoolsSynced = "PoolsSynced"
+	// ConditionServersReturned tells, while the TenantCluster is being deleted, how far its servers are on their way
+	// back. Written by the manager.
+	ConditionServersReturned = "ServersReturned"
+)
+
+// Reasons of conditions of TenantCluster, and of Machines of tenants.
+const (
+	// ReasonInvalidPools: a pool of autoNodes cannot be made as it is written.
+	ReasonInvalidPools = "InvalidPools"
+	// ReasonTenantDeleting: the TenantCluster is being deleted.
+	ReasonTenantDeleting = "TenantDeleting"
+	// ReasonReturningServers: the tenant's Machines are being deleted.
+	ReasonReturningServers = "ReturningServers"
+	// ReasonQuotaExceeded: the tenant has all the servers or accelerators that it may have.
+	ReasonQuotaExceeded = "QuotaExceeded"
+)

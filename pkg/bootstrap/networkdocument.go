@@ -1,0 +1,91 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"sigs.k8s.io/yaml"
+)
+
+// ReadNetworkData returns network data that a user has written, or that a template has made, as the network_data.json
+// of Metal3's config drive. It takes OpenStack network_data, in JSON or YAML, and cloud-init's network configuration
+// of version 2, whose interfaces are found in the host's hardware details by their name or, if there is only one, by
+// the MAC address that the host boots from. The error is a sentence about the document, without a subject.
+func ReadNetworkData(document []byte, host *bmov1alpha1.BareMetalHost) ([]byte, error) {
+	if err := checkSize("the network data", len(document)); err != nil {
+		return nil, fmt.Errorf("is too large: %w", err)
+	}
+	object, err := yaml.YAMLToJSONStrict(document)
+	if err != nil {
+		return nil, errors.New("is neither YAML nor JSON" + position(err))
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(object, &fields); err != nil || len(fields) == 0 {
+		return nil, errors.New("is not network data: it must be a mapping with \"links\" and \"networks\", or with \"version: 2\" and \"ethernets\"")
+	}
+	if inner, wrapped := fields["network"]; wrapped && len(fields) == 1 {
+		object, fields = inner, nil
+		if err := json.Unmarshal(inner, &fields); err != nil {
+			return nil, errors.New("has a \"network\" that is not a mapping")
+		}
+	}
+	_, hasVersion := fields["version"]
+	_, hasEthernets := fields["ethernets"]
+	if hasVersion || hasEthernets {
+		data, err := fromVersion2(object, host)
+		if err != nil {
+			return nil, err
+		}
+		return json.MarshalIndent(data, "", "  ")
+	}
+	if err := checkOpenStack(object); err != nil {
+		return nil, err
+	}
+	return object, nil
+}
+
+// checkOpenStack finds out whether the parts of network_data.json go together. What is not looked at is passed on.
+func checkOpenStack(object []byte) error {
+	var data networkData
+	if err := json.Unmarshal(object, &data); err != nil {
+		return errors.New("is not OpenStack network_data: " + fieldOf(err))
+	}
+	if len(data.Links) == 0 {
+		return errors.New("is not network data: it has no \"links\"")
+	}
+	known := map[string]bool{}
+	for i, link := range data.Links {
+		if link.ID == "" || link.Type == "" {
+			return fmt.Errorf("has no id or no type in links[%d]", i)
+		}
+		if known[link.ID] {
+			return fmt.Errorf("has two links with the id %q", link.ID)
+		}
+		known[link.ID] = true
+	}
+	for i, network := range data.Networks {
+		if !known[network.Link] {
+			return fmt.Errorf("has networks[%d] on the link %q, and no link of that id", i, network.Link)
+		}
+		if network.Address == "" {
+			continue
+		}
+		if _, err := netip.ParseAddr(network.Address); err != nil {
+			if _, err := netip.ParsePrefix(network.Address); err != nil {
+				return fmt.Errorf("has networks[%d] with the ip_address %q, which is not an address", i, network.Address)
+			}
+		}
+	}
+	for i, service := range data.Services {
+		if _, err := netip.ParseAddr(service.Address); err != nil {
+			return fmt.Errorf("has services[%d] with the address %q, which is not an address", i, service.Address)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+#!/bin/sh
+# Copyright The karpenter-provider-metal3 Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Makes a server fit to be a Kubernetes node: a container runtime that kubelet can talk to, kubelet, kubeadm, and the
+# kernel settings that they need. What the image has is left as it is, and nothing is installed that it has.
+#
+# usage: prepare-node.sh [MINOR]   (MINOR is the Kubernetes version to install where it is missing, such as v1.35)
+set -eu
+
+minor=${1:-}
+# NODE_ROOT is empty on a server; tests set it.
+root=${NODE_ROOT:-}
+packages=https://pkgs.k8s.io/core:/stable:
+
+say() { echo "prepare-node: $*" >&2; }
+fail() { say "error: $*"; exit 1; }
+has() { command -v "$1" >/dev/null 2>&1; }
+unit() { if has systemctl; then systemctl "$@"; fi; }
+
+# A failure inside $(...) ends the script only where its result is assigned, so it always is.
+manager() {
+  for candidate in apt-get dnf yum; do
+    if has "$candidate"; then echo "$candidate"; return; fi
+  done
+  fail "the image lacks $1 and has no apt-get, dnf or yum to install it with: use an image that has it"
+}
+
+install_packages() {
+  with=$(manager "$1")
+  say "installing $*"
+  case $with in
+    apt-get) DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "$@" ;;
+    dnf) dnf install -y "$@" ;;
+    yum) yum install -y "$@" ;;
+  esac
+}
+
+refresh() {
+  with=$(manager "$1")
+  if [ "$with" = apt-get ]; then apt-get -o DPkg::Lock::Timeout=600 update; fi
+}
+
+kernel() {
+  settings=$root/etc/sysctl.d/90-kubernetes-node.conf
+  for name in overlay br_netfilter; do
+    if [ -d "$root/sys/module/$name" ]; then continue; fi
+    mkdir -p "$root/etc/modules-load.d"
+    echo "$name" >>"$root/etc/modules-load.d/kubernetes-node.conf"
+    modprobe "$name" || say "no kernel module $name; it may be built in"
+  done
+  for name in net/ipv4/ip_forward net/bridge/bridge-nf-call-iptables net/bridge/bridge-nf-call-ip6tables; do
+    if [ "$(cat "$root/proc/sys/$name" 2>/dev/null)" = 1 ]; then continue; fi
+    mkdir -p "$root/etc/sysctl.d"
+    key=$(echo "$name" | tr / .)
+    echo "$key = 1" >>"$settings"
+    sysctl -w "$key=1" || say "$key cannot be set"
+  done
+  if [ "$(wc -l <"$root/proc/swaps")" -gt 1 ]; then
+    say "turning swap off, which kubelet does not start with"
+    swapoff -a
+    unit mask swap.target
+  fi
+}
+
+runtime() {
+  if has crio; then
+    unit enable --now crio
+    return
+  fi
+  if ! has containerd; then
+    refresh containerd
+    install_packages containerd
+  fi
+  configuration=$root/etc/containerd/config.toml
+  # The containerd of Docker's packages comes with the interface that kubelet uses turned off.
+  if [ ! -s "$configuration" ] || grep -q '^ *disabled_plugins *=.*"cri"' "$configuration"; then
+    say "configuring containerd"
+    mkdir -p "$root/etc/containerd"
+    containerd config default | sed 's/SystemdCgroup = false/SystemdCgroup = true/' >"$configuration"
+    unit restart containerd
+  fi
+  unit enable --now containerd
+}
+
+kubernetes() {
+  missing=
+  for name in kubelet kubeadm; do
+    if ! has "$name"; then missing="$missing $name"; fi
+  done
+  if [ -n "$missing" ]; then
+    [ -n "$minor" ] || fail "the image lacks$missing, and the version to install is not known: use an image that has them"
+    with=$(manager "$missing")
+    case $with in
+      apt-get)
+        has curl || { refresh curl; install_packages curl ca-certificates; }
+        mkdir -p "$root/etc/apt/keyrings" "$root/etc/apt/sources.list.d"
+        curl -fsSL --retry 5 -o "$root/etc/apt/keyrings/kubernetes.asc" "$packages/$minor/deb/Release.key"
+        echo "deb [signed-by=/etc/apt/keyrings/kubernetes.asc] $packages/$minor/deb/ /" >"$root/etc/apt/sources.list.d/kubernetes.list"
+        refresh kubelet
+        ;;
+      *)
+        mkdir -p "$root/etc/yum.repos.d"
+        printf '[kubernetes]\nname=Kubernetes\nbaseurl=%s\nenabled=1\ngpgcheck=1\ngpgkey=%s\n' \
+          "$packages/$minor/rpm/" "$packages/$minor/rpm/repodata/repomd.xml.key" >"$root/etc/yum.repos.d/kubernetes.repo"
+        ;;
+    esac
+    # The list is meant to be split.
+    # shellcheck disable=SC2086
+    install_packages $missing
+  fi
+  unit enable kubelet
+}
+
+kernel
+runtime
+kubernetes

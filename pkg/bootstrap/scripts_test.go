@@ -1,0 +1,184 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// image is a made-up operating system image: a directory for a root, and programs that write down how they are run.
+type image struct {
+	*testing.T
+	root, programs, journal string
+}
+
+func newImage(t *testing.T, programs ...string) *image {
+	i := &image{T: t, root: t.TempDir(), programs: t.TempDir()}
+	i.journal = filepath.Join(i.programs, "journal")
+	for _, name := range []string{"sh", "cat", "mkdir", "wc", "tr", "sed", "grep", "mktemp", "rm"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, filepath.Join(i.programs, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range programs {
+		i.program(name, "")
+	}
+	i.write("/proc/swaps", "Filename Type Size Used Priority\n")
+	return i
+}
+
+// program adds a program that writes its arguments to the journal and then does what the script says.
+func (i *image) program(name, script string) {
+	i.Helper()
+	text := fmt.Sprintf("#!/bin/sh\necho %s \"$@\" >>%s\n%s\n", name, i.journal, script)
+	if err := os.WriteFile(filepath.Join(i.programs, name), []byte(text), 0o755); err != nil {
+		i.Fatal(err)
+	}
+}
+
+func (i *image) write(path, content string) {
+	i.Helper()
+	path = filepath.Join(i.root, path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		i.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		i.Fatal(err)
+	}
+}
+
+// read returns the content of a file, empty if it is not there.
+func (i *image) read(path string) string {
+	content, _ := os.ReadFile(filepath.Join(i.root, path))
+	return string(content)
+}
+
+// run runs one of our scripts and returns what programs it has run.
+func (i *image) run(script string, args ...string) ([]string, string, error) {
+	i.Helper()
+	command := exec.CommandContext(i.Context(), "/bin/sh", append([]string{file(i.T, "script.sh", []byte(script))}, args...)...)
+	command.Env = []string{"PATH=" + i.programs, "NODE_ROOT=" + i.root, "TMPDIR=" + i.TempDir()}
+	out, err := command.CombinedOutput()
+	journal, _ := os.ReadFile(i.journal)
+	return strings.Split(strings.TrimSpace(string(journal)), "\n"), string(out), err
+}
+
+func (i *image) prepared() {
+	for _, path := range []string{"/sys/module/overlay/x", "/sys/module/br_netfilter/x"} {
+		i.write(path, "")
+	}
+	for _, path := range []string{"ipv4/ip_forward", "bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
+		i.write("/proc/sys/net/"+path, "1\n")
+	}
+	i.write("/etc/containerd/config.toml", "version = 2\n")
+}
+
+func TestPrepareNode(t *testing.T) {
+	all := []string{"systemctl", "modprobe", "sysctl", "swapoff", "containerd", "kubelet", "kubeadm", "apt-get"}
+	t.Run("Ready", func(t *testing.T) {
+		image := newImage(t, all...)
+		image.prepared()
+		got, out, err := image.run(prepareScript, "v1.35")
+		if err != nil {
+			t.Fatalf("%v:\n%s", err, out)
+		}
+		if diff := cmp.Diff([]string{"systemctl enable --now containerd", "systemctl enable kubelet"}, got); diff != "" {
+			t.Errorf("what the image has is left as it is, and nothing is installed (-want +got):\n%s", diff)
+		}
+		if image.read("/etc/containerd/config.toml") != "version = 2\n" {
+			t.Error("the configuration of the image was changed")
+		}
+	})
+	t.Run("CRIO", func(t *testing.T) {
+		image := newImage(t, append(all, "crio")...)
+		image.prepared()
+		if got, out, err := image.run(prepareScript); err != nil || !slices.Contains(got, "systemctl enable --now crio") || strings.Contains(strings.Join(got, " "), "containerd") {
+			t.Errorf("an image with CRI-O needs no containerd: %q, %v\n%s", got, err, out)
+		}
+	})
+	t.Run("Bare", func(t *testing.T) {
+		image := newImage(t, "systemctl", "modprobe", "sysctl", "swapoff", "curl")
+		image.write("/proc/swaps", "Filename Type Size Used Priority\n/swap file 1 0 -2\n")
+		image.program("apt-get", "for p in \"$@\"; do case $p in containerd) printf '#!/bin/sh\\necho SystemdCgroup = false\\n' >"+image.programs+"/containerd; /bin/chmod +x "+image.programs+"/containerd;; esac; done")
+		got, out, err := image.run(prepareScript, "v1.35")
+		if err != nil {
+			t.Fatalf("%v:\n%s", err, out)
+		}
+		want := []string{"modprobe overlay", "modprobe br_netfilter", "sysctl -w net.ipv4.ip_forward=1", "swapoff -a", "systemctl mask swap.target",
+			"apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends containerd", "systemctl restart containerd",
+			"apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends kubelet kubeadm"}
+		for _, line := range want {
+			if !slices.Contains(got, line) {
+				t.Errorf("a bare image needs %q; got %q", line, got)
+			}
+		}
+		for path, content := range map[string]string{
+			"/etc/containerd/config.toml":              "SystemdCgroup = true\n",
+			"/etc/modules-load.d/kubernetes-node.conf": "overlay\nbr_netfilter\n",
+			"/etc/sysctl.d/90-kubernetes-node.conf":    "net.ipv4.ip_forward = 1\nnet.bridge.bridge-nf-call-iptables = 1\nnet.bridge.bridge-nf-call-ip6tables = 1\n",
+			"/etc/apt/sources.list.d/kubernetes.list":  "deb [signed-by=/etc/apt/keyrings/kubernetes.asc] https://pkgs.k8s.io/core:/stable:/v1.35/deb/ /\n",
+		} {
+			if diff := cmp.Diff(content, image.read(path)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", path, diff)
+			}
+		}
+	})
+	t.Run("DockersContainerd", func(t *testing.T) {
+		image := newImage(t, all...)
+		image.prepared()
+		image.program("containerd", "echo SystemdCgroup = false")
+		image.write("/etc/containerd/config.toml", "disabled_plugins = [\"cri\"]\n")
+		if got, out, err := image.run(prepareScript); err != nil || image.read("/etc/containerd/config.toml") != "SystemdCgroup = true\n" || !slices.Contains(got, "systemctl restart containerd") {
+			t.Errorf("kubelet could not talk to it: %q, %v\n%s", got, err, out)
+		}
+	})
+	t.Run("NoVersion", func(t *testing.T) {
+		image := newImage(t, "systemctl", "containerd", "apt-get")
+		image.prepared()
+		if _, out, err := image.run(prepareScript); err == nil || !strings.Contains(out, "error: the image lacks kubelet kubeadm, and the version to install is not known") {
+			t.Errorf("it says what is missing: %v\n%s", err, out)
+		}
+	})
+	t.Run("NoManager", func(t *testing.T) {
+		image := newImage(t, "systemctl")
+		image.prepared()
+		if _, out, err := image.run(prepareScript, "v1.35"); err == nil || !strings.Contains(out, "has no apt-get, dnf or yum to install it with") {
+			t.Errorf("it says what is missing: %v\n%s", err, out)
+		}
+	})
+}
+
+func TestVClusterJoinScript(t *testing.T) {
+	image := newImage(t, "sleep")
+	// The tenant is not ready the first time.
+	tried := filepath.Join(image.root, "tried")
+	image.program("curl", "[ -e "+tried+" ] || { : >"+tried+"; exit 22; }\nwhile [ $# -gt 1 ]; do if [ \"$1\" = --output ]; then echo joined --now >\"$2\"; fi; shift; done")
+	image.program("joined", "")
+	image.write("/request", "url = \"https://10.0.0.1:6443/node/join?token=abcdef.0123456789abcdef\"\n")
+	got, out, err := image.run(vclusterScript, filepath.Join(image.root, "request"), "/ca.crt")
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	if len(got) != 4 || got[1] != "sleep 5" || got[3] != "joined --now" || !strings.Contains(got[0], "--cacert /ca.crt --config "+image.root) {
+		t.Errorf("it tries until the script is there, checks the tenant's certificate, and runs it: %q", got)
+	}
+	if strings.Contains(strings.Join(got, " "), "abcdef") {
+		t.Errorf("the token is in the list of processes: %q", got)
+	}
+	if image.read("/request") != "" {
+		t.Error("the token is left on the disk")
+	}
+}

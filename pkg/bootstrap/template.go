@@ -1,0 +1,132 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"text/template"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Template is the text of a template and where it comes from.
+type Template struct {
+	// Name says where the text is to be found, for people: "cloudInitTemplate of MachineConfigTemplate ubuntu".
+	Name string
+	// Text in the language of text/template.
+	Text string
+}
+
+// Values are what a template has as .Values. Their names are those of the reference.
+type Values struct {
+	// NodeClaim is the Machine.
+	NodeClaim *v1alpha1.Machine
+	// Project is the namespace of the Machine.
+	Project string
+	// Properties that are in effect for the Machine.
+	Properties map[string]string
+	// SSHKeys are lines for authorized_keys.
+	SSHKeys []string
+	// BareMetalHost is the server.
+	BareMetalHost *bmov1alpha1.BareMetalHost
+	// AllocatedIP is the server's address, empty if it has none from us.
+	AllocatedIP string
+	// PrefixLength of the network that the address is in.
+	PrefixLength int
+	// Gateway of that network, empty if there is none.
+	Gateway string
+}
+
+// TemplateError says what is wrong with a template, and where.
+type TemplateError struct {
+	// Template is the Name of the template.
+	Template string
+	// Line of the template, from 1; 0 if it is not known.
+	Line int
+	// Problem in one sentence, with the remedy if there is one.
+	Problem string
+}
+
+// Error implements error.
+func (e *TemplateError) Error() string {
+	if e.Line == 0 {
+		return e.Template + ": " + e.Problem
+	}
+	return fmt.Sprintf("%s, line %d: %s", e.Template, e.Line, e.Problem)
+}
+
+// Render returns what the template makes of the values. Equal values give equal bytes. A field or a property that
+// does not exist is an error: a server with half a configuration is worse than none. The error is a *TemplateError.
+func Render(t Template, values Values) ([]byte, error) {
+	parsed, err := parseTemplate(t)
+	if err != nil {
+		return nil, err
+	}
+	var out limitedBuffer
+	if err := parsed.Execute(&out, map[string]any{"Values": values.fields()}); err != nil {
+		if errors.Is(err, errTooLarge) {
+			return nil, &TemplateError{Template: t.Name, Problem: fmt.Sprintf("makes a document of more than %d bytes, which is more than Metal3 takes", MaxDocumentBytes)}
+		}
+		return nil, templateError(t, err)
+	}
+	return out.Bytes(), nil
+}
+
+// fields returns the values as templates see them: what is missing is an error there, and the functions of sprig take
+// the properties. The objects are copies, because some of their methods write.
+func (v Values) fields() map[string]any {
+	properties := make(map[string]any, len(v.Properties))
+	for key, value := range v.Properties {
+		properties[key] = value
+	}
+	return map[string]any{
+		"NodeClaim": v.NodeClaim.DeepCopy(), "Project": v.Project, "Properties": properties, "SSHKeys": v.SSHKeys,
+		"BareMetalHost": v.BareMetalHost.DeepCopy(), "AllocatedIP": v.AllocatedIP, "PrefixLength": v.PrefixLength, "Gateway": v.Gateway,
+	}
+}
+
+// CheckSyntax finds out whether the text is a template at all. The error is a *TemplateError.
+func CheckSyntax(t Template) error {
+	_, err := parseTemplate(t)
+	return err
+}
+
+// parsedName stands for the template's own name, which may hold anything, in the messages of text/template.
+const parsedName = "template"
+
+func parseTemplate(t Template) (*template.Template, error) {
+	parsed, err := template.New(parsedName).Option("missingkey=error").Funcs(templateFunctions()).Parse(t.Text)
+	if err != nil {
+		return nil, templateError(t, err)
+	}
+	return parsed, nil
+}
+
+var (
+	templatePosition  = regexp.MustCompile("^template: (?:" + parsedName + "|[^:]*):(\\d+)(?::\\d+)?: (?:executing \"[^\"]*\" at )?")
+	undefinedFunction = regexp.MustCompile(`function "(\w+)" not defined`)
+	missingValue      = regexp.MustCompile(`<\.Values\.(\w+)[^>]*>: map has no entry for key "(\w+)"`)
+)
+
+// templateError takes text/template's message apart.
+func templateError(t Template, err error) *TemplateError {
+	found := &TemplateError{Template: t.Name, Problem: err.Error()}
+	if match := templatePosition.FindStringSubmatch(found.Problem); match != nil {
+		_, _ = fmt.Sscan(match[1], &found.Line)
+		found.Problem = found.Problem[len(match[0]):]
+	}
+	found.Problem = strings.TrimSuffix(strings.TrimPrefix(found.Problem, "template: "), " in type interface {}")
+	if match := undefinedFunction.FindStringSubmatch(found.Problem); match != nil {
+		found.Problem += withheldReason(match[1])
+	}
+	if match := missingValue.FindStringSubmatch(found.Problem); match != nil && match[1] == match[2] {
+		found.Problem += ": .Values has NodeClaim, Project, Properties, SSHKeys, BareMetalHost, AllocatedIP, PrefixLength and Gateway"
+	}
+	return found
+}

@@ -1,0 +1,65 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Allocation is an address that an owner has.
+type Allocation struct {
+	// Address and the length of its network's prefix.
+	Address netip.Prefix
+	// Gateway of the network. It is not valid if there is none.
+	Gateway netip.Addr
+	// Pool that the address was taken from, for people.
+	Pool string
+}
+
+// objectName is the name of the object that stands for an address. There must be exactly one for each address.
+func objectName(address netip.Addr) string {
+	return strings.ReplaceAll(address.Unmap().StringExpanded(), ":", "-")
+}
+
+// object is what an owner creates to have an address.
+func object(owner v1alpha1.MachineReference, pool Pool, address netip.Addr) *v1alpha1.IPAddress {
+	object := &v1alpha1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   objectName(address),
+			Labels: map[string]string{v1alpha1.MachineUIDLabelKey: string(owner.UID)},
+		},
+		Spec: v1alpha1.IPAddressSpec{
+			Address:      address.String(),
+			PrefixLength: int32(pool.network.Bits()),
+			Pool:         pool.text,
+			MachineRef:   owner,
+		},
+	}
+	if pool.gateway.IsValid() {
+		object.Spec.Gateway = pool.gateway.String()
+	}
+	return object
+}
+
+// allocation reads what object wrote.
+func allocation(object *v1alpha1.IPAddress) (Allocation, error) {
+	address, err := netip.ParseAddr(object.Spec.Address)
+	if err != nil {
+		return Allocation{}, fmt.Errorf("reading IPAddress %s, %w", object.Name, err)
+	}
+	result := Allocation{Address: netip.PrefixFrom(address, int(object.Spec.PrefixLength)), Pool: object.Spec.Pool}
+	if object.Spec.Gateway == "" {
+		return result, nil
+	}
+	if result.Gateway, err = netip.ParseAddr(object.Spec.Gateway); err != nil {
+		return Allocation{}, fmt.Errorf("reading the gateway of IPAddress %s, %w", object.Name, err)
+	}
+	return result, nil
+}

@@ -1,0 +1,12 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ipam knows the addresses of Machines: which ones a pool holds, which are taken, and by whom.
+//
+// All pools share one space of addresses. An address that is taken is an IPAddress, a cluster-scoped object named for
+// the address, so that the API server itself sees to it that nobody has one twice, however many managers are running
+// and however old what they have read is. Nothing is remembered besides.
+//
+// The package knows Machines by reference only, and nothing of properties, networks or BareMetalHosts but the
+// annotations that a DHCP server reads off them.
+package ipam

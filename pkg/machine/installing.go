@@ -1,0 +1,108 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/properties"
+)
+
+// install waits for everything that the installation needs, writes it down, and then tells Metal3 in a single write.
+func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
+	machine, host := now.machine, now.host
+	hold := func(reason, message string) (result, error) {
+		// What is wrong, and the want of an address, is mended in objects that no watch maps to this Machine. User data
+		// comes with the Machine itself or with its Secret.
+		return result{
+			facts: &facts{phase: v1alpha1.MachineClaimed, reason: reason, message: message, host: host},
+			waits: reason != v1alpha1.ReasonWaitingForBootstrapData,
+		}, nil
+	}
+	planned, err := r.resolve(ctx, machine, machine.Status.NodeTypeRef.Name, host)
+	if problem, wrong := whatIsInvalid(err); wrong {
+		return hold(v1alpha1.ReasonInvalidSpec, problem)
+	}
+	if err != nil {
+		return result{}, err
+	}
+	join, missing, err := r.join(ctx, machine)
+	if err != nil {
+		return result{}, err
+	}
+	if missing != "" {
+		return hold(v1alpha1.ReasonWaitingForBootstrapData, missing)
+	}
+	// They may have changed since the choice. What the status says is what is installed.
+	if effective := planned.effective(); !equality.Semantic.DeepEqual(machine.Status.Properties, effective) {
+		ready := condition(machine, v1alpha1.ConditionReady)
+		return result{again: true, facts: &facts{
+			phase: v1alpha1.MachineClaimed, reason: ready.Reason, message: ready.Message, host: host, properties: effective,
+		}}, nil
+	}
+	address, err := r.address(ctx, machine, planned)
+	var exhausted *ipam.ExhaustedError
+	if errors.As(err, &exhausted) {
+		return hold(v1alpha1.ReasonNoAddress, exhausted.Error())
+	}
+	if err != nil {
+		return result{}, err
+	}
+	boot, err := planned.compose(machine, host, address, join)
+	if problem, wrong := whatIsInvalid(err); wrong {
+		return hold(v1alpha1.ReasonInvalidSpec, problem)
+	}
+	if err != nil {
+		return result{}, err
+	}
+	what := Installation{Image: planned.image, Address: address}
+	if boot.userData != nil || boot.networkData != nil {
+		if err := r.writeUserData(ctx, ownerOf(machine), host.Namespace, boot); err != nil {
+			return result{}, err
+		}
+	}
+	if boot.userData != nil {
+		what.UserData = userDataName(ownerOf(machine))
+	}
+	if boot.networkData != nil {
+		what.NetworkData = userDataName(ownerOf(machine))
+	}
+	if now.host, err = r.claims.Install(ctx, host, what); err != nil {
+		return result{}, err
+	}
+	return result{again: true, facts: &facts{
+		phase: v1alpha1.MachineProvisioning, reason: v1alpha1.ReasonProvisioning, host: now.host,
+		message: fmt.Sprintf("Metal3 has been told to install %s on server %s/%s", properties.PublicURL(planned.image.URL), host.Namespace, host.Name),
+	}}, nil
+}
+
+// join returns the user data that the Machine brings with it: the join, for one with a tenant. Without it, it returns
+// what is missing, for people. A Machine that stands alone needs none.
+func (r *Reconciler) join(ctx context.Context, machine *v1alpha1.Machine) (data []byte, missing string, err error) {
+	switch tenant := machine.Spec.TenantClusterRef; {
+	case machine.Spec.Bootstrap.DataSecretName != "":
+		return r.readUserData(ctx, machine)
+	case tenant != nil:
+		return nil, "the provider of tenant " + tenant.Name + " has not set spec.bootstrap.dataSecretName yet", nil
+	}
+	return nil, "", nil
+}
+
+// address returns the Machine's address, nil if it gets none from us.
+func (r *Reconciler) address(ctx context.Context, machine *v1alpha1.Machine, planned *plan) (*Address, error) {
+	if planned.pool == nil {
+		return nil, nil
+	}
+	allocation, err := r.addresses.Ensure(ctx, ownerOf(machine).machineReference(), *planned.pool)
+	if err != nil {
+		return nil, err
+	}
+	return &Address{Allocation: allocation, DNS: planned.dns}, nil
+}

@@ -1,0 +1,117 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autonodes
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+)
+
+// put makes a pool, or puts it back as it should be: the class first, because the NodePool refers to it.
+func (c *Controller) put(ctx context.Context, p *pool) error {
+	class := &v1alpha1.MetalNodeClass{}
+	if err := c.write(ctx, p.nodeClass, class, func() bool {
+		same := equality.Semantic.DeepEqual(class.Spec, p.nodeClass.Spec) && marked(class, p.nodeClass)
+		class.Spec = p.nodeClass.Spec
+		setMark(class, p.nodeClass)
+		return same
+	}); err != nil {
+		return err
+	}
+	nodePool := &karpv1.NodePool{}
+	recreate := false
+	if err := c.write(ctx, p.nodePool, nodePool, func() bool {
+		if (nodePool.Spec.Replicas == nil) != (p.nodePool.Spec.Replicas == nil) {
+			// Karpenter takes no static pool for a dynamic one. The next round makes it anew.
+			recreate = true
+			return true
+		}
+		same := sameSpec(nodePool, p.nodePool) && marked(nodePool, p.nodePool)
+		nodePool.Spec = p.nodePool.Spec
+		setMark(nodePool, p.nodePool)
+		return same
+	}); err != nil {
+		return err
+	}
+	if recreate {
+		return c.remove(ctx, nodePool)
+	}
+	return nil
+}
+
+// write creates the wanted object, or reads the existing one, has change put it right, and writes it if that has
+// changed something.
+func (c *Controller) write(ctx context.Context, wanted, existing client.Object, change func() (same bool)) error {
+	key := client.ObjectKeyFromObject(wanted)
+	err := c.planes.Tenant.Client.Get(ctx, key, existing)
+	if tenant.IsGone(err) {
+		if err := c.planes.Tenant.Client.Create(ctx, wanted); err != nil {
+			return fmt.Errorf("creating %s %s, %w", kindOf(wanted), key.Name, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s %s, %w", kindOf(wanted), key.Name, err)
+	}
+	if !existing.GetDeletionTimestamp().IsZero() {
+		return nil // Made anew once it is gone, of which the watch tells.
+	}
+	before, ok := existing.DeepCopyObject().(client.Object)
+	if !ok || change() {
+		return nil
+	}
+	log.FromContext(ctx).Info("Putting back what the TenantCluster calls for", "kind", kindOf(wanted), "name", key.Name)
+	if err := c.planes.Tenant.Client.Patch(ctx, existing, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("updating %s %s, %w", kindOf(wanted), key.Name, err)
+	}
+	return nil
+}
+
+// remove deletes exactly the object that was seen.
+func (c *Controller) remove(ctx context.Context, object client.Object) error {
+	uid := object.GetUID()
+	err := c.planes.Tenant.Client.Delete(ctx, object, client.Preconditions{UID: &uid})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting %s %s, %w", kindOf(object), object.GetName(), err)
+	}
+	return nil
+}
+
+// sameSpec compares as JSON: durations remember how they were written, which says nothing here.
+func sameSpec(a, b *karpv1.NodePool) bool {
+	left, errLeft := json.Marshal(a.Spec)
+	right, errRight := json.Marshal(b.Spec)
+	return errLeft == nil && errRight == nil && bytes.Equal(left, right)
+}
+
+func marked(existing, wanted client.Object) bool {
+	return existing.GetLabels()[v1alpha1.TenantPoolLabelKey] == wanted.GetLabels()[v1alpha1.TenantPoolLabelKey]
+}
+
+func setMark(existing, wanted client.Object) {
+	labels := existing.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[v1alpha1.TenantPoolLabelKey] = wanted.GetLabels()[v1alpha1.TenantPoolLabelKey]
+	existing.SetLabels(labels)
+}
+
+func kindOf(object client.Object) string {
+	if _, ok := object.(*karpv1.NodePool); ok {
+		return "NodePool"
+	}
+	return nodeClassKind
+}

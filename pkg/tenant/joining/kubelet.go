@@ -1,0 +1,51 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package joining
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+const argKubeReserved = "kube-reserved"
+
+// kubeletArgs returns the extra arguments of the kubelet of a Machine: what its NodeType sets aside, so that the Node
+// has for pods what Karpenter reckoned with.
+func (c *Controller) kubeletArgs(ctx context.Context, machine *v1alpha1.Machine) (map[string]string, error) {
+	args := map[string]string{}
+	if machine.Status.NodeTypeRef == nil {
+		return args, nil
+	}
+	nodeType := &v1alpha1.NodeType{}
+	if err := c.planes.Management.Client.Get(ctx, client.ObjectKey{Name: machine.Status.NodeTypeRef.Name}, nodeType); err != nil {
+		if apierrors.IsNotFound(err) {
+			// The type has been taken away since. What it set aside is not known any more, and not worth a server.
+			return args, nil
+		}
+		return nil, fmt.Errorf("reading NodeType %s, %w", machine.Status.NodeTypeRef.Name, err)
+	}
+	if nodeType.Spec.Overhead != nil && len(nodeType.Spec.Overhead.KubeReserved) > 0 {
+		args[argKubeReserved] = reserved(nodeType.Spec.Overhead.KubeReserved)
+	}
+	return args, nil
+}
+
+// reserved writes resources as kubelet's --kube-reserved takes them, in a stable order.
+func reserved(resources corev1.ResourceList) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(resources)) {
+		quantity := resources[name]
+		parts = append(parts, string(name)+"="+quantity.String())
+	}
+	return strings.Join(parts, ",")
+}

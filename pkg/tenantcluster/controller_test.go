@@ -1,0 +1,207 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantcluster
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+)
+
+var environment test.Environment
+
+func TestMain(m *testing.M) { test.Main(m, &environment) }
+
+// world is a tenant with two Machines, and a third that is somebody else's.
+type world struct {
+	t          *testing.T
+	controller *Controller
+	tenant     *v1alpha1.TenantCluster
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, controller: NewController(environment.Client, environment.Client, clock.RealClock{})}
+	w.tenant = &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: environment.Namespace(t), Name: "blue"}}
+	w.tenant.Spec.APIServerEndpoint = "192.0.2.1:6443"
+	w.create(w.tenant)
+	for name, tenant := range map[string]string{"one": "blue", "two": "blue", "others": "red"} {
+		machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: w.tenant.Namespace, Name: name, Finalizers: []string{v1alpha1.MachineFinalizer}}}
+		machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: "h100"}
+		machine.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: tenant}
+		w.create(machine)
+	}
+	return w
+}
+
+func (w *world) create(object client.Object) {
+	w.t.Helper()
+	if err := environment.Client.Create(w.t.Context(), object); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) reconcile() error {
+	_, err := w.controller.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(w.tenant)})
+	return err
+}
+
+// left returns the TenantCluster, nil if it is gone.
+func (w *world) left() *v1alpha1.TenantCluster {
+	w.t.Helper()
+	tenant := &v1alpha1.TenantCluster{}
+	err := environment.Client.Get(w.t.Context(), client.ObjectKeyFromObject(w.tenant), tenant)
+	if client.IgnoreNotFound(err) != nil {
+		w.t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return tenant
+}
+
+func (w *world) machine(name string) *v1alpha1.Machine {
+	w.t.Helper()
+	machine := &v1alpha1.Machine{}
+	if err := environment.Client.Get(w.t.Context(), client.ObjectKey{Namespace: w.tenant.Namespace, Name: name}, machine); err != nil {
+		w.t.Fatal(err)
+	}
+	return machine
+}
+
+// returned plays the Machine controller that has given a server back.
+func (w *world) returned(name string) {
+	w.t.Helper()
+	machine := w.machine(name)
+	machine.Finalizers = nil
+	if err := environment.Client.Update(w.t.Context(), machine); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestServersComeBackFirst(t *testing.T) {
+	w := newWorld(t)
+	step := func() {
+		t.Helper()
+		if err := w.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step()
+	if err := environment.Client.Delete(t.Context(), w.tenant); err != nil {
+		t.Fatal(err)
+	}
+	step()
+	for _, name := range []string{"one", "two"} {
+		if w.machine(name).DeletionTimestamp.IsZero() {
+			t.Errorf("Machine %s of the tenant is not being deleted", name)
+		}
+	}
+	if !w.machine("others").DeletionTimestamp.IsZero() {
+		t.Error("a Machine of another tenant is being deleted")
+	}
+	w.returned("one")
+	step()
+	left := w.left()
+	if left == nil {
+		t.Fatal("the TenantCluster is gone before its last server is back")
+	}
+	condition := meta.FindStatusCondition(left.Status.Conditions, v1alpha1.ConditionServersReturned)
+	if condition == nil || !strings.HasPrefix(condition.Message, "1 Machines") {
+		t.Errorf("ServersReturned is %+v, want it to say that 1 Machine is left", condition)
+	}
+	w.returned("two")
+	step()
+	if w.left() != nil {
+		t.Error("the TenantCluster is still there although every server is back")
+	}
+}
+
+// Invariant 5: that the Machines cannot be listed is no reason to let the TenantCluster go.
+func TestOutageLetsNothingGo(t *testing.T) {
+	w := newWorld(t)
+	if err := w.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if err := environment.Client.Delete(t.Context(), w.tenant); err != nil {
+		t.Fatal(err)
+	}
+	withWatch, err := client.NewWithWatch(environment.Config, client.Options{Scheme: environment.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	down := errors.New("the API server is down")
+	w.controller.live = interceptor.NewClient(withWatch, interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return down },
+	})
+	if err := w.reconcile(); !errors.Is(err, down) {
+		t.Errorf("got %v, want %v", err, down)
+	}
+	if w.left() == nil {
+		t.Error("the TenantCluster is gone, and nobody knows of its servers")
+	}
+}
+
+// A crash after any write is made up for by the next run.
+func TestCrash(t *testing.T) {
+	for writes := range 6 {
+		w := newWorld(t)
+		if err := w.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if err := environment.Client.Delete(t.Context(), w.tenant); err != nil {
+			t.Fatal(err)
+		}
+		healthy, left, dead := w.controller.client, writes, errors.New("the process is dead")
+		withWatch, err := client.NewWithWatch(environment.Config, client.Options{Scheme: environment.Scheme})
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := func() error {
+			if left == 0 {
+				return dead
+			}
+			left--
+			return nil
+		}
+		w.controller.client = interceptor.NewClient(withWatch, interceptor.Funcs{
+			Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
+				if err := write(); err != nil {
+					return err
+				}
+				return c.Delete(ctx, object, opts...)
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				if err := write(); err != nil {
+					return err
+				}
+				return c.Patch(ctx, object, patch, opts...)
+			},
+		})
+		_ = w.reconcile() // it may have died
+		w.controller.client = healthy
+		if err := w.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		w.returned("one")
+		w.returned("two")
+		if err := w.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if w.left() != nil {
+			t.Errorf("after a crash at write %d the TenantCluster stays for ever", writes)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+)
+
+const (
+	// claims is the number of Machines.
+	claims = 1000
+	// workers is the number of Machines that the manager works on at a time.
+	workers = 10
+	// quiet is how long the manager is watched when there is nothing to do.
+	quiet = 30 * time.Second
+)
+
+// BenchmarkClaims has the manager claim 1,000 servers out of 1,000 and out of 10,000, provision them and then do
+// nothing. The API server is real, and Metal3 takes no time. It reports, beside the bare rate of compare-and-swaps that
+// the same API server takes from as many workers, one for each host (cas/s):
+//
+//	claims/s        claims per second, from the first of the thousand to the last
+//	of-cas-%        that, of the bare rate
+//	writes/claim    writes of the manager for a claim, without events
+//	events/claim
+//	provisioned/s   Machines that go from user data to provisioned, per second
+//	MiB             resident memory of the manager
+//	idle-req/min    requests of the manager to the API server per minute, with all Machines provisioned
+func BenchmarkClaims(b *testing.B) {
+	for _, hosts := range []int{1000, 10000} {
+		b.Run(fmt.Sprintf("machines=%d/hosts=%d", claims, hosts), func(b *testing.B) {
+			for b.Loop() {
+				measureClaims(b, hosts)
+			}
+		})
+	}
+}
+
+func measureClaims(b *testing.B, hosts int) {
+	cluster := management.New(b, nil)
+	cluster.CreateHosts(b, hosts)
+	bare := bareRate(b, cluster)
+	management.Each(b, claims, func(ctx context.Context, n int) error { return cluster.Client.Create(ctx, management.Machine(n)) })
+
+	claimed := cluster.Count(b, func(machine *v1alpha1.Machine) bool { return machine.Status.ProviderID != "" })
+	manager := cluster.StartManager(b)
+	first, last := claimed.Wait(b, "claimed", claims)
+	rate := (claims - 1) / last.Sub(first).Seconds()
+	settle(b, manager)
+	after, events := manager.Metrics(b), float64(countEvents(b, cluster))
+	b.ReportMetric(bare, "cas/s")
+	b.ReportMetric(rate, "claims/s")
+	b.ReportMetric(100*rate/bare, "of-cas-%")
+	b.ReportMetric((after.Writes()-events)/claims, "writes/claim")
+	b.ReportMetric(events/claims, "events/claim")
+
+	cluster.PlayMetal3(b)
+	provisioned := cluster.Count(b, management.InPhase(v1alpha1.MachineProvisioned))
+	management.Each(b, claims, func(ctx context.Context, n int) error {
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"bootstrap":{"dataSecretName":"`+management.UserDataName+`"}}}`))
+		return cluster.Client.Patch(ctx, management.Machine(n), patch)
+	})
+	first, last = provisioned.Wait(b, "provisioned", claims)
+	b.ReportMetric((claims-1)/last.Sub(first).Seconds(), "provisioned/s")
+
+	settle(b, manager)
+	before := manager.Metrics(b)
+	pass(b, quiet)
+	after = manager.Metrics(b)
+	b.ReportMetric((after.Requests()-before.Requests())/quiet.Minutes(), "idle-req/min")
+	b.ReportMetric(after.Resident()/(1<<20), "MiB")
+}
+
+// bareRate is the number of compare-and-swaps per second that the API server takes, one for each of as many hosts as
+// will be claimed.
+func bareRate(b *testing.B, cluster *management.Cluster) float64 {
+	hosts := cluster.Hosts(b)
+	begin := time.Now()
+	management.EachOf(b, workers, claims, func(ctx context.Context, n int) error {
+		before := hosts[n].DeepCopy()
+		hosts[n].Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "n", Name: "m", UID: "u"}
+		return cluster.Client.Patch(ctx, &hosts[n], client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	})
+	rate := claims / time.Since(begin).Seconds()
+	management.Each(b, claims, func(ctx context.Context, n int) error {
+		before := hosts[n].DeepCopy()
+		hosts[n].Spec.ConsumerRef = nil
+		return cluster.Client.Patch(ctx, &hosts[n], client.MergeFrom(before))
+	})
+	return rate
+}
+
+// settle waits until the manager makes no requests any more, or hardly any: what it still had to write has been written.
+func settle(b *testing.B, manager *management.Manager) {
+	for before := manager.Metrics(b).Requests(); ; {
+		pass(b, 3*time.Second)
+		now := manager.Metrics(b).Requests()
+		if now-before < 5 {
+			return
+		}
+		before = now
+	}
+}
+
+// pass lets time go by.
+func pass(b *testing.B, span time.Duration) {
+	timer := time.NewTimer(span)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-b.Context().Done():
+	}
+}
+
+func countEvents(b *testing.B, cluster *management.Cluster) int {
+	list := &corev1.EventList{}
+	if err := cluster.Client.List(b.Context(), list); err != nil {
+		b.Fatal(err)
+	}
+	return len(list.Items)
+}

@@ -1,0 +1,197 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cycles takes servers through many lives, one after the other, and looks for what is left behind.
+package cycles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+)
+
+const (
+	servers = 4
+	cycles  = 500
+	// warm is the number of cycles after which the manager's caches have everything that they will ever have.
+	warm = 100
+	// slack is what the live memory may differ by between two garbage collections, in bytes: 400 cycles that leave
+	// 20 KiB each would show.
+	slack = 8 << 20
+	// patience is how long a step may take on a busy machine. Nothing depends on it when all is well.
+	patience = time.Minute
+)
+
+// TestFiveHundredCycles has the manager claim, provision and release servers 500 times. Each Machine has an address of
+// a pool that is not much larger than the fleet, and user data.
+func TestFiveHundredCycles(t *testing.T) {
+	cluster := management.New(t, map[string]string{
+		v1alpha1.PropertyNetworkCIDR: "192.168.100.1/24", v1alpha1.PropertyNetworkIPRange: "192.168.100.10-192.168.100.15",
+	})
+	cluster.CreateHosts(t, servers)
+	annotate(t, cluster, "server-00000", map[string]string{v1alpha1.IPAddressAnnotationKey: "10.0.0.9/24", "other": "1"})
+	manager := cluster.StartManager(t)
+	cluster.PlayMetal3(t)
+	test.Eventually(t, "there are NodeTypes", func(ctx context.Context) error {
+		return cluster.Client.Get(ctx, client.ObjectKey{Name: "type-9"}, &v1alpha1.NodeType{})
+	})
+	objects, fleet := cluster.Objects(t), cluster.Hosts(t)
+
+	run(t, cluster, 0, warm)
+	early := manager.Metrics(t)
+	run(t, cluster, warm, cycles)
+	late := manager.Metrics(t)
+
+	if diff := cmp.Diff(objects, cluster.Objects(t)); diff != "" {
+		t.Errorf("after %d cycles there are other objects than before (-before +after):\n%s", cycles, diff)
+	}
+	for n, host := range cluster.Hosts(t) {
+		if verdict := hosts.Eligibility(&host); !verdict.Claimable {
+			t.Errorf("host %s is not back in the pool: it %s", host.Name, verdict.Message)
+		}
+		if diff := cmp.Diff(fleet[n].Spec, host.Spec); diff != "" {
+			t.Errorf("host %s (-before +after):\n%s", host.Name, diff)
+		}
+		if diff := cmp.Diff(fleet[n].Annotations, host.Annotations); diff != "" {
+			t.Errorf("annotations of host %s (-before +after):\n%s", host.Name, diff)
+		}
+	}
+	const live, goroutines = "go_gc_heap_live_bytes", "go_goroutines"
+	t.Logf("after %d and %d cycles: %.1f and %.1f MiB live, %.0f and %.0f goroutines, %.0f and %.0f MiB resident", warm, cycles,
+		early[live]/(1<<20), late[live]/(1<<20), early[goroutines], late[goroutines], early.Resident()/(1<<20), late.Resident()/(1<<20))
+	if early[live] == 0 || late[live] > early[live]+slack {
+		t.Errorf("the manager's live memory went from %.0f to %.0f bytes", early[live], late[live])
+	}
+	if early[goroutines] == 0 || late[goroutines] > early[goroutines]+20 {
+		t.Errorf("the manager's goroutines went from %.0f to %.0f", early[goroutines], late[goroutines])
+	}
+}
+
+// run makes the cycles from one number to another, one after the other on each server.
+func run(t *testing.T, cluster *management.Cluster, from, to int) {
+	t.Helper()
+	var lanes sync.WaitGroup
+	for lane := range servers {
+		lanes.Go(func() {
+			for n := from + lane; n < to && !t.Failed(); n += servers {
+				if err := cycle(t, cluster, n, lane); err != nil {
+					t.Errorf("cycle %d: %v", n, err)
+				}
+			}
+		})
+	}
+	lanes.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// cycle takes one Machine through its life. Its server is the one of the lane, the only one of its type.
+func cycle(t *testing.T, cluster *management.Cluster, n, lane int) error {
+	machine := management.Machine(lane)
+	machine.Name = fmt.Sprintf("machine-%d", lane) // the same again and again, as names in a tenant may be
+	if err := cluster.Client.Create(t.Context(), machine); err != nil {
+		return fmt.Errorf("creating Machine %s, %w", machine.Name, err)
+	}
+	await := func(phase v1alpha1.MachinePhase) error {
+		return eventually(t.Context(), fmt.Sprintf("Machine %s of cycle %d is %s", machine.Name, n, phase), func(ctx context.Context) error {
+			if err := cluster.Client.Get(ctx, client.ObjectKeyFromObject(machine), machine); err != nil {
+				return err
+			}
+			if machine.Status.Phase != phase {
+				return fmt.Errorf("it is %s: %+v", machine.Status.Phase, machine.Status.Conditions)
+			}
+			return nil
+		})
+	}
+	patch := func(text string) error {
+		return cluster.Client.Patch(t.Context(), machine, client.RawPatch("application/merge-patch+json", []byte(text)))
+	}
+	if err := await(v1alpha1.MachineClaimed); err != nil {
+		return err
+	}
+	if err := patch(`{"spec":{"bootstrap":{"dataSecretName":"` + management.UserDataName + `"}}}`); err != nil {
+		return err
+	}
+	if err := await(v1alpha1.MachineProvisioned); err != nil {
+		return err
+	}
+	if err := hasAddress(t, cluster, machine); err != nil {
+		return err
+	}
+	if err := patch(`{"metadata":{"annotations":{"` + v1alpha1.NodeNameAnnotationKey + `":"node"}}}`); err != nil {
+		return err
+	}
+	if err := await(v1alpha1.MachineJoined); err != nil {
+		return err
+	}
+	if err := cluster.Client.Delete(t.Context(), machine); err != nil {
+		return err
+	}
+	return eventually(t.Context(), fmt.Sprintf("Machine %s of cycle %d is gone", machine.Name, n), func(ctx context.Context) error {
+		err := cluster.Client.Get(ctx, client.ObjectKeyFromObject(machine), machine)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there, %v: %+v", err, machine.Status.Conditions)
+	})
+}
+
+// eventually is test.Eventually for goroutines, which may not end a test.
+func eventually(ctx context.Context, what string, check func(context.Context) error) error {
+	last := errors.New("it was never looked at")
+	err := wait.PollUntilContextTimeout(ctx, 25*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until %s, %w", what, last)
+	}
+	return nil
+}
+
+// hasAddress checks that a cycle is worth something: there was an address to lose.
+func hasAddress(t *testing.T, cluster *management.Cluster, machine *v1alpha1.Machine) error {
+	list := &v1alpha1.IPAddressList{}
+	if err := cluster.Client.List(t.Context(), list, client.MatchingLabels{v1alpha1.MachineUIDLabelKey: string(machine.UID)}); err != nil {
+		return err
+	}
+	if len(list.Items) != 1 {
+		return fmt.Errorf("the Machine has %d addresses, want 1", len(list.Items))
+	}
+	host := &bmov1alpha1.BareMetalHost{}
+	if err := cluster.Client.Get(t.Context(), client.ObjectKey{Namespace: machine.Status.HostRef.Namespace, Name: machine.Status.HostRef.Name}, host); err != nil {
+		return err
+	}
+	if want := fmt.Sprintf("%s/%d", list.Items[0].Spec.Address, list.Items[0].Spec.PrefixLength); host.Annotations[v1alpha1.IPAddressAnnotationKey] != want {
+		return fmt.Errorf("host %s is annotated with address %q, want %q", host.Name, host.Annotations[v1alpha1.IPAddressAnnotationKey], want)
+	}
+	return nil
+}
+
+func annotate(t *testing.T, cluster *management.Cluster, name string, annotations map[string]string) {
+	t.Helper()
+	host := &bmov1alpha1.BareMetalHost{}
+	if err := cluster.Client.Get(t.Context(), client.ObjectKey{Namespace: management.HostsNamespace, Name: name}, host); err != nil {
+		t.Fatal(err)
+	}
+	before := host.DeepCopy()
+	host.Annotations = annotations
+	if err := cluster.Client.Patch(t.Context(), host, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+}

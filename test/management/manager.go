@@ -1,0 +1,156 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package management
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+)
+
+// Manager is the manager, running as a process.
+type Manager struct {
+	command *exec.Cmd
+	metrics string
+}
+
+// StartManager starts bin/manager and waits until it answers. It is stopped when the test ends, and its last words
+// are shown if the test has failed.
+func (c *Cluster) StartManager(t testing.TB) *Manager {
+	t.Helper()
+	binary := filepath.Join("..", "..", "bin", "manager")
+	if _, err := os.Stat(binary); err != nil {
+		t.Fatalf("bin/manager is missing: run 'make build' (%v)", err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	output := &bytes.Buffer{}
+	command := exec.Command(binary, "--kubeconfig", c.kubeconfig(t), "--leader-elect=false", "--health-probe-bind-address=0",
+		"--kube-api-qps=100000", "--kube-api-burst=100000", "--metrics-bind-address", address)
+	command.Stdout, command.Stderr = output, output
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := command.Process.Signal(os.Interrupt)
+		if err = errors.Join(err, command.Wait()); err != nil {
+			t.Errorf("stopping the manager, %v", err)
+		}
+		if t.Failed() {
+			t.Logf("the manager said:\n%s", output.Bytes()[max(0, output.Len()-4000):])
+		}
+	})
+	manager := &Manager{command: command, metrics: "http://" + address + "/metrics"}
+	test.Eventually(t, "the manager answers", func(ctx context.Context) error {
+		_, err := manager.read(ctx)
+		return err
+	})
+	return manager
+}
+
+// kubeconfig writes one for the administrator of the API server.
+func (c *Cluster) kubeconfig(t testing.TB) string {
+	t.Helper()
+	path, config := filepath.Join(t.TempDir(), "kubeconfig"), clientcmdapi.NewConfig()
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: c.Config.Host, CertificateAuthorityData: c.Config.CAData}
+	config.AuthInfos["test"] = &clientcmdapi.AuthInfo{ClientCertificateData: c.Config.CertData, ClientKeyData: c.Config.KeyData}
+	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
+	config.CurrentContext = "test"
+	if !strings.Contains(config.Clusters["test"].Server, "://") {
+		config.Clusters["test"].Server = "https://" + config.Clusters["test"].Server
+	}
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Metrics are samples of a process: name and labels as Prometheus writes them, and the value.
+type Metrics map[string]float64
+
+// Metrics reads what the manager measures of itself.
+func (m *Manager) Metrics(t testing.TB) Metrics {
+	t.Helper()
+	metrics, err := m.read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return metrics
+}
+
+func (m *Manager) read(ctx context.Context) (Metrics, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.metrics, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("reading the metrics of the manager, %w", err)
+	}
+	defer func() { _ = response.Body.Close() }() // it was read to the end, or there is an error already
+	metrics, lines := Metrics{}, bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		name, value, found := strings.Cut(lines.Text(), " ")
+		if end := strings.LastIndex(lines.Text(), "} "); end >= 0 {
+			name, value, found = lines.Text()[:end+1], lines.Text()[end+2:], true
+		}
+		if number, err := strconv.ParseFloat(value, 64); found && err == nil {
+			metrics[name] = number
+		}
+	}
+	return metrics, lines.Err()
+}
+
+// Requests is the number of requests to the API server with one of the methods; of all methods if none is named.
+func (m Metrics) Requests(methods ...string) float64 {
+	return m.sum("rest_client_requests_total{", func(name string) bool {
+		for _, method := range methods {
+			if strings.Contains(name, `method="`+method+`"`) {
+				return true
+			}
+		}
+		return len(methods) == 0
+	})
+}
+
+// Writes is the number of requests that write.
+func (m Metrics) Writes() float64 { return m.Requests("POST", "PUT", "PATCH", "DELETE") }
+
+// HeapInUse is the memory in bytes that the process uses for objects, garbage included.
+func (m Metrics) HeapInUse() float64 { return m["go_memstats_heap_inuse_bytes"] }
+
+// Resident is the memory in bytes that the process has from the operating system.
+func (m Metrics) Resident() float64 { return m["process_resident_memory_bytes"] }
+
+func (m Metrics) sum(prefix string, wanted func(name string) bool) (total float64) {
+	for name, value := range m {
+		if strings.HasPrefix(name, prefix) && wanted(name) {
+			total += value
+		}
+	}
+	return total
+}

@@ -1,0 +1,82 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package management
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"testing"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// players is how many hosts Metal3 moves at a time.
+const players = 8
+
+// PlayMetal3 moves every host to where its spec wants it, at once, until the test ends: what has an image is
+// provisioned, and what has none is cleaned and available.
+func (c *Cluster) PlayMetal3(t testing.TB) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	group := &errgroup.Group{}
+	// Every host has its player, so that its events stay in order.
+	queues := make([]chan *bmov1alpha1.BareMetalHost, players)
+	for n := range queues {
+		queues[n] = make(chan *bmov1alpha1.BareMetalHost, 10000)
+		group.Go(func() error { return c.play(ctx, queues[n]) })
+	}
+	group.Go(func() error {
+		c.follow(ctx, &bmov1alpha1.BareMetalHostList{}, HostsNamespace, func(event watch.Event) {
+			if host, ok := event.Object.(*bmov1alpha1.BareMetalHost); ok && event.Type != watch.Deleted {
+				hash := fnv.New32a()
+				_, _ = hash.Write([]byte(host.Name)) // never fails
+				queues[hash.Sum32()%players] <- host
+			}
+		})
+		for _, queue := range queues {
+			close(queue)
+		}
+		return nil
+	})
+	t.Cleanup(func() {
+		stop()
+		if err := group.Wait(); err != nil {
+			t.Errorf("playing Metal3, %v", err)
+		}
+	})
+}
+
+// play takes hosts until the queue is closed, also after an error, so that nobody waits for it.
+func (c *Cluster) play(ctx context.Context, hosts <-chan *bmov1alpha1.BareMetalHost) (failure error) {
+	for host := range hosts {
+		before := host.DeepCopy()
+		move(host)
+		if equality.Semantic.DeepEqual(before.Status, host.Status) {
+			continue
+		}
+		err := c.Watch.Status().Patch(ctx, host, client.MergeFrom(before))
+		if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
+			failure = fmt.Errorf("writing the status of host %s, %w", host.Name, err)
+		}
+	}
+	return failure
+}
+
+func move(host *bmov1alpha1.BareMetalHost) {
+	status := &host.Status.Provisioning
+	host.Status.PoweredOn = host.Spec.Online
+	switch {
+	case host.Spec.Image != nil && host.Spec.Online && status.State == bmov1alpha1.StateAvailable:
+		status.State, status.Image = bmov1alpha1.StateProvisioned, *host.Spec.Image
+	case host.Spec.Image == nil && status.State == bmov1alpha1.StateProvisioned:
+		status.State, host.Status.PoweredOn = bmov1alpha1.StateDeprovisioning, false
+	case host.Spec.Image == nil && status.State == bmov1alpha1.StateDeprovisioning:
+		status.State, status.Image = bmov1alpha1.StateAvailable, bmov1alpha1.Image{}
+	}
+}

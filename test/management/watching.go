@@ -1,0 +1,82 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package management
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// patience is how long a count may take. Nothing depends on it when all is well.
+const patience = 5 * time.Minute
+
+// Count is a wait for Machines that has begun.
+type Count struct {
+	reached  func(*v1alpha1.Machine) bool
+	arrivals chan time.Time
+	stop     context.CancelFunc
+}
+
+// Count begins to look for Machines that have got somewhere. Each is counted once.
+func (c *Cluster) Count(t testing.TB, reached func(*v1alpha1.Machine) bool) *Count {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	count := &Count{reached: reached, arrivals: make(chan time.Time, 100000), stop: stop}
+	seen, done := map[string]bool{}, make(chan struct{})
+	go func() {
+		defer close(done)
+		c.follow(ctx, &v1alpha1.MachineList{}, TenantNamespace, func(event watch.Event) {
+			if machine, ok := event.Object.(*v1alpha1.Machine); ok && !seen[machine.Name] && reached(machine) {
+				seen[machine.Name] = true
+				count.arrivals <- time.Now()
+			}
+		})
+	}()
+	t.Cleanup(func() { stop(); <-done })
+	return count
+}
+
+// Wait waits until that many Machines have got there. It returns when the first and when the last of them did, as far
+// as a watch shows.
+func (c *Count) Wait(t testing.TB, what string, count int) (first, last time.Time) {
+	t.Helper()
+	defer c.stop()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for n := range count {
+		select {
+		case last = <-c.arrivals:
+			if n == 0 {
+				first = last
+			}
+		case <-timer.C:
+			t.Fatalf("%d of %d Machines are %s after %s", n, count, what, patience)
+		}
+	}
+	return first, last
+}
+
+// follow watches until the context ends. The API server may end a watch at any time; the next begins with all objects.
+func (c *Cluster) follow(ctx context.Context, list client.ObjectList, namespace string, each func(watch.Event)) {
+	for ctx.Err() == nil {
+		watching, err := c.Watch.Watch(ctx, list, client.InNamespace(namespace))
+		if err != nil {
+			continue
+		}
+		for event := range watching.ResultChan() {
+			each(event)
+		}
+	}
+}
+
+// InPhase is for Count.
+func InPhase(phase v1alpha1.MachinePhase) func(*v1alpha1.Machine) bool {
+	return func(machine *v1alpha1.Machine) bool { return machine.Status.Phase == phase }
+}

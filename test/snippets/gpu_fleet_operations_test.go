@@ -1,0 +1,193 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package snippets
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+const oneTypePerProfile = `
+nodeTypes:
+- name: "h100-8x"
+  displayName: "H100 8-GPU"
+  resources:
+    cpu: "96"
+    memory: 768Gi
+    nvidia.com/gpu: "8"
+  bareMetalHosts:
+    selector:
+      matchLabels:
+        gpu-model: h100
+        gpu-count: "8"
+  properties:
+    vcluster.com/os-image: ubuntu-noble-gpu
+- name: "a100-4x"
+  displayName: "A100 4-GPU"
+  resources:
+    cpu: "64"
+    memory: 256Gi
+    nvidia.com/gpu: "4"
+  bareMetalHosts:
+    selector:
+      matchLabels:
+        gpu-model: a100
+        gpu-count: "4"
+  properties:
+    vcluster.com/os-image: ubuntu-noble-gpu
+`
+
+func hasServer(machine *v1alpha1.Machine) bool { return machine.Status.ProviderID != "" }
+
+func TestGPUFleetOperationsOneNodeTypePerHardwareProfile(t *testing.T) {
+	w := newWorld(t)
+	w.server("server-01", "gpu-model=h100", "gpu-count=8", "rack=rack-a", "datacenter=us-east-1")
+	w.server("server-02", "gpu-model=a100", "gpu-count=4")
+	w.server("server-03", "gpu-model=h100", "gpu-count=4")
+	w.nodeTypes(oneTypePerProfile)
+	// 10 per cpu, 2 per GB, 10000 per GPU.
+	if cost, want := w.nodeType("h100-8x", 1).Status.Cost, int64(960+1650+80000); cost != want {
+		t.Errorf("h100-8x costs %d, want %d", cost, want)
+	}
+	w.nodeType("a100-4x", 1)
+
+	// Labels are read only when a server is chosen.
+	machine := w.standAlone("by-type", "{nodeTypeRef: {name: h100-8x}}", "has its server", hasServer)
+	if got := machine.Status.HostRef.Name; got != "server-01" {
+		t.Errorf("the Machine has %s, want server-01", got)
+	}
+	host := &bmov1alpha1.BareMetalHost{}
+	host.Namespace, host.Name = hosts, "server-01"
+	if err := w.Client.Patch(t.Context(), host, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"gpu-model":"a100","gpu-count":"4"}}}`))); err != nil {
+		t.Fatal(err)
+	}
+	w.nodeType("a100-4x", 2)
+	if claimed := w.awaitClaimed(1); claimed["server-01"] != "by-type" {
+		t.Errorf("after its labels changed, claimed are %v", claimed)
+	}
+}
+
+func TestGPUFleetOperationsPerTenantNodeTypes(t *testing.T) {
+	w := newWorld(t)
+	w.server("server-01", "gpu-model=h100", "gpu-count=8", "tenant=customer-a")
+	w.server("server-02", "gpu-model=h100", "gpu-count=8", "tenant=customer-b")
+	w.server("server-03", "gpu-model=h100", "gpu-count=8")
+	w.nodeTypes(`
+nodeTypes:
+- name: "customer-a-h100-8x"
+  displayName: "Customer A H100 8-GPU"
+  resources:
+    cpu: "96"
+    memory: 768Gi
+    nvidia.com/gpu: "8"
+  bareMetalHosts:
+    selector:
+      matchLabels:
+        gpu-model: h100
+        gpu-count: "8"
+        tenant: customer-a
+  properties:
+    vcluster.com/os-image: ubuntu-noble-gpu
+`)
+	w.nodeType("customer-a-h100-8x", 1)
+	first := w.standAlone("first", "{resources: {nvidia.com/gpu: 1}}", "has its server", hasServer)
+	if first.Status.HostRef.Name != "server-01" {
+		t.Errorf("the Machine has %s, want the tenant's server-01", first.Status.HostRef.Name)
+	}
+	w.standAlone("second", "{resources: {nvidia.com/gpu: 1}}", "is told that there is none", func(machine *v1alpha1.Machine) bool {
+		return len(machine.Status.Conditions) > 0 && machine.Status.HostRef == nil && machine.Status.Phase == v1alpha1.MachinePending
+	})
+	w.awaitClaimed(1)
+}
+
+func TestGPUFleetOperationsCostConfiguration(t *testing.T) {
+	w := newWorld(t)
+	w.nodeTypes(`
+nodeTypes:
+- name: "h100-8x"
+  cost: 500000
+  resources:
+    cpu: "96"
+    memory: 768Gi
+    nvidia.com/gpu: "8"
+  bareMetalHosts: {selector: {matchLabels: {gpu-model: h100}}}
+`)
+	w.server("server-01", "gpu-model=h100")
+	if cost := w.nodeType("h100-8x", 1).Status.Cost; cost != 500000 {
+		t.Errorf("h100-8x costs %d, want 500000", cost)
+	}
+}
+
+func TestGPUFleetOperationsHeterogeneousGPUFleets(t *testing.T) {
+	w := newWorld(t)
+	w.server("server-h", "gpu-model=h100")
+	w.server("server-a", "gpu-model=a100")
+	w.nodeTypes(`
+nodeTypes:
+- name: "h100-8x"
+  resources: {cpu: "96", memory: 768Gi, nvidia.com/gpu: "8"}
+  properties: {vcluster.com/os-image: ubuntu-noble-gpu}
+  bareMetalHosts:
+    selector:
+      matchLabels:
+        gpu-model: h100
+- name: "a100-4x"
+  resources: {cpu: "64", memory: 256Gi, nvidia.com/gpu: "4"}
+  properties: {vcluster.com/os-image: ubuntu-noble-gpu}
+  bareMetalHosts:
+    selector:
+      matchLabels:
+        gpu-model: a100
+`)
+	w.nodeType("h100-8x", 1)
+	w.nodeType("a100-4x", 1)
+	for name, want := range map[string]string{"any": "server-a", "big": "server-h"} {
+		gpus := map[string]string{"any": "1", "big": "8"}[name]
+		machine := w.standAlone(name, "{resources: {nvidia.com/gpu: "+gpus+"}}", "has its server", hasServer)
+		if got := machine.Status.HostRef.Name; got != want {
+			t.Errorf("a Machine that asks for %s GPUs has %s, want %s, the cheapest that fits", gpus, got, want)
+		}
+	}
+}
+
+const pinned = `
+privateNodes:
+  enabled: true
+  autoNodes:
+  - provider: metal3-provider
+    static:
+    - name: pinned-gpu
+      quantity: 1
+      nodeTypeSelector:
+      - property: vcluster.com/node-type
+        value: h100-8x
+      properties:
+        metal3.vcluster.com/server-name: server-01
+`
+
+func TestGPUFleetOperationsServerPinning(t *testing.T) {
+	w := newWorld(t)
+	w.nodeTypes(oneTypePerProfile)
+	for _, name := range []string{"server-00", "server-01", "server-02"} {
+		w.server(name, "gpu-model=h100", "gpu-count=8")
+	}
+	w.nodeType("h100-8x", 3)
+	w.tenantCluster(pinned)
+	w.startProvider()
+	if claimed := w.awaitClaimed(1); claimed["server-01"] == "" {
+		t.Errorf("claimed are %v, want server-01 alone", claimed)
+	}
+	// Taken: who else is pinned to it fails, and gets no other.
+	w.standAlone("late", "{nodeTypeRef: {name: h100-8x}, properties: {metal3.vcluster.com/server-name: server-01}}", "has failed",
+		func(machine *v1alpha1.Machine) bool {
+			return machine.Status.Phase == v1alpha1.MachineFailed && machine.Status.HostRef == nil
+		})
+	w.awaitClaimed(1)
+}

@@ -1,0 +1,258 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package snippets
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+)
+
+// hosts is the namespace of the reference's servers, tenant that of the tenant's Machines.
+const (
+	hosts  = "metal3-system"
+	tenant = "team-a"
+)
+
+// programs is where TestMain puts the manager and the provider.
+var programs string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if programs, err = os.MkdirTemp("", "snippets-"); err != nil {
+			fmt.Fprintln(os.Stderr, "error: making a directory for the programs,", err)
+			return 1
+		}
+		defer func() { _ = os.RemoveAll(programs) }() // the system clears its temporary directory too
+		build := exec.Command("go", "build", "-o", programs+string(filepath.Separator), "../../cmd/manager", "../../cmd/provider")
+		build.Stdout, build.Stderr = os.Stderr, os.Stderr
+		if err := build.Run(); err != nil {
+			fmt.Fprintln(os.Stderr, "error: building the manager and the provider,", err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// world is an API server with the manager, and the tenant's provider if a test starts it.
+type world struct {
+	*test.Environment
+	t *testing.T
+}
+
+// newWorld starts the manager beside an OSImage and the servers of the page.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{Environment: test.NewEnvironment(t), t: t}
+	for _, namespace := range []string{hosts, tenant} {
+		w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	}
+	w.apply(`
+apiVersion: karpenter.metal3.io/v1alpha1
+kind: OSImage
+metadata: {name: ubuntu-noble-gpu}
+spec:
+  properties:
+    metal3.vcluster.com/image-url: https://images.example.com/noble.qcow2
+    metal3.vcluster.com/image-checksum: d41d8cd98f00b204e9800998ecf8427e
+`)
+	w.run("manager", "--kubeconfig", w.kubeconfig(), "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	return w
+}
+
+// startProvider starts the provider of the tenant, which must exist.
+func (w *world) startProvider() {
+	w.t.Helper()
+	w.run("provider", "--tenant-kubeconfig", w.kubeconfig(), "--management-kubeconfig", w.kubeconfig(),
+		"--namespace", tenant, "--tenant-cluster", tenant, "--leader-elect=false", "--batch-idle-duration=100ms")
+}
+
+// run starts a program that is stopped when the test ends. If the test has failed, its last words are shown.
+func (w *world) run(name string, arguments ...string) {
+	w.t.Helper()
+	output, command := &bytes.Buffer{}, exec.Command(filepath.Join(programs, name), arguments...)
+	command.Stdout, command.Stderr = output, output
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := command.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := command.Process.Kill(); err != nil {
+			w.t.Errorf("stopping the %s, %v", name, err)
+		}
+		_ = command.Wait() // it was killed
+		if w.t.Failed() {
+			w.t.Logf("the %s said:\n%s", name, output.Bytes()[max(0, output.Len()-4000):])
+		}
+	})
+}
+
+func (w *world) kubeconfig() string {
+	w.t.Helper()
+	path, config := filepath.Join(w.t.TempDir(), "kubeconfig"), clientcmdapi.NewConfig()
+	server := w.Config.Host
+	if !strings.Contains(server, "://") {
+		server = "https://" + server
+	}
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: w.Config.CAData}
+	config.AuthInfos["test"] = &clientcmdapi.AuthInfo{ClientCertificateData: w.Config.CertData, ClientKeyData: w.Config.KeyData}
+	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
+	config.CurrentContext = "test"
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		w.t.Fatal(err)
+	}
+	return path
+}
+
+func (w *world) create(object client.Object) {
+	w.t.Helper()
+	if err := w.Client.Create(w.t.Context(), object); err != nil {
+		w.t.Fatalf("creating %T %s, %v", object, object.GetName(), err)
+	}
+}
+
+// apply creates or replaces an object, which may have no field that its kind does not know.
+func (w *world) apply(document string) {
+	w.t.Helper()
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+		w.t.Fatal(err)
+	}
+	strict := client.WithFieldValidation(w.Client, metav1.FieldValidationStrict)
+	existing := &unstructured.Unstructured{}
+	existing.SetGroupVersionKind(object.GroupVersionKind())
+	err := w.Client.Get(w.t.Context(), client.ObjectKeyFromObject(object), existing)
+	if client.IgnoreNotFound(err) != nil {
+		w.t.Fatal(err)
+	}
+	if err != nil {
+		err = strict.Create(w.t.Context(), object)
+	} else {
+		object.SetResourceVersion(existing.GetResourceVersion())
+		object.SetFinalizers(existing.GetFinalizers())
+		err = strict.Update(w.t.Context(), object)
+	}
+	if err != nil {
+		w.t.Fatalf("applying %s %s, %v", object.GetKind(), object.GetName(), err)
+	}
+}
+
+// indented puts a fragment into its surroundings.
+func indented(spaces int, fragment string) string {
+	return strings.ReplaceAll("\n"+strings.Trim(fragment, "\n"), "\n", "\n"+strings.Repeat(" ", spaces))
+}
+
+// nodeTypes applies the nodeTypes of a page as those of the NodeProvider.
+func (w *world) nodeTypes(fragment string) {
+	w.t.Helper()
+	w.apply(`
+apiVersion: karpenter.metal3.io/v1alpha1
+kind: NodeProvider
+metadata: {name: metal3-provider}
+spec:
+  metal3:
+    clusterRef: {namespace: metal3-system}` + indented(4, fragment))
+}
+
+// tenantCluster applies the privateNodes of a page as those of the TenantCluster.
+func (w *world) tenantCluster(fragment string) {
+	w.t.Helper()
+	w.apply(`
+apiVersion: karpenter.metal3.io/v1alpha1
+kind: TenantCluster
+metadata: {name: team-a, namespace: team-a}
+spec:
+  apiServerEndpoint: 192.0.2.1:6443` + indented(2, fragment))
+}
+
+// server registers a server with labels: "gpu-model=h100".
+func (w *world) server(name string, labels ...string) {
+	w.t.Helper()
+	set := map[string]string{}
+	for _, label := range labels {
+		key, value, _ := strings.Cut(label, "=")
+		set[key] = value
+	}
+	w.CreateHost(w.t, test.AvailableHost(hosts, name, set))
+}
+
+// nodeType waits until the manager has counted the servers of a type, and returns it.
+func (w *world) nodeType(name string, total int32) *v1alpha1.NodeType {
+	w.t.Helper()
+	nodeType := &v1alpha1.NodeType{}
+	test.Eventually(w.t, fmt.Sprintf("NodeType %s has %d servers", name, total), func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, client.ObjectKey{Name: name}, nodeType); err != nil {
+			return err
+		}
+		if got := nodeType.Status.Capacity.Total; got != total {
+			return fmt.Errorf("it has %d", got)
+		}
+		return nil
+	})
+	return nodeType
+}
+
+// claimed returns the servers that have a consumer, by name.
+func (w *world) claimed(ctx context.Context) (map[string]string, error) {
+	list, claimed := &bmov1alpha1.BareMetalHostList{}, map[string]string{}
+	if err := w.Client.List(ctx, list, client.InNamespace(hosts)); err != nil {
+		return nil, err
+	}
+	for _, host := range list.Items {
+		if host.Spec.ConsumerRef != nil {
+			claimed[host.Name] = host.Spec.ConsumerRef.Name
+		}
+	}
+	return claimed, nil
+}
+
+// awaitClaimed waits until so many servers are claimed.
+func (w *world) awaitClaimed(count int) map[string]string {
+	w.t.Helper()
+	var claimed map[string]string
+	test.Eventually(w.t, fmt.Sprintf("%d servers are claimed", count), func(ctx context.Context) error {
+		var err error
+		if claimed, err = w.claimed(ctx); err == nil && len(claimed) != count {
+			err = fmt.Errorf("claimed are %v", claimed)
+		}
+		return err
+	})
+	return claimed
+}
+
+// standAlone makes a Machine that asks for what spec says, and waits until check is content with it.
+func (w *world) standAlone(name, spec, what string, check func(*v1alpha1.Machine) bool) *v1alpha1.Machine {
+	w.t.Helper()
+	w.apply("{apiVersion: karpenter.metal3.io/v1alpha1, kind: Machine, metadata: {name: " + name + ", namespace: team-a}, spec: " + spec + "}")
+	machine := &v1alpha1.Machine{}
+	test.Eventually(w.t, "Machine "+name+" "+what, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, client.ObjectKey{Namespace: tenant, Name: name}, machine); err != nil {
+			return err
+		}
+		if !check(machine) {
+			return fmt.Errorf("its status is %+v", machine.Status)
+		}
+		return nil
+	})
+	return machine
+}
