@@ -17,20 +17,27 @@ type TenantClusterSpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1000
 	AllowedNodeTypes *[]string `json:"allowedNodeTypes,omitempty"`
+	// Sync says which device classes the tenant may ask for, and what is in sync with the host.
+	// +optional
+	Sync Sync `json:"sync,omitempty"`
 }
 
 // TenantCluster is a Kubernetes cluster that servers can join. Machines in its namespace refer to it.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=tc,categories=karpenter-metal3
 // +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.spec.apiServerEndpoint`
 // +kubebuilder:printcolumn:name="Allowed Types",type=string,JSONPath=`.spec.allowedNodeTypes`
+// +kubebuilder:printcolumn:name="DRA",type=string,JSONPath=`.status.conditions[?(@.type=="DRASynced")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type TenantCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec TenantClusterSpec `json:"spec"`
+	// +optional
+	Status TenantClusterStatus `json:"status,omitempty"`
 }
 
 // TenantClusterList is a list of TenantClusters.
