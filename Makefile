@@ -60,8 +60,12 @@ lint: dev-tools ## Check formatting, go vet and staticcheck
 	go vet ./...
 	bin/staticcheck ./...
 
+.PHONY: cloud-init
+cloud-init: ## Unpack Debian's cloud-init into bin/, for the tests to ask it what it thinks of our documents
+	@hack/cloud-init.sh
+
 .PHONY: test
-test: tools build ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox
+test: tools build cloud-init ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox
 	bin/gotestsum --format pkgname-and-test-fails -- $(TEST_FLAGS) ./...
 
 .PHONY: demo

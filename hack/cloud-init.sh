@@ -27,9 +27,11 @@ done
 rm -rf "${dir}"
 mkdir -p "${dir}/packages" "${dir}/root"
 echo "unpacking Debian's cloud-init into bin/cloud-init"
-if ! (cd "${dir}/packages" && apt-get -qq -o APT::Sandbox::User=root download "${packages[@]}" 2>"${dir}/log"); then
+download() { (cd "${dir}/packages" && apt-get -qq -o APT::Sandbox::User=root download "${packages[@]}" 2>"${dir}/log"); }
+# A machine that is new has no list of packages, or an old one.
+if ! download && ! { apt-get -qq update && download; }; then
   cat "${dir}/log" >&2
-  echo "error: cloud-init cannot be downloaded; if packages are not found, run apt-get update" >&2
+  echo "error: cloud-init cannot be downloaded from Debian" >&2
   exit 1
 fi
 for package in "${dir}"/packages/*.deb; do

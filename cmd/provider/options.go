@@ -6,6 +6,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,10 @@ const (
 	tenantName     = "tenant cluster"
 	managementName = "management cluster"
 
+	// The groups of controllers that --controllers can name.
+	karpenterControllers = "karpenter"
+	draControllers       = "dra"
+
 	// defaultLaunchTimeout outlasts an outage of the management cluster or of the manager. Core's own five minutes
 	// would delete the NodeClaims that were being launched.
 	defaultLaunchTimeout  = time.Hour
@@ -34,6 +39,7 @@ type options struct {
 	tenant     cli.Cluster
 	management cli.Cluster
 
+	controllers    []string
 	namespace      string
 	tenantCluster  string
 	startupTimeout time.Duration
@@ -54,6 +60,7 @@ func defaultOptions() *options {
 	return &options{
 		tenant:         cli.Cluster{Name: tenantName, Prefix: "tenant-", QPS: 200, Burst: 300},
 		management:     cli.Cluster{Name: managementName, Prefix: "management-", QPS: 100, Burst: 200},
+		controllers:    []string{karpenterControllers, draControllers},
 		startupTimeout: defaultStartupTimeout,
 		claimTimeout:   cloudprovider.DefaultClaimTimeout,
 		launchTimeout:  defaultLaunchTimeout,
@@ -90,6 +97,9 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 		"How long a NodeClaim may go without an answer before it is given up.")
 
 	process := sections.FlagSet("process")
+	process.StringSliceVar(&o.controllers, "controllers", o.controllers,
+		"What runs here: karpenter, which gives pending pods servers, and dra, which keeps device classes and resource claims in sync "+
+			"with the management cluster. With dra alone, the tenant needs no CustomResourceDefinitions.")
 	process.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect,
 		"Work only while holding the lease in the tenant's namespace of the management cluster, so that several replicas can run.")
 	process.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "Address of the metrics endpoint, for example :8080; 0 for none.")
@@ -114,6 +124,14 @@ func (o *options) complete() (*karpenteroptions.Options, error) {
 			problems = append(problems, fmt.Errorf("--%s is %v: it must be greater than zero", flag.name, flag.value))
 		}
 	}
+	if len(o.controllers) == 0 {
+		problems = append(problems, fmt.Errorf("--controllers is empty: name %s, %s or both", karpenterControllers, draControllers))
+	}
+	for _, name := range o.controllers {
+		if name != karpenterControllers && name != draControllers {
+			problems = append(problems, fmt.Errorf("--controllers names %q: there are only %s and %s", name, karpenterControllers, draControllers))
+		}
+	}
 	if err := o.instanceTypes.Validate(); err != nil {
 		problems = append(problems, fmt.Errorf("--capacity-type or --pods-per-node is wrong, %w", err))
 	}
@@ -127,6 +145,18 @@ func (o *options) complete() (*karpenteroptions.Options, error) {
 		problems = append(problems, err)
 	}
 	return karpenter, errors.Join(problems...)
+}
+
+// runs tells whether a group of controllers is to run.
+func (o *options) runs(group string) bool { return slices.Contains(o.controllers, group) }
+
+// leaseName is the name of the lease. A tenant may have a process for Karpenter and one for the rest, and neither is to
+// wait for the other.
+func (o *options) leaseName() string {
+	if o.runs(karpenterControllers) {
+		return name + "-" + o.tenantCluster
+	}
+	return name + "-" + draControllers + "-" + o.tenantCluster
 }
 
 func (o *options) tenantClusterKey() types.NamespacedName {

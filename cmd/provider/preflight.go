@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
@@ -27,22 +28,27 @@ const (
 
 // preflight returns once both clusters answer and have what is needed, or says in a sentence what is missing.
 func (o *options) preflight(ctx context.Context, tenant, management *rest.Config) error {
+	var inTenant []cli.Kind
+	inManagement := []cli.Kind{kind(v1alpha1.Group, "v1alpha1", "TenantCluster", managementRemedy)}
+	if o.runs(karpenterControllers) {
+		inTenant = append(inTenant,
+			kind(karpenterapis.Group, "v1", "NodePool", karpenterRemedy),
+			kind(karpenterapis.Group, "v1", "NodeClaim", karpenterRemedy),
+			kind(v1alpha1.Group, "v1alpha1", "MetalNodeClass", tenantRemedy),
+		)
+		inManagement = append(inManagement,
+			kind(v1alpha1.Group, "v1alpha1", "NodeType", managementRemedy),
+			kind(v1alpha1.Group, "v1alpha1", "NodeProvider", managementRemedy),
+			kind(v1alpha1.Group, "v1alpha1", "Machine", managementRemedy),
+		)
+	}
 	for _, cluster := range []struct {
 		name   string
 		config *rest.Config
 		kinds  []cli.Kind
 	}{
-		{tenantName, tenant, []cli.Kind{
-			kind(karpenterapis.Group, "v1", "NodePool", karpenterRemedy),
-			kind(karpenterapis.Group, "v1", "NodeClaim", karpenterRemedy),
-			kind(v1alpha1.Group, "v1alpha1", "MetalNodeClass", tenantRemedy),
-		}},
-		{managementName, management, []cli.Kind{
-			kind(v1alpha1.Group, "v1alpha1", "NodeType", managementRemedy),
-			kind(v1alpha1.Group, "v1alpha1", "NodeProvider", managementRemedy),
-			kind(v1alpha1.Group, "v1alpha1", "Machine", managementRemedy),
-			kind(v1alpha1.Group, "v1alpha1", "TenantCluster", managementRemedy),
-		}},
+		{tenantName, tenant, inTenant},
+		{managementName, management, inManagement},
 	} {
 		if err := cli.WaitForAPI(ctx, cluster.config, cluster.name, o.startupTimeout); err != nil {
 			return err
@@ -56,6 +62,21 @@ func (o *options) preflight(ctx context.Context, tenant, management *rest.Config
 
 func kind(group, version, name, remedy string) cli.Kind {
 	return cli.Kind{GroupVersionKind: schema.GroupVersionKind{Group: group, Version: version, Kind: name}, Remedy: remedy}
+}
+
+// registerLabels lets pods select on what servers can be told apart by.
+func (o *options) registerLabels(ctx context.Context, management *rest.Config) error {
+	if err := instancetypes.Register(o.topologyLabels); err != nil {
+		return fmt.Errorf("--topology-labels is wrong, %w", err)
+	}
+	labels, err := o.selectableLabels(ctx, management, scheme.Scheme)
+	if err != nil {
+		return err
+	}
+	if err := instancetypes.Register(labels); err != nil {
+		return fmt.Errorf("labels of NodeTypes, %w", err)
+	}
+	return nil
 }
 
 // selectableLabels are the topology labels and what NodeTypes advertise now. Pods can select on them without a NodePool

@@ -29,8 +29,10 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/accelerators"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/autonodes"
@@ -60,15 +62,14 @@ func (o *options) run(ctx context.Context) error {
 	if err := o.preflight(ctx, tenantConfig, managementConfig); err != nil {
 		return err
 	}
-	if err := instancetypes.Register(o.topologyLabels); err != nil {
-		return fmt.Errorf("--topology-labels is wrong, %w", err)
+	// Core asks client-go's scheme for the group and kind of the NodeClass, so all that is here uses that scheme.
+	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
+		return fmt.Errorf("adding our kinds to client-go's scheme, %w", err)
 	}
-	labels, err := o.selectableLabels(ctx, managementConfig, scheme.Scheme)
-	if err != nil {
-		return err
-	}
-	if err := instancetypes.Register(labels); err != nil {
-		return fmt.Errorf("labels of NodeTypes, %w", err)
+	if o.runs(karpenterControllers) {
+		if err := o.registerLabels(ctx, managementConfig); err != nil {
+			return err
+		}
 	}
 
 	mgr, err := o.newManager(ctx, tenantConfig, managementConfig)
@@ -82,7 +83,7 @@ func (o *options) run(ctx context.Context) error {
 	if err := mgr.Add(management); err != nil {
 		return fmt.Errorf("adding the management cluster, %w", err)
 	}
-	all, err := o.controllers(ctx, mgr, management)
+	all, err := o.all(ctx, mgr, management)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (o *options) run(ctx context.Context) error {
 			return fmt.Errorf("registering a controller, %w", err)
 		}
 	}
-	log.FromContext(ctx).Info("Starting", "tenantCluster", o.tenantClusterKey(), "tenant", tenantConfig.Host, "management", managementConfig.Host)
+	log.FromContext(ctx).Info("Starting", "controllers", o.controllers, "tenantCluster", o.tenantClusterKey(), "tenant", tenantConfig.Host, "management", managementConfig.Host)
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running the controllers, %w", err)
 	}
@@ -112,7 +113,7 @@ func (o *options) newManager(ctx context.Context, tenantConfig, managementConfig
 		LeaderElectionReleaseOnCancel: true, // the process ends when Start returns
 	}
 	if o.leaderElect {
-		lock, err := cli.NewLeaderLock(managementConfig, o.namespace, name+"-"+o.tenantCluster)
+		lock, err := cli.NewLeaderLock(managementConfig, o.namespace, o.leaseName())
 		if err != nil {
 			return nil, err
 		}
@@ -124,8 +125,10 @@ func (o *options) newManager(ctx context.Context, tenantConfig, managementConfig
 	if err != nil {
 		return nil, fmt.Errorf("setting up the %s, %w", tenantName, err)
 	}
-	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
-		return nil, err
+	if o.runs(karpenterControllers) {
+		if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+			return nil, err
+		}
 	}
 	if err := mgr.AddHealthzCheck("healthz", healthz.Ping); err != nil {
 		return nil, fmt.Errorf("adding a health check, %w", err)
@@ -150,11 +153,30 @@ func (o *options) newManagementCluster(config *rest.Config) (cluster.Cluster, er
 	return management, nil
 }
 
-// controllers are core's and the tenant's.
-func (o *options) controllers(ctx context.Context, mgr manager.Manager, management cluster.Cluster) ([]controller.Controller, error) {
+// all are the controllers that are to run.
+func (o *options) all(ctx context.Context, mgr manager.Manager, management cluster.Cluster) ([]controller.Controller, error) {
 	realClock := clock.RealClock{}
 	//lint:ignore SA1019 core's recorder takes no other
 	recorder := events.NewRecorder(mgr.GetEventRecorderFor(name))
+	planes := tenant.Planes{TenantCluster: o.tenantClusterKey(), Tenant: tenant.PlaneOf(mgr), Management: tenant.PlaneOf(management)}
+	var all []controller.Controller
+	if o.runs(karpenterControllers) {
+		karpenter, err := o.karpenters(ctx, realClock, mgr, management, planes, recorder)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, karpenter...)
+	} else if err := mgr.AddReadyzCheck(managementName, cli.CacheSynced(management.GetCache())); err != nil {
+		return nil, fmt.Errorf("adding a readiness check, %w", err)
+	}
+	if o.runs(draControllers) {
+		all = append(all, dra.Controllers(planes, realClock, recorder)...)
+	}
+	return all, nil
+}
+
+// karpenters are core's controllers and those that let servers join the tenant.
+func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr manager.Manager, management cluster.Cluster, planes tenant.Planes, recorder events.Recorder) ([]controller.Controller, error) {
 	catalog := instancetypes.NewCatalog(o.instanceTypes)
 	servers, err := cloudprovider.NewManagement(ctx, management.GetCache(), management.GetClient(), management.GetAPIReader(), catalog)
 	if err != nil {
@@ -174,7 +196,6 @@ func (o *options) controllers(ctx context.Context, mgr manager.Manager, manageme
 	clusterState := state.NewCluster(realClock, pods, overlaid)
 	all := controllers.NewControllers(ctx, mgr, realClock, pods, recorder, overlaid, metal3, clusterState, overlays)
 
-	planes := tenant.Planes{TenantCluster: o.tenantClusterKey(), Tenant: tenant.PlaneOf(mgr), Management: tenant.PlaneOf(management)}
 	return append(all,
 		joining.NewController(realClock, planes, joining.ClusterCA(planes.Tenant.Live, mgr.GetConfig()), joining.ServerVersion(mgr.GetConfig())),
 		garbagecollection.NewMachineController(planes),

@@ -23,6 +23,8 @@ func TestProvider(t *testing.T) {
 	w := newWorld(t)
 	grant(t, w, "provider-management.yaml")
 	grant(t, w, "provider-tenant.yaml")
+	grant(t, w, "provider-dra-management.yaml")
+	grant(t, w, "provider-dra-tenant.yaml")
 	management := newLine(t)
 	o := optionsFor(w.namespace, kubeconfigOf(t, environment.Config, user))
 	o.management.Kubeconfig = kubeconfigOf(t, management.config(), user)

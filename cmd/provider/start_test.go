@@ -41,6 +41,16 @@ func TestBadStart(t *testing.T) {
 			change: func(o *options) { o.topologyLabels = []string{"gpu model"} },
 			want:   []string{"--topology-labels", "gpu model"},
 		},
+		"no such controllers": {
+			reason: "a typing error must not turn half of the program off",
+			change: func(o *options) { o.controllers = []string{"dra", "karpentr"} },
+			want:   []string{"--controllers", `"karpentr"`, "karpenter and dra"},
+		},
+		"no controllers": {
+			reason: "it would do nothing, for ever",
+			change: func(o *options) { o.controllers = nil },
+			want:   []string{"--controllers is empty"},
+		},
 		"wrong gate": {
 			reason: "it is core that reads it, and we that must say so",
 			change: func(o *options) {

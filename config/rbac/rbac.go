@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package rbac holds the rights that our programs need, as roles and their bindings in YAML: manager.yaml for the manager
-// in the management cluster, provider-management.yaml for a tenant's provider there, and provider-tenant.yaml for the
-// provider in its tenant cluster. The files are templates: .Namespace is the tenant's namespace in
-// the management cluster.
+// in the management cluster, provider-management.yaml for a tenant's provider there, provider-tenant.yaml for the provider
+// in its tenant cluster, and provider-dra-management.yaml and provider-dra-tenant.yaml for what it does there about Dynamic
+// Resource Allocation. The files are templates: .Namespace is the tenant's namespace in the management cluster.
 package rbac
 
 import "embed"

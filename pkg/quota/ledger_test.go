@@ -111,8 +111,10 @@ func TestGrantsEnd(t *testing.T) {
 	cache, tenant := cacheOf(first, second), tenantWith(&v1alpha1.Quota{Servers: ptr.To(int64(1))})
 	ledger := NewLedger(cache)
 	take := func(m *v1alpha1.Machine) bool { return ledger.Take(t.Context(), tenant, m, "four") == nil }
-	if !take(first) || !take(first) {
-		t.Fatal("a Machine that asks twice is in its own way")
+	for range 2 {
+		if !take(first) {
+			t.Fatal("a Machine that asks twice is in its own way")
+		}
 	}
 	if take(second) {
 		t.Fatal("a grant does not count")

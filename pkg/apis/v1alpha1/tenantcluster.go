@@ -31,11 +31,14 @@ type TenantClusterSpec struct {
 	// Quota bounds how many servers and GPUs the tenant has at a time. Unset: no bound.
 	// +optional
 	Quota *Quota `json:"quota,omitempty"`
+	// Sync says which device classes the tenant may ask for, and what is in sync with the host.
+	// +optional
+	Sync Sync `json:"sync,omitempty"`
 }
 
 // TenantClusterStatus is the observed state of a TenantCluster.
 type TenantClusterStatus struct {
-	// Conditions: PoolsSynced, ServersReturned.
+	// Conditions: PoolsSynced, ServersReturned, DRASynced.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -50,12 +53,14 @@ type TenantClusterStatus struct {
 // +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.spec.apiServerEndpoint`
 // +kubebuilder:printcolumn:name="Allowed Types",type=string,JSONPath=`.spec.allowedNodeTypes`
 // +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.status.conditions[?(@.type=="PoolsSynced")].reason`
+// +kubebuilder:printcolumn:name="DRA",type=string,JSONPath=`.status.conditions[?(@.type=="DRASynced")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type TenantCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   TenantClusterSpec   `json:"spec"`
+	Spec TenantClusterSpec `json:"spec"`
+	// +optional
 	Status TenantClusterStatus `json:"status,omitempty"`
 }
 

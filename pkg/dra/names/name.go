@@ -1,0 +1,88 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package names knows the names that vCluster gives to a tenant's objects on the host. It knows nothing else, and needs
+// nothing but the standard library, so that its fuzz test is quick to build. A table of names made by vCluster's own code is
+// in testdata, and tools/vclusternames makes it.
+package names
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+const (
+	// maxName is the longest name that is not hashed, in bytes. It is that of a label's value.
+	maxName = 63
+	// kept and digits are what remains of a longer one: so many bytes of it, and of the SHA-256 of the whole in hex.
+	kept   = 52
+	digits = 10
+	// separator is between name, namespace and tenant.
+	separator = "-x-"
+
+	labelPrefix = "vcluster.loft.sh/label"
+)
+
+// HostName returns the name on the host of a tenant's object: "<name>-x-<namespace>-x-<tenant>", or its first 52 bytes
+// and 10 hexadecimal digits of its SHA-256 if that has more than 63.
+//
+// That rule reads a-x-b in namespace c and a in namespace b-x-c alike. HostName returns an error for what can be read in
+// more than one way, and for empty parts and tenants of more than 63 bytes, which vCluster cannot have. For everything
+// else it is vCluster's, and no two names that are not hashed meet. Two hashed ones would have to agree in 40 bits of
+// SHA-256 and 52 bytes of text; who writes to the host finds out by vcluster.IsCopyOf.
+func HostName(name, namespace, tenant string) (string, error) {
+	if name == "" || namespace == "" || tenant == "" {
+		return "", fmt.Errorf("name %q, namespace %q and tenant %q: none may be empty", name, namespace, tenant)
+	}
+	if err := CheckTenant(tenant); err != nil {
+		return "", err
+	}
+	full := name + separator + namespace + separator + tenant
+	if occurrences(full) != 2 {
+		return "", fmt.Errorf("the name on the host would be %s, which could also be that of another object: choose a name and a "+
+			"namespace without %q, that do not end in \"-x\" and do not begin with \"x-\"", full, separator)
+	}
+	return shorten(full), nil
+}
+
+// CheckTenant returns an error if no names on the host can be made with the name of a tenant.
+func CheckTenant(tenant string) error {
+	if len(tenant) > maxName {
+		return fmt.Errorf("the tenant's name %q has %d characters, and names on the host can have it only up to %d: choose a shorter one",
+			tenant, len(tenant), maxName)
+	}
+	if strings.Contains(tenant, separator) || strings.HasPrefix(tenant, "x-") {
+		return fmt.Errorf("the tenant's name %q contains %q or begins with \"x-\", and names on the host would not tell tenants apart: "+
+			"choose another", tenant, separator)
+	}
+	return nil
+}
+
+// occurrences counts the separators, also those that overlap: "-x-x-" has two.
+func occurrences(s string) int {
+	count := 0
+	for i := 0; i+len(separator) <= len(s); i++ {
+		if strings.HasPrefix(s[i:], separator) {
+			count++
+		}
+	}
+	return count
+}
+
+// LabelKey is the key on the host of a tenant's label that would have a meaning there: Helm's "release" would have the
+// host's Helm mistake the copy for its own.
+func LabelKey(key, tenant string) string {
+	digest := sha256.Sum256([]byte(key))
+	return shorten(labelPrefix + "-" + tenant + "-x-" + hex.EncodeToString(digest[:])[:digits])
+}
+
+// shorten hashes what is too long. A dot before a dash would not be valid.
+func shorten(full string) string {
+	if len(full) <= maxName {
+		return full
+	}
+	digest := sha256.Sum256([]byte(full))
+	return strings.ReplaceAll(full[:kept]+"-"+hex.EncodeToString(digest[:])[:digits], ".-", "-")
+}

@@ -1,0 +1,177 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/world"
+)
+
+const model = `device.attributes["gpu.example.com"].model == `
+
+func TestSelector(t *testing.T) {
+	s := begin(t)
+	s.claim("one", `{requests: [{name: gpu, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+`"a100"'}}]}}]}`)
+	s.runs("one")
+	claim := s.allocated("one", []string{"one"}, "gpu=gpu-3")
+	// With nodes.enabled the tenant sees the host's own words.
+	if diff := cmp.Diff(s.onHost("one").Status.Allocation, claim.Status.Allocation); diff != "" {
+		t.Errorf("allocation, -host +tenant:\n%s", diff)
+	}
+	s.end()
+}
+
+// The A100 is on socket 1; of the H100s, only gpu-2 is.
+func TestMatchAttribute(t *testing.T) {
+	s := begin(t)
+	s.claim("pair", `
+    requests:
+    - {name: first, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+`"a100"'}}]}}
+    - {name: second, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+`"h100"'}}]}}
+    constraints: [{requests: [first, second], matchAttribute: gpu.example.com/socket}]`)
+	s.runs("pair")
+	s.allocated("pair", []string{"pair"}, "first=gpu-3", "second=gpu-2")
+	s.end()
+}
+
+// There are not eight H100s, so it is the second best.
+func TestFirstAvailable(t *testing.T) {
+	s := begin(t)
+	s.claim("best", `
+    requests:
+    - name: gpus
+      firstAvailable:
+      - {name: eight, deviceClassName: tested-gpu, count: 8, selectors: [{cel: {expression: '`+model+`"h100"'}}]}
+      - {name: single, deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+`"a100"'}}]}`)
+	s.runs("best")
+	s.allocated("best", []string{"best"}, "gpus/single=gpu-3")
+	s.end()
+}
+
+// The claim goes when neither pod uses it any more, and not before.
+func TestSharedClaim(t *testing.T) {
+	s := begin(t)
+	s.claim("both", `{requests: [{name: gpu, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+`"a100"'}}]}}]}`)
+	s.pod("other", "resourceClaimName: both")
+	s.runs("both", "other")
+	claim := s.allocated("both", []string{"both", "other"}, "gpu=gpu-3")
+
+	if err := s.tenant.Client.Delete(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "other"}}
+	if err := s.tenant.Client.Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	kept := s.allocated("both", []string{"both"}, "gpu=gpu-3")
+	if kept.UID != claim.UID || kept.DeletionTimestamp.IsZero() {
+		t.Errorf("claim %s deleted at %v, want %s, being deleted and still there", kept.UID, kept.DeletionTimestamp, claim.UID)
+	}
+	s.end()
+}
+
+// 48Gi are enough for two claims of 20Gi, and not for three.
+func TestConsumableCapacity(t *testing.T) {
+	s := begin(t)
+	const twenty = `{requests: [{name: gpu, exactly: {deviceClassName: tested-shared, capacity: {requests: {memory: 20Gi}}}}]}`
+	shares := map[string]bool{}
+	for _, name := range []string{"part-1", "part-2"} {
+		s.claim(name, twenty)
+		s.runs(name)
+		result := s.allocated(name, []string{name}, "gpu=gpu-1").Status.Allocation.Devices.Results[0]
+		if consumed := result.ConsumedCapacity["memory"]; consumed.String() != "20Gi" || result.ShareID == nil {
+			t.Errorf("claim %s has %s of memory, share %v, want 20Gi and a share of its own", name, consumed.String(), result.ShareID)
+			continue
+		}
+		shares[string(*result.ShareID)] = true
+	}
+	if len(shares) != 2 {
+		t.Errorf("shares %v, want two", shares)
+	}
+	s.claim("part-3", twenty)
+	s.waits("part-3")
+	s.end()
+}
+
+// A device that is being repaired goes to who tolerates that, and to nobody else.
+func TestDeviceTaint(t *testing.T) {
+	s := begin(t)
+	const b200 = `deviceClassName: tested-gpu, selectors: [{cel: {expression: '` + model + `"b200"'}}]`
+	s.claim("careful", `{requests: [{name: gpu, exactly: {`+b200+`}}]}`)
+	s.waits("careful")
+	s.claim("daring", `{requests: [{name: gpu, exactly: {`+b200+`, tolerations: [{key: gpu.example.com/maintenance, operator: Exists}]}}]}`)
+	s.runs("daring")
+	s.allocated("daring", []string{"daring"}, "gpu=gpu-4")
+	s.end()
+}
+
+// The host's controller makes the claim, and the tenant sees it under the name in its pod's status.
+func TestGeneratedClaim(t *testing.T) {
+	s := begin(t)
+	s.create(`
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: a100}
+spec:
+  spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '` + model + `"a100"'}}]}}]}}
+`)
+	s.pod("worker", "resourceClaimTemplateName: a100")
+	s.runs("worker")
+	var name string
+	s.eventually("the pod says which claim it has", func(ctx context.Context) error {
+		pod := &corev1.Pod{}
+		if err := s.tenant.Client.Get(ctx, key("worker"), pod); err != nil {
+			return err
+		}
+		if len(pod.Status.ResourceClaimStatuses) != 1 || pod.Status.ResourceClaimStatuses[0].ResourceClaimName == nil {
+			return errors.New("it does not")
+		}
+		name = *pod.Status.ResourceClaimStatuses[0].ResourceClaimName
+		return nil
+	})
+	claim := s.allocated(name, []string{"worker"}, "gpu=gpu-3")
+	if owner := metav1.GetControllerOf(claim); owner == nil || owner.Kind != "Pod" || owner.Name != "worker" {
+		t.Errorf("claim %s is owned by %v, want pod worker", name, owner)
+	}
+	s.end()
+}
+
+// What the driver says of a device comes to the tenant, and what it takes back goes.
+func TestDeviceStatus(t *testing.T) {
+	s := begin(t)
+	s.claim("watched", `{requests: [{name: gpu, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+`"a100"'}}]}}]}`)
+	s.runs("watched")
+	s.allocated("watched", []string{"watched"}, "gpu=gpu-3")
+	for _, reason := range []string{"Attached", "Healthy"} {
+		host := s.onHost("watched")
+		result := host.Status.Allocation.Devices.Results[0]
+		host.Status.Devices = []resourcev1.AllocatedDeviceStatus{{
+			Driver: world.Driver, Pool: result.Pool, Device: result.Device,
+			Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.Now()}},
+		}}
+		if err := s.world.Host.Client.Status().Update(t.Context(), host); err != nil {
+			t.Fatal(err)
+		}
+		s.eventually("the tenant sees the status of the device", func(ctx context.Context) error {
+			claim := &resourcev1.ResourceClaim{}
+			if err := s.tenant.Client.Get(ctx, key("watched"), claim); err != nil {
+				return err
+			}
+			if diff := cmp.Diff(host.Status.Devices, claim.Status.Devices, cmpopts.EquateApproxTime(0)); diff != "" {
+				return errors.New(diff)
+			}
+			return nil
+		})
+	}
+	s.end()
+}

@@ -1,0 +1,176 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/world"
+)
+
+// TestPage does what docs/dra.md says: YAML blocks are files, named in their first line; console blocks are commands, each
+// followed by what it prints. A command that reads is run until it prints that; one that writes, once.
+func TestPage(t *testing.T) {
+	w := enter(t)
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "dra.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	shell := newShell(t, w, dir)
+	commands := 0
+	for _, block := range blocks(string(content)) {
+		switch block.language {
+		case "yaml":
+			name, ok := strings.CutPrefix(block.lines[0], "# ")
+			if !ok {
+				t.Fatalf("a YAML block does not begin with the name of its file: %s", block.lines[0])
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Join(block.lines, "\n")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		case "console":
+			for _, step := range steps(t, block.lines) {
+				shell.run(t, step)
+				commands++
+			}
+		}
+	}
+	if commands < 20 {
+		t.Errorf("%d commands: the page is not read as it was written", commands)
+	}
+}
+
+// block is a fenced block of a page.
+type block struct {
+	language string
+	lines    []string
+}
+
+func blocks(page string) []block {
+	var all []block
+	var current *block
+	for line := range strings.SplitSeq(page, "\n") {
+		language, fence := strings.CutPrefix(line, "```")
+		switch {
+		case fence && current == nil:
+			current = &block{language: language}
+		case fence:
+			all, current = append(all, *current), nil
+		case current != nil:
+			current.lines = append(current.lines, line)
+		}
+	}
+	return all
+}
+
+// step is a command and what it prints.
+type step struct {
+	command string
+	output  []string
+}
+
+func steps(t *testing.T, lines []string) []step {
+	t.Helper()
+	var all []step
+	for _, line := range lines {
+		if command, ok := strings.CutPrefix(line, "$ "); ok {
+			all = append(all, step{command: command})
+			continue
+		}
+		if len(all) == 0 {
+			t.Fatalf("output without a command: %s", line)
+		}
+		all[len(all)-1].output = append(all[len(all)-1].output, line)
+	}
+	return all
+}
+
+// shell runs the commands of the page.
+type shell struct {
+	dir, kubectl, kubeconfig string
+}
+
+// newShell makes a kubeconfig file with a context for each cluster, named like it.
+func newShell(t *testing.T, w *world.World, dir string) *shell {
+	t.Helper()
+	kubectl, err := binaries.Find("kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged := clientcmdapi.NewConfig()
+	for name, path := range map[string]string{
+		"host": w.Host.Kubeconfig, research: w.Tenant(research).Kubeconfig, inference: w.Tenant(inference).Kubeconfig,
+	} {
+		config, err := clientcmd.LoadFromFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		current := config.Contexts[config.CurrentContext]
+		merged.Clusters[name], merged.AuthInfos[name] = config.Clusters[current.Cluster], config.AuthInfos[current.AuthInfo]
+		merged.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	}
+	s := &shell{dir: dir, kubectl: kubectl, kubeconfig: filepath.Join(dir, "kubeconfig")}
+	if err := clientcmd.WriteToFile(*merged, s.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *shell) run(t *testing.T, step step) {
+	t.Helper()
+	arguments := strings.Fields(step.command)
+	if arguments[0] != "kubectl" {
+		t.Fatalf("not a command of kubectl: %s", step.command)
+	}
+	var last error
+	check := func(ctx context.Context) error {
+		command := exec.CommandContext(ctx, s.kubectl, arguments[1:]...)
+		command.Dir, command.Env = s.dir, append(os.Environ(), "KUBECONFIG="+s.kubeconfig)
+		var stderr bytes.Buffer
+		command.Stderr = &stderr
+		output, err := command.Output()
+		if ctx.Err() != nil && last != nil {
+			return last // the end of patience is no answer
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, stderr.String())
+		}
+		if got := strings.TrimSpace(string(output)); !matches(strings.Split(got, "\n"), step.output) {
+			last = fmt.Errorf("it prints\n%s\nwant\n%s", got, strings.Join(step.output, "\n"))
+			return last
+		}
+		return nil
+	}
+	if slices.Contains(arguments, "get") {
+		test.Eventually(t, "it prints what the page says: "+step.command, check)
+		return
+	}
+	if err := check(t.Context()); err != nil {
+		t.Fatal(errors.Join(errors.New(step.command), err))
+	}
+}
+
+// matches compares words, line by line. A * in what is wanted stands for any word.
+func matches(got, want []string) bool {
+	if len(want) == 0 {
+		return len(got) == 0 || got[0] == ""
+	}
+	return slices.EqualFunc(got, want, func(got, want string) bool {
+		return slices.EqualFunc(strings.Fields(got), strings.Fields(want), func(got, want string) bool { return want == "*" || got == want })
+	})
+}

@@ -1,0 +1,112 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"text/template"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
+)
+
+// user is who the provider is to the bindings in config/rbac. Each tenant's has a name of its own on the host.
+const user = "karpenter-metal3-provider"
+
+// StartProvider starts the tenant's provider with nothing but the sync of Dynamic Resource Allocation, and with the rights
+// for that in config/rbac and no others. It returns when the provider is ready.
+func (t *Tenant) StartProvider(ctx context.Context) error {
+	w := t.world
+	onHost, inTenant := filepath.Join(w.config.Dir, t.Name+"-provider-host.kubeconfig"), filepath.Join(w.config.Dir, t.Name+"-provider-tenant.kubeconfig")
+	if err := w.grant(ctx, w.Host, "provider-dra-management.yaml", t.Name, onHost); err != nil {
+		return err
+	}
+	if err := w.grant(ctx, t.Cluster, "provider-dra-tenant.yaml", t.Name, inTenant); err != nil {
+		return err
+	}
+	path, err := w.config.Binaries.Find("provider")
+	if err != nil {
+		return err
+	}
+	ports, err := controlplane.FreePorts(1)
+	if err != nil {
+		return err
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	if err := w.supervisor.Start(process.Spec{
+		Name: t.ProviderProcess(), Path: path, Rank: controlplane.RankClients + 1, Restart: true,
+		Args: []string{
+			"--controllers=dra", "--management-kubeconfig=" + onHost, "--tenant-kubeconfig=" + inTenant,
+			"--namespace=" + t.Name, "--tenant-cluster=" + t.Name, "--health-probe-bind-address=" + address, "--leader-elect=false",
+		},
+	}); err != nil {
+		return err
+	}
+	return await(ctx, "the provider of "+t.Name+" to be ready", func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("it answers %s", response.Status)
+		}
+		return nil
+	})
+}
+
+// ProviderProcess is the name of the process of the tenant's provider, for World.Log.
+func (t *Tenant) ProviderProcess() string { return t.Name + "-provider" }
+
+// grant gives the provider of a tenant the rights in a file of config/rbac, and writes its kubeconfig file.
+func (w *World) grant(ctx context.Context, cluster *Cluster, file, tenant, kubeconfig string) error {
+	content, err := rbac.Files.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("reading rights, %w", err)
+	}
+	parsed, err := template.New(file).Option("missingkey=error").Parse(string(content))
+	if err != nil {
+		return fmt.Errorf("parsing the template of rights, %w", err)
+	}
+	var filled bytes.Buffer
+	if err := parsed.Execute(&filled, map[string]string{"Namespace": tenant}); err != nil {
+		return fmt.Errorf("filling in the template of rights, %w", err)
+	}
+	own := user + "-" + tenant
+	decoder := utilyaml.NewYAMLOrJSONDecoder(&filled, 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(&object.Object)
+		if errors.Is(err, io.EOF) {
+			return cluster.WriteKubeconfig(kubeconfig, own)
+		}
+		if err != nil {
+			return fmt.Errorf("parsing the rights in %s, %w", file, err)
+		}
+		if subjects, ok := object.Object["subjects"].([]any); ok {
+			for _, subject := range subjects {
+				subject.(map[string]any)["name"] = own
+			}
+		}
+		// Roles for all tenants are there when the second one comes.
+		if err := cluster.Client.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("granting the rights in %s, %w", file, err)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+)
+
+// Config says what to run.
+type Config struct {
+	// Dir holds everything: certificates, data, logs.
+	Dir      string
+	Binaries controlplane.Binaries
+	// Tenants are the names of the tenant clusters, of their namespaces on the host, and of their TenantClusters.
+	Tenants []string
+	// Nodes are the names of the host's Nodes. Without any, the host has no scheduler, and claims are allocated by
+	// whoever wants them to be.
+	Nodes []string
+}
+
+// Cluster is one control plane.
+type Cluster struct {
+	*controlplane.Cluster
+	// Client is the administrator's, and reads from the API server.
+	Client client.Client
+	name   string
+}
+
+// Tenant is a tenant cluster.
+type Tenant struct {
+	*Cluster
+	// Name is that of the TenantCluster and of its namespace on the host.
+	Name string
+
+	world *World
+}
+
+// World is a host and its tenants.
+type World struct {
+	Host    *Cluster
+	Tenants []*Tenant
+
+	config     Config
+	scheme     *runtime.Scheme
+	supervisor *process.Supervisor
+	ctx        context.Context
+	background *errgroup.Group
+	cancel     context.CancelFunc
+}
+
+// Programs returns an error that names the first program that is missing.
+func Programs(binaries controlplane.Binaries) error {
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl"} {
+		if _, err := binaries.Find(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Start starts the control planes and returns when all of them serve. The World must be closed, also after an error.
+func Start(ctx context.Context, config Config) (*World, error) {
+	w := &World{config: config, scheme: test.Scheme()}
+	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	w.background, w.ctx = errgroup.WithContext(w.ctx)
+	var err error
+	w.supervisor, err = process.NewSupervisor(process.Options{Dir: config.Dir, OnExit: func(exit process.Exit) {
+		lines, _ := process.LastLines(exit.LogFile, 5)
+		fmt.Fprintf(os.Stderr, "%s died: %s\n%s\n", exit.Name, exit.Reason, strings.Join(lines, "\n"))
+	}})
+	if err != nil {
+		return w, err
+	}
+	ports, err := controlplane.FreePorts(3 + len(config.Tenants))
+	if err != nil {
+		return w, err
+	}
+	etcd, err := controlplane.StartEtcd(ctx, controlplane.EtcdConfig{
+		Dir: filepath.Join(config.Dir, "etcd"), Binaries: config.Binaries, Supervisor: w.supervisor, Clock: clock.RealClock{},
+		ClientPort: ports[0], PeerPort: ports[1],
+	})
+	if err != nil {
+		return w, err
+	}
+	if w.Host, err = w.cluster("host", etcd, ports[2], len(config.Nodes) > 0); err != nil {
+		return w, err
+	}
+	for i, name := range config.Tenants {
+		cluster, err := w.cluster(name, etcd, ports[3+i], false)
+		if err != nil {
+			return w, err
+		}
+		w.Tenants = append(w.Tenants, &Tenant{Cluster: cluster, Name: name, world: w})
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	// A start takes a processor for seconds; many at once only make all of them late.
+	group.SetLimit(4)
+	group.Go(func() error { return w.startHost(groupCtx) })
+	for _, tenant := range w.Tenants {
+		group.Go(func() error { return w.startTenant(groupCtx, tenant) })
+	}
+	if err := group.Wait(); err != nil {
+		return w, err
+	}
+	return w, nil
+}
+
+// Close ends all processes.
+func (w *World) Close() error {
+	w.cancel()
+	err := w.background.Wait()
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	if w.supervisor != nil {
+		w.supervisor.Close()
+	}
+	return err
+}
+
+// Dir is where everything is.
+func (w *World) Dir() string { return w.config.Dir }
+
+// Tenant returns the tenant of a name, which must be one of the Config's.
+func (w *World) Tenant(name string) *Tenant {
+	return w.Tenants[slices.Index(w.config.Tenants, name)]
+}
+
+// Log returns the last lines of the log of a process.
+func (w *World) Log(name string, lines int) string {
+	info := w.supervisor.List()
+	for i := range info {
+		if info[i].Name == name {
+			last, err := process.LastLines(info[i].LogFile, lines)
+			if err != nil {
+				return err.Error()
+			}
+			return strings.Join(last, "\n")
+		}
+	}
+	return "no process " + name
+}
+
+func (w *World) cluster(name string, etcd *controlplane.Etcd, port int, nodes bool) (*Cluster, error) {
+	cluster, err := controlplane.New(controlplane.Config{
+		Name: name, Dir: filepath.Join(w.config.Dir, name), Kubeconfig: filepath.Join(w.config.Dir, name+".kubeconfig"),
+		Binaries: w.config.Binaries, Supervisor: w.supervisor, Clock: clock.RealClock{}, Etcd: etcd, Port: port, Nodes: nodes,
+	})
+	if err != nil {
+		return nil, err
+	}
+	cluster.REST.QPS = -1
+	return &Cluster{Cluster: cluster, name: name}, nil
+}
+
+// startTenant starts a tenant's API server. What a tenant's controllers do is of no interest here but for its service
+// accounts, and pods of tenants run on the host.
+func (w *World) startTenant(ctx context.Context, tenant *Tenant) error {
+	if err := tenant.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	var err error
+	if tenant.Client, err = client.New(tenant.REST, client.Options{Scheme: w.scheme}); err != nil {
+		return fmt.Errorf("making a client of %s, %w", tenant.Name, err)
+	}
+	if len(w.config.Nodes) == 0 {
+		return nil
+	}
+	return tenant.StartControllers(ctx)
+}
+
+func (w *World) startHost(ctx context.Context) error {
+	if err := w.Host.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	var err error
+	if w.Host.Client, err = client.New(w.Host.REST, client.Options{Scheme: w.scheme}); err != nil {
+		return fmt.Errorf("making a client of the host, %w", err)
+	}
+	if err := w.installCRDs(ctx); err != nil {
+		return err
+	}
+	for _, name := range w.config.Tenants {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := w.Host.Client.Create(ctx, namespace); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating namespace %s, %w", name, err)
+		}
+	}
+	if len(w.config.Nodes) == 0 {
+		return nil
+	}
+	if err := w.Host.StartControllers(ctx); err != nil {
+		return err
+	}
+	return w.startNodes(ctx)
+}
