@@ -24,6 +24,11 @@ const (
 	// ConditionNetworkReady is there for Machines with hooks. It is true when no hook holds the Machine before it is
 	// provisioned, and false while one does, then or before its server goes back to the pool.
 	ConditionNetworkReady = "NetworkReady"
+	// ConditionDrifted is true when a Machine made now would be installed differently. Its reason names the field.
+	ConditionDrifted = "Drifted"
+	// ConditionGivenUp is true when the manager has given the Machine up and it is to be deleted: it has made no
+	// progress within its deadline, or its server is in error and its type says Replace.
+	ConditionGivenUp = "GivenUp"
 	// ConditionReleased says how the way back to the pool is going, while the Machine is being deleted.
 	ConditionReleased = "Released"
 )

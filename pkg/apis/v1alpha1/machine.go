@@ -140,6 +140,13 @@ type MachineStatus struct {
 	// HostState is Metal3's provisioning state of the server, as it was seen last.
 	// +optional
 	HostState string `json:"hostState,omitempty"`
+	// Progress on the way from the claim to the node.
+	// +optional
+	Progress *MachineProgress `json:"progress,omitempty"`
+	// PropertiesHash is the hash of what shaped the installed machine: the reference to its image, its user data,
+	// network and type. It is written once, when the installation begins.
+	// +optional
+	PropertiesHash string `json:"propertiesHash,omitempty"`
 	// Properties are the effective properties, merged from the NodeProvider, the NodeType, the Machine and what they
 	// refer to, each with the object that it comes from. Values that may hold secrets are left out.
 	// +optional

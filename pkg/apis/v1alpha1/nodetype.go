@@ -48,6 +48,20 @@ type HardwareProfile struct {
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/server-name' in self)",message="metal3.vcluster.com/server-name pins one Machine to one server: set it on the Machine, not on a NodeType"
 	Properties map[string]string `json:"properties,omitempty"`
+	// ProvisioningDeadline is how long a Machine of this type may go without any progress, from the claim until its
+	// node has registered, before it is given up: a duration such as 90m. Default 60m.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="provisioningDeadline must be greater than zero, for example 60m"
+	ProvisioningDeadline *metav1.Duration `json:"provisioningDeadline,omitempty"`
+	// OnError says what becomes of a Machine whose server Metal3 reports an error for: Hold leaves it for somebody to
+	// look at, Replace gives the claim up and quarantines the server. Default Hold.
+	// +optional
+	OnError OnErrorPolicy `json:"onError,omitempty"`
+	// Devices that DRA drivers publish for each server of this type.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Devices []NodeTypeDevice `json:"devices,omitempty"`
 	// BareMetalHosts selects the servers of this type.
 	BareMetalHosts HostSelection `json:"bareMetalHosts"`
 }
@@ -83,6 +97,9 @@ type Capacity struct {
 	Available int32 `json:"available"`
 	// Error is the number of those that Metal3 reports an error for.
 	Error int32 `json:"error"`
+	// Quarantined is the number of those that are kept out of the pool until an operator says that they are well.
+	// +optional
+	Quarantined int32 `json:"quarantined,omitempty"`
 }
 
 // ZoneCapacity counts the hosts of one zone.
@@ -117,6 +134,13 @@ type NodeTypeStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Zones []ZoneCapacity `json:"zones,omitempty"`
+	// Domains is the capacity by zone and topology labels, for as many as fit.
+	// +optional
+	// +listType=atomic
+	Domains []DomainCapacity `json:"domains,omitempty"`
+	// Provisioning is how long servers of this type take. Unset until the first has joined.
+	// +optional
+	Provisioning *ProvisioningEstimate `json:"provisioning,omitempty"`
 	// Requirements are what tenants can select on: labels of the type, its properties, and the topology labels of its
 	// hosts.
 	// +optional

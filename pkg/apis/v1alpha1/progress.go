@@ -1,0 +1,42 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// OnErrorPolicy says what becomes of a Machine whose server Metal3 reports an error for.
+// +kubebuilder:validation:Enum=Hold;Replace
+type OnErrorPolicy string
+
+const (
+	// OnErrorHold leaves the Machine as it is, in error, until somebody has looked at it.
+	OnErrorHold OnErrorPolicy = "Hold"
+	// OnErrorReplace gives the claim up and keeps the server out of the pool until an operator says that it is well.
+	OnErrorReplace OnErrorPolicy = "Replace"
+)
+
+// MachineProgress says how far a Machine is on its way from a claim to a node.
+type MachineProgress struct {
+	// Step that the Machine is at, counted from 1.
+	Step int32 `json:"step"`
+	// Steps that there are on the way.
+	Steps int32 `json:"steps"`
+	// Description of the step, for people to read: "writing image".
+	Description string `json:"description"`
+	// StartTime is when the server was claimed.
+	StartTime metav1.Time `json:"startTime"`
+	// LastProgressTime is when a step was last seen to begin. The NodeType's provisioningDeadline counts from here.
+	LastProgressTime metav1.Time `json:"lastProgressTime"`
+	// ExpectedReadyTime is when Machines of this type usually have joined. Unset while none has, ever.
+	// +optional
+	ExpectedReadyTime *metav1.Time `json:"expectedReadyTime,omitempty"`
+}
+
+// ProvisioningEstimate is how long servers of a type take from the claim to the node, learned from those that did.
+type ProvisioningEstimate struct {
+	// TypicalSeconds from the claim to the node.
+	TypicalSeconds int64 `json:"typicalSeconds"`
+	// Samples is the number of Machines that the estimate is made from, the latest counting most.
+	Samples int64 `json:"samples"`
+}
