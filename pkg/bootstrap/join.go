@@ -58,22 +58,6 @@ func (j Join) equal(other Join) bool { return reflect.DeepEqual(j, other) }
 
 var minorVersion = regexp.MustCompile(`^v1\.[0-9]{1,3}$`)
 
-// Arguments of the kubelet that other fields of a Join decide.
-const (
-	argProviderID = "provider-id"
-	argNodeLabels = "node-labels"
-)
-
-// reservedArgs maps each kubelet argument that a Join sets by itself to where the value comes from instead.
-var reservedArgs = map[string]string{
-	argProviderID:          "it is set from the provider ID",
-	argNodeLabels:          "use the labels",
-	argRegisterTaints:      "use the taints",
-	"hostname-override":    "it is set from the node name",
-	"bootstrap-kubeconfig": "kubeadm sets it",
-	"kubeconfig":           "kubeadm sets it",
-}
-
 // Validate returns every reason why a server could not join with these values, or nil.
 func (j Join) Validate() error {
 	var errs []error
@@ -157,20 +141,6 @@ func validateTaints(taints []corev1.Taint) []error {
 		}
 		if !slices.Contains(effects, taint.Effect) {
 			errs = append(errs, fmt.Errorf("effect %q of taint %q is none of %q", taint.Effect, taint.Key, effects))
-		}
-	}
-	return errs
-}
-
-func validateKubeletArgs(args map[string]string) []error {
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(args)) {
-		if instead, reserved := reservedArgs[name]; reserved {
-			errs = append(errs, fmt.Errorf("kubelet argument %q cannot be given: %s", name, instead))
-			continue
-		}
-		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-			errs = append(errs, fmt.Errorf("kubelet argument %q is not a flag name; write it without leading dashes, the value apart", name))
 		}
 	}
 	return errs

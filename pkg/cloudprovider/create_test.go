@@ -48,6 +48,7 @@ func TestCreateAsksAndAnswers(t *testing.T) {
 		TenantClusterRef: &v1alpha1.NameReference{Name: "tenant"},
 		Taints:           []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}, karpenterv1.UnregisteredNoExecuteTaint},
 		Labels:           map[string]string{karpenterv1.NodePoolLabelKey: "gpu", "team": "vision"},
+		KubeletArgs:      v1alpha1.KubeletArgs{"max-pods": "200"},
 	}
 	if diff := cmp.Diff(wantSpec, asked.Spec); diff != "" {
 		t.Errorf("spec of the machine (-want +got):\n%s", diff)

@@ -65,7 +65,8 @@ func newFixture(t *testing.T, intercept interceptor.Funcs) *fixture {
 		Spec:       v1alpha1.TenantClusterSpec{APIServerEndpoint: "192.0.2.1:6443", AllowedNodeTypes: &[]string{f.nodeType}},
 	})
 	f.class = &v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: f.namespace}, Spec: v1alpha1.MetalNodeClassSpec{
-		Properties: map[string]string{v1alpha1.PropertyOSImage: "ubuntu"},
+		Properties:  map[string]string{v1alpha1.PropertyOSImage: "ubuntu"},
+		KubeletArgs: v1alpha1.KubeletArgs{"max-pods": "200"},
 	}}
 	f.create(f.class)
 	f.setReady(metav1.ConditionTrue)

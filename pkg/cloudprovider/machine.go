@@ -41,6 +41,7 @@ func machineFor(nodeClaim *karpenterv1.NodeClaim, class *v1alpha1.MetalNodeClass
 			Taints:        append(slices.Clone(nodeClaim.Spec.Taints), karpenterv1.UnregisteredNoExecuteTaint),
 			StartupTaints: slices.Clone(nodeClaim.Spec.StartupTaints),
 			Labels:        maps.Clone(nodeClaim.Labels),
+			KubeletArgs:   maps.Clone(class.Spec.KubeletArgs),
 		},
 	}
 }

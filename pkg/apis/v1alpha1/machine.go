@@ -14,6 +14,7 @@ import (
 //
 // +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) != (has(self.requirements) || has(self.resources))",message="say either nodeTypeRef, or requirements and resources"
 // +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) == has(oldSelf.nodeTypeRef) && has(self.requirements) == has(oldSelf.requirements) && has(self.resources) == has(oldSelf.resources) && has(self.tenantClusterRef) == has(oldSelf.tenantClusterRef)",message="nodeTypeRef, requirements, resources and tenantClusterRef are immutable: delete the Machine and make another"
+// +kubebuilder:validation:XValidation:rule="!has(self.kubeletArgs) || has(self.tenantClusterRef)",message="kubeletArgs are for the node that a server becomes, and without tenantClusterRef it becomes none: set it, or leave kubeletArgs out"
 type MachineSpec struct {
 	// NodeTypeRef names the NodeType of the server.
 	// +optional
@@ -50,6 +51,10 @@ type MachineSpec struct {
 	// Labels that the node registers with, beside those of its type and host.
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
+	// KubeletArgs are extra arguments of the node's kubelet. They are read when the server is given its user data; a
+	// later change reaches no server that has it.
+	// +optional
+	KubeletArgs KubeletArgs `json:"kubeletArgs,omitempty"`
 	// Bootstrap says what the server runs at its first boot.
 	// +optional
 	Bootstrap MachineBootstrap `json:"bootstrap,omitempty"`

@@ -17,6 +17,9 @@ type MetalNodeClassSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Properties map[string]string `json:"properties,omitempty"`
+	// KubeletArgs are extra arguments of the kubelet of every node of this class.
+	// +optional
+	KubeletArgs KubeletArgs `json:"kubeletArgs,omitempty"`
 }
 
 // MetalNodeClassStatus is the observed state of a MetalNodeClass.

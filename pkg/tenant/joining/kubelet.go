@@ -15,14 +15,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 )
 
-const argKubeReserved = "kube-reserved"
-
-// kubeletArgs returns the extra arguments of the kubelet of a Machine: what its NodeType sets aside, so that the Node
-// has for pods what Karpenter reckoned with.
+// kubeletArgs returns the extra arguments of the kubelet of a Machine: those that it asks for, and what its NodeType
+// sets aside, so that the Node has for pods what Karpenter reckoned with.
 func (c *Controller) kubeletArgs(ctx context.Context, machine *v1alpha1.Machine) (map[string]string, error) {
-	args := map[string]string{}
+	args := machine.Spec.KubeletArgs.Strings()
+	if err := bootstrap.CheckKubeletArgs(args); err != nil {
+		return nil, fmt.Errorf("spec.kubeletArgs of machine %s, %w", client.ObjectKeyFromObject(machine), err)
+	}
 	if machine.Status.NodeTypeRef == nil {
 		return args, nil
 	}
@@ -35,7 +37,7 @@ func (c *Controller) kubeletArgs(ctx context.Context, machine *v1alpha1.Machine)
 		return nil, fmt.Errorf("reading NodeType %s, %w", machine.Status.NodeTypeRef.Name, err)
 	}
 	if nodeType.Spec.Overhead != nil && len(nodeType.Spec.Overhead.KubeReserved) > 0 {
-		args[argKubeReserved] = reserved(nodeType.Spec.Overhead.KubeReserved)
+		args[bootstrap.ArgKubeReserved] = reserved(nodeType.Spec.Overhead.KubeReserved)
 	}
 	return args, nil
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/internal/planestest"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 )
 
@@ -34,16 +35,35 @@ func (w *world) setType() {
 	}
 }
 
-func TestReservedResources(t *testing.T) {
+func TestKubeletArguments(t *testing.T) {
 	w := newWorld(t)
 	w.setType()
+	machine := w.get()
+	machine.Spec.KubeletArgs = v1alpha1.KubeletArgs{"max-pods": "200"}
+	if err := environment.Client.Update(t.Context(), machine); err != nil {
+		t.Fatal(err)
+	}
 	w.reconcile()
 	join := w.mustBeInvited()
-	if diff := cmp.Diff(map[string]string{"kube-reserved": "cpu=500m,memory=1Gi"}, join.KubeletArgs); diff != "" {
-		t.Errorf("the Node has for pods what Karpenter reckons with (-want +got):\n%s", diff)
+	if diff := cmp.Diff(map[string]string{"kube-reserved": "cpu=500m,memory=1Gi", "max-pods": "200"}, join.KubeletArgs); diff != "" {
+		t.Errorf("the Node has for pods what Karpenter reckons with, and what the Machine asks for (-want +got):\n%s", diff)
 	}
 	if !strings.HasPrefix(join.KubernetesVersion, "v1.") {
 		t.Errorf("a server without a kubelet could not install one of version %q", join.KubernetesVersion)
+	}
+}
+
+// A Machine that is older than the rules of the API server is not let around them.
+func TestKubeletArgumentsOfTheJoin(t *testing.T) {
+	w := newWorld(t)
+	machine := w.get()
+	machine.Spec.KubeletArgs = v1alpha1.KubeletArgs{"kube-reserved": "cpu=1"}
+	_, err := w.controller(planestest.Immortal()).Reconcile(t.Context(), machine)
+	if err == nil || !strings.Contains(err.Error(), "spec.kubeletArgs of machine "+w.machine.String()) || !strings.Contains(err.Error(), "set the overhead of the NodeType") {
+		t.Errorf("got %v", err)
+	}
+	if machine := w.get(); machine.Spec.Bootstrap.DataSecretName != "" {
+		t.Error("the server would boot with it")
 	}
 }
 

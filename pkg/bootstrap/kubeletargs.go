@@ -1,0 +1,67 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Arguments of the kubelet that other fields of a Join decide.
+const (
+	argProviderID = "provider-id"
+	argNodeLabels = "node-labels"
+)
+
+// ArgKubeReserved is the argument of the kubelet for what a NodeType sets aside.
+const ArgKubeReserved = "kube-reserved"
+
+// reservedArgs maps each kubelet argument that a Join sets by itself, or must not have, to what to do instead.
+var reservedArgs = map[string]string{
+	argProviderID:          "it is set from the provider ID",
+	argNodeLabels:          "use the labels",
+	argRegisterTaints:      "use the taints",
+	"hostname-override":    "it is set from the node name",
+	"node-ip":              "the kubelet finds the address that the server has; choose that one by the properties of its network",
+	"register-node":        "a server that does not register never joins",
+	"bootstrap-kubeconfig": "kubeadm sets it",
+	"kubeconfig":           "kubeadm sets it",
+	"config":               "kubeadm sets it",
+}
+
+// kubeletArgBreakers are what systemd, which starts the kubelet, does not leave as it is in an argument.
+const kubeletArgBreakers = " \t\r\n'\"\\$"
+
+// CheckKubeletArgs returns every reason why somebody who asks for these arguments cannot have them, or nil. The API
+// server holds Machines to the same rules; these are for what is older than the rules.
+func CheckKubeletArgs(args map[string]string) error {
+	errs := validateKubeletArgs(args)
+	if _, found := args[ArgKubeReserved]; found {
+		errs = append(errs, fmt.Errorf("kubelet argument %q cannot be given: set the overhead of the NodeType, which Karpenter reckons with", ArgKubeReserved))
+	}
+	return utilerrors.NewAggregate(errs)
+}
+
+func validateKubeletArgs(args map[string]string) []error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		if instead, reserved := reservedArgs[name]; reserved {
+			errs = append(errs, fmt.Errorf("kubelet argument %q cannot be given: %s", name, instead))
+			continue
+		}
+		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("kubelet argument %q is not a flag name; write it without leading dashes, the value apart", name))
+		}
+		if strings.ContainsAny(args[name], kubeletArgBreakers) {
+			errs = append(errs, fmt.Errorf("the value of kubelet argument %q holds a blank, a quote, a backslash or a dollar sign, "+
+				"which systemd would split or change: write it without, or put it into a file of the image", name))
+		}
+	}
+	return errs
+}
