@@ -88,7 +88,18 @@ func TestClusterAttachmentConfiguringPrivateNodes(t *testing.T) {
 	w.awaitMachines(0)
 }
 
-func TestClusterAttachmentNodeResources(t *testing.T) {
+// oneGPU is how both pages have a pod ask for a GPU.
+const oneGPU = `
+resources:
+  limits:
+    nvidia.com/gpu: "1"
+`
+
+func TestClusterAttachmentNodeResources(t *testing.T) { podGetsServer(t, oneGPU) }
+
+// podGetsServer has a pod with the resources of a page wait for a node, and a server claimed for it.
+func podGetsServer(t *testing.T, resources string) {
+	t.Helper()
 	w := newWorld(t)
 	w.nodeTypes(gpuNodes)
 	w.server("server-00", "gpu-model=h100")
@@ -109,11 +120,7 @@ metadata: {name: train, namespace: default}
 spec:
   containers:
   - name: main
-    image: train` + indented(4, `
-resources:
-  limits:
-    nvidia.com/gpu: "1"
-`))
+    image: train` + indented(4, resources))
 	pod := &corev1.Pod{}
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "train"}, pod); err != nil {
 		t.Fatal(err)

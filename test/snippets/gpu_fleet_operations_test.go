@@ -4,14 +4,19 @@
 package snippets
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 )
 
 const oneTypePerProfile = `
@@ -190,4 +195,96 @@ func TestGPUFleetOperationsServerPinning(t *testing.T) {
 			return machine.Status.Phase == v1alpha1.MachineFailed && machine.Status.HostRef == nil
 		})
 	w.awaitClaimed(1)
+}
+
+// The commands of the page, as they stand there.
+const (
+	recommendedLabels = `kubectl label baremetalhost server-01 -n metal3-system \
+gpu-model=h100 \
+gpu-count=8 \
+rack=rack-a \
+datacenter=us-east-1`
+	updateLabel = `kubectl label baremetalhost server-01 -n metal3-system nvlink-domain=nvlink-0 --overwrite`
+	tenantLabel = `kubectl label baremetalhost server-01 -n metal3-system tenant=customer-a`
+)
+
+func TestGPUFleetOperationsLabelStrategy(t *testing.T) {
+	w := newWorld(t)
+	w.nodeTypes(oneTypePerProfile)
+	w.server("server-01")
+	w.nodeType("h100-8x", 0)
+	w.shell(recommendedLabels)
+	w.nodeType("h100-8x", 1)
+
+	// "Label changes do not trigger re-provisioning", and "have no effect until you delete the Machine".
+	before, _, _ := w.installedFrom("{nodeTypeRef: {name: h100-8x}, properties: {vcluster.com/user-data: '#cloud-config'}}", "claimed")
+	w.shell(updateLabel)
+	w.shell(tenantLabel)
+	w.server("server-02", "gpu-model=h100", "gpu-count=8", "nvlink-domain=nvlink-0")
+	w.nodeType("h100-8x", 2) // the manager has seen the labels: it sees one host after the other
+	later := w.standAlone("later", "{requirements: [{key: nvlink-domain, operator: In, values: [nvlink-0]}], resources: {nvidia.com/gpu: 1}}", "has its server", hasServer)
+	if later.Status.HostRef.Name != "server-02" {
+		t.Errorf("the later Machine has %s", later.Status.HostRef.Name)
+	}
+	after, host, _ := w.installed("claimed")
+	if after.Status.ProviderID != before.Status.ProviderID || after.Status.NodeLabels["nvlink-domain"] != "" || host.Labels["tenant"] != "customer-a" {
+		t.Errorf("before its labels changed, the Machine was %+v, and is %+v", before.Status, after.Status)
+	}
+}
+
+func TestGPUFleetOperationsGPUResources(t *testing.T) { podGetsServer(t, oneGPU) }
+
+// "Updating an existing resource does not trigger re-provisioning", and what comes after the node type's update gets the
+// new image. No provider runs here, so nothing is rolled over.
+func TestGPUFleetOperationsRotatingOSImages(t *testing.T) {
+	w := newWorld(t)
+	w.nodeTypes(oneTypePerProfile)
+	for _, name := range []string{"server-01", "server-02", "server-03"} {
+		w.server(name, "gpu-model=h100", "gpu-count=8")
+	}
+	w.nodeType("h100-8x", 3)
+	const wish = "{nodeTypeRef: {name: h100-8x}, properties: {vcluster.com/user-data: '#cloud-config'}}"
+	const old, edited, next = "https://images.example.com/noble.qcow2", "https://images.example.com/noble-edited.qcow2", "https://images.example.com/noble-2.qcow2"
+	image := func(name, url string) string {
+		return `
+apiVersion: karpenter.metal3.io/v1alpha1
+kind: OSImage
+metadata: {name: ` + name + `}
+spec:
+  properties:
+    metal3.vcluster.com/image-url: ` + url + `
+    metal3.vcluster.com/image-checksum: d41d8cd98f00b204e9800998ecf8427e
+`
+	}
+	installs := func(machine, want string) {
+		t.Helper()
+		if _, host, _ := w.installed(machine); host.Spec.Image.URL != want {
+			t.Errorf("Machine %s gets %s, want %s", machine, host.Spec.Image.URL, want)
+		}
+	}
+	w.installedFrom(wish, "running")
+	installs("running", old)
+	w.apply(image("ubuntu-noble-gpu", edited))
+	// 1. Create a new OSImage. 2. Update the node type.
+	w.apply(image("ubuntu-noble-gpu-2", next))
+	w.nodeTypes(strings.ReplaceAll(oneTypePerProfile, "os-image: ubuntu-noble-gpu", "os-image: ubuntu-noble-gpu-2"))
+	test.Eventually(t, "the manager knows that the node type refers to the new image", func(ctx context.Context) error {
+		nodeType := w.nodeType("h100-8x", 3)
+		synced := meta.FindStatusCondition(nodeType.Status.Conditions, v1alpha1.ConditionSynced)
+		if got := nodeType.Spec.Properties[v1alpha1.PropertyOSImage]; got != "ubuntu-noble-gpu-2" || synced == nil || synced.ObservedGeneration != nodeType.Generation {
+			return fmt.Errorf("it refers to %s, and its condition is %+v", got, synced)
+		}
+		return nil
+	})
+	w.installedFrom(wish, "next")
+	installs("next", next)
+	// The manager sees one image after the other, so it has seen the edited one too.
+	installs("running", old)
+}
+
+// installedFrom makes a Machine and waits until it is being installed.
+func (w *world) installedFrom(spec, name string) (*v1alpha1.Machine, *bmov1alpha1.BareMetalHost, map[string][]byte) {
+	w.t.Helper()
+	w.standAlone(name, spec, "has its server", hasServer)
+	return w.installed(name)
 }

@@ -124,6 +124,20 @@ func (w *world) kubeconfig() string {
 	return path
 }
 
+// shell runs a command of a page. kubectl is the one of bin, and talks to the API server of this world.
+func (w *world) shell(line string) {
+	w.t.Helper()
+	bin, err := filepath.Abs(filepath.Join("..", "..", "bin"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	command := exec.CommandContext(w.t.Context(), "sh", "-c", line)
+	command.Env = append(os.Environ(), "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"), "KUBECONFIG="+w.kubeconfig())
+	if out, err := command.CombinedOutput(); err != nil {
+		w.t.Fatalf("%s\n%v:\n%s", line, err, out)
+	}
+}
+
 func (w *world) create(object client.Object) {
 	w.t.Helper()
 	if err := w.Client.Create(w.t.Context(), object); err != nil {
