@@ -146,7 +146,7 @@ func register(ctx context.Context, mgr manager.Manager, o *options) error {
 	controllers := []interface {
 		Register(context.Context, manager.Manager) error
 	}{
-		nodetypeprovider.NewController(mgr.GetClient(), recorder, now),
+		nodetypeprovider.NewController(mgr.GetClient(), mgr.GetAPIReader(), recorder, now),
 		nodetypestatus.NewController(mgr.GetClient(), inventory, recorder, now),
 		machines,
 		tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), now),

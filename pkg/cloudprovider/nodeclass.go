@@ -38,6 +38,8 @@ func (c *CloudProvider) nodeClassOf(ctx context.Context, nodeClaim *karpenterv1.
 	}
 	ready := class.StatusConditions().Root()
 	switch {
+	case ready != nil && ready.ObservedGeneration != class.Generation:
+		// It was changed a moment ago, and what is said of it is about how it was.
 	case ready.IsTrue():
 		return class, nil
 	case ready.IsFalse():

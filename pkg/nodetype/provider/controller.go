@@ -32,13 +32,14 @@ const catchUp = 100 * time.Millisecond
 // Controller keeps the NodeTypes of each NodeProvider as its spec says.
 type Controller struct {
 	client   client.Client
+	live     client.Reader
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
 }
 
-// NewController returns a controller. The client may read from a cache.
-func NewController(client client.Client, recorder events.EventRecorder, clock clock.PassiveClock) *Controller {
-	return &Controller{client: client, recorder: recorder, clock: clock}
+// NewController returns a controller. The client may read from a cache; live reads from the API server.
+func NewController(client client.Client, live client.Reader, recorder events.EventRecorder, clock clock.PassiveClock) *Controller {
+	return &Controller{client: client, live: live, recorder: recorder, clock: clock}
 }
 
 // Name of the controller.
@@ -153,7 +154,16 @@ func (c *Controller) apply(ctx context.Context, provider *v1alpha1.NodeProvider,
 	return invalidSelector(from), nil
 }
 
+// remove deletes a NodeType that the provider does not name, unless the provider that was read is an old one: what a
+// cache has not heard of yet may be in use.
 func (c *Controller) remove(ctx context.Context, provider *v1alpha1.NodeProvider, nodeType *v1alpha1.NodeType) error {
+	current := &v1alpha1.NodeProvider{}
+	if err := c.live.Get(ctx, client.ObjectKeyFromObject(provider), current); err != nil {
+		return fmt.Errorf("reading NodeProvider %s before deleting NodeType %s, %w", provider.Name, nodeType.Name, err)
+	}
+	if current.UID != provider.UID || template(current, nodeType.Name) != nil {
+		return nil // the watch brings the provider as it is now
+	}
 	exactly := client.Preconditions{UID: &nodeType.UID, ResourceVersion: &nodeType.ResourceVersion}
 	if err := c.client.Delete(ctx, nodeType, exactly); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting NodeType %s, %w", nodeType.Name, err)

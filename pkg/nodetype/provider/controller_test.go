@@ -39,7 +39,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	recorder := events.NewFakeRecorder(100)
-	return &world{t, NewController(environment.Client, recorder, clocktesting.NewFakePassiveClock(time.Unix(1700000000, 0))), recorder}
+	return &world{t, NewController(environment.Client, environment.Client, recorder, clocktesting.NewFakePassiveClock(time.Unix(1700000000, 0))), recorder}
 }
 
 func (w *world) create(name string, templates ...v1alpha1.NodeTypeTemplate) *v1alpha1.NodeProvider {
@@ -180,4 +180,23 @@ func TestInvalidSelectorIsSaid(t *testing.T) {
 	provider := w.reconcile(w.create("careless", profileOf("sound", "8"), broken))
 	w.expect(provider, 2, v1alpha1.ReasonInvalidSelector,
 		`NodeType broken selects no servers: bareMetalHosts.selector.matchExpressions[0] (gpu Is []) is not valid: "Is" is not a valid label selector operator: correct it`)
+}
+
+func TestAnOldProviderDeletesNothing(t *testing.T) {
+	w := newWorld(t)
+	old := w.reconcile(w.create("stale", profileOf("stale-a", "8")))
+	current := old.DeepCopy()
+	current.Spec.Metal3.NodeTypes = append(current.Spec.Metal3.NodeTypes, profileOf("stale-b", "8"))
+	if err := environment.Client.Update(t.Context(), current); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile(current)
+
+	// A manager that has just started, with a cache that is behind.
+	if _, err := w.controller.Reconcile(t.Context(), old); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		t.Fatal(err)
+	}
+	if _, found := w.get("stale-b"); !found {
+		t.Error("stale-b was deleted because the provider that was read is from before stale-b was named")
+	}
 }
