@@ -140,6 +140,23 @@ func (m Metrics) Requests(methods ...string) float64 {
 // Writes is the number of requests that write.
 func (m Metrics) Writes() float64 { return m.Requests("POST", "PUT", "PATCH", "DELETE") }
 
+// Conflicts is the number of writes that were refused because the object had changed meanwhile.
+func (m Metrics) Conflicts() float64 {
+	return m.sum("rest_client_requests_total{", func(name string) bool { return strings.Contains(name, `code="409"`) })
+}
+
+// Reconciles is how often a controller has looked at an object.
+func (m Metrics) Reconciles(controller string) float64 {
+	return m.sum("controller_runtime_reconcile_total{", func(name string) bool { return strings.Contains(name, `controller="`+controller+`"`) })
+}
+
+// Busy is the number of objects that controllers have in their queues or are looking at. What is only to be looked at
+// again later does not count.
+func (m Metrics) Busy() float64 {
+	all := func(string) bool { return true }
+	return m.sum("workqueue_depth{", all) + m.sum("controller_runtime_active_workers{", all)
+}
+
 // HeapInUse is the memory in bytes that the process uses for objects, garbage included.
 func (m Metrics) HeapInUse() float64 { return m["go_memstats_heap_inuse_bytes"] }
 
