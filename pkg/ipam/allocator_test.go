@@ -73,6 +73,8 @@ func TestValidation(t *testing.T) {
 		"OtherName":  {"it would not lock its address", func(o *v1alpha1.IPAddress) { o.Name = "mine" }, "the name of an IPAddress must be its address"},
 		"NoAddress":  {"is none", func(o *v1alpha1.IPAddress) { o.Name, o.Spec.Address = "host", "host" }, "address must be an IPv4 or IPv6 address"},
 		"BadGateway": {"is none", func(o *v1alpha1.IPAddress) { o.Spec.Gateway = "gateway" }, "gateway must be an IPv4 or IPv6 address"},
+		"InNetwork":  {"the network's name comes first", func(o *v1alpha1.IPAddress) { o.Name, o.Spec.Network = "vlan-7."+o.Name, "vlan:7" }, ""},
+		"Unnamed":    {"it would lock the address in another network", func(o *v1alpha1.IPAddress) { o.Spec.Network = "vlan:7" }, "after that of its network"},
 		"Prefix":     {"is too long", func(o *v1alpha1.IPAddress) { o.Spec.PrefixLength = 129 }, "spec.prefixLength"},
 		"Nobodys":    {"belongs to somebody", func(o *v1alpha1.IPAddress) { o.Spec.MachineRef.Name = "" }, "spec.machineRef.name"},
 	} {

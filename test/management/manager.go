@@ -32,8 +32,8 @@ type Manager struct {
 }
 
 // StartManager starts bin/manager and waits until it answers. It is stopped when the test ends, and its last words
-// are shown if the test has failed.
-func (c *Cluster) StartManager(t testing.TB) *Manager {
+// are shown if the test has failed. environment is what it has in its environment beside that of the test.
+func (c *Cluster) StartManager(t testing.TB, environment ...string) *Manager {
 	t.Helper()
 	binary := filepath.Join("..", "..", "bin", "manager")
 	if _, err := os.Stat(binary); err != nil {
@@ -51,6 +51,7 @@ func (c *Cluster) StartManager(t testing.TB) *Manager {
 	command := exec.Command(binary, "--kubeconfig", c.kubeconfig(t), "--leader-elect=false", "--health-probe-bind-address=0",
 		"--kube-api-qps=100000", "--kube-api-burst=100000", "--metrics-bind-address", address)
 	command.Stdout, command.Stderr = output, output
+	command.Env = append(os.Environ(), environment...)
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
