@@ -17,8 +17,8 @@ const (
 	// maxWork bounds what one rendering does: each step of a loop or call of a template counts a little, each call of a
 	// function the size of what goes in and comes out. It is far more than a document takes, and some seconds at most.
 	maxWork = 64 * MaxDocumentBytes
-	// stepWork is what one step counts: 1,048,576 of them use up maxWork.
-	stepWork = 64
+	// stepWork is what one step counts: 262,144 of them use up maxWork.
+	stepWork = 256
 	// itemSize is what a value counts beside its text, and numberSize what a number does.
 	itemSize   = 16
 	numberSize = 8
