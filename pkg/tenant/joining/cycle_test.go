@@ -63,6 +63,7 @@ type reconcilers struct {
 
 func newLife(t *testing.T, connection *faults.Connection, stale *faults.StaleReads) *life {
 	w := newWorld(t)
+	w.setType()
 	l := &life{world: w, uid: w.get().UID, connection: connection, stale: stale}
 	l.start()
 	return l
@@ -70,6 +71,7 @@ func newLife(t *testing.T, connection *faults.Connection, stale *faults.StaleRea
 
 // start starts the provider.
 func (l *life) start() {
+	l.Helper()
 	live := l.connection.Client(directly(l.T))
 	planes := planestest.PlanesOf(l.cluster, live, live)
 	planes.Tenant.Client, planes.Management.Client = l.stale.Client(live), l.stale.Client(live)
@@ -243,32 +245,25 @@ func (l *life) expire() {
 	l.pass(24 * time.Hour)
 }
 
-// table is the result of trying many points.
-type table struct {
-	*testing.T
-	name          string
-	tried, failed atomic.Int32
-}
-
 // try tries one kind of mishap at every point there is.
 func try(t *testing.T, name string, first, last int, point func(t *testing.T, at int)) {
 	t.Helper()
-	result := &table{T: t, name: name}
+	var tried, failed atomic.Int32
 	t.Run(name, func(t *testing.T) {
 		for at := first; at <= last; at++ {
 			t.Run(fmt.Sprintf("Point%02d", at), func(t *testing.T) {
 				t.Parallel()
-				result.tried.Add(1)
+				tried.Add(1)
 				t.Cleanup(func() {
 					if t.Failed() {
-						result.failed.Add(1)
+						failed.Add(1)
 					}
 				})
 				point(t, at)
 			})
 		}
 	})
-	t.Logf("join tokens, %s: %d points tried, %d failures", name, result.tried.Load(), result.failed.Load())
+	t.Logf("join tokens, %s: %d points tried, %d failures", name, tried.Load(), failed.Load())
 }
 
 // TestTokensWhateverGoesWrong has something go wrong at every write, and at every read from a cache, of the whole life
@@ -281,7 +276,7 @@ func TestTokensWhateverGoesWrong(t *testing.T) {
 	for n, name := range writes {
 		t.Logf("write %2d: %s", n+1, name)
 	}
-	if len(writes) < 10 || reads < 20 {
+	if len(writes) < 9 || reads < 15 {
 		t.Fatalf("a life has %d writes and %d reads: the test does not see them all", len(writes), reads)
 	}
 	for _, kind := range faults.AtWrites {
