@@ -74,7 +74,7 @@ demo: cluster-tools build ## A pending GPU pod gets a bare-metal server and give
 
 .PHONY: bench
 bench: cluster-tools build ## Print how fast the decisions are, and how they grow with the fleet
-	go test -run '^$$' -bench . -benchmem $(BENCHMARKS)
+	go test -run '^$$' -bench . -benchmem -timeout 60m $(BENCHMARKS)
 
 .PHONY: clean
 clean: ## Remove everything that was built (a running sandbox is stopped first)

@@ -5,44 +5,36 @@ package hosts
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 )
 
-// touched collects the names of types that a change concerns.
-type touched map[string]struct{}
-
-func (t touched) add(name string) {
-	if name != "" {
-		t[name] = struct{}{}
-	}
-}
-
 // put adds a host that is not known yet. The lock must be held, here and in what follows.
-func (i *Inventory) put(h *host, touched touched) {
+func (i *Inventory) put(h *host, touched *touched) {
 	i.hosts[h.key] = h
 	if h.assumedBy != "" {
 		i.assumed[h.assumedBy] = h
 	}
-	i.use(h.usedAs(), 1)
-	touched.add(h.usedAs())
+	i.use(h.usedAs(), 1, touched)
+	touched.server(h)
 	for name, t := range i.types {
 		if t.profile.selects(h) {
 			t.add(h, i.topology)
 			touched.add(name)
+			if h.counts().Available > 0 {
+				touched.gain(name)
+			}
 		}
 	}
 }
 
 // take removes a host that is known. The host itself still says for whom it was assumed.
-func (i *Inventory) take(h *host, touched touched) {
+func (i *Inventory) take(h *host, touched *touched) {
 	for name := range h.buckets {
 		i.types[name].remove(h)
 		touched.add(name)
 	}
-	i.use(h.usedAs(), -1)
-	touched.add(h.usedAs())
+	i.use(h.usedAs(), -1, touched)
+	touched.server(h)
 	if h.assumedBy != "" {
 		delete(i.assumed, h.assumedBy)
 	}
@@ -50,25 +42,31 @@ func (i *Inventory) take(h *host, touched touched) {
 }
 
 // change changes a host in place, where it stays in its buckets.
-func (i *Inventory) change(h *host, touched touched, mutate func()) {
-	counts, used := h.counts(), h.usedAs()
+func (i *Inventory) change(h *host, touched *touched, mutate func()) {
+	counts, used, verdict := h.counts(), h.usedAs(), h.verdict
 	mutate()
 	if now := h.usedAs(); now != used {
-		i.use(used, -1)
-		i.use(now, 1)
-		touched.add(used)
-		touched.add(now)
+		i.use(used, -1, touched)
+		i.use(now, 1, touched)
 	}
-	if now := h.counts(); now != counts {
-		for name, b := range h.buckets {
-			i.types[name].count(h, b, counts, now)
-			touched.add(name)
+	now := h.counts()
+	if now != counts || h.verdict != verdict {
+		touched.server(h)
+	}
+	if now == counts {
+		return
+	}
+	for name, b := range h.buckets {
+		i.types[name].count(h, b, counts, now)
+		touched.add(name)
+		if now.Available > counts.Available {
+			touched.gain(name)
 		}
 	}
 }
 
 // assume gives a host to a Machine.
-func (i *Inventory) assume(h *host, as *nodeType, request Request, touched touched) {
+func (i *Inventory) assume(h *host, as *nodeType, request Request, touched *touched) {
 	i.change(h, touched, func() {
 		h.assumedBy, h.assumedAs = request.Machine, as.profile.Name
 		i.assumed[request.Machine] = h
@@ -93,28 +91,17 @@ func (i *Inventory) drop(t *nodeType) {
 }
 
 // use counts one host more or less as claimed as a type.
-func (i *Inventory) use(name string, difference int32) {
+func (i *Inventory) use(name string, difference int32, touched *touched) {
 	if name == "" {
 		return
+	}
+	touched.add(name)
+	if t := i.types[name]; t != nil && difference < 0 && t.remaining(i.used[name]) == 0 {
+		touched.makeRoom(name)
 	}
 	i.used[name] += difference
 	if i.used[name] == 0 {
 		delete(i.used, name)
-	}
-}
-
-// tell tells the listeners. The lock must not be held: they may ask for summaries.
-func (i *Inventory) tell(touched touched) {
-	if len(touched) > 0 {
-		i.notify(slices.Sorted(maps.Keys(touched)))
-	}
-}
-
-func (i *Inventory) notify(names []string) {
-	i.listening.RLock()
-	defer i.listening.RUnlock()
-	for _, listener := range i.listeners {
-		listener(names)
 	}
 }
 

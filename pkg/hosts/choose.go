@@ -35,7 +35,7 @@ func (i *Inventory) Choose(request Request) (Choice, error) {
 	if err != nil {
 		return Choice{}, err
 	}
-	touched := touched{}
+	touched := newTouched()
 	i.lock.Lock()
 	choice, err := i.choose(request, requirements, touched)
 	i.lock.Unlock()
@@ -43,7 +43,7 @@ func (i *Inventory) Choose(request Request) (Choice, error) {
 	return choice, err
 }
 
-func (i *Inventory) choose(request Request, requirements requirements, touched touched) (Choice, error) {
+func (i *Inventory) choose(request Request, requirements requirements, touched *touched) (Choice, error) {
 	if h, found := i.assumed[request.Machine]; found {
 		if t := i.types[h.assumedAs]; t != nil && i.stillFits(h, t, request, requirements) {
 			return choiceOf(h, t, nil), nil
@@ -64,6 +64,7 @@ func (i *Inventory) choose(request Request, requirements requirements, touched t
 	considered := make([]Candidate, 0, len(candidates))
 	var chosen *host
 	var as *nodeType
+	var awaits []string
 	for _, t := range candidates {
 		candidate := t.fits(request, requirements)
 		if candidate.Outcome == "" && as != nil {
@@ -72,12 +73,15 @@ func (i *Inventory) choose(request Request, requirements requirements, touched t
 		if candidate.Outcome == "" {
 			if chosen = i.find(t, request, requirements, &candidate); chosen != nil {
 				candidate.Outcome, as = Chosen, t
+			} else {
+				awaits = append(awaits, t.profile.Name)
 			}
 		}
 		considered = append(considered, candidate)
 	}
 	if as == nil {
-		return Choice{}, &NoHostError{Reason: reasonOf(considered), ServerName: request.ServerName, Considered: considered}
+		return Choice{}, &NoHostError{Reason: reasonOf(considered), ServerName: request.ServerName, Considered: considered,
+			Awaits: awaits, OfHost: requirements.describeOfHost()}
 	}
 	if request.Machine != "" {
 		i.assume(chosen, as, request, touched)

@@ -35,8 +35,9 @@ type Inventory struct {
 	// assumed are the hosts that have been given out, by Machine.
 	assumed map[types.UID]*host
 
-	listening sync.RWMutex
-	listeners []func(types []string)
+	listening     sync.RWMutex
+	listeners     []func(types []string)
+	gainListeners []func(Gain)
 
 	hostsSynced, typesSynced gate
 }
@@ -67,10 +68,18 @@ func (i *Inventory) OnChange(listener func(types []string)) {
 	i.listeners = append(i.listeners, listener)
 }
 
+// OnGain adds a listener that is told what a change may have made possible. It is called as those of OnChange are, and
+// before them.
+func (i *Inventory) OnGain(listener func(Gain)) {
+	i.listening.Lock()
+	defer i.listening.Unlock()
+	i.gainListeners = append(i.gainListeners, listener)
+}
+
 // SetHost takes in the state of a host as a watch shows it. The host's assumption ends once it shows a consumer.
 func (i *Inventory) SetHost(from *bmov1alpha1.BareMetalHost) {
 	next := newHost(from)
-	touched := touched{}
+	touched := newTouched()
 	i.lock.Lock()
 	current, known := i.hosts[next.key]
 	switch {
@@ -96,7 +105,7 @@ func (i *Inventory) SetHost(from *bmov1alpha1.BareMetalHost) {
 
 // DeleteHost forgets a host, and with it its assumption.
 func (i *Inventory) DeleteHost(key types.NamespacedName) {
-	touched := touched{}
+	touched := newTouched()
 	i.lock.Lock()
 	if h, known := i.hosts[key]; known {
 		i.take(h, touched)
@@ -125,7 +134,7 @@ func (i *Inventory) SetType(profile Profile) {
 		}
 	}
 	i.lock.Unlock()
-	i.tell(touched{profile.Name: {}})
+	i.tell(touchedProfile(profile.Name))
 }
 
 // DeleteType forgets a type.
@@ -137,14 +146,14 @@ func (i *Inventory) DeleteType(name string) {
 	}
 	i.lock.Unlock()
 	if known {
-		i.tell(touched{name: {}})
+		i.tell(touchedProfile(name))
 	}
 }
 
 // Forget ends the assumption that a Machine gets a host, because its claim has failed, is not wanted any more, or has
 // been given back. It does nothing if the host is not assumed for that Machine.
 func (i *Inventory) Forget(key types.NamespacedName, machine types.UID) {
-	touched := touched{}
+	touched := newTouched()
 	i.lock.Lock()
 	if h, known := i.hosts[key]; known && machine != "" && h.assumedBy == machine {
 		i.change(h, touched, func() { i.release(h) })

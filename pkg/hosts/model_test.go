@@ -246,6 +246,8 @@ func TestInventoryAgreesWithModel(t *testing.T) {
 		inventory := NewInventory(Options{TopologyLabels: []string{"rack"}})
 		m := &model{topology: inventory.topology, hosts: map[types.NamespacedName]*bmov1alpha1.BareMetalHost{}, types: map[string]Profile{}, assumed: map[types.UID]assumption{}}
 		told := map[string]Summary{}
+		gains := &gains{}
+		inventory.OnGain(gains.take)
 		inventory.OnChange(func(names []string) {
 			for _, name := range names {
 				if summary, known := inventory.Summary(name); known {
@@ -304,6 +306,12 @@ func TestInventoryAgreesWithModel(t *testing.T) {
 						t.Fatalf("%s: labels (-want +got):\n%s", at, diff)
 					}
 				}
+			}
+			if forgotten := gains.forgotten(inventory); forgotten != "" {
+				t.Fatalf("%s: %s", at, forgotten)
+			}
+			if refused, ok := f.refused(inventory); ok {
+				gains.waiting = append(gains.waiting, refused)
 			}
 			for name := range m.types {
 				want := m.summary(name)

@@ -95,6 +95,12 @@ type NoHostError struct {
 	ServerName string
 	// Considered are all types that were considered, cheapest first.
 	Considered []Candidate
+	// Awaits are the types that lack nothing but a host, cheapest first. What is wrong with the others does not change
+	// with their hosts.
+	Awaits []string
+	// OfHost are the requirements that those hosts have to meet, sorted; empty if any will do. Two requests that await
+	// the same types, for the same server or none, with the same requirements here, are served by the same hosts.
+	OfHost string
 }
 
 // explained is how many types a message speaks of: with a hundred, nobody would read it.

@@ -76,6 +76,16 @@ func (i *Inventory) parse(from []corev1.NodeSelectorRequirement) (requirements, 
 	return parsed, nil
 }
 
+// describeOfHost is the same for requirements that the same hosts meet, in whatever order they are.
+func (r requirements) describeOfHost() string {
+	texts := make([]string, 0, len(r.ofHost))
+	for n := range r.ofHost {
+		texts = append(texts, r.ofHost[n].String())
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, "; ")
+}
+
 // differs tells whether a label differs from host to host of one type.
 func (i *Inventory) differs(key string) bool {
 	return key == corev1.LabelTopologyZone || key == corev1.LabelArchStable || slices.Contains(i.topology, key)

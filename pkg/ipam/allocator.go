@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"go4.org/netipx"
@@ -32,6 +31,8 @@ type ExhaustedError struct {
 	Pool string
 	// Size is the number of addresses of the pool.
 	Size uint64
+	// Promised is the number of addresses that Machines are going to take that have been given a server.
+	Promised int
 	// Others counts the addresses of the pool that were taken through pools that overlap it, by their names.
 	Others map[string]int
 }
@@ -41,6 +42,9 @@ func (e *ExhaustedError) Error() string {
 	text := fmt.Sprintf("address pool %s is exhausted: all %d addresses are taken", e.Pool, e.Size)
 	if e.Size == 1 {
 		text = fmt.Sprintf("address pool %s is exhausted: its only address is taken", e.Pool)
+	}
+	if e.Promised > 0 {
+		text += fmt.Sprintf(", %d of them by Machines that have been given a server", e.Promised)
 	}
 	for _, other := range slices.Sorted(maps.Keys(e.Others)) {
 		text += fmt.Sprintf(", %d of them by pool %s, which overlaps it", e.Others[other], other)
@@ -148,10 +152,7 @@ func (a Allocator) take(ctx context.Context, owner v1alpha1.MachineReference, po
 		if err := reader.List(ctx, taken, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("reading which addresses of pool %s are taken, %w", pool, err)
 		}
-		free, err := pool.without(taken.Items)
-		if err != nil {
-			return err
-		}
+		free := pool.without(taken.Items)
 		for set, err := free.IPSet(); err != nil || len(set.Ranges()) > 0; set, err = free.IPSet() {
 			if err != nil {
 				return fmt.Errorf("looking for a free address of pool %s, %w", pool, err)
@@ -167,30 +168,25 @@ func (a Allocator) take(ctx context.Context, owner v1alpha1.MachineReference, po
 			free.Remove(address)
 		}
 	}
-	return pool.exhausted(taken.Items)
+	return pool.exhausted(taken.Items, 0)
 }
 
 // without returns the addresses of the pool that are not taken.
-func (p Pool) without(taken []v1alpha1.IPAddress) (*netipx.IPSetBuilder, error) {
+func (p Pool) without(taken []v1alpha1.IPAddress) *netipx.IPSetBuilder {
 	free := &netipx.IPSetBuilder{}
 	free.AddSet(p.set)
 	for i := range taken {
-		address, err := netip.ParseAddr(taken[i].Spec.Address)
-		if err != nil {
-			return nil, fmt.Errorf("reading IPAddress %s, %w", taken[i].Name, err)
-		}
-		if p.set.Contains(address) {
+		if address, ours := p.has(&taken[i]); ours {
 			free.Remove(address)
 		}
 	}
-	return free, nil
+	return free
 }
 
-func (p Pool) exhausted(taken []v1alpha1.IPAddress) *ExhaustedError {
-	result := &ExhaustedError{Pool: p.text, Size: p.Size(), Others: map[string]int{}}
+func (p Pool) exhausted(taken []v1alpha1.IPAddress, promised int) *ExhaustedError {
+	result := &ExhaustedError{Pool: p.title(), Size: p.Size(), Promised: promised, Others: map[string]int{}}
 	for i := range taken {
-		address, err := netip.ParseAddr(taken[i].Spec.Address)
-		if err == nil && p.set.Contains(address) && taken[i].Spec.Pool != p.text {
+		if _, ours := p.has(&taken[i]); ours && taken[i].Spec.Pool != p.text {
 			result.Others[taken[i].Spec.Pool]++
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go4.org/netipx"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 // Pool is a set of addresses that Machines can have, and what goes with each of them. The zero Pool is empty.
@@ -19,6 +21,8 @@ type Pool struct {
 	gateway netip.Addr
 	set     *netipx.IPSet
 	text    string
+	// of is the network that the pool is used in, which says nothing about its addresses.
+	of string
 }
 
 // PoolError says why addresses cannot be given out of a pool, in one sentence.
@@ -126,6 +130,54 @@ func describe(network netip.Prefix, ranges []netipx.IPRange) string {
 	return text + " (" + strings.Join(parts, ",") + ")"
 }
 
+// read makes a pool of what describe has written, as far as that goes; empty if it cannot be read. Nothing is known of
+// its gateway.
+func read(text string) Pool {
+	cidr, list, _ := strings.Cut(strings.TrimSuffix(text, ")"), " (")
+	network, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return Pool{}
+	}
+	var ranges []netipx.IPRange
+	for part := range strings.SplitSeq(list, ",") {
+		if one, err := netipx.ParseIPRange(part); err == nil {
+			ranges = append(ranges, one)
+		}
+	}
+	pool, err := NewPool(network, netip.Addr{}, ranges...)
+	if err != nil {
+		return Pool{}
+	}
+	return pool
+}
+
+// In returns the pool as it is used in a network, which its servers are moved into: vlan:100, vni:5000 or id:blue. The
+// same address may be had once in every network. Empty is the network of all servers that are not moved.
+func (p Pool) In(network string) Pool {
+	p.of = network
+	return p
+}
+
+// Network that the pool is used in.
+func (p Pool) Network() string { return p.of }
+
+// title names the pool and its network.
+func (p Pool) title() string {
+	if p.of == "" {
+		return p.text
+	}
+	return p.text + " in network " + p.of
+}
+
+// has tells whether an address that somebody has is one of the pool's.
+func (p Pool) has(object *v1alpha1.IPAddress) (netip.Addr, bool) {
+	if object.Spec.Network != p.of {
+		return netip.Addr{}, false
+	}
+	address, err := netip.ParseAddr(object.Spec.Address)
+	return address, err == nil && p.Contains(address)
+}
+
 // String names the pool by its network and its ranges.
 func (p Pool) String() string { return p.text }
 
@@ -152,9 +204,10 @@ func (p Pool) size() *big.Int {
 	return total
 }
 
-// Overlap returns the addresses that two pools have in common, one range after the other; none if they are apart.
+// Overlap returns the addresses that two pools have in common, one range after the other; none if they are apart, or in
+// networks that are.
 func (p Pool) Overlap(other Pool) []netipx.IPRange {
-	if p.set == nil || other.set == nil {
+	if p.set == nil || other.set == nil || p.of != other.of {
 		return nil
 	}
 	var builder netipx.IPSetBuilder

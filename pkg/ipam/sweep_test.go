@@ -92,7 +92,7 @@ func TestSweep(t *testing.T) {
 			if tc.inUse == nil {
 				tc.inUse = noHost
 			}
-			request := ctrl.Request{NamespacedName: client.ObjectKey{Name: objectName(given.Address.Addr())}}
+			request := ctrl.Request{NamespacedName: client.ObjectKey{Name: objectName("", given.Address.Addr())}}
 			result, err := NewSweep(allocator, tc.inUse).Reconcile(t.Context(), request)
 			if (err != nil) != tc.wantError {
 				t.Errorf("%s: error %v", tc.reason, err)

@@ -5,8 +5,10 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +36,46 @@ type Address struct {
 
 func (o owner) machineReference() v1alpha1.MachineReference {
 	return v1alpha1.MachineReference{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+}
+
+// networkOf is the network that the server of a Machine is moved into, empty if it stays where it is. Addresses are
+// counted by network: two tenants whose networks are apart may use the same ones.
+func networkOf(machine *v1alpha1.Machine) string {
+	return machine.Annotations[v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, v1alpha1.NetworkHook)]
+}
+
+// noAddress says that the Machine's pool has no address for it, and is empty if it has, or if it needs none. Then one is
+// promised to the Machine.
+func (r *Reconciler) noAddress(ctx context.Context, machine *v1alpha1.Machine, planned *plan) (string, error) {
+	if planned.pool == nil {
+		return "", nil
+	}
+	err := r.promises.Make(ctx, ownerOf(machine).machineReference(), *planned.pool)
+	var exhausted *ipam.ExhaustedError
+	if errors.As(err, &exhausted) {
+		return exhausted.Error(), nil
+	}
+	return "", err
+}
+
+// keepAddress counts a Machine that has a server as one that will need an address.
+func (r *Reconciler) keepAddress(machine *v1alpha1.Machine, planned *plan) {
+	if planned.pool != nil {
+		r.promises.Keep(ownerOf(machine).machineReference(), *planned.pool)
+	}
+}
+
+// addressForgotten wakes a Machine that can have the address that was promised to another.
+func (r *Reconciler) addressForgotten(pool ipam.Pool, promised bool) {
+	if promised {
+		r.waiting.serve(func(wants wish) int { return wants.servedByAddress(pool.Network()) })
+	}
+}
+
+// overlapping says which pools give out the same addresses.
+func overlapping(pool ipam.Pool, others []string) string {
+	return fmt.Sprintf("address pool %s overlaps %s: what one gives out is missing in the other; give them ranges that are apart, or the same ones (%s)",
+		pool, strings.Join(others, " and "), v1alpha1.PropertyNetworkIPRange)
 }
 
 // addressesOf are the addresses that a host of ours has been given, as its annotations say.

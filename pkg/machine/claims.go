@@ -24,8 +24,8 @@ import (
 // compare-and-swap on the version of the host that is passed in or read: an error for which apierrors.IsConflict
 // holds means that the host has changed meanwhile and nothing has been written.
 type Claims interface {
-	// Claim makes the server the owner's if it can be had, or is the owner's already. It reads the host past every
-	// cache. The error is a *TakenError if the server cannot be had.
+	// Claim makes the server the owner's if it can be had, or is the owner's already. The error is a *TakenError if the
+	// server cannot be had, which it says only after it has read the host past every cache.
 	Claim(ctx context.Context, host v1alpha1.HostReference, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error)
 	// Install tells Metal3 to install an image and switch the server on.
 	Install(ctx context.Context, host *bmov1alpha1.BareMetalHost, what Installation) (*bmov1alpha1.BareMetalHost, error)
@@ -78,7 +78,21 @@ func NewClaims(writer client.Client, live client.Reader) Claims {
 	return &hostClaims{client: writer, live: live}
 }
 
+// Claim goes by the cache first. That can only be wrong in one way: the server is not to be had any more, and the write
+// is refused because its version is old. Whatever else the cache says is looked at past it.
 func (c *hostClaims) Claim(ctx context.Context, reference v1alpha1.HostReference, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error) {
+	host := &bmov1alpha1.BareMetalHost{}
+	key := types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
+	if err := c.client.Get(ctx, key, host); err == nil && host.UID == reference.UID && hosts.Eligibility(host).Claimable {
+		host = host.DeepCopy()
+		if err := c.claim(ctx, host, machine); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return host, err
+		}
+	}
+	return c.claimLive(ctx, reference, machine)
+}
+
+func (c *hostClaims) claimLive(ctx context.Context, reference v1alpha1.HostReference, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error) {
 	key := types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
 	host := &bmov1alpha1.BareMetalHost{}
 	if err := c.live.Get(ctx, key, host); err != nil {
@@ -98,7 +112,11 @@ func (c *hostClaims) Claim(ctx context.Context, reference v1alpha1.HostReference
 	if verdict := hosts.Eligibility(host); !verdict.Claimable {
 		return nil, &TakenError{Host: key.String(), Reason: "it " + verdict.Message}
 	}
-	return host, c.write(ctx, host, "claiming", func() {
+	return host, c.claim(ctx, host, machine)
+}
+
+func (c *hostClaims) claim(ctx context.Context, host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
+	return c.write(ctx, host, "claiming", func() {
 		host.Spec.ConsumerRef = ownerOf(machine).reference()
 		annotate(host, hosts.NodeTypeAnnotationKey, machine.Status.NodeTypeRef.Name)
 		copyHooks(machine, host)

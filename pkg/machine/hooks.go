@@ -90,5 +90,6 @@ func (r *Reconciler) patch(ctx context.Context, now *run, doing string, change f
 	if err := r.client.Patch(ctx, now.machine, patch); err != nil {
 		return fmt.Errorf("%s Machine %s, %w", doing, client.ObjectKeyFromObject(before), err)
 	}
+	r.echoes.expect(now.machine, r.clock.Now())
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -18,17 +19,14 @@ import (
 // install waits for everything that the installation needs, writes it down, and then tells Metal3 in a single write.
 func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	machine, host := now.machine, now.host
-	hold := func(reason, message string) (result, error) {
-		// What is wrong, and the want of an address, is mended in objects that no watch maps to this Machine. User data
-		// comes with the Machine itself or with its Secret.
-		return result{
-			facts: &facts{phase: v1alpha1.MachineClaimed, reason: reason, message: message, host: host},
-			waits: reason != v1alpha1.ReasonWaitingForBootstrapData,
-		}, nil
+	// What is wrong, and the want of an address, is mended in objects that no watch maps to this Machine. User data comes
+	// with the Machine itself or with its Secret.
+	hold := func(reason, message string, wants wish) (result, error) {
+		return result{facts: &facts{phase: v1alpha1.MachineClaimed, reason: reason, message: message, host: host}, wants: wants}, nil
 	}
 	planned, err := r.resolve(ctx, machine, machine.Status.NodeTypeRef.Name, host)
 	if problem, wrong := whatIsInvalid(err); wrong {
-		return hold(v1alpha1.ReasonInvalidSpec, problem)
+		return hold(v1alpha1.ReasonInvalidSpec, problem, wish{need: correction})
 	}
 	if err != nil {
 		return result{}, err
@@ -38,7 +36,12 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 		return result{}, err
 	}
 	if missing != "" {
-		return hold(v1alpha1.ReasonWaitingForBootstrapData, missing)
+		// After a restart, nobody else knows that it is going to need an address.
+		r.keepAddress(machine, planned)
+		return hold(v1alpha1.ReasonWaitingForBootstrapData, missing, wish{})
+	}
+	if err := r.flush(ctx, now); err != nil {
+		return result{}, err
 	}
 	// They may have changed since the choice. What the status says is what is installed.
 	if effective := planned.effective(); !equality.Semantic.DeepEqual(machine.Status.Properties, effective) {
@@ -50,14 +53,14 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	address, err := r.address(ctx, machine, planned)
 	var exhausted *ipam.ExhaustedError
 	if errors.As(err, &exhausted) {
-		return hold(v1alpha1.ReasonNoAddress, exhausted.Error())
+		return hold(v1alpha1.ReasonNoAddress, exhausted.Error(), wishForAddress(*planned.pool))
 	}
 	if err != nil {
 		return result{}, err
 	}
 	boot, err := planned.compose(machine, host, address, join)
 	if problem, wrong := whatIsInvalid(err); wrong {
-		return hold(v1alpha1.ReasonInvalidSpec, problem)
+		return hold(v1alpha1.ReasonInvalidSpec, problem, wish{need: correction})
 	}
 	if err != nil {
 		return result{}, err
@@ -103,6 +106,13 @@ func (r *Reconciler) address(ctx context.Context, machine *v1alpha1.Machine, pla
 	allocation, err := r.addresses.Ensure(ctx, ownerOf(machine).machineReference(), *planned.pool)
 	if err != nil {
 		return nil, err
+	}
+	overlaps, err := r.promises.Overlaps(ctx, *planned.pool)
+	if err != nil {
+		return nil, err
+	}
+	if len(overlaps) > 0 {
+		r.event(machine, corev1.EventTypeWarning, string(EventPoolsOverlap), overlapping(*planned.pool, overlaps))
 	}
 	return &Address{Allocation: allocation, DNS: planned.dns}, nil
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/quota"
 )
 
@@ -37,6 +38,8 @@ type Inventory interface {
 	WaitForSync(context.Context) error
 	// OnChange adds a listener that is told of types whose hosts or profile may have changed. It must not block.
 	OnChange(listener func(types []string))
+	// OnGain adds a listener that is told what a change may have made possible. It must not block.
+	OnGain(listener func(hosts.Gain))
 }
 
 // Dependencies of a Reconciler. All are required.
@@ -68,7 +71,9 @@ type Reconciler struct {
 	clock     clock.PassiveClock
 	metrics   *metrics
 	waiting   *waiting
+	echoes    *echoes
 	quota     *quota.Ledger
+	promises  *ipam.Promises
 	handlers  map[state]handling
 }
 
@@ -76,6 +81,8 @@ type Reconciler struct {
 type run struct {
 	machine *v1alpha1.Machine
 	host    *bmov1alpha1.BareMetalHost
+	// written is the Machine as the API server has it, while a newer status has been put off; nil if there is none.
+	written *v1alpha1.Machine
 }
 
 // handling does what a state needs. An error means that an API call failed, and everything is tried again later; what
@@ -88,11 +95,14 @@ type result struct {
 	facts *facts
 	// again is true when the next state can be taken on at once.
 	again bool
+	// putsOff is true when the status need not be written before the next state has been looked at: nothing is lost with
+	// it, because it follows from what is written elsewhere.
+	putsOff bool
 	// after is when to look again although nothing has happened. Zero: at the slow resync.
 	after time.Duration
-	// waits is true when something that no watch maps to this Machine has to happen: a server becomes free, or a
-	// NodeType, OSImage or TenantCluster is made or mended.
-	waits bool
+	// wants is what has to happen that no watch maps to this Machine: a server becomes free, or a NodeType, OSImage or
+	// TenantCluster is made or mended.
+	wants wish
 }
 
 // New returns a Reconciler.
@@ -107,7 +117,9 @@ func New(d Dependencies) *Reconciler {
 		clock:     d.Clock,
 		metrics:   newMetrics(),
 		waiting:   newWaiting(),
+		echoes:    newEchoes(),
 		quota:     quota.NewLedger(d.Client),
+		promises:  ipam.NewPromises(d.Client),
 	}
 	r.handlers = map[state]handling{
 		gone:         r.done,
@@ -130,30 +142,57 @@ func New(d Dependencies) *Reconciler {
 // Reconcile looks at one Machine and takes it as far as it gets without waiting.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	machine := &v1alpha1.Machine{}
-	if err := r.client.Get(ctx, request.NamespacedName, machine); err != nil {
-		r.waiting.remove(request.NamespacedName)
+	err := r.client.Get(ctx, request.NamespacedName, machine)
+	if err == nil && r.echoes.outstanding(machine, r.clock.Now()) {
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	}
+	waiter := r.waiting.begin(request.NamespacedName)
+	if err != nil {
+		r.waiting.end(waiter, time.Time{}, wish{}, false)
+		if client.IgnoreNotFound(err) == nil {
+			r.vanished(request.NamespacedName)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	// Before anything is asked for: what becomes free between the question and the answer must wake it.
-	r.waiting.set(request.NamespacedName, machine.CreationTimestamp.Time, true)
 	now := &run{machine: machine.DeepCopy()}
-	for range maxSteps {
-		outcome, err := r.step(ctx, now)
-		switch {
-		case apierrors.IsConflict(err):
-			return ctrl.Result{RequeueAfter: conflictDelay}, nil
-		case err != nil:
-			return ctrl.Result{}, err
-		case outcome.again:
-			continue
-		}
-		r.waiting.set(request.NamespacedName, now.machine.CreationTimestamp.Time, outcome.waits)
-		if outcome.after > 0 {
-			return ctrl.Result{RequeueAfter: outcome.after}, nil
-		}
-		return ctrl.Result{RequeueAfter: resync}, nil
+	outcome, err := r.advance(ctx, now)
+	wants, holds := outcome.wants, now.machine.Status.HostRef != nil
+	if (err != nil || outcome.again) && !holds {
+		wants = wish{need: correction, anotherChoice: true} // whatever it was, it may be different next time
 	}
-	return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	r.waiting.end(waiter, machine.CreationTimestamp.Time, wants, holds)
+	switch {
+	case apierrors.IsConflict(err), err == nil && outcome.again:
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	case err != nil:
+		return ctrl.Result{}, err
+	case outcome.after > 0:
+		return ctrl.Result{RequeueAfter: outcome.after}, nil
+	}
+	return ctrl.Result{RequeueAfter: resync}, nil
+}
+
+// advance takes the Machine from state to state, as far as it gets.
+func (r *Reconciler) advance(ctx context.Context, now *run) (outcome result, err error) {
+	for range maxSteps {
+		if outcome, err = r.step(ctx, now); err != nil || !outcome.again {
+			break
+		}
+	}
+	if now.written != nil {
+		// What had been put off must not be lost because of what came after it.
+		if late := r.flush(ctx, now); err == nil {
+			err = late
+		}
+	}
+	return outcome, err
+}
+
+// vanished lets others have what a Machine that does not exist any more had or was promised.
+func (r *Reconciler) vanished(machine types.NamespacedName) {
+	r.echoes.forget(machine)
+	r.addressForgotten(r.promises.Forget(machine))
+	r.waiting.serve(func(wants wish) int { return wants.servedByAllowance(machine.Namespace) })
 }
 
 // step does what the present state needs and writes what follows from it into the status.
@@ -165,7 +204,7 @@ func (r *Reconciler) step(ctx context.Context, now *run) (result, error) {
 	if err != nil || outcome.facts == nil {
 		return outcome, err
 	}
-	return outcome, r.writeStatus(ctx, now, *outcome.facts)
+	return outcome, r.writeStatus(ctx, now, *outcome.facts, outcome.putsOff && outcome.again)
 }
 
 // lookAtHost reads the host of the Machine, past the cache if the cache shows it as lost: to give a server up, a cache
@@ -200,21 +239,36 @@ func (r *Reconciler) lookAtHost(ctx context.Context, now *run) error {
 	return nil
 }
 
-// writeStatus is the one place where a status is written. It is a compare-and-swap on the Machine's version.
-func (r *Reconciler) writeStatus(ctx context.Context, now *run, f facts) error {
-	before := now.machine.DeepCopy()
+// writeStatus is the one place where a status is made. With putOff it is written together with the one that the next
+// state makes, if that is one that knows of it, or by flush at the latest.
+func (r *Reconciler) writeStatus(ctx context.Context, now *run, f facts, putOff bool) error {
 	status := nextStatus(now.machine, f, metav1.NewTime(r.clock.Now()))
-	if equality.Semantic.DeepEqual(before.Status, status) {
-		return nil
+	if now.written == nil {
+		now.written = now.machine.DeepCopy()
 	}
 	now.machine.Status = status
+	if next := stateOf(now.machine, now.host); putOff && (next == held || next == claimed) {
+		return nil
+	}
+	err := r.flush(ctx, now)
+	if err != nil && f.choice != nil {
+		r.unchoose(f.choice.Host, now.machine)
+	}
+	return err
+}
+
+// flush writes the status. It is a compare-and-swap on the Machine's version.
+func (r *Reconciler) flush(ctx context.Context, now *run) error {
+	before := now.written
+	if now.written = nil; before == nil || equality.Semantic.DeepEqual(before.Status, now.machine.Status) {
+		return nil
+	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.client.Status().Patch(ctx, now.machine, patch); err != nil {
-		if f.choice != nil {
-			r.unchoose(f.choice.Host, now.machine.UID)
-		}
-		return fmt.Errorf("writing the status of Machine %s, %w", client.ObjectKeyFromObject(now.machine), err)
+		now.machine.Status = before.Status
+		return fmt.Errorf("writing the status of Machine %s, %w", client.ObjectKeyFromObject(before), err)
 	}
+	r.echoes.expect(now.machine, r.clock.Now())
 	r.report(before, now.machine)
 	return nil
 }
@@ -226,7 +280,7 @@ func (r *Reconciler) report(before, after *v1alpha1.Machine) {
 		r.event(after, corev1.EventTypeNormal, v1alpha1.ReasonClaimed, condition(after, v1alpha1.ConditionClaimed).Message)
 	}
 	ready := condition(after, v1alpha1.ConditionReady)
-	if old := condition(before, v1alpha1.ConditionReady); old.Reason == ready.Reason || ready.Reason == v1alpha1.ReasonClaimed {
+	if old := condition(before, v1alpha1.ConditionReady); old.Reason == ready.Reason || quiet[ready.Reason] {
 		return
 	}
 	kind := corev1.EventTypeNormal

@@ -31,6 +31,7 @@ func (r *Reconciler) protect(ctx context.Context, now *run) (result, error) {
 		}
 		return result{}, fmt.Errorf("adding the finalizer to Machine %s, %w", client.ObjectKeyFromObject(before), err)
 	}
+	r.echoes.expect(now.machine, r.clock.Now())
 	return result{again: true}, nil
 }
 
@@ -38,11 +39,11 @@ func (r *Reconciler) protect(ctx context.Context, now *run) (result, error) {
 // found out first, so that a typo ties up no server.
 func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 	if !r.inventory.Synced() {
-		return result{waits: true}, nil
+		return result{wants: wish{need: correction}}, nil
 	}
 	machine := now.machine
 	refuse := func(reason, message string) (result, error) {
-		return result{facts: &facts{phase: v1alpha1.MachinePending, reason: reason, message: message}, waits: true}, nil
+		return result{facts: &facts{phase: v1alpha1.MachinePending, reason: reason, message: message}, wants: wish{need: correction}}, nil
 	}
 	tenant, problem, err := r.tenant(ctx, machine)
 	if err != nil {
@@ -78,14 +79,17 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 			if err != nil {
 				return result{}, err
 			}
-			return refuse(no.reason, no.message)
+			outcome, _ := refuse(no.reason, no.message)
+			outcome.wants = no.wants
+			return outcome, nil
 		}
 	}
 	choice, err := r.inventory.Choose(wanted)
 	var none *hosts.NoHostError
 	if errors.As(err, &none) {
-		r.quota.Forget(machine.UID)
+		r.forgo(machine)
 		outcome, _ := refuse(none.Reason, none.Error())
+		outcome.wants = wishForServer(none)
 		if isPinned(machine) {
 			outcome.facts.phase = v1alpha1.MachineFailed
 		}
@@ -98,11 +102,13 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 	// Another server than before, if the inventory has changed in between.
 	planned, no, err := r.suits(ctx, machine, tenant, choice)
 	if err != nil || no != nil {
-		r.unchoose(choice.Host, machine.UID)
+		r.unchoose(choice.Host, machine)
 		if err != nil {
 			return result{}, err
 		}
-		return refuse(no.reason, no.message)
+		outcome, _ := refuse(no.reason, no.message)
+		outcome.wants = no.wants
+		return outcome, nil
 	}
 	return result{again: true, facts: &facts{
 		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice, properties: planned.effective(),
@@ -110,15 +116,18 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 	}}, nil
 }
 
-// obstacle is why a Machine does not get a server that would be free.
-type obstacle struct{ reason, message string }
+// obstacle is why a Machine does not get a server that would be free, and what would have to happen for that.
+type obstacle struct {
+	reason, message string
+	wants           wish
+}
 
 // suits makes the plan for a server that could be or has been chosen, or says why the Machine cannot have it: a value is
-// wrong, or its tenant has as much as it may have.
+// wrong, its tenant has as much as it may have, or its pool has no address for it.
 func (r *Reconciler) suits(ctx context.Context, machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster, choice hosts.Choice) (*plan, *obstacle, error) {
 	planned, err := r.planFor(ctx, machine, choice)
 	if problem, wrong := whatIsInvalid(err); wrong {
-		return nil, &obstacle{v1alpha1.ReasonInvalidSpec, problem}, nil
+		return nil, &obstacle{v1alpha1.ReasonInvalidSpec, problem, wish{need: correction, anotherChoice: true}}, nil
 	}
 	if err != nil {
 		return nil, nil, err
@@ -128,7 +137,17 @@ func (r *Reconciler) suits(ctx context.Context, machine *v1alpha1.Machine, tenan
 		return nil, nil, err
 	}
 	if problem != "" {
-		return nil, &obstacle{v1alpha1.ReasonQuotaExceeded, problem}, nil
+		return nil, &obstacle{v1alpha1.ReasonQuotaExceeded, problem,
+			wish{need: allowance, namespace: machine.Namespace, nodeType: choice.NodeType, anotherChoice: true}}, nil
+	}
+	if problem, err = r.noAddress(ctx, machine, planned); err != nil {
+		return nil, nil, err
+	}
+	if problem != "" {
+		r.forgo(machine)
+		wants := wishForAddress(*planned.pool)
+		wants.anotherChoice = true
+		return nil, &obstacle{v1alpha1.ReasonNoAddress, problem, wants}, nil
 	}
 	return planned, nil, nil
 }
@@ -207,7 +226,7 @@ func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 	host, err := r.claims.Claim(ctx, reference, now.machine)
 	var taken *TakenError
 	if errors.As(err, &taken) {
-		r.unchoose(reference, now.machine.UID)
+		r.unchoose(reference, now.machine)
 		r.event(now.machine, corev1.EventTypeNormal, string(EventTaken), taken.Error())
 		return result{again: true, facts: &facts{
 			phase: v1alpha1.MachinePending, reason: v1alpha1.ReasonClaiming, unchoose: true,
@@ -218,7 +237,9 @@ func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 		return result{}, err
 	}
 	now.host = host
-	return result{again: true, facts: &facts{
+	// The next state mostly has something to say at once. Until that is written, the claim stands on the host, where a
+	// run that comes after a crash finds it.
+	return result{again: true, putsOff: true, facts: &facts{
 		phase: v1alpha1.MachineClaimed, reason: v1alpha1.ReasonClaimed, host: host,
 		message: fmt.Sprintf("server %s/%s is claimed", host.Namespace, host.Name),
 	}}, nil

@@ -20,6 +20,8 @@ const (
 	EventRebootRefused EventReason = "RebootRefused"
 	// EventTaken: the server that had been chosen was gone before it was claimed; another is chosen.
 	EventTaken EventReason = "ServerTaken"
+	// EventPoolsOverlap: addresses of the Machine's pool are given out by another pool, too.
+	EventPoolsOverlap EventReason = "AddressPoolsOverlap"
 )
 
 // warnings are the reasons that somebody may have to do something about.
@@ -34,6 +36,14 @@ var warnings = map[string]bool{
 	v1alpha1.ReasonHostLost:       true,
 	v1alpha1.ReasonHostDeleting:   true,
 	v1alpha1.ReasonNoAddress:      true,
+}
+
+// quiet are the reasons that the conditions alone tell: every Machine passes through them, and for each event the API
+// server does as much as for a write on the Machine itself. The claim has an event of its own.
+var quiet = map[string]bool{
+	v1alpha1.ReasonClaiming:                true,
+	v1alpha1.ReasonClaimed:                 true,
+	v1alpha1.ReasonWaitingForBootstrapData: true,
 }
 
 const (

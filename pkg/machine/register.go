@@ -66,10 +66,10 @@ func (r *Reconciler) Register(ctx context.Context, mgr manager.Manager) error {
 }
 
 func (r *Reconciler) register(mgr manager.Manager) error {
-	r.inventory.OnChange(func([]string) { r.waiting.wake() })
+	r.listen()
 	synced := manager.RunnableFunc(func(ctx context.Context) error {
 		if r.inventory.WaitForSync(ctx) == nil {
-			r.waiting.wake()
+			r.waiting.wakeAll()
 		}
 		return nil
 	})
@@ -86,12 +86,18 @@ func (r *Reconciler) register(mgr manager.Manager) error {
 		Watches(&v1alpha1.OSImage{}, wake, onSpec).
 		Watches(&v1alpha1.SSHKey{}, wake, onSpec).
 		Watches(&v1alpha1.MachineConfigTemplate{}, wake, onSpec).
-		Watches(&v1alpha1.IPAddress{}, r.wakeWaitingOnDeletion()).
+		Watches(&v1alpha1.IPAddress{}, r.wakeWaitingForAddress()).
 		Watches(&v1alpha1.NodeType{}, wake, onSpec).
 		Watches(&v1alpha1.NodeProvider{}, wake, onSpec).
 		WatchesRawSource(source.Func(r.waiting.start)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
+}
+
+// listen wakes Machines when the inventory changes.
+func (r *Reconciler) listen() {
+	r.inventory.OnGain(r.waiting.gained)
+	r.inventory.OnChange(func([]string) { r.waiting.choose() })
 }
 
 func (o OrphanHosts) register(mgr manager.Manager) error {
@@ -156,14 +162,18 @@ func (r *Reconciler) machinesBy(ctx context.Context, options ...client.ListOptio
 // wakeWaiting wakes the Machines that wait: an object that they may have waited for has been made or changed.
 func (r *Reconciler) wakeWaiting() handler.EventHandler {
 	return handler.Funcs{
-		CreateFunc: func(context.Context, event.CreateEvent, queue) { r.waiting.wake() },
-		UpdateFunc: func(context.Context, event.UpdateEvent, queue) { r.waiting.wake() },
+		CreateFunc: func(context.Context, event.CreateEvent, queue) { r.waiting.wakeAll() },
+		UpdateFunc: func(context.Context, event.UpdateEvent, queue) { r.waiting.wakeAll() },
 	}
 }
 
-// wakeWaitingOnDeletion wakes the Machines that wait: something that they may have waited for is not taken any more.
-func (r *Reconciler) wakeWaitingOnDeletion() handler.EventHandler {
-	return handler.Funcs{DeleteFunc: func(context.Context, event.DeleteEvent, queue) { r.waiting.wake() }}
+// wakeWaitingForAddress wakes a Machine that can have an address that has been released.
+func (r *Reconciler) wakeWaitingForAddress() handler.EventHandler {
+	return handler.Funcs{DeleteFunc: func(_ context.Context, deleted event.DeleteEvent, _ queue) {
+		if address, ok := deleted.Object.(*v1alpha1.IPAddress); ok {
+			r.waiting.serve(func(wants wish) int { return wants.servedByAddress(address.Spec.Network) })
+		}
+	}}
 }
 
 func onlyDeletions() predicate.Predicate {

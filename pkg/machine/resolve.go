@@ -10,6 +10,7 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -32,6 +33,9 @@ func (r *Reconciler) resolve(ctx context.Context, machine *v1alpha1.Machine, typ
 	p, err := r.refer(ctx, set)
 	if err != nil {
 		return nil, err
+	}
+	if p.pool != nil {
+		p.pool = ptr.To(p.pool.In(networkOf(machine)))
 	}
 	subject := "NodeType " + nodeType.Name
 	if name := p.set.Get(v1alpha1.PropertyOSImage); name != "" {

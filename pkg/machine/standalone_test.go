@@ -108,6 +108,9 @@ func TestAddresses(t *testing.T) {
 	if message := condition(w.get(second), v1alpha1.ConditionReady).Message; !strings.Contains(message, "exhausted") {
 		t.Errorf("message %q", message)
 	}
+	if host := w.get(second).Status.HostRef; host != nil {
+		t.Errorf("host %s is tied up by a Machine that cannot use it", host.Name)
+	}
 	for _, host := range w.hosts() {
 		if host.Name == w.get(first).Status.HostRef.Name && host.Annotations[v1alpha1.GatewayAnnotationKey] == "192.0.2.1" {
 			t.Error("a DHCP server would give the server its old gateway")

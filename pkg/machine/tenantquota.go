@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -34,8 +33,16 @@ func (r *Reconciler) exceeded(ctx context.Context, machine *v1alpha1.Machine, te
 	return "", err
 }
 
-// unchoose lets others have a server that was chosen for a Machine, and takes it off its tenant's account.
-func (r *Reconciler) unchoose(host v1alpha1.HostReference, machine types.UID) {
-	r.inventory.Forget(hostKey(host), machine)
-	r.quota.Forget(machine)
+// unchoose lets others have a server that was chosen for a Machine, and all that goes with it.
+func (r *Reconciler) unchoose(host v1alpha1.HostReference, machine *v1alpha1.Machine) {
+	r.forgo(machine)
+	r.inventory.Forget(hostKey(host), machine.UID)
+}
+
+// forgo takes a server that the Machine does not get off its tenant's account, and gives back the address that it was
+// promised.
+func (r *Reconciler) forgo(machine *v1alpha1.Machine) {
+	r.quota.Forget(machine.UID)
+	r.addressForgotten(r.promises.Forget(client.ObjectKeyFromObject(machine)))
+	r.waiting.serve(func(wants wish) int { return wants.servedByAllowance(machine.Namespace) })
 }

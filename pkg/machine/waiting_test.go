@@ -26,7 +26,7 @@ func TestClaimedMachinesSleep(t *testing.T) {
 			t.Fatalf("Machine %s: reason %q", key, reason)
 		}
 	}
-	if waiting := manager.waiting.oldestFirst(); len(waiting) > 0 {
+	if waiting := manager.waiting.waiters(); len(waiting) > 0 {
 		t.Errorf("woken by every change of any server: %v", waiting)
 	}
 }

@@ -32,8 +32,8 @@ type Manager struct {
 }
 
 // StartManager starts bin/manager and waits until it answers. It is stopped when the test ends, and its last words
-// are shown if the test has failed.
-func (c *Cluster) StartManager(t testing.TB) *Manager {
+// are shown if the test has failed. environment is what it has in its environment beside that of the test.
+func (c *Cluster) StartManager(t testing.TB, environment ...string) *Manager {
 	t.Helper()
 	binary := filepath.Join("..", "..", "bin", "manager")
 	if _, err := os.Stat(binary); err != nil {
@@ -51,6 +51,7 @@ func (c *Cluster) StartManager(t testing.TB) *Manager {
 	command := exec.Command(binary, "--kubeconfig", c.kubeconfig(t), "--leader-elect=false", "--health-probe-bind-address=0",
 		"--kube-api-qps=100000", "--kube-api-burst=100000", "--metrics-bind-address", address)
 	command.Stdout, command.Stderr = output, output
+	command.Env = append(os.Environ(), environment...)
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
@@ -139,6 +140,23 @@ func (m Metrics) Requests(methods ...string) float64 {
 
 // Writes is the number of requests that write.
 func (m Metrics) Writes() float64 { return m.Requests("POST", "PUT", "PATCH", "DELETE") }
+
+// Conflicts is the number of writes that were refused because the object had changed meanwhile.
+func (m Metrics) Conflicts() float64 {
+	return m.sum("rest_client_requests_total{", func(name string) bool { return strings.Contains(name, `code="409"`) })
+}
+
+// Reconciles is how often a controller has looked at an object.
+func (m Metrics) Reconciles(controller string) float64 {
+	return m.sum("controller_runtime_reconcile_total{", func(name string) bool { return strings.Contains(name, `controller="`+controller+`"`) })
+}
+
+// Busy is the number of objects that controllers have in their queues or are looking at. What is only to be looked at
+// again later does not count.
+func (m Metrics) Busy() float64 {
+	all := func(string) bool { return true }
+	return m.sum("workqueue_depth{", all) + m.sum("controller_runtime_active_workers{", all)
+}
 
 // HeapInUse is the memory in bytes that the process uses for objects, garbage included.
 func (m Metrics) HeapInUse() float64 { return m["go_memstats_heap_inuse_bytes"] }

@@ -44,6 +44,11 @@ type IPAddressSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	Pool string `json:"pool,omitempty"`
+	// Network that the address is in, as it stands in the value of a network hook: vlan:100, vni:5000 or id:blue. The
+	// same address may be had once in every network. Empty: the network that servers are in that are not moved.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Network string `json:"network,omitempty"`
 	// MachineRef is the Machine that has the address.
 	MachineRef MachineReference `json:"machineRef"`
 }
@@ -64,13 +69,15 @@ type MachineReference struct {
 
 // IPAddress is an address that a Machine has. There is one object per address, named for it, so that creating it is
 // the lock: an IPv4 address is its own name, and an IPv6 address is written out in full, with '-' in the place of ':'.
+// One of a tenant's network has the name of that before it: vlan-100.192.168.100.10.
 // The manager alone writes them, and deletes them when the server of their Machine is back in the pool.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=ipaddresses,shortName=ipa,categories=karpenter-metal3
-// +kubebuilder:validation:XValidation:rule="self.spec.address.contains(':') || self.metadata.name == self.spec.address",message="the name of an IPAddress must be its address"
+// +kubebuilder:validation:XValidation:rule="self.spec.address.contains(':') || (has(self.spec.network) ? self.metadata.name.endsWith('.' + self.spec.address) : self.metadata.name == self.spec.address)",message="the name of an IPAddress must be its address, after that of its network if it has one"
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
 // +kubebuilder:printcolumn:name="Prefix",type=integer,JSONPath=`.spec.prefixLength`
+// +kubebuilder:printcolumn:name="Network",type=string,JSONPath=`.spec.network`
 // +kubebuilder:printcolumn:name="Gateway",type=string,JSONPath=`.spec.gateway`
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.machineRef.namespace`
 // +kubebuilder:printcolumn:name="Machine",type=string,JSONPath=`.spec.machineRef.name`
