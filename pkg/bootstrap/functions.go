@@ -29,10 +29,12 @@ var withheld = map[string]string{
 	"randInt": reasonRandom, "shuffle": reasonRandom, "uuidv4": reasonRandom, "bcrypt": reasonRandom, "htpasswd": reasonRandom,
 	"encryptAES": reasonRandom, "genPrivateKey": reasonRandom, "genCA": reasonRandom, "genCAWithKey": reasonRandom,
 	"genSelfSignedCert": reasonRandom, "genSelfSignedCertWithKey": reasonRandom, "genSignedCert": reasonRandom, "genSignedCertWithKey": reasonRandom,
+	"derivePassword": reasonCostly,
 }
 
 const (
 	reasonMachine = "it reads the machine that the manager runs on"
+	reasonCostly  = "it takes long and much memory on purpose"
 	reasonClock   = "its result depends on the clock or the time zone of the machine that the manager runs on"
 	reasonRandom  = "its result is another one every time, and a document must not change when it is made again"
 )
@@ -47,20 +49,19 @@ func withheldReason(function string) string {
 // maxItems bounds what one call of a function can make. The document could not hold more.
 const maxItems = MaxDocumentBytes
 
-var (
-	errTooMany  = errors.New("that is too large for a document to hold")
-	errTooLarge = errors.New("the document is too large")
-)
-
-// templateFunctions returns the functions of templates.
-func templateFunctions() template.FuncMap {
-	functions := template.FuncMap{}
+// templateFunctions returns the functions of templates, which use up the budget.
+func templateFunctions(b *budget) template.FuncMap {
+	functions := template.FuncMap{
+		// Those of text/template that make text, to be counted like the others.
+		"print": fmt.Sprint, "println": fmt.Sprintln, "printf": fmt.Sprintf,
+		"html": template.HTMLEscaper, "js": template.JSEscaper, "urlquery": template.URLQueryEscaper,
+	}
 	maps.Copy(functions, sprig.TxtFuncMap())
 	for name := range withheld {
 		delete(functions, name)
 	}
 	maps.Copy(functions, boundedFunctions(functions))
-	return functions
+	return b.within(functions)
 }
 
 // boundedFunctions replaces those functions that could exhaust the memory, or the stack, of the manager by a typing

@@ -86,6 +86,33 @@ func (i *image) prepared() {
 	i.write("/etc/containerd/config.toml", "version = 2\n")
 }
 
+// TestScriptsParse asks the shells that servers have. "sh" is one or the other, and what only one of them reads, such as
+// an array, would be found out at the first boot of a server.
+func TestScriptsParse(t *testing.T) {
+	scripts := map[string]string{"prepare-node.sh": prepareScript, "vcluster-join.sh": vclusterScript}
+	shells := map[string][]string{"bash": {"--posix", "-n"}, "dash": {"-n"}}
+	for shell, options := range shells {
+		t.Run(shell, func(t *testing.T) {
+			path, err := exec.LookPath(shell)
+			if err != nil {
+				t.Skipf("there is no %s here", shell)
+			}
+			parse := func(script string) (string, error) {
+				out, err := exec.CommandContext(t.Context(), path, append(options, file(t, "script.sh", []byte(script)))...).CombinedOutput()
+				return string(out), err
+			}
+			for name, script := range scripts {
+				if out, err := parse(script); err != nil {
+					t.Errorf("%s does not read %s: %v\n%s", shell, name, err, out)
+				}
+			}
+			if _, err := parse("if true; then\n"); err == nil {
+				t.Errorf("%s reads anything", shell)
+			}
+		})
+	}
+}
+
 func TestPrepareNode(t *testing.T) {
 	all := []string{"systemctl", "modprobe", "sysctl", "swapoff", "containerd", "kubelet", "kubeadm", "apt-get"}
 	t.Run("Ready", func(t *testing.T) {

@@ -62,7 +62,8 @@ func (e *TemplateError) Error() string {
 }
 
 // Render returns what the template makes of the values. Equal values give equal bytes. A field or a property that
-// does not exist is an error: a server with half a configuration is worse than none. The error is a *TemplateError.
+// does not exist is an error: a server with half a configuration is worse than none. So is a template that takes too much
+// work, makes a value that is too large for a document, or a document that is. The error is a *TemplateError.
 func Render(t Template, values Values) ([]byte, error) {
 	parsed, err := parseTemplate(t)
 	if err != nil {
@@ -71,7 +72,7 @@ func Render(t Template, values Values) ([]byte, error) {
 	var out limitedBuffer
 	if err := parsed.Execute(&out, map[string]any{"Values": values.fields()}); err != nil {
 		if errors.Is(err, errTooLarge) {
-			return nil, &TemplateError{Template: t.Name, Problem: fmt.Sprintf("makes a document of more than %d bytes, which is more than Metal3 takes", MaxDocumentBytes)}
+			return nil, &TemplateError{Template: t.Name, Problem: fmt.Sprintf("makes a document of more than %d bytes, which is more than Metal3 takes: write less, or have the server fetch it at boot", MaxDocumentBytes)}
 		}
 		return nil, templateError(t, err)
 	}
@@ -101,16 +102,18 @@ func CheckSyntax(t Template) error {
 const parsedName = "template"
 
 func parseTemplate(t Template) (*template.Template, error) {
-	parsed, err := template.New(parsedName).Option("missingkey=error").Funcs(templateFunctions()).Parse(t.Text)
+	parsed, err := template.New(parsedName).Option("missingkey=error").Funcs(templateFunctions(newBudget())).Parse(t.Text)
 	if err != nil {
 		return nil, templateError(t, err)
 	}
+	instrument(parsed)
 	return parsed, nil
 }
 
 var (
 	templatePosition  = regexp.MustCompile("^template: (?:" + parsedName + "|[^:]*):(\\d+)(?::\\d+)?: (?:executing \"[^\"]*\" at )?")
 	undefinedFunction = regexp.MustCompile(`function "(\w+)" not defined`)
+	ownFunction       = regexp.MustCompile(`^<[^>]*>: error calling (?:` + stepName + `|` + showName + `): `)
 	missingValue      = regexp.MustCompile(`<\.Values\.(\w+)[^>]*>: map has no entry for key "(\w+)"`)
 )
 
@@ -121,6 +124,7 @@ func templateError(t Template, err error) *TemplateError {
 		_, _ = fmt.Sscan(match[1], &found.Line)
 		found.Problem = found.Problem[len(match[0]):]
 	}
+	found.Problem = ownFunction.ReplaceAllString(found.Problem, "")
 	found.Problem = strings.TrimSuffix(strings.TrimPrefix(found.Problem, "template: "), " in type interface {}")
 	if match := undefinedFunction.FindStringSubmatch(found.Problem); match != nil {
 		found.Problem += withheldReason(match[1])

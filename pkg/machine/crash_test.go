@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test/faults"
 )
 
 // newRichWorld is a world in which a cycle takes every step that there is: the tenant has a network of its own, and the
@@ -150,24 +151,24 @@ func checkProvisioned(w *world, key types.NamespacedName) {
 
 func TestEveryWriteMayGoWrong(t *testing.T) {
 	total := countWrites(t)
-	for _, kind := range []fault{crash, conflict, refused, answerLost, outage} {
+	for _, kind := range faults.AtWrites {
 		t.Run(string(kind), func(t *testing.T) {
 			first := 1
-			if kind == crash {
+			if kind == faults.Crash {
 				first = 0
 			}
 			for at := first; at <= total; at++ {
 				t.Run(fmt.Sprintf("Write%02d", at), func(t *testing.T) {
 					t.Parallel()
 					w := newRichWorld(t, 2)
-					connection := &faulty{kind: kind, at: at}
-					running := w.start(connection.connect(t))
+					connection := &faults.Connection{Kind: kind, At: at}
+					running := w.start(connection.Client(sharedConnection(t)))
 					cycle(w, func() *process {
-						if connection.dead {
-							connection = &faulty{}
-							running = w.start(connection.connect(t))
+						if connection.Dead() {
+							connection = &faults.Connection{}
+							running = w.start(connection.Client(sharedConnection(t)))
 						}
-						connection.passTime()
+						connection.PassTime()
 						return running
 					})
 					w.checkNothingLeft()
@@ -181,43 +182,43 @@ func TestEveryWriteMayGoWrong(t *testing.T) {
 // TestEveryReadMayBeStale lets each read from the cache answer with what was true before, once.
 func TestEveryReadMayBeStale(t *testing.T) {
 	w := newRichWorld(t, 2)
-	connection := &faulty{}
-	counting := &staleReads{}
-	undisturbed := w.startWith(counting.connect(connection.connect(t)), connection.connect(t))
+	connection := &faults.Connection{}
+	counting := &faults.StaleReads{}
+	undisturbed := w.startWith(counting.Client(connection.Client(sharedConnection(t))), connection.Client(sharedConnection(t)))
 	cycle(w, func() *process { return undisturbed })
 	w.checkNothingLeft()
-	if counting.reads < 20 {
-		t.Fatalf("a cycle has %d reads; the test does not see them all", counting.reads)
+	if counting.Reads() < 20 {
+		t.Fatalf("a cycle has %d reads; the test does not see them all", counting.Reads())
 	}
 	// A cycle that is disturbed early may have more reads; those are of a state that later ones see as well.
-	for at := 1; at <= counting.reads; at++ {
+	for at := 1; at <= counting.Reads(); at++ {
 		t.Run(fmt.Sprintf("Read%03d", at), func(t *testing.T) {
 			t.Parallel()
 			w := newRichWorld(t, 2)
-			connection := &faulty{}
-			cache := &staleReads{at: at}
-			running := w.startWith(cache.connect(connection.connect(t)), connection.connect(t))
+			connection := &faults.Connection{}
+			cache := &faults.StaleReads{At: at}
+			running := w.startWith(cache.Client(connection.Client(sharedConnection(t))), connection.Client(sharedConnection(t)))
 			cycle(w, func() *process { return running })
 			w.checkNothingLeft()
 		})
 	}
-	t.Logf("Stale: %d points tried, at each read of a cycle from the cache", counting.reads)
+	t.Logf("Stale: %d points tried, at each read of a cycle from the cache", counting.Reads())
 }
 
 // countWrites runs an undisturbed cycle, which needs no sweep to leave nothing behind.
 func countWrites(t *testing.T) int {
 	t.Helper()
 	w := newRichWorld(t, 2)
-	connection := &faulty{}
-	running := w.start(connection.connect(t))
+	connection := &faults.Connection{}
+	running := w.start(connection.Client(sharedConnection(t)))
 	running.sweeps = false
 	cycle(w, func() *process { return running })
 	w.checkNothingLeft()
-	for n, name := range connection.names {
+	for n, name := range connection.Writes() {
 		t.Logf("write %2d: %s", n+1, name)
 	}
-	if connection.writes < 20 {
-		t.Fatalf("a cycle has %d writes; the test does not see them all", connection.writes)
+	if len(connection.Writes()) < 20 {
+		t.Fatalf("a cycle has %d writes; the test does not see them all", len(connection.Writes()))
 	}
-	return connection.writes
+	return len(connection.Writes())
 }

@@ -13,15 +13,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test/faults"
 )
 
 // TestOldCacheCostsNoWrite: a Machine is looked at again while the cache shows it as it was before it was claimed.
 func TestOldCacheCostsNoWrite(t *testing.T) {
 	w := newWorld(t, 2)
 	key := w.machine("m", nil)
-	old, connection := w.get(key), &faulty{}
+	old, connection := w.get(key), &faults.Connection{}
 	behind := false
-	cache := interceptor.NewClient(connection.connect(t), interceptor.Funcs{
+	cache := interceptor.NewClient(connection.Client(sharedConnection(t)), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, name client.ObjectKey, object client.Object, options ...client.GetOption) error {
 			if machine, ok := object.(*v1alpha1.Machine); ok && behind {
 				old.DeepCopyInto(machine)
@@ -32,14 +33,14 @@ func TestOldCacheCostsNoWrite(t *testing.T) {
 	})
 	manager := w.startWith(cache, w.client)
 	manager.round()
-	writes := connection.writes
+	writes := len(connection.Writes())
 	if writes != 4 {
-		t.Errorf("a claim has %d writes: %v; want the finalizer, the choice, the claim, and that it is done", writes, connection.names)
+		t.Errorf("a claim has %d writes: %v; want the finalizer, the choice, the claim, and that it is done", writes, connection.Writes())
 	}
 	behind = true
 	result, err := manager.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
-	if err != nil || result.RequeueAfter == 0 || connection.writes != writes {
-		t.Errorf("%v, %v, %d writes more; want none, and another look soon", result, err, connection.writes-writes)
+	if err != nil || result.RequeueAfter == 0 || len(connection.Writes()) != writes {
+		t.Errorf("%v, %v, %d writes more; want none, and another look soon", result, err, len(connection.Writes())-writes)
 	}
 }
 

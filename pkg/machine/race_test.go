@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test/faults"
 )
 
 // TestTwoManagersAtOnce lets two managers that know nothing of each other claim for the same Machines. Leader election
@@ -37,7 +38,7 @@ func race(t *testing.T, wanting, servers int) {
 	for n := range wanting {
 		w.machine(fmt.Sprintf("m-%03d", n), func(machine *v1alpha1.Machine) { machine.Spec.TenantClusterRef = nil })
 	}
-	managers := []*process{w.start((&faulty{}).connect(t)), w.start((&faulty{}).connect(t))}
+	managers := []*process{w.start((&faults.Connection{}).Client(sharedConnection(t))), w.start((&faults.Connection{}).Client(sharedConnection(t)))}
 	managers[1].backwards = true // so that different Machines are after the same server, too
 	claims := func() (machines map[types.UID]string) {
 		machines = map[types.UID]string{}
@@ -95,7 +96,7 @@ func race(t *testing.T, wanting, servers int) {
 func TestOvertakenClaim(t *testing.T) {
 	w := newWorld(t, 2)
 	key := w.machine("m", func(machine *v1alpha1.Machine) { machine.Spec.TenantClusterRef = nil })
-	manager := w.start((&faulty{}).connect(t))
+	manager := w.start((&faults.Connection{}).Client(sharedConnection(t)))
 	w.until("provisioned", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
 	stale, other := w.get(key), ""
 	for _, host := range w.hosts() {
