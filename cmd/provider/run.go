@@ -34,7 +34,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/patience"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/advertised"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/autonodes"
@@ -43,6 +42,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/nodeclass"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/pendingpods"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/progress"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/timelimits"
 )
 
 // run wires core, our CloudProvider and the tenant's controllers to the two clusters and works until the context ends.
@@ -198,7 +198,7 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 	overlaid := overlay.Decorate(metal3, pods, overlays)
 	clusterState := state.NewCluster(realClock, pods, overlaid)
 	all := controllers.NewControllers(ctx, mgr, realClock, pods, recorder, overlaid, metal3, clusterState, overlays)
-	all, err = patience.Teach(all, realClock, patience.Machines{Client: management.GetClient(), Namespace: o.namespace, Synced: servers.Synced})
+	all, err = timelimits.Teach(all, realClock, timelimits.Machines{Client: management.GetClient(), Namespace: o.namespace, Synced: servers.Synced})
 	if err != nil {
 		return nil, err
 	}

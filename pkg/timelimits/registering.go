@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package patience
+package timelimits
 
 import (
 	"context"

@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package patience knows how long Karpenter's core waits for a server, and makes it wait for as long as the server has
+// Package timelimits knows how long Karpenter's core waits for a server, and makes it wait for as long as the server has
 // a Machine that the manager has not given up.
 //
 // Core deletes a NodeClaim whose node has not registered 15 minutes after it was launched, and gives up on a replacement
@@ -13,4 +13,4 @@
 //
 // What is decided with is the cache of Machines. A cache that is behind, or an API server that does not answer, makes
 // core wait, and never makes it give up: that is the manager's to say, by the condition GivenUp.
-package patience
+package timelimits
