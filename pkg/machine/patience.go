@@ -86,8 +86,11 @@ func (r *Reconciler) judge(ctx context.Context, now *run, outcome result) (resul
 	if isDone(f.progress) {
 		return outcome, nil
 	}
-	if f.reason == v1alpha1.ReasonHostError && pace.onError == v1alpha1.OnErrorReplace && isLasting(now.host) {
-		return r.replace(ctx, now, outcome, pace)
+	if f.reason == v1alpha1.ReasonHostError {
+		outcome.waits = true // for its NodeType to say otherwise
+		if pace.onError == v1alpha1.OnErrorReplace && isLasting(now.host) {
+			return r.replace(ctx, now, outcome, pace)
+		}
 	}
 	if f.progress.Suspended || outcome.again {
 		return outcome, nil

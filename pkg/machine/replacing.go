@@ -39,7 +39,6 @@ func isLasting(host *bmov1alpha1.BareMetalHost) bool {
 func (r *Reconciler) replace(ctx context.Context, now *run, outcome result, pace pace) (result, error) {
 	if full := r.quarantineIsFull(now.machine); full != "" {
 		outcome.facts.message += ". It is not replaced, although its NodeType says so: " + full
-		outcome.waits = true
 		return outcome, nil
 	}
 	return r.giveUpOn(ctx, now, outcome.facts, v1alpha1.ReasonHostError, pace)
