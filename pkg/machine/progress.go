@@ -40,7 +40,7 @@ var (
 func stageOf(machine *v1alpha1.Machine, f *facts) (stage, bool) {
 	switch f.phase {
 	case v1alpha1.MachineClaimed:
-		if f.reason == v1alpha1.ReasonWaitingForHook {
+		if len(v1alpha1.Hooks(machine.Annotations, v1alpha1.PreProvisionHookPrefix)) > 0 {
 			return stageNetwork, true
 		}
 		return stageDocuments, true

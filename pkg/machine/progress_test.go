@@ -42,6 +42,7 @@ func TestNextProgress(t *testing.T) {
 		before     *v1alpha1.MachineProgress
 		facts      facts
 		standAlone bool
+		held       bool
 		at         time.Duration
 		want       *v1alpha1.MachineProgress
 	}{
@@ -51,7 +52,7 @@ func TestNextProgress(t *testing.T) {
 			want: progress(stageDocuments, 0, nil),
 		},
 		"Held": {
-			reason: "the network comes first", facts: facts{phase: v1alpha1.MachineClaimed, reason: v1alpha1.ReasonWaitingForHook},
+			reason: "the network comes first", facts: facts{phase: v1alpha1.MachineClaimed, reason: v1alpha1.ReasonClaimed}, held: true,
 			want: progress(stageNetwork, 0, nil),
 		},
 		"OlderManager": {reason: "a Machine that had joined before anybody kept progress took nobody knows how long", facts: facts{phase: v1alpha1.MachineJoined}},
@@ -97,6 +98,9 @@ func TestNextProgress(t *testing.T) {
 			machine, _ := provisionedPair()
 			if tc.standAlone {
 				machine.Spec.TenantClusterRef = nil
+			}
+			if tc.held {
+				machine.Annotations[v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, v1alpha1.NetworkHook)] = "vlan 7"
 			}
 			machine.Status.Progress = tc.before
 			got := nextProgress(machine, &tc.facts, nil, after(tc.at))
