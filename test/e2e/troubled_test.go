@@ -163,13 +163,13 @@ func (w *world) giveBackTroubled(t *testing.T, pool string, servers []string) {
 	}
 }
 
-// createPodOn creates a pod for a pool.
+// createPodOn creates a pod for a pool, and the type of its name.
 func (w *world) createPodOn(t *testing.T, name, pool string, asks corev1.ResourceList) {
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
 		Spec: corev1.PodSpec{
-			NodeSelector: map[string]string{karpv1.NodePoolLabelKey: pool},
+			NodeSelector: map[string]string{karpv1.NodePoolLabelKey: pool, corev1.LabelInstanceTypeStable: pool},
 			Containers: []corev1.Container{{
 				Name: "main", Image: "registry.example.com/main:1", Resources: corev1.ResourceRequirements{Requests: asks, Limits: asks},
 			}},
