@@ -36,6 +36,8 @@ type Inventory interface {
 	Synced() bool
 	// WaitForSync blocks until Synced is true or the context ends.
 	WaitForSync(context.Context) error
+	// Summary counts the hosts of a type, and tells whether the type is known.
+	Summary(nodeType string) (hosts.Summary, bool)
 	// OnChange adds a listener that is told of types whose hosts or profile may have changed. It must not block.
 	OnChange(listener func(types []string))
 	// OnGain adds a listener that is told what a change may have made possible. It must not block.
@@ -56,8 +58,11 @@ type Dependencies struct {
 	Inventory Inventory
 	// Recorder of events on Machines.
 	Recorder events.EventRecorder
-	// Clock for the times in conditions and metrics.
+	// Clock for the times in conditions and metrics, and for deadlines.
 	Clock clock.PassiveClock
+	// Deadline is how long a Machine may go without progress if its NodeType does not say. Zero is
+	// DefaultProvisioningDeadline.
+	Deadline time.Duration
 }
 
 // Reconciler takes Machines through their life.
@@ -75,6 +80,8 @@ type Reconciler struct {
 	quota     *quota.Ledger
 	promises  *ipam.Promises
 	handlers  map[state]handling
+	deadline  time.Duration
+	beginning
 }
 
 // run is one look at one Machine. Handlers leave in it what they have written, for the next step.
@@ -120,6 +127,7 @@ func New(d Dependencies) *Reconciler {
 		echoes:    newEchoes(),
 		quota:     quota.NewLedger(d.Client),
 		promises:  ipam.NewPromises(d.Client),
+		deadline:  d.Deadline,
 	}
 	r.handlers = map[state]handling{
 		gone:         r.done,
@@ -134,6 +142,7 @@ func New(d Dependencies) *Reconciler {
 		joined:       r.watchJoined,
 		broken:       r.hold,
 		lost:         r.giveUp,
+		abandoned:    r.watchAbandoned,
 		releasing:    r.release,
 	}
 	return r
@@ -141,6 +150,7 @@ func New(d Dependencies) *Reconciler {
 
 // Reconcile looks at one Machine and takes it as far as it gets without waiting.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	r.startOnce()
 	machine := &v1alpha1.Machine{}
 	err := r.client.Get(ctx, request.NamespacedName, machine)
 	if err == nil && r.echoes.outstanding(machine, r.clock.Now()) {
@@ -203,6 +213,9 @@ func (r *Reconciler) step(ctx context.Context, now *run) (result, error) {
 	outcome, err := r.handlers[stateOf(now.machine, now.host)](ctx, now)
 	if err != nil || outcome.facts == nil {
 		return outcome, err
+	}
+	if outcome, err = r.judge(ctx, now, outcome); err != nil {
+		return result{}, err
 	}
 	return outcome, r.writeStatus(ctx, now, *outcome.facts, outcome.putsOff && outcome.again)
 }

@@ -165,7 +165,8 @@ type MachineStatus struct {
 	// Power is what Metal3 says of the power of the server.
 	// +optional
 	Power *MachinePowerStatus `json:"power,omitempty"`
-	// Conditions: Claimed, NetworkReady (with hooks only), Provisioned, Joined, Released, and Ready, which sums them up.
+	// Conditions: Claimed, NetworkReady (with hooks only), Provisioned, Joined, GivenUp, Released, and Ready, which sums
+	// them up.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
