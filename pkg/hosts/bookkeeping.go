@@ -22,6 +22,9 @@ func (t touched) add(name string) {
 // put adds a host that is not known yet. The lock must be held, here and in what follows.
 func (i *Inventory) put(h *host, touched touched) {
 	i.hosts[h.key] = h
+	if i.labelled != nil {
+		i.index(h)
+	}
 	if h.assumedBy != "" {
 		i.assumed[h.assumedBy] = h
 	}
@@ -45,6 +48,9 @@ func (i *Inventory) take(h *host, touched touched) {
 	touched.add(h.usedAs())
 	if h.assumedBy != "" {
 		delete(i.assumed, h.assumedBy)
+	}
+	if i.labelled != nil {
+		i.unindex(h)
 	}
 	delete(i.hosts, h.key)
 }
