@@ -70,7 +70,7 @@ func run(ctx context.Context, o *options) error {
 			return fmt.Errorf("setting up the certificates, %w", err)
 		}
 	}
-	if err := o.register(ctx, mgr, server); err != nil {
+	if err := o.register(ctx, mgr); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -135,7 +135,8 @@ func trimHost(object any) (any, error) {
 }
 
 // register has the server answer, from caches that are fed from now on.
-func (o *options) register(ctx context.Context, mgr manager.Manager, server webhook.Server) error {
+func (o *options) register(ctx context.Context, mgr manager.Manager) error {
+	server := mgr.GetWebhookServer() // asking for it is what has it started
 	inventory := hosts.NewInventory(hosts.Options{TopologyLabels: o.topologyLabels, IndexLabels: true})
 	if err := fleet.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
