@@ -40,6 +40,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/joining"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/nodeclass"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/pendingpods"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/protection"
 )
 
 // run wires core, our CloudProvider and the tenant's controllers to the two clusters and works until the context ends.
@@ -170,7 +171,7 @@ func (o *options) all(ctx context.Context, mgr manager.Manager, management clust
 		return nil, fmt.Errorf("adding a readiness check, %w", err)
 	}
 	if o.runs(draControllers) {
-		all = append(all, dra.Controllers(planes, realClock, recorder)...)
+		all = append(all, dra.Controllers(planes, realClock, recorder, protection.NewDeviceClassController(planes, o.trustedUsers))...)
 	}
 	return all, nil
 }
@@ -201,6 +202,7 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 		garbagecollection.NewMachineController(planes),
 		garbagecollection.NewLeftoverController(planes),
 		nodeclass.NewController(realClock, planes, recorder),
+		protection.NewPoolController(planes, o.trustedUsers),
 		autonodes.NewController(realClock, planes, catalog, servers, o.instanceTypes.CapacityType),
 		pendingpods.NewController(planes, recorder, func(pod types.NamespacedName) bool {
 			return clusterState.PodNodeClaimMapping(pod) != ""

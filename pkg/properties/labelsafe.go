@@ -33,7 +33,7 @@ func (s Set) ValidateLabels() []error {
 	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(s.properties)) {
 		if problems := validation.IsQualifiedName(key); len(problems) > 0 {
-			faults = append(faults, s.wrong(key, "has a key that cannot be one of a label ("+strings.Join(problems, ", ")+")",
+			faults = append(faults, s.wrong(key, "has a key that cannot be one of a label ("+because(problems)+")",
 				"write a name, or a domain, a slash and a name, for example example.com/team"))
 			continue
 		}
@@ -42,11 +42,20 @@ func (s Set) ValidateLabels() []error {
 		}
 		for _, value := range s.list(key) {
 			if problems := validation.IsValidLabelValue(value); value != anyValue && len(problems) > 0 {
-				faults = append(faults, s.wrong(key, "has a value that cannot be one of a label ("+strings.Join(problems, ", ")+")",
+				faults = append(faults, s.wrong(key, "has a value that cannot be one of a label ("+because(problems)+")",
 					"write letters, digits, -, _ and . only, several values separated by commas, or * for any"))
 				break
 			}
 		}
 	}
 	return faults
+}
+
+// because joins what apimachinery has against a value, without the regular expressions that it adds to it.
+func because(problems []string) string {
+	short := make([]string, len(problems))
+	for i := range problems {
+		short[i], _, _ = strings.Cut(problems[i], " (e.g. ")
+	}
+	return strings.Join(short, ", ")
 }

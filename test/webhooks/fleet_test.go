@@ -31,7 +31,7 @@ func parse[T any](t testing.TB, text string) *T {
 var fleetOnce sync.Once
 
 // fleet makes what the cases are about, before any webhook is asked: the servers h100-1 (free), h100-2 (claimed),
-// h100-3 (in error), h100-4 (Machine team-a/holder is pinned to it) and cpu-1, two NodeTypes, and two tenants, of which
+// h100-3 (in error), h100-4 (Machine team-a/holder is pinned to it), a100-1 (of no type) and cpu-1, two NodeTypes, and two tenants, of which
 // team-a may have h100 only and no more than the one server that it has.
 func fleet(t testing.TB) {
 	t.Helper()
@@ -50,6 +50,7 @@ func makeFleet(t testing.TB) {
 	for _, host := range []*bmov1alpha1.BareMetalHost{
 		test.AvailableHost(hostNamespace, "h100-1", map[string]string{"gpu-model": "h100", "rack": "rack-a"}), claimed, failed,
 		test.AvailableHost(hostNamespace, "h100-4", map[string]string{"gpu-model": "h100", "rack": "rack-b"}),
+		test.AvailableHost(hostNamespace, "a100-1", map[string]string{"gpu-model": "a100", "rack": "rack-c"}),
 		test.AvailableHost(hostNamespace, "cpu-1", map[string]string{"server-class": "cpu", "rack": "rack-a"}),
 	} {
 		environment.CreateHost(t, host)

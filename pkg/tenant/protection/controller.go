@@ -136,5 +136,5 @@ func (c *Controller) policies() []string {
 	if c.classes {
 		return []string{DeviceClassesPolicy, ResourceClaimsPolicy}
 	}
-	return []string{PoolsPolicy}
+	return []string{PoolsPolicy(c.planes.TenantCluster)}
 }

@@ -14,17 +14,22 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/autonodes"
 )
 
 // Names of the policies, and of their bindings.
 const (
-	// PoolsPolicy protects generated NodePools and MetalNodeClasses.
-	PoolsPolicy = "karpenter-metal3-pools"
 	// DeviceClassesPolicy protects DeviceClasses while they are in sync.
 	DeviceClassesPolicy = "karpenter-metal3-device-classes"
 	// ResourceClaimsPolicy warns of claims that name a class that is not there.
 	ResourceClaimsPolicy = "karpenter-metal3-resource-claims"
 )
+
+// PoolsPolicy is the name of the policy that protects the NodePools and MetalNodeClasses that are made from a
+// TenantCluster. Several may share a cluster.
+func PoolsPolicy(tenant types.NamespacedName) string {
+	return "karpenter-metal3-pools." + autonodes.Mark(tenant)
+}
 
 // policy is a ValidatingAdmissionPolicy with the one binding that it has.
 type policy struct {
@@ -43,11 +48,14 @@ var (
 // something that looks like it, nor take the mark away. And no other class may pin its Machines to one server.
 func poolsPolicy(tenant types.NamespacedName, users []string) policy {
 	const mark, pin = v1alpha1.TenantPoolLabelKey, v1alpha1.PropertyServerName
+	labelled := func(object string) string {
+		return fmt.Sprintf("%[1]s != null && has(%[1]s.metadata.labels) && '%[2]s' in %[1]s.metadata.labels", object, mark)
+	}
 	marked := func(object string) string {
-		return fmt.Sprintf("(%[1]s != null && has(%[1]s.metadata.labels) && '%[2]s' in %[1]s.metadata.labels)", object, mark)
+		return fmt.Sprintf("(%s && %s.metadata.labels['%s'] == '%s')", labelled(object), object, mark, autonodes.Mark(tenant))
 	}
 	message := fmt.Sprintf("it is made from TenantCluster %s in the management cluster: change its spec.privateNodes.autoNodes there", tenant)
-	return policy{name: PoolsPolicy, actions: deny, spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+	return policy{name: PoolsPolicy(tenant), actions: deny, spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		FailurePolicy: ptr.To(admissionregistrationv1.Fail),
 		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{
 			resources("karpenter.sh", write, "nodepools"), resources(v1alpha1.Group, write, "metalnodeclasses"),
@@ -57,11 +65,14 @@ func poolsPolicy(tenant types.NamespacedName, users []string) policy {
 			// Finalizers and annotations are Karpenter's business.
 			{Name: "writes", Expression: "request.operation != 'UPDATE' || object.spec != oldObject.spec || " + marked("object") + " != " + marked("oldObject")},
 		},
-		Variables: []admissionregistrationv1.Variable{{Name: "marked", Expression: marked("object") + " || " + marked("oldObject")}},
+		Variables: []admissionregistrationv1.Variable{
+			{Name: "marked", Expression: marked("object") + " || " + marked("oldObject")},
+			{Name: "ofPool", Expression: labelled("object")},
+		},
 		Validations: []admissionregistrationv1.Validation{
 			{Expression: "!variables.marked", Message: message, Reason: ptr.To(metav1.StatusReasonForbidden)},
 			{
-				Expression: fmt.Sprintf("variables.marked || object == null || request.resource.resource != 'metalnodeclasses' || !has(object.spec.properties) || !('%s' in object.spec.properties)", pin),
+				Expression: fmt.Sprintf("variables.ofPool || object == null || request.resource.resource != 'metalnodeclasses' || !has(object.spec.properties) || !('%s' in object.spec.properties)", pin),
 				Message:    "spec.properties must not hold " + pin + ", which pins one Machine to one server: a class is for many Machines, so make it a static pool of quantity 1",
 				Reason:     ptr.To(metav1.StatusReasonInvalid),
 			},

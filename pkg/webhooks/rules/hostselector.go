@@ -27,10 +27,10 @@ func (v *Verdict) hostSelector(path *field.Path, selector *metav1.LabelSelector,
 	for _, name := range sortedKeys(selector.MatchLabels) {
 		at, value := key(path.Child("matchLabels"), name), selector.MatchLabels[name]
 		if problems := validation.IsQualifiedName(name); len(problems) > 0 {
-			v.deny(RuleHostSelector, field.Invalid(at, shown(name), "cannot be the key of a label: "+strings.Join(problems, ", ")))
+			v.deny(RuleHostSelector, field.Invalid(at, shown(name), "cannot be the key of a label: "+because(problems)))
 		}
 		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
-			v.deny(RuleHostSelector, field.Invalid(at, shown(value), "cannot be the value of a label: "+strings.Join(problems, ", ")))
+			v.deny(RuleHostSelector, field.Invalid(at, shown(value), "cannot be the value of a label: "+because(problems)))
 		}
 	}
 	for i := range selector.MatchExpressions {
@@ -63,7 +63,7 @@ var labelOperators = []metav1.LabelSelectorOperator{
 
 func (v *Verdict) expression(path *field.Path, expression *metav1.LabelSelectorRequirement) {
 	if problems := validation.IsQualifiedName(expression.Key); len(problems) > 0 {
-		v.deny(RuleHostSelector, field.Invalid(path.Child("key"), shown(expression.Key), "cannot be the key of a label: "+strings.Join(problems, ", ")))
+		v.deny(RuleHostSelector, field.Invalid(path.Child("key"), shown(expression.Key), "cannot be the key of a label: "+because(problems)))
 	}
 	switch expression.Operator {
 	case metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn:
@@ -80,7 +80,7 @@ func (v *Verdict) expression(path *field.Path, expression *metav1.LabelSelectorR
 	}
 	for i, value := range expression.Values {
 		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
-			v.deny(RuleHostSelector, field.Invalid(path.Child("values").Index(i), shown(value), "cannot be the value of a label: "+strings.Join(problems, ", ")))
+			v.deny(RuleHostSelector, field.Invalid(path.Child("values").Index(i), shown(value), "cannot be the value of a label: "+because(problems)))
 		}
 	}
 }

@@ -96,10 +96,10 @@ func (v *Verdict) sameNamespace(spec *field.Path, machine *v1alpha1.Machine) {
 func (v *Verdict) nodeLabels(path *field.Path, set map[string]string) {
 	for _, name := range sortedKeys(set) {
 		if problems := validation.IsQualifiedName(name); len(problems) > 0 {
-			v.deny(RuleNodes, field.Invalid(key(path, name), shown(name), "cannot be the key of a label: "+strings.Join(problems, ", ")))
+			v.deny(RuleNodes, field.Invalid(key(path, name), shown(name), "cannot be the key of a label: "+because(problems)))
 		}
 		if problems := validation.IsValidLabelValue(set[name]); len(problems) > 0 {
-			v.deny(RuleNodes, field.Invalid(key(path, name), shown(set[name]), "cannot be the value of a label: "+strings.Join(problems, ", ")))
+			v.deny(RuleNodes, field.Invalid(key(path, name), shown(set[name]), "cannot be the value of a label: "+because(problems)))
 		}
 	}
 }
@@ -116,10 +116,10 @@ func (v *Verdict) taints(path *field.Path, taints []corev1.Taint) {
 	for i := range taints {
 		at, taint := path.Index(i), &taints[i]
 		if problems := validation.IsQualifiedName(taint.Key); len(problems) > 0 {
-			v.deny(RuleNodes, field.Invalid(at.Child("key"), shown(taint.Key), "cannot be the key of a taint: "+strings.Join(problems, ", ")))
+			v.deny(RuleNodes, field.Invalid(at.Child("key"), shown(taint.Key), "cannot be the key of a taint: "+because(problems)))
 		}
 		if problems := validation.IsValidLabelValue(taint.Value); len(problems) > 0 {
-			v.deny(RuleNodes, field.Invalid(at.Child("value"), shown(taint.Value), "cannot be the value of a taint: "+strings.Join(problems, ", ")))
+			v.deny(RuleNodes, field.Invalid(at.Child("value"), shown(taint.Value), "cannot be the value of a taint: "+because(problems)))
 		}
 		if !slices.Contains(effects, taint.Effect) {
 			v.deny(RuleNodes, field.NotSupported(at.Child("effect"), corev1.TaintEffect(shown(string(taint.Effect))), effects))
@@ -157,7 +157,7 @@ func (v *Verdict) requirements(path *field.Path, requirements []corev1.NodeSelec
 			for _, one := range aggregate.Errors() {
 				var wrong *field.Error
 				if errors.As(one, &wrong) {
-					v.deny(RuleNodeTypeSelector, field.Invalid(at, shown(requirements[i].Key+" "+string(requirements[i].Operator)), wrong.Detail))
+					v.deny(RuleNodeTypeSelector, field.Invalid(at, shown(requirements[i].Key+" "+string(requirements[i].Operator)), because([]string{wrong.Detail})))
 				}
 			}
 		default:
@@ -218,6 +218,12 @@ func (v *Verdict) choose(fleet Fleet, machine *v1alpha1.Machine, allowed func(ty
 // server looks at what the Machine would get: whether its type exists, whether its tenant may have it, whether there is
 // such a server at all.
 func (v *Verdict) server(fleet Fleet, spec *field.Path, machine *v1alpha1.Machine) {
+	var tenant *v1alpha1.TenantCluster
+	if reference := machine.Spec.TenantClusterRef; reference != nil {
+		if tenant = tenantNamed(fleet.TenantClusters(machine.Namespace), reference.Name); tenant == nil {
+			v.warn(RuleReferences, spec.Child("tenantClusterRef", "name"), "there is no TenantCluster %q in namespace %s yet: the Machine gets no server before there is", reference.Name, machine.Namespace)
+		}
+	}
 	about := spec.Child("requirements")
 	if machine.Spec.NodeTypeRef != nil {
 		about = spec.Child("nodeTypeRef", "name")
@@ -225,12 +231,6 @@ func (v *Verdict) server(fleet Fleet, spec *field.Path, machine *v1alpha1.Machin
 			v.warn(RuleReferences, about, "there is no NodeType %q yet%s: the Machine gets no server before there is", machine.Spec.NodeTypeRef.Name,
 				didYouMean(closest(machine.Spec.NodeTypeRef.Name, typeNames(fleet))))
 			return
-		}
-	}
-	var tenant *v1alpha1.TenantCluster
-	if reference := machine.Spec.TenantClusterRef; reference != nil {
-		if tenant = tenantNamed(fleet.TenantClusters(machine.Namespace), reference.Name); tenant == nil {
-			v.warn(RuleReferences, spec.Child("tenantClusterRef", "name"), "there is no TenantCluster %q in namespace %s yet: the Machine gets no server before there is", reference.Name, machine.Namespace)
 		}
 	}
 	would := v.choose(fleet, machine, allowedTypes(fleet, machine))

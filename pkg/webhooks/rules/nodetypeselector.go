@@ -63,7 +63,7 @@ func (v *Verdict) nodeTypeSelector(p pool, types []offeredType) {
 		return
 	}
 	v.namedTypes(path, p, parsed, types)
-	if !v.deaf() && len(types) > 0 {
+	if len(v.Errors)+v.omittedErrors == before && !v.deaf() && len(types) > 0 {
 		v.satisfied(path, p, parsed, types)
 	}
 }
@@ -78,7 +78,7 @@ func (v *Verdict) selectorEntry(path *field.Path, entry *v1alpha1.NodeTypeSelect
 	}
 	fault := func(err *field.Error) *labels.Requirement { v.deny(RuleNodeTypeSelector, err); return nil }
 	if problems := validation.IsQualifiedName(entry.Property); len(problems) > 0 {
-		return fault(field.Invalid(path.Child("property"), shown(entry.Property), "cannot be the key of a property: "+strings.Join(problems, ", ")))
+		return fault(field.Invalid(path.Child("property"), shown(entry.Property), "cannot be the key of a property: "+because(problems)))
 	}
 	values := entry.Values
 	takesValues := operator == selection.In || operator == selection.NotIn
@@ -98,7 +98,7 @@ func (v *Verdict) selectorEntry(path *field.Path, entry *v1alpha1.NodeTypeSelect
 			if entry.Value == "" {
 				at = path.Child("values").Index(i)
 			}
-			fault(field.Invalid(at, shown(value), "cannot be the value of a property to select by: "+strings.Join(problems, ", ")))
+			fault(field.Invalid(at, shown(value), "cannot be the value of a property to select by: "+because(problems)))
 		}
 	}
 	one, err := labels.NewRequirement(entry.Property, operator, values)

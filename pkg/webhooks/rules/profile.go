@@ -35,7 +35,7 @@ func (v *Verdict) profile(path *field.Path, profile *v1alpha1.HardwareProfile) {
 		v.deny(RuleResources, field.Invalid(path.Child("cost"), *profile.Cost, "costs are compared and cannot be less than nothing: write 0 or more"))
 	}
 	if problems := validation.IsValidLabelValue(profile.Zone); len(problems) > 0 {
-		v.deny(RuleNodes, field.Invalid(path.Child("zone"), shown(profile.Zone), "it is a label of the nodes: "+strings.Join(problems, ", ")))
+		v.deny(RuleNodes, field.Invalid(path.Child("zone"), shown(profile.Zone), "it is a label of the nodes: "+because(problems)))
 	}
 	if profile.Overhead != nil {
 		v.reserved(path.Child("overhead", "kubeReserved"), profile)
@@ -80,7 +80,7 @@ func (v *Verdict) resourceName(path *field.Path, name corev1.ResourceName) {
 		return
 	}
 	if problems := validation.IsQualifiedName(string(name)); len(problems) > 0 {
-		v.deny(RuleResources, field.Invalid(path, shown(string(name)), "is not the name of a resource: "+strings.Join(problems, ", ")))
+		v.deny(RuleResources, field.Invalid(path, shown(string(name)), "is not the name of a resource: "+because(problems)))
 		return
 	}
 	if !strings.Contains(string(name), "/") {

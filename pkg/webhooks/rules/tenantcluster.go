@@ -65,7 +65,7 @@ func (v *Verdict) allowedNodeTypes(fleet Fleet, path *field.Path, tenant *v1alph
 		name, provider := strings.CutSuffix(entry, allProviderTypes)
 		switch problems := validation.IsDNS1123Subdomain(name); {
 		case len(problems) > 0:
-			v.deny(RuleAllowed, field.Invalid(at, shown(entry), "is neither the name of a NodeType nor that of a NodeProvider followed by .*: "+strings.Join(problems, ", ")))
+			v.deny(RuleAllowed, field.Invalid(at, shown(entry), "is neither the name of a NodeType nor that of a NodeProvider followed by .*: "+because(problems)))
 		case v.deaf():
 		case provider && !fleet.Exists(KindNodeProvider, name):
 			v.warn(RuleReferences, at, "there is no NodeProvider %q yet", name)

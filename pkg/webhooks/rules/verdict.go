@@ -144,3 +144,12 @@ func shown(value string) string { return oneLine(value, 100) }
 func key(path *field.Path, name string) *field.Path {
 	return path.Key(fmt.Sprintf("%q", shown(name)))
 }
+
+// because joins what apimachinery has against a value, without the regular expressions that it adds to it.
+func because(problems []string) string {
+	short := make([]string, len(problems))
+	for i := range problems {
+		short[i], _, _ = strings.Cut(problems[i], " (e.g. ")
+	}
+	return strings.Join(short, ", ")
+}
