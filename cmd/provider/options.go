@@ -43,6 +43,7 @@ type options struct {
 	controllers    []string
 	namespace      string
 	tenantCluster  string
+	trustedUsers   []string
 	startupTimeout time.Duration
 	claimTimeout   time.Duration
 	launchTimeout  time.Duration
@@ -86,6 +87,10 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	tenant := sections.FlagSet("tenant")
 	tenant.StringVar(&o.namespace, "namespace", o.namespace, "Namespace of the tenant in the management cluster, where its Machines are.")
 	tenant.StringVar(&o.tenantCluster, "tenant-cluster", o.tenantCluster, "Name of the tenant's TenantCluster in that namespace.")
+
+	tenant.StringSliceVar(&o.trustedUsers, "trusted-users", o.trustedUsers,
+		"Users of the tenant cluster, beside the provider itself, who may write what it has made there: generated NodePools and "+
+			"MetalNodeClasses, and DeviceClasses while they are in sync.")
 
 	capacity := sections.FlagSet("capacity")
 	capacity.StringVar(&o.instanceTypes.CapacityType, "capacity-type", o.instanceTypes.CapacityType,

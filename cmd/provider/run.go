@@ -42,6 +42,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/nodeclass"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/pendingpods"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/progress"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/protection"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/timelimits"
 )
 
@@ -173,7 +174,7 @@ func (o *options) all(ctx context.Context, mgr manager.Manager, management clust
 		return nil, fmt.Errorf("adding a readiness check, %w", err)
 	}
 	if o.runs(draControllers) {
-		all = append(all, dra.Controllers(planes, realClock, recorder)...)
+		all = append(all, dra.Controllers(planes, realClock, recorder, protection.NewDeviceClassController(planes, o.trustedUsers))...)
 	}
 	return all, nil
 }
@@ -211,6 +212,7 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 		progress.NewController(realClock, planes, recorder),
 		advertised.NewController(realClock, planes, recorder, o.resourcesGrace),
 		nodeclass.NewController(realClock, planes, recorder),
+		protection.NewPoolController(planes, o.trustedUsers),
 		autonodes.NewController(realClock, planes, catalog, servers, o.instanceTypes.CapacityType),
 		pendingpods.NewController(planes, recorder, func(pod types.NamespacedName) bool {
 			return clusterState.PodNodeClaimMapping(pod) != ""

@@ -18,26 +18,11 @@ import (
 // of version 2, whose interfaces are found in the host's hardware details by their name or, if there is only one, by
 // the MAC address that the host boots from. The error is a sentence about the document, without a subject.
 func ReadNetworkData(document []byte, host *bmov1alpha1.BareMetalHost) ([]byte, error) {
-	if err := checkSize("the network data", len(document)); err != nil {
-		return nil, fmt.Errorf("is too large: %w", err)
-	}
-	object, err := yaml.YAMLToJSONStrict(document)
+	object, isVersion2, err := openNetworkData(document)
 	if err != nil {
-		return nil, errors.New("is neither YAML nor JSON" + position(err))
+		return nil, err
 	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(object, &fields); err != nil || len(fields) == 0 {
-		return nil, errors.New("is not network data: it must be a mapping with \"links\" and \"networks\", or with \"version: 2\" and \"ethernets\"")
-	}
-	if inner, wrapped := fields["network"]; wrapped && len(fields) == 1 {
-		object, fields = inner, nil
-		if err := json.Unmarshal(inner, &fields); err != nil {
-			return nil, errors.New("has a \"network\" that is not a mapping")
-		}
-	}
-	_, hasVersion := fields["version"]
-	_, hasEthernets := fields["ethernets"]
-	if hasVersion || hasEthernets {
+	if isVersion2 {
 		data, err := fromVersion2(object, host)
 		if err != nil {
 			return nil, err
@@ -48,6 +33,44 @@ func ReadNetworkData(document []byte, host *bmov1alpha1.BareMetalHost) ([]byte, 
 		return nil, err
 	}
 	return object, nil
+}
+
+// CheckNetworkData finds out whether a document is network data, as far as that can be told without a host. The error
+// is that of ReadNetworkData.
+func CheckNetworkData(document []byte) error {
+	object, isVersion2, err := openNetworkData(document)
+	if err != nil {
+		return err
+	}
+	if isVersion2 {
+		_, err := readVersion2(object)
+		return err
+	}
+	return checkOpenStack(object)
+}
+
+// openNetworkData returns the document as JSON, without a "network" around it, and whether it is of version 2.
+func openNetworkData(document []byte) (object []byte, isVersion2 bool, err error) {
+	if err := checkSize("the network data", len(document)); err != nil {
+		return nil, false, fmt.Errorf("is too large: %w", err)
+	}
+	object, err = yaml.YAMLToJSONStrict(document)
+	if err != nil {
+		return nil, false, errors.New("is neither YAML nor JSON" + position(err))
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(object, &fields); err != nil || len(fields) == 0 {
+		return nil, false, errors.New("is not network data: it must be a mapping with \"links\" and \"networks\", or with \"version: 2\" and \"ethernets\"")
+	}
+	if inner, wrapped := fields["network"]; wrapped && len(fields) == 1 {
+		object, fields = inner, nil
+		if err := json.Unmarshal(inner, &fields); err != nil {
+			return nil, false, errors.New("has a \"network\" that is not a mapping")
+		}
+	}
+	_, hasVersion := fields["version"]
+	_, hasEthernets := fields["ethernets"]
+	return object, hasVersion || hasEthernets, nil
 }
 
 // checkOpenStack finds out whether the parts of network_data.json go together. What is not looked at is passed on.

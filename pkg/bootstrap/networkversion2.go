@@ -47,19 +47,28 @@ type ethernet struct {
 	} `json:"routes"`
 }
 
-// fromVersion2 says the same in network_data.
-func fromVersion2(object []byte, host *bmov1alpha1.BareMetalHost) (networkData, error) {
+// readVersion2 reads a network configuration of version 2.
+func readVersion2(object []byte) (version2, error) {
 	var config version2
 	decoder := json.NewDecoder(bytes.NewReader(object))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&config); err != nil {
-		return networkData{}, fmt.Errorf("cannot be put on a config drive: %s; write it as OpenStack network_data instead", fieldOf(err))
+		return version2{}, fmt.Errorf("cannot be put on a config drive: %s; write it as OpenStack network_data instead", fieldOf(err))
 	}
 	if config.Version != 2 {
-		return networkData{}, fmt.Errorf("is a network configuration of version %d: write it in version 2", config.Version)
+		return version2{}, fmt.Errorf("is a network configuration of version %d: write it in version 2", config.Version)
 	}
 	if len(config.Ethernets) == 0 {
-		return networkData{}, errors.New("has no \"ethernets\"")
+		return version2{}, errors.New("has no \"ethernets\"")
+	}
+	return config, nil
+}
+
+// fromVersion2 says the same in network_data.
+func fromVersion2(object []byte, host *bmov1alpha1.BareMetalHost) (networkData, error) {
+	config, err := readVersion2(object)
+	if err != nil {
+		return networkData{}, err
 	}
 	data := networkData{Networks: []networkNetwork{}, Services: []networkService{}}
 	for _, id := range slices.Sorted(maps.Keys(config.Ethernets)) {

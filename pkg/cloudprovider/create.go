@@ -5,6 +5,7 @@ package cloudprovider
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +39,9 @@ func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpenterv1.NodeC
 	changes, done := c.management.machines.subscribe(nodeClaim.Name)
 	defer done()
 	machine, err := c.makeWithinLimits(ctx, nodeClaim, machineFor(nodeClaim, class, types, c.management.Catalog.Advertises, c.options))
+	if notAdmitted := (*notAdmittedError)(nil); errors.As(err, &notAdmitted) {
+		return nil, c.refusal(nodeClaim, refused, metav1.Condition{Reason: reasonInvalidMachine, Message: notAdmitted.Error()})
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +55,7 @@ func (c *CloudProvider) makeMachine(ctx context.Context, wanted *v1alpha1.Machin
 	case err == nil:
 		return wanted, nil
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return nil, createError(reasonInvalidMachine, fmt.Errorf("creating machine %s, %w", wanted.Name, err))
+		return nil, &notAdmittedError{machine: wanted.Name, reason: err}
 	case !apierrors.IsAlreadyExists(err):
 		return nil, createError(reasonManagementUnavailable, fmt.Errorf("creating machine %s, %w", wanted.Name, err))
 	}
@@ -68,6 +72,21 @@ func (c *CloudProvider) makeMachine(ctx context.Context, wanted *v1alpha1.Machin
 	}
 	return existing, nil
 }
+
+// notAdmittedError says that the management cluster does not take a Machine as it is: its API, or its webhook, has
+// something against it, such as the tenant's quota. Asking again at once would not change that.
+type notAdmittedError struct {
+	machine string
+	reason  error
+}
+
+// Error implements error.
+func (e *notAdmittedError) Error() string {
+	return fmt.Sprintf("creating machine %s, %v", e.machine, e.reason)
+}
+
+// Unwrap returns the answer of the API server.
+func (e *notAdmittedError) Unwrap() error { return e.reason }
 
 // await returns once the manager has answered, or when the time for that is over.
 func (c *CloudProvider) await(ctx context.Context, nodeClaim *karpenterv1.NodeClaim, machine *v1alpha1.Machine, changes <-chan change) (*karpenterv1.NodeClaim, error) {

@@ -13,8 +13,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -254,6 +257,25 @@ func TestCreateErrors(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What the management cluster does not admit is refused like what the manager refuses: no other pod waits for it.
+func TestCreateIsNotAdmitted(t *testing.T) {
+	f := newFixture(t, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.CreateOption) error {
+			if _, ok := object.(*v1alpha1.Machine); ok {
+				return apierrors.NewInvalid(schema.GroupKind{Group: v1alpha1.Group, Kind: "Machine"}, object.GetName(), field.ErrorList{
+					field.Forbidden(field.NewPath("spec"), "TenantCluster a/a has 2 servers and its spec.quota.servers is 2"),
+				})
+			}
+			return c.Create(ctx, object, opts...)
+		},
+	})
+	_, err := f.Create(f.ctx, f.nodeClaim("gpu-1"))
+	if !cloudprovider.IsInsufficientCapacityError(err) || !strings.Contains(err.Error(), "spec.quota.servers is 2") {
+		t.Errorf("got %T: %v", err, err)
+	}
+	f.machineGone("gpu-1")
 }
 
 func createErrorWith(reason string) func(error) bool {

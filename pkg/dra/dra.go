@@ -35,12 +35,12 @@ import (
 // Controllers are all there is to run for a tenant: one controller, which starts the others when the TenantCluster asks
 // for them. Until then they watch nothing, so a tenant without Dynamic Resource Allocation costs nothing and need not
 // serve it. The recorder is that of the tenant cluster. The scheme of both planes must have resource.k8s.io/v1, core/v1
-// and our own kinds. The controllers make the indexes that they need by themselves.
-func Controllers(planes tenant.Planes, clk clock.PassiveClock, recorder events.Recorder) []controller.Controller {
-	return []controller.Controller{NewController(clk, planes,
+// and our own kinds. The controllers make the indexes that they need by themselves. Others are started with them.
+func Controllers(planes tenant.Planes, clk clock.PassiveClock, recorder events.Recorder, others ...controller.Controller) []controller.Controller {
+	return []controller.Controller{NewController(clk, planes, append([]controller.Controller{
 		deviceclasses.NewController(planes, recorder),
 		tohost.NewClaimController(planes, recorder),
 		tohost.NewTemplateController(planes, recorder),
 		generated.NewController(planes, recorder),
-	)}
+	}, others...)...)}
 }

@@ -11,6 +11,9 @@ import (
 // put adds a host that is not known yet. The lock must be held, here and in what follows.
 func (i *Inventory) put(h *host, touched *touched) {
 	i.hosts[h.key] = h
+	if i.labelled != nil {
+		i.index(h)
+	}
 	if h.assumedBy != "" {
 		i.assumed[h.assumedBy] = h
 	}
@@ -37,6 +40,9 @@ func (i *Inventory) take(h *host, touched *touched) {
 	touched.server(h)
 	if h.assumedBy != "" {
 		delete(i.assumed, h.assumedBy)
+	}
+	if i.labelled != nil {
+		i.unindex(h)
 	}
 	delete(i.hosts, h.key)
 }

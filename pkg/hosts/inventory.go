@@ -20,6 +20,8 @@ type Options struct {
 	// TopologyLabels are the labels of hosts that their nodes inherit and that claims can select on. Unset means rack,
 	// nvlink-domain and datacenter. A label with an empty value counts as absent.
 	TopologyLabels []string
+	// IndexLabels keeps an index of hosts by label, which makes Matching fast. Who does not call Matching does without.
+	IndexLabels bool
 }
 
 // Inventory holds the hosts and the types in memory. It is safe for concurrent use.
@@ -34,6 +36,8 @@ type Inventory struct {
 	used map[string]int32
 	// assumed are the hosts that have been given out, by Machine.
 	assumed map[types.UID]*host
+	// labelled are the hosts by label; nil without an index.
+	labelled map[label]map[*host]struct{}
 
 	listening     sync.RWMutex
 	listeners     []func(types []string)
@@ -48,7 +52,7 @@ func NewInventory(options Options) *Inventory {
 	if topology == nil {
 		topology = []string{v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey, v1alpha1.DatacenterLabelKey}
 	}
-	return &Inventory{
+	inventory := &Inventory{
 		topology:    slices.Compact(slices.Sorted(slices.Values(topology))),
 		hosts:       map[types.NamespacedName]*host{},
 		types:       map[string]*nodeType{},
@@ -57,6 +61,10 @@ func NewInventory(options Options) *Inventory {
 		hostsSynced: newGate(),
 		typesSynced: newGate(),
 	}
+	if options.IndexLabels {
+		inventory.labelled = map[label]map[*host]struct{}{}
+	}
+	return inventory
 }
 
 // OnChange adds a listener that is told the names of the types whose summary or profile may have changed. It is called

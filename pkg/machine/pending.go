@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -206,18 +205,17 @@ func (r *Reconciler) allowed(ctx context.Context, machine *v1alpha1.Machine, ten
 	return tenant.Allows, nil
 }
 
-// allowedStandAlone returns which types a Machine without a tenant may have: all of them, but in a namespace with tenants
-// those of the tenants. Their providers make Machines there, and leaving the tenant out must not get them any more.
+// allowedStandAlone returns which types a Machine without a tenant may have.
 func (r *Reconciler) allowedStandAlone(ctx context.Context, namespace string) (func(typeName, provider string) bool, error) {
-	tenants := &v1alpha1.TenantClusterList{}
-	if err := r.client.List(ctx, tenants, client.InNamespace(namespace)); err != nil {
+	list := &v1alpha1.TenantClusterList{}
+	if err := r.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("listing the TenantClusters of namespace %s, %w", namespace, err)
 	}
-	return func(typeName, provider string) bool {
-		return len(tenants.Items) == 0 || slices.ContainsFunc(tenants.Items, func(tenant v1alpha1.TenantCluster) bool {
-			return tenant.Allows(typeName, provider)
-		})
-	}, nil
+	tenants := make([]*v1alpha1.TenantCluster, len(list.Items))
+	for i := range list.Items {
+		tenants[i] = &list.Items[i]
+	}
+	return func(typeName, provider string) bool { return v1alpha1.AllowsStandAlone(tenants, typeName, provider) }, nil
 }
 
 // claim writes the choice on the server.

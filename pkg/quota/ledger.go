@@ -50,10 +50,30 @@ func (l *Ledger) Take(ctx context.Context, tenant *v1alpha1.TenantCluster, machi
 	if tenant == nil || tenant.Spec.Quota == nil {
 		return nil
 	}
-	quota, key := tenant.Spec.Quota, client.ObjectKeyFromObject(tenant)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	held, err := l.held(ctx, key, machine.UID)
+	if err := l.within(ctx, tenant, machine.UID, nodeType); err != nil {
+		return err
+	}
+	l.granted[machine.UID] = grant{tenant: client.ObjectKeyFromObject(tenant), nodeType: nodeType}
+	return nil
+}
+
+// Check tells whether the tenant could have another server of a type now, and grants nothing. The name of the type may be
+// empty if it is not known yet. The error is that of Take.
+func (l *Ledger) Check(ctx context.Context, tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machine, nodeType string) error {
+	if tenant == nil || tenant.Spec.Quota == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.within(ctx, tenant, machine.UID, nodeType)
+}
+
+// within compares what the tenant's other Machines have, and one server more, with its quota.
+func (l *Ledger) within(ctx context.Context, tenant *v1alpha1.TenantCluster, machine types.UID, nodeType string) error {
+	quota, key := tenant.Spec.Quota, client.ObjectKeyFromObject(tenant)
+	held, err := l.held(ctx, key, machine)
 	if err != nil {
 		return err
 	}
@@ -61,13 +81,10 @@ func (l *Ledger) Take(ctx context.Context, tenant *v1alpha1.TenantCluster, machi
 		return &ExceededError{Message: fmt.Sprintf("TenantCluster %s has %d servers and its spec.quota.servers is %d: raise the quota, or give a server back",
 			key, len(held), *quota.Servers)}
 	}
-	if quota.GPUs != nil {
-		if err := l.fitsGPUs(ctx, key, *quota.GPUs, held, nodeType); err != nil {
-			return err
-		}
+	if quota.GPUs == nil {
+		return nil
 	}
-	l.granted[machine.UID] = grant{tenant: key, nodeType: nodeType}
-	return nil
+	return l.fitsGPUs(ctx, key, *quota.GPUs, held, nodeType)
 }
 
 // Forget takes a grant back that came to nothing.

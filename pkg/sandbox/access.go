@@ -20,7 +20,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 )
 
-// Users of our own processes, as the bindings in config/rbac know them. Neither is a member of any group: what they may do,
+// Users of our own processes, as the bindings in config/rbac know them. None is a member of any group: what they may do,
 // those files say.
 const (
 	managerUser  = "karpenter-metal3-manager"

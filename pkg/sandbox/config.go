@@ -37,7 +37,11 @@ const (
 const (
 	ManagerName  = "manager"
 	ProviderName = "provider"
+	WebhookName  = "webhook"
 )
+
+// ownPrograms are our own, which can be left out.
+var ownPrograms = []string{ManagerName, ProviderName, WebhookName}
 
 // Ports are loopback TCP ports; zero means a free one.
 type Ports struct {
@@ -57,7 +61,7 @@ type Config struct {
 	// Tenant is the name of the TenantCluster, and of its namespace in the management cluster. Default: DefaultTenant.
 	Tenant string
 	Ports  Ports
-	// Without leaves out ManagerName or ProviderName, for those who want to run it themselves, in a debugger or in
+	// Without leaves out ManagerName, ProviderName or WebhookName, for those who want to run it themselves, in a debugger or in
 	// a test. Its kubeconfig files and rights are made all the same.
 	Without []string
 	// Progress gets a line for each thing that is done or goes wrong; nil means none.
@@ -97,8 +101,8 @@ func (c *Config) complete() error {
 		return fmt.Errorf("tenant %q would share its namespace with something else; choose another name", c.Tenant)
 	}
 	for _, name := range c.Without {
-		if name != ManagerName && name != ProviderName {
-			return fmt.Errorf("cannot do without %q; what can be left out is %s and %s", name, ManagerName, ProviderName)
+		if !slices.Contains(ownPrograms, name) {
+			return fmt.Errorf("cannot do without %q; what can be left out is %s", name, strings.Join(ownPrograms, ", "))
 		}
 	}
 	if len(c.Fleet) == 0 {
@@ -113,7 +117,7 @@ func (c *Config) checkBinaries() error {
 			return err
 		}
 	}
-	for _, name := range []string{ManagerName, ProviderName} {
+	for _, name := range ownPrograms {
 		if slices.Contains(c.Without, name) {
 			continue
 		}
@@ -162,6 +166,8 @@ type Kubeconfigs struct {
 	Manager string
 	// ProviderManagement and ProviderTenant are the provider's for either cluster.
 	ProviderManagement, ProviderTenant string
+	// Webhook is the webhook's for the management cluster.
+	Webhook string
 }
 
 // KubeconfigsIn returns where the kubeconfig files of a sandbox in dir are.
@@ -172,6 +178,7 @@ func KubeconfigsIn(dir string) Kubeconfigs {
 		Manager:            filepath.Join(dir, "users", "manager.kubeconfig"),
 		ProviderManagement: filepath.Join(dir, "users", "provider-management.kubeconfig"),
 		ProviderTenant:     filepath.Join(dir, "users", "provider-tenant.kubeconfig"),
+		Webhook:            filepath.Join(dir, "users", "webhook.kubeconfig"),
 	}
 }
 

@@ -31,7 +31,7 @@ func fakePrograms(t *testing.T) controlplane.Binaries {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{
-		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubeadm", "baremetal-operator", "kwok", "manager", "provider",
+		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubeadm", "baremetal-operator", "kwok", "manager", "provider", "webhook",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
 			t.Fatal(err)

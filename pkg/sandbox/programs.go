@@ -60,7 +60,8 @@ func (s *Sandbox) startKwok() error {
 func (s *Sandbox) startManager(ctx context.Context) error {
 	return s.runReady(ctx, process.Spec{
 		Name: ManagerName, Rank: controlplane.RankClients + 1, Restart: true,
-		Args: []string{"--kubeconfig=" + s.kubeconfigs.Manager},
+		// There is one of each, and a lease would only delay its restart after a crash.
+		Args: []string{"--kubeconfig=" + s.kubeconfigs.Manager, "--leader-elect=false"},
 	})
 }
 
@@ -70,7 +71,7 @@ func (s *Sandbox) startProvider(ctx context.Context) error {
 		Name: ProviderName, Rank: controlplane.RankClients + 1, Restart: true,
 		Args: []string{
 			"--management-kubeconfig=" + s.kubeconfigs.ProviderManagement, "--tenant-kubeconfig=" + s.kubeconfigs.ProviderTenant,
-			"--namespace=" + s.config.Tenant, "--tenant-cluster=" + s.config.Tenant,
+			"--namespace=" + s.config.Tenant, "--tenant-cluster=" + s.config.Tenant, "--leader-elect=false",
 		},
 	})
 }
@@ -82,8 +83,7 @@ func (s *Sandbox) runReady(ctx context.Context, spec process.Spec) error {
 		return err
 	}
 	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
-	// There is one of each, and a lease would only delay its restart after a crash.
-	spec.Args = append(spec.Args, "--health-probe-bind-address="+address, "--metrics-bind-address=0", "--leader-elect=false")
+	spec.Args = append(spec.Args, "--health-probe-bind-address="+address, "--metrics-bind-address=0")
 	if err := s.run(spec); err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ func (s *Sandbox) startManagement(ctx context.Context) error {
 		return err
 	}
 	s.progress.say("Metal3 has registered %d servers", len(s.config.Fleet))
-	return nil
+	return s.startWebhook(ctx)
 }
 
 // startTenant starts the tenant cluster, and makes it one that nodes can join and Karpenter can work in.

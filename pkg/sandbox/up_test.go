@@ -30,7 +30,7 @@ func realPrograms(t *testing.T) controlplane.Binaries {
 		t.Fatal(err)
 	}
 	binaries := controlplane.Binaries{dir, os.Getenv("KUBEBUILDER_ASSETS")}
-	config := Config{Binaries: binaries, Without: []string{ManagerName, ProviderName}}
+	config := Config{Binaries: binaries, Without: []string{ManagerName, ProviderName, WebhookName}}
 	if err := config.checkBinaries(); err != nil {
 		t.Skip(err)
 	}
@@ -72,7 +72,7 @@ func TestUp(t *testing.T) {
 	progress := &buffer{}
 	config := Config{
 		Dir: t.TempDir(), Binaries: realPrograms(t), Fleet: oneServer(), Progress: progress,
-		Without: []string{ManagerName, ProviderName},
+		Without: []string{ManagerName, ProviderName, WebhookName},
 	}
 	s, err := Up(t.Context(), config)
 	if err != nil {
@@ -187,7 +187,7 @@ func TestUpShowsTheLastWords(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Up(t.Context(), Config{
 		Dir: dir, Binaries: append(controlplane.Binaries{broken}, binaries...), Fleet: oneServer(),
-		Without: []string{ManagerName, ProviderName},
+		Without: []string{ManagerName, ProviderName, WebhookName},
 	})
 	if err == nil {
 		s.Close()
@@ -211,7 +211,7 @@ func TestUpCanBeInterrupted(t *testing.T) {
 	interrupt := &onWrite{do: cancel}
 	s, err := Up(ctx, Config{
 		Dir: t.TempDir(), Binaries: realPrograms(t), Fleet: oneServer(), Progress: interrupt,
-		Without: []string{ManagerName, ProviderName},
+		Without: []string{ManagerName, ProviderName, WebhookName},
 	})
 	if err == nil {
 		s.Close()

@@ -185,3 +185,52 @@ func TestMachineValidation(t *testing.T) {
 		})
 	}
 }
+
+func TestPoolValidation(t *testing.T) {
+	namespace := environment.Namespace(t)
+	const pin, oneOf = "metal3.vcluster.com/server-name pins one Machine to one server", "In and NotIn need one of value and values"
+	for name, tc := range map[string]struct{ reason, pools, want string }{
+		"Pinned":    {"the reference", "static: [{name: a, quantity: 1, properties: {metal3.vcluster.com/server-name: s1}}]", ""},
+		"PinnedTwo": {"one server is not two", "static: [{name: a, quantity: 2, properties: {metal3.vcluster.com/server-name: s1}}]", pin + ": set quantity to 1"},
+		"PinnedAll": {"all pools", "properties: {metal3.vcluster.com/server-name: s1}", pin + ": set it on a static pool"},
+		"Dynamic":   {"many servers", "dynamic: [{name: a, properties: {metal3.vcluster.com/server-name: s1}}]", "a dynamic pool may have many"},
+		"Value":     {"one", "dynamic: [{name: a, nodeTypeSelector: [{property: rack, value: r1}]}]", ""},
+		"Values":    {"several", "dynamic: [{name: a, nodeTypeSelector: [{property: rack, values: [r1, r2]}]}]", ""},
+		"Both":      {"which of them", "dynamic: [{name: a, nodeTypeSelector: [{property: rack, value: r1, values: [r2]}]}]", oneOf},
+		"Neither":   {"nothing to compare with", "dynamic: [{name: a, nodeTypeSelector: [{property: rack}]}]", oneOf},
+		"Exists":    {"nothing to compare", "dynamic: [{name: a, nodeTypeSelector: [{property: rack, operator: Exists, value: r1}]}]", oneOf},
+	} {
+		t.Run(name, func(t *testing.T) {
+			check(t, tc.reason, tc.want, refusal(t, object(t, "TenantCluster", "tenant", namespace, "{apiServerEndpoint: 'a:1', privateNodes: {autoNodes: [{provider: fleet, "+tc.pools+"}]}}")))
+		})
+	}
+}
+
+// The pin of a Machine holds while the webhook is down, too.
+func TestPinIsImmutableOnceClaimed(t *testing.T) {
+	machine := &v1alpha1.Machine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: environment.Namespace(t), Name: "m"},
+		Spec:       v1alpha1.MachineSpec{NodeTypeRef: &v1alpha1.NameReference{Name: "x"}, Properties: map[string]string{v1alpha1.PropertyServerName: "s1", "a": "b"}},
+	}
+	update := func(change func(*v1alpha1.Machine)) string {
+		changed := machine.DeepCopy()
+		change(changed)
+		if err := environment.Client.Update(t.Context(), changed); err != nil {
+			return err.Error()
+		}
+		machine = changed
+		return ""
+	}
+	if err := environment.Client.Create(t.Context(), machine); err != nil {
+		t.Fatal(err)
+	}
+	check(t, "nothing is claimed yet", "", update(func(m *v1alpha1.Machine) { m.Spec.Properties[v1alpha1.PropertyServerName] = "s2" }))
+	machine.Status.HostRef = &v1alpha1.HostReference{Namespace: "n", Name: "s2", UID: "u"}
+	if err := environment.Client.Status().Update(t.Context(), machine); err != nil {
+		t.Fatal(err)
+	}
+	const immutable = "is immutable once a server is claimed"
+	check(t, "it would need another server", immutable, update(func(m *v1alpha1.Machine) { m.Spec.Properties[v1alpha1.PropertyServerName] = "s1" }))
+	check(t, "it would be another's", immutable, update(func(m *v1alpha1.Machine) { m.Spec.Properties = nil }))
+	check(t, "it is no pin", "", update(func(m *v1alpha1.Machine) { m.Spec.Properties["a"] = "c" }))
+}

@@ -35,21 +35,19 @@ type Manager struct {
 // are shown if the test has failed. environment is what it has in its environment beside that of the test.
 func (c *Cluster) StartManager(t testing.TB, environment ...string) *Manager {
 	t.Helper()
-	binary := filepath.Join("..", "..", "bin", "manager")
+	return c.start(t, "manager", environment, "--leader-elect=false", "--kube-api-qps=100000", "--kube-api-burst=100000", "--health-probe-bind-address=0")
+}
+
+// start starts one of our programs. environment is what it has in its environment beside that of the test.
+func (c *Cluster) start(t testing.TB, name string, environment []string, flags ...string) *Manager {
+	t.Helper()
+	binary := filepath.Join("..", "..", "bin", name)
 	if _, err := os.Stat(binary); err != nil {
-		t.Fatalf("bin/manager is missing: run 'make build' (%v)", err)
+		t.Fatalf("bin/%s is missing: run 'make build' (%v)", name, err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := freeAddress(t)
 	output := &bytes.Buffer{}
-	command := exec.Command(binary, "--kubeconfig", c.kubeconfig(t), "--leader-elect=false", "--health-probe-bind-address=0",
-		"--kube-api-qps=100000", "--kube-api-burst=100000", "--metrics-bind-address", address)
+	command := exec.Command(binary, append([]string{"--kubeconfig", c.kubeconfig(t), "--metrics-bind-address", address}, flags...)...)
 	command.Stdout, command.Stderr = output, output
 	command.Env = append(os.Environ(), environment...)
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -59,18 +57,28 @@ func (c *Cluster) StartManager(t testing.TB, environment ...string) *Manager {
 	t.Cleanup(func() {
 		err := command.Process.Signal(os.Interrupt)
 		if err = errors.Join(err, command.Wait()); err != nil {
-			t.Errorf("stopping the manager, %v", err)
+			t.Errorf("stopping the %s, %v", name, err)
 		}
 		if t.Failed() {
-			t.Logf("the manager said:\n%s", output.Bytes()[max(0, output.Len()-4000):])
+			t.Logf("the %s said:\n%s", name, output.Bytes()[max(0, output.Len()-4000):])
 		}
 	})
 	manager := &Manager{command: command, metrics: "http://" + address + "/metrics"}
-	test.Eventually(t, "the manager answers", func(ctx context.Context) error {
+	test.Eventually(t, "the "+name+" answers", func(ctx context.Context) error {
 		_, err := manager.read(ctx)
 		return err
 	})
 	return manager
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }() // nobody has connected
+	return listener.Addr().String()
 }
 
 // kubeconfig writes one for the administrator of the API server.

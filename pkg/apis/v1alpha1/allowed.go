@@ -16,3 +16,10 @@ func (in *TenantCluster) Allows(nodeType, provider string) bool {
 	allowed := *in.Spec.AllowedNodeTypes
 	return slices.Contains(allowed, nodeType) || slices.Contains(allowed, provider+allOfProvider)
 }
+
+// AllowsStandAlone tells whether a Machine without a tenant may have servers of a NodeType, in a namespace with these
+// tenants: all of them if there are none, and otherwise those of the tenants. Their providers make Machines there, and
+// leaving the tenant out must not get them any more.
+func AllowsStandAlone(tenants []*TenantCluster, nodeType, provider string) bool {
+	return len(tenants) == 0 || slices.ContainsFunc(tenants, func(tenant *TenantCluster) bool { return tenant.Allows(nodeType, provider) })
+}

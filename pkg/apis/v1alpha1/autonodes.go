@@ -30,6 +30,7 @@ type AutoNodes struct {
 	// Properties of every Machine of these pools. They win over those of the NodeType and the NodeProvider.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/server-name' in self)",message="metal3.vcluster.com/server-name pins one Machine to one server: set it on a static pool of quantity 1, not on all pools of a provider"
 	Properties map[string]string `json:"properties,omitempty"`
 	// Static pools have a fixed number of servers.
 	// +optional
@@ -88,6 +89,8 @@ type NodesTemplate struct {
 }
 
 // StaticNodes is a pool with a fixed number of servers.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.properties) || !('metal3.vcluster.com/server-name' in self.properties) || self.quantity <= 1",message="metal3.vcluster.com/server-name pins one Machine to one server: set quantity to 1, and make a pool for each server"
 type StaticNodes struct {
 	NodesTemplate `json:",inline"`
 	// Quantity is how many servers the pool has.
@@ -97,6 +100,8 @@ type StaticNodes struct {
 }
 
 // DynamicNodes is a pool that grows and shrinks with the pods that need servers.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.properties) || !('metal3.vcluster.com/server-name' in self.properties)",message="metal3.vcluster.com/server-name pins one Machine to one server, and a dynamic pool may have many: make it a static pool of quantity 1"
 type DynamicNodes struct {
 	NodesTemplate `json:",inline"`
 	// Weight is the priority of the pool, 1 to 100: pools of a higher one are tried first.
@@ -125,7 +130,7 @@ const (
 // NodeTypeSelectorRequirement selects NodeTypes by one property: any that tenants can select on, such as
 // vcluster.com/node-type, topology.kubernetes.io/zone, rack, or one of their own.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.operator) && self.operator in ['Exists', 'NotExists'] ? !has(self.value) && !has(self.values) : has(self.value) || (has(self.values) && self.values.size() > 0)",message="In and NotIn need value or values, Exists and NotExists take neither"
+// +kubebuilder:validation:XValidation:rule="has(self.operator) && self.operator in ['Exists', 'NotExists'] ? !has(self.value) && !has(self.values) : has(self.value) != (has(self.values) && self.values.size() > 0)",message="In and NotIn need one of value and values, Exists and NotExists take neither"
 type NodeTypeSelectorRequirement struct {
 	// Property is the key.
 	// +kubebuilder:validation:MinLength=1
@@ -134,7 +139,7 @@ type NodeTypeSelectorRequirement struct {
 	// Operator is In (the default), NotIn, Exists or NotExists.
 	// +optional
 	Operator SelectorOperator `json:"operator,omitempty"`
-	// Value is one value. It counts with those of values.
+	// Value is one value. Who has several uses values instead.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Value string `json:"value,omitempty"`

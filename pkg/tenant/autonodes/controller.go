@@ -119,7 +119,7 @@ func (c *Controller) prune(ctx context.Context, pools []pool) error {
 	for i := range pools {
 		wanted.Insert(pools[i].name())
 	}
-	ours := client.MatchingLabels{v1alpha1.TenantPoolLabelKey: mark(c.planes.TenantCluster)}
+	ours := client.MatchingLabels{v1alpha1.TenantPoolLabelKey: Mark(c.planes.TenantCluster)}
 	nodePools, nodeClasses := &karpv1.NodePoolList{}, &v1alpha1.MetalNodeClassList{}
 	if err := c.planes.Tenant.Client.List(ctx, nodePools, ours); err != nil {
 		return fmt.Errorf("listing NodePools, %w", err)

@@ -82,7 +82,7 @@ func poolsOf(tenant *v1alpha1.TenantCluster, fleet fleet) []pool {
 }
 
 func newPool(where string, tenant *v1alpha1.TenantCluster, entry *v1alpha1.AutoNodes, template *v1alpha1.NodesTemplate, fleet fleet) pool {
-	marks := map[string]string{v1alpha1.TenantPoolLabelKey: mark(types.NamespacedName{Namespace: tenant.Namespace, Name: tenant.Name})}
+	marks := map[string]string{v1alpha1.TenantPoolLabelKey: Mark(types.NamespacedName{Namespace: tenant.Namespace, Name: tenant.Name})}
 	p := pool{
 		where: where,
 		nodeClass: &v1alpha1.MetalNodeClass{
@@ -143,8 +143,8 @@ func (p *pool) makeDynamic(dynamic *v1alpha1.DynamicNodes) {
 	}
 }
 
-// mark is the value of the label on everything that is made for a TenantCluster.
-func mark(tenant types.NamespacedName) string {
+// Mark is the value of the label on everything that is made for a TenantCluster.
+func Mark(tenant types.NamespacedName) string {
 	value := tenant.Namespace + "." + tenant.Name
 	if len(value) <= validation.LabelValueMaxLength {
 		return value

@@ -1,0 +1,28 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command webhook runs in the management cluster. Its API server asks it whether NodeProviders, NodeTypes, Machines,
+// TenantClusters, OSImages, SSHKeys and MachineConfigTemplates may be written. It writes nothing but its certificates.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
+)
+
+// name of the binary and of its user agent.
+const name = "karpenter-metal3-webhook"
+
+func main() {
+	o := newOptions()
+	os.Exit(cli.Run(cli.NewCommand(cli.Command{
+		Name:  name,
+		Short: "Admits or refuses what is written about bare-metal servers",
+		Long: "The webhook runs in the management cluster, in as many replicas as you like. The API server asks it about what is\n" +
+			"written: a wrong pin or selector is refused at once, and not found out 20 minutes later.",
+		Flags: o.addFlags,
+		Run:   func(ctx context.Context) error { return run(ctx, o) },
+	})))
+}

@@ -1,0 +1,208 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package protection
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/autonodes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/internal/planestest"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+)
+
+var environment test.Environment
+
+func TestMain(m *testing.M) { test.Main(m, &environment) }
+
+// warnings collects what the API server warns of.
+type warnings struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.texts = append(w.texts, text)
+}
+
+func (w *warnings) take() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := strings.Join(w.texts, "\n")
+	w.texts = nil
+	return text
+}
+
+// as returns a client of a user who may do everything, as far as roles go.
+func as(t *testing.T, user string) (client.Client, *warnings) {
+	t.Helper()
+	config, heard := rest.CopyConfig(environment.Config), &warnings{}
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters", "system:authenticated"}}
+	config.WarningHandler = heard
+	c, err := client.New(config, client.Options{Scheme: environment.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, heard
+}
+
+func run(t *testing.T, c *Controller) {
+	t.Helper()
+	if _, err := c.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func parse[T any](t *testing.T, text string) *T {
+	t.Helper()
+	object := new(T)
+	if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// refused waits until something is refused: the API server takes a moment to take a policy in.
+func refused(t *testing.T, what, because string, do func(context.Context) error) {
+	t.Helper()
+	test.Eventually(t, what+" is refused", func(ctx context.Context) error {
+		if err := do(ctx); err == nil || !strings.Contains(err.Error(), because) {
+			return fmt.Errorf("got %v", err)
+		}
+		return nil
+	})
+}
+
+func admitted(t *testing.T, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+func TestPools(t *testing.T) {
+	ours, _ := as(t, "karpenter-metal3-provider")
+	theirs, _ := as(t, "tenant-user")
+	trusted, _ := as(t, "gitops")
+	key := planestest.Tenant(t, &environment)
+	c := NewPoolController(planestest.PlanesOf(key, ours, ours), []string{"gitops"})
+	run(t, c)
+	run(t, c) // changes nothing
+
+	marked := fmt.Sprintf("labels: {%s: %s}", v1alpha1.TenantPoolLabelKey, autonodes.Mark(key))
+	class := func(name, labels, properties string) *v1alpha1.MetalNodeClass {
+		return parse[v1alpha1.MetalNodeClass](t, "{metadata: {name: "+name+", "+labels+"}, spec: {properties: {"+properties+"}}}")
+	}
+	pool := parse[karpv1.NodePool](t, "{metadata: {name: generated, "+marked+"}, spec: {template: {spec: {requirements: [], expireAfter: Never, nodeClassRef: {group: karpenter.metal3.io, kind: MetalNodeClass, name: generated}}}, disruption: {consolidateAfter: 30s}}}")
+	const made = "is made from TenantCluster"
+	refused(t, "what looks like a generated class", made, func(ctx context.Context) error { return theirs.Create(ctx, class("generated", marked, "")) })
+	admitted(t, "a class of the provider, pinned", ours.Create(t.Context(), class("generated", marked, "metal3.vcluster.com/server-name: s1")))
+	admitted(t, "a pool of the provider", ours.Create(t.Context(), pool))
+
+	change := func(c client.Client, object client.Object, patch string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return c.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch("application/merge-patch+json", []byte(patch)))
+		}
+	}
+	generated := class("generated", "", "")
+	for what, patch := range map[string]string{
+		"changing its spec": `{"spec":{"properties":{"metal3.vcluster.com/server-name":"s2"}}}`,
+		"taking its mark":   fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, v1alpha1.TenantPoolLabelKey),
+	} {
+		refused(t, what, made, change(theirs, generated, patch))
+	}
+	refused(t, "changing a pool", made, change(theirs, pool, `{"spec":{"limits":{"cpu":"1"}}}`))
+	refused(t, "deleting a pool", made, func(ctx context.Context) error { return theirs.Delete(ctx, pool.DeepCopy()) })
+	refused(t, "deleting a class", made, func(ctx context.Context) error { return theirs.Delete(ctx, generated.DeepCopy()) })
+	admitted(t, "an annotation", change(theirs, generated, `{"metadata":{"annotations":{"a":"b"}}}`)(t.Context()))
+	admitted(t, "who is trusted", change(trusted, generated, `{"spec":{"properties":{"a":"b"}}}`)(t.Context()))
+
+	// What is the tenant's own stays the tenant's own, but for pins.
+	own := class("own", "labels: {a: b}", "rack: r1")
+	admitted(t, "a class of the tenant's own", theirs.Create(t.Context(), own))
+	refused(t, "pinning it", "make it a static pool of quantity 1", change(theirs, own, `{"spec":{"properties":{"metal3.vcluster.com/server-name":"s1"}}}`))
+	admitted(t, "deleting it", theirs.Delete(t.Context(), own))
+
+	// What is taken away is put back.
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: PoolsPolicy(key)}}
+	admitted(t, "an administrator", theirs.Delete(t.Context(), binding))
+	run(t, c)
+	admitted(t, "the binding is back", theirs.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
+}
+
+func TestDeviceClasses(t *testing.T) {
+	ours, _ := as(t, "karpenter-metal3-provider")
+	theirs, heard := as(t, "tenant-user")
+	key := planestest.Tenant(t, &environment)
+	c := NewDeviceClassController(planestest.PlanesOf(key, ours, ours), nil)
+	enable := func(enabled bool) {
+		t.Helper()
+		cluster := &v1alpha1.TenantCluster{}
+		if err := environment.Client.Get(t.Context(), key, cluster); err != nil {
+			t.Fatal(err)
+		}
+		cluster.Spec.Sync.FromHost.DeviceClasses.Enabled = enabled
+		if err := environment.Client.Update(t.Context(), cluster); err != nil {
+			t.Fatal(err)
+		}
+		run(t, c)
+	}
+	class := func(name string) *resourcev1.DeviceClass {
+		return &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	run(t, c)
+	admitted(t, "while nothing is in sync", theirs.Create(t.Context(), class("mine")))
+	admitted(t, "and deleting it", theirs.Delete(t.Context(), class("mine")))
+
+	enable(true)
+	refused(t, "creating a class", "are those that the platform allows", func(ctx context.Context) error { return theirs.Create(ctx, class("mine")) })
+	admitted(t, "the sync", ours.Create(t.Context(), class("gpu")))
+	refused(t, "deleting a class", "are those that the platform allows", func(ctx context.Context) error { return theirs.Delete(ctx, class("gpu")) })
+	run(t, c) // a class has come
+
+	namespace := environment.Namespace(t)
+	const spec = "{devices: {requests: [{name: a, exactly: {deviceClassName: %s}}, {name: b, firstAvailable: [{name: c, deviceClassName: gpu}, {name: d, deviceClassName: %s}]}]}}"
+	claim := func(first, second string) *resourcev1.ResourceClaim {
+		return parse[resourcev1.ResourceClaim](t, "{metadata: {namespace: "+namespace+", generateName: c-}, spec: "+fmt.Sprintf(spec, first, second)+"}")
+	}
+	const warning = "DeviceClass fpga, nic is not available in this cluster (there are gpu): the claim is not in sync before it is"
+	test.Eventually(t, "a claim for other classes is warned of", func(ctx context.Context) error {
+		heard.take()
+		if err := theirs.Create(ctx, claim("fpga", "nic"), client.DryRunAll); err != nil {
+			return err
+		}
+		if text := heard.take(); !strings.Contains(text, warning) {
+			return fmt.Errorf("heard is %q", text)
+		}
+		return nil
+	})
+	template := parse[resourcev1.ResourceClaimTemplate](t, "{metadata: {namespace: "+namespace+", generateName: t-}, spec: {spec: "+fmt.Sprintf(spec, "fpga", "nic")+"}}")
+	admitted(t, "a template", theirs.Create(t.Context(), template))
+	if text := heard.take(); !strings.Contains(text, warning) {
+		t.Errorf("of a template: heard is %q", text)
+	}
+	admitted(t, "a claim for a class that is there", theirs.Create(t.Context(), claim("gpu", "gpu")))
+	if text := heard.take(); text != "" {
+		t.Errorf("of a good claim: heard is %q", text)
+	}
+
+	enable(false)
+	test.Eventually(t, "the tenant's classes are its own again", func(ctx context.Context) error { return theirs.Delete(ctx, class("gpu")) })
+}

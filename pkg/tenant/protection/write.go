@@ -1,0 +1,106 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package protection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+)
+
+// self returns the user that the client is in its cluster.
+func self(ctx context.Context, c client.Client) (string, error) {
+	review := &authenticationv1.SelfSubjectReview{}
+	if err := c.Create(ctx, review); err != nil {
+		return "", fmt.Errorf("asking the tenant who the provider is there, %w", err)
+	}
+	return review.Status.UserInfo.Username, nil
+}
+
+// put makes a policy and its binding, or puts them back as they should be: the policy first, because a binding without one
+// is an error.
+func put(ctx context.Context, c client.Client, wanted policy) error {
+	spec := defaulted(wanted.spec)
+	existing := &admissionregistrationv1.ValidatingAdmissionPolicy{}
+	if err := ensure(ctx, c, wanted.name, existing, func() bool {
+		same := equality.Semantic.DeepEqual(existing.Spec, spec)
+		existing.Spec = spec
+		return same
+	}); err != nil {
+		return err
+	}
+	bindingSpec := admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: wanted.name, ValidationActions: wanted.actions}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+	return ensure(ctx, c, wanted.name, binding, func() bool {
+		same := equality.Semantic.DeepEqual(binding.Spec, bindingSpec)
+		binding.Spec = bindingSpec
+		return same
+	})
+}
+
+// defaulted is a spec as the API server returns it, so that it can be compared.
+func defaulted(spec admissionregistrationv1.ValidatingAdmissionPolicySpec) admissionregistrationv1.ValidatingAdmissionPolicySpec {
+	spec.MatchConstraints = spec.MatchConstraints.DeepCopy()
+	spec.MatchConstraints.MatchPolicy = ptr.To(admissionregistrationv1.Equivalent)
+	spec.MatchConstraints.NamespaceSelector, spec.MatchConstraints.ObjectSelector = &metav1.LabelSelector{}, &metav1.LabelSelector{}
+	return spec
+}
+
+// ensure reads an object, has change put it right, and writes it if that has changed something.
+func ensure(ctx context.Context, c client.Client, name string, object client.Object, change func() (same bool)) error {
+	err := c.Get(ctx, client.ObjectKey{Name: name}, object)
+	switch {
+	case tenant.IsGone(err):
+		object.SetName(name)
+		change()
+		if err := c.Create(ctx, object); err != nil {
+			return fmt.Errorf("creating %T %s, %w", object, name, err)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading %T %s, %w", object, name, err)
+	case change():
+		return nil
+	}
+	log.FromContext(ctx).Info("Putting back what protects the tenant", "name", name)
+	if err := c.Update(ctx, object); err != nil { // of the version that was read
+		return fmt.Errorf("updating %T %s, %w", object, name, err)
+	}
+	return nil
+}
+
+// remove takes a policy and its binding away, the binding first.
+func remove(ctx context.Context, c client.Client, name string) error {
+	for _, object := range []client.Object{&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicy{}} {
+		err := c.Get(ctx, client.ObjectKey{Name: name}, object)
+		if err == nil {
+			err = c.Delete(ctx, object, client.Preconditions{UID: ptr.To(object.GetUID())})
+		}
+		if err != nil && !tenant.IsGone(err) {
+			return fmt.Errorf("deleting %T %s, %w", object, name, err)
+		}
+	}
+	return nil
+}
+
+// written takes a conflict for what it is, somebody else's write that the cache does not show yet.
+func written(errs ...error) (reconcile.Result, error) {
+	err := errors.Join(errs...)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	}
+	return reconcile.Result{}, err
+}

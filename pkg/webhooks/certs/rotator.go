@@ -1,0 +1,202 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certs
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// conflictRetry is when to look again after another replica has written first.
+const conflictRetry = 100 * time.Millisecond
+
+// Rotator makes the certificates, renews them, tells the API server which authorities to trust, and hands out what is to
+// be served. Every replica has one; they need no leader, because each write is a compare-and-swap.
+type Rotator struct {
+	client        client.Client
+	clock         clock.PassiveClock
+	secret        types.NamespacedName
+	configuration string
+	settings      Settings
+
+	mu sync.RWMutex
+	// serving is the certificate to serve; nil as long as there is none.
+	serving *tls.Certificate
+	// announced tells whether the API server has been told of the authorities that are in the Secret.
+	announced bool
+}
+
+// NewRotator returns a rotator of the certificates in a Secret. configuration is the name of the
+// ValidatingWebhookConfiguration that is to trust them. The client reads both from a cache.
+func NewRotator(client client.Client, clk clock.PassiveClock, secret types.NamespacedName, configuration string, settings Settings) *Rotator {
+	return &Rotator{client: client, clock: clk, secret: secret, configuration: configuration, settings: settings}
+}
+
+// Name of the controller.
+func (r *Rotator) Name() string { return "webhook.certificates" }
+
+// Register adds the rotator to a manager. It works in every replica.
+func (r *Rotator) Register(_ context.Context, mgr manager.Manager) error {
+	request := []reconcile.Request{{NamespacedName: r.secret}}
+	named := func(namespace, name string) predicate.Predicate {
+		return predicate.NewPredicateFuncs(func(object client.Object) bool {
+			return object.GetNamespace() == namespace && object.GetName() == name
+		})
+	}
+	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
+	if err := builder.ControllerManagedBy(mgr).
+		Named(r.Name()).
+		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(named(r.secret.Namespace, r.secret.Name))).
+		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, enqueue, builder.WithPredicates(named("", r.configuration))).
+		// There may be neither of them yet.
+		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			queue.Add(request[0])
+			return nil
+		})).
+		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
+		Complete(r); err != nil {
+		return fmt.Errorf("starting controller %s, %w", r.Name(), err)
+	}
+	return nil
+}
+
+// Reconcile brings the Secret, what is served and what is trusted up to date, in an order in which what is served is
+// always trusted.
+func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: r.secret.Namespace, Name: r.secret.Name}, Type: corev1.SecretTypeTLS}
+	err := r.client.Get(ctx, r.secret, secret)
+	missing := apierrors.IsNotFound(err)
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("reading Secret %s, %w", r.secret, err)
+	}
+	// 1. What is in the Secret is trusted, and then served. Another replica may have written it.
+	if !missing && len(secret.Data[CAKey]) > 0 {
+		if err := r.announce(ctx, secret.Data[CAKey]); err != nil {
+			return r.retry(err)
+		}
+		r.serve(ctx, secret)
+	}
+	// 2. What is due is written. It comes back as an event, or as a conflict if another replica was faster.
+	data, wait, err := next(secret.Data, r.clock.Now(), r.settings)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("renewing the certificates in Secret %s, %w", r.secret, err)
+	}
+	if maps.EqualFunc(data, secret.Data, bytes.Equal) {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	secret = secret.DeepCopy()
+	secret.Data = data
+	if missing {
+		err = r.client.Create(ctx, secret)
+	} else {
+		err = r.client.Update(ctx, secret)
+	}
+	if err != nil {
+		return r.retry(fmt.Errorf("writing Secret %s, %w", r.secret, err))
+	}
+	log.FromContext(ctx).Info("Renewed the certificates of the webhook", "secret", r.secret, "next", wait)
+	return reconcile.Result{RequeueAfter: conflictRetry}, nil
+}
+
+// retry looks again soon if somebody else has written first.
+func (r *Rotator) retry(err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// announce writes the authorities to trust into the configuration.
+func (r *Rotator) announce(ctx context.Context, bundle []byte) error {
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	if err := r.client.Get(ctx, types.NamespacedName{Name: r.configuration}, configuration); err != nil {
+		if apierrors.IsNotFound(err) {
+			// Nobody is told of this webhook, so nobody asks it. When that changes, an event comes.
+			r.set(func() { r.announced = false })
+			return nil
+		}
+		return fmt.Errorf("reading ValidatingWebhookConfiguration %s, %w", r.configuration, err)
+	}
+	changed := configuration.DeepCopy()
+	same := true
+	for i := range changed.Webhooks {
+		config := &changed.Webhooks[i].ClientConfig
+		same = same && bytes.Equal(config.CABundle, bundle)
+		config.CABundle = bundle
+	}
+	if !same {
+		if err := r.client.Update(ctx, changed); err != nil {
+			return fmt.Errorf("writing the CA bundle into ValidatingWebhookConfiguration %s, %w", r.configuration, err)
+		}
+	}
+	r.set(func() { r.announced = true })
+	return nil
+}
+
+// serve takes the certificate from now on. One that cannot be read is renewed right afterwards.
+func (r *Rotator) serve(ctx context.Context, secret *corev1.Secret) {
+	pair, err := parsePair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		log.FromContext(ctx).Error(err, "the certificate cannot be served", "secret", r.secret)
+		return
+	}
+	r.set(func() { r.serving = pair })
+}
+
+func (r *Rotator) set(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+}
+
+// GetCertificate is for tls.Config.
+func (r *Rotator) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.serving == nil {
+		return nil, errors.New("there is no certificate yet")
+	}
+	return r.serving, nil
+}
+
+// Ready is a readiness probe: it fails until there is a certificate that the API server has been told to trust, and from
+// when that is over, should it not have been renewed.
+func (r *Rotator) Ready(*http.Request) error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	switch {
+	case r.serving == nil:
+		return errors.New("there is no certificate yet")
+	case !r.announced:
+		return fmt.Errorf("the CA bundle is not in ValidatingWebhookConfiguration %s yet", r.configuration)
+	case r.serving.Leaf != nil && !r.clock.Now().Before(r.serving.Leaf.NotAfter):
+		return fmt.Errorf("the certificate has expired at %s", r.serving.Leaf.NotAfter.Format(time.RFC3339))
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/properties"
+)
+
+// NodeProvider looks at a NodeProvider that is created, or changed from what it was before.
+func NodeProvider(fleet Fleet, before, after *v1alpha1.NodeProvider) Verdict {
+	v := &Verdict{}
+	spec := field.NewPath("spec")
+	namespace := after.Spec.Metal3.ClusterRef.Namespace
+	v.properties(fleet, spec.Child("properties"), properties.OfProvider(after))
+	v.hostNamespace(fleet, spec.Child("metal3", "clusterRef", "namespace"), namespace)
+
+	types := after.Spec.Metal3.NodeTypes
+	owners := ownersOf(fleet)
+	selectors, own := make([]labels.Selector, len(types)), templateNames(after)
+	if before != nil {
+		own = append(own, templateNames(before)...)
+	}
+	for i := range types {
+		path := spec.Child("metal3", "nodeTypes").Index(i)
+		v.uniqueName(path.Child("name"), owners, types[i].Name, after.Name)
+		v.profile(path, &types[i].HardwareProfile)
+		v.properties(fleet, path.Child("properties"), properties.Layer{Source: "NodeType " + types[i].Name, Values: types[i].Properties})
+		at := path.Child("bareMetalHosts", "selector")
+		if selectors[i] = v.hostSelector(at, &types[i].BareMetalHosts.Selector, selectsAll(after, types[i].Name)); selectors[i] != nil {
+			v.selects(fleet, at, namespace, selectors[i], own)
+			v.overlapsSiblings(fleet, at, namespace, types[:i], selectors[:i+1])
+		}
+	}
+	if before != nil {
+		v.dropped(fleet, spec.Child("metal3", "nodeTypes"), before, after)
+	}
+	return v.done()
+}
+
+func templateNames(provider *v1alpha1.NodeProvider) []string {
+	var names []string
+	for i := range provider.Spec.Metal3.NodeTypes {
+		names = append(names, provider.Spec.Metal3.NodeTypes[i].Name)
+	}
+	return names
+}
+
+// ownersOf returns who has which NodeType: the NodeProvider that lists it, or that has made it.
+func ownersOf(fleet Fleet) map[string]string {
+	owners := map[string]string{}
+	for _, nodeType := range fleet.NodeTypes() {
+		owners[nodeType.Name] = nodeType.Spec.ProviderRef.Name
+	}
+	for _, provider := range fleet.NodeProviders() {
+		for _, name := range templateNames(provider) {
+			if _, made := owners[name]; !made {
+				owners[name] = provider.Name
+			}
+		}
+	}
+	return owners
+}
+
+func (v *Verdict) uniqueName(path *field.Path, owners map[string]string, name, provider string) {
+	if owner, taken := owners[name]; taken && owner != provider {
+		v.deny(RuleNames, field.Invalid(path, name, fmt.Sprintf("a NodeType of this name belongs to NodeProvider %s: names are unique across providers, so choose another", owner)))
+	}
+}
+
+// hostNamespace refuses servers in the namespace of a tenant, whose provider may read the Secrets there: they would
+// hold the credentials of the BMCs.
+func (v *Verdict) hostNamespace(fleet Fleet, path *field.Path, namespace string) {
+	if len(fleet.TenantClusters(namespace)) > 0 {
+		v.deny(RuleNamespaces, field.Invalid(path, namespace, "is the namespace of a TenantCluster, whose provider may read the Secrets there, and so the BMC credentials: keep the servers in one of their own"))
+	}
+}
+
+// overlapsSiblings compares the last of the selectors with those of the types before it.
+func (v *Verdict) overlapsSiblings(fleet Fleet, path *field.Path, namespace string, siblings []v1alpha1.NodeTypeTemplate, selectors []labels.Selector) {
+	last := selectors[len(selectors)-1]
+	mine, _ := last.Requirements()
+	for i := range siblings {
+		if selectors[i] == nil || v.deaf() {
+			continue
+		}
+		theirs, _ := selectors[i].Requirements()
+		both := labels.NewSelector().Add(mine...).Add(theirs...)
+		requirements, _ := both.Requirements()
+		if about, _ := contradiction(requirements); about != "" {
+			continue // what they ask for rules each other out
+		}
+		if count := fleet.Matching(namespace, both).Total; count > 0 {
+			v.overlap(path, siblings[i].Name, count)
+		}
+	}
+}
+
+// dropped refuses to drop a type that is in use.
+func (v *Verdict) dropped(fleet Fleet, path *field.Path, before, after *v1alpha1.NodeProvider) {
+	kept := map[string]bool{}
+	for _, name := range templateNames(after) {
+		kept[name] = true
+	}
+	for _, name := range templateNames(before) {
+		if kept[name] {
+			continue
+		}
+		if users := fleet.Users(KindNodeType, name); len(users) > 0 {
+			v.deny(RuleInUse, field.Forbidden(path, fmt.Sprintf("NodeType %s is in use by %s: it cannot be taken away before they are gone", name, list(users))))
+		}
+	}
+}
+
+// NodeType looks at a NodeType that is created, or changed from what it was before.
+func NodeType(fleet Fleet, before, after *v1alpha1.NodeType) Verdict {
+	v := &Verdict{}
+	spec := field.NewPath("spec")
+	v.profile(spec, &after.Spec.HardwareProfile)
+	v.properties(fleet, spec.Child("properties"), properties.OfType(after))
+	at := spec.Child("bareMetalHosts", "selector")
+	selector := v.hostSelector(at, &after.Spec.BareMetalHosts.Selector, selectsAll(after, after.Name))
+	provider := providerNamed(fleet, after.Spec.ProviderRef.Name)
+	if provider == nil {
+		v.warn(RuleReferences, spec.Child("providerRef", "name"), "there is no NodeProvider %q yet: the type has no servers before there is", after.Spec.ProviderRef.Name)
+	}
+	if before == nil {
+		v.uniqueName(field.NewPath("metadata", "name"), ownersOf(fleet), after.Name, after.Spec.ProviderRef.Name)
+	}
+	if selector != nil && provider != nil {
+		v.selects(fleet, at, provider.Spec.Metal3.ClusterRef.Namespace, selector, []string{after.Name})
+	}
+	return v.done()
+}
+
+func providerNamed(fleet Fleet, name string) *v1alpha1.NodeProvider {
+	for _, provider := range fleet.NodeProviders() {
+		if provider.Name == name {
+			return provider
+		}
+	}
+	return nil
+}
+
+// listed is how many names a sentence names.
+const listed = 5
+
+// list names the first of several things: "a, b and 3 more".
+func list(names []string) string {
+	if len(names) <= listed {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:listed], ", "), len(names)-listed)
+}

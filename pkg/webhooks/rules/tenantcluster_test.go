@@ -1,0 +1,149 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+const autoNodesAt = "spec.privateNodes.autoNodes[0]"
+
+func tenantWith(t testing.TB, namespace, spec string) *v1alpha1.TenantCluster {
+	return parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: "+namespace+", name: t}, spec: {apiServerEndpoint: 't:6443', "+spec+"}}")
+}
+
+func TestTenantCluster(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, namespace, spec string
+		want                    []string
+	}{
+		"Good":      {"types and providers that exist", "c", "allowedNodeTypes: [h100, fleet.*]", nil},
+		"Allowed":   {"they may come later", "c", "allowedNodeTypes: [h10, fleat.*]", []string{`warning: spec.allowedNodeTypes[0]: there is no NodeType "h10" yet (did you mean "h100"?)`, `warning: spec.allowedNodeTypes[1]: there is no NodeProvider "fleat" yet`}},
+		"Wildcard":  {"only whole providers", "c", "allowedNodeTypes: ['*', 'h*']", []string{`spec.allowedNodeTypes[0]: Invalid value: "*": is neither`, `spec.allowedNodeTypes[1]: Invalid value: "h*": is neither`}},
+		"Selector":  {"it says nothing", "c", "sync: {fromHost: {deviceClasses: {selector: {matchExpressions: [{key: tier, operator: Like}]}}}}", []string{`spec.sync.fromHost.deviceClasses.selector: Invalid value: "": "Like" is not a valid label selector operator`}},
+		"Namespace": {"BMC credentials are there", "metal3-system", "quota: {}", []string{`metadata.namespace: Invalid value: "metal3-system": NodeProvider fleet has its servers here`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mentions(t, tc.reason, TenantCluster(newFleet(t), nil, tenantWith(t, tc.namespace, tc.spec)), tc.want...)
+		})
+	}
+	after := tenantWith(t, "c", "quota: {}")
+	after.Spec.APIServerEndpoint = "t:70000"
+	mentions(t, "no port has such a number", TenantCluster(newFleet(t), nil, after), "spec.apiServerEndpoint: Invalid value: \"t:70000\": has a port")
+}
+
+func TestPools(t *testing.T) {
+	const pin = "properties: {metal3.vcluster.com/server-name: "
+	const pinIn = `properties["metal3.vcluster.com/server-name"]: `
+	const byType = "nodeTypeSelector: [{property: vcluster.com/node-type, value: h100}]"
+	for name, tc := range map[string]struct {
+		reason, pools string
+		want          []string
+	}{
+		"Page":      {"as the reference has it", "static: [{name: pinned-gpu, quantity: 1, " + byType + ", " + pin + "h1}}]", nil},
+		"Limits":    {"nodes is a limit", "dynamic: [{name: d, limits: {nodes: 5, nvidia.com/gpu: 16}}], static: [{name: s, quantity: 1, limits: {nodes: 1}}]", nil},
+		"Provider":  {"all pools of it", pin + "h1}, static: [{name: s, quantity: 1}]", []string{autoNodesAt + "." + pinIn + "Forbidden: it pins one Machine"}},
+		"Dynamic":   {"a dynamic pool is many", "dynamic: [{name: d, " + pin + "h1}}]", []string{autoNodesAt + ".dynamic[0]." + pinIn + "Forbidden: it pins one Machine to one server, and a dynamic pool may have many: make it a static pool of quantity 1"}},
+		"Two":       {"one server is not two", "static: [{name: s, quantity: 2, " + pin + "h1}}]", []string{autoNodesAt + ".static[0]." + pinIn + "Forbidden: the pool has the quantity 2"}},
+		"Twice":     {"one server, one pool", "static: [{name: s, quantity: 1, " + pin + "h1}}, {name: r, quantity: 1, " + pin + "h1}}]", []string{autoNodesAt + ".static[1]." + pinIn + "Duplicate value: \"h1\": " + autoNodesAt + ".static[0] is pinned to this server already"}},
+		"Missing":   {"a typing error", "static: [{name: s, quantity: 1, " + pin + "h9}}]", []string{autoNodesAt + ".static[0]." + pinIn + `Invalid value: "h9": there is no BareMetalHost`}},
+		"WrongType": {"it is of another type", "static: [{name: s, quantity: 1, " + byType + ", " + pin + "c1}}]", []string{autoNodesAt + ".static[0]." + pinIn + `Invalid value: "c1": the server is of NodeType cpu, and the pool is for h100`}},
+		"Taken":     {"it may come free", "static: [{name: s, quantity: 1, " + pin + "h2}}]", []string{"warning: " + autoNodesAt + ".static[0]." + pinIn + "server h2 is claimed by a Machine: the pool waits for it"}},
+		"Names":     {"a NodePool each", "static: [{name: s, quantity: 1}], dynamic: [{name: s}]", []string{autoNodesAt + `.dynamic[0].name: Invalid value: "s": is the name of ` + autoNodesAt + ".static[0] already"}},
+		"Static":    {"it has a quantity", "static: [{name: s, quantity: 1, limits: {cpu: 5, nodes: 1500m}}]", []string{`limits["nodes"]: Invalid value: "1500m"`, `limits["cpu"]: Forbidden: a static pool has no limit but nodes`}},
+		"Nodes":     {"what kubelet would not take", "dynamic: [{name: d, nodeLabels: {'a b': c}, taints: [{key: '', effect: NoSchedule}]}]", []string{`nodeLabels["a b"]`, "taints[0].key"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			after := tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: fleet, "+tc.pools+"}]}")
+			mentions(t, tc.reason, TenantCluster(newFleet(t), nil, after), tc.want...)
+		})
+	}
+	mentions(t, "it may come later", TenantCluster(newFleet(t), nil, tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: nobody, dynamic: [{name: d}]}]}")),
+		"warning: "+autoNodesAt+`.provider: there is no NodeProvider "nobody" yet`, "warning: "+autoNodesAt+".dynamic[0].nodeTypeSelector: no NodeType satisfies it: h100 is of NodeProvider fleet, cpu is of NodeProvider fleet")
+}
+
+func TestNodeTypeSelector(t *testing.T) {
+	const at = autoNodesAt + ".dynamic[0].nodeTypeSelector"
+	for name, tc := range map[string]struct {
+		reason, selector, allowed string
+		want                      []string
+	}{
+		"Good":       {"by name, rack and property", "{property: vcluster.com/node-type, value: h100}, {property: rack, operator: In, values: [r1, r9]}, {property: tier, operator: Exists}", "", nil},
+		"Not":        {"by what they are not", "{property: tier, operator: NotExists}, {property: rack, operator: NotIn, value: r1}", "", nil},
+		"Both":       {"one of the two", "{property: rack, value: r1, values: [r2]}", "", []string{at + `[0].value: Invalid value: "r1": there are values too: write one of value and values`}},
+		"Neither":    {"nothing to compare with", "{property: rack}, {property: rack, operator: NotIn}", "", []string{at + "[0].value: Required value: In and NotIn", at + "[1].value: Required value"}},
+		"Value":      {"it would be overlooked", "{property: rack, operator: Exists, value: r1}", "", []string{at + "[0].value: Invalid value: \"r1\": Exists and NotExists take neither"}},
+		"Operator":   {"the reference's, spelled as they are", "{property: rack, operator: DoesNotExist}", "", []string{at + `[0].operator: Unsupported value: "DoesNotExist": supported values: "In", "NotIn", "Exists", "NotExists"`}},
+		"Key":        {"no property has such a key", "{property: 'gpu model', value: x}", "", []string{at + `[0].property: Invalid value: "gpu model"`}},
+		"BadValues":  {"no label has such a value", "{property: rack, values: [a, 'b c']}", "", []string{at + `[0].values[1]: Invalid value: "b c"`}},
+		"Opposites":  {"nothing is left", "{property: rack, value: r1}, {property: rack, value: r2}", "", []string{at + `: Invalid value: "rack": no NodeType can match: of this property, it must have different values`}},
+		"Unknown":    {"a typing error", "{property: rak, value: r1}", "", []string{"warning: " + at + `[0].property: no NodeType has the property "rak" (did you mean "rack"?)`}},
+		"FarOff":     {"nothing is close", "{property: example.com/water-cooled, operator: Exists}", "", []string{"warning: " + at + `[0].property: no NodeType has the property "example.com/water-cooled"`}},
+		"Nothing":    {"and why, type by type", "{property: rack, value: r9}", "", []string{"warning: " + at + `: no NodeType satisfies it: h100 does not meet "rack in (r9)", cpu does not meet "rack in (r9)"`}},
+		"NotAllowed": {"a type by name", "{property: vcluster.com/node-type, values: [cpu, h100]}", "[h100]", []string{at + "[0]: Forbidden: NodeType cpu is not among the allowedNodeTypes of this TenantCluster"}},
+		"Later":      {"of an allowed provider", "{property: vcluster.com/node-type, value: b200}", "[fleet.*]", []string{"warning: " + at + `: no NodeType satisfies it: h100 does not meet "vcluster.com/node-type in (b200)", cpu does not`}},
+		"NoneLeft":   {"the tenant may not have the one that fits", "{property: tier, value: gold}", "[cpu]", []string{"warning: " + at + `: no NodeType satisfies it: h100 is not allowed for this tenant, cpu does not meet "tier in (gold)"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := "privateNodes: {autoNodes: [{provider: fleet, dynamic: [{name: d, nodeTypeSelector: [" + tc.selector + "]}]}]}"
+			if tc.allowed != "" {
+				spec += ", allowedNodeTypes: " + tc.allowed
+			}
+			mentions(t, tc.reason, TenantCluster(newFleet(t), nil, tenantWith(t, "c", spec)), tc.want...)
+		})
+	}
+}
+
+func TestOtherKinds(t *testing.T) {
+	const url = "metal3.vcluster.com/image-url: 'https://x/y.qcow2'"
+	sum := strings.Repeat("a", 64)
+	image := func(properties string) *v1alpha1.OSImage {
+		return parse[v1alpha1.OSImage](t, "{metadata: {name: i}, spec: {properties: {"+properties+"}}}")
+	}
+	at := func(key string) string { return `spec.properties["metal3.vcluster.com/` + key + `"]: ` }
+	for name, tc := range map[string]struct {
+		reason string
+		got    Verdict
+		want   []string
+	}{
+		"Image":         {"url and checksum", OSImage(newFleet(t), nil, image(url+", metal3.vcluster.com/image-checksum: "+sum)), nil},
+		"NoChecksum":    {"a Machine may have it", OSImage(newFleet(t), nil, image(url)), []string{"warning: " + at("image-checksum") + "is not set, and Metal3 installs no disk image without one"}},
+		"Checksum":      {"of no length", OSImage(newFleet(t), nil, image(url+", metal3.vcluster.com/image-checksum: abc")), []string{at("image-checksum") + `Invalid value: "abc": is neither a checksum nor`}},
+		"ChecksumType":  {"of another length", OSImage(newFleet(t), nil, image(url+", metal3.vcluster.com/image-checksum-type: md5, metal3.vcluster.com/image-checksum: "+sum)), []string{at("image-checksum-type") + `Invalid value: "md5": does not go with`}},
+		"URL":           {"Ironic fetches by http", OSImage(newFleet(t), nil, image("metal3.vcluster.com/image-url: 'ftp://x'")), []string{at("image-url") + `Invalid value: "ftp://x": is not an http or https URL`}},
+		"Pinned":        {"an image is for many", OSImage(newFleet(t), nil, image(url+", metal3.vcluster.com/server-name: h1")), []string{at("server-name") + `Invalid value: "h1": pins every Machine of the OSImage`}},
+		"Edited":        {"it rolls nothing", OSImage(newFleet(t), image(url+", metal3.vcluster.com/image-checksum: "+sum), image("metal3.vcluster.com/image-url: 'https://x/z.qcow2', metal3.vcluster.com/image-checksum: "+sum)), []string{"warning: spec.properties: machines that are running keep"}},
+		"SSHKey":        {"a public key", SSHKey(parse[v1alpha1.SSHKey](t, "{spec: {publicKey: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAfBTTODvtUTvt6MIKSCdwSl4XIKVUE95P8SIJPBWL6e me'}}")), nil},
+		"NoKey":         {"no key at all", SSHKey(parse[v1alpha1.SSHKey](t, "{spec: {publicKey: 'ssh-ed25519 AAAA'}}")), []string{`spec.publicKey: Invalid value: "(16 bytes)": is not a public key`}},
+		"PrivateKey":    {"it is not repeated", SSHKey(parse[v1alpha1.SSHKey](t, "{spec: {publicKey: '-----BEGIN OPENSSH PRIVATE KEY----- x'}}")), []string{`spec.publicKey: Invalid value: "(37 bytes)": holds a private key`}},
+		"Template":      {"it parses", MachineConfigTemplate(parse[v1alpha1.MachineConfigTemplate](t, "{spec: {cloudInitTemplate: '#cloud-config\n{{ .Values.Project }}'}}")), nil},
+		"Syntax":        {"it does not", MachineConfigTemplate(parse[v1alpha1.MachineConfigTemplate](t, "{spec: {cloudInitTemplate: \"a\\n{{ if }}\", networkDataTemplate: '{{ env \"HOME\" }}'}}")), []string{`spec.cloudInitTemplate: Invalid value: "(10 bytes)": is not a template, line 2: missing value for if`, `spec.networkDataTemplate: Invalid value: "(16 bytes)": is not a template, line 1: function "env" not defined: it is not offered here`}},
+		"Unused":        {"nobody misses it", Deleted(newFleet(t), KindOSImage, "ubuntu"), nil},
+		"UnusedFleet":   {"nobody misses it", ProviderDeleted(newFleet(t), "fleet"), nil},
+		"Used":          {"somebody does", Deleted(usedFleet(t), KindOSImage, "ubuntu"), []string{"it is in use by NodeProvider fleet: have them use something else, or delete them first"}},
+		"UsedFleet":     {"its types are used", ProviderDeleted(usedFleet(t), "fleet"), []string{"its NodeType h100 is in use by Machine a/m: delete them first"}},
+		"AnotherTypes":  {"not its types", ProviderDeleted(usedFleet(t), "other"), nil},
+		"UnrelatedType": {"another type is used", Deleted(usedFleet(t), KindNodeType, "cpu"), nil},
+	} {
+		t.Run(name, func(t *testing.T) { mentions(t, tc.reason, tc.got, tc.want...) })
+	}
+}
+
+func usedFleet(t *testing.T) *memory {
+	fleet := newFleet(t)
+	fleet.users = map[Kind]map[string][]string{KindOSImage: {"ubuntu": {"NodeProvider fleet"}}, KindNodeType: {"h100": {"Machine a/m"}}}
+	return fleet
+}
+
+func TestClosest(t *testing.T) {
+	candidates := []string{"rack", "gpu-model", "datacenter", "nvlink-domain", "topology.kubernetes.io/zone"}
+	for word, want := range map[string]string{"rak": "rack", "gpu_model": "gpu-model", "data-center": "datacenter", "zone": "", "": "", "topology.kubernetes.io/zones": "topology.kubernetes.io/zone", strings.Repeat("x", 5000): ""} {
+		if got := closest(word, candidates); got != want {
+			t.Errorf("closest to %.20q: got %q, want %q", word, got, want)
+		}
+	}
+}

@@ -1,0 +1,209 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/nodetype"
+)
+
+// memory is a fleet without an API server.
+type memory struct {
+	providers []*v1alpha1.NodeProvider
+	types     []*v1alpha1.NodeType
+	tenants   []*v1alpha1.TenantCluster
+	machines  []*v1alpha1.Machine
+	exists    map[Kind][]string
+	users     map[Kind]map[string][]string
+	quota     string
+	inventory *hosts.Inventory
+}
+
+func (m *memory) NodeProviders() []*v1alpha1.NodeProvider { return m.providers }
+func (m *memory) NodeTypes() []*v1alpha1.NodeType         { return m.types }
+func (m *memory) NodeType(name string) *v1alpha1.NodeType {
+	for _, one := range m.types {
+		if one.Name == name {
+			return one
+		}
+	}
+	return nil
+}
+
+func (m *memory) Exists(kind Kind, name string) bool {
+	if kind == KindNodeProvider {
+		return providerNamed(m, name) != nil
+	}
+	return slices.Contains(m.exists[kind], name)
+}
+
+func (m *memory) TenantClusters(namespace string) []*v1alpha1.TenantCluster {
+	var found []*v1alpha1.TenantCluster
+	for _, one := range m.tenants {
+		if one.Namespace == namespace {
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+func (m *memory) PinnedTo(server string) []*v1alpha1.Machine {
+	var found []*v1alpha1.Machine
+	for _, one := range m.machines {
+		if one.Spec.Properties[v1alpha1.PropertyServerName] == server {
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+func (m *memory) Users(kind Kind, name string) []string { return m.users[kind][name] }
+func (m *memory) OverQuota(*v1alpha1.TenantCluster, *v1alpha1.Machine, string) string {
+	return m.quota
+}
+func (m *memory) Matching(namespace string, selector labels.Selector) hosts.Matching {
+	return m.inventory.Matching(namespace, selector)
+}
+func (m *memory) Server(key types.NamespacedName) (hosts.Server, bool) {
+	return m.inventory.Server(key)
+}
+func (m *memory) Offered(nodeType string) []v1alpha1.NodeTypeRequirement {
+	summary, _ := m.inventory.Summary(nodeType)
+	return summary.Requirements
+}
+func (m *memory) Choose(request hosts.Request) (hosts.Choice, error) {
+	return m.inventory.Choose(request)
+}
+
+// server registers a server; without a label it is in none of the types.
+func (m *memory) server(name string, set map[string]string, change ...func(*bmov1alpha1.BareMetalHost)) {
+	host := &bmov1alpha1.BareMetalHost{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "metal3-system", Name: name, UID: types.UID(name), Labels: set},
+		Status: bmov1alpha1.BareMetalHostStatus{
+			OperationalStatus: bmov1alpha1.OperationalStatusOK,
+			Provisioning:      bmov1alpha1.ProvisionStatus{State: bmov1alpha1.StateAvailable},
+		},
+	}
+	for _, change := range change {
+		change(host)
+	}
+	m.inventory.SetHost(host)
+}
+
+const fleetYAML = `
+metadata: {name: fleet}
+spec:
+  metal3:
+    clusterRef: {namespace: metal3-system}
+    nodeTypes:
+    - {name: h100, resources: {cpu: 96, memory: 768Gi, nvidia.com/gpu: 8}, bareMetalHosts: {selector: {matchLabels: {gpu: h100}}}, properties: {tier: gold}}
+    - {name: cpu, resources: {cpu: 32, memory: 128Gi}, bareMetalHosts: {selector: {matchLabels: {class: cpu}}}}
+`
+
+// newFleet is a fleet of two types: h100 with the servers h1 (free), h2 (claimed) and h3 (in error), and cpu with c1;
+// and the tenant a/a, which may have h100 only.
+func newFleet(t testing.TB) *memory {
+	t.Helper()
+	fleet := &memory{
+		inventory: hosts.NewInventory(hosts.Options{IndexLabels: true}),
+		providers: []*v1alpha1.NodeProvider{parse[v1alpha1.NodeProvider](t, fleetYAML)},
+		exists:    map[Kind][]string{KindOSImage: {"ubuntu"}, KindSSHKey: {"me"}, KindMachineConfigTemplate: {"template"}},
+		tenants: []*v1alpha1.TenantCluster{
+			parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: a, name: a}, spec: {apiServerEndpoint: 'a:6443', allowedNodeTypes: [h100]}}"),
+			parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: b, name: b}, spec: {apiServerEndpoint: 'b:6443'}}"),
+		},
+	}
+	provider := fleet.providers[0]
+	for i := range provider.Spec.Metal3.NodeTypes {
+		template := &provider.Spec.Metal3.NodeTypes[i]
+		one := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: template.Name}}
+		one.Spec.ProviderRef.Name, one.Spec.HardwareProfile = provider.Name, template.HardwareProfile
+		fleet.types = append(fleet.types, one)
+		profile, err := nodetype.Profile(one, provider)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fleet.inventory.SetType(profile)
+	}
+	fleet.server("h1", map[string]string{"gpu": "h100", "rack": "r1"})
+	fleet.server("h2", map[string]string{"gpu": "h100", "rack": "r2"}, func(h *bmov1alpha1.BareMetalHost) {
+		h.Spec.ConsumerRef = consumer
+	})
+	fleet.server("h3", map[string]string{"gpu": "h100"}, func(h *bmov1alpha1.BareMetalHost) {
+		h.Status.ErrorType, h.Status.ErrorMessage = bmov1alpha1.PowerManagementError, "no answer"
+	})
+	fleet.server("c1", map[string]string{"class": "cpu"})
+	return fleet
+}
+
+func parse[T any](t testing.TB, text string) *T {
+	t.Helper()
+	object := new(T)
+	if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return object
+}
+
+// says compares a verdict with the lines that are wanted: errors as they are, warnings after "warning: ".
+func says(t *testing.T, reason string, verdict Verdict, want ...string) {
+	t.Helper()
+	var got []string
+	for _, err := range verdict.Errors {
+		got = append(got, err.Error())
+	}
+	if verdict.Refusal != "" {
+		got = append(got, verdict.Refusal)
+	}
+	for _, warning := range verdict.Warnings {
+		got = append(got, "warning: "+warning)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", reason, diff)
+	}
+	if verdict.Allowed() != (len(verdict.Errors) == 0 && verdict.Refusal == "") || (len(verdict.Denied) > 0) == verdict.Allowed() || (len(verdict.Warned) > 0) != (len(verdict.Warnings) > 0) {
+		t.Errorf("%s: the rules that spoke do not go with what was said: %v, %v", reason, verdict.Denied, verdict.Warned)
+	}
+}
+
+// mentions compares a verdict with parts of the lines that are wanted, one for each line.
+func mentions(t *testing.T, reason string, verdict Verdict, want ...string) {
+	t.Helper()
+	var got []string
+	for _, err := range verdict.Errors {
+		got = append(got, err.Error())
+	}
+	if verdict.Refusal != "" {
+		got = append(got, verdict.Refusal)
+	}
+	for _, warning := range verdict.Warnings {
+		got = append(got, "warning: "+warning)
+	}
+	for i := range max(len(got), len(want)) {
+		switch {
+		case i >= len(got):
+			t.Errorf("%s: nobody said %q", reason, want[i])
+		case i >= len(want):
+			t.Errorf("%s: nobody should have said %s", reason, got[i])
+		case !strings.Contains(got[i], want[i]) || strings.HasPrefix(got[i], "warning: ") != strings.HasPrefix(want[i], "warning: "):
+			t.Errorf("%s:\n got %s\nwant %s in it", reason, got[i], want[i])
+		}
+	}
+	if (len(verdict.Denied) > 0) == verdict.Allowed() || (len(verdict.Warned) > 0) != (len(verdict.Warnings) > 0) {
+		t.Errorf("%s: the rules that spoke do not go with what was said: %v, %v", reason, verdict.Denied, verdict.Warned)
+	}
+}

@@ -1,0 +1,68 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package management
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+)
+
+// Webhook is the webhook, running as a process. Its API server asks it.
+type Webhook struct {
+	*Manager
+	// URL of the webhook, without a path.
+	URL string
+	// Client trusts the webhook's certificate, and keeps connections as the API server does.
+	Client *http.Client
+}
+
+// StartWebhook starts bin/webhook, tells the API server of it, and waits until it is ready. It is stopped when the test
+// ends.
+func (c *Cluster) StartWebhook(t testing.TB) *Webhook {
+	t.Helper()
+	address, health := freeAddress(t), freeAddress(t)
+	configuration, err := webhook.Management(webhook.Options{URL: "https://" + address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Client.Create(t.Context(), configuration); err != nil {
+		t.Fatal(err)
+	}
+	process := c.start(t, "webhook", nil, "--webhook-bind-address", address, "--cert-names=127.0.0.1", "--health-probe-bind-address", health)
+	test.Eventually(t, "the webhook is ready", func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+health+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }() // it was read to the end, or there is an error already
+		text, err := io.ReadAll(response.Body)
+		if err == nil && response.StatusCode != http.StatusOK {
+			err = fmt.Errorf("%s", text)
+		}
+		return err
+	})
+	secret := &corev1.Secret{}
+	if err := c.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "karpenter-metal3-webhook-certs"}, secret); err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(secret.Data["ca.crt"])
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
+	return &Webhook{Manager: process, URL: "https://" + address, Client: &http.Client{Transport: transport}}
+}

@@ -1,0 +1,195 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+)
+
+var (
+	environment test.Environment
+	// binary is the webhook.
+	binary string
+)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "webhook-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error: making a directory for the webhook,", err)
+		os.Exit(1)
+	}
+	binary = filepath.Join(dir, "webhook")
+	build := exec.Command("go", "build", "-o", binary, "../../cmd/webhook")
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "error: building the webhook,", err)
+		os.Exit(1)
+	}
+	test.Main(m, &environment)
+}
+
+// process is a running webhook.
+type process struct {
+	command *exec.Cmd
+	// address of the webhook, and URLs of its probes and metrics.
+	address, health, metrics string
+	ended                    chan struct{}
+}
+
+// start starts a webhook at an address, or at a free one if that is empty. It is stopped when the test ends, and its
+// last words are shown if the test has failed.
+func start(t testing.TB, address string, flags ...string) *process {
+	t.Helper()
+	if address == "" {
+		address = freeAddress(t)
+	}
+	health, metrics := freeAddress(t), freeAddress(t)
+	output := &bytes.Buffer{}
+	command := exec.Command(binary, append([]string{"--kubeconfig", kubeconfig(t), "--webhook-bind-address", address,
+		"--health-probe-bind-address", health, "--metrics-bind-address", metrics, "--cert-names=127.0.0.1"}, flags...)...)
+	command.Stdout, command.Stderr = output, output
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{command: command, address: address, health: "http://" + health, metrics: "http://" + metrics, ended: make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		_ = command.Wait() // it is killed in the end
+	}()
+	t.Cleanup(func() {
+		p.kill(t)
+		if t.Failed() {
+			t.Logf("the webhook at %s said:\n%s", address, output.Bytes()[max(0, output.Len()-4000):])
+		}
+	})
+	return p
+}
+
+// kill ends the process, as a crash would.
+func (p *process) kill(t testing.TB) {
+	t.Helper()
+	if err := p.command.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("killing the webhook, %v", err)
+	}
+	<-p.ended
+}
+
+// await waits until the webhook says that it is ready.
+func (p *process) await(t testing.TB) *process {
+	t.Helper()
+	test.Eventually(t, "the webhook is ready", func(ctx context.Context) error {
+		_, err := get(ctx, p.health+"/readyz")
+		return err
+	})
+	return p
+}
+
+func get(ctx context.Context, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }() // it was read to the end, or there is an error already
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s answers %s: %s", url, response.Status, body)
+	}
+	return string(body), err
+}
+
+// configure tells the API server to ask the webhook at an address, and no longer when the test ends.
+func configure(t testing.TB, address string) {
+	t.Helper()
+	configuration, err := webhook.Management(webhook.Options{URL: "https://" + address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := environment.Client.Create(t.Context(), configuration); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+		configuration.Name = webhook.ConfigurationName
+		if err := environment.Client.Delete(context.Background(), configuration); err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+}
+
+// awaitAsked waits until the API server asks the webhook: a Machine that only the webhook has something against is
+// refused.
+func awaitAsked(t testing.TB) {
+	t.Helper()
+	wrong := parse[v1alpha1.Machine](t, "{metadata: {namespace: team-b, name: wrong}, spec: {nodeTypeRef: {name: h100}, labels: {'a b': c}}}")
+	test.Eventually(t, "the API server asks the webhook", func(ctx context.Context) error {
+		err := environment.Client.Create(ctx, wrong.DeepCopy(), client.DryRunAll)
+		if !apierrors.IsInvalid(err) {
+			return fmt.Errorf("it answers %v", err)
+		}
+		return nil
+	})
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func kubeconfig(t testing.TB) string {
+	t.Helper()
+	path, config := filepath.Join(t.TempDir(), "kubeconfig"), clientcmdapi.NewConfig()
+	server := environment.Config.Host
+	if !strings.Contains(server, "://") {
+		server = "https://" + server
+	}
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: environment.Config.CAData}
+	config.AuthInfos["test"] = &clientcmdapi.AuthInfo{ClientCertificateData: environment.Config.CertData, ClientKeyData: environment.Config.KeyData}
+	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
+	config.CurrentContext = "test"
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func create(t testing.TB, objects ...client.Object) {
+	t.Helper()
+	for _, object := range objects {
+		if err := environment.Client.Create(t.Context(), object); err != nil {
+			t.Fatalf("creating %T %s, %v", object, object.GetName(), err)
+		}
+	}
+}
