@@ -44,13 +44,16 @@ func (s *Sandbox) startKwok() error {
 	if err := pki.WriteFile(stages, kwokStages); err != nil {
 		return err
 	}
+	args := []string{
+		"--kubeconfig=" + s.kubeconfigs.Tenant, "--config=" + stages,
+		"--manage-all-nodes=false", "--manage-nodes-with-label-selector=" + kwokNodes,
+		"--node-lease-duration-seconds=40",
+	}
+	for _, file := range s.config.KwokConfigs {
+		args = append(args, "--config="+file)
+	}
 	return s.run(process.Spec{
-		Name: "kwok", Rank: controlplane.RankClients, Restart: true,
-		Args: []string{
-			"--kubeconfig=" + s.kubeconfigs.Tenant, "--config=" + stages,
-			"--manage-all-nodes=false", "--manage-nodes-with-label-selector=" + kwokNodes,
-			"--node-lease-duration-seconds=40",
-		},
+		Name: "kwok", Rank: controlplane.RankClients, Restart: true, Args: args,
 		// Or it would read the settings of the user's own kwok.
 		Env: []string{"HOME=" + dir, "KWOK_WORKDIR=" + dir},
 	})
@@ -68,10 +71,10 @@ func (s *Sandbox) startManager(ctx context.Context) error {
 func (s *Sandbox) startProvider(ctx context.Context) error {
 	return s.runReady(ctx, process.Spec{
 		Name: ProviderName, Rank: controlplane.RankClients + 1, Restart: true,
-		Args: []string{
+		Args: append([]string{
 			"--management-kubeconfig=" + s.kubeconfigs.ProviderManagement, "--tenant-kubeconfig=" + s.kubeconfigs.ProviderTenant,
 			"--namespace=" + s.config.Tenant, "--tenant-cluster=" + s.config.Tenant,
-		},
+		}, s.config.ProviderArgs...),
 	})
 }
 
