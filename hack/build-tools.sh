@@ -67,7 +67,7 @@ for program in "${programs[@]}"; do
     echo "[${n}/${total}] ${name}: using ${KUBEBUILDER_ASSETS}/${name}"
     continue
   fi
-  version=$(awk -v m="${version_module}" '$1 == m && $2 ~ /^v/ {print $2; exit}' "tools/${module}/go.mod")
+  version=$(awk -v m="${version_module}" '{sub(/^require /, "")} $1 == m && $2 ~ /^v/ {print $2; exit}' "tools/${module}/go.mod")
   stamp=$(printf '%s\n' "${go_version}" "${package}" "${ldflags}" | cat - "tools/${module}/go.mod" "tools/${module}/go.sum" | sha256sum | cut -d' ' -f1)
   if [[ -x "${bin}/${name}" && "$(cat "${stamps}/${name}" 2>/dev/null)" == "${stamp}" ]]; then
     continue

@@ -80,16 +80,19 @@ func (s *Sandbox) startProvider(ctx context.Context) error {
 
 // runReady starts one of our programs, and returns when it says that it is ready.
 func (s *Sandbox) runReady(ctx context.Context, spec process.Spec) error {
-	ports, err := controlplane.FreePorts(1)
+	ports, err := controlplane.FreePorts(2)
 	if err != nil {
 		return err
 	}
-	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	address, metrics := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
 	// There is one of each, and a lease would only delay its restart after a crash.
-	spec.Args = append(spec.Args, "--health-probe-bind-address="+address, "--metrics-bind-address=0", "--leader-elect=false")
+	spec.Args = append(spec.Args, "--health-probe-bind-address="+address, "--metrics-bind-address="+metrics, "--leader-elect=false")
 	if err := s.run(spec); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	s.metrics[spec.Name] = "http://" + metrics + "/metrics"
+	s.mu.Unlock()
 	return controlplane.AwaitURL(ctx, "the "+spec.Name+" to be ready", http.DefaultClient, "http://"+address+"/readyz")
 }
 
