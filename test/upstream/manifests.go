@@ -24,6 +24,9 @@ import (
 //go:embed manifests/fleet.yaml
 var fleetFile []byte
 
+//go:embed manifests/small-fleet.yaml
+var smallFleetFile []byte
+
 //go:embed manifests/management.yaml
 var managementFile []byte
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -32,10 +33,10 @@ type Options struct {
 	Dir string
 	// Binaries are the directories of the programs.
 	Binaries controlplane.Binaries
-	// Source is the directory of the Karpenter module, whose stages for kwok the suite relies on.
-	Source string
 	// Focus is a regular expression that narrows down the specs of the lane; empty for all of them.
 	Focus string
+	// Small tells that two dozen servers are enough for the specs.
+	Small bool
 	// Timeout of the suite, without the sandbox's start.
 	Timeout time.Duration
 	// Progress gets the progress of the sandbox, and where the suite's output is.
@@ -45,7 +46,11 @@ type Options struct {
 // Run starts a sandbox, runs a lane of the suite on it, and stops it. It returns how each spec ended. Specs that fail are no
 // error; a suite that does not get to run them is.
 func Run(ctx context.Context, lane Lane, options Options) ([]Spec, error) {
-	servers, err := fleet.Parse("fleet.yaml", fleetFile)
+	file := fleetFile
+	if options.Small {
+		file = smallFleetFile
+	}
+	servers, err := fleet.Parse("fleet.yaml", file)
 	if err != nil {
 		return nil, err
 	}
@@ -53,9 +58,9 @@ func Run(ctx context.Context, lane Lane, options Options) ([]Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	stages, err := filepath.Glob(filepath.Join(options.Source, "hack", "kwok", "stages", "*.yaml"))
-	if err != nil || len(stages) == 0 {
-		return nil, fmt.Errorf("finding the stages for kwok in the Karpenter module at %q, %v", options.Source, err)
+	stages, err := kwokStages(ctx)
+	if err != nil {
+		return nil, err
 	}
 	box, err := sandbox.Up(ctx, sandbox.Config{
 		Dir: options.Dir, Binaries: options.Binaries, Fleet: servers, Progress: options.Progress, StartTimeout: 10 * time.Minute,
@@ -75,6 +80,21 @@ func Run(ctx context.Context, lane Lane, options Options) ([]Spec, error) {
 		return err
 	})
 	return specs, err
+}
+
+// kwokStages are the files with which Karpenter's own kwok plays pods that never get ready, or take their time to end. The
+// suite relies on them, and they are in the module.
+func kwokStages(ctx context.Context) ([]string, error) {
+	source, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/karpenter").Output()
+	if err != nil {
+		return nil, fmt.Errorf("finding the Karpenter module; this must run in the source tree, %w", err)
+	}
+	pattern := filepath.Join(strings.TrimSpace(string(source)), "hack", "kwok", "stages", "*.yaml")
+	stages, err := filepath.Glob(pattern)
+	if err != nil || len(stages) == 0 {
+		return nil, fmt.Errorf("there are no stages for kwok at %s", pattern)
+	}
+	return stages, nil
 }
 
 // prepare grants the provider what the gates take, makes the NodeTypes, and returns when all servers can be claimed.

@@ -9,10 +9,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -46,11 +44,7 @@ func newCommand() *cobra.Command {
 		Use: "run", Short: "Run Karpenter's regression suite on sandboxes",
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {
-			source, err := karpenterSource(command.Context())
-			if err != nil {
-				return err
-			}
-			options.Source, options.Binaries = source, controlplane.Binaries{bin}
+			options.Binaries = controlplane.Binaries{bin}
 			root := options.Dir
 			var specs []upstream.Spec
 			for _, name := range lanes {
@@ -83,13 +77,4 @@ func newCommand() *cobra.Command {
 	flags.StringVar(&bin, "bin", "bin", "directory of the programs")
 	flags.DurationVar(&options.Timeout, "timeout", 3*time.Hour, "give a lane up after this time")
 	return command
-}
-
-// karpenterSource is the directory of the Karpenter module.
-func karpenterSource(ctx context.Context) (string, error) {
-	output, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/karpenter").Output()
-	if err != nil {
-		return "", fmt.Errorf("finding the Karpenter module, %w", err)
-	}
-	return strings.TrimSpace(string(output)), nil
 }
