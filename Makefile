@@ -29,13 +29,15 @@ help: ## List the targets
 check-go:
 	@hack/check-go.sh
 
-.PHONY: tools cluster-tools dev-tools
+.PHONY: tools cluster-tools dev-tools upstream-tools
 tools: ## Build the control plane, Metal3's operator and the development tools into bin/, where missing or outdated
 	@hack/build-tools.sh cluster dev
 cluster-tools:
 	@hack/build-tools.sh cluster
 dev-tools:
 	@hack/build-tools.sh dev
+upstream-tools:
+	@hack/build-tools.sh upstream
 
 .PHONY: build
 build: check-go ## Build our own commands into bin/
@@ -65,15 +67,22 @@ cloud-init: ## Unpack Debian's cloud-init into bin/, for the tests to ask it wha
 	@hack/cloud-init.sh
 
 .PHONY: test
-test: tools build cloud-init ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox
+test: tools build cloud-init upstream-tools ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox
 	bin/gotestsum --format pkgname-and-test-fails -- $(TEST_FLAGS) ./...
+
+# Flags of the runner: UPSTREAM_FLAGS="--lane default --focus '^Drift '".
+UPSTREAM_FLAGS ?=
+
+.PHONY: upstream-e2e
+upstream-e2e: cluster-tools upstream-tools build ## Run Karpenter's own regression suite against this provider, on sandboxes
+	go run ./test/upstream/run $(UPSTREAM_FLAGS)
 
 .PHONY: demo
 demo: cluster-tools build ## A pending GPU pod gets a bare-metal server and gives it back, live, on this machine
 	bin/sandbox demo --dir $(SANDBOX_DIR)
 
 .PHONY: bench
-bench: cluster-tools build ## Print how fast the decisions are, and how they grow with the fleet
+bench: cluster-tools upstream-tools build ## Print how fast the decisions are, and how they grow with the fleet
 	go test -run '^$$' -bench . -benchmem -timeout 60m $(BENCHMARKS)
 
 .PHONY: clean

@@ -5,7 +5,8 @@
 # Builds the programs that the sandbox and the tests run, from the Go modules in tools/, into bin/.
 # A program is built again only when its module's go.mod or go.sum, its flags, or Go itself changed.
 #
-# usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs) or "dev" (generators and linters)
+# usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs), "dev" (generators and linters), or "upstream"
+#                                     (Karpenter's own regression suite, and Karpenter with its own provider)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/check-go.sh
@@ -39,13 +40,19 @@ dev=(
   "staticcheck|dev|honnef.co/go/tools/cmd/staticcheck|honnef.co/go/tools|"
   "gotestsum|dev|gotest.tools/gotestsum|gotest.tools/gotestsum|"
 )
+# The suite is the test of a package, so it is compiled as one.
+upstream=(
+  "karpenter-regression|upstream|test:sigs.k8s.io/karpenter/test/suites/regression|sigs.k8s.io/karpenter|"
+  "karpenter-kwok|upstream|sigs.k8s.io/karpenter/kwok|sigs.k8s.io/karpenter|"
+)
 
 programs=()
 for group in "$@"; do
   case "${group}" in
     cluster) programs+=("${cluster[@]}") ;;
     dev) programs+=("${dev[@]}") ;;
-    *) echo "error: unknown group \"${group}\" of tools; known are: cluster dev" >&2; exit 2 ;;
+    upstream) programs+=("${upstream[@]}") ;;
+    *) echo "error: unknown group \"${group}\" of tools; known are: cluster dev upstream" >&2; exit 2 ;;
   esac
 done
 
@@ -60,7 +67,7 @@ for program in "${programs[@]}"; do
     echo "[${n}/${total}] ${name}: using ${KUBEBUILDER_ASSETS}/${name}"
     continue
   fi
-  version=$(awk -v m="${version_module}" '$1 == m && $2 ~ /^v/ {print $2; exit}' "tools/${module}/go.mod")
+  version=$(awk -v m="${version_module}" '{sub(/^require /, "")} $1 == m && $2 ~ /^v/ {print $2; exit}' "tools/${module}/go.mod")
   stamp=$(printf '%s\n' "${go_version}" "${package}" "${ldflags}" | cat - "tools/${module}/go.mod" "tools/${module}/go.sum" | sha256sum | cut -d' ' -f1)
   if [[ -x "${bin}/${name}" && "$(cat "${stamps}/${name}" 2>/dev/null)" == "${stamp}" ]]; then
     continue
@@ -69,7 +76,9 @@ for program in "${programs[@]}"; do
   start=${SECONDS}
   flags=(-trimpath)
   [[ -n "${ldflags}" ]] && flags+=(-ldflags "${ldflags}")
-  if ! output=$(cd "tools/${module}" && go build "${flags[@]}" -o "${bin}/${name}" "${package}" 2>&1); then
+  command=(build)
+  [[ "${package}" == test:* ]] && command=(test -c)
+  if ! output=$(cd "tools/${module}" && go "${command[@]}" "${flags[@]}" -o "${bin}/${name}" "${package#test:}" 2>&1); then
     printf 'failed\n%s\nerror: building %s from tools/%s failed\n' "${output}" "${name}" "${module}" >&2
     exit 1
   fi

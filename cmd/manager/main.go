@@ -29,6 +29,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/machine"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/metrics"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/network"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/nodetype/estimate"
 	nodetypeprovider "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/nodetype/provider"
@@ -157,6 +158,7 @@ func register(ctx context.Context, mgr manager.Manager, o *options) error {
 		machines,
 		tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), now),
 		ipam.NewSweep(addresses, machine.HoldsServer(mgr.GetAPIReader())),
+		metrics.NewFleet(inventory, now),
 	}
 	if o.networkEndpoint != "" {
 		endpoint, err := network.NewHTTPEndpoint(o.networkEndpoint)

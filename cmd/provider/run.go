@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	cloudprovidermetrics "sigs.k8s.io/karpenter/pkg/cloudprovider/metrics"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
 	"sigs.k8s.io/karpenter/pkg/controllers"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
@@ -189,9 +190,9 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 	if err := mgr.AddReadyzCheck(managementName, func(*http.Request) error { return servers.Synced() }); err != nil {
 		return nil, fmt.Errorf("adding a readiness check, %w", err)
 	}
-	metal3 := cloudprovider.New(mgr.GetClient(), servers, recorder, realClock, cloudprovider.Options{
+	metal3 := cloudprovidermetrics.Decorate(cloudprovider.New(mgr.GetClient(), servers, recorder, realClock, cloudprovider.Options{
 		Namespace: o.namespace, TenantCluster: o.tenantCluster, ClaimTimeout: o.claimTimeout,
-	})
+	}))
 
 	// Core alone gets the client that keeps pods off servers with accelerators: it writes no pod back.
 	pods := accelerators.KeepPodsOff(mgr.GetClient())

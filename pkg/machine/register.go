@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -57,10 +56,8 @@ func (r *Reconciler) Register(ctx context.Context, mgr manager.Manager) error {
 			return fmt.Errorf("starting controller %s, %w", name, err)
 		}
 	}
-	for _, collector := range []prometheus.Collector{r.metrics.claimLatency, newPhases(mgr.GetClient())} {
-		if err := ctrlmetrics.Registry.Register(collector); err != nil {
-			return fmt.Errorf("registering the metrics of Machines, %w", err)
-		}
+	if err := ctrlmetrics.Registry.Register(r.metrics.claimLatency); err != nil {
+		return fmt.Errorf("registering the metrics of Machines, %w", err)
 	}
 	return nil
 }

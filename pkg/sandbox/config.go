@@ -64,6 +64,11 @@ type Config struct {
 	// Without leaves out ManagerName, ProviderName or WebhookName, for those who want to run it themselves, in a debugger or in
 	// a test. Its kubeconfig files and rights are made all the same.
 	Without []string
+	// ProviderArgs are more flags for the provider, for example --capacity-type=on-demand.
+	ProviderArgs []string
+	// KwokConfigs are paths of more configuration files for kwok, which plays kubelet: stages beside the sandbox's own,
+	// which win over them by their weight.
+	KwokConfigs []string
 	// Progress gets a line for each thing that is done or goes wrong; nil means none.
 	Progress io.Writer
 	// StartTimeout bounds Up. Default: DefaultStartTimeout.

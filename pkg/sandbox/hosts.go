@@ -61,7 +61,7 @@ func newHost(index int, server fleet.Server) (*metal3v1alpha1.BareMetalHost, *co
 	details, err := json.Marshal(metal3v1alpha1.HardwareDetails{
 		SystemVendor: metal3v1alpha1.HardwareSystemVendor{Manufacturer: "Sandbox", ProductName: "Emulated server", SerialNumber: server.Name},
 		RAMMebibytes: int(memory >> 20),
-		CPU:          metal3v1alpha1.CPU{Arch: "x86_64", Count: int(server.Capacity.Cpu().Value())},
+		CPU:          metal3v1alpha1.CPU{Arch: inspected(server.Architecture), Count: int(server.Capacity.Cpu().Value())},
 		NIC:          []metal3v1alpha1.NIC{{Name: "eth0", MAC: mac, PXE: true}},
 		Storage:      []metal3v1alpha1.Storage{{Name: "/dev/sda", SizeBytes: 480 << 30}},
 		Hostname:     server.Name,
@@ -89,6 +89,14 @@ func newHost(index int, server fleet.Server) (*metal3v1alpha1.BareMetalHost, *co
 		},
 	}
 	return host, secret, nil
+}
+
+// inspected is an architecture in the words of Metal3's inspection.
+func inspected(architecture string) string {
+	if architecture == fleet.ARM64 {
+		return "aarch64"
+	}
+	return "x86_64"
 }
 
 // demoStuck tells whether the demo mode of Metal3 keeps a host of this name from ever becoming available, to show that state.

@@ -44,13 +44,16 @@ func (s *Sandbox) startKwok() error {
 	if err := pki.WriteFile(stages, kwokStages); err != nil {
 		return err
 	}
+	args := []string{
+		"--kubeconfig=" + s.kubeconfigs.Tenant, "--config=" + stages,
+		"--manage-all-nodes=false", "--manage-nodes-with-label-selector=" + kwokNodes,
+		"--node-lease-duration-seconds=40",
+	}
+	for _, file := range s.config.KwokConfigs {
+		args = append(args, "--config="+file)
+	}
 	return s.run(process.Spec{
-		Name: "kwok", Rank: controlplane.RankClients, Restart: true,
-		Args: []string{
-			"--kubeconfig=" + s.kubeconfigs.Tenant, "--config=" + stages,
-			"--manage-all-nodes=false", "--manage-nodes-with-label-selector=" + kwokNodes,
-			"--node-lease-duration-seconds=40",
-		},
+		Name: "kwok", Rank: controlplane.RankClients, Restart: true, Args: args,
 		// Or it would read the settings of the user's own kwok.
 		Env: []string{"HOME=" + dir, "KWOK_WORKDIR=" + dir},
 	})
@@ -69,24 +72,27 @@ func (s *Sandbox) startManager(ctx context.Context) error {
 func (s *Sandbox) startProvider(ctx context.Context) error {
 	return s.runReady(ctx, process.Spec{
 		Name: ProviderName, Rank: controlplane.RankClients + 1, Restart: true,
-		Args: []string{
+		Args: append([]string{
 			"--management-kubeconfig=" + s.kubeconfigs.ProviderManagement, "--tenant-kubeconfig=" + s.kubeconfigs.ProviderTenant,
 			"--namespace=" + s.config.Tenant, "--tenant-cluster=" + s.config.Tenant, "--leader-elect=false",
-		},
+		}, s.config.ProviderArgs...),
 	})
 }
 
 // runReady starts one of our programs, and returns when it says that it is ready.
 func (s *Sandbox) runReady(ctx context.Context, spec process.Spec) error {
-	ports, err := controlplane.FreePorts(1)
+	ports, err := controlplane.FreePorts(2)
 	if err != nil {
 		return err
 	}
-	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
-	spec.Args = append(spec.Args, "--health-probe-bind-address="+address, "--metrics-bind-address=0")
+	address, metrics := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
+	spec.Args = append(spec.Args, "--health-probe-bind-address="+address, "--metrics-bind-address="+metrics)
 	if err := s.run(spec); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	s.metrics[spec.Name] = "http://" + metrics + "/metrics"
+	s.mu.Unlock()
 	return controlplane.AwaitURL(ctx, "the "+spec.Name+" to be ready", http.DefaultClient, "http://"+address+"/readyz")
 }
 

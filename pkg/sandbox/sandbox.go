@@ -48,6 +48,7 @@ type Sandbox struct {
 
 	mu       sync.Mutex
 	starting bool
+	metrics  map[string]string
 }
 
 // Up starts a sandbox and returns when all of it works. If anything fails, whatever had been started is stopped again, and the
@@ -64,7 +65,7 @@ func Up(ctx context.Context, config Config) (*Sandbox, error) {
 	s := &Sandbox{
 		config: config, kubeconfigs: KubeconfigsIn(config.Dir), lock: lock,
 		progress: newProgress(config.Progress, config.Clock),
-		closed:   make(chan struct{}), starting: true,
+		closed:   make(chan struct{}), starting: true, metrics: map[string]string{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	if err := s.up(ctx); err != nil {
@@ -161,6 +162,13 @@ func (s *Sandbox) Close() {
 
 // Kubeconfigs returns the kubeconfig files of the sandbox.
 func (s *Sandbox) Kubeconfigs() Kubeconfigs { return s.kubeconfigs }
+
+// Metrics returns the URL of the metrics of ManagerName or ProviderName; empty if it was left out.
+func (s *Sandbox) Metrics(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.metrics[name]
+}
 
 // ManagementConfig returns the administrator's access to the management cluster.
 func (s *Sandbox) ManagementConfig() *rest.Config { return rest.CopyConfig(s.management.REST) }

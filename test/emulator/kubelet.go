@@ -4,6 +4,7 @@
 package emulator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,8 +29,8 @@ const (
 	KwokLabelSelector = KwokNodeKey + "=" + KwokNodeValue
 )
 
-// architecture of every emulated server.
-const architecture = "amd64"
+// defaultArchitecture is that of a server that names none.
+const defaultArchitecture = "amd64"
 
 // register makes the Node, or brings an existing one up to date, and then reports its accelerators, as the kubelet
 // and a device plugin do. It can be called again after an error.
@@ -73,6 +74,7 @@ func abandon(ctx context.Context, identity *rest.Config, nodeName string) error 
 
 // nodeOf returns the Node as kubelet first creates it: not ready, and without what device plugins add.
 func nodeOf(server Server, join bootstrap.Join) *corev1.Node {
+	architecture := cmp.Or(server.Architecture, defaultArchitecture)
 	labels := map[string]string{
 		corev1.LabelHostname:   join.NodeName,
 		corev1.LabelOSStable:   "linux",

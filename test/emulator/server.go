@@ -13,6 +13,8 @@ import (
 type Server struct {
 	// Name of the server: that of its BareMetalHost.
 	Name string
+	// Architecture in the words of kubernetes.io/arch; amd64 if empty.
+	Architecture string
 	// Capacity of its hardware, in the units of a Node's status: cpu in cores, memory in bytes, accelerators by their
 	// resource name. pods is 110, kubelet's own default, unless given.
 	Capacity corev1.ResourceList

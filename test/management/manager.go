@@ -111,14 +111,17 @@ func (m *Manager) Metrics(t testing.TB) Metrics {
 	return metrics
 }
 
-func (m *Manager) read(ctx context.Context) (Metrics, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.metrics, nil)
+func (m *Manager) read(ctx context.Context) (Metrics, error) { return ReadMetrics(ctx, m.metrics) }
+
+// ReadMetrics reads what a process measures of itself at the URL of its metrics.
+func ReadMetrics(ctx context.Context, url string) (Metrics, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("reading the metrics of the manager, %w", err)
+		return nil, fmt.Errorf("reading the metrics at %s, %w", url, err)
 	}
 	defer func() { _ = response.Body.Close() }() // it was read to the end, or there is an error already
 	metrics, lines := Metrics{}, bufio.NewScanner(response.Body)

@@ -134,7 +134,6 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		// 1. It has gone. Machines keep their servers.
 		c.inventory.DeleteType(request.Name)
-		forget(request.Name)
 		return reconcile.Result{}, nil
 	}
 
@@ -148,7 +147,6 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	summary, _ := c.inventory.Summary(nodeType.Name)
 	before := nodeType.DeepCopy()
 	nodeType.Status = status(nodeType, summary, problem, c.clock.Now())
-	count(nodeType.Name, nodeType.Status.Capacity)
 	if equality.Semantic.DeepEqual(before.Status, nodeType.Status) {
 		return reconcile.Result{}, nil
 	}

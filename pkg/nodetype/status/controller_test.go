@@ -10,8 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -161,9 +159,6 @@ func TestStatusFollowsTheHosts(t *testing.T) {
 	if diff := cmp.Diff(want, got.Status); diff != "" {
 		t.Errorf("requirements come from all hosts, also those in use (-want +got):\n%s", diff)
 	}
-	if value := gauge(t, name, "claimed"); value != 1 {
-		t.Errorf("karpenter_metal3_hosts{state=claimed} is %v, want 1", value)
-	}
 
 	for _, host := range []*bmov1alpha1.BareMetalHost{first, second} {
 		if err := environment.Client.Delete(t.Context(), host); err != nil {
@@ -220,9 +215,9 @@ func TestProblemsKeepWhatTenantsSee(t *testing.T) {
 	if err := environment.Client.Delete(t.Context(), f.nodeType); err != nil {
 		t.Fatal(err)
 	}
-	test.Eventually(t, "the type's figures are gone", func(context.Context) error {
-		if value := gauge(t, f.nodeType.Name, "total"); value != -1 {
-			return fmt.Errorf("karpenter_metal3_hosts{state=total} is still %v", value)
+	test.Eventually(t, "the type is forgotten", func(context.Context) error {
+		if _, known := f.inventory.Summary(f.nodeType.Name); known {
+			return fmt.Errorf("the inventory still knows it")
 		}
 		return nil
 	})
@@ -289,26 +284,4 @@ func (f *fleet) countWrites() (writes chan struct{}, stop func()) {
 		watch.Stop()
 		<-done
 	}
-}
-
-// gauge returns the value of the metric, -1 if there is none.
-func gauge(t *testing.T, nodeType, state string) float64 {
-	t.Helper()
-	collected := make(chan prometheus.Metric, 10000)
-	hostsGauge.Collect(collected)
-	close(collected)
-	for metric := range collected {
-		out := &dto.Metric{}
-		if err := metric.Write(out); err != nil {
-			t.Fatal(err)
-		}
-		labels := map[string]string{}
-		for _, label := range out.GetLabel() {
-			labels[label.GetName()] = label.GetValue()
-		}
-		if labels[nodeTypeLabel] == nodeType && labels[stateLabel] == state {
-			return out.GetGauge().GetValue()
-		}
-	}
-	return -1
 }

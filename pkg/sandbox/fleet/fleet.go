@@ -8,6 +8,7 @@
 //	servers:
 //	- name: gpu
 //	  count: 2                      # optional: makes gpu-01 and gpu-02
+//	  architecture: amd64           # optional: amd64 (the default) or arm64
 //	  labels: {gpu-model: h100, rack: r1}
 //	  capacity: {cpu: 64, memory: 512Gi, nvidia.com/gpu: 8}
 package fleet
@@ -33,12 +34,18 @@ const (
 	APIVersion = "sandbox.karpenter.metal3.io/v1alpha1"
 	// Kind is the kind of a fleet file.
 	Kind = "Fleet"
+
+	// AMD64 and ARM64 are the architectures, in the words of kubernetes.io/arch. Servers are AMD64 unless told otherwise.
+	AMD64 = "amd64"
+	ARM64 = "arm64"
 )
 
 // A Server is one server to emulate.
 type Server struct {
 	// Name is a DNS label, unique in the fleet, and the name of the BareMetalHost.
 	Name string
+	// Architecture of its processors, AMD64 or ARM64; AMD64 if empty.
+	Architecture string
 	// Labels are those of the BareMetalHost; may be nil.
 	Labels map[string]string
 	// Capacity is what the server's hardware has: cpu in cores, memory in bytes, and whole devices.
@@ -53,10 +60,11 @@ type document struct {
 }
 
 type template struct {
-	Name     string            `yaml:"name"`
-	Count    *int              `yaml:"count"`
-	Labels   map[string]string `yaml:"labels"`
-	Capacity map[string]string `yaml:"capacity"`
+	Name         string            `yaml:"name"`
+	Count        *int              `yaml:"count"`
+	Architecture string            `yaml:"architecture"`
+	Labels       map[string]string `yaml:"labels"`
+	Capacity     map[string]string `yaml:"capacity"`
 }
 
 // Load reads a fleet file. Its errors are one sentence that names the file, and the line or the field.
@@ -132,7 +140,7 @@ func (t template) server(name string) Server {
 	for key, value := range t.Capacity {
 		capacity[corev1.ResourceName(key)] = resource.MustParse(value)
 	}
-	return Server{Name: name, Labels: maps.Clone(t.Labels), Capacity: capacity}
+	return Server{Name: name, Architecture: t.Architecture, Labels: maps.Clone(t.Labels), Capacity: capacity}
 }
 
 var unknownField = regexp.MustCompile(`field (\S+) not found in type fleet\.(\w+)`)
@@ -145,7 +153,7 @@ func plain(err error) string {
 	}
 	known := map[string]string{
 		"document": "apiVersion, kind, servers",
-		"template": "name, count, labels, capacity",
+		"template": "name, count, architecture, labels, capacity",
 	}
 	complaints := make([]string, 0, len(typeError.Errors))
 	for _, complaint := range typeError.Errors {

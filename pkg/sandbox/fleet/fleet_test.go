@@ -50,6 +50,16 @@ func TestParse(t *testing.T) {
 				{Name: "a-01", Capacity: small}, {Name: "a-02", Capacity: small}, {Name: "b-01", Capacity: small},
 			}},
 		},
+		"Architecture": {
+			reason:  "Fleets may have both architectures.",
+			content: header + "servers:\n- {name: a, architecture: arm64, capacity: {cpu: 4, memory: 8Gi}}\n",
+			want:    want{servers: []Server{{Name: "a", Architecture: ARM64, Capacity: small}}},
+		},
+		"BadArchitecture": {
+			reason:  "kubernetes.io/arch has other words than uname.",
+			content: header + "servers:\n- {name: a, architecture: x86_64, capacity: {cpu: 4, memory: 8Gi}}\n",
+			want:    want{err: `servers[0].architecture: "x86_64" of server a is not known; write amd64 or arm64`},
+		},
 		"Empty": {
 			reason:  "An empty file is not an empty fleet.",
 			content: "",
@@ -58,7 +68,7 @@ func TestParse(t *testing.T) {
 		"UnknownField": {
 			reason:  "A misspelt field must not be ignored; the line says where it is.",
 			content: header + "servers:\n- name: a\n  capcity: {cpu: 4}\n",
-			want:    want{err: `line 5: unknown field "capcity"; known are name, count, labels, capacity`},
+			want:    want{err: `line 5: unknown field "capcity"; known are name, count, architecture, labels, capacity`},
 		},
 		"UnknownTopField": {
 			reason:  "The same at the top.",

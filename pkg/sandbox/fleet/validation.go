@@ -33,6 +33,9 @@ func (t template) validate() error {
 			return fmt.Errorf("name: %q is too long for its count; names have at most %d characters", t.Name, validation.DNS1123LabelMaxLength)
 		}
 	}
+	if architectures := []string{"", AMD64, ARM64}; !slices.Contains(architectures, t.Architecture) {
+		return fmt.Errorf("architecture: %q of server %s is not known; write %s or %s", t.Architecture, t.Name, AMD64, ARM64)
+	}
 	for _, key := range slices.Sorted(maps.Keys(t.Labels)) {
 		if faults := validation.IsQualifiedName(key); len(faults) > 0 {
 			return fmt.Errorf("labels: key %q of server %s is not a label key: %s", key, t.Name, strings.Join(faults, ", "))

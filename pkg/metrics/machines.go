@@ -1,0 +1,121 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+var (
+	machinesDescription = describe("machines", "Machines by type and phase.", NodeTypeLabel, PhaseLabel)
+	failedDescription   = describe("machines_failed",
+		"Machines that need somebody to look at them, by the reason of their condition Ready.", NodeTypeLabel, ReasonLabel)
+	driftedDescription = describe("machines_drifted",
+		"Machines that would be installed differently if they were made now, by the reason of their condition Drifted.", NodeTypeLabel, ReasonLabel)
+	progressDescription = describe("machine_progress_age_seconds",
+		"Longest time since a Machine of the type that is on its way to a node last made progress.", NodeTypeLabel)
+)
+
+// machinePhases are all phases, so that each has a count though it be zero.
+var machinePhases = []v1alpha1.MachinePhase{
+	v1alpha1.MachinePending, v1alpha1.MachineClaiming, v1alpha1.MachineClaimed, v1alpha1.MachineProvisioning,
+	v1alpha1.MachineProvisioned, v1alpha1.MachineJoined, v1alpha1.MachineFailed, v1alpha1.MachineReleasing,
+}
+
+// machineCounts counts the Machines when it is asked to, from the cache.
+type machineCounts struct {
+	machines client.Reader
+	clock    clock.PassiveClock
+}
+
+// Describe implements prometheus.Collector.
+func (m machineCounts) Describe(descriptions chan<- *prometheus.Desc) {
+	for _, description := range []*prometheus.Desc{machinesDescription, failedDescription, driftedDescription, progressDescription} {
+		descriptions <- description
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m machineCounts) Collect(metrics chan<- prometheus.Metric) {
+	ctx := context.Background()
+	machines := &v1alpha1.MachineList{}
+	if err := m.machines.List(ctx, machines, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "Counting Machines for metrics")
+		return
+	}
+	census := takeCensus(machines.Items, m.clock.Now())
+	for _, group := range []struct {
+		description *prometheus.Desc
+		counts      map[[2]string]int
+	}{{machinesDescription, census.phases}, {failedDescription, census.failed}, {driftedDescription, census.drifted}} {
+		for key, count := range group.counts {
+			metrics <- prometheus.MustNewConstMetric(group.description, prometheus.GaugeValue, float64(count), key[0], key[1])
+		}
+	}
+	for nodeType, age := range census.progress {
+		metrics <- prometheus.MustNewConstMetric(progressDescription, prometheus.GaugeValue, age.Seconds(), nodeType)
+	}
+}
+
+// census is the Machines by type and something else.
+type census struct {
+	phases, failed, drifted map[[2]string]int
+	progress                map[string]time.Duration
+}
+
+func takeCensus(machines []v1alpha1.Machine, now time.Time) census {
+	c := census{phases: map[[2]string]int{}, failed: map[[2]string]int{}, drifted: map[[2]string]int{}, progress: map[string]time.Duration{}}
+	for i := range machines {
+		machine := &machines[i]
+		nodeType, phase := nodeTypeOf(machine), cmp.Or(machine.Status.Phase, v1alpha1.MachinePending)
+		if _, seen := c.phases[[2]string{nodeType, string(phase)}]; !seen {
+			for _, other := range machinePhases {
+				c.phases[[2]string{nodeType, string(other)}] += 0
+			}
+		}
+		c.phases[[2]string{nodeType, string(phase)}]++
+		if ready := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionReady); ready != nil && phase == v1alpha1.MachineFailed {
+			c.failed[[2]string{nodeType, ready.Reason}]++
+		}
+		if drifted := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionDrifted); drifted != nil && drifted.Status == metav1.ConditionTrue {
+			c.drifted[[2]string{nodeType, drifted.Reason}]++
+		}
+		if progress := machine.Status.Progress; progress != nil && onItsWay(machine, phase) {
+			c.progress[nodeType] = max(c.progress[nodeType], now.Sub(progress.LastProgressTime.Time))
+		}
+	}
+	return c
+}
+
+// onItsWay tells whether a Machine has a server and is to become a node.
+func onItsWay(machine *v1alpha1.Machine, phase v1alpha1.MachinePhase) bool {
+	switch phase {
+	case v1alpha1.MachineClaimed, v1alpha1.MachineProvisioning:
+		return true
+	case v1alpha1.MachineProvisioned:
+		return machine.Spec.TenantClusterRef != nil // without a tenant it has arrived
+	}
+	return false
+}
+
+func nodeTypeOf(machine *v1alpha1.Machine) string {
+	switch {
+	case machine.Status.NodeTypeRef != nil:
+		return machine.Status.NodeTypeRef.Name
+	case machine.Spec.NodeTypeRef != nil:
+		return machine.Spec.NodeTypeRef.Name
+	}
+	return ""
+}

@@ -1,0 +1,305 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kwokapis "sigs.k8s.io/karpenter/kwok/apis"
+	karpapis "sigs.k8s.io/karpenter/pkg/apis"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/fleet"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+)
+
+const (
+	// burstPods each need a server of their own, and burstServers is how many there are.
+	burstPods    = 500
+	burstServers = 100
+	// afterwards is how long NodeClaims are counted after the last server was claimed: two of core's retries.
+	afterwards = 25 * time.Second
+)
+
+// BenchmarkYardstick has 500 pods wait for 100 servers, one each, and the same pods wait for the nodes of Karpenter's own
+// provider, kwok, of which a pool may have 100. Both get a fresh control plane of the same kind, one after the other. Time
+// counts from the last pod to the 100th NodeClaim that has been launched, which means that it has a provider ID. It reports:
+//
+//	nodeclaims          NodeClaims ever made
+//	s                   until the 100th was launched
+//	writes/claim        API writes of the manager and the provider together, until then, for each of the hundred
+//	kwok-nodeclaims, kwok-s, kwok-writes/claim
+//	                    the same of Karpenter with its own provider
+//	ratio               our time over kwok's
+func BenchmarkYardstick(b *testing.B) {
+	for b.Loop() {
+		kwok := measureBurst(b, kwokBurst)
+		ours := measureBurst(b, ourBurst)
+		b.ReportMetric(float64(ours.nodeClaims), "nodeclaims")
+		b.ReportMetric(ours.took.Seconds(), "s")
+		b.ReportMetric(ours.writes/burstServers, "writes/claim")
+		b.ReportMetric(float64(kwok.nodeClaims), "kwok-nodeclaims")
+		b.ReportMetric(kwok.took.Seconds(), "kwok-s")
+		b.ReportMetric(kwok.writes/burstServers, "kwok-writes/claim")
+		b.ReportMetric(ours.took.Seconds()/kwok.took.Seconds(), "ratio")
+	}
+}
+
+// burst is how a contestant is set up.
+type burst struct {
+	without []string
+	// setUp makes the pool, which must be ready when it returns, and returns the URLs of the metrics of all processes.
+	setUp func(context.Context, *sandbox.Sandbox, client.Client) ([]string, error)
+}
+
+type burstResult struct {
+	nodeClaims int
+	took       time.Duration
+	writes     float64
+}
+
+func measureBurst(b *testing.B, contestant burst) burstResult {
+	var servers []fleet.Server
+	for i := range burstServers {
+		servers = append(servers, fleet.Server{
+			Name: fmt.Sprintf("server-%03d", i+1), Labels: map[string]string{"server-class": "burst"},
+			Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("16"), corev1.ResourceMemory: resource.MustParse("64Gi")},
+		})
+	}
+	bin, err := filepath.Abs(filepath.Join("..", "..", "bin"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	box, err := sandbox.Up(b.Context(), sandbox.Config{
+		Dir: filepath.Join(b.TempDir(), "sandbox"), Binaries: controlplane.Binaries{bin}, Fleet: servers, Without: contestant.without,
+		StartTimeout: 10 * time.Minute,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer box.Close()
+	tenant, err := newWatchingClient(box.TenantConfig())
+	if err != nil {
+		b.Fatal(err)
+	}
+	processes, err := contestant.setUp(b.Context(), box, tenant)
+	if err != nil {
+		b.Fatal(err)
+	}
+	result, err := runBurst(b.Context(), tenant, processes)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return result
+}
+
+// runBurst creates the pods and follows the NodeClaims.
+func runBurst(ctx context.Context, tenant client.WithWatch, processes []string) (result burstResult, err error) {
+	watching, err := tenant.Watch(ctx, &karpv1.NodeClaimList{})
+	if err != nil {
+		return result, fmt.Errorf("watching NodeClaims, %w", err)
+	}
+	defer watching.Stop()
+	before, err := writes(ctx, processes)
+	if err != nil {
+		return result, err
+	}
+	for i := range burstPods {
+		if err := tenant.Create(ctx, oneServerPod(i)); err != nil {
+			return result, fmt.Errorf("creating a pod, %w", err)
+		}
+	}
+	begin := time.Now()
+	made, launched := map[string]bool{}, map[string]bool{}
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	var done <-chan time.Time
+	for {
+		select {
+		case event, open := <-watching.ResultChan():
+			if !open {
+				return result, errors.New("the watch on NodeClaims has ended")
+			}
+			nodeClaim, ok := event.Object.(*karpv1.NodeClaim)
+			if !ok || event.Type == watch.Deleted {
+				continue
+			}
+			made[nodeClaim.Name] = true
+			if nodeClaim.Status.ProviderID != "" {
+				launched[nodeClaim.Name] = true
+			}
+			if len(launched) >= burstServers && done == nil {
+				result.took = time.Since(begin)
+				after, err := writes(ctx, processes)
+				if err != nil {
+					return result, err
+				}
+				result.writes = after - before
+				done = time.After(afterwards)
+			}
+		case <-done:
+			result.nodeClaims = len(made)
+			return result, nil
+		case <-timeout.C:
+			return result, fmt.Errorf("%d of %d NodeClaims were launched within %s", len(launched), burstServers, patience)
+		case <-ctx.Done():
+			return result, ctx.Err()
+		}
+	}
+}
+
+// writes is the number of requests of the processes that write.
+func writes(ctx context.Context, processes []string) (total float64, err error) {
+	for _, url := range processes {
+		metrics, err := management.ReadMetrics(ctx, url)
+		if err != nil {
+			return 0, err
+		}
+		total += metrics.Writes()
+	}
+	return total, nil
+}
+
+// oneServerPod fills more than half of a server, so that no two share one.
+func oneServerPod(n int) *corev1.Pod {
+	asks := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10"), corev1.ResourceMemory: resource.MustParse("8Gi")}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("pod-%03d", n)},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "main", Image: "registry.example.com/main:1", Resources: corev1.ResourceRequirements{Requests: asks, Limits: asks},
+		}}},
+	}
+}
+
+var ourBurst = burst{setUp: func(ctx context.Context, box *sandbox.Sandbox, tenant client.Client) ([]string, error) {
+	managementClient, err := newClient(box.ManagementConfig())
+	if err != nil {
+		return nil, err
+	}
+	image := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "linux"}}
+	image.Spec.Properties = map[string]string{
+		"metal3.vcluster.com/image-url":      "https://images.example.com/linux.qcow2",
+		"metal3.vcluster.com/image-checksum": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+	}
+	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "burst"}}
+	provider.Spec.Properties = map[string]string{"vcluster.com/os-image": image.Name}
+	provider.Spec.Metal3.ClusterRef.Namespace = sandbox.HostNamespace
+	nodeType := v1alpha1.NodeTypeTemplate{Name: "burst"}
+	nodeType.Resources = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("16"), corev1.ResourceMemory: resource.MustParse("64Gi")}
+	nodeType.BareMetalHosts.Selector.MatchLabels = map[string]string{"server-class": "burst"}
+	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{nodeType}
+	for _, object := range []client.Object{image, provider} {
+		if err := managementClient.Create(ctx, object); err != nil {
+			return nil, fmt.Errorf("creating %T, %w", object, err)
+		}
+	}
+	if err := await(ctx, "100 available servers", func(ctx context.Context) (bool, error) {
+		found := &v1alpha1.NodeType{}
+		err := managementClient.Get(ctx, client.ObjectKey{Name: "burst"}, found)
+		return found.Status.Capacity.Available == burstServers, client.IgnoreNotFound(err)
+	}); err != nil {
+		return nil, err
+	}
+	nodeClass := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "MetalNodeClass", "metadata": map[string]any{"name": "burst"},
+	}}
+	return []string{box.Metrics(sandbox.ManagerName), box.Metrics(sandbox.ProviderName)}, makePool(ctx, tenant, nodeClass)
+}}
+
+var kwokBurst = burst{without: []string{sandbox.ManagerName, sandbox.ProviderName}, setUp: func(ctx context.Context, box *sandbox.Sandbox, tenant client.Client) ([]string, error) {
+	for _, crd := range kwokapis.CRDs {
+		if err := tenant.Create(ctx, crd.DeepCopy()); err != nil {
+			return nil, fmt.Errorf("creating the CRD %s, %w", crd.Name, err)
+		}
+	}
+	ports, err := controlplane.FreePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	program, err := filepath.Abs(filepath.Join("..", "..", "bin", "karpenter-kwok"))
+	if err != nil {
+		return nil, err
+	}
+	if err := box.Processes().Start(process.Spec{
+		Name: "karpenter-kwok", Path: program, Rank: controlplane.RankClients + 1, Restart: true,
+		Env: []string{
+			"KUBECONFIG=" + box.Kubeconfigs().Tenant, "DISABLE_LEADER_ELECTION=true", "SYSTEM_NAMESPACE=kube-system",
+			fmt.Sprintf("METRICS_PORT=%d", ports[0]), fmt.Sprintf("HEALTH_PROBE_PORT=%d", ports[1]),
+		},
+	}); err != nil {
+		return nil, err
+	}
+	if err := controlplane.AwaitURL(ctx, "karpenter-kwok to be ready", http.DefaultClient, fmt.Sprintf("http://127.0.0.1:%d/readyz", ports[1])); err != nil {
+		return nil, err
+	}
+	nodeClass := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": kwokapis.Group + "/v1alpha1", "kind": "KWOKNodeClass", "metadata": map[string]any{"name": "burst"},
+	}}
+	return []string{fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[0])}, makePool(ctx, tenant, nodeClass,
+		karpv1.NodeSelectorRequirementWithMinValues{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{"c-16x-amd64-linux"}},
+		karpv1.NodeSelectorRequirementWithMinValues{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand}},
+	)
+}}
+
+// makePool makes a pool of at most a hundred nodes, and returns when Karpenter has found it ready.
+func makePool(ctx context.Context, tenant client.Client, nodeClass *unstructured.Unstructured, requirements ...karpv1.NodeSelectorRequirementWithMinValues) error {
+	pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "burst"}}
+	pool.Spec.Limits = karpv1.Limits{"nodes": resource.MustParse(fmt.Sprint(burstServers))}
+	pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")
+	pool.Spec.Template.Spec.Requirements = requirements
+	pool.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{
+		Group: nodeClass.GroupVersionKind().Group, Kind: nodeClass.GetKind(), Name: nodeClass.GetName(),
+	}
+	for _, object := range []client.Object{nodeClass, pool} {
+		if err := await(ctx, "the API server to take a "+fmt.Sprintf("%T", object), func(ctx context.Context) (bool, error) {
+			return tenant.Create(ctx, object) == nil, nil // a CRD may not be served yet
+		}); err != nil {
+			return err
+		}
+	}
+	return await(ctx, "the pool to be ready", func(ctx context.Context) (bool, error) {
+		err := tenant.Get(ctx, client.ObjectKeyFromObject(pool), pool)
+		return pool.StatusConditions().Root().IsTrue(), err
+	})
+}
+
+func await(ctx context.Context, what string, check wait.ConditionWithContextFunc) error {
+	if err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, check); err != nil {
+		return fmt.Errorf("waiting for %s, %w", what, err)
+	}
+	return nil
+}
+
+func newWatchingClient(config *rest.Config) (client.WithWatch, error) {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
+	karpenter := schema.GroupVersion{Group: karpapis.Group, Version: "v1"}
+	metav1.AddToGroupVersion(scheme, karpenter)
+	scheme.AddKnownTypes(karpenter, &karpv1.NodePool{}, &karpv1.NodePoolList{}, &karpv1.NodeClaim{}, &karpv1.NodeClaimList{})
+	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+}

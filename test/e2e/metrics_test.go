@@ -1,0 +1,136 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
+)
+
+// TestMetrics tells the story of one claim by what Prometheus would see: a server is free, is claimed, becomes a node, and
+// goes back.
+func TestMetrics(t *testing.T) {
+	w := enter(t)
+	w.needsSandbox(t)
+	manager := func(ctx context.Context) series { return w.scrape(ctx, t, sandboxes.ManagerName) }
+	free, claims := `karpenter_metal3_hosts{nodetype="cpu",reason="",state="available"}`, `karpenter_metal3_machine_claims_total{nodetype="cpu"}`
+	joined, released := `karpenter_metal3_machine_provisioning_duration_seconds_count{nodetype="cpu"}`, `karpenter_metal3_machine_step_duration_seconds_count{nodetype="cpu",step="release"}`
+
+	before := manager(t.Context())
+	if before[free] != 1 {
+		t.Fatalf("one server of type cpu is free, %s is %v", free, before[free])
+	}
+
+	w.createPod(t, "metered", resources("cpu", "4"))
+	w.eventually(t, "the claim shows, and how long it took to become a node", func(ctx context.Context) (string, error) {
+		now := manager(ctx)
+		for name, want := range map[string]float64{
+			free: 0,
+			`karpenter_metal3_hosts{nodetype="cpu",reason="",state="claimed"}`: 1,
+			`karpenter_metal3_machines{nodetype="cpu",phase="Joined"}`:         1,
+			claims: before[claims] + 1,
+			joined: before[joined] + 1,
+			`karpenter_metal3_machine_step_duration_seconds_count{nodetype="cpu",step="install"}`: before[`karpenter_metal3_machine_step_duration_seconds_count{nodetype="cpu",step="install"}`] + 1,
+			`karpenter_metal3_machine_claim_duration_seconds_count{}`:                             before[`karpenter_metal3_machine_claim_duration_seconds_count{}`] + 1,
+		} {
+			if now[name] != want {
+				return fmt.Sprintf("%s is %v, want %v", name, now[name], want), nil
+			}
+		}
+		return "", nil
+	})
+
+	provider := w.scrape(t.Context(), t, sandboxes.ProviderName)
+	for name, why := range map[string]string{
+		`karpenter_nodeclaims_created_total{min_values_relaxed="false",nodepool="default",reason="provisioned"}`:             "core's own metrics are there",
+		`karpenter_cloudprovider_duration_seconds_count{controller="nodeclaim.lifecycle",method="Create",provider="metal3"}`: "and those of its calls to this provider",
+	} {
+		if provider[name] == 0 {
+			t.Errorf("%s: the provider has no %s", why, name)
+		}
+	}
+
+	w.giveBack(t)
+	w.eventually(t, "the server is free again", func(ctx context.Context) (string, error) {
+		now := manager(ctx)
+		if now[free] != 1 || now[released] != before[released]+1 {
+			return fmt.Sprintf("%s is %v, %s is %v, before it was %v", free, now[free], released, now[released], before[released]), nil
+		}
+		return "", nil
+	})
+	w.documented(t, manager(t.Context()))
+}
+
+// series are the values of series, by name with sorted labels.
+type series map[string]float64
+
+// scrape reads the metrics of a process. Of a histogram there are the count and the sum.
+func (w *world) scrape(ctx context.Context, t *testing.T, process string) series {
+	t.Helper()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.sandbox.box.Metrics(process), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatalf("scraping the %s, %v", process, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		t.Fatalf("scraping the %s, %v", process, err)
+	}
+	all := series{}
+	for name, family := range families {
+		for _, metric := range family.GetMetric() {
+			labels := labelsOf(metric)
+			switch family.GetType() {
+			case dto.MetricType_HISTOGRAM:
+				all[name+"_count"+labels] = float64(metric.GetHistogram().GetSampleCount())
+				all[name+"_sum"+labels] = metric.GetHistogram().GetSampleSum()
+			case dto.MetricType_COUNTER:
+				all[name+labels] = metric.GetCounter().GetValue()
+			case dto.MetricType_GAUGE:
+				all[name+labels] = metric.GetGauge().GetValue()
+			}
+		}
+	}
+	return all
+}
+
+func labelsOf(metric *dto.Metric) string {
+	var pairs []string
+	for _, label := range metric.GetLabel() { // sorted already
+		pairs = append(pairs, fmt.Sprintf("%s=%q", label.GetName(), label.GetValue()))
+	}
+	return "{" + strings.Join(pairs, ",") + "}"
+}
+
+// documented checks that docs/metrics.md names every metric of ours that the process has.
+func (w *world) documented(t *testing.T, scraped series) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range scraped {
+		name, _, _ = strings.Cut(name, "{")
+		name = strings.TrimSuffix(strings.TrimSuffix(name, "_count"), "_sum")
+		if strings.HasPrefix(name, "karpenter_metal3_") && !strings.Contains(string(content), "`"+name+"`") {
+			t.Errorf("docs/metrics.md does not say what %s is", name)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+)
+
+// A Lane is a part of the suite that runs on a sandbox of its own, because it needs other settings than the rest.
+type Lane struct {
+	// Name on the command line and in the table.
+	Name string
+	// Focus are regular expressions for the specs of this lane. Empty for the lane that takes what no other does.
+	Focus []string
+	// ProviderArgs are flags of the provider.
+	ProviderArgs []string
+	// Requirements of the default pool, beside its operating system.
+	Requirements []karpv1.NodeSelectorRequirementWithMinValues
+}
+
+// gates are those of Karpenter's optional features that the suite tests.
+const gates = "--feature-gates=StaticCapacity=true,NodeRepair=true,CapacityBuffer=true,ReservedCapacity=true"
+
+// Lanes are all parts of the suite; each spec is in exactly one.
+func Lanes() []Lane {
+	return []Lane{
+		// The provider with its own defaults, and Karpenter's gates on.
+		{Name: "default", ProviderArgs: []string{gates}},
+		// The same, for the specs that wait for more than ten minutes each, so that they need not run with the others.
+		{
+			Name:         "patient",
+			Focus:        []string{"after the registration timeout when the node doesn't register$", "^Drift Failure .* if the replacement node"},
+			ProviderArgs: []string{gates},
+		},
+		// One buffer pod per node is what these specs count on. Karpenter's own provider gets its smallest type for them.
+		{
+			Name:         "buffers",
+			Focus:        []string{"^CapacityBuffer "},
+			ProviderArgs: []string{gates},
+			Requirements: []karpv1.NodeSelectorRequirementWithMinValues{require(corev1.LabelInstanceTypeStable, "small")},
+		},
+		// These read the label of the capacity type, and expect a cloud's.
+		{
+			Name:         "on-demand",
+			Focus:        []string{"^NodeClaim StandaloneNodeClaim should create a standard NodeClaim$"},
+			ProviderArgs: []string{gates, "--capacity-type=" + karpv1.CapacityTypeOnDemand},
+			Requirements: []karpv1.NodeSelectorRequirementWithMinValues{require(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand)},
+		},
+	}
+}
+
+func require(key, value string) karpv1.NodeSelectorRequirementWithMinValues {
+	return karpv1.NodeSelectorRequirementWithMinValues{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}
+}
+
+// LaneOf returns the lane of that name.
+func LaneOf(name string) (Lane, error) {
+	lanes := Lanes()
+	at := slices.IndexFunc(lanes, func(lane Lane) bool { return lane.Name == name })
+	if at < 0 {
+		var names []string
+		for _, lane := range lanes {
+			names = append(names, lane.Name)
+		}
+		return Lane{}, fmt.Errorf("there is no lane %q; there are %s", name, strings.Join(names, ", "))
+	}
+	return lanes[at], nil
+}
+
+// suite is what ginkgo puts before the name of each spec when it filters.
+const suite = "Regression "
+
+// filter returns the flags of ginkgo that select the specs of the lane, or those of them that match focus.
+func (l Lane) filter(focus string) []string {
+	anchor := func(expression string) string {
+		if rest, anchored := strings.CutPrefix(expression, "^"); anchored {
+			return "^" + suite + rest
+		}
+		return expression
+	}
+	var args []string
+	if focus != "" {
+		args = append(args, "--ginkgo.focus="+anchor(focus))
+	} else {
+		for _, expression := range l.Focus {
+			args = append(args, "--ginkgo.focus="+anchor(expression))
+		}
+	}
+	for _, other := range Lanes() {
+		if other.Name == l.Name {
+			continue
+		}
+		for _, expression := range other.Focus {
+			args = append(args, "--ginkgo.skip="+anchor(expression))
+		}
+	}
+	return args
+}

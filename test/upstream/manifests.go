@@ -1,0 +1,79 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed manifests/fleet.yaml
+var fleetFile []byte
+
+//go:embed manifests/small-fleet.yaml
+var smallFleetFile []byte
+
+//go:embed manifests/management.yaml
+var managementFile []byte
+
+//go:embed manifests/tenant.yaml
+var tenantFile []byte
+
+//go:embed manifests/nodeclass.yaml
+var nodeClassFile []byte
+
+// writeDefaults writes the default node class and the default pool of a lane into dir, and returns the suite's flags for them.
+func writeDefaults(dir string, lane Lane) ([]string, error) {
+	nodePool := &karpv1.NodePool{}
+	nodePool.APIVersion, nodePool.Kind, nodePool.Name = "karpenter.sh/v1", "NodePool", "default"
+	nodePool.Spec.Disruption = karpv1.Disruption{
+		ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized,
+		ConsolidateAfter:    karpv1.MustParseNillableDuration("Never"),
+		Budgets:             []karpv1.Budget{{Nodes: "100%"}},
+	}
+	nodePool.Spec.Template.Spec.ExpireAfter = karpv1.MustParseNillableDuration("Never")
+	nodePool.Spec.Template.Spec.Requirements = append([]karpv1.NodeSelectorRequirementWithMinValues{require(corev1.LabelOSStable, "linux")}, lane.Requirements...)
+	pool, err := yaml.Marshal(nodePool)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the default NodePool, %w", err)
+	}
+	var args []string
+	for flag, content := range map[string][]byte{"default-nodeclass": nodeClassFile, "default-nodepool": pool} {
+		path := filepath.Join(dir, flag+".yaml")
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			return nil, fmt.Errorf("writing the suite's --%s, %w", flag, err)
+		}
+		args = append(args, "--"+flag+"="+path)
+	}
+	return args, nil
+}
+
+// apply makes the objects of a manifest.
+func apply(ctx context.Context, target client.Client, manifest []byte) error {
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("parsing a manifest, %w", err)
+		}
+		if err := target.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("upstream-e2e"), client.ForceOwnership); err != nil {
+			return fmt.Errorf("applying %s %s, %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/fleet"
+)
+
+// Program is the suite, as `make upstream-tools` builds it.
+const Program = "karpenter-regression"
+
+// Options of a run.
+type Options struct {
+	// Dir is the directory of the sandbox. It keeps the logs.
+	Dir string
+	// Binaries are the directories of the programs.
+	Binaries controlplane.Binaries
+	// Focus is a regular expression that narrows down the specs of the lane; empty for all of them.
+	Focus string
+	// Small tells that two dozen servers are enough for the specs.
+	Small bool
+	// Timeout of the suite, without the sandbox's start.
+	Timeout time.Duration
+	// Progress gets the progress of the sandbox, and where the suite's output is.
+	Progress io.Writer
+}
+
+// Run starts a sandbox, runs a lane of the suite on it, and stops it. It returns how each spec ended. Specs that fail are no
+// error; a suite that does not get to run them is.
+func Run(ctx context.Context, lane Lane, options Options) ([]Spec, error) {
+	file := fleetFile
+	if options.Small {
+		file = smallFleetFile
+	}
+	servers, err := fleet.Parse("fleet.yaml", file)
+	if err != nil {
+		return nil, err
+	}
+	program, err := options.Binaries.Find(Program)
+	if err != nil {
+		return nil, err
+	}
+	stages, err := kwokStages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	box, err := sandbox.Up(ctx, sandbox.Config{
+		Dir: options.Dir, Binaries: options.Binaries, Fleet: servers, Progress: options.Progress, StartTimeout: 10 * time.Minute,
+		ProviderArgs: lane.ProviderArgs, KwokConfigs: stages,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("starting a sandbox, %w", err)
+	}
+	defer box.Close()
+	var specs []Spec
+	err = box.Run(ctx, func(ctx context.Context) error {
+		if err := prepare(ctx, box, len(servers)); err != nil {
+			return err
+		}
+		var err error
+		specs, err = runSuite(ctx, program, box.Kubeconfigs().Tenant, lane, options)
+		return err
+	})
+	return specs, err
+}
+
+// kwokStages are the files with which Karpenter's own kwok plays pods that never get ready, or take their time to end. The
+// suite relies on them, and they are in the module.
+func kwokStages(ctx context.Context) ([]string, error) {
+	source, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/karpenter").Output()
+	if err != nil {
+		return nil, fmt.Errorf("finding the Karpenter module; this must run in the source tree, %w", err)
+	}
+	pattern := filepath.Join(strings.TrimSpace(string(source)), "hack", "kwok", "stages", "*.yaml")
+	stages, err := filepath.Glob(pattern)
+	if err != nil || len(stages) == 0 {
+		return nil, fmt.Errorf("there are no stages for kwok at %s", pattern)
+	}
+	return stages, nil
+}
+
+// prepare grants the provider what the gates take, makes the NodeTypes, and returns when all servers can be claimed.
+func prepare(ctx context.Context, box *sandbox.Sandbox, servers int) error {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return fmt.Errorf("building the scheme, %w", err)
+	}
+	management, err := client.New(box.ManagementConfig(), client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("connecting to the management cluster, %w", err)
+	}
+	tenant, err := client.New(box.TenantConfig(), client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("connecting to the tenant cluster, %w", err)
+	}
+	if err := apply(ctx, tenant, tenantFile); err != nil {
+		return err
+	}
+	if err := apply(ctx, management, managementFile); err != nil {
+		return err
+	}
+	return controlplane.Await(ctx, "the servers to be available", func(ctx context.Context) error {
+		nodeTypes := &v1alpha1.NodeTypeList{}
+		if err := management.List(ctx, nodeTypes); err != nil {
+			return err
+		}
+		available := 0
+		for _, nodeType := range nodeTypes.Items {
+			available += int(nodeType.Status.Capacity.Available)
+		}
+		if available != servers {
+			return fmt.Errorf("%d of %d are", available, servers)
+		}
+		return nil
+	})
+}
+
+// runSuite runs the suite and reads its report.
+func runSuite(ctx context.Context, program, kubeconfig string, lane Lane, options Options) ([]Spec, error) {
+	args, err := writeDefaults(options.Dir, lane)
+	if err != nil {
+		return nil, err
+	}
+	report := filepath.Join(options.Dir, "log", "suite.json")
+	output, err := os.Create(filepath.Join(options.Dir, "log", "suite.log"))
+	if err != nil {
+		return nil, fmt.Errorf("opening the suite's log, %w", err)
+	}
+	defer func() { _ = output.Close() }()
+	_, _ = fmt.Fprintf(options.Progress, "the suite runs; its output is %s\n", output.Name())
+
+	args = append(args, "--kubeconfig="+kubeconfig, "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.json-report="+report, "--ginkgo.timeout="+options.Timeout.String())
+	command := exec.CommandContext(ctx, program, append(args, lane.filter(options.Focus)...)...)
+	command.Stdout, command.Stderr = output, output
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// An interrupted suite still writes its report.
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGINT) }
+	command.WaitDelay = time.Minute
+	err = command.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return nil, fmt.Errorf("running %s, %w", program, err)
+	}
+	specs, readErr := readReport(report)
+	if readErr != nil {
+		return nil, errors.Join(readErr, err)
+	}
+	if len(specs) == 0 {
+		return nil, fmt.Errorf("no spec of the lane %s matches %q; see %s", lane.Name, options.Focus, output.Name())
+	}
+	return specs, nil
+}

@@ -1,0 +1,164 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+)
+
+// short are the specs that `make test` and CI run, of each kind some that do not wait for minutes. `make upstream-e2e` runs all.
+const short = "^(" +
+	"NodeClaim StandaloneNodeClaim should (create a standard NodeClaim based|create a NodeClaim propagating|remove the cloudProvider|delete a NodeClaim from the node|delete a NodeClaim if)|" +
+	"Termination (Emptiness should terminate an empty node|should terminate the node and the instance)|" +
+	"Drift NodePool Drift (Annotations|Taints)|" +
+	"StaticCapacity (Provisioning should create static|Deprovisioning should scale down to zero)|" +
+	"Integration (CRD Hash|Validation NodePool)" +
+	")"
+
+// TestConformance runs a part of Karpenter's regression suite that fits CI's time.
+func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes minutes")
+	}
+	bin, err := filepath.Abs(filepath.Join("..", "..", "bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "conformance-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lane, err := LaneOf("default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var progress bytes.Buffer
+	specs, err := Run(t.Context(), lane, Options{
+		Dir: filepath.Join(dir, "sandbox"), Binaries: controlplane.Binaries{bin}, Focus: short, Small: true, Timeout: 15 * time.Minute, Progress: &progress,
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &progress)
+	}
+	var table bytes.Buffer
+	if failed := Print(&table, specs); failed > 0 {
+		t.Fatalf("%s\nthe logs are in %s", &table, dir)
+	}
+	t.Log(table.String())
+	if err := os.RemoveAll(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFilter(t *testing.T) {
+	buffers, err := LaneOf("buffers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		reason string
+		lane   Lane
+		focus  string
+		spec   string
+		want   bool
+	}{
+		"Own":          {reason: "A spec of the lane runs.", lane: buffers, spec: "CapacityBuffer Lifecycle should scale buffer down", want: true},
+		"Other":        {reason: "One of another lane does not.", lane: buffers, spec: "Drift Budgets should respect budgets"},
+		"Rest":         {reason: "The default lane takes what no other does.", lane: Lanes()[0], spec: "Drift Budgets should respect budgets", want: true},
+		"NotTheRest":   {reason: "And nothing else.", lane: Lanes()[0], spec: "CapacityBuffer Lifecycle should scale buffer down"},
+		"Focus":        {reason: "A focus narrows a lane down.", lane: Lanes()[0], focus: "^Drift ", spec: "Termination should drain pods"},
+		"FocusOutside": {reason: "It never leaves it.", lane: Lanes()[0], focus: "CapacityBuffer", spec: "CapacityBuffer Lifecycle should scale buffer down"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := runs(t, tc.lane.filter(tc.focus), tc.spec); got != tc.want {
+				t.Errorf("%s\nruns: %t, want %t", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+// runs tells what ginkgo makes of its flags.
+func runs(t *testing.T, args []string, spec string) bool {
+	t.Helper()
+	focused, focuses := false, 0
+	for _, arg := range args {
+		if expression, ok := strings.CutPrefix(arg, "--ginkgo.skip="); ok && regexp.MustCompile(expression).MatchString(suite+spec) {
+			return false
+		}
+		if expression, ok := strings.CutPrefix(arg, "--ginkgo.focus="); ok {
+			focuses++
+			focused = focused || regexp.MustCompile(expression).MatchString(suite+spec)
+		}
+	}
+	return focused || focuses == 0
+}
+
+func TestEverySpecIsInOneLane(t *testing.T) {
+	for _, spec := range []string{
+		"NodeClaim StandaloneNodeClaim should create a standard NodeClaim",
+		"NodeClaim StandaloneNodeClaim should create a standard NodeClaim based on resource requests",
+		"NodeClaim StandaloneNodeClaim should delete a NodeClaim after the registration timeout when the node doesn't register",
+		"Drift Failure should not disrupt a drifted node if the replacement node never registers",
+		"Drift Failure should not drift any nodes if their PodDisruptionBudgets are unhealthy",
+		"CapacityBuffer Multiple Buffers should provision capacity independently for multiple buffers",
+	} {
+		var in []string
+		for _, lane := range Lanes() {
+			if runs(t, lane.filter(""), spec) {
+				in = append(in, lane.Name)
+			}
+		}
+		if len(in) != 1 {
+			t.Errorf("%q runs in the lanes %v, want one", spec, in)
+		}
+	}
+}
+
+func TestReadReport(t *testing.T) {
+	report := `[{"SpecReports": [
+		{"LeafNodeType": "BeforeSuite", "State": "passed"},
+		{"ContainerHierarchyTexts": ["Drift", "Budgets"], "LeafNodeType": "It", "LeafNodeText": "should respect", "State": "passed", "RunTime": 2000000000},
+		{"ContainerHierarchyTexts": ["Drift"], "LeafNodeType": "It", "LeafNodeText": "should drift", "State": "timedout", "RunTime": 1000000000,
+		 "Failure": {"Message": "Expected 1", "Location": {"FileName": "/go/pkg/mod/karpenter/test/drift_test.go", "LineNumber": 7}}},
+		{"ContainerHierarchyTexts": ["Chaos"], "LeafNodeType": "It", "LeafNodeText": "should not", "State": "skipped"}]}]`
+	path := filepath.Join(t.TempDir(), "report.json")
+	if err := os.WriteFile(path, []byte(report), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readReport(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Spec{
+		{Name: "Drift Budgets should respect", Passed: true, Took: 2 * time.Second},
+		{Name: "Drift should drift", Took: time.Second, Failure: "timedout, at drift_test.go:7: Expected 1"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("specs that ran, and nothing else (-want +got)\n%s", diff)
+	}
+	if _, err := readReport(path + "x"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a suite that wrote no report has not passed: %v", err)
+	}
+
+	var table bytes.Buffer
+	if failed := Print(&table, got); failed != 1 {
+		t.Errorf("%d failed unexpectedly, want 1\n%s", failed, &table)
+	}
+	for _, part := range []string{"passed  2s    Drift Budgets should respect", "FAILED  1s    Drift should drift", "at drift_test.go:7", "2 specs, 1 passed, 0 failed as known, 1 failed otherwise"} {
+		if !strings.Contains(table.String(), part) {
+			t.Errorf("the table has no %q:\n%s", part, &table)
+		}
+	}
+}
