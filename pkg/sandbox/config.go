@@ -60,6 +60,9 @@ type Config struct {
 	// Without leaves out ManagerName or ProviderName, for those who want to run it themselves, in a debugger or in
 	// a test. Its kubeconfig files and rights are made all the same.
 	Without []string
+	// SpreadPods leaves the tenant's scheduler to its defaults. Otherwise it fills one server with accelerators before it
+	// takes the next, so that servers become empty and go back.
+	SpreadPods bool
 	// Progress gets a line for each thing that is done or goes wrong; nil means none.
 	Progress io.Writer
 	// StartTimeout bounds Up. Default: DefaultStartTimeout.
