@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/events"
+	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/accelerators"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -59,7 +60,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.preflight(ctx, tenantConfig, managementConfig); err != nil {
+	if err := o.preflight(ctx, tenantConfig, managementConfig, karpenter); err != nil {
 		return err
 	}
 	// Core asks client-go's scheme for the group and kind of the NodeClass, so all that is here uses that scheme.
@@ -128,6 +129,11 @@ func (o *options) newManager(ctx context.Context, tenantConfig, managementConfig
 	if o.runs(karpenterControllers) {
 		if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 			return nil, err
+		}
+		if !karpenteroptions.FromContext(ctx).IgnoreDRARequests {
+			if err := watchDynamicResources(ctx, mgr.GetCache()); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if err := mgr.AddHealthzCheck("healthz", healthz.Ping); err != nil {

@@ -22,7 +22,7 @@ func (s *Sandbox) startRack() error {
 	}
 	servers := make([]emulator.Server, 0, len(s.config.Fleet))
 	for _, server := range s.config.Fleet {
-		servers = append(servers, emulator.Server{Name: server.Name, Capacity: server.Capacity})
+		servers = append(servers, emulator.Server{Name: server.Name, Capacity: server.Capacity, Devices: server.Devices})
 	}
 	rack, err := emulator.NewRack(emulator.Config{
 		RESTConfig: s.ManagementConfig(), Namespace: HostNamespace, Servers: servers, Clock: s.config.Clock,

@@ -10,6 +10,8 @@
 //	  count: 2                      # optional: makes gpu-01 and gpu-02
 //	  labels: {gpu-model: h100, rack: r1}
 //	  capacity: {cpu: 64, memory: 512Gi, nvidia.com/gpu: 8}
+//	  devices:                      # optional: what DRA drivers publish on it, as in a NodeType
+//	  - {driver: gpu.example.com, count: 8, capacity: {memory: 80Gi}}
 package fleet
 
 import (
@@ -26,6 +28,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 const (
@@ -43,6 +47,8 @@ type Server struct {
 	Labels map[string]string
 	// Capacity is what the server's hardware has: cpu in cores, memory in bytes, and whole devices.
 	Capacity corev1.ResourceList
+	// Devices that DRA drivers publish on the server; may be nil.
+	Devices []v1alpha1.NodeTypeDevice
 }
 
 // document is the file as it is written. Scalars are kept as text, so that "cpu: 64" and "cpu: '64'" are the same.
@@ -57,6 +63,7 @@ type template struct {
 	Count    *int              `yaml:"count"`
 	Labels   map[string]string `yaml:"labels"`
 	Capacity map[string]string `yaml:"capacity"`
+	Devices  []map[string]any  `yaml:"devices"`
 }
 
 // Load reads a fleet file. Its errors are one sentence that names the file, and the line or the field.
@@ -132,7 +139,8 @@ func (t template) server(name string) Server {
 	for key, value := range t.Capacity {
 		capacity[corev1.ResourceName(key)] = resource.MustParse(value)
 	}
-	return Server{Name: name, Labels: maps.Clone(t.Labels), Capacity: capacity}
+	devices, _ := t.devices() // they have been validated
+	return Server{Name: name, Labels: maps.Clone(t.Labels), Capacity: capacity, Devices: devices}
 }
 
 var unknownField = regexp.MustCompile(`field (\S+) not found in type fleet\.(\w+)`)
@@ -145,7 +153,7 @@ func plain(err error) string {
 	}
 	known := map[string]string{
 		"document": "apiVersion, kind, servers",
-		"template": "name, count, labels, capacity",
+		"template": "name, count, labels, capacity, devices",
 	}
 	complaints := make([]string, 0, len(typeError.Errors))
 	for _, complaint := range typeError.Errors {

@@ -41,7 +41,11 @@ func (t template) validate() error {
 			return fmt.Errorf("labels[%s]: %q of server %s is not a label value: %s", key, t.Labels[key], t.Name, strings.Join(faults, ", "))
 		}
 	}
-	return t.validateCapacity()
+	if err := t.validateCapacity(); err != nil {
+		return err
+	}
+	_, err := t.devices()
+	return err
 }
 
 func (t template) validateCapacity() error {
