@@ -35,6 +35,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/resourceclaims"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/autonodes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/garbagecollection"
@@ -195,8 +196,9 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 		Namespace: o.namespace, TenantCluster: o.tenantCluster, ClaimTimeout: o.claimTimeout,
 	})
 
-	// Core alone gets the client that keeps pods off servers with accelerators: it writes no pod back.
-	pods := accelerators.KeepPodsOff(mgr.GetClient())
+	// Core alone gets the client that keeps pods off servers with accelerators, and shows claims in its way: it writes
+	// neither back.
+	pods := accelerators.KeepPodsOff(resourceclaims.ForCore(mgr.GetClient()))
 	overlays := nodeoverlay.NewInstanceTypeStore()
 	overlaid := overlay.Decorate(metal3, pods, overlays)
 	clusterState := state.NewCluster(realClock, pods, overlaid)

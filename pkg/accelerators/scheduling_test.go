@@ -34,6 +34,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/resourceclaims"
 )
 
 func TestMain(m *testing.M) {
@@ -123,7 +124,7 @@ func scheduleWith(t *testing.T, change func(*options.Options), nodeTypes []*v1al
 		WithIndex(&karpenterv1.NodePool{}, "spec.template.spec.nodeClassRef.group", func(client.Object) []string { return []string{v1alpha1.Group} }).
 		WithIndex(&karpenterv1.NodePool{}, "spec.template.spec.nodeClassRef.kind", func(client.Object) []string { return []string{"MetalNodeClass"} }).
 		Build()
-	kubeClient := KeepPodsOff(plainClient)
+	kubeClient := KeepPodsOff(resourceclaims.ForCore(plainClient))
 	provider := typesOnly{catalog: catalog}
 	recorder := events.NewRecorder(record.NewFakeRecorder(1000))
 	cluster := state.NewCluster(clock.RealClock{}, kubeClient, provider)
