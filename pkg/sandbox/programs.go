@@ -71,6 +71,7 @@ func (s *Sandbox) startProvider(ctx context.Context) error {
 		Args: []string{
 			"--management-kubeconfig=" + s.kubeconfigs.ProviderManagement, "--tenant-kubeconfig=" + s.kubeconfigs.ProviderTenant,
 			"--namespace=" + s.config.Tenant, "--tenant-cluster=" + s.config.Tenant,
+			"--feature-gates=" + s.config.FeatureGates,
 		},
 	})
 }
