@@ -23,52 +23,55 @@ import (
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // Validate finds what the schema of NodeTypes cannot: values that no driver could publish, so that no claim is ever
-// promised a device by them. The error has a sentence for each, with the field, the value and what to do.
+// promised a device by them. The error has a clause for each, with the field, the value and what to do.
 func Validate(groups []v1alpha1.NodeTypeDevice) error {
-	var problems []error
+	var problems []string
 	for n, group := range groups {
 		field := fmt.Sprintf("devices[%d]", n)
 		if faults := validation.IsDNS1123Subdomain(group.Driver); len(faults) > 0 {
-			problems = append(problems, fmt.Errorf("%s.driver: %q is not the DNS name of a driver: use a name like gpu.nvidia.com", field, group.Driver))
+			problems = append(problems, fmt.Sprintf("%s.driver: %q is not the DNS name of a driver: use a name like gpu.nvidia.com", field, group.Driver))
 		}
 		if group.Count < 1 {
-			problems = append(problems, fmt.Errorf("%s.count: %d devices are none: say how many there are, or remove the entry", field, group.Count))
+			problems = append(problems, fmt.Sprintf("%s.count: %d devices are none: say how many there are, or remove the entry", field, group.Count))
 		}
 		problems = append(problems, validateAttributes(field, group)...)
 		for _, name := range slices.Sorted(maps.Keys(group.Capacity)) {
 			if err := validateName(name); err != nil {
-				problems = append(problems, fmt.Errorf("%s.capacity[%s]: %w", field, name, err))
+				problems = append(problems, fmt.Sprintf("%s.capacity[%s]: %v", field, name, err))
 			}
 			if quantity := group.Capacity[name]; quantity.Sign() < 0 {
-				problems = append(problems, fmt.Errorf("%s.capacity[%s]: %s is less than nothing: correct it", field, name, quantity.String()))
+				problems = append(problems, fmt.Sprintf("%s.capacity[%s]: %s is less than nothing: correct it", field, name, quantity.String()))
 			}
 		}
 		if total := len(group.Attributes) + len(group.Capacity); total > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
-			problems = append(problems, fmt.Errorf("%s: %d attributes and capacities are more than the %d that a device may have: remove some",
+			problems = append(problems, fmt.Sprintf("%s: %d attributes and capacities are more than the %d that a device may have: remove some",
 				field, total, resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice))
 		}
 	}
-	return errors.Join(problems...)
+	if len(problems) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(problems, "; "))
 }
 
-func validateAttributes(field string, group v1alpha1.NodeTypeDevice) []error {
-	var problems []error
+func validateAttributes(field string, group v1alpha1.NodeTypeDevice) []string {
+	var problems []string
 	for _, name := range slices.Sorted(maps.Keys(group.Attributes)) {
 		if err := validateName(name); err != nil {
-			problems = append(problems, fmt.Errorf("%s.attributes[%s]: %w", field, name, err))
+			problems = append(problems, fmt.Sprintf("%s.attributes[%s]: %v", field, name, err))
 		}
 		if name == string(PCIeRoot) && len(group.PCIeRoots) > 0 {
-			problems = append(problems, fmt.Errorf("%s.attributes[%s]: pcieRoots says which devices share a root: remove one of them", field, name))
+			problems = append(problems, fmt.Sprintf("%s.attributes[%s]: pcieRoots says which devices share a root: remove one of them", field, name))
 		}
 		value := group.Attributes[name]
 		if set := countSet(value); set != 1 {
-			problems = append(problems, fmt.Errorf("%s.attributes[%s]: %d values are set: set exactly one of string, int, bool and version", field, name, set))
+			problems = append(problems, fmt.Sprintf("%s.attributes[%s]: %d values are set: set exactly one of string, int, bool and version", field, name, set))
 		}
 		if value.Version == nil {
 			continue
 		}
 		if _, err := semver.Parse(*value.Version); err != nil {
-			problems = append(problems, fmt.Errorf("%s.attributes[%s].version: %q is not a semantic version (%w): write it like 1.2.3, or use string", field, name, *value.Version, err))
+			problems = append(problems, fmt.Sprintf("%s.attributes[%s].version: %q is not a semantic version (%v): write it like 1.2.3, or use string", field, name, *value.Version, err))
 		}
 	}
 	return problems

@@ -118,7 +118,7 @@ func (c *Controller) feed(ctx context.Context, nodeType *v1alpha1.NodeType) (*pr
 	}
 	if err := devices.Validate(nodeType.Spec.Devices); err != nil {
 		c.inventory.DeleteType(nodeType.Name)
-		return &problem{v1alpha1.ReasonInvalidDevices, sentence(err)}, nil
+		return &problem{v1alpha1.ReasonInvalidDevices, err.Error()}, nil
 	}
 	profile, err := nodetype.Profile(nodeType, provider)
 	if err != nil {

@@ -6,7 +6,6 @@ package status
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,9 +18,6 @@ import (
 
 // problem is something in a NodeType that its author has to mend.
 type problem struct{ reason, message string }
-
-// sentence puts several errors into one line.
-func sentence(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // status of a NodeType. It is a function of its arguments.
 func status(nodeType *v1alpha1.NodeType, summary hosts.Summary, problem *problem, now time.Time) v1alpha1.NodeTypeStatus {

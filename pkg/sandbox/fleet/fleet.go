@@ -123,15 +123,25 @@ func (d document) expand() ([]Server, error) {
 
 // servers makes the servers of a valid template.
 func (t template) servers() []Server {
-	if t.Count == nil {
-		return []Server{t.server(t.Name)}
-	}
-	width := max(2, len(fmt.Sprint(*t.Count)))
-	servers := make([]Server, 0, *t.Count)
-	for n := 1; n <= *t.Count; n++ {
-		servers = append(servers, t.server(fmt.Sprintf("%s-%0*d", t.Name, width, n)))
+	names := t.names()
+	servers := make([]Server, 0, len(names))
+	for _, name := range names {
+		servers = append(servers, t.server(name))
 	}
 	return servers
+}
+
+// names of the servers, the longest last.
+func (t template) names() []string {
+	if t.Count == nil {
+		return []string{t.Name}
+	}
+	width := max(2, len(fmt.Sprint(*t.Count)))
+	names := make([]string, 0, *t.Count)
+	for n := 1; n <= *t.Count; n++ {
+		names = append(names, fmt.Sprintf("%s-%0*d", t.Name, width, n))
+	}
+	return names
 }
 
 func (t template) server(name string) Server {
