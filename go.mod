@@ -29,6 +29,7 @@ require (
 	k8s.io/component-base v0.35.6
 	k8s.io/dynamic-resource-allocation v0.35.6
 	k8s.io/klog/v2 v2.140.0
+	k8s.io/kube-scheduler v0.35.6
 	k8s.io/utils v0.0.0-20260210185600-b8788abfbbc2
 	sigs.k8s.io/controller-runtime v0.23.3
 	sigs.k8s.io/karpenter v1.14.1

@@ -33,6 +33,7 @@ func newKarpenterFlags() karpenterFlags {
 	}
 	result.values.AddFlags(result.flags)
 	result.defaultGates()
+	result.defaultDynamicResources()
 	return result
 }
 

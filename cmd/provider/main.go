@@ -13,12 +13,15 @@ import (
 
 func main() {
 	options := defaultOptions()
-	os.Exit(cli.Run(cli.NewCommand(cli.Command{
+	command := cli.NewCommand(cli.Command{
 		Name:  name,
 		Short: "Give the pending pods of a tenant cluster bare-metal servers.",
 		Long: "Karpenter for bare metal, for one tenant. It watches the pods of the tenant cluster and asks for servers by making Machines " +
-			"in the tenant's namespace of the management cluster, where karpenter-metal3-manager claims them.",
+			"in the tenant's namespace of the management cluster, where karpenter-metal3-manager claims them. The subcommand " +
+			"scheduler-config prints a configuration for the tenant's kube-scheduler that lets servers become empty.",
 		Flags: options.addFlags,
 		Run:   options.run,
-	})))
+	})
+	command.AddCommand(newSchedulerConfigCommand())
+	os.Exit(cli.Run(command))
 }

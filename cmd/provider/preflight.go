@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
+	autoscalingv1beta1 "sigs.k8s.io/karpenter/pkg/apis/autoscaling/v1beta1"
+	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
@@ -23,11 +25,13 @@ import (
 const (
 	karpenterRemedy  = "install the CustomResourceDefinitions of Karpenter there"
 	tenantRemedy     = "install the CustomResourceDefinitions of karpenter-provider-metal3 for tenants there"
+	bufferRemedy     = "install it there, it is among the CustomResourceDefinitions of Karpenter, or turn the feature gate CapacityBuffer off"
 	managementRemedy = "install the CustomResourceDefinitions of karpenter-provider-metal3 there"
 )
 
-// preflight returns once both clusters answer and have what is needed, or says in a sentence what is missing.
-func (o *options) preflight(ctx context.Context, tenant, management *rest.Config) error {
+// preflight returns once both clusters answer and have what is needed, or says in a sentence what is missing. What core
+// can do without is turned off in its options.
+func (o *options) preflight(ctx context.Context, tenant, management *rest.Config, karpenter *karpenteroptions.Options) error {
 	var inTenant []cli.Kind
 	inManagement := []cli.Kind{kind(v1alpha1.Group, "v1alpha1", "TenantCluster", managementRemedy)}
 	if o.runs(karpenterControllers) {
@@ -36,6 +40,9 @@ func (o *options) preflight(ctx context.Context, tenant, management *rest.Config
 			kind(karpenterapis.Group, "v1", "NodeClaim", karpenterRemedy),
 			kind(v1alpha1.Group, "v1alpha1", "MetalNodeClass", tenantRemedy),
 		)
+		if karpenter.FeatureGates.CapacityBuffer {
+			inTenant = append(inTenant, kind(autoscalingv1beta1.Group, "v1beta1", "CapacityBuffer", bufferRemedy))
+		}
 		inManagement = append(inManagement,
 			kind(v1alpha1.Group, "v1alpha1", "NodeType", managementRemedy),
 			kind(v1alpha1.Group, "v1alpha1", "NodeProvider", managementRemedy),
@@ -57,7 +64,7 @@ func (o *options) preflight(ctx context.Context, tenant, management *rest.Config
 			return err
 		}
 	}
-	return nil
+	return o.checkDynamicResources(ctx, tenant, karpenter)
 }
 
 func kind(group, version, name, remedy string) cli.Kind {

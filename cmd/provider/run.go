@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/events"
+	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/accelerators"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -35,6 +36,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/resourceclaims"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/advertised"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/autonodes"
@@ -64,7 +66,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.preflight(ctx, tenantConfig, managementConfig); err != nil {
+	if err := o.preflight(ctx, tenantConfig, managementConfig, karpenter); err != nil {
 		return err
 	}
 	// Core asks client-go's scheme for the group and kind of the NodeClass, so all that is here uses that scheme.
@@ -134,6 +136,11 @@ func (o *options) newManager(ctx context.Context, tenantConfig, managementConfig
 		if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 			return nil, err
 		}
+		if !karpenteroptions.FromContext(ctx).IgnoreDRARequests {
+			if err := watchDynamicResources(ctx, mgr.GetCache()); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if err := mgr.AddHealthzCheck("healthz", healthz.Ping); err != nil {
 		return nil, fmt.Errorf("adding a health check, %w", err)
@@ -194,8 +201,9 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 		Namespace: o.namespace, TenantCluster: o.tenantCluster, ClaimTimeout: o.claimTimeout,
 	}))
 
-	// Core alone gets the client that keeps pods off servers with accelerators: it writes no pod back.
-	pods := accelerators.KeepPodsOff(mgr.GetClient())
+	// Core alone gets the client that keeps pods off servers with accelerators, and shows claims in its way: it writes
+	// neither back.
+	pods := accelerators.KeepPodsOff(resourceclaims.ForCore(mgr.GetClient()))
 	overlays := nodeoverlay.NewInstanceTypeStore()
 	overlaid := overlay.Decorate(metal3, pods, overlays)
 	clusterState := state.NewCluster(realClock, pods, overlaid)

@@ -16,7 +16,8 @@ type keeper struct {
 }
 
 // KeepPodsOff returns a client for Karpenter's core: what it lists as pods that ask for no accelerator requires, in
-// memory only, a type without. Everything else is the client's. It must not be given to anybody who writes pods back.
+// memory only, a type without, and so does what it gets as the templates of such pods. Everything else is the client's. It
+// must not be given to anybody who writes pods or their templates back.
 func KeepPodsOff(c client.Client) client.Client { return &keeper{Client: c} }
 
 // List lists as the client does, and adds the requirement to pods.

@@ -34,6 +34,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/resourceclaims"
 )
 
 func TestMain(m *testing.M) {
@@ -96,12 +97,19 @@ func pod(number int, resources corev1.ResourceRequirements, change ...func(*core
 // schedule has core's own provisioner plan for the pods, through the client that keeps pods off.
 func schedule(t *testing.T, nodeTypes []*v1alpha1.NodeType, objects ...client.Object) scheduling.Results {
 	t.Helper()
+	return scheduleWith(t, func(*options.Options) {}, nodeTypes, objects...)
+}
+
+// scheduleWith is schedule with other options of core.
+func scheduleWith(t *testing.T, change func(*options.Options), nodeTypes []*v1alpha1.NodeType, objects ...client.Object) scheduling.Results {
+	t.Helper()
 	flags := &options.FlagSet{FlagSet: flag.NewFlagSet("karpenter", flag.ContinueOnError)}
 	settings := &options.Options{}
 	settings.AddFlags(flags)
 	if err := settings.Parse(flags); err != nil {
 		t.Fatal(err)
 	}
+	change(settings)
 	ctx := settings.ToContext(context.Background())
 	catalog := instancetypes.NewCatalog(instancetypes.DefaultSettings())
 	for _, nodeType := range nodeTypes {
@@ -116,7 +124,7 @@ func schedule(t *testing.T, nodeTypes []*v1alpha1.NodeType, objects ...client.Ob
 		WithIndex(&karpenterv1.NodePool{}, "spec.template.spec.nodeClassRef.group", func(client.Object) []string { return []string{v1alpha1.Group} }).
 		WithIndex(&karpenterv1.NodePool{}, "spec.template.spec.nodeClassRef.kind", func(client.Object) []string { return []string{"MetalNodeClass"} }).
 		Build()
-	kubeClient := KeepPodsOff(plainClient)
+	kubeClient := KeepPodsOff(resourceclaims.ForCore(plainClient))
 	provider := typesOnly{catalog: catalog}
 	recorder := events.NewRecorder(record.NewFakeRecorder(1000))
 	cluster := state.NewCluster(clock.RealClock{}, kubeClient, provider)
@@ -127,8 +135,10 @@ func schedule(t *testing.T, nodeTypes []*v1alpha1.NodeType, objects ...client.Ob
 			}
 		}
 	}
+	allocated := deviceallocation.NewController(kubeClient)
+	allocated.Hydrate(ctx)
 	provisioner := provisioning.NewProvisioner(kubeClient, recorder, provider, cluster, clock.RealClock{},
-		deviceallocation.NewController(kubeClient), virtualpods.NewVirtualPodCache(kubeClient))
+		allocated, virtualpods.NewVirtualPodCache(kubeClient))
 	results, err := provisioner.Schedule(ctx)
 	if err != nil {
 		t.Fatal(err)

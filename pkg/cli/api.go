@@ -62,7 +62,8 @@ func WaitForAPI(ctx context.Context, config *rest.Config, cluster string, timeou
 		cluster, config.Host, timeout, last)
 }
 
-// RequireKinds returns an error that names each kind that the cluster does not have, and how to install it.
+// RequireKinds returns a *MissingKindsError that names each kind that the cluster does not have, and how to install it, or
+// another error if the cluster did not answer.
 func RequireKinds(config *rest.Config, cluster string, kinds ...Kind) error {
 	client, err := discoveryClient(config)
 	if err != nil {
@@ -89,10 +90,16 @@ func RequireKinds(config *rest.Config, cluster string, kinds ...Kind) error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("%s", strings.Join(missing, "; "))
+		return &MissingKindsError{missing}
 	}
 	return nil
 }
+
+// MissingKindsError says that a cluster answers and lacks kinds.
+type MissingKindsError struct{ missing []string }
+
+// Error names each kind and how to install it.
+func (e *MissingKindsError) Error() string { return strings.Join(e.missing, "; ") }
 
 func discoveryClient(config *rest.Config) (*discovery.DiscoveryClient, error) {
 	quick := rest.CopyConfig(config)

@@ -171,7 +171,9 @@ func (c *CloudProvider) succeed(nodeClaim *karpenterv1.NodeClaim, machine *v1alp
 		Message:        claimedMessage(machine, condition),
 		DedupeValues:   []string{string(nodeClaim.UID), machine.Status.ProviderID},
 	})
-	return nodeClaimOf(machine, instanceType), nil
+	launched := nodeClaimOf(machine, instanceType)
+	launched.Annotations = awaitedDrivers(nodeClaim, instanceType)
+	return launched, nil
 }
 
 func claimedMessage(machine *v1alpha1.Machine, condition metav1.Condition) string {

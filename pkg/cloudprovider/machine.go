@@ -35,6 +35,7 @@ func machineFor(nodeClaim *karpenterv1.NodeClaim, class *v1alpha1.MetalNodeClass
 		Spec: v1alpha1.MachineSpec{
 			Requirements:     requirementsFor(nodeClaim, advertised),
 			Resources:        resourcesFor(nodeClaim, types),
+			RequestedDrivers: driversFor(nodeClaim, types),
 			Properties:       maps.Clone(class.Spec.Properties),
 			TenantClusterRef: &v1alpha1.NameReference{Name: options.TenantCluster},
 			// Core takes the last one away once it has put labels and taints on the node: until then no pod may run.
@@ -66,20 +67,29 @@ func resourcesFor(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovider.Insta
 }
 
 func oneAccelerator(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovider.InstanceType) corev1.ResourceList {
+	cheapest := cheapestAccelerated(nodeClaim, types)
+	if cheapest == nil || len(v1alpha1.Accelerators(cheapest.Capacity)) == 0 {
+		return nil
+	}
+	return corev1.ResourceList{v1alpha1.Accelerators(cheapest.Capacity)[0]: *resource.NewQuantity(1, resource.DecimalSI)}
+}
+
+// cheapestAccelerated is the cheapest type that a NodeClaim may get, if all of those have accelerators. It is nil if one
+// has none: that is the one to take.
+func cheapestAccelerated(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovider.InstanceType) *cloudprovider.InstanceType {
 	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(nodeClaim.Spec.Requirements...)
 	var fitting cloudprovider.InstanceTypes
 	for _, instanceType := range types {
 		if instanceType.Requirements.Intersects(wanted) != nil {
 			continue
 		}
-		if len(v1alpha1.Accelerators(instanceType.Capacity)) == 0 {
-			return nil // A type without accelerators fits too, and is the one to take.
+		if !accelerated(instanceType) {
+			return nil
 		}
 		fitting = append(fitting, instanceType)
 	}
 	if len(fitting) == 0 {
 		return nil
 	}
-	cheapest := fitting.OrderByPrice(wanted)[0]
-	return corev1.ResourceList{v1alpha1.Accelerators(cheapest.Capacity)[0]: *resource.NewQuantity(1, resource.DecimalSI)}
+	return fitting.OrderByPrice(wanted)[0]
 }

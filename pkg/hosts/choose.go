@@ -112,8 +112,8 @@ func (t *nodeType) fits(request Request, requirements requirements) Candidate {
 			candidate.Outcome, candidate.Detail = TooSmall, resource
 			return candidate
 		}
-		if len(t.accelerators) > 0 && !v1alpha1.AsksForAccelerator(request.Resources, t.profile.Resources) {
-			candidate.Outcome, candidate.Detail = Accelerated, string(t.accelerators[0])
+		if accelerator := t.unasked(request); accelerator != "" {
+			candidate.Outcome, candidate.Detail = Accelerated, accelerator
 			return candidate
 		}
 	}

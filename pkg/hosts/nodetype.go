@@ -30,6 +30,8 @@ type Profile struct {
 	Zone string
 	// Resources of one server.
 	Resources corev1.ResourceList
+	// Drivers are the DRA drivers that publish devices on one server, sorted.
+	Drivers []string
 	// Allocatable is what of the resources is there for pods.
 	Allocatable corev1.ResourceList
 	// Cost of one server, relative and without a unit.

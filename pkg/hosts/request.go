@@ -26,6 +26,8 @@ type Request struct {
 	Requirements []corev1.NodeSelectorRequirement
 	// Resources that the node must have for pods.
 	Resources corev1.ResourceList
+	// Drivers are the DRA drivers whose devices are asked for.
+	Drivers []string
 	// Allowed tells whether the tenant may have a type of a provider. Nil allows all. It is called with the inventory
 	// locked and must not call back.
 	Allowed func(typeName, provider string) bool

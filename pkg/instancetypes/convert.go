@@ -38,6 +38,8 @@ func Convert(nodeType *v1alpha1.NodeType, keys []string, settings Settings) *clo
 		Offerings:    offerings(nodeType, zones, settings),
 		Capacity:     capacity(nodeType, settings),
 		Overhead:     &cloudprovider.InstanceTypeOverhead{KubeReserved: kubeReserved(nodeType)},
+
+		DynamicResources: dynamicResources(nodeType),
 	}
 }
 
@@ -62,7 +64,7 @@ func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, ke
 			values[v1alpha1.ReservationIDLabelKey] = append(values[v1alpha1.ReservationIDLabelKey], reservationID(nodeType.Name, zone.Name, len(zones)))
 		}
 	}
-	if len(v1alpha1.Accelerators(nodeType.Spec.Resources)) > 0 {
+	if nodeType.Spec.Accelerated() {
 		values[v1alpha1.AcceleratedLabelKey] = []string{"true"}
 	}
 

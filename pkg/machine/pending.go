@@ -172,6 +172,7 @@ func request(machine *v1alpha1.Machine, allowed func(typeName, provider string) 
 		Machine:      machine.UID,
 		Requirements: machine.Spec.Requirements,
 		Resources:    machine.Spec.Resources,
+		Drivers:      machine.Spec.RequestedDrivers,
 		ServerName:   machine.Spec.Properties[v1alpha1.PropertyServerName],
 	}
 	if machine.Spec.NodeTypeRef != nil {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/devices"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/properties"
 )
@@ -30,6 +31,7 @@ func Profile(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider) (host
 		Selector:    selector,
 		Zone:        nodeType.Spec.Zone,
 		Resources:   nodeType.Spec.Resources,
+		Drivers:     nodeType.Spec.Drivers(),
 		Allocatable: Allocatable(&nodeType.Spec.HardwareProfile),
 		Cost:        nodeType.Spec.EffectiveCost(),
 		MaxCapacity: nodeType.Spec.MaxCapacity,
@@ -76,12 +78,15 @@ func Selector(from metav1.LabelSelector) (labels.Selector, error) {
 	return metav1.LabelSelectorAsSelector(&from)
 }
 
-// Accelerators of one server, for people to read: "nvidia.com/gpu=8".
-func Accelerators(resources corev1.ResourceList) string {
+// Accelerators of one server, for people to read: resources by name and devices by driver, "nvidia.com/gpu=8".
+func Accelerators(profile *v1alpha1.HardwareProfile) string {
 	var parts []string
-	for _, name := range v1alpha1.Accelerators(resources) {
-		quantity := resources[name]
+	for _, name := range v1alpha1.Accelerators(profile.Resources) {
+		quantity := profile.Resources[name]
 		parts = append(parts, fmt.Sprintf("%s=%s", name, quantity.String()))
+	}
+	for _, driver := range devices.Expand(profile.Devices) {
+		parts = append(parts, fmt.Sprintf("%s=%d", driver.Name, len(driver.Devices)))
 	}
 	return strings.Join(parts, ", ")
 }

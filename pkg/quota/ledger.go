@@ -169,5 +169,5 @@ func (l *Ledger) accelerators(ctx context.Context, name string) (int64, error) {
 		}
 		return 0, fmt.Errorf("counting the accelerators of NodeType %s, %w", name, err)
 	}
-	return v1alpha1.CountAccelerators(nodeType.Spec.Resources), nil
+	return nodeType.Spec.CountAccelerators(), nil
 }

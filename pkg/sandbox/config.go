@@ -29,6 +29,9 @@ const (
 	DefaultDir          = ".sandbox"
 	DefaultTenant       = "tenant-a"
 	DefaultStartTimeout = 2 * time.Minute
+	// DefaultFeatureGates turn on what the provider leaves off because it asks for CustomResourceDefinitions that not every
+	// tenant has: headroom.
+	DefaultFeatureGates = "CapacityBuffer=true"
 	// HostNamespace is the namespace of the BareMetalHosts in the management cluster.
 	HostNamespace = "metal3-system"
 )
@@ -69,6 +72,11 @@ type Config struct {
 	// KwokConfigs are paths of more configuration files for kwok, which plays kubelet: stages beside the sandbox's own,
 	// which win over them by their weight.
 	KwokConfigs []string
+	// SpreadPods leaves the tenant's scheduler to its defaults. Otherwise it fills one server with accelerators before it
+	// takes the next, so that servers become empty and go back.
+	SpreadPods bool
+	// FeatureGates of Karpenter in the provider, as its flag of that name takes them. Default: DefaultFeatureGates.
+	FeatureGates string
 	// Progress gets a line for each thing that is done or goes wrong; nil means none.
 	Progress io.Writer
 	// StartTimeout bounds Up. Default: DefaultStartTimeout.
@@ -87,6 +95,9 @@ func (c *Config) complete() error {
 	}
 	if c.StartTimeout == 0 {
 		c.StartTimeout = DefaultStartTimeout
+	}
+	if c.FeatureGates == "" {
+		c.FeatureGates = DefaultFeatureGates
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

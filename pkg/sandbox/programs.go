@@ -75,6 +75,7 @@ func (s *Sandbox) startProvider(ctx context.Context) error {
 		Args: append([]string{
 			"--management-kubeconfig=" + s.kubeconfigs.ProviderManagement, "--tenant-kubeconfig=" + s.kubeconfigs.ProviderTenant,
 			"--namespace=" + s.config.Tenant, "--tenant-cluster=" + s.config.Tenant, "--leader-elect=false",
+			"--feature-gates=" + s.config.FeatureGates,
 		}, s.config.ProviderArgs...),
 	})
 }

@@ -22,7 +22,9 @@ func (s *Sandbox) startRack() error {
 	}
 	servers := make([]emulator.Server, 0, len(s.config.Fleet))
 	for _, server := range s.config.Fleet {
-		servers = append(servers, emulator.Server{Name: server.Name, Architecture: server.Architecture, Capacity: server.Capacity})
+		servers = append(servers, emulator.Server{
+			Name: server.Name, Architecture: server.Architecture, Capacity: server.Capacity, Devices: server.Devices,
+		})
 	}
 	rack, err := emulator.NewRack(emulator.Config{
 		RESTConfig: s.ManagementConfig(), Namespace: HostNamespace, Servers: servers, Clock: s.config.Clock,

@@ -39,7 +39,9 @@ func (s *Sandbox) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.tenant, err = controlplane.New(s.clusterConfig("tenant", etcd, ports.tenant, true, s.kubeconfigs.Tenant))
+	tenant := s.clusterConfig("tenant", etcd, ports.tenant, true, s.kubeconfigs.Tenant)
+	tenant.Packed = s.config.packed()
+	s.tenant, err = controlplane.New(tenant)
 	if err != nil {
 		return err
 	}

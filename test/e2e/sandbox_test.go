@@ -54,6 +54,11 @@ func startSandbox() (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	withDevices, err := fleet.Parse("the servers with devices", []byte(deviceServers))
+	if err != nil {
+		return nil, err
+	}
+	servers = append(servers, withDevices...)
 	dir, err := os.MkdirTemp("", "e2e-sandbox-")
 	if err != nil {
 		return nil, err

@@ -32,8 +32,8 @@ const (
 // defaultArchitecture is that of a server that names none.
 const defaultArchitecture = "amd64"
 
-// register makes the Node, or brings an existing one up to date, and then reports its accelerators, as the kubelet
-// and a device plugin do. It can be called again after an error.
+// register makes the Node, or brings an existing one up to date, and then reports its accelerators, as the kubelet,
+// a device plugin and DRA drivers do. It can be called again after an error.
 func register(ctx context.Context, identity *rest.Config, server Server, join bootstrap.Join) error {
 	clientset, disconnect, err := connect(identity)
 	if err != nil {
@@ -54,7 +54,7 @@ func register(ctx context.Context, identity *rest.Config, server Server, join bo
 	if err := patchNode(ctx, clientset, join.NodeName, "status", map[string]any{"status": status}); err != nil {
 		return fmt.Errorf("reporting the resources of Node %s, %w", join.NodeName, err)
 	}
-	return nil
+	return publish(ctx, clientset, server, join.NodeName)
 }
 
 // abandon takes the Node out of kwok's care. A Node that is gone is no error.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 // Server is one server of the rack.
@@ -18,6 +20,8 @@ type Server struct {
 	// Capacity of its hardware, in the units of a Node's status: cpu in cores, memory in bytes, accelerators by their
 	// resource name. pods is 110, kubelet's own default, unless given.
 	Capacity corev1.ResourceList
+	// Devices that DRA drivers publish on it, once its Node has registered.
+	Devices []v1alpha1.NodeTypeDevice
 }
 
 // State is what a server is doing.

@@ -39,6 +39,8 @@ const (
 	ReasonSynced = "Synced"
 	// ReasonInvalidSelector: bareMetalHosts.selector does not parse.
 	ReasonInvalidSelector = "InvalidSelector"
+	// ReasonInvalidDevices: devices say something that no DRA driver can publish.
+	ReasonInvalidDevices = "InvalidDevices"
 	// ReasonProviderNotFound: the NodeProvider that is referred to does not exist.
 	ReasonProviderNotFound = "ProviderNotFound"
 	// ReasonNameConflict: a NodeType of that name belongs to another NodeProvider.

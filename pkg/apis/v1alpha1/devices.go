@@ -4,6 +4,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
@@ -11,14 +13,14 @@ import (
 // knows, before there is a node, which ResourceClaims a server can serve.
 type NodeTypeDevice struct {
 	// Driver that publishes the devices, by its DNS name: gpu.nvidia.com.
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="driver is the DNS name of the DRA driver that publishes the devices, for example gpu.nvidia.com"
 	Driver string `json:"driver"`
 	// Count of devices in one server.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=128
 	Count int32 `json:"count"`
-	// Attributes of each device, as the driver publishes them.
+	// Attributes of each device, as the driver publishes them. A key without a domain is of the driver's own domain.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Attributes map[string]NodeTypeDeviceAttribute `json:"attributes,omitempty"`
@@ -26,11 +28,15 @@ type NodeTypeDevice struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Capacity map[string]resource.Quantity `json:"capacity,omitempty"`
-	// PCIeRoots are the values of the attribute resource.kubernetes.io/pcieRoot, dealt out to the devices in turn, so
-	// that claims can ask for devices of several drivers at one root. Unset: the attribute is not promised.
+	// PCIeRoots say which devices of a server share a PCIe root, so that claims can ask for a GPU and a network card at
+	// one root by constraining resource.kubernetes.io/pcieRoot. They are dealt out to the devices in turn: of four devices
+	// and the roots [a, b], the first and the third are at a. Devices of other drivers at a root of the same name share it
+	// too. The names serve for nothing else, because the real ones are known only once a server runs.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=128
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=64
 	PCIeRoots []string `json:"pcieRoots,omitempty"`
 }
 
@@ -52,4 +58,25 @@ type NodeTypeDeviceAttribute struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Version *string `json:"version,omitempty"`
+}
+
+// Drivers are the DRA drivers that publish devices on servers of the profile, sorted.
+func (p *HardwareProfile) Drivers() []string {
+	var drivers []string
+	for _, device := range p.Devices {
+		drivers = append(drivers, device.Driver)
+	}
+	slices.Sort(drivers)
+	return slices.Compact(drivers)
+}
+
+// Accelerated tells whether servers of the profile have accelerators, by a device plugin or by a DRA driver. Such a type
+// is for claims that ask for one of them, and for no others.
+func (p *HardwareProfile) Accelerated() bool {
+	return len(p.Devices) > 0 || len(Accelerators(p.Resources)) > 0
+}
+
+// AsksForDriver tells whether one of the requested drivers is among the offered ones.
+func AsksForDriver(requested, offered []string) bool {
+	return slices.ContainsFunc(requested, func(driver string) bool { return slices.Contains(offered, driver) })
 }

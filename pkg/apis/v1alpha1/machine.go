@@ -31,6 +31,14 @@ type MachineSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="resources are immutable: delete the Machine and make another"
 	Resources corev1.ResourceList `json:"resources,omitempty"`
+	// RequestedDrivers are the DRA drivers whose devices the resource claims of the pods have been given. A server with
+	// devices is chosen only if this names one of its drivers, or if resources ask for one of its accelerators.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="requestedDrivers are immutable: delete the Machine and make another"
+	RequestedDrivers []string `json:"requestedDrivers,omitempty"`
 	// Properties of this Machine. They win over those of the NodeType and the NodeProvider.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64

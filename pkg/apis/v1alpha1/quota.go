@@ -17,6 +17,16 @@ type Quota struct {
 	GPUs *int64 `json:"gpus,omitempty"`
 }
 
+// CountAccelerators returns how many accelerators one server has: those of its resources or the devices of its DRA drivers,
+// whichever are more, because the same card can be offered in both ways.
+func (p *HardwareProfile) CountAccelerators() int64 {
+	devices := int64(0)
+	for _, device := range p.Devices {
+		devices += int64(device.Count)
+	}
+	return max(CountAccelerators(p.Resources), devices)
+}
+
 // CountAccelerators returns how many accelerators there are in resources, of all kinds together.
 func CountAccelerators(resources corev1.ResourceList) int64 {
 	count := int64(0)

@@ -598,6 +598,11 @@ func (in *MachineSpec) DeepCopyInto(out *MachineSpec) {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
+	if in.RequestedDrivers != nil {
+		in, out := &in.RequestedDrivers, &out.RequestedDrivers
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Properties != nil {
 		in, out := &in.Properties, &out.Properties
 		*out = make(map[string]string, len(*in))

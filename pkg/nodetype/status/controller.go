@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/devices"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/nodetype"
 )
@@ -114,6 +115,10 @@ func (c *Controller) feed(ctx context.Context, nodeType *v1alpha1.NodeType) (*pr
 		c.inventory.DeleteType(nodeType.Name)
 		return &problem{v1alpha1.ReasonProviderNotFound, fmt.Sprintf("NodeProvider %s does not exist: create it, or delete this NodeType",
 			nodeType.Spec.ProviderRef.Name)}, nil
+	}
+	if err := devices.Validate(nodeType.Spec.Devices); err != nil {
+		c.inventory.DeleteType(nodeType.Name)
+		return &problem{v1alpha1.ReasonInvalidDevices, err.Error()}, nil
 	}
 	profile, err := nodetype.Profile(nodeType, provider)
 	if err != nil {

@@ -23,7 +23,7 @@ type problem struct{ reason, message string }
 func status(nodeType *v1alpha1.NodeType, summary hosts.Summary, problem *problem, now time.Time) v1alpha1.NodeTypeStatus {
 	status := v1alpha1.NodeTypeStatus{
 		Cost:         nodeType.Spec.EffectiveCost(),
-		Accelerators: nodetype.Accelerators(nodeType.Spec.Resources),
+		Accelerators: nodetype.Accelerators(&nodeType.Spec.HardwareProfile),
 		Capacity:     summary.Capacity,
 		Zones:        summary.Zones,
 		Requirements: summary.Requirements,

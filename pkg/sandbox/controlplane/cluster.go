@@ -9,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -42,6 +43,9 @@ type Config struct {
 	// Nodes tells that the cluster has nodes: it gets a scheduler, all controllers, and the authorization and the
 	// bootstrap tokens by which nodes join. Without, it only stores objects, and collects their garbage.
 	Nodes bool
+	// Packed are the resources of which the scheduler fills one node before it takes the next. None leaves the scheduler
+	// to its defaults, which spread pods.
+	Packed []corev1.ResourceName
 }
 
 // A Cluster is a control plane. Its parts are started one by one, in the order of its Start methods.

@@ -89,10 +89,11 @@ func (c *Cluster) StartControllers(ctx context.Context) error {
 		return err
 	}
 	if c.config.Nodes {
-		_, err := c.start(ctx, "kube-scheduler", RankControllers, []string{
-			"--kubeconfig=" + c.files.scheduler, "--leader-elect=false", "--secure-port=0", "--profiling=false",
-		})
+		args, err := c.schedulerArgs()
 		if err != nil {
+			return err
+		}
+		if _, err := c.start(ctx, "kube-scheduler", RankControllers, args); err != nil {
 			return err
 		}
 	}

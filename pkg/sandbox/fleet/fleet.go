@@ -11,6 +11,8 @@
 //	  architecture: amd64           # optional: amd64 (the default) or arm64
 //	  labels: {gpu-model: h100, rack: r1}
 //	  capacity: {cpu: 64, memory: 512Gi, nvidia.com/gpu: 8}
+//	  devices:                      # optional: what DRA drivers publish on it, as in a NodeType
+//	  - {driver: gpu.example.com, count: 8, capacity: {memory: 80Gi}}
 package fleet
 
 import (
@@ -27,6 +29,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 const (
@@ -50,6 +54,8 @@ type Server struct {
 	Labels map[string]string
 	// Capacity is what the server's hardware has: cpu in cores, memory in bytes, and whole devices.
 	Capacity corev1.ResourceList
+	// Devices that DRA drivers publish on the server; may be nil.
+	Devices []v1alpha1.NodeTypeDevice
 }
 
 // document is the file as it is written. Scalars are kept as text, so that "cpu: 64" and "cpu: '64'" are the same.
@@ -65,6 +71,7 @@ type template struct {
 	Architecture string            `yaml:"architecture"`
 	Labels       map[string]string `yaml:"labels"`
 	Capacity     map[string]string `yaml:"capacity"`
+	Devices      []map[string]any  `yaml:"devices"`
 }
 
 // Load reads a fleet file. Its errors are one sentence that names the file, and the line or the field.
@@ -124,15 +131,25 @@ func (d document) expand() ([]Server, error) {
 
 // servers makes the servers of a valid template.
 func (t template) servers() []Server {
-	if t.Count == nil {
-		return []Server{t.server(t.Name)}
-	}
-	width := max(2, len(fmt.Sprint(*t.Count)))
-	servers := make([]Server, 0, *t.Count)
-	for n := 1; n <= *t.Count; n++ {
-		servers = append(servers, t.server(fmt.Sprintf("%s-%0*d", t.Name, width, n)))
+	names := t.names()
+	servers := make([]Server, 0, len(names))
+	for _, name := range names {
+		servers = append(servers, t.server(name))
 	}
 	return servers
+}
+
+// names of the servers, the longest last.
+func (t template) names() []string {
+	if t.Count == nil {
+		return []string{t.Name}
+	}
+	width := max(2, len(fmt.Sprint(*t.Count)))
+	names := make([]string, 0, *t.Count)
+	for n := 1; n <= *t.Count; n++ {
+		names = append(names, fmt.Sprintf("%s-%0*d", t.Name, width, n))
+	}
+	return names
 }
 
 func (t template) server(name string) Server {
@@ -140,7 +157,8 @@ func (t template) server(name string) Server {
 	for key, value := range t.Capacity {
 		capacity[corev1.ResourceName(key)] = resource.MustParse(value)
 	}
-	return Server{Name: name, Architecture: t.Architecture, Labels: maps.Clone(t.Labels), Capacity: capacity}
+	devices, _ := t.devices() // they have been validated
+	return Server{Name: name, Architecture: t.Architecture, Labels: maps.Clone(t.Labels), Capacity: capacity, Devices: devices}
 }
 
 var unknownField = regexp.MustCompile(`field (\S+) not found in type fleet\.(\w+)`)
@@ -153,7 +171,7 @@ func plain(err error) string {
 	}
 	known := map[string]string{
 		"document": "apiVersion, kind, servers",
-		"template": "name, count, architecture, labels, capacity",
+		"template": "name, count, architecture, labels, capacity, devices",
 	}
 	complaints := make([]string, 0, len(typeError.Errors))
 	for _, complaint := range typeError.Errors {

@@ -12,6 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 const header = "apiVersion: sandbox.karpenter.metal3.io/v1alpha1\nkind: Fleet\n"
@@ -145,6 +148,28 @@ func TestParse(t *testing.T) {
 			content: header + "servers: [{name: a, capacity: {cpu: 4, memory: lots}}]\n",
 			want:    want{err: `servers[0].capacity[memory]: "lots" of server a is not a quantity`},
 		},
+		"BadQuantityOfMany": {
+			reason:  "So is one of many servers.",
+			content: header + "servers: [{name: a, count: 2, capacity: {cpu: 4, memory: lots}}]\n",
+			want:    want{err: `servers[0].capacity[memory]: "lots" of server a is not a quantity`},
+		},
+		"Devices": {
+			reason:  "Devices are written as in a NodeType, and each server has its own.",
+			content: header + "servers: [{name: a, count: 2, capacity: {cpu: 4, memory: 8Gi}, devices: [{driver: gpu.example.com, count: 8, capacity: {memory: 80Gi}, attributes: {model: {string: big}}}]}]\n",
+			want: want{servers: []Server{
+				{Name: "a-01", Capacity: small, Devices: bigGPUs()}, {Name: "a-02", Capacity: small, Devices: bigGPUs()},
+			}},
+		},
+		"UnknownDeviceField": {
+			reason:  "A slip of the pen must not be a device without capacity.",
+			content: header + "servers: [{name: a, capacity: {cpu: 4, memory: 8Gi}, devices: [{driver: gpu.example.com, count: 8, capacities: {memory: 80Gi}}]}]\n",
+			want:    want{err: `servers[0].devices: json: unknown field "capacities"`},
+		},
+		"BadDevice": {
+			reason:  "The API server would refuse its slice.",
+			content: header + "servers: [{name: a, capacity: {cpu: 4, memory: 8Gi}, devices: [{count: 8}]}]\n",
+			want:    want{err: `servers[0].devices[0].driver: "" is not the DNS name of a driver`},
+		},
 		"ZeroQuantity": {
 			reason:  "A GPU count of zero is a GPU that is not there.",
 			content: header + "servers: [{name: a, capacity: {cpu: 4, memory: 8Gi, nvidia.com/gpu: 0}}]\n",
@@ -176,6 +201,13 @@ func TestParse(t *testing.T) {
 			}
 		})
 	}
+}
+
+func bigGPUs() []v1alpha1.NodeTypeDevice {
+	return []v1alpha1.NodeTypeDevice{{
+		Driver: "gpu.example.com", Count: 8, Capacity: map[string]resource.Quantity{"memory": resource.MustParse("80Gi")},
+		Attributes: map[string]v1alpha1.NodeTypeDeviceAttribute{"model": {String: ptr.To("big")}},
+	}}
 }
 
 func TestLoad(t *testing.T) {

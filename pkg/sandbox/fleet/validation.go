@@ -29,7 +29,7 @@ func (t template) validate() error {
 		if *t.Count < 1 || *t.Count > maxCount {
 			return fmt.Errorf("count: %d is not between 1 and %d", *t.Count, maxCount)
 		}
-		if longest := t.servers(); len(longest[len(longest)-1].Name) > validation.DNS1123LabelMaxLength {
+		if names := t.names(); len(names[len(names)-1]) > validation.DNS1123LabelMaxLength {
 			return fmt.Errorf("name: %q is too long for its count; names have at most %d characters", t.Name, validation.DNS1123LabelMaxLength)
 		}
 	}
@@ -44,7 +44,11 @@ func (t template) validate() error {
 			return fmt.Errorf("labels[%s]: %q of server %s is not a label value: %s", key, t.Labels[key], t.Name, strings.Join(faults, ", "))
 		}
 	}
-	return t.validateCapacity()
+	if err := t.validateCapacity(); err != nil {
+		return err
+	}
+	_, err := t.devices()
+	return err
 }
 
 func (t template) validateCapacity() error {

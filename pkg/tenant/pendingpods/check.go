@@ -22,6 +22,8 @@ type wish struct {
 	// names of the resources that are asked for, sorted.
 	names    []corev1.ResourceName
 	selector selector
+	// claims tells whether the pod has resource claims. Which devices they want, only their device classes know.
+	claims bool
 }
 
 func wishOf(pod *corev1.Pod, types []v1alpha1.NodeType) wish {
@@ -34,6 +36,7 @@ func wishOf(pod *corev1.Pod, types []v1alpha1.NodeType) wish {
 		requests: requests,
 		names:    slices.Sorted(maps.Keys(requests)),
 		selector: selectorOf(pod, types),
+		claims:   len(pod.Spec.ResourceClaims) > 0,
 	}
 }
 
@@ -42,9 +45,8 @@ func (w wish) check(nodeType *v1alpha1.NodeType, allowed func(nodeType, provider
 	if !allowed(nodeType.Name, nodeType.Spec.ProviderRef.Name) {
 		return notAllowed, "not allowed for this tenant"
 	}
-	accelerators := v1alpha1.Accelerators(nodeType.Spec.Resources)
-	if len(accelerators) > 0 && !v1alpha1.AsksForAccelerator(w.requests, nodeType.Spec.Resources) {
-		return forAcceleratorsOnly, fmt.Sprintf("has accelerators (%s) and the pod asks for none of them", joined(accelerators))
+	if nodeType.Spec.Accelerated() && !w.claims && !v1alpha1.AsksForAccelerator(w.requests, nodeType.Spec.Resources) {
+		return forAcceleratorsOnly, fmt.Sprintf("has accelerators (%s) and the pod asks for none of them", accelerators(nodeType))
 	}
 	if obstacle, clause := w.checkResources(nodeType); obstacle != nothing {
 		return obstacle, clause
@@ -134,10 +136,11 @@ func counts(capacity v1alpha1.Capacity, where string, limit *int32) string {
 	return clause
 }
 
-func joined(names []corev1.ResourceName) string {
+// accelerators are the names of those of a type: its resources, and the drivers of its devices.
+func accelerators(nodeType *v1alpha1.NodeType) string {
 	var text []string
-	for _, name := range names {
+	for _, name := range v1alpha1.Accelerators(nodeType.Spec.Resources) {
 		text = append(text, string(name))
 	}
-	return strings.Join(text, ", ")
+	return strings.Join(append(text, nodeType.Spec.Drivers()...), ", ")
 }

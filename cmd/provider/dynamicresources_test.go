@@ -1,0 +1,84 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+func TestResourceClaimsAreLookedAtUnlessNamed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, environment, flag string
+		ignored                   bool
+	}{
+		"Default":     {"claims are what GPUs are asked for by more and more", "", "", false},
+		"Flag":        {"who turns it off wants it off", "", "true", true},
+		"FlagOn":      {"and on", "", "false", false},
+		"Environment": {"the environment is as good as the flag", "true", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.environment != "" {
+				t.Setenv(ignoreDRAEnvironment, tc.environment)
+			}
+			flags := newKarpenterFlags()
+			if tc.flag != "" {
+				if err := flags.flags.Set(ignoreDRA, tc.flag); err != nil {
+					t.Fatal(err)
+				}
+			}
+			options, err := flags.options()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if options.IgnoreDRARequests != tc.ignored {
+				t.Errorf("%s: claims are ignored: %v, want %v", tc.reason, options.IgnoreDRARequests, tc.ignored)
+			}
+		})
+	}
+}
+
+func TestTenantWithoutResourceClaims(t *testing.T) {
+	all := []string{"ResourceClaim", "ResourceSlice", "DeviceClass"}
+	for name, tc := range map[string]struct {
+		reason  string
+		status  int
+		kinds   []string
+		ignored bool
+		fails   bool
+	}{
+		"All":       {"they are looked at", http.StatusOK, all, false, false},
+		"OldServer": {"core would wait for them and give up, and with it everything else", http.StatusNotFound, nil, true, false},
+		"SomeKinds": {"core needs all of them", http.StatusOK, all[:2], true, false},
+		"Broken":    {"no answer is not a no", http.StatusInternalServerError, nil, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(tc.status)
+				list := metav1.APIResourceList{GroupVersion: resourcev1.SchemeGroupVersion.String()}
+				for _, kind := range tc.kinds {
+					list.APIResources = append(list.APIResources, metav1.APIResource{Kind: kind})
+				}
+				_ = json.NewEncoder(w).Encode(list)
+			}))
+			t.Cleanup(server.Close)
+			o := defaultOptions()
+			karpenter, err := o.karpenter.options()
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = o.checkDynamicResources(t.Context(), &rest.Config{Host: server.URL}, karpenter)
+			if (err != nil) != tc.fails || karpenter.IgnoreDRARequests != tc.ignored {
+				t.Errorf("%s: claims are ignored: %v, want %v; error %v", tc.reason, karpenter.IgnoreDRARequests, tc.ignored, err)
+			}
+		})
+	}
+}

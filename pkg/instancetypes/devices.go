@@ -1,0 +1,56 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instancetypes
+
+import (
+	"unique"
+
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/devices"
+)
+
+// dynamicResources are what the drivers will publish on a node of the type, so that Karpenter can give devices to the
+// claims of pending pods before there is a node. A type whose devices are not valid promises none.
+func dynamicResources(nodeType *v1alpha1.NodeType) cloudprovider.DynamicResources {
+	if devices.Validate(nodeType.Spec.Devices) != nil {
+		return cloudprovider.DynamicResources{}
+	}
+	var result cloudprovider.DynamicResources
+	roots := map[string][]cloudprovider.DeviceID{}
+	var names []string
+	for _, driver := range devices.Expand(nodeType.Spec.Devices) {
+		// Drivers name their pools for the node, whose name nobody knows yet. Core keeps what it promises apart from what
+		// is published, so the name has to be nothing but the same for all devices of a driver.
+		template := &cloudprovider.ResourceSliceTemplate{
+			Driver: unique.Make(driver.Name),
+			Pool:   cloudprovider.ResourcePool{Name: unique.Make(nodeType.Name)},
+		}
+		for _, device := range driver.Devices {
+			template.Devices = append(template.Devices, cloudprovider.Device{
+				Name: unique.Make(device.Name), Attributes: device.Attributes, Capacity: device.Capacity,
+			})
+			if device.Root == "" {
+				continue
+			}
+			if _, known := roots[device.Root]; !known {
+				names = append(names, device.Root)
+			}
+			roots[device.Root] = append(roots[device.Root], cloudprovider.DeviceID{
+				Driver: template.Driver, Pool: template.Pool.Name, Device: unique.Make(device.Name),
+			})
+		}
+		result.ResourceSliceTemplates = append(result.ResourceSliceTemplates, template)
+	}
+	// Which devices share a root is known, and what the driver will call it is not.
+	for _, name := range names {
+		if shared := roots[name]; len(shared) > 1 {
+			result.AttributeBindings = append(result.AttributeBindings, &cloudprovider.AttributeBinding{
+				Devices: shared, Attribute: devices.PCIeRoot,
+			})
+		}
+	}
+	return result
+}

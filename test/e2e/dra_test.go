@@ -1,0 +1,252 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// deviceServers publish their GPUs by a DRA driver, and by no device plugin.
+const deviceServers = `
+apiVersion: sandbox.karpenter.metal3.io/v1alpha1
+kind: Fleet
+servers:
+- name: gpu-40
+  labels: {devices: gpu-40}
+  capacity: {cpu: 64, memory: 256Gi}
+  devices:
+  - driver: gpu.example.com
+    count: 4
+    attributes: {model: {string: small}}
+    capacity: {memory: 40Gi}
+- name: gpu-80
+  labels: {devices: gpu-80}
+  capacity: {cpu: 64, memory: 256Gi}
+  devices:
+  - driver: gpu.example.com
+    count: 4
+    attributes: {model: {string: big}}
+    capacity: {memory: 80Gi}
+    pcieRoots: [a, b]
+  - driver: nic.example.com
+    count: 2
+    pcieRoots: [a, b]
+`
+
+// A pod claims a device with at least 80 GiB. Of two types only the dearer one has such devices; its server is claimed,
+// although there is no node yet on which a driver could have said so. When the driver has published them, the scheduler
+// allocates one of them, and the pod runs.
+func TestDRAClaimGetsTheRightServer(t *testing.T) {
+	w := enter(t)
+	w.deviceTypes(t)
+	w.createClaimingPod(t, "train-80", resourcev1.DeviceClaim{
+		Requests: []resourcev1.DeviceRequest{deviceRequest("gpu", `device.capacity["gpu.example.com"].memory.compareTo(quantity("80Gi")) >= 0`)},
+	})
+	w.eventually(t, "the pod runs", w.runs("train-80"))
+	machine := w.machineOf(t, "train-80")
+	if got := machine.Status.NodeTypeRef.Name; got != "dra-80" {
+		t.Errorf("the pod got a server of type %s, want dra-80, the only one with devices of 80Gi", got)
+	}
+	if got := strings.Join(machine.Spec.RequestedDrivers, ","); got != "gpu.example.com" {
+		t.Errorf("the Machine asks for the drivers %q, want gpu.example.com", got)
+	}
+	if got := w.allocatedTo(t, "train-80"); len(got) != 1 || got[0].Driver != "gpu.example.com" {
+		t.Errorf("the scheduler has allocated %v, want one device of gpu.example.com", got)
+	}
+	w.eventually(t, "the node is initialized, which waits for the driver", func(ctx context.Context) (string, error) {
+		claims, err := w.nodeClaims(ctx)
+		if err != nil || len(claims) != 1 {
+			return fmt.Sprintf("%d NodeClaims", len(claims)), err
+		}
+		condition := claims[0].StatusConditions().Get(karpv1.ConditionTypeInitialized)
+		if !condition.IsTrue() {
+			return condition.Message, nil
+		}
+		return "", nil
+	})
+}
+
+// A pod claims a GPU and a network card at one PCIe root. Which root that is nobody knows before the server runs; that
+// the type has such pairs is known.
+func TestDRADevicesShareAPCIeRoot(t *testing.T) {
+	w := enter(t)
+	w.deviceTypes(t)
+	w.createClaimingPod(t, "rdma", resourcev1.DeviceClaim{
+		Requests:    []resourcev1.DeviceRequest{deviceRequest("gpu", `device.driver == "gpu.example.com"`), deviceRequest("nic", `device.driver == "nic.example.com"`)},
+		Constraints: []resourcev1.DeviceConstraint{{MatchAttribute: ptr.To(resourcev1.FullyQualifiedName("resource.kubernetes.io/pcieRoot"))}},
+	})
+	w.eventually(t, "the pod runs", w.runs("rdma"))
+	if got := w.machineOf(t, "rdma").Status.NodeTypeRef.Name; got != "dra-80" {
+		t.Errorf("the pod got a server of type %s, want dra-80, the only one with network cards", got)
+	}
+	if got := w.allocatedTo(t, "rdma"); len(got) != 2 {
+		t.Errorf("the scheduler has allocated %v, want a GPU and a network card", got)
+	}
+}
+
+// A pod that claims no device never gets a server with devices, even if it insists on that type.
+func TestDRAServersAreNotForOthers(t *testing.T) {
+	w := enter(t)
+	w.deviceTypes(t)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "web"},
+		Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{v1alpha1.NodeTypeLabelKey: "dra-40"},
+			Containers:   []corev1.Container{{Name: "main", Image: "registry.example.com/main:1"}},
+		},
+	}
+	if err := w.tenant.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "the pod is told why it waits", w.saysWhy("web", "dra-40", "has accelerators (gpu.example.com) and the pod asks for none of them"))
+	machines, err := w.machines(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(machines) > 0 {
+		t.Errorf("Machine %s was made for a pod that claims no device", machines[0].Name)
+	}
+}
+
+// deviceTypes are two types of servers with devices, a cheap one and a dear one, a pool of both for the tenant, and the
+// class by which its pods claim devices. They are gone when the test ends.
+func (w *world) deviceTypes(t *testing.T) {
+	t.Helper()
+	nodeType := func(name string, cost int64, devices ...v1alpha1.NodeTypeDevice) v1alpha1.NodeTypeTemplate {
+		return v1alpha1.NodeTypeTemplate{Name: "dra-" + name, HardwareProfile: v1alpha1.HardwareProfile{
+			Resources:      resources("cpu", "64", "memory", "256Gi"),
+			Cost:           &cost,
+			Devices:        devices,
+			BareMetalHosts: v1alpha1.HostSelection{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"devices": "gpu-" + name}}},
+		}}
+	}
+	gpus := func(memory string, roots ...string) v1alpha1.NodeTypeDevice {
+		return v1alpha1.NodeTypeDevice{Driver: "gpu.example.com", Count: 4, Capacity: map[string]resource.Quantity{"memory": resource.MustParse(memory)}, PCIeRoots: roots}
+	}
+	provider := &v1alpha1.NodeProvider{
+		ObjectMeta: metav1.ObjectMeta{Name: "dra"},
+		Spec: v1alpha1.NodeProviderSpec{
+			Properties: map[string]string{v1alpha1.PropertyOSImage: "ubuntu-noble-gpu"},
+			Metal3: v1alpha1.Metal3Fleet{ClusterRef: v1alpha1.Metal3ClusterRef{Namespace: hostNamespace}, NodeTypes: []v1alpha1.NodeTypeTemplate{
+				nodeType("40", 1000, gpus("40Gi")),
+				nodeType("80", 2000, gpus("80Gi", "a", "b"), v1alpha1.NodeTypeDevice{Driver: "nic.example.com", Count: 2, PCIeRoots: []string{"a", "b"}}),
+			}},
+		},
+	}
+	class := &v1alpha1.MetalNodeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "dra"},
+		Spec:       v1alpha1.MetalNodeClassSpec{ProviderRef: &v1alpha1.NameReference{Name: "dra"}},
+	}
+	pool := &karpv1.NodePool{}
+	if err := w.tenant.Get(t.Context(), client.ObjectKey{Name: "default"}, pool); err != nil {
+		t.Fatal(err)
+	}
+	pool = &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "dra"}, Spec: pool.Spec}
+	pool.Spec.Template.Spec.NodeClassRef.Name = "dra"
+	devices := &resourcev1.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "devices.example.com"},
+		Spec: resourcev1.DeviceClassSpec{Selectors: []resourcev1.DeviceSelector{
+			{CEL: &resourcev1.CELDeviceSelector{Expression: `device.driver in ["gpu.example.com", "nic.example.com"]`}},
+		}},
+	}
+	w.make(t, w.management, provider)
+	w.make(t, w.tenant, class)
+	w.make(t, w.tenant, pool)
+	w.make(t, w.tenant, devices)
+	t.Cleanup(func() { w.giveBack(t) }) // before the types go
+	w.eventually(t, "the pool can serve pods", func(ctx context.Context) (string, error) {
+		for _, name := range []string{"dra-40", "dra-80"} {
+			nodeType := &v1alpha1.NodeType{}
+			if err := w.management.Get(ctx, client.ObjectKey{Name: name}, nodeType); client.IgnoreNotFound(err) != nil {
+				return "", err
+			}
+			if nodeType.Status.Capacity.Available != 1 {
+				return name + " has no server available", nil
+			}
+		}
+		if err := w.tenant.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
+			return "", err
+		}
+		if !pool.StatusConditions().Root().IsTrue() {
+			return "NodePool dra is not ready", nil
+		}
+		return "", nil
+	})
+}
+
+// make creates an object that is deleted when the test ends, after what the test itself has left.
+func (w *world) make(t *testing.T, in client.Client, object client.Object) {
+	t.Helper()
+	if err := in.Create(t.Context(), object); err != nil {
+		t.Fatalf("creating %T %s, %v", object, object.GetName(), err)
+	}
+	t.Cleanup(func() {
+		if err := in.Delete(context.Background(), object); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func deviceRequest(name, selector string) resourcev1.DeviceRequest {
+	return resourcev1.DeviceRequest{Name: name, Exactly: &resourcev1.ExactDeviceRequest{
+		DeviceClassName: "devices.example.com",
+		Selectors:       []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: selector}}},
+	}}
+}
+
+// createClaimingPod creates a pod, and the template of its claim.
+func (w *world) createClaimingPod(t *testing.T, name string, devices resourcev1.DeviceClaim) {
+	t.Helper()
+	w.make(t, w.tenant, &resourcev1.ResourceClaimTemplate{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec:       resourcev1.ResourceClaimTemplateSpec{Spec: resourcev1.ResourceClaimSpec{Devices: devices}},
+	})
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec: corev1.PodSpec{
+			ResourceClaims: []corev1.PodResourceClaim{{Name: "devices", ResourceClaimTemplateName: &name}},
+			Containers: []corev1.Container{{
+				Name: "main", Image: "registry.example.com/main:1",
+				Resources: corev1.ResourceRequirements{Requests: resources("cpu", "4"), Claims: []corev1.ResourceClaim{{Name: "devices"}}},
+			}},
+		},
+	}
+	if err := w.tenant.Create(t.Context(), pod); err != nil {
+		t.Fatalf("creating pod %s, %v", name, err)
+	}
+}
+
+// allocatedTo returns the devices that the pod's claim has been given.
+func (w *world) allocatedTo(t *testing.T, pod string) []resourcev1.DeviceRequestAllocationResult {
+	t.Helper()
+	placed := &corev1.Pod{}
+	if err := w.tenant.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: pod}, placed); err != nil {
+		t.Fatal(err)
+	}
+	if len(placed.Status.ResourceClaimStatuses) != 1 || placed.Status.ResourceClaimStatuses[0].ResourceClaimName == nil {
+		t.Fatalf("pod %s has no claim: %v", pod, placed.Status.ResourceClaimStatuses)
+	}
+	claim := &resourcev1.ResourceClaim{}
+	key := client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: *placed.Status.ResourceClaimStatuses[0].ResourceClaimName}
+	if err := w.tenant.Get(t.Context(), key, claim); err != nil {
+		t.Fatal(err)
+	}
+	if claim.Status.Allocation == nil {
+		t.Fatalf("claim %s of pod %s, which runs, is not allocated", claim.Name, pod)
+	}
+	return claim.Status.Allocation.Devices.Results
+}

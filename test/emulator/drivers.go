@@ -1,0 +1,94 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package emulator
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/devices"
+)
+
+// publish does what the drivers on the server do, with the rights of its kubelet: each has a pool of its own that is named
+// for the node, in as many slices as its devices need. It can be called again.
+func publish(ctx context.Context, clientset kubernetes.Interface, server Server, nodeName string) error {
+	if len(server.Devices) == 0 {
+		return nil
+	}
+	node, err := clientset.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading Node %s, %w", nodeName, err)
+	}
+	for _, driver := range devices.Expand(server.Devices) {
+		for _, slice := range slicesOf(node, driver) {
+			if err := publishSlice(ctx, clientset, slice); err != nil {
+				return fmt.Errorf("publishing the devices of %s on Node %s, %w", driver.Name, nodeName, err)
+			}
+		}
+	}
+	return nil
+}
+
+func publishSlice(ctx context.Context, clientset kubernetes.Interface, wanted *resourcev1.ResourceSlice) error {
+	published := clientset.ResourceV1().ResourceSlices()
+	_, err := published.Create(ctx, wanted, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	existing, err := published.Get(ctx, wanted.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if equality.Semantic.DeepEqual(existing.Spec, wanted.Spec) && equality.Semantic.DeepEqual(existing.OwnerReferences, wanted.OwnerReferences) {
+		return nil
+	}
+	// It is of an earlier Node of that name, which takes it away in its own time.
+	return fmt.Errorf("resourceslice %s is of another Node or has other devices", wanted.Name)
+}
+
+// slicesOf are the slices of one driver. They go with the Node, which owns them: by that Karpenter knows, too, whose devices
+// they are.
+func slicesOf(node *corev1.Node, driver devices.Driver) []*resourcev1.ResourceSlice {
+	chunks := slices.Collect(slices.Chunk(driver.Devices, resourcev1.ResourceSliceMaxDevices))
+	result := make([]*resourcev1.ResourceSlice, 0, len(chunks))
+	for n, chunk := range chunks {
+		slice := &resourcev1.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprintf("%s-%s-%d", node.Name, driver.Name, n),
+				OwnerReferences: []metav1.OwnerReference{{
+					APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: ptr.To(true),
+				}},
+			},
+			Spec: resourcev1.ResourceSliceSpec{
+				Driver:   driver.Name,
+				NodeName: ptr.To(node.Name),
+				Pool:     resourcev1.ResourcePool{Name: node.Name, Generation: 1, ResourceSliceCount: int64(len(chunks))},
+			},
+		}
+		for _, device := range chunk {
+			slice.Spec.Devices = append(slice.Spec.Devices, deviceOf(device))
+		}
+		result = append(result, slice)
+	}
+	return result
+}
+
+// deviceOf is a device as its driver sees it, which can tell what its PCIe root is called.
+func deviceOf(device devices.Device) resourcev1.Device {
+	published := resourcev1.Device{Name: device.Name, Attributes: maps.Clone(device.Attributes), Capacity: device.Capacity}
+	if device.Root != "" {
+		published.Attributes[devices.PCIeRoot] = resourcev1.DeviceAttribute{StringValue: ptr.To(device.Root)}
+	}
+	return published
+}
