@@ -84,5 +84,9 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, class *v1alpha1.Metal
 	if err := c.management.Client.Get(ctx, key, tenant); err != nil {
 		return nil, fmt.Errorf("reading TenantCluster %s in the management cluster, %w", key, err)
 	}
-	return c.management.Catalog.InstanceTypes(instancetypes.NewFilter(tenant, class)), nil
+	allowance, err := c.allowanceOf(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	return allowance.Narrow(c.management.Catalog.InstanceTypes(instancetypes.NewFilter(tenant, class))), nil
 }

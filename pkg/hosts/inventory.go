@@ -108,13 +108,14 @@ func (i *Inventory) DeleteHost(key types.NamespacedName) {
 // SetType adds a type or replaces it. Its hosts are looked for only here and when a host's labels change. The profile
 // must not be changed afterwards.
 func (i *Inventory) SetType(profile Profile) {
+	touched := touched{profile.Name: {}}
 	i.lock.Lock()
 	if current, known := i.types[profile.Name]; known {
 		if current.profile.equal(profile) {
 			i.lock.Unlock()
 			return
 		}
-		i.drop(current)
+		i.drop(current, touched)
 	}
 	t := newNodeType(profile)
 	i.types[profile.Name] = t
@@ -122,23 +123,23 @@ func (i *Inventory) SetType(profile Profile) {
 	for _, h := range i.hosts {
 		if profile.selects(h) {
 			t.add(h, i.topology)
+			h.reshare(touched)
 		}
 	}
 	i.lock.Unlock()
-	i.tell(touched{profile.Name: {}})
+	i.tell(touched)
 }
 
 // DeleteType forgets a type.
 func (i *Inventory) DeleteType(name string) {
 	i.lock.Lock()
-	t, known := i.types[name]
-	if known {
-		i.drop(t)
+	touched := touched{}
+	if t, known := i.types[name]; known {
+		i.drop(t, touched)
+		touched.add(name)
 	}
 	i.lock.Unlock()
-	if known {
-		i.tell(touched{name: {}})
-	}
+	i.tell(touched)
 }
 
 // Forget ends the assumption that a Machine gets a host, because its claim has failed, is not wanted any more, or has
