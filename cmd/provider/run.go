@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	staticprovisioning "sigs.k8s.io/karpenter/pkg/controllers/static/provisioning"
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/accelerators"
@@ -33,6 +34,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/gangs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/autonodes"
@@ -40,6 +42,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/joining"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/nodeclass"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/pendingpods"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/staticpools"
 )
 
 // run wires core, our CloudProvider and the tenant's controllers to the two clusters and works until the context ends.
@@ -189,12 +192,28 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 		Namespace: o.namespace, TenantCluster: o.tenantCluster, ClaimTimeout: o.claimTimeout,
 	})
 
-	// Core alone gets the client that keeps pods off servers with accelerators: it writes no pod back.
-	pods := accelerators.KeepPodsOff(mgr.GetClient())
+	// Core alone gets the client that keeps pods off servers with accelerators and gangs in one place: it writes no pod
+	// back.
+	var clusterState *state.Cluster
+	pods := gangs.New(accelerators.KeepPodsOff(mgr.GetClient()), gangs.Options{
+		Rooms:       metal3.Rooms,
+		NodeClaimOf: func(pod types.NamespacedName) string { return clusterState.PodNodeClaimMapping(pod) },
+	})
 	overlays := nodeoverlay.NewInstanceTypeStore()
 	overlaid := overlay.Decorate(metal3, pods, overlays)
-	clusterState := state.NewCluster(realClock, pods, overlaid)
+	clusterState = state.NewCluster(realClock, pods, overlaid)
 	all := controllers.NewControllers(ctx, mgr, realClock, pods, recorder, overlaid, metal3, clusterState, overlays)
+	for i := range all {
+		if core, ok := all[i].(*staticprovisioning.Controller); ok {
+			all[i] = staticpools.NewController(staticpools.Dependencies{
+				Core: core, Tenant: mgr.GetClient(), Servers: metal3, CloudProvider: overlaid, OnChange: catalog.OnChange, Recorder: recorder, Clock: realClock,
+				Nodes: func(nodePool string) (running, replaced int) {
+					running, _, replaced = clusterState.NodePoolState.GetNodeCount(nodePool)
+					return running, replaced
+				},
+			})
+		}
+	}
 
 	return append(all,
 		joining.NewController(realClock, planes, joining.ClusterCA(planes.Tenant.Live, mgr.GetConfig()), joining.ServerVersion(mgr.GetConfig())),
@@ -204,6 +223,6 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 		autonodes.NewController(realClock, planes, catalog, servers, o.instanceTypes.CapacityType),
 		pendingpods.NewController(planes, recorder, func(pod types.NamespacedName) bool {
 			return clusterState.PodNodeClaimMapping(pod) != ""
-		}),
+		}, pods.Shortage),
 	), nil
 }

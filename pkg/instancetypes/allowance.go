@@ -5,6 +5,7 @@ package instancetypes
 
 import (
 	"math"
+	"slices"
 
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
@@ -31,13 +32,21 @@ func (a Allowance) Narrow(types []*cloudprovider.InstanceType) []*cloudprovider.
 	}
 	result := make([]*cloudprovider.InstanceType, len(types))
 	for i, instanceType := range types {
-		result[i] = narrow(instanceType, a.servers(instanceType))
+		result[i] = narrow(instanceType, a.Of(instanceType))
 	}
 	return result
 }
 
-// servers is how many of a type the tenant may still have.
-func (a Allowance) servers(instanceType *cloudprovider.InstanceType) int64 {
+// Bound returns rooms of which none has more servers than the tenant may still have.
+func (a Allowance) Bound(rooms []Room) []Room {
+	for i := range rooms {
+		rooms[i].Free = int32(min(int64(rooms[i].Free), a.Of(rooms[i].InstanceType)))
+	}
+	return slices.DeleteFunc(rooms, func(room Room) bool { return room.Free <= 0 })
+}
+
+// Of is how many of a type the tenant may still have.
+func (a Allowance) Of(instanceType *cloudprovider.InstanceType) int64 {
 	left := int64(math.MaxInt64)
 	if a.Servers != nil {
 		left = *a.Servers

@@ -43,20 +43,27 @@ const (
 // Planned tells whether Karpenter has a NodeClaim in the making for a pod.
 type Planned func(pod types.NamespacedName) bool
 
+// Together says why the pods that a pod must be together with do not fit anywhere, and is empty if they do.
+type Together func(pod *corev1.Pod) string
+
 // Controller puts events on pods that no server can be had for.
 type Controller struct {
 	planes   tenant.Planes
 	recorder events.Recorder
 	planned  Planned
+	together Together
 }
 
 // NewController constructs a controller of pending pods. The recorder writes to the tenant cluster. Planned may be
-// nil, and then pods whose server is booting are told, too, that there is no other.
-func NewController(planes tenant.Planes, recorder events.Recorder, planned Planned) *Controller {
+// nil, and then pods whose server is booting are told, too, that there is no other; together may be nil.
+func NewController(planes tenant.Planes, recorder events.Recorder, planned Planned, together Together) *Controller {
 	if planned == nil {
 		planned = func(types.NamespacedName) bool { return false }
 	}
-	return &Controller{planes: planes, recorder: recorder, planned: planned}
+	if together == nil {
+		together = func(*corev1.Pod) string { return "" }
+	}
+	return &Controller{planes: planes, recorder: recorder, planned: planned, together: together}
 }
 
 // Reconcile tells one pod why it waits, if it waits in vain.
@@ -80,11 +87,15 @@ func (c *Controller) Reconcile(ctx context.Context, pod *corev1.Pod) (reconcile.
 		return reconcile.Result{}, fmt.Errorf("reading TenantCluster %s, %w", c.planes.TenantCluster, err)
 	}
 	explanation, hopeless := Explain(pod, nodeTypes.Items, tenantCluster.Allows)
-	// 3. There is a server for it, and Karpenter is at work.
+	// 3. There are servers, but not all in one place.
+	if shortage := c.together(pod); !hopeless && shortage != "" {
+		explanation, hopeless = Explanation{Reason: ReasonNoRoomTogether, Message: shortage}, true
+	}
+	// 4. There is a server for it, and Karpenter is at work.
 	if !hopeless {
 		return reconcile.Result{RequeueAfter: settlePeriod}, nil
 	}
-	// 4. There is none.
+	// 5. There is none.
 	c.recorder.Publish(events.Event{
 		InvolvedObject: pod,
 		Type:           corev1.EventTypeWarning,
