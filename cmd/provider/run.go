@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/awslabs/operatorpkg/controller"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -223,6 +224,19 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 		autonodes.NewController(realClock, planes, catalog, servers, o.instanceTypes.CapacityType),
 		pendingpods.NewController(planes, recorder, func(pod types.NamespacedName) bool {
 			return clusterState.PodNodeClaimMapping(pod) != ""
-		}, pods.Shortage),
+		}, func(ctx context.Context, pod *corev1.Pod) (pendingpods.Explanation, error) {
+			reached, err := metal3.QuotaReached(ctx, pod)
+			return explanation(pendingpods.ReasonQuotaReached, reached), err
+		}, func(_ context.Context, pod *corev1.Pod) (pendingpods.Explanation, error) {
+			return explanation(pendingpods.ReasonNoRoomTogether, pods.Shortage(pod)), nil
+		}),
 	), nil
+}
+
+// explanation for a pod, if there is anything to explain.
+func explanation(reason, message string) pendingpods.Explanation {
+	if message == "" {
+		return pendingpods.Explanation{}
+	}
+	return pendingpods.Explanation{Reason: reason, Message: message}
 }

@@ -54,6 +54,11 @@ func startSandbox() (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	inLines, err := fleet.Parse("the servers in lines", []byte(lines))
+	if err != nil {
+		return nil, err
+	}
+	servers = append(servers, inLines...)
 	dir, err := os.MkdirTemp("", "e2e-sandbox-")
 	if err != nil {
 		return nil, err

@@ -84,7 +84,7 @@ func TestWhoIsTold(t *testing.T) {
 			cluster := planestest.Tenant(t, &environment)
 			published := record.NewFakeRecorder(10)
 			controller := NewController(planestest.PlanesOf(cluster, environment.Client, environment.Client), events.NewRecorder(published),
-				func(types.NamespacedName) bool { return tc.planned }, nil)
+				func(types.NamespacedName) bool { return tc.planned })
 			waiting := unschedulable(cluster.Namespace)
 			if tc.change != nil {
 				tc.change(waiting)
@@ -114,7 +114,7 @@ func TestToldAgainWhenItChanges(t *testing.T) {
 	fleet := createFleet(t)
 	cluster := planestest.Tenant(t, &environment)
 	published := record.NewFakeRecorder(10)
-	controller := NewController(planestest.PlanesOf(cluster, environment.Client, environment.Client), events.NewRecorder(published), nil, nil)
+	controller := NewController(planestest.PlanesOf(cluster, environment.Client, environment.Client), events.NewRecorder(published), nil)
 	for _, want := range []string{"2 claimed, 0 in error", "2 claimed, 1 in error"} {
 		if _, err := controller.Reconcile(t.Context(), unschedulable(cluster.Namespace)); err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func TestEventReachesThePod(t *testing.T) {
 	cluster := planestest.Tenant(t, &environment)
 	planestest.Run(t, &environment, cluster, func(planes tenant.Planes, m manager.Manager) planestest.Registrar {
 		//lint:ignore SA1019 Karpenter's recorder takes no other.
-		return NewController(planes, events.NewRecorder(m.GetEventRecorderFor("karpenter")), nil, nil)
+		return NewController(planes, events.NewRecorder(m.GetEventRecorderFor("karpenter")), nil)
 	})
 	waiting := unschedulable(cluster.Namespace)
 	waiting.UID = ""
