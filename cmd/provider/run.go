@@ -198,6 +198,7 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 	var clusterState *state.Cluster
 	pods := gangs.New(accelerators.KeepPodsOff(mgr.GetClient()), gangs.Options{
 		Rooms:       metal3.Rooms,
+		Use:         func(labels []string) { catalog.Use(labels, realClock.Now()) },
 		NodeClaimOf: func(pod types.NamespacedName) string { return clusterState.PodNodeClaimMapping(pod) },
 	})
 	overlays := nodeoverlay.NewInstanceTypeStore()

@@ -29,6 +29,9 @@ type Options struct {
 	Rooms func(context.Context) ([]instancetypes.Room, error)
 	// NodeClaimOf is the NodeClaim that core has in the making for a pod, empty if it has none. It may be nil.
 	NodeClaimOf func(pod types.NamespacedName) string
+	// Use is told, before core plans, by which labels of nodes pods and NodePools select, spread or gather. It may be
+	// nil.
+	Use func(labels []string)
 }
 
 // Client is a client for Karpenter's core: what it lists as pods without a node requires, in memory only, the domain
@@ -59,6 +62,9 @@ func (c *Client) List(ctx context.Context, list client.ObjectList, opts ...clien
 	pods, ok := list.(*corev1.PodList)
 	if !ok || !withoutNode(opts) {
 		return nil
+	}
+	if err := c.use(ctx, pods.Items); err != nil {
+		return err
 	}
 	gangs := find(pods.Items)
 	if len(gangs) == 0 {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -71,6 +72,7 @@ func decorate(short *string, of client.Object, options Options) func(client.Clie
 		options.Rooms = func(context.Context) ([]instancetypes.Room, error) {
 			return catalog.Rooms(instancetypes.NewFilter(nil, nil)), nil
 		}
+		options.Use = func(labels []string) { catalog.Use(labels, time.Unix(0, 0)) }
 		return &watched{Client: New(c, options), short: short, of: of}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
@@ -23,6 +24,8 @@ type Catalog struct {
 	mu    sync.Mutex
 	types map[string]*entry
 	keys  []string
+	// used are the topology labels that somebody asks for, with when somebody did last.
+	used map[string]time.Time
 	// current is nil after a change, until somebody reads.
 	current atomic.Pointer[snapshot]
 	// listeners are only added to.
@@ -49,7 +52,7 @@ type item struct {
 
 // NewCatalog returns an empty catalog.
 func NewCatalog(settings Settings) *Catalog {
-	return &Catalog{settings: settings, types: map[string]*entry{}}
+	return &Catalog{settings: settings, types: map[string]*entry{}, used: map[string]time.Time{}}
 }
 
 // Settings are what the catalog was made with.
@@ -157,7 +160,7 @@ func (c *Catalog) build() *snapshot {
 	result := &snapshot{items: make([]item, 0, len(known)), byName: make(map[string]*cloudprovider.InstanceType, len(known)), keys: set}
 	for _, entry := range known {
 		if entry.converted == nil || !sameKeys {
-			entry.converted = Convert(entry.nodeType, keys, c.settings)
+			entry.converted = convert(entry.nodeType, keys, c.settings, c.inUse)
 		}
 		result.items = append(result.items, item{
 			name: entry.nodeType.Name, provider: entry.nodeType.Spec.ProviderRef.Name, nodeType: entry.nodeType, instanceType: entry.converted,

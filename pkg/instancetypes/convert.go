@@ -32,11 +32,16 @@ func Known(nodeType *v1alpha1.NodeType) bool {
 // Convert makes Karpenter's instance type of a NodeType. keys are the labels that some NodeType advertises: a type
 // without one of them says that it does not have it. The result shares nothing with the NodeType.
 func Convert(nodeType *v1alpha1.NodeType, keys []string, settings Settings) *cloudprovider.InstanceType {
+	return convert(nodeType, keys, settings, func(string) bool { return true })
+}
+
+// convert makes domains of those labels only that are in use.
+func convert(nodeType *v1alpha1.NodeType, keys []string, settings Settings, inUse func(key string) bool) *cloudprovider.InstanceType {
 	zones := zonesOf(nodeType)
 	return &cloudprovider.InstanceType{
 		Name:         nodeType.Name,
 		Requirements: requirements(nodeType, zones, keys, settings),
-		Offerings:    offerings(nodeType, settings),
+		Offerings:    offerings(nodeType, settings, inUse),
 		Capacity:     capacity(nodeType, settings),
 		Overhead:     &cloudprovider.InstanceTypeOverhead{KubeReserved: kubeReserved(nodeType)},
 	}

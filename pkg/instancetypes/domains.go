@@ -36,14 +36,15 @@ type layout struct {
 }
 
 // layoutOf reads the layout from the status of a type. Types that do not tell their domains have those of their zones.
-// Without reservations nothing is counted, and which types servers match besides makes no difference.
-func layoutOf(nodeType *v1alpha1.NodeType, settings Settings) layout {
+// Without reservations nothing is counted, and which types servers match besides makes no difference. Labels that are
+// not in use tell no domains apart: core looks at every domain for every pod.
+func layoutOf(nodeType *v1alpha1.NodeType, settings Settings, inUse func(key string) bool) layout {
 	var domains []domain
 	free := int32(0)
 	for _, told := range nodeType.Status.Domains {
 		place := map[string]string{corev1.LabelTopologyZone: told.Zone}
 		for key, value := range told.Labels {
-			if Selectable(key) {
+			if Selectable(key) && inUse(key) {
 				place[key] = value
 			}
 		}

@@ -24,8 +24,8 @@ import (
 //
 // Servers that match several types have the same reservation in each of them. A domain without a free server has no
 // offering.
-func offerings(nodeType *v1alpha1.NodeType, settings Settings) cloudprovider.Offerings {
-	layout := layoutOf(nodeType, settings)
+func offerings(nodeType *v1alpha1.NodeType, settings Settings, inUse func(key string) bool) cloudprovider.Offerings {
+	layout := layoutOf(nodeType, settings, inUse)
 	maker := offeringMaker{nodeType: nodeType, settings: settings}
 	var result cloudprovider.Offerings
 	zones := zonesOf(nodeType)

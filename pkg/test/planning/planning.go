@@ -9,6 +9,7 @@ import (
 	"context"
 	"flag"
 	"testing"
+	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	corev1 "k8s.io/api/core/v1"
@@ -44,7 +45,7 @@ type Plan struct {
 	Allowance instancetypes.Allowance
 	// Pools are the NodePools; one without requirements if there are none.
 	Pools []*karpenterv1.NodePool
-	// Decorate makes the client that core gets, if not nil.
+	// Decorate makes the client that core gets. If it is nil, the default topology labels are in use.
 	Decorate func(client.Client, *instancetypes.Catalog) client.Client
 	// Objects are the pods, and the nodes that are there.
 	Objects []client.Object
@@ -89,6 +90,9 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 	catalog := instancetypes.NewCatalog(p.Settings)
 	for _, nodeType := range p.Types {
 		catalog.Set(nodeType)
+	}
+	if p.Decorate == nil {
+		catalog.Use(instancetypes.DefaultTopologyLabels(), time.Unix(0, 0))
 	}
 	if len(p.Pools) == 0 {
 		p.Pools = []*karpenterv1.NodePool{Pool(PoolName, nil)}
