@@ -43,6 +43,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/joining"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/nodeclass"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/pendingpods"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/poolcheck"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/staticpools"
 )
 
@@ -223,6 +224,7 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 		garbagecollection.NewLeftoverController(planes),
 		nodeclass.NewController(realClock, planes, recorder),
 		autonodes.NewController(realClock, planes, catalog, servers, o.instanceTypes.CapacityType),
+		poolcheck.NewController(overlaid, o.instanceTypes.CapacityType, metal3.Meets, recorder),
 		pendingpods.NewController(planes, recorder, func(pod types.NamespacedName) bool {
 			return clusterState.PodNodeClaimMapping(pod) != ""
 		}, func(ctx context.Context, pod *corev1.Pod) (pendingpods.Explanation, error) {

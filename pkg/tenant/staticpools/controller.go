@@ -91,10 +91,10 @@ func (c *Controller) Name() string { return "static.provisioning" }
 // Reconcile makes NodeClaims for one pool, if it has too few and there are servers.
 func (c *Controller) Reconcile(ctx context.Context, nodePool *karpenterv1.NodePool) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	// 1. Not a static pool of ours, or one that goes, or has what it wants.
+	// 1. Not a static pool, or one that is not ready, or goes, or has what it wants: core knows what to do.
 	running, replaced := c.Nodes(nodePool.Name)
 	there := int64(running) + int64(replaced)
-	if nodePool.Spec.Replicas == nil || !nodePool.DeletionTimestamp.IsZero() || there >= *nodePool.Spec.Replicas {
+	if nodePool.Spec.Replicas == nil || !nodePool.DeletionTimestamp.IsZero() || !nodePool.StatusConditions().Root().IsTrue() || there >= *nodePool.Spec.Replicas {
 		c.wait(nodePool.Name, false)
 		return c.Core.Reconcile(ctx, nodePool)
 	}
