@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/awslabs/operatorpkg/controller"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -27,6 +28,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	staticprovisioning "sigs.k8s.io/karpenter/pkg/controllers/static/provisioning"
 	"sigs.k8s.io/karpenter/pkg/events"
 	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
@@ -35,6 +37,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/gangs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/resourceclaims"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
@@ -44,8 +47,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/joining"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/nodeclass"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/pendingpods"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/poolcheck"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/progress"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/protection"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/staticpools"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/timelimits"
 )
 
@@ -197,17 +202,34 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 	if err := mgr.AddReadyzCheck(managementName, func(*http.Request) error { return servers.Synced() }); err != nil {
 		return nil, fmt.Errorf("adding a readiness check, %w", err)
 	}
-	metal3 := cloudprovidermetrics.Decorate(cloudprovider.New(mgr.GetClient(), servers, recorder, realClock, cloudprovider.Options{
+	metal3 := cloudprovider.New(mgr.GetClient(), servers, recorder, realClock, cloudprovider.Options{
 		Namespace: o.namespace, TenantCluster: o.tenantCluster, ClaimTimeout: o.claimTimeout,
-	}))
+	})
+	measured := cloudprovidermetrics.Decorate(metal3)
 
-	// Core alone gets the client that keeps pods off servers with accelerators, and shows claims in its way: it writes
-	// neither back.
-	pods := accelerators.KeepPodsOff(resourceclaims.ForCore(mgr.GetClient()))
+	// Core alone gets the client that keeps pods off servers with accelerators and gangs in one place, and shows claims in
+	// its way: it writes neither pods nor claims back.
+	var clusterState *state.Cluster
+	pods := gangs.New(accelerators.KeepPodsOff(resourceclaims.ForCore(mgr.GetClient())), gangs.Options{
+		Rooms:       metal3.Rooms,
+		Use:         func(labels []string) { catalog.Use(labels, realClock.Now()) },
+		NodeClaimOf: func(pod types.NamespacedName) string { return clusterState.PodNodeClaimMapping(pod) },
+	})
 	overlays := nodeoverlay.NewInstanceTypeStore()
-	overlaid := overlay.Decorate(metal3, pods, overlays)
-	clusterState := state.NewCluster(realClock, pods, overlaid)
-	all := controllers.NewControllers(ctx, mgr, realClock, pods, recorder, overlaid, metal3, clusterState, overlays)
+	overlaid := overlay.Decorate(measured, pods, overlays)
+	clusterState = state.NewCluster(realClock, pods, overlaid)
+	all := controllers.NewControllers(ctx, mgr, realClock, pods, recorder, overlaid, measured, clusterState, overlays)
+	for i := range all {
+		if core, ok := all[i].(*staticprovisioning.Controller); ok {
+			all[i] = staticpools.NewController(staticpools.Dependencies{
+				Core: core, Tenant: mgr.GetClient(), Servers: metal3, CloudProvider: overlaid, OnChange: catalog.OnChange, Recorder: recorder, Clock: realClock,
+				Nodes: func(nodePool string) (running, replaced int) {
+					running, _, replaced = clusterState.NodePoolState.GetNodeCount(nodePool)
+					return running, replaced
+				},
+			})
+		}
+	}
 	all, err = timelimits.Teach(all, realClock, timelimits.Machines{Client: management.GetClient(), Namespace: o.namespace, Synced: servers.Synced})
 	if err != nil {
 		return nil, err
@@ -223,8 +245,22 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 		nodeclass.NewController(realClock, planes, recorder),
 		protection.NewPoolController(planes, o.trustedUsers),
 		autonodes.NewController(realClock, planes, catalog, servers, o.instanceTypes.CapacityType),
+		poolcheck.NewController(overlaid, o.instanceTypes.CapacityType, metal3.Meets, recorder),
 		pendingpods.NewController(planes, recorder, func(pod types.NamespacedName) bool {
 			return clusterState.PodNodeClaimMapping(pod) != ""
+		}, func(ctx context.Context, pod *corev1.Pod) (pendingpods.Explanation, error) {
+			reached, err := metal3.QuotaReached(ctx, pod)
+			return explanation(pendingpods.ReasonQuotaReached, reached), err
+		}, func(_ context.Context, pod *corev1.Pod) (pendingpods.Explanation, error) {
+			return explanation(pendingpods.ReasonNoRoomTogether, pods.Shortage(pod)), nil
 		}),
 	), nil
+}
+
+// explanation for a pod, if there is anything to explain.
+func explanation(reason, message string) pendingpods.Explanation {
+	if message == "" {
+		return pendingpods.Explanation{}
+	}
+	return pendingpods.Explanation{Reason: reason, Message: message}
 }

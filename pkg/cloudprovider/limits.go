@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,11 +17,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// nodesLimit is the limit of a NodePool on how many nodes it has.
-const nodesLimit corev1.ResourceName = "nodes"
-
 // nodeLimits lets the Machines of a NodePool that is limited to so many nodes be counted and made one at a time. Core
-// compares the limit with what its state shows, and a burst of pods outruns that: here it holds.
+// plans no more than that, but a limit that is lowered while it plans, and nodes that replace others, outrun it: here
+// the limit holds.
 type nodeLimits struct {
 	mu sync.Mutex
 }
@@ -79,6 +76,6 @@ func (c *CloudProvider) nodesLimitOf(ctx context.Context, nodeClaim *karpenterv1
 	if err != nil {
 		return 0, false, fmt.Errorf("reading NodePool %s, %w", name, err)
 	}
-	limit, limited := nodePool.Spec.Limits[nodesLimit]
+	limit, limited := nodePool.Spec.Limits[v1alpha1.ResourceNodes]
 	return limit.Value(), limited, nil
 }

@@ -24,7 +24,7 @@ func TestNodesLimitHoldsInABurst(t *testing.T) {
 	const burst, limit = 20, 3
 	f := newFixture(t, interceptor.Funcs{})
 	pool := &karpenterv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: f.namespace}}
-	pool.Spec.Limits = karpenterv1.Limits{nodesLimit: resource.MustParse(fmt.Sprint(limit))}
+	pool.Spec.Limits = karpenterv1.Limits{v1alpha1.ResourceNodes: resource.MustParse(fmt.Sprint(limit))}
 	pool.Spec.Template.Spec.NodeClassRef = &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: f.class.Name}
 	pool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{}
 	pool.Spec.Template.Spec.ExpireAfter = karpenterv1.MustParseNillableDuration("Never")

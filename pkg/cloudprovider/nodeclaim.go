@@ -30,7 +30,9 @@ func nodeClaimOf(machine *v1alpha1.Machine, instanceType *cloudprovider.Instance
 	}
 	if instanceType != nil {
 		nodeClaim.Status.Capacity = instanceType.Capacity.DeepCopy()
+		delete(nodeClaim.Status.Capacity, v1alpha1.ResourceNodes)
 		nodeClaim.Status.Allocatable = instanceType.Allocatable().DeepCopy()
+		delete(nodeClaim.Status.Allocatable, v1alpha1.ResourceNodes)
 	}
 	return nodeClaim
 }
@@ -61,7 +63,7 @@ func labelsOf(machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceTyp
 	return labels
 }
 
-// offeringOf is the offering of a zone. The manager may have seen a zone that has not reached us yet: then any other
+// offeringOf is the offering that stands for the nodes of a zone: the first. The manager may have seen a zone that has not reached us yet: then any other
 // says the same about the capacity type.
 func offeringOf(instanceType *cloudprovider.InstanceType, zone string) *cloudprovider.Offering {
 	for _, offering := range instanceType.Offerings {

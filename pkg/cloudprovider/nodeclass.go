@@ -78,13 +78,33 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpente
 }
 
 func (c *CloudProvider) instanceTypes(ctx context.Context, class *v1alpha1.MetalNodeClass) ([]*cloudprovider.InstanceType, error) {
+	tenant, allowance, err := c.tenantCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return allowance.Narrow(c.management.Catalog.InstanceTypes(instancetypes.NewFilter(tenant, class))), nil
+}
+
+// Rooms are the servers that the tenant could have now, by type and place, whatever the class of a NodePool. Until they
+// are known, it returns an error.
+func (c *CloudProvider) Rooms(ctx context.Context) ([]instancetypes.Room, error) {
+	tenant, allowance, err := c.tenantCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return allowance.Bound(c.management.Catalog.Rooms(instancetypes.NewFilter(tenant, nil))), nil
+}
+
+// tenantCluster returns the tenant, and how much more it may have.
+func (c *CloudProvider) tenantCluster(ctx context.Context) (*v1alpha1.TenantCluster, instancetypes.Allowance, error) {
 	if err := c.management.Synced(); err != nil {
-		return nil, fmt.Errorf("listing instance types, %w", err)
+		return nil, instancetypes.Allowance{}, fmt.Errorf("listing instance types, %w", err)
 	}
 	tenant := &v1alpha1.TenantCluster{}
 	key := types.NamespacedName{Namespace: c.options.Namespace, Name: c.options.TenantCluster}
 	if err := c.management.Client.Get(ctx, key, tenant); err != nil {
-		return nil, fmt.Errorf("reading TenantCluster %s in the management cluster, %w", key, err)
+		return nil, instancetypes.Allowance{}, fmt.Errorf("reading TenantCluster %s in the management cluster, %w", key, err)
 	}
-	return c.management.Catalog.InstanceTypes(instancetypes.NewFilter(tenant, class)), nil
+	allowance, err := c.allowanceOf(ctx, tenant)
+	return tenant, allowance, err
 }

@@ -28,6 +28,7 @@ func (i *Inventory) put(h *host, touched *touched) {
 			}
 		}
 	}
+	h.reshare(touched)
 }
 
 // take removes a host that is known. The host itself still says for whom it was assumed.
@@ -88,9 +89,12 @@ func (i *Inventory) release(h *host) {
 }
 
 // drop removes a type. Hosts that were claimed as it are still counted, for the case that it comes back.
-func (i *Inventory) drop(t *nodeType) {
+func (i *Inventory) drop(t *nodeType, touched *touched) {
 	for _, h := range i.hosts {
-		delete(h.buckets, t.profile.Name)
+		if _, member := h.buckets[t.profile.Name]; member {
+			delete(h.buckets, t.profile.Name)
+			h.reshare(touched)
+		}
 	}
 	i.byCost = removeByCost(i.byCost, t)
 	delete(i.types, t.profile.Name)

@@ -31,6 +31,8 @@ type host struct {
 	assumedAs string
 	// buckets that the host is in, by the name of the type. One for each type that it matches.
 	buckets map[string]*bucket
+	// matches are the names of those types, as sharing writes them.
+	matches string
 }
 
 func newHost(from *bmov1alpha1.BareMetalHost) *host {

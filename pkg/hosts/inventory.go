@@ -125,13 +125,14 @@ func (i *Inventory) DeleteHost(key types.NamespacedName) {
 // SetType adds a type or replaces it. Its hosts are looked for only here and when a host's labels change. The profile
 // must not be changed afterwards.
 func (i *Inventory) SetType(profile Profile) {
+	touched := touchedProfile(profile.Name)
 	i.lock.Lock()
 	if current, known := i.types[profile.Name]; known {
 		if current.profile.equal(profile) {
 			i.lock.Unlock()
 			return
 		}
-		i.drop(current)
+		i.drop(current, touched)
 	}
 	t := newNodeType(profile)
 	i.types[profile.Name] = t
@@ -139,23 +140,23 @@ func (i *Inventory) SetType(profile Profile) {
 	for _, h := range i.hosts {
 		if profile.selects(h) {
 			t.add(h, i.topology)
+			h.reshare(touched)
 		}
 	}
 	i.lock.Unlock()
-	i.tell(touchedProfile(profile.Name))
+	i.tell(touched)
 }
 
 // DeleteType forgets a type.
 func (i *Inventory) DeleteType(name string) {
+	touched := newTouched()
 	i.lock.Lock()
-	t, known := i.types[name]
-	if known {
-		i.drop(t)
+	if t, known := i.types[name]; known {
+		touched = touchedProfile(name)
+		i.drop(t, touched)
 	}
 	i.lock.Unlock()
-	if known {
-		i.tell(touchedProfile(name))
-	}
+	i.tell(touched)
 }
 
 // Forget ends the assumption that a Machine gets a host, because its claim has failed, is not wanted any more, or has

@@ -82,6 +82,7 @@ func (m *model) summary(name string) Summary {
 	profile := m.types[name]
 	var all Counts
 	zones, values := map[string]Counts{}, map[string]map[string]bool{}
+	domains, examples := map[string]Counts{}, map[string]v1alpha1.DomainCapacity{}
 	insert := func(set labels.Set) {
 		for key, value := range set {
 			if values[key] == nil {
@@ -113,6 +114,21 @@ func (m *model) summary(name string) Summary {
 		}
 		set := m.labels(profile, host)
 		insert(set)
+		domain := v1alpha1.DomainCapacity{Zone: set[corev1.LabelTopologyZone]}
+		if rack := set["rack"]; rack != "" {
+			domain.Labels = map[string]string{"rack": rack}
+		}
+		matches := []string{}
+		for _, other := range slices.Sorted(maps.Keys(m.types)) {
+			if m.matches(m.types[other], host) {
+				matches = append(matches, other)
+				if other != name {
+					domain.SharedWith = append(domain.SharedWith, other)
+				}
+			}
+		}
+		place := domain.Zone + "/" + set["rack"] + "/" + strings.Join(matches, ",")
+		examples[place], domains[place] = domain, domains[place].plus(counts)
 		all, zones[set[corev1.LabelTopologyZone]] = all.plus(counts), zones[set[corev1.LabelTopologyZone]].plus(counts)
 	}
 	if all.Total == 0 {
@@ -123,6 +139,12 @@ func (m *model) summary(name string) Summary {
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
 		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: zone, Capacity: zones[zone].capacity(remaining)})
 	}
+	for _, place := range slices.Sorted(maps.Keys(domains)) {
+		domain := examples[place]
+		domain.Capacity = domains[place].capacity(remaining)
+		summary.Domains = append(summary.Domains, domain)
+	}
+	summary.DomainCount = len(domains)
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		summary.Requirements = append(summary.Requirements, v1alpha1.NodeTypeRequirement{Key: key, Values: slices.Sorted(maps.Keys(values[key]))})
 	}

@@ -72,6 +72,8 @@ type bucket struct {
 	key    string
 	labels labels.Set
 	counts Counts
+	// shared are the counts by the types that the hosts match, this one included.
+	shared map[string]Counts
 	free   *btree.BTreeG[*host]
 }
 
@@ -106,7 +108,7 @@ func (t *nodeType) add(h *host, topology []string) {
 	key := bucketKey(topology, set)
 	b, found := t.buckets[key]
 	if !found {
-		b = &bucket{key: key, labels: set, free: btree.NewG(bucketDegree, before)}
+		b = &bucket{key: key, labels: set, shared: map[string]Counts{}, free: btree.NewG(bucketDegree, before)}
 		t.buckets[key] = b
 		t.requirements = nil
 	}
@@ -128,6 +130,7 @@ func (t *nodeType) remove(h *host) {
 // count replaces what a host adds to the counts.
 func (t *nodeType) count(h *host, b *bucket, old, new Counts) {
 	b.counts = b.counts.minus(old).plus(new)
+	b.share(h.matches, old, new)
 	t.counts = t.counts.minus(old).plus(new)
 	zone := b.labels[corev1.LabelTopologyZone]
 	if t.zones[zone] = t.zones[zone].minus(old).plus(new); t.zones[zone].Total == 0 {

@@ -24,6 +24,11 @@ type Summary struct {
 	// Zones is the capacity by zone, sorted by name. Each is limited by maxCapacity on its own, so that with a
 	// maxCapacity their sum may be more than is available.
 	Zones []v1alpha1.ZoneCapacity
+	// Domains is the capacity by zone, topology labels and the other types that the hosts match, sorted. It is empty if
+	// there are more than MaxDomains. Each is limited by maxCapacity on its own.
+	Domains []v1alpha1.DomainCapacity
+	// DomainCount is how many domains there are, also if they are too many to be told.
+	DomainCount int
 	// Requirements that claims can select on, sorted by key. Values come from all hosts, not from the free ones only.
 	Requirements []v1alpha1.NodeTypeRequirement
 }
@@ -41,16 +46,17 @@ func (i *Inventory) Summary(name string) (Summary, bool) {
 	if !known {
 		return Summary{}, false
 	}
-	return t.summary(i.used[name]), true
+	return t.summary(i.used[name], i.topology), true
 }
 
-// summary looks at zones, and at buckets only if some have come or gone; never at hosts.
-func (t *nodeType) summary(used int32) Summary {
+// summary looks at zones and buckets, never at hosts.
+func (t *nodeType) summary(used int32, topology []string) Summary {
 	remaining := t.remaining(used)
 	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, Used: used}
 	for _, name := range slices.Sorted(maps.Keys(t.zones)) {
 		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: name, Capacity: t.zones[name].capacity(remaining)})
 	}
+	summary.Domains, summary.DomainCount = t.domains(remaining, topology)
 	if t.requirements == nil {
 		t.requirements = t.summarizeRequirements()
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
@@ -23,8 +24,12 @@ type Catalog struct {
 	mu    sync.Mutex
 	types map[string]*entry
 	keys  []string
+	// used are the topology labels that somebody asks for, with when somebody did last.
+	used map[string]time.Time
 	// current is nil after a change, until somebody reads.
 	current atomic.Pointer[snapshot]
+	// listeners are only added to.
+	listeners []func()
 }
 
 type entry struct {
@@ -41,35 +46,52 @@ type snapshot struct {
 
 type item struct {
 	name, provider string
+	nodeType       *v1alpha1.NodeType
 	instanceType   *cloudprovider.InstanceType
 }
 
 // NewCatalog returns an empty catalog.
 func NewCatalog(settings Settings) *Catalog {
-	return &Catalog{settings: settings, types: map[string]*entry{}}
+	return &Catalog{settings: settings, types: map[string]*entry{}, used: map[string]time.Time{}}
 }
 
 // Settings are what the catalog was made with.
 func (c *Catalog) Settings() Settings { return c.settings }
 
+// OnChange adds a listener that is called after each change, by whoever made it. It must not block.
+func (c *Catalog) OnChange(listener func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.listeners = append(slices.Clone(c.listeners), listener)
+}
+
 // Set adds a NodeType or replaces it. The catalog keeps it: it must not be changed afterwards.
 func (c *Catalog) Set(nodeType *v1alpha1.NodeType) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if old := c.types[nodeType.Name]; old != nil && old.nodeType.UID == nodeType.UID &&
 		old.nodeType.ResourceVersion == nodeType.ResourceVersion && nodeType.ResourceVersion != "" {
+		c.mu.Unlock()
 		return
 	}
 	c.types[nodeType.Name] = &entry{nodeType: nodeType}
-	c.current.Store(nil)
+	c.changed()
 }
 
 // Delete removes a NodeType.
 func (c *Catalog) Delete(name string) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	delete(c.types, name)
+	c.changed()
+}
+
+// changed gives the lock back, and tells the listeners.
+func (c *Catalog) changed() {
 	c.current.Store(nil)
+	listeners := c.listeners
+	c.mu.Unlock()
+	for _, listener := range listeners {
+		listener()
+	}
 }
 
 // InstanceTypes returns the types that pass the filter, by name, also those that are exhausted. The slice is the
@@ -138,10 +160,10 @@ func (c *Catalog) build() *snapshot {
 	result := &snapshot{items: make([]item, 0, len(known)), byName: make(map[string]*cloudprovider.InstanceType, len(known)), keys: set}
 	for _, entry := range known {
 		if entry.converted == nil || !sameKeys {
-			entry.converted = Convert(entry.nodeType, keys, c.settings)
+			entry.converted = convert(entry.nodeType, keys, c.settings, c.inUse)
 		}
 		result.items = append(result.items, item{
-			name: entry.nodeType.Name, provider: entry.nodeType.Spec.ProviderRef.Name, instanceType: entry.converted,
+			name: entry.nodeType.Name, provider: entry.nodeType.Spec.ProviderRef.Name, nodeType: entry.nodeType, instanceType: entry.converted,
 		})
 		result.byName[entry.nodeType.Name] = entry.converted
 	}

@@ -69,10 +69,10 @@ func TestCatalogFollowsChanges(t *testing.T) {
 	exhausted.ResourceVersion = "2"
 	catalog.Set(exhausted)
 	after := catalog.InstanceTypes(everything)
-	if after[0].Offerings[0].Available {
+	if len(after[0].Offerings.Available()) > 0 {
 		t.Error("a100 is exhausted and still offered")
 	}
-	if before[0].Offerings[0].ReservationCapacity != 2 {
+	if before[0].Offerings.Available()[0].ReservationCapacity != 2 {
 		t.Error("a type that a scheduling pass holds changed under it")
 	}
 	if before[1] != after[1] {

@@ -4,6 +4,7 @@
 package instancetypes
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,11 +32,16 @@ func Known(nodeType *v1alpha1.NodeType) bool {
 // Convert makes Karpenter's instance type of a NodeType. keys are the labels that some NodeType advertises: a type
 // without one of them says that it does not have it. The result shares nothing with the NodeType.
 func Convert(nodeType *v1alpha1.NodeType, keys []string, settings Settings) *cloudprovider.InstanceType {
+	return convert(nodeType, keys, settings, func(string) bool { return true })
+}
+
+// convert makes domains of those labels only that are in use.
+func convert(nodeType *v1alpha1.NodeType, keys []string, settings Settings, inUse func(key string) bool) *cloudprovider.InstanceType {
 	zones := zonesOf(nodeType)
 	return &cloudprovider.InstanceType{
 		Name:         nodeType.Name,
 		Requirements: requirements(nodeType, zones, keys, settings),
-		Offerings:    offerings(nodeType, zones, settings),
+		Offerings:    offerings(nodeType, settings, inUse),
 		Capacity:     capacity(nodeType, settings),
 		Overhead:     &cloudprovider.InstanceTypeOverhead{KubeReserved: kubeReserved(nodeType)},
 
@@ -60,10 +66,8 @@ func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, ke
 	values[corev1.LabelTopologyZone] = nil
 	for _, zone := range zones {
 		values[corev1.LabelTopologyZone] = append(values[corev1.LabelTopologyZone], zone.Name)
-		if settings.Reserved() {
-			values[v1alpha1.ReservationIDLabelKey] = append(values[v1alpha1.ReservationIDLabelKey], reservationID(nodeType.Name, zone.Name, len(zones)))
-		}
 	}
+	maps.Copy(values, freePlaces(nodeType))
 	if nodeType.Spec.Accelerated() {
 		values[v1alpha1.AcceleratedLabelKey] = []string{"true"}
 	}
@@ -73,30 +77,14 @@ func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, ke
 		result[absent] = scheduling.NewRequirement(absent, corev1.NodeSelectorOpDoesNotExist)
 	}
 	for key, allowed := range values {
+		if len(allowed) == 0 {
+			continue
+		}
 		result[key] = scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, allowed...)
 	}
-	return result
-}
-
-func offerings(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, settings Settings) cloudprovider.Offerings {
-	result := make(cloudprovider.Offerings, 0, len(zones))
-	for _, zone := range zones {
-		offering := &cloudprovider.Offering{
-			Requirements: scheduling.NewRequirements(
-				scheduling.NewRequirement(karpenterv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, settings.CapacityType),
-				scheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, zone.Name),
-			),
-			Price:     float64(nodeType.Status.Cost),
-			Available: zone.Available > 0,
-		}
-		if settings.Reserved() {
-			offering.Requirements.Add(scheduling.NewRequirement(v1alpha1.ReservationIDLabelKey, corev1.NodeSelectorOpIn,
-				reservationID(nodeType.Name, zone.Name, len(zones))))
-			offering.ReservationCapacity = int(max(zone.Available, 0))
-		} else {
-			offering.Requirements.Add(scheduling.NewRequirement(v1alpha1.ReservationIDLabelKey, corev1.NodeSelectorOpDoesNotExist))
-		}
-		result = append(result, offering)
+	if settings.Reserved() {
+		// Which there are is the offerings' to say: they may be hundreds.
+		result[v1alpha1.ReservationIDLabelKey] = scheduling.NewRequirement(v1alpha1.ReservationIDLabelKey, corev1.NodeSelectorOpExists)
 	}
 	return result
 }
@@ -117,7 +105,12 @@ func zonesOf(nodeType *v1alpha1.NodeType) []v1alpha1.ZoneCapacity {
 }
 
 func capacity(nodeType *v1alpha1.NodeType, settings Settings) corev1.ResourceList {
-	resources := corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(settings.Pods, resource.DecimalSI)}
+	resources := corev1.ResourceList{
+		corev1.ResourcePods: *resource.NewQuantity(settings.Pods, resource.DecimalSI),
+		// With this core counts each NodeClaim that it plans against limits.nodes, and not only the nodes that there are.
+		// It is part of no NodeClaim and of no Node.
+		v1alpha1.ResourceNodes: *resource.NewQuantity(1, resource.DecimalSI),
+	}
 	for name, quantity := range nodeType.Spec.Resources {
 		resources[name] = quantity.DeepCopy()
 	}

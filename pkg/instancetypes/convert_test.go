@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,59 +51,6 @@ func nodeType(name string, accelerators int64, zones ...v1alpha1.ZoneCapacity) *
 				{Key: "rack", Values: []string{"r1", "r2"}},
 			},
 		},
-	}
-}
-
-type offering struct {
-	Zone, CapacityType, ReservationID string
-	Price                             float64
-	Available                         bool
-	Reservation                       int
-}
-
-func TestOfferings(t *testing.T) {
-	onDemand := Settings{CapacityType: karpenterv1.CapacityTypeOnDemand, Pods: DefaultPods}
-	for name, tc := range map[string]struct {
-		reason   string
-		nodeType *v1alpha1.NodeType
-		settings Settings
-		want     []offering
-	}{
-		"one zone": {
-			reason: "the reservation is the type: its servers are interchangeable", settings: DefaultSettings(),
-			nodeType: nodeType("a100", 4, zone("dc1", 2)),
-			want:     []offering{{"dc1", "reserved", "a100", 1234, true, 2}},
-		},
-		"several zones": {
-			reason: "a server in one zone is no good for a claim on another", settings: DefaultSettings(),
-			nodeType: nodeType("a100", 4, zone("dc2", 0), zone("dc1", 2)),
-			want:     []offering{{"dc1", "reserved", "a100.dc1", 1234, true, 2}, {"dc2", "reserved", "a100.dc2", 1234, false, 0}},
-		},
-		"exhausted": {
-			reason: "a type that vanishes would have its nodes replaced", settings: DefaultSettings(),
-			nodeType: nodeType("a100", 4, zone("dc1", 0)),
-			want:     []offering{{"dc1", "reserved", "a100", 1234, false, 0}},
-		},
-		"no servers at all": {
-			reason: "as above", settings: DefaultSettings(),
-			nodeType: nodeType("a100", 4),
-			want:     []offering{{"global", "reserved", "a100", 1234, false, 0}},
-		},
-		"on demand": {
-			reason: "for NodePools that insist on it; nothing is counted then", settings: onDemand,
-			nodeType: nodeType("a100", 4, zone("dc1", 2)),
-			want:     []offering{{"dc1", "on-demand", "", 1234, true, 0}},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var got []offering
-			for _, o := range Convert(tc.nodeType, nil, tc.settings).Offerings {
-				got = append(got, offering{o.Zone(), o.CapacityType(), o.ReservationID(), o.Price, o.Available, o.ReservationCapacity})
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
-		})
 	}
 }
 
@@ -152,14 +98,20 @@ func TestRequirements(t *testing.T) {
 
 func TestReservationIDIsALabel(t *testing.T) {
 	long := strings.Repeat("gpu-server.", 20) + "x"
-	first, second := reservationID(long, "dc1", 2), reservationID(long, "dc2", 2)
-	for _, id := range []string{first, second, reservationID("a100", "dc1", 2)} {
+	ids := []string{
+		reservationID(long, "dc1", 2), reservationID(long, "dc2", 2), reservationID("a100", "dc1", 2), reservationID("a100", "dc1", 1),
+		poolID(long, ""), poolID(long, "rack=r1,"), poolID("a100", ""), poolID("a100", "rack=r1,"),
+		sharedPoolID([]string{"a100", long}, ""), sharedPoolID([]string{"a100", "h100"}, ""), sharedPoolID([]string{"a100", "h100"}, "rack=r1,"),
+	}
+	seen := map[string]bool{}
+	for _, id := range ids {
 		if problems := validation.IsValidLabelValue(id); len(problems) > 0 {
 			t.Errorf("%q: %v", id, problems)
 		}
-	}
-	if first == second {
-		t.Errorf("two zones share the reservation %q", first)
+		if seen[id] {
+			t.Errorf("two pools share the reservation %q", id)
+		}
+		seen[id] = true
 	}
 }
 

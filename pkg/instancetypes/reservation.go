@@ -6,6 +6,7 @@ package instancetypes
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -14,9 +15,8 @@ import (
 // digestLength is enough to tell the reservations of one fleet apart.
 const digestLength = 8
 
-// reservationID names the pool of interchangeable servers that an offering draws from: those of a type, or, where the
-// type has several zones, those of one of them. One per server would let the first NodeClaim of a scheduling pass take
-// all of them, because a NodeClaim reserves one unit of each reservation that fits.
+// reservationID is what nodes of a type say that they were reserved from: their type, or, where the type has several
+// zones, one of them. It does not tell the domain, because hosts are given other labels while the node runs.
 func reservationID(nodeType, zone string, zones int) string {
 	if zones <= 1 {
 		return labelValue(nodeType)
@@ -24,12 +24,27 @@ func reservationID(nodeType, zone string, zones int) string {
 	return labelValue(nodeType + "." + zone)
 }
 
+// poolID names servers of one type that are in one place, or in any if the place is empty. It is never that of a node.
+// One ID per server would let the first NodeClaim of a scheduling pass take all of them, because a NodeClaim reserves
+// one unit of each reservation that fits.
+func poolID(nodeType, place string) string {
+	return labelValue(nodeType + "." + digest("pool", nodeType, place))
+}
+
+// sharedPoolID names servers in one place that match several types.
+func sharedPoolID(nodeTypes []string, place string) string {
+	return "shared." + digest(append(slices.Clone(nodeTypes), "shared", place)...)
+}
+
 // labelValue shortens what is too long for the value of a label, and keeps it unique.
 func labelValue(name string) string {
 	if len(name) <= validation.LabelValueMaxLength {
 		return name
 	}
-	sum := sha256.Sum256([]byte(name))
-	digest := hex.EncodeToString(sum[:])[:digestLength]
-	return strings.TrimRight(name[:validation.LabelValueMaxLength-digestLength-1], "-_.") + "-" + digest
+	return strings.TrimRight(name[:validation.LabelValueMaxLength-digestLength-1], "-_.") + "-" + digest(name)
+}
+
+func digest(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:])[:digestLength]
 }

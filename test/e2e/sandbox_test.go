@@ -59,6 +59,11 @@ func startSandbox() (*sandbox, error) {
 		return nil, err
 	}
 	servers = append(servers, withDevices...)
+	inLines, err := fleet.Parse("the servers in lines", []byte(lines))
+	if err != nil {
+		return nil, err
+	}
+	servers = append(servers, inLines...)
 	dir, err := os.MkdirTemp("", "e2e-sandbox-")
 	if err != nil {
 		return nil, err

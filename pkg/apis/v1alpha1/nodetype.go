@@ -135,7 +135,8 @@ type NodeTypeStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Zones []ZoneCapacity `json:"zones,omitempty"`
-	// Domains is the capacity by zone and topology labels, for as many as fit.
+	// Domains is the capacity by zone and topology labels. Empty when there are more than 1000: the condition Synced
+	// says so then.
 	// +optional
 	// +listType=atomic
 	Domains []DomainCapacity `json:"domains,omitempty"`

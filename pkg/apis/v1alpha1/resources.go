@@ -22,11 +22,14 @@ const (
 	hugePagesNamespace = "hugepages-"
 )
 
+// ResourceNodes is what the limits of a NodePool call its number of nodes.
+const ResourceNodes corev1.ResourceName = "nodes"
+
 // IsAccelerator tells whether a resource is an accelerator: anything that a plain server does not have, that is, an
 // extended resource by whatever vendor's name.
 func IsAccelerator(name corev1.ResourceName) bool {
 	switch name {
-	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage, corev1.ResourceStorage:
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage, corev1.ResourceStorage, ResourceNodes:
 		return false
 	}
 	return !strings.HasPrefix(string(name), hugePagesNamespace)

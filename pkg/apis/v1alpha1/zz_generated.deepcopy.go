@@ -127,6 +127,11 @@ func (in *DomainCapacity) DeepCopyInto(out *DomainCapacity) {
 			(*out)[key] = val
 		}
 	}
+	if in.SharedWith != nil {
+		in, out := &in.SharedWith, &out.SharedWith
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	out.Capacity = in.Capacity
 }
 

@@ -150,6 +150,10 @@ func TestStatusFollowsTheHosts(t *testing.T) {
 	want := v1alpha1.NodeTypeStatus{
 		Cost: 82610, Accelerators: "nvidia.com/gpu=8", Capacity: v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1},
 		Zones: []v1alpha1.ZoneCapacity{{Name: "dc1", Capacity: v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1}}},
+		Domains: []v1alpha1.DomainCapacity{
+			{Zone: "dc1", Labels: map[string]string{"datacenter": "dc1", "rack": "r-server-01"}, Capacity: v1alpha1.Capacity{Total: 1, Claimed: 1}},
+			{Zone: "dc1", Labels: map[string]string{"datacenter": "dc1", "rack": "r-server-02"}, Capacity: v1alpha1.Capacity{Total: 1, Error: 1}},
+		},
 		Requirements: []v1alpha1.NodeTypeRequirement{
 			{Key: "datacenter", Values: []string{"dc1"}}, {Key: "kubernetes.io/arch", Values: []string{"amd64"}}, {Key: "kubernetes.io/os", Values: []string{"linux"}},
 			{Key: "node.kubernetes.io/instance-type", Values: []string{name}}, {Key: "rack", Values: []string{"r-server-01", "r-server-02"}},

@@ -26,6 +26,7 @@ func status(nodeType *v1alpha1.NodeType, summary hosts.Summary, problem *problem
 		Accelerators: nodetype.Accelerators(&nodeType.Spec.HardwareProfile),
 		Capacity:     summary.Capacity,
 		Zones:        summary.Zones,
+		Domains:      summary.Domains,
 		Requirements: summary.Requirements,
 		Provisioning: nodeType.Status.Provisioning, // package estimate writes it
 		Conditions:   slices.Clone(nodeType.Status.Conditions),
@@ -38,9 +39,13 @@ func status(nodeType *v1alpha1.NodeType, summary hosts.Summary, problem *problem
 		for i := range status.Zones {
 			status.Zones[i].Capacity = v1alpha1.Capacity{}
 		}
+		status.Domains = slices.Clone(nodeType.Status.Domains)
+		for i := range status.Domains {
+			status.Domains[i].Capacity = v1alpha1.Capacity{}
+		}
 		status.Requirements = nodeType.Status.Requirements
 	}
-	for _, condition := range []metav1.Condition{synced(problem), hasCapacity(nodeType, summary, problem)} {
+	for _, condition := range []metav1.Condition{synced(summary, problem), hasCapacity(nodeType, summary, problem)} {
 		condition.ObservedGeneration = nodeType.Generation
 		condition.LastTransitionTime = metav1.NewTime(now)
 		meta.SetStatusCondition(&status.Conditions, condition)
@@ -48,14 +53,19 @@ func status(nodeType *v1alpha1.NodeType, summary hosts.Summary, problem *problem
 	return status
 }
 
-func synced(problem *problem) metav1.Condition {
+func synced(summary hosts.Summary, problem *problem) metav1.Condition {
 	if problem != nil {
 		return metav1.Condition{Type: v1alpha1.ConditionSynced, Status: metav1.ConditionFalse, Reason: problem.reason, Message: problem.message}
 	}
-	return metav1.Condition{
+	condition := metav1.Condition{
 		Type: v1alpha1.ConditionSynced, Status: metav1.ConditionTrue,
 		Reason: v1alpha1.ReasonSynced, Message: "cost and capacity are up to date",
 	}
+	if summary.DomainCount > hosts.MaxDomains {
+		condition.Message += fmt.Sprintf("; its servers are in %d topology domains, more than the %d that are counted one by one: "+
+			"claims that ask for one may find it full, so name fewer labels in --topology-labels", summary.DomainCount, hosts.MaxDomains)
+	}
+	return condition
 }
 
 func hasCapacity(nodeType *v1alpha1.NodeType, summary hosts.Summary, problem *problem) metav1.Condition {

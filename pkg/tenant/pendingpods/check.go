@@ -90,22 +90,9 @@ func allocatable(nodeType *v1alpha1.NodeType, name corev1.ResourceName) resource
 	return has
 }
 
-// checkCapacity looks for a free server, in the zones that the pod may be in.
+// checkCapacity looks for a free server, in the places that the pod may be in.
 func checkCapacity(nodeType *v1alpha1.NodeType, selector selector) (obstacle, string) {
-	capacity, where := nodeType.Status.Capacity, ""
-	if zones := selector.zones(nodeType); len(zones) < len(nodeType.Status.Zones) {
-		capacity = v1alpha1.Capacity{}
-		var names []string
-		for _, zone := range zones {
-			names = append(names, zone.Name)
-			capacity.Total += zone.Total
-			capacity.Claimed += zone.Claimed
-			capacity.Available += zone.Available
-			capacity.Error += zone.Error
-			capacity.Quarantined += zone.Quarantined
-		}
-		where = " in " + strings.Join(names, ", ")
-	}
+	capacity, where := placesOf(nodeType, selector)
 	// A free server is of no use when the type as a whole has reached its limit.
 	if capacity.Available > 0 && nodeType.Status.Capacity.Available > 0 {
 		return nothing, ""

@@ -43,20 +43,26 @@ const (
 // Planned tells whether Karpenter has a NodeClaim in the making for a pod.
 type Planned func(pod types.NamespacedName) bool
 
+// Further looks for what keeps a pod from a server although some type that fits has one free. It returns the zero
+// Explanation if it finds nothing.
+type Further func(ctx context.Context, pod *corev1.Pod) (Explanation, error)
+
 // Controller puts events on pods that no server can be had for.
 type Controller struct {
 	planes   tenant.Planes
 	recorder events.Recorder
 	planned  Planned
+	further  []Further
 }
 
 // NewController constructs a controller of pending pods. The recorder writes to the tenant cluster. Planned may be
-// nil, and then pods whose server is booting are told, too, that there is no other.
-func NewController(planes tenant.Planes, recorder events.Recorder, planned Planned) *Controller {
+// nil, and then pods whose server is booting are told, too, that there is no other. The first of
+// further that finds something is what the pod is told.
+func NewController(planes tenant.Planes, recorder events.Recorder, planned Planned, further ...Further) *Controller {
 	if planned == nil {
 		planned = func(types.NamespacedName) bool { return false }
 	}
-	return &Controller{planes: planes, recorder: recorder, planned: planned}
+	return &Controller{planes: planes, recorder: recorder, planned: planned, further: further}
 }
 
 // Reconcile tells one pod why it waits, if it waits in vain.
@@ -80,11 +86,19 @@ func (c *Controller) Reconcile(ctx context.Context, pod *corev1.Pod) (reconcile.
 		return reconcile.Result{}, fmt.Errorf("reading TenantCluster %s, %w", c.planes.TenantCluster, err)
 	}
 	explanation, hopeless := Explain(pod, nodeTypes.Items, tenantCluster.Allows)
-	// 3. There is a server for it, and Karpenter is at work.
+	// 3. There is one, and still it cannot be had.
+	for i := 0; i < len(c.further) && !hopeless; i++ {
+		var err error
+		if explanation, err = c.further[i](ctx, pod); err != nil {
+			return reconcile.Result{}, err
+		}
+		hopeless = explanation != Explanation{}
+	}
+	// 4. There is a server for it, and Karpenter is at work.
 	if !hopeless {
 		return reconcile.Result{RequeueAfter: settlePeriod}, nil
 	}
-	// 4. There is none.
+	// 5. There is none.
 	c.recorder.Publish(events.Event{
 		InvolvedObject: pod,
 		Type:           corev1.EventTypeWarning,

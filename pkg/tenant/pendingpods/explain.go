@@ -18,6 +18,11 @@ import (
 const (
 	// ReasonNoServerAvailable: a NodeType fits, but none of its servers is free.
 	ReasonNoServerAvailable = "NoServerAvailable"
+	// ReasonNoRoomTogether: there are free servers, but not enough in one topology domain for all pods that must be
+	// together.
+	ReasonNoRoomTogether = "NoRoomTogether"
+	// ReasonQuotaReached: the tenant has all servers that it may have.
+	ReasonQuotaReached = "QuotaReached"
 	// ReasonNoNodeTypeFits: no NodeType could ever serve the pod as it is.
 	ReasonNoNodeTypeFits = "NoNodeTypeFits"
 )

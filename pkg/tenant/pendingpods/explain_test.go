@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 )
 
@@ -67,7 +68,19 @@ func term(expressions ...corev1.NodeSelectorRequirement) corev1.NodeSelectorTerm
 	return corev1.NodeSelectorTerm{MatchExpressions: expressions}
 }
 
+// inRacks puts ten claimed servers into r1 and two free ones into r2.
+func inRacks(nodeType *v1alpha1.NodeType) {
+	nodeType.Status.Domains = []v1alpha1.DomainCapacity{
+		{Zone: "global", Labels: map[string]string{"rack": "r1"}, Capacity: v1alpha1.Capacity{Total: 10, Claimed: 10}},
+		{Zone: "global", Labels: map[string]string{"rack": "r2"}, Capacity: v1alpha1.Capacity{Total: 2, Available: 2}},
+	}
+}
+
 func TestExplain(t *testing.T) {
+	if err := instancetypes.Register(instancetypes.DefaultTopologyLabels()); err != nil {
+		t.Fatal(err)
+	}
+
 	h100 := func(total, claimed, available, inError int32, labels ...string) v1alpha1.NodeType {
 		return nodeType("h100-8x", test.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8"), total, claimed, available, inError, labels...)
 	}
@@ -215,6 +228,33 @@ func TestExplain(t *testing.T) {
 				}
 			})},
 			want: Explanation{ReasonNoServerAvailable, "no server available: h100-8x: 1 server matches in east, 1 claimed, 0 in error"},
+		},
+		"FullRack": {
+			reason: "free servers in another rack do not help, and only those of the right one are counted",
+			pod:    pod(eight, selecting("rack", "r1")), types: []v1alpha1.NodeType{with(h100(12, 10, 2, 0, "rack", "r1,r2"), inRacks)},
+			want: Explanation{ReasonNoServerAvailable, "no server available: h100-8x: 10 servers match in rack r1, 10 claimed, 0 in error"},
+		},
+		"FreeRack": {
+			reason: "Karpenter is at work",
+			pod:    pod(eight, selecting("rack", "r2")), types: []v1alpha1.NodeType{with(h100(12, 10, 2, 0, "rack", "r1,r2"), inRacks)},
+		},
+		"NotInTheFreeRack": {
+			reason: "what must not be is a place, too",
+			pod:    pod(eight, affine(term(corev1.NodeSelectorRequirement{Key: "rack", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"r2"}}))),
+			types:  []v1alpha1.NodeType{with(h100(12, 10, 2, 0, "rack", "r1,r2"), inRacks)},
+			want:   Explanation{ReasonNoServerAvailable, "no server available: h100-8x: 10 servers match in rack r1, 10 claimed, 0 in error"},
+		},
+		"AnyRack": {
+			reason: "who names no rack is told of all servers",
+			pod:    pod(eight), types: []v1alpha1.NodeType{with(h100(10, 10, 0, 0, "rack", "r1"), func(nodeType *v1alpha1.NodeType) {
+				nodeType.Status.Domains = []v1alpha1.DomainCapacity{{Zone: "global", Labels: map[string]string{"rack": "r1"}, Capacity: nodeType.Status.Capacity}}
+			})},
+			want: Explanation{ReasonNoServerAvailable, "no server available: h100-8x: 10 servers match, 10 claimed, 0 in error"},
+		},
+		"TopologyLabelOfNoHost": {
+			reason: "no host carries the label, and no NodePool can give it: Karpenter takes it for one of the servers' own",
+			pod:    pod(eight, selecting("nvlink-domain", "n1")), types: []v1alpha1.NodeType{h100(2, 0, 2, 0, "rack", "r1")},
+			want: Explanation{ReasonNoNodeTypeFits, "no node type fits: h100-8x: does not match nodeSelector/affinity nvlink-domain In [n1]"},
 		},
 		"NoTypes": {
 			reason: "an empty fleet is said in as many words",

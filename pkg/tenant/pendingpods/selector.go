@@ -11,9 +11,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
 // namedValues bounds how many values of a requirement a clause names.
@@ -26,7 +28,7 @@ type requirement struct {
 }
 
 // selector is what a pod wants of the labels of its node: what all must meet, and terms of which one is enough. A key
-// that no NodeType has is left out: NodePools can give any label to their nodes, and Karpenter says it when none does.
+// that no NodeType has, and that is no topology label, is left out: NodePools can give any label to their nodes, and Karpenter says it when none does.
 type selector struct {
 	required []requirement
 	terms    [][]requirement
@@ -34,6 +36,12 @@ type selector struct {
 
 func selectorOf(pod *corev1.Pod, types []v1alpha1.NodeType) selector {
 	known := sets.New(corev1.LabelInstanceTypeStable, v1alpha1.NodeTypeLabelKey, corev1.LabelTopologyZone, corev1.LabelOSStable)
+	// Those that Karpenter was told of are the servers' own, whether or not one carries them.
+	for key := range karpenterv1.WellKnownLabels {
+		if instancetypes.Selectable(key) {
+			known.Insert(key)
+		}
+	}
 	for i := range types {
 		for _, offered := range types[i].Status.Requirements {
 			known.Insert(offered.Key)

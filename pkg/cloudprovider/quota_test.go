@@ -1,0 +1,104 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+)
+
+// rackOf is a domain of the type, with so many free servers.
+func rackOf(name string, free int32) v1alpha1.DomainCapacity {
+	return v1alpha1.DomainCapacity{Zone: "dc1", Labels: map[string]string{"rack": name}, Capacity: v1alpha1.Capacity{Total: free, Available: free}}
+}
+
+// What core plans with, and what a static pool can have, follow the type and the quota.
+func TestCapacityFollowsTheQuota(t *testing.T) {
+	f := newFixture(t, interceptor.Funcs{})
+	nodeType := &v1alpha1.NodeType{}
+	key := types.NamespacedName{Name: f.nodeType}
+	if err := environment.Client.Get(f.ctx, key, nodeType); err != nil {
+		t.Fatal(err)
+	}
+	nodeType.Status.Capacity = v1alpha1.Capacity{Total: 5, Available: 5}
+	nodeType.Status.Domains = []v1alpha1.DomainCapacity{rackOf("r1", 3), rackOf("r2", 2)}
+	f.updateStatus(nodeType)
+	held := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "held"}}
+	held.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: f.nodeType}
+	held.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: "tenant"}
+	f.create(held)
+	f.claims(held)
+	f.updateStatus(held)
+
+	pool := func(requirements ...karpenterv1.NodeSelectorRequirementWithMinValues) *karpenterv1.NodePool {
+		nodePool := &karpenterv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "static"}}
+		nodePool.Spec.Template.Spec.NodeClassRef = &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: f.class.Name}
+		nodePool.Spec.Template.Spec.Requirements = requirements
+		return nodePool
+	}
+	inRack := karpenterv1.NodeSelectorRequirementWithMinValues{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"r1"}}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: test.Resources("nvidia.com/gpu", "1")}}}}}
+	two, five, nothing := int64(2), int64(5), int64(1)
+
+	for _, step := range []struct {
+		name  string
+		quota *v1alpha1.Quota
+		// free is what the pool can have, inRack what one that asks for r1 can.
+		free, inRack int64
+		// planned are the servers that core sees in all places, and in each.
+		planned []int
+		told    string
+	}{
+		{"no quota", nil, 5, 3, []int{5, 3, 2}, ""},
+		{"one of two servers", &v1alpha1.Quota{Servers: &two}, 1, 1, []int{1, 1, 1}, ""},
+		{"four of five GPUs", &v1alpha1.Quota{GPUs: &five}, 0, 0, nil, "TenantCluster " + f.namespace + "/tenant has 4 GPUs, a server for this pod has 4 or more, and its spec.quota.gpus is 5: raise the quota, or give a server back"},
+		{"all", &v1alpha1.Quota{Servers: &nothing}, 0, 0, nil, "TenantCluster " + f.namespace + "/tenant has 1 servers and its spec.quota.servers is 1: raise the quota, or give a server back"},
+	} {
+		tenant := &v1alpha1.TenantCluster{}
+		if err := environment.Client.Get(f.ctx, types.NamespacedName{Namespace: f.namespace, Name: "tenant"}, tenant); err != nil {
+			t.Fatal(err)
+		}
+		tenant.Spec.Quota = step.quota
+		if err := environment.Client.Update(f.ctx, tenant); err != nil {
+			t.Fatal(err)
+		}
+		f.management.Catalog.Use([]string{"rack"}, f.clock.Now())
+		f.eventually(step.name, func() error {
+			free, err := f.FreeFor(f.ctx, pool())
+			if err != nil {
+				return err
+			}
+			inRack, err := f.FreeFor(f.ctx, pool(inRack))
+			if err != nil {
+				return err
+			}
+			types, err := f.GetInstanceTypes(f.ctx, pool())
+			if err != nil {
+				return err
+			}
+			var planned []int
+			for _, offering := range types[0].Offerings.Available() {
+				planned = append(planned, offering.ReservationCapacity)
+			}
+			told, err := f.QuotaReached(f.ctx, pod)
+			if err != nil {
+				return err
+			}
+			if diff := cmp.Diff([]any{step.free, step.inRack, step.planned, step.told}, []any{free, inRack, planned, told}); diff != "" {
+				return fmt.Errorf("(-want +got):\n%s", diff)
+			}
+			return nil
+		})
+	}
+}

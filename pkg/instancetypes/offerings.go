@@ -1,0 +1,106 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instancetypes
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// offerings are what Karpenter can choose from, in three kinds. A NodeClaim reserves one unit of every offering that it
+// is compatible with and that has any left, and fails only if none has, so:
+//
+//   - claims that do not ask for a place draw from the pool of all servers, and take one of each domain on the way, so
+//     that those who do ask find no more than there is. The pool is not for them: it says that it has none of the
+//     labels that differ among its servers.
+//   - claims that ask for a place draw from the domains there.
+//   - the keepers, one for each zone, have no servers. They stand for the nodes that run: core takes a node for drifted
+//     whose labels match no offering, and knows no price for it, and hosts are given other labels and filled up.
+//
+// Servers that match several types have the same reservation in each of them. A domain without a free server has no
+// offering.
+func offerings(nodeType *v1alpha1.NodeType, settings Settings, inUse func(key string) bool) cloudprovider.Offerings {
+	layout := layoutOf(nodeType, settings, inUse)
+	maker := offeringMaker{nodeType: nodeType, settings: settings}
+	var result cloudprovider.Offerings
+	zones := zonesOf(nodeType)
+	for _, zone := range zones {
+		keeper := maker.offering(0, reservationID(nodeType.Name, zone.Name, len(zones)))
+		keeper.Requirements.Add(in(corev1.LabelTopologyZone, zone.Name))
+		result = append(result, keeper)
+	}
+	for _, pool := range layout.pools(nodeType) {
+		if pool.available <= 0 {
+			continue
+		}
+		offering := maker.offering(pool.available, maker.id(pool, ""))
+		for _, key := range layout.keys {
+			offering.Requirements.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
+		}
+		if zone, same := layout.common[corev1.LabelTopologyZone]; same {
+			offering.Requirements.Add(in(corev1.LabelTopologyZone, zone))
+		}
+		result = append(result, offering)
+	}
+	if len(layout.keys) == 0 {
+		return result // there is but one place, which is the pool
+	}
+	for _, domain := range layout.domains {
+		if domain.available <= 0 {
+			continue
+		}
+		offering := maker.offering(domain.available, maker.id(domain, placeOf(layout.keys, domain.place)))
+		for _, key := range layout.keys {
+			if value, has := domain.place[key]; has {
+				offering.Requirements.Add(in(key, value))
+			} else {
+				offering.Requirements.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
+			}
+		}
+		if zone, same := layout.common[corev1.LabelTopologyZone]; same {
+			offering.Requirements.Add(in(corev1.LabelTopologyZone, zone))
+		}
+		result = append(result, offering)
+	}
+	return result
+}
+
+// offeringMaker makes the offerings of one type.
+type offeringMaker struct {
+	nodeType *v1alpha1.NodeType
+	settings Settings
+}
+
+// offering of so many servers, without a place.
+func (m offeringMaker) offering(available int32, reservation string) *cloudprovider.Offering {
+	offering := &cloudprovider.Offering{
+		Requirements: scheduling.NewRequirements(in(karpenterv1.CapacityTypeLabelKey, m.settings.CapacityType)),
+		Price:        float64(m.nodeType.Status.Cost),
+		Available:    available > 0,
+	}
+	if m.settings.Reserved() {
+		offering.Requirements.Add(in(v1alpha1.ReservationIDLabelKey, reservation))
+		offering.ReservationCapacity = int(available)
+	} else {
+		offering.Requirements.Add(scheduling.NewRequirement(v1alpha1.ReservationIDLabelKey, corev1.NodeSelectorOpDoesNotExist))
+	}
+	return offering
+}
+
+// id of the reservation that an offering draws from. Core takes the least of what offerings with the same ID say, so
+// servers of several types share one only if no maxCapacity makes one of the types say less than there is.
+func (m offeringMaker) id(of domain, place string) string {
+	if len(of.pool) == 0 || of.limited {
+		return poolID(m.nodeType.Name, place)
+	}
+	return sharedPoolID(of.pool, place)
+}
+
+func in(key string, values ...string) *scheduling.Requirement {
+	return scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, values...)
+}

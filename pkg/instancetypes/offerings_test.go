@@ -1,0 +1,243 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instancetypes
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// offering is one as a test wants it. Where are the labels that it is bound to, "rack=r1" or "!rack".
+type offering struct {
+	Where       []string
+	ID          string
+	Available   bool
+	Reservation int
+}
+
+func told(domains ...v1alpha1.DomainCapacity) *v1alpha1.NodeType {
+	result := nodeType("a100", 4)
+	zones := map[string]int32{}
+	for _, domain := range domains {
+		zones[domain.Zone] += domain.Available
+		result.Status.Capacity.Available += domain.Available
+	}
+	for name, available := range zones {
+		result.Status.Zones = append(result.Status.Zones, zone(name, available))
+	}
+	result.Status.Domains = domains
+	return result
+}
+
+func rack(name string, available int32, sharedWith ...string) v1alpha1.DomainCapacity {
+	domain := v1alpha1.DomainCapacity{Zone: "dc1", Capacity: v1alpha1.Capacity{Total: 9, Available: available}, SharedWith: sharedWith}
+	if name != "" {
+		domain.Labels = map[string]string{"rack": name}
+	}
+	return domain
+}
+
+func inZone(zone string, domain v1alpha1.DomainCapacity) v1alpha1.DomainCapacity {
+	domain.Zone = zone
+	return domain
+}
+
+func limited(to int32, nodeType *v1alpha1.NodeType) *v1alpha1.NodeType {
+	nodeType.Spec.MaxCapacity = &to
+	for i := range nodeType.Status.Domains {
+		nodeType.Status.Domains[i].Available = min(nodeType.Status.Domains[i].Available, to)
+	}
+	nodeType.Status.Capacity.Available = min(nodeType.Status.Capacity.Available, to)
+	return nodeType
+}
+
+func TestOfferings(t *testing.T) {
+	onDemand := Settings{CapacityType: karpenterv1.CapacityTypeOnDemand, Pods: DefaultPods}
+	keeper := func(zone, id string) offering { return offering{[]string{zoneIs + zone}, id, false, 0} }
+	pool, shared := poolID("a100", ""), sharedPoolID([]string{"a100", "h100"}, "")
+	in := func(rack string) string { return poolID("a100", "rack="+rack+",") }
+	for name, tc := range map[string]struct {
+		reason   string
+		nodeType *v1alpha1.NodeType
+		settings Settings
+		want     []offering
+	}{
+		"one zone, no topology": {
+			reason: "the servers of the type are interchangeable", settings: DefaultSettings(),
+			nodeType: nodeType("a100", 4, zone("dc1", 2)),
+			want:     []offering{keeper("dc1", "a100"), {[]string{zoneIs + "dc1"}, pool, true, 2}},
+		},
+		"one rack": {
+			reason: "who asks for it gets what all get", settings: DefaultSettings(),
+			nodeType: told(rack("r1", 3)),
+			want:     []offering{keeper("dc1", "a100"), {[]string{zoneIs + "dc1"}, pool, true, 3}},
+		},
+		"two racks": {
+			reason: "the pool is for who does not ask, and each rack for who does", settings: DefaultSettings(),
+			nodeType: told(rack("r1", 3), rack("r2", 2)),
+			want: []offering{
+				keeper("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 5},
+				{[]string{"rack=r1", zoneIs + "dc1"}, in("r1"), true, 3}, {[]string{"rack=r2", zoneIs + "dc1"}, in("r2"), true, 2},
+			},
+		},
+		"a full rack": {
+			reason: "nothing to draw from", settings: DefaultSettings(),
+			nodeType: told(rack("r1", 0), rack("r2", 2)),
+			want: []offering{
+				keeper("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 2}, {[]string{"rack=r2", zoneIs + "dc1"}, in("r2"), true, 2},
+			},
+		},
+		"a server without a rack": {
+			reason: "it is there for who asks for none", settings: DefaultSettings(),
+			nodeType: told(rack("", 1), rack("r2", 2)),
+			want: []offering{
+				keeper("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 3},
+				{[]string{"rack=r2", zoneIs + "dc1"}, in("r2"), true, 2}, {[]string{"!rack", zoneIs + "dc1"}, in(""), true, 1},
+			},
+		},
+		"two zones": {
+			reason: "a zone is a place like a rack, and a claim on any draws from all", settings: DefaultSettings(),
+			nodeType: nodeType("a100", 4, zone("dc2", 1), zone("dc1", 2)),
+			want: []offering{
+				keeper("dc1", "a100.dc1"), keeper("dc2", "a100.dc2"), {[]string{"!" + corev1.LabelTopologyZone}, pool, true, 3},
+				{[]string{zoneIs + "dc1"}, poolID("a100", zoneIs+"dc1,"), true, 2}, {[]string{zoneIs + "dc2"}, poolID("a100", zoneIs+"dc2,"), true, 1},
+			},
+		},
+		"shared": {
+			reason: "what another type draws from too has the other's reservation", settings: DefaultSettings(),
+			nodeType: told(rack("r1", 3, "h100"), rack("r1", 1)),
+			want: []offering{
+				keeper("dc1", "a100"), {[]string{zoneIs + "dc1"}, pool, true, 1}, {[]string{zoneIs + "dc1"}, shared, true, 3},
+			},
+		},
+		"limited": {
+			reason: "no place has more than the type may have", settings: DefaultSettings(),
+			nodeType: limited(2, told(rack("r1", 3), rack("r2", 1))),
+			want: []offering{
+				keeper("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 2},
+				{[]string{"rack=r1", zoneIs + "dc1"}, in("r1"), true, 2}, {[]string{"rack=r2", zoneIs + "dc1"}, in("r2"), true, 1},
+			},
+		},
+		"limited and shared": {
+			reason: "the limit of this type says nothing about the other's", settings: DefaultSettings(),
+			nodeType: limited(2, told(rack("r1", 3, "h100"), rack("r2", 1, "h100"))),
+			want: []offering{
+				keeper("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 2},
+				{[]string{"rack=r1", zoneIs + "dc1"}, in("r1"), true, 2}, {[]string{"rack=r2", zoneIs + "dc1"}, in("r2"), true, 1},
+			},
+		},
+		"exhausted": {
+			reason: "a type that vanishes would have its nodes replaced", settings: DefaultSettings(),
+			nodeType: told(rack("r1", 0), rack("r2", 0)),
+			want:     []offering{keeper("dc1", "a100")},
+		},
+		"no servers at all": {
+			reason: "as above", settings: DefaultSettings(),
+			nodeType: nodeType("a100", 4),
+			want:     []offering{keeper("global", "a100")},
+		},
+		"on demand": {
+			reason: "for NodePools that insist on it; nothing is counted then, but a full rack is still none", settings: onDemand,
+			nodeType: told(rack("r1", 3, "h100"), rack("r2", 1), rack("r3", 0)),
+			want: []offering{
+				keeper("dc1", ""), {[]string{"!rack", zoneIs + "dc1"}, "", true, 0},
+				{[]string{"rack=r1", zoneIs + "dc1"}, "", true, 0}, {[]string{"rack=r2", zoneIs + "dc1"}, "", true, 0},
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []offering
+			for _, o := range Convert(tc.nodeType, nil, tc.settings).Offerings {
+				if o.CapacityType() != tc.settings.CapacityType || o.Price != 1234 {
+					t.Errorf("capacity type %s, price %v", o.CapacityType(), o.Price)
+				}
+				one := offering{ID: o.ReservationID(), Available: o.Available}
+				if tc.settings.Reserved() {
+					one.Reservation = o.ReservationCapacity
+				}
+				for key, requirement := range o.Requirements {
+					switch {
+					case key == karpenterv1.CapacityTypeLabelKey || key == v1alpha1.ReservationIDLabelKey:
+					case requirement.Operator() == corev1.NodeSelectorOpDoesNotExist:
+						one.Where = append(one.Where, "!"+key)
+					default:
+						one.Where = append(one.Where, fmt.Sprintf("%s=%s", key, requirement.Any()))
+					}
+				}
+				slices.Sort(one.Where)
+				got = append(got, one)
+			}
+			byWhere := func(a, b offering) int { return slices.Compare(append(a.Where, a.ID), append(b.Where, b.ID)) }
+			slices.SortFunc(got[1:], byWhere)
+			slices.SortFunc(tc.want[1:], byWhere)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+const zoneIs = corev1.LabelTopologyZone + "="
+
+// A node runs for months. Meanwhile its rack fills up, its host is given other labels, and the domain vanishes.
+func TestEveryNodeHasAnOffering(t *testing.T) {
+	labels := map[string]string{
+		corev1.LabelTopologyZone: "dc1", "rack": "gone", karpenterv1.CapacityTypeLabelKey: karpenterv1.CapacityTypeReserved,
+		v1alpha1.ReservationIDLabelKey: "a100", corev1.LabelInstanceTypeStable: "a100",
+	}
+	instanceType := Convert(told(rack("r1", 3), rack("r2", 0)), nil, DefaultSettings())
+	compatible := instanceType.Offerings.Compatible(scheduling.NewLabelRequirements(labels))
+	if len(compatible) != 1 || compatible[0].Price != 1234 {
+		t.Errorf("%d offerings for the node, want one with its price: without, core takes it for drifted", len(compatible))
+	}
+}
+
+func TestAllowance(t *testing.T) {
+	two, nine := int64(2), int64(9)
+	of := func(instanceType *cloudprovider.InstanceType) (capacities []int) {
+		for _, offering := range instanceType.Offerings.Available() {
+			capacities = append(capacities, offering.ReservationCapacity)
+		}
+		return capacities
+	}
+	none := int64(0)
+	for name, tc := range map[string]struct {
+		reason    string
+		allowance Allowance
+		want      []int
+	}{
+		"no quota":         {"all that there are", Allowance{}, []int{5, 3, 2}},
+		"two servers more": {"in whatever place", Allowance{Servers: &two}, []int{2, 2, 2}},
+		"nine GPUs more":   {"a server has four, and half a server cannot be had", Allowance{GPUs: &nine}, []int{2, 2, 2}},
+		"no server more":   {"nothing", Allowance{Servers: &none, GPUs: &nine}, nil},
+		"no GPU more":      {"nothing of this type", Allowance{GPUs: &none}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			original := Convert(told(rack("r1", 3), rack("r2", 2)), nil, DefaultSettings())
+			narrowed := tc.allowance.Narrow([]*cloudprovider.InstanceType{original})[0]
+			if diff := cmp.Diff(tc.want, of(narrowed)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff([]int{5, 3, 2}, of(original)); diff != "" {
+				t.Errorf("what others hold has changed (-want +got):\n%s", diff)
+			}
+			if len(narrowed.Offerings) != len(original.Offerings) {
+				t.Error("an offering has vanished: core would take nodes for drifted")
+			}
+		})
+	}
+	plain := Convert(nodeType("cpu", 0, zone("dc1", 7)), nil, DefaultSettings())
+	if got := (Allowance{GPUs: &none}).Narrow([]*cloudprovider.InstanceType{plain})[0]; got != plain {
+		t.Error("a type without GPUs is bounded by the quota of GPUs")
+	}
+}

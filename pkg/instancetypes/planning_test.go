@@ -1,0 +1,177 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instancetypes_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test/planning"
+)
+
+// planned are the types and racks that the NodeClaims of one pass ask for, with how many do.
+func planned(t *testing.T, plan planning.Plan) map[string]int {
+	t.Helper()
+	result := map[string]int{}
+	for _, claim := range plan.Solve(t).NewNodeClaims {
+		var types []string
+		for _, instanceType := range claim.InstanceTypeOptions {
+			types = append(types, instanceType.Name)
+		}
+		slices.Sort(types)
+		where := fmt.Sprint(types)
+		if claim.Requirements.Has("rack") {
+			where += fmt.Sprintf(" %s", claim.Requirements.Get("rack").Values())
+		}
+		result[where]++
+	}
+	return result
+}
+
+func TestOnePassNeverAsksForMoreThanThereIs(t *testing.T) {
+	whole := []string{"nvidia.com/gpu", "4"}
+	pods := func(prefix string, count int, change ...func(*corev1.Pod)) (result []client.Object) {
+		for i := range count {
+			result = append(result, planning.Pod(fmt.Sprintf("%s-%02d", prefix, i), whole, change...))
+		}
+		return result
+	}
+	inRack := func(rack string) func(*corev1.Pod) { return planning.Selecting("rack", rack) }
+	ofType := func(name string) func(*corev1.Pod) { return planning.Selecting(v1alpha1.NodeTypeLabelKey, name) }
+	racks := planning.NodeType("a100", 4, planning.Domain(3, "rack", "r1"), planning.Domain(2, "rack", "r2"), planning.Domain(0, "rack", "r3"))
+	shared := func(domain v1alpha1.DomainCapacity, with string) v1alpha1.DomainCapacity {
+		domain.SharedWith = []string{with}
+		return domain
+	}
+	twins := []*v1alpha1.NodeType{
+		planning.NodeType("a100", 4, shared(planning.Domain(3, "rack", "r1"), "a100-big"), shared(planning.Domain(2, "rack", "r2"), "a100-big")),
+		planning.NodeType("a100-big", 4, shared(planning.Domain(3, "rack", "r1"), "a100"), shared(planning.Domain(2, "rack", "r2"), "a100")),
+	}
+	two := int64(2)
+	for name, tc := range map[string]struct {
+		reason string
+		plan   planning.Plan
+		// want are the NodeClaims by types and rack, total is how many there are of whatever type.
+		want  map[string]int
+		total int
+	}{
+		"anywhere": {
+			reason: "who does not ask for a place can have all of them in one pass, and no more",
+			plan:   planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9)}, want: map[string]int{"[a100]": 5},
+		},
+		"one rack": {
+			reason: "who asks for a rack gets what is free there",
+			plan:   planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("r2", 9, inRack("r2"))}, want: map[string]int{"[a100] [r2]": 2},
+		},
+		"a full rack": {
+			reason: "no NodeClaim is made that must fail, however many servers are free elsewhere",
+			plan:   planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("r3", 9, inRack("r3"))}, want: map[string]int{},
+		},
+		"several racks": {
+			reason: "each is counted by itself",
+			plan:   planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: slices.Concat(pods("r1", 9, inRack("r1")), pods("r2", 9, inRack("r2")), pods("r3", 9, inRack("r3")))},
+			want:   map[string]int{"[a100] [r1]": 3, "[a100] [r2]": 2},
+		},
+		"a pool of one rack": {
+			reason: "the NodePool asks for its pods",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{planning.Pool("r1", func(pool *karpenterv1.NodePool) {
+				pool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"r1"}}}
+			})}},
+			want: map[string]int{"[a100] [r1]": 3},
+		},
+		"two zones": {
+			reason: "servers of all zones are there for who does not ask for one",
+			plan:   planning.Plan{Types: []*v1alpha1.NodeType{planning.NodeType("a100", 4, planning.Domain(2), planning.Domain(3, corev1.LabelTopologyZone, "dc2"))}, Objects: pods("any", 9)},
+			want:   map[string]int{"[a100]": 5},
+		},
+		"two types, the same servers": {
+			reason: "a server that two types have is not promised twice",
+			plan:   planning.Plan{Types: twins, Objects: slices.Concat(pods("small", 9, ofType("a100")), pods("big", 9, ofType("a100-big")))},
+			total:  5,
+		},
+		"two types, the same servers, one rack": {
+			reason: "nor in a rack",
+			plan:   planning.Plan{Types: twins, Objects: slices.Concat(pods("big", 9, ofType("a100-big"), inRack("r1")), pods("small", 9, ofType("a100"), inRack("r1")))},
+			total:  3,
+		},
+		"not in a rack": {
+			reason: "a free server in a rack that is not wanted is none",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{planning.NodeType("a100", 4, planning.Domain(3, "rack", "r1"), planning.Domain(0, "rack", "r2"))}, Objects: pods("elsewhere", 9, func(pod *corev1.Pod) {
+				pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "rack", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"r1"}}}}},
+				}}}
+			})},
+			want: map[string]int{},
+		},
+		"spread over racks": {
+			reason: "evenly over those that have free servers; a full one where nothing runs holds nobody up",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("spread", 4, func(pod *corev1.Pod) {
+				pod.Labels = map[string]string{"app": "spread"}
+				pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+					TopologyKey: "rack", MaxSkew: 1, WhenUnsatisfiable: corev1.DoNotSchedule,
+					LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "spread"}},
+				}}
+			})},
+			want: map[string]int{"[a100] [r1]": 2, "[a100] [r2]": 2},
+		},
+		"a limit of nodes": {
+			reason: "core itself plans no more than limits.nodes in a burst",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{planning.Pool("few", func(pool *karpenterv1.NodePool) {
+				pool.Spec.Limits = karpenterv1.Limits{v1alpha1.ResourceNodes: resource.MustParse("2")}
+			})}},
+			want: map[string]int{"[a100]": 2},
+		},
+		"a limit of nodes, on demand": {
+			reason: "as above, where nothing is reserved",
+			plan: planning.Plan{
+				Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9),
+				Settings: instancetypes.Settings{CapacityType: karpenterv1.CapacityTypeOnDemand, Pods: instancetypes.DefaultPods},
+				Pools: []*karpenterv1.NodePool{planning.Pool("few", func(pool *karpenterv1.NodePool) {
+					pool.Spec.Limits = karpenterv1.Limits{v1alpha1.ResourceNodes: resource.MustParse("2")}
+				})},
+			},
+			want: map[string]int{"[a100]": 2},
+		},
+		"a full rack, on demand": {
+			reason: "a place without a free server is not asked for",
+			plan: planning.Plan{
+				Types: []*v1alpha1.NodeType{racks}, Objects: pods("r3", 9, inRack("r3")),
+				Settings: instancetypes.Settings{CapacityType: karpenterv1.CapacityTypeOnDemand, Pods: instancetypes.DefaultPods},
+			},
+			want: map[string]int{},
+		},
+		"a quota": {
+			reason: "what the tenant may have is all that there is",
+			plan:   planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Allowance: instancetypes.Allowance{Servers: &two}},
+			want:   map[string]int{"[a100]": 2},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := planned(t, tc.plan)
+			if tc.total > 0 {
+				sum := 0
+				for _, count := range got {
+					sum += count
+				}
+				if sum != tc.total {
+					t.Errorf("%d NodeClaims, want %d: %s: %v", sum, tc.total, tc.reason, got)
+				}
+				return
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,101 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/gangs"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test/planning"
+)
+
+// A fleet of 10,000 hosts: 100 NodeTypes with 100 free hosts each, in 50 racks of two.
+const (
+	planTypes = 100
+	planRacks = 50
+	planHosts = 100
+	planPods  = 100
+)
+
+// BenchmarkSchedulingPass has Karpenter's core plan servers for 100 pods, one server each, out of 10,000 hosts of 100
+// NodeTypes. It reports how long a pass takes:
+//
+//	plain-ms      the hosts are in no topology
+//	topology-ms   they are in 50 racks, and the pods do not care
+//	ratio         the latter over the former
+//	rack-ms       each pod selects one of the racks
+//	rack-ratio    that over plain
+func BenchmarkSchedulingPass(b *testing.B) {
+	if err := instancetypes.Register(instancetypes.DefaultTopologyLabels()); err != nil {
+		b.Fatal(err)
+	}
+	anywhere := func(int) []func(*corev1.Pod) { return nil }
+	inRack := func(n int) []func(*corev1.Pod) {
+		return []func(*corev1.Pod){planning.Selecting("rack", fmt.Sprintf("r%02d", n%planRacks))}
+	}
+	plain := schedulingPass(b, func() []v1alpha1.DomainCapacity {
+		return []v1alpha1.DomainCapacity{planning.Domain(planHosts)}
+	}, anywhere)
+	racks := func() (domains []v1alpha1.DomainCapacity) {
+		for rack := range planRacks {
+			domains = append(domains, planning.Domain(planHosts/planRacks, "rack", fmt.Sprintf("r%02d", rack)))
+		}
+		return domains
+	}
+	spread, selected := schedulingPass(b, racks, anywhere), schedulingPass(b, racks, inRack)
+
+	measure := func(plan func()) time.Duration {
+		start := time.Now()
+		plan()
+		return time.Since(start)
+	}
+	var without, with, rack time.Duration
+	passes := 0
+	for b.Loop() {
+		without += measure(plain)
+		with += measure(spread)
+		rack += measure(selected)
+		passes++
+	}
+	milliseconds := func(total time.Duration) float64 { return total.Seconds() * 1000 / float64(passes) }
+	b.ReportMetric(milliseconds(without), "plain-ms")
+	b.ReportMetric(milliseconds(with), "topology-ms")
+	b.ReportMetric(with.Seconds()/without.Seconds(), "ratio")
+	b.ReportMetric(milliseconds(rack), "rack-ms")
+	b.ReportMetric(rack.Seconds()/without.Seconds(), "rack-ratio")
+}
+
+// schedulingPass returns what plans once, and fails unless each pod got its server.
+func schedulingPass(b *testing.B, domains func() []v1alpha1.DomainCapacity, constrain func(n int) []func(*corev1.Pod)) func() {
+	b.Helper()
+	plan := planning.Plan{Decorate: func(c client.Client, catalog *instancetypes.Catalog) client.Client {
+		return gangs.New(c, gangs.Options{
+			Rooms: func(context.Context) ([]instancetypes.Room, error) {
+				return catalog.Rooms(instancetypes.NewFilter(nil, nil)), nil
+			},
+			Use: func(labels []string) { catalog.Use(labels, time.Unix(0, 0)) },
+		})
+	}}
+	for n := range planTypes {
+		plan.Types = append(plan.Types, planning.NodeType(fmt.Sprintf("type-%03d", n), 8, domains()...))
+	}
+	for n := range planPods {
+		plan.Objects = append(plan.Objects, client.Object(planning.Pod(fmt.Sprintf("pod-%03d", n), []string{"nvidia.com/gpu", "8"}, constrain(n)...)))
+	}
+	planner := plan.Planner(b)
+	return func() {
+		results, err := planner()
+		if err != nil || len(results.NewNodeClaims) != planPods {
+			b.Fatalf("%d NodeClaims for %d pods: %v %v", len(results.NewNodeClaims), planPods, err, results.PodErrors)
+		}
+	}
+}

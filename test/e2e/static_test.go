@@ -1,0 +1,101 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// A pool wants three edge servers, of which one is out on loan. It gets the two that there are, says so, and makes
+// nothing that fails, until the third comes back. Then it shrinks to one, and the servers go back.
+func TestStaticPool(t *testing.T) {
+	w := enter(t)
+	loan := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: "on-loan"}}
+	loan.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: "edge"}
+	replicas := int64(0)
+	nodePool := w.line(t, "edge", 3, resources("cpu", "8", "memory", "32Gi"), func(pool *karpv1.NodePool) { pool.Spec.Replicas = &replicas })
+	if err := w.management.Create(t.Context(), loan); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.management.Delete(context.Background(), loan); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+	})
+	w.eventually(t, "one server is on loan", w.edgeServersFree(2))
+	ctx, stop := context.WithCancel(t.Context())
+	made, counted := w.countNodeClaims(ctx, t)
+	scale := func(to int64) {
+		t.Helper()
+		scaled := nodePool.DeepCopy()
+		scaled.Spec.Replicas = &to
+		if err := w.tenant.Patch(t.Context(), scaled, client.MergeFrom(nodePool)); err != nil {
+			t.Fatal(err)
+		}
+		nodePool = scaled
+	}
+
+	scale(3)
+	w.eventually(t, "the pool has two nodes", w.edgeNodes(2))
+	w.eventually(t, "the pool says that it wants more", func(ctx context.Context) (string, error) {
+		events := &corev1.EventList{}
+		if err := w.tenant.List(ctx, events); err != nil {
+			return "", err
+		}
+		for _, event := range events.Items {
+			if event.InvolvedObject.Kind == "NodePool" && event.Reason == "NotEnoughServers" && strings.Contains(event.Message, "of the 3 that replicas asks for") {
+				return "", nil
+			}
+		}
+		return "no event says so", nil
+	})
+	if err := w.management.Delete(t.Context(), loan); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "the third server has come back and joined", w.edgeNodes(3))
+	scale(1)
+	w.eventually(t, "one node is left", w.edgeNodes(1))
+	w.eventually(t, "two servers are back", w.edgeServersFree(2))
+	stop()
+	<-counted
+	if len(made) != 3 {
+		t.Errorf("%d NodeClaims were made, want 3, one for each server: %v", len(made), made)
+	}
+}
+
+func (w *world) edgeServersFree(want int32) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		nodeType := &v1alpha1.NodeType{}
+		if err := w.management.Get(ctx, client.ObjectKey{Name: "edge"}, nodeType); err != nil {
+			return "", err
+		}
+		if got := nodeType.Status.Capacity.Available; got != want {
+			return fmt.Sprintf("%d servers are free, want %d", got, want), nil
+		}
+		return "", nil
+	}
+}
+
+func (w *world) edgeNodes(want int) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		nodes := &corev1.NodeList{}
+		if err := w.tenant.List(ctx, nodes, client.MatchingLabels{karpv1.NodePoolLabelKey: "edge", karpv1.NodeInitializedLabelKey: "true"}); err != nil {
+			return "", err
+		}
+		if len(nodes.Items) != want {
+			return fmt.Sprintf("%d nodes, want %d", len(nodes.Items), want), nil
+		}
+		return "", nil
+	}
+}
