@@ -12,8 +12,12 @@ import (
 // Counts of hosts. A host that is claimed and in error counts as both.
 type Counts struct {
 	Total, Claimed, Available, Error int32
-	// NotReady hosts are neither claimed nor in error, and still not to be had: inspecting, paused, detached and so on.
+	// NotReady hosts are neither claimed, in error nor quarantined, and still not to be had: inspecting, paused, detached and
+	// so on.
 	NotReady int32
+	// Quarantined hosts are kept out of the pool until an operator says that they are well, whatever else is the matter
+	// with them.
+	Quarantined int32
 }
 
 func (c Counts) plus(other Counts) Counts {
@@ -22,16 +26,19 @@ func (c Counts) plus(other Counts) Counts {
 	c.Available += other.Available
 	c.Error += other.Error
 	c.NotReady += other.NotReady
+	c.Quarantined += other.Quarantined
 	return c
 }
 
 func (c Counts) minus(other Counts) Counts {
-	return c.plus(Counts{-other.Total, -other.Claimed, -other.Available, -other.Error, -other.NotReady})
+	return c.plus(Counts{-other.Total, -other.Claimed, -other.Available, -other.Error, -other.NotReady, -other.Quarantined})
 }
 
 // capacity as the API tells it. At most remaining servers are available, whatever is there.
 func (c Counts) capacity(remaining int32) v1alpha1.Capacity {
-	return v1alpha1.Capacity{Total: c.Total, Claimed: c.Claimed, Available: min(c.Available, remaining), Error: c.Error}
+	return v1alpha1.Capacity{
+		Total: c.Total, Claimed: c.Claimed, Available: min(c.Available, remaining), Error: c.Error, Quarantined: c.Quarantined,
+	}
 }
 
 // String tells the counts in words: "2 servers match, 2 claimed, 0 in error".
@@ -41,6 +48,9 @@ func (c Counts) String() string {
 		noun = "server matches"
 	}
 	text := fmt.Sprintf("%d %s, %d claimed, %d in error", c.Total, noun, c.Claimed, c.Error)
+	if c.Quarantined > 0 {
+		text += fmt.Sprintf(", %d quarantined", c.Quarantined)
+	}
 	if c.NotReady > 0 {
 		text += fmt.Sprintf(", %d not ready", c.NotReady)
 	}

@@ -29,6 +29,8 @@ const (
 	ReasonDeleting Reason = "Deleting"
 	// ReasonClaimed: the host has a consumer, whoever it is.
 	ReasonClaimed Reason = "Claimed"
+	// ReasonQuarantined: a Machine on the host was given up, and nobody has said yet that the host is well.
+	ReasonQuarantined Reason = "Quarantined"
 	// ReasonError: Metal3 reports an error.
 	ReasonError Reason = "Error"
 	// ReasonPaused: Metal3 does not look at the host.
@@ -66,13 +68,17 @@ type Verdict struct {
 	Claimed bool
 	// Error is true when Metal3 reports an error, whatever else is the matter with the host.
 	Error bool
+	// Quarantined is true when the host is kept out of the pool until an operator says that it is well, whatever else is
+	// the matter with it.
+	Quarantined bool
 }
 
 // Eligibility tells whether a host can be claimed. It is a function of the host alone.
 func Eligibility(host *bmov1alpha1.BareMetalHost) Verdict {
 	verdict := Verdict{
-		Claimed: host.Spec.ConsumerRef != nil,
-		Error:   host.Status.ErrorType != "" || host.Status.OperationalStatus == bmov1alpha1.OperationalStatusError,
+		Claimed:     host.Spec.ConsumerRef != nil,
+		Error:       host.Status.ErrorType != "" || host.Status.OperationalStatus == bmov1alpha1.OperationalStatusError,
+		Quarantined: has(host, QuarantinedAnnotation),
 	}
 	verdict.Reason, verdict.Message = ineligible(host, verdict)
 	verdict.Claimable = verdict.Reason == ""
@@ -87,6 +93,8 @@ func ineligible(host *bmov1alpha1.BareMetalHost, verdict Verdict) (Reason, strin
 	case verdict.Claimed:
 		// Not by whom: tenants read this, and it may be another tenant.
 		return ReasonClaimed, "is claimed by a " + cmp.Or(host.Spec.ConsumerRef.Kind, "consumer of no kind")
+	case verdict.Quarantined:
+		return ReasonQuarantined, quarantinedMessage(host)
 	case verdict.Error:
 		return ReasonError, fmt.Sprintf("is in error (%s: %s)", host.Status.ErrorType, host.Status.ErrorMessage)
 	case has(host, bmov1alpha1.PausedAnnotation):

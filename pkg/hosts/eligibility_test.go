@@ -40,6 +40,11 @@ func TestEligibility(t *testing.T) {
 		host.Status.OperationalStatus, host.Status.ErrorType = bmov1alpha1.OperationalStatusError, bmov1alpha1.PowerManagementError
 		host.Status.ErrorMessage = "no answer from the BMC"
 	}
+	quarantine := func(host *bmov1alpha1.BareMetalHost) {
+		host.Annotations = map[string]string{QuarantinedAnnotation: Quarantine{
+			Reason: "HostError", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Machine: types.NamespacedName{Namespace: "blue", Name: "m"},
+		}.String()}
+	}
 	for name, tc := range map[string]struct {
 		reason string
 		with   []func(*bmov1alpha1.BareMetalHost)
@@ -95,6 +100,19 @@ func TestEligibility(t *testing.T) {
 			want: Verdict{Reason: ReasonMaintenance, Message: "is in maintenance: fan 3"}},
 		"MaintenanceUnsaid": {reason: "the value is optional", with: []func(*bmov1alpha1.BareMetalHost){annotate(MaintenanceAnnotation)},
 			want: Verdict{Reason: ReasonMaintenance, Message: "is in maintenance"}},
+		"Quarantined": {reason: "a Machine was given up on it, and tenants are not told whose",
+			with: []func(*bmov1alpha1.BareMetalHost){quarantine},
+			want: Verdict{Reason: ReasonQuarantined, Quarantined: true,
+				Message: "is quarantined: HostError, since 2026-01-02T03:04:05Z; an operator who finds it well removes the annotation karpenter.metal3.io/quarantined"}},
+		"QuarantinedByHand": {reason: "operators may quarantine too, and say what they like",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+				host.Annotations = map[string]string{QuarantinedAnnotation: "smells burnt"}
+			}},
+			want: Verdict{Reason: ReasonQuarantined, Quarantined: true,
+				Message: "is quarantined: smells burnt; an operator who finds it well removes the annotation karpenter.metal3.io/quarantined"}},
+		"QuarantinedAndInError": {reason: "it counts as both; the quarantine says more", with: []func(*bmov1alpha1.BareMetalHost){quarantine, fail},
+			want: Verdict{Reason: ReasonQuarantined, Quarantined: true, Error: true,
+				Message: "is quarantined: HostError, since 2026-01-02T03:04:05Z; an operator who finds it well removes the annotation karpenter.metal3.io/quarantined"}},
 		"KeptOff": {reason: "a remediation controller keeps it off; it would never boot", with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.RebootAnnotationPrefix + "/remediation")},
 			want: Verdict{Reason: ReasonRebooting, Message: "is to be rebooted or kept off (annotation reboot.metal3.io)"}},
 		"Deprovisioning": {reason: "still being cleaned", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateDeprovisioning)},
@@ -116,6 +134,29 @@ func TestEligibility(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, Eligibility(host)); diff != "" {
 				t.Errorf("%s: Eligibility (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestQuarantineOf(t *testing.T) {
+	written := Quarantine{Reason: "DeadlineExceeded", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Machine: types.NamespacedName{Namespace: "blue", Name: "m"}}
+	for name, tc := range map[string]struct {
+		reason, value string
+		want          Quarantine
+		ours          bool
+	}{
+		"Written":   {reason: "what was written is read", value: written.String(), want: written, ours: true},
+		"ByHand":    {reason: "people write what they like", value: "fan 3 rattles, since yesterday, machine room is hot"},
+		"NoMachine": {reason: "cut short", value: "HostError, since 2026-01-02T03:04:05Z"},
+		"Empty":     {reason: "a value is optional"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := available("h", nil)
+			host.Annotations = map[string]string{QuarantinedAnnotation: tc.value}
+			got, ours := QuarantineOf(host)
+			if diff := cmp.Diff(tc.want, got); diff != "" || ours != tc.ours {
+				t.Errorf("%s: ours %v, want %v (-want +got):\n%s", tc.reason, ours, tc.ours, diff)
 			}
 		})
 	}

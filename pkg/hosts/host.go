@@ -77,10 +77,13 @@ func (h *host) counts() Counts {
 	if h.verdict.Error {
 		counts.Error = 1
 	}
+	if h.verdict.Quarantined {
+		counts.Quarantined = 1
+	}
 	switch {
 	case h.verdict.Claimable && !claimed:
 		counts.Available = 1
-	case !claimed && !h.verdict.Error:
+	case !claimed && !h.verdict.Error && !h.verdict.Quarantined:
 		counts.NotReady = 1
 	}
 	return counts

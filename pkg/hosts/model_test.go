@@ -102,6 +102,9 @@ func (m *model) summary(name string) Summary {
 		if verdict.Error {
 			counts.Error = 1
 		}
+		if verdict.Quarantined {
+			counts.Quarantined = 1
+		}
 		if m.free(host) {
 			counts.Available = 1
 		}
@@ -201,6 +204,8 @@ func (f fleet) host() *bmov1alpha1.BareMetalHost {
 		host.Status.Provisioning.State = bmov1alpha1.StateInspecting
 	case 4:
 		failed(claimed(host, "t0")).Spec.ConsumerRef.APIVersion = "infrastructure.cluster.x-k8s.io/v1beta1"
+	case 5:
+		host.Annotations = map[string]string{QuarantinedAnnotation: "by hand"}
 	}
 	return host
 }

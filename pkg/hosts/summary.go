@@ -17,7 +17,7 @@ import (
 type Summary struct {
 	// Capacity of the type. What is available is limited by maxCapacity.
 	Capacity v1alpha1.Capacity
-	// NotReady is the number of hosts that are neither claimed nor in error, and not to be had either.
+	// NotReady is the number of hosts that are neither claimed, in error nor quarantined, and not to be had either.
 	NotReady int32
 	// Used is the number of hosts that are claimed as this type, and not as another one that they match too.
 	Used int32
@@ -30,7 +30,7 @@ type Summary struct {
 
 // Counts of the type's hosts, for sentences.
 func (s Summary) Counts() Counts {
-	return Counts{Total: s.Capacity.Total, Claimed: s.Capacity.Claimed, Available: s.Capacity.Available, Error: s.Capacity.Error, NotReady: s.NotReady}
+	return Counts{Total: s.Capacity.Total, Claimed: s.Capacity.Claimed, Available: s.Capacity.Available, Error: s.Capacity.Error, NotReady: s.NotReady, Quarantined: s.Capacity.Quarantined}
 }
 
 // Summary of a type, and whether the type is known. The caller owns what it gets.

@@ -100,6 +100,7 @@ func checkCapacity(nodeType *v1alpha1.NodeType, selector selector) (obstacle, st
 			capacity.Claimed += zone.Claimed
 			capacity.Available += zone.Available
 			capacity.Error += zone.Error
+			capacity.Quarantined += zone.Quarantined
 		}
 		where = " in " + strings.Join(names, ", ")
 	}
@@ -119,11 +120,15 @@ func counts(capacity v1alpha1.Capacity, where string, limit *int32) string {
 		matches = "1 server matches" + where
 	}
 	clause := fmt.Sprintf("%s, %d claimed, %d in error", matches, capacity.Claimed, capacity.Error)
+	if capacity.Quarantined > 0 {
+		clause += fmt.Sprintf(", %d quarantined", capacity.Quarantined)
+	}
 	if limit != nil {
 		return clause + fmt.Sprintf(", limited to %d", *limit)
 	}
-	// Being inspected or cleaned, for example. A server can be claimed and in error, so this may be too few.
-	if rest := capacity.Total - capacity.Claimed - capacity.Error; rest > 0 {
+	// Being inspected or cleaned, for example. A server can be claimed, in error and quarantined at once, so this
+	// may be too few.
+	if rest := capacity.Total - capacity.Claimed - capacity.Error - capacity.Quarantined; rest > 0 {
 		clause += fmt.Sprintf(", %d not ready", rest)
 	}
 	return clause
