@@ -36,10 +36,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/autonodes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/drift"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/garbagecollection"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/joining"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/nodeclass"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/pendingpods"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/rollout"
 )
 
 // run wires core, our CloudProvider and the tenant's controllers to the two clusters and works until the context ends.
@@ -192,11 +194,18 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 	// Core alone gets the client that keeps pods off servers with accelerators: it writes no pod back.
 	pods := accelerators.KeepPodsOff(mgr.GetClient())
 	overlays := nodeoverlay.NewInstanceTypeStore()
-	overlaid := overlay.Decorate(metal3, pods, overlays)
+	overlaid := rollout.WithReleased(overlay.Decorate(metal3, pods, overlays))
 	clusterState := state.NewCluster(realClock, pods, overlaid)
 	all := controllers.NewControllers(ctx, mgr, realClock, pods, recorder, overlaid, metal3, clusterState, overlays)
+	all, err = rollout.Replace(all, rollout.Dependencies{
+		Client: pods, Planes: planes, Cluster: clusterState, CloudProvider: overlaid, Refusals: metal3, Recorder: recorder, Clock: realClock,
+	})
+	if err != nil {
+		return nil, err
+	}
 
 	return append(all,
+		drift.NewController(planes, recorder),
 		joining.NewController(realClock, planes, joining.ClusterCA(planes.Tenant.Live, mgr.GetConfig()), joining.ServerVersion(mgr.GetConfig())),
 		garbagecollection.NewMachineController(planes),
 		garbagecollection.NewLeftoverController(planes),

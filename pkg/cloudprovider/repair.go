@@ -18,7 +18,7 @@ const (
 	faultToleration = 10 * time.Minute
 )
 
-// faults are conditions of nodes that are True while something is broken that a reboot by itself does not mend. Those of
+// faults are conditions of nodes that are True while something is broken that makes a node of no use. Those of
 // node-problem-detector are in its default configuration; those of NVIDIA's are set by NVSentinel, out of what DCGM, which
 // the GPU operator installs, and the kernel's log say, and only for what is fatal. The GPU operator by itself sets none.
 var faults = []corev1.NodeConditionType{

@@ -4,21 +4,16 @@
 package machine
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 )
@@ -226,38 +221,6 @@ func TestDriftNeedsARecord(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestDriftWakesOnlyWhoMayHaveDrifted, with real watches: an edit of one type is no work for the Machines of another.
-func TestDriftWakesOnlyWhoMayHaveDrifted(t *testing.T) {
-	w := newWorld(t, 1)
-	inventory := startManager(t, w)
-	inventory.SetType(hosts.Profile{
-		Name: w.nodeType, Namespace: w.metal3, Selector: labels.Everything(),
-		Resources: test.Resources("cpu", "8", "memory", "32Gi"), Allocatable: test.Resources("cpu", "8", "memory", "32Gi"),
-	})
-	inventory.MarkTypesSynced()
-	for _, host := range w.hosts() {
-		inventory.SetHost(&host)
-	}
-	inventory.MarkHostsSynced()
-	key := w.machine("m", standAlone)
-	eventually := func(what string, reached func() bool) {
-		t.Helper()
-		if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-			w.playMetal3()
-			return reached(), nil
-		}); err != nil {
-			t.Fatalf("not %s: %+v", what, w.get(key).Status)
-		}
-	}
-	eventually("installed", func() bool { return condition(w.get(key), v1alpha1.ConditionDrifted).Status == "False" })
-	// The image is named before it exists, which is no drift, and then made, which is.
-	nodeType := &v1alpha1.NodeType{ObjectMeta: metaName(w.nodeType)}
-	w.update(nodeType, func() { nodeType.Spec.Properties[v1alpha1.PropertyOSImage] = "later-" + w.metal3 })
-	eventually("in doubt", func() bool { return condition(w.get(key), v1alpha1.ConditionDrifted).Status == "Unknown" })
-	w.image("later-"+w.metal3, "http://images.example.com/new.qcow2")(w)
-	eventually("drifted", func() bool { return condition(w.get(key), v1alpha1.ConditionDrifted).Status == "True" })
 }
 
 // TestReferences: what a set of properties refers to is found without reading anything else.
