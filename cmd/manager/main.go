@@ -30,6 +30,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/machine"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/network"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/nodetype/estimate"
 	nodetypeprovider "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/nodetype/provider"
 	nodetypestatus "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/nodetype/status"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenantcluster"
@@ -59,6 +60,9 @@ func run(ctx context.Context, o *options) error {
 		if err := cli.CheckAddress(flag, address); err != nil {
 			return err
 		}
+	}
+	if o.provisioningDeadline <= 0 {
+		return fmt.Errorf("--provisioning-deadline is %v: it must be greater than zero", o.provisioningDeadline)
 	}
 	if err := cli.WaitForAPI(ctx, config, o.cluster.Name, o.startupTimeout); err != nil {
 		return err
@@ -142,12 +146,14 @@ func register(ctx context.Context, mgr manager.Manager, o *options) error {
 		Inventory: inventory,
 		Recorder:  recorder,
 		Clock:     now,
+		Deadline:  o.provisioningDeadline,
 	})
 	controllers := []interface {
 		Register(context.Context, manager.Manager) error
 	}{
 		nodetypeprovider.NewController(mgr.GetClient(), recorder, now),
 		nodetypestatus.NewController(mgr.GetClient(), inventory, recorder, now),
+		estimate.NewController(mgr.GetClient(), now),
 		machines,
 		tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), now),
 		ipam.NewSweep(addresses, machine.HoldsServer(mgr.GetAPIReader())),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/machine"
 )
 
 type options struct {
@@ -21,6 +22,7 @@ type options struct {
 	healthAddress           string
 	topologyLabels          []string
 	networkEndpoint         string
+	provisioningDeadline    time.Duration
 }
 
 func newOptions() *options {
@@ -31,6 +33,7 @@ func newOptions() *options {
 		leaderElectionNamespace: "default",
 		metricsAddress:          ":8080",
 		healthAddress:           ":8081",
+		provisioningDeadline:    machine.DefaultProvisioningDeadline,
 		topologyLabels:          []string{v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey, v1alpha1.DatacenterLabelKey},
 	}
 }
@@ -56,6 +59,10 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	inventory := sections.FlagSet("inventory")
 	inventory.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,
 		"Labels of BareMetalHosts that their nodes inherit and that pods can select on.")
+
+	machines := sections.FlagSet("machines")
+	machines.DurationVar(&o.provisioningDeadline, "provisioning-deadline", o.provisioningDeadline,
+		"How long a Machine may go without any progress before it is given up, if its NodeType has no provisioningDeadline.")
 
 	network := sections.FlagSet("network")
 	network.StringVar(&o.networkEndpoint, "network-endpoint", o.networkEndpoint,

@@ -16,6 +16,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/advertised"
 )
 
 const (
@@ -45,6 +46,7 @@ type options struct {
 	startupTimeout time.Duration
 	claimTimeout   time.Duration
 	launchTimeout  time.Duration
+	resourcesGrace time.Duration
 
 	instanceTypes  instancetypes.Settings
 	topologyLabels []string
@@ -64,6 +66,7 @@ func defaultOptions() *options {
 		startupTimeout: defaultStartupTimeout,
 		claimTimeout:   cloudprovider.DefaultClaimTimeout,
 		launchTimeout:  defaultLaunchTimeout,
+		resourcesGrace: advertised.DefaultGrace,
 		instanceTypes:  instancetypes.DefaultSettings(),
 		topologyLabels: instancetypes.DefaultTopologyLabels(),
 		leaderElect:    true,
@@ -95,6 +98,8 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 		"How long one attempt to launch a NodeClaim waits for the manager's answer.")
 	capacity.DurationVar(&o.launchTimeout, "launch-timeout", o.launchTimeout,
 		"How long a NodeClaim may go without an answer before it is given up.")
+	capacity.DurationVar(&o.resourcesGrace, "resources-grace", o.resourcesGrace,
+		"How long a node may take to advertise all resources of its NodeType after it has registered, before its NodeClaim says which are missing.")
 
 	process := sections.FlagSet("process")
 	process.StringSliceVar(&o.controllers, "controllers", o.controllers,
@@ -119,7 +124,7 @@ func (o *options) complete() (*karpenteroptions.Options, error) {
 	for _, flag := range []struct {
 		name  string
 		value time.Duration
-	}{{"startup-timeout", o.startupTimeout}, {"claim-timeout", o.claimTimeout}, {"launch-timeout", o.launchTimeout}} {
+	}{{"startup-timeout", o.startupTimeout}, {"claim-timeout", o.claimTimeout}, {"launch-timeout", o.launchTimeout}, {"resources-grace", o.resourcesGrace}} {
 		if flag.value <= 0 {
 			problems = append(problems, fmt.Errorf("--%s is %v: it must be greater than zero", flag.name, flag.value))
 		}

@@ -35,13 +35,16 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/advertised"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/autonodes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/drift"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/garbagecollection"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/joining"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/nodeclass"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/pendingpods"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/progress"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/rollout"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/timelimits"
 )
 
 // run wires core, our CloudProvider and the tenant's controllers to the two clusters and works until the context ends.
@@ -203,12 +206,19 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 	if err != nil {
 		return nil, err
 	}
+	all, err = timelimits.Teach(all, realClock, timelimits.Machines{Client: management.GetClient(), Namespace: o.namespace, Synced: servers.Synced})
+	if err != nil {
+		return nil, err
+	}
 
 	return append(all,
 		drift.NewController(planes, recorder),
 		joining.NewController(realClock, planes, joining.ClusterCA(planes.Tenant.Live, mgr.GetConfig()), joining.ServerVersion(mgr.GetConfig())),
 		garbagecollection.NewMachineController(planes),
 		garbagecollection.NewLeftoverController(planes),
+		garbagecollection.NewNodeClaimController(planes, recorder),
+		progress.NewController(realClock, planes, recorder),
+		advertised.NewController(realClock, planes, recorder, o.resourcesGrace),
 		nodeclass.NewController(realClock, planes, recorder),
 		autonodes.NewController(realClock, planes, catalog, servers, o.instanceTypes.CapacityType),
 		pendingpods.NewController(planes, recorder, func(pod types.NamespacedName) bool {

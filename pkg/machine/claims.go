@@ -35,6 +35,9 @@ type Claims interface {
 	Reboot(ctx context.Context, host *bmov1alpha1.BareMetalHost, hard bool, at time.Time) (*bmov1alpha1.BareMetalHost, error)
 	// Rebooted takes the mark of Reboot away.
 	Rebooted(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error)
+	// Quarantine keeps the server out of the pool until somebody says that it is well. A server that is quarantined
+	// already stays as it is.
+	Quarantine(ctx context.Context, host *bmov1alpha1.BareMetalHost, why hosts.Quarantine) (*bmov1alpha1.BareMetalHost, error)
 	// Empty tells Metal3 to take the image and all data off the server and to switch it off.
 	Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error)
 	// Release gives a server that is clean back to the pool.

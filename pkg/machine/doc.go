@@ -11,6 +11,7 @@
 //	                  ▲           │                  │             │          └── switching ──┘
 //	                  └───────────┘ taken            └─────────────┴──► broken (and back, when the server recovers), lost
 //
+//	any from held on ─► abandoned, if it gets no further (patience.go) or its server is in error for good (replacing.go)
 //	any of them ─► releasing, once the Machine is being deleted
 //
 // What is installed follows from a plan (plan.go, resolve.go), which is made and rehearsed for the chosen server before

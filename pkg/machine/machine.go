@@ -35,6 +35,8 @@ type Inventory interface {
 	Synced() bool
 	// WaitForSync blocks until Synced is true or the context ends.
 	WaitForSync(context.Context) error
+	// Summary counts the hosts of a type, and tells whether the type is known.
+	Summary(nodeType string) (hosts.Summary, bool)
 	// OnChange adds a listener that is told of types whose hosts or profile may have changed. It must not block.
 	OnChange(listener func(types []string))
 }
@@ -53,8 +55,11 @@ type Dependencies struct {
 	Inventory Inventory
 	// Recorder of events on Machines.
 	Recorder events.EventRecorder
-	// Clock for the times in conditions and metrics.
+	// Clock for the times in conditions and metrics, and for deadlines.
 	Clock clock.PassiveClock
+	// Deadline is how long a Machine may go without progress if its NodeType does not say. Zero is
+	// DefaultProvisioningDeadline.
+	Deadline time.Duration
 }
 
 // Reconciler takes Machines through their life.
@@ -70,6 +75,8 @@ type Reconciler struct {
 	waiting   *waiting
 	quota     *quota.Ledger
 	handlers  map[state]handling
+	deadline  time.Duration
+	beginning
 }
 
 // run is one look at one Machine. Handlers leave in it what they have written, for the next step.
@@ -108,6 +115,7 @@ func New(d Dependencies) *Reconciler {
 		metrics:   newMetrics(),
 		waiting:   newWaiting(),
 		quota:     quota.NewLedger(d.Client),
+		deadline:  d.Deadline,
 	}
 	r.handlers = map[state]handling{
 		gone:         r.done,
@@ -122,6 +130,7 @@ func New(d Dependencies) *Reconciler {
 		joined:       r.watchJoined,
 		broken:       r.hold,
 		lost:         r.giveUp,
+		abandoned:    r.watchAbandoned,
 		releasing:    r.release,
 	}
 	return r
@@ -129,6 +138,7 @@ func New(d Dependencies) *Reconciler {
 
 // Reconcile looks at one Machine and takes it as far as it gets without waiting.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	r.startOnce()
 	machine := &v1alpha1.Machine{}
 	if err := r.client.Get(ctx, request.NamespacedName, machine); err != nil {
 		r.waiting.remove(request.NamespacedName)
@@ -164,6 +174,9 @@ func (r *Reconciler) step(ctx context.Context, now *run) (result, error) {
 	outcome, err := r.handlers[stateOf(now.machine, now.host)](ctx, now)
 	if err != nil || outcome.facts == nil {
 		return outcome, err
+	}
+	if outcome, err = r.judge(ctx, now, outcome); err != nil {
+		return result{}, err
 	}
 	if err := r.noteDrift(ctx, now, outcome.facts); err != nil {
 		return result{}, err

@@ -27,7 +27,7 @@ func (w *world) playMetal3() {
 		case bmov1alpha1.StateProvisioning:
 			if host.Spec.Image == nil {
 				status.State = bmov1alpha1.StateDeprovisioning
-			} else {
+			} else if !w.hangs {
 				status.State, status.Image, host.Status.PoweredOn = bmov1alpha1.StateProvisioned, *host.Spec.Image, true
 			}
 		case bmov1alpha1.StateProvisioned:

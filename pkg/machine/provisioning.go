@@ -68,7 +68,10 @@ func poweredOff(now *run, f *facts) *facts {
 
 // hold keeps a server in error with its Machine, for somebody to look at. The Machine recovers when the server does.
 func (r *Reconciler) hold(_ context.Context, now *run) (result, error) {
-	f := &facts{phase: v1alpha1.MachineFailed, reason: v1alpha1.ReasonHostError, host: now.host, message: hostError(now.host)}
+	f := &facts{
+		phase: v1alpha1.MachineFailed, reason: v1alpha1.ReasonHostError, host: now.host,
+		message: hostError(now.host) + ". Metal3 keeps trying; if that does not help, mend the server, or delete the Machine to give it back",
+	}
 	if !now.host.DeletionTimestamp.IsZero() {
 		f.reason = v1alpha1.ReasonHostDeleting
 		f.message = strings.TrimSuffix(fmt.Sprintf("server %s/%s is lost to this Machine: its BareMetalHost is being deleted. Delete the Machine; %s",

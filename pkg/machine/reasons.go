@@ -18,22 +18,25 @@ const (
 	EventReleased EventReason = "Released"
 	// EventRebootRefused: the request to reboot is not one that there is.
 	EventRebootRefused EventReason = "RebootRefused"
+	// EventQuarantined: a Machine was given up on the server, which is kept out of the pool. On the BareMetalHost.
+	EventQuarantined EventReason = "Quarantined"
 	// EventTaken: the server that had been chosen was gone before it was claimed; another is chosen.
 	EventTaken EventReason = "ServerTaken"
 )
 
 // warnings are the reasons that somebody may have to do something about.
 var warnings = map[string]bool{
-	v1alpha1.ReasonNoCapacity:     true,
-	v1alpha1.ReasonNoMatchingType: true,
-	v1alpha1.ReasonNotAllowed:     true,
-	v1alpha1.ReasonQuotaExceeded:  true,
-	v1alpha1.ReasonTenantDeleting: true,
-	v1alpha1.ReasonInvalidSpec:    true,
-	v1alpha1.ReasonHostError:      true,
-	v1alpha1.ReasonHostLost:       true,
-	v1alpha1.ReasonHostDeleting:   true,
-	v1alpha1.ReasonNoAddress:      true,
+	v1alpha1.ReasonNoCapacity:       true,
+	v1alpha1.ReasonNoMatchingType:   true,
+	v1alpha1.ReasonNotAllowed:       true,
+	v1alpha1.ReasonQuotaExceeded:    true,
+	v1alpha1.ReasonTenantDeleting:   true,
+	v1alpha1.ReasonInvalidSpec:      true,
+	v1alpha1.ReasonHostError:        true,
+	v1alpha1.ReasonDeadlineExceeded: true,
+	v1alpha1.ReasonHostLost:         true,
+	v1alpha1.ReasonHostDeleting:     true,
+	v1alpha1.ReasonNoAddress:        true,
 }
 
 const (

@@ -39,6 +39,8 @@ const (
 	broken state = "Broken"
 	// lost: the server was ours and is not any more.
 	lost state = "Lost"
+	// abandoned: the Machine has been given up, and waits for somebody to delete it.
+	abandoned state = "Abandoned"
 	// releasing: the Machine is being deleted and may have a server to give back.
 	releasing state = "Releasing"
 )
@@ -57,6 +59,8 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 		return pending
 	case machine.Status.ProviderID == "":
 		return claiming
+	case meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp):
+		return abandoned
 	case !ownsHost(ownerOf(machine), host) || host.UID != machine.Status.HostRef.UID:
 		return lost
 	case hostError(host) != "", !host.DeletionTimestamp.IsZero():

@@ -87,7 +87,14 @@ func TestStateOf(t *testing.T) {
 		"HostGone":       {reason: "the host does not exist", want: lost, noHost: true},
 		"HostMadeAnew":   {reason: "a host of the same name is another host", want: lost, change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) { h.UID = "other" }},
 		"HostTaken":      {reason: "a Machine of the same name is another Machine", want: lost, change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) { h.Spec.ConsumerRef.UID = "other" }},
-		"HostInError":    {reason: "Metal3 says so", want: broken, change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) { h.Status.ErrorMessage = "no power" }},
+		"GivenUp": {reason: "it stays given up, whatever becomes of the server", want: abandoned, noHost: true, change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
+			m.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionGivenUp, Status: metav1.ConditionTrue}}
+		}},
+		"GivenUpAndDeleted": {reason: "its server goes back all the same", want: releasing, change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
+			m.DeletionTimestamp = &now
+			m.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionGivenUp, Status: metav1.ConditionTrue}}
+		}},
+		"HostInError": {reason: "Metal3 says so", want: broken, change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) { h.Status.ErrorMessage = "no power" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine, host := provisionedPair()
@@ -106,7 +113,7 @@ func TestStateOf(t *testing.T) {
 
 func TestEveryStateHasAHandler(t *testing.T) {
 	handlers := New(Dependencies{}).handlers
-	for _, s := range []state{gone, unprotected, pending, claiming, held, claimed, provisioning, switching, provisioned, joined, broken, lost, releasing} {
+	for _, s := range []state{gone, unprotected, pending, claiming, held, claimed, provisioning, switching, provisioned, joined, broken, lost, abandoned, releasing} {
 		if handlers[s] == nil {
 			t.Errorf("state %s has no handler", s)
 		}

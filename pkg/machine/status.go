@@ -32,6 +32,10 @@ type facts struct {
 	drifted *metav1.Condition
 	// unchoose is set when the chosen host cannot be had.
 	unchoose bool
+	// progress is how far the Machine is; nil leaves what the status says of it.
+	progress *v1alpha1.MachineProgress
+	// givenUp is the reason why the Machine has been given up, if it has.
+	givenUp string
 }
 
 // steps are the conditions that become true one after the other.
@@ -59,7 +63,7 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 		status.NodeLabels = f.choice.Labels
 	case f.unchoose:
 		status.HostRef, status.NodeTypeRef, status.Cost, status.NodeLabels, status.HostState = nil, nil, nil, nil, ""
-		status.Properties, status.Addresses, status.Power = nil, nil, nil
+		status.Properties, status.Addresses, status.Power, status.Progress = nil, nil, nil, nil
 		status.Installed, status.PropertiesHash = nil, ""
 	}
 	if f.installed != nil {
@@ -67,6 +71,9 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 	}
 	if f.properties != nil {
 		status.Properties = f.properties
+	}
+	if f.progress != nil {
+		status.Progress = f.progress
 	}
 	if f.host != nil {
 		status.HostState = string(f.host.Status.Provisioning.State)
@@ -106,6 +113,10 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 		set(v1alpha1.ConditionReleased, false, f.reason, f.message)
 	case f.reason == v1alpha1.ReasonHostLost:
 		set(v1alpha1.ConditionClaimed, false, f.reason, f.message)
+	case f.givenUp != "" && !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionProvisioned):
+		set(v1alpha1.ConditionProvisioned, false, f.reason, f.message)
+	case f.givenUp != "":
+		set(v1alpha1.ConditionJoined, false, f.reason, f.message)
 	case (f.reason == v1alpha1.ReasonHostError || f.reason == v1alpha1.ReasonHostDeleting) && !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionProvisioned):
 		set(v1alpha1.ConditionProvisioned, false, f.reason, f.message)
 	case moves:
@@ -122,6 +133,9 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 		set(v1alpha1.ConditionNetworkReady, false, f.reason, f.message)
 	case moves && done > 0 && meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionNetworkReady) != nil:
 		set(v1alpha1.ConditionNetworkReady, true, v1alpha1.ReasonNetworkReady, "no hook holds the Machine any more")
+	}
+	if f.givenUp != "" {
+		set(v1alpha1.ConditionGivenUp, true, f.givenUp, f.message)
 	}
 	set(v1alpha1.ConditionReady, ready, f.reason, f.message)
 	return status

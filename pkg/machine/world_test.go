@@ -42,11 +42,15 @@ type world struct {
 	nodeType, osImage string
 	// reboots are what Metal3 has been asked for, host by host.
 	reboots map[string][]string
+	// clock of the processes that are started.
+	clock clock.PassiveClock
+	// hangs makes Metal3 never get done with writing an image.
+	hangs bool
 }
 
 func newWorld(t *testing.T, servers int) *world {
 	t.Helper()
-	w := &world{t: t, client: environment.Client, metal3: environment.Namespace(t), tenant: environment.Namespace(t), reboots: map[string][]string{}}
+	w := &world{t: t, client: environment.Client, metal3: environment.Namespace(t), tenant: environment.Namespace(t), reboots: map[string][]string{}, clock: clock.RealClock{}}
 	w.nodeType, w.osImage = "type-"+w.metal3, "image-"+w.metal3
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "provider-" + w.metal3}}
 	provider.Spec.Metal3.ClusterRef.Namespace = w.metal3
@@ -186,7 +190,7 @@ func (w *world) startWith(connection, live client.Client) *process {
 	recorder := events.NewFakeRecorder(1000)
 	return &process{inventory: inventory, world: w, events: recorder.Events, sweeps: true, Reconciler: New(Dependencies{
 		Client: connection, Live: live, Claims: NewClaims(connection, live), Addresses: ipam.Allocator{Client: connection, Live: live}, Inventory: inventory,
-		Recorder: recorder, Clock: clock.RealClock{},
+		Recorder: recorder, Clock: w.clock,
 	})}
 }
 

@@ -54,6 +54,7 @@ func object(t *testing.T, kind, name, namespace, spec string) *unstructured.Unst
 const (
 	wantsCPUAndMemory = "resources must name cpu and memory"
 	wantsPositive     = "every resource must be greater than zero"
+	wantsDeadline     = "provisioningDeadline must be greater than zero, for example 60m"
 	wantsNoPin        = "metal3.vcluster.com/server-name pins one Machine to one server"
 )
 
@@ -74,6 +75,12 @@ func TestHardwareProfileValidation(t *testing.T) {
 		"NoHosts":       {"every server would match by mistake", "{resources: {cpu: '1', memory: 1Gi}}", "bareMetalHosts: Required value"},
 		"ServerName":    {"a type is many servers", "{resources: {cpu: '1', memory: 1Gi}, properties: {metal3.vcluster.com/server-name: s1}, bareMetalHosts: {selector: {}}}", wantsNoPin},
 		"NegativeCost":  {"costs are compared", "{resources: {cpu: '1', memory: 1Gi}, cost: -1, bareMetalHosts: {selector: {}}}", "spec.cost"},
+		"Deadline":      {"servers are slow", "{resources: {cpu: '1', memory: 1Gi}, provisioningDeadline: 1h30m, onError: Replace, bareMetalHosts: {selector: {}}}", ""},
+		"ZeroDeadline":  {"every Machine would be given up at once", "{resources: {cpu: '1', memory: 1Gi}, provisioningDeadline: 0s, bareMetalHosts: {selector: {}}}", wantsDeadline},
+		"PastDeadline":  {"and before it was made", "{resources: {cpu: '1', memory: 1Gi}, provisioningDeadline: -10m, bareMetalHosts: {selector: {}}}", wantsDeadline},
+		"DaysDeadline":  {"a duration that nobody could read would keep the manager from reading any type", "{resources: {cpu: '1', memory: 1Gi}, provisioningDeadline: 2d, bareMetalHosts: {selector: {}}}", "spec.provisioningDeadline"},
+		"WordDeadline":  {"nor could this one be", "{resources: {cpu: '1', memory: 1Gi}, provisioningDeadline: soon, bareMetalHosts: {selector: {}}}", "spec.provisioningDeadline"},
+		"OnError":       {"there are two ways", "{resources: {cpu: '1', memory: 1Gi}, onError: Ignore, bareMetalHosts: {selector: {}}}", "spec.onError"},
 		"NegativeLimit": {"none is the least", "{resources: {cpu: '1', memory: 1Gi}, maxCapacity: -1, bareMetalHosts: {selector: {}}}", "spec.maxCapacity"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -76,6 +76,8 @@ const (
 	ReasonStandAlone = "StandAlone"
 	// ReasonHostError: Metal3 reports an error for the server.
 	ReasonHostError = "HostError"
+	// ReasonDeadlineExceeded: the Machine has made no progress within its deadline.
+	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonHostLost: the server that was claimed does not exist any more, or belongs to somebody else.
 	ReasonHostLost = "HostLost"
 	// ReasonDeprovisioning: Metal3 is removing the image and cleaning the server.

@@ -165,8 +165,8 @@ type MachineStatus struct {
 	// Power is what Metal3 says of the power of the server.
 	// +optional
 	Power *MachinePowerStatus `json:"power,omitempty"`
-	// Conditions: Claimed, NetworkReady (with hooks only), Provisioned, Joined, Drifted, Released, and Ready, which sums
-	// the way to the node up.
+	// Conditions: Claimed, NetworkReady (with hooks only), Provisioned, Joined, Drifted, GivenUp, Released, and Ready,
+	// which sums the way to the node up.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

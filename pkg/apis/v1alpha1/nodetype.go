@@ -54,7 +54,8 @@ type HardwareProfile struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="provisioningDeadline must be greater than zero, for example 60m"
 	ProvisioningDeadline *metav1.Duration `json:"provisioningDeadline,omitempty"`
 	// OnError says what becomes of a Machine whose server Metal3 reports an error for: Hold leaves it for somebody to
-	// look at, Replace gives the claim up and quarantines the server. Default Hold.
+	// look at, Replace gives the claim up and quarantines the server. It is about the way to the node: of a node that is
+	// up, an error of its server is reported, and nothing else. Default Hold.
 	// +optional
 	OnError OnErrorPolicy `json:"onError,omitempty"`
 	// Devices that DRA drivers publish for each server of this type.
@@ -168,6 +169,7 @@ type NodeTypeStatus struct {
 // +kubebuilder:printcolumn:name="Claimed",type=integer,JSONPath=`.status.capacity.claimed`
 // +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.capacity.available`
 // +kubebuilder:printcolumn:name="Error",type=integer,JSONPath=`.status.capacity.error`
+// +kubebuilder:printcolumn:name="Quarantined",type=integer,priority=1,JSONPath=`.status.capacity.quarantined`
 // +kubebuilder:printcolumn:name="Synced",type=string,JSONPath=`.status.conditions[?(@.type=="Synced")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="HasCapacity")].message`

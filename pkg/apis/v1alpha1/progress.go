@@ -26,8 +26,16 @@ type MachineProgress struct {
 	Description string `json:"description"`
 	// StartTime is when the server was claimed.
 	StartTime metav1.Time `json:"startTime"`
-	// LastProgressTime is when a step was last seen to begin. The NodeType's provisioningDeadline counts from here.
+	// LastProgressTime is when a step, or a part of one, was last seen to begin, or when the Machine was last taken up
+	// again after it had been suspended. The NodeType's provisioningDeadline counts from here.
 	LastProgressTime metav1.Time `json:"lastProgressTime"`
+	// Suspended is true while the deadline does not count, because nothing is to be expected: Metal3 reports an error
+	// and the NodeType says Hold, the host is paused or detached, or the server is to be off.
+	// +optional
+	Suspended bool `json:"suspended,omitempty"`
+	// Interrupted is true once the Machine has been suspended. How long it takes then says nothing about its type.
+	// +optional
+	Interrupted bool `json:"interrupted,omitempty"`
 	// ExpectedReadyTime is when Machines of this type usually have joined. Unset while none has, ever.
 	// +optional
 	ExpectedReadyTime *metav1.Time `json:"expectedReadyTime,omitempty"`
@@ -39,4 +47,8 @@ type ProvisioningEstimate struct {
 	TypicalSeconds int64 `json:"typicalSeconds"`
 	// Samples is the number of Machines that the estimate is made from, the latest counting most.
 	Samples int64 `json:"samples"`
+	// CountedUntil is the time up to which Machines that have joined are in the estimate. It is what keeps one from
+	// being counted twice.
+	// +optional
+	CountedUntil metav1.Time `json:"countedUntil,omitempty"`
 }

@@ -27,6 +27,7 @@ func status(nodeType *v1alpha1.NodeType, summary hosts.Summary, problem *problem
 		Capacity:     summary.Capacity,
 		Zones:        summary.Zones,
 		Requirements: summary.Requirements,
+		Provisioning: nodeType.Status.Provisioning, // package estimate writes it
 		Conditions:   slices.Clone(nodeType.Status.Conditions),
 	}
 	if problem != nil {

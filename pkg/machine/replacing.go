@@ -1,0 +1,126 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+)
+
+const (
+	// lastingCount is how often in a row Metal3 has to report an error that may pass before it is believed.
+	lastingCount = 3
+	// quarantineShare is the part of a type's servers, and quarantineLeast the number, that may be quarantined by
+	// itself. A wrong image or a broken switch fails on one server after the other, and is no reason to lose them all.
+	quarantineShare = 0.2
+	quarantineLeast = 2
+)
+
+// isLasting tells whether an error of a host is one that trying again does not mend. That an operation on the server has
+// failed is known once Metal3 says so: it would start all over. That its BMC does not answer may pass: Metal3 asks
+// again after about 2 and then 4 minutes, and if it gets no answer for the third time in a row, that is believed.
+func isLasting(host *bmov1alpha1.BareMetalHost) bool {
+	switch host.Status.ErrorType {
+	case bmov1alpha1.ProvisioningError, bmov1alpha1.PreparationError, bmov1alpha1.InspectionError:
+		return true
+	}
+	return host.Status.ErrorCount >= lastingCount
+}
+
+// replace gives up on a Machine whose server is in error, unless too many servers of its type are quarantined already.
+func (r *Reconciler) replace(ctx context.Context, now *run, outcome result, pace pace) (result, error) {
+	if full := r.quarantineIsFull(now.machine); full != "" {
+		outcome.facts.message += ". It is not replaced, although its NodeType says so: " + full
+		return outcome, nil
+	}
+	return r.giveUpOn(ctx, now, outcome.facts, v1alpha1.ReasonHostError, pace)
+}
+
+// quarantineIsFull says that no more servers of the Machine's type may be quarantined, and is empty if they may.
+func (r *Reconciler) quarantineIsFull(machine *v1alpha1.Machine) string {
+	summary, known := r.inventory.Summary(machine.Status.NodeTypeRef.Name)
+	if !known {
+		return ""
+	}
+	total, quarantined := summary.Capacity.Total, summary.Capacity.Quarantined
+	if limit := max(quarantineLeast, int32(quarantineShare*float64(total))); quarantined >= limit {
+		return fmt.Sprintf("%d of %d servers of NodeType %s are quarantined, and more than %d are not by themselves: look for what is wrong with all of them (image, user data, network), and remove the annotation %s from those that are well",
+			quarantined, total, machine.Status.NodeTypeRef.Name, limit, hosts.QuarantinedAnnotation)
+	}
+	return ""
+}
+
+// decidedBefore is the reason why a run that was killed before it could say so gave the Machine up, if one did. The
+// quarantine is the first of the two writes, and a person may have read it.
+func decidedBefore(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) string {
+	if host == nil {
+		return ""
+	}
+	if quarantine, ours := hosts.QuarantineOf(host); ours && quarantine.Machine == client.ObjectKeyFromObject(machine) {
+		return quarantine.Reason
+	}
+	return ""
+}
+
+// giveUpOn gives a Machine up, in two writes: first its server is quarantined, if the server may be to blame, and then
+// the status says so, upon which the provider deletes the Machine and others look for a server.
+func (r *Reconciler) giveUpOn(ctx context.Context, now *run, f *facts, reason string, pace pace) (result, error) {
+	machine, remedy := now.machine, ""
+	why := hosts.Quarantine{Reason: reason, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(machine)}
+	_, quarantined := now.host.Annotations[hosts.QuarantinedAnnotation]
+	if !quarantined && f.progress.Step >= stageWaiting.step {
+		if remedy = r.quarantineIsFull(machine); remedy == "" {
+			host, err := r.claims.Quarantine(ctx, now.host, why)
+			if err != nil {
+				return result{}, err
+			}
+			r.recorder.Eventf(host, machine, corev1.EventTypeWarning, string(EventQuarantined), string(EventQuarantined), "%s",
+				shortened(reason+": "+f.message, maxEventNote))
+			now.host, quarantined = host, true
+		}
+	}
+	if quarantined {
+		remedy = fmt.Sprintf("the server is quarantined: find out what is wrong with it, and remove the annotation %s from its BareMetalHost", hosts.QuarantinedAnnotation)
+	}
+	return result{facts: &facts{
+		phase: v1alpha1.MachineFailed, reason: reason, givenUp: reason, host: now.host, progress: f.progress,
+		message: givenUpMessage(f, reason, pace, remedy),
+	}}, nil
+}
+
+// givenUpMessage says where the Machine was, for how long, in whose words, and what to do.
+func givenUpMessage(f *facts, reason string, pace pace, remedy string) string {
+	where := fmt.Sprintf("%s, step %d of %d", f.progress.Description, f.progress.Step, f.progress.Steps)
+	message := fmt.Sprintf("given up at %s, because its server is in error: %s", where, f.message)
+	if reason == v1alpha1.ReasonDeadlineExceeded {
+		message = fmt.Sprintf("given up after %s without progress at %s: %s", inMinutes(pace.deadline), where, f.message)
+	}
+	if remedy != "" {
+		message += "; " + remedy
+	}
+	return message
+}
+
+// watchAbandoned keeps a Machine that has been given up as it is until somebody deletes it.
+func (r *Reconciler) watchAbandoned(_ context.Context, now *run) (result, error) {
+	givenUp := condition(now.machine, v1alpha1.ConditionGivenUp)
+	return result{facts: &facts{
+		phase: v1alpha1.MachineFailed, reason: givenUp.Reason, givenUp: givenUp.Reason, host: now.host, message: givenUp.Message,
+	}}, nil
+}
+
+func (c *hostClaims) Quarantine(ctx context.Context, host *bmov1alpha1.BareMetalHost, why hosts.Quarantine) (*bmov1alpha1.BareMetalHost, error) {
+	if _, quarantined := host.Annotations[hosts.QuarantinedAnnotation]; quarantined {
+		return host, nil
+	}
+	host = host.DeepCopy()
+	return host, c.write(ctx, host, "quarantining", func() { annotate(host, hosts.QuarantinedAnnotation, why.String()) })
+}

@@ -1,0 +1,129 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+)
+
+// A server fails while its image is written. Its type says nothing about errors, so the Machine stays, in Metal3's own
+// words, and says what to do. The platform team then says Replace: the claim goes, the server is quarantined, and the pod
+// runs on the other server of the type. When that one turns to error with the node up, nothing is done to the node; it
+// and its NodeClaim say what is wrong.
+func TestErrorsHoldAndReplace(t *testing.T) {
+	w := enter(t)
+	w.troubled(t, "flaky", func(*v1alpha1.HardwareProfile) {}, fails, "server-05")
+	w.createPodOn(t, "patient", "flaky", resources("cpu", "4", "memory", "8Gi"))
+	w.eventually(t, "the NodeClaim says what is wrong and what to do", w.claimSays("flaky", v1alpha1.ReasonHostError,
+		"server metal3-system/"+fails, "provisioning error", "validation failed", "mend the server, or delete the Machine"))
+	if annotation, err := w.quarantine(t.Context(), fails); err != nil || annotation != "" {
+		t.Errorf("the server is quarantined (%q, error %v), although nobody has said so", annotation, err)
+	}
+	held, err := w.machines(t.Context())
+	if err != nil || len(held) != 1 || held[0].Status.Phase != v1alpha1.MachineFailed {
+		t.Fatalf("Machines %+v, error %v; want the one, Failed", held, err)
+	}
+
+	provider := &v1alpha1.NodeProvider{}
+	if err := w.management.Get(t.Context(), client.ObjectKey{Name: "flaky"}, provider); err != nil {
+		t.Fatal(err)
+	}
+	provider.Spec.Metal3.NodeTypes[0].OnError = v1alpha1.OnErrorReplace
+	if err := w.management.Update(t.Context(), provider); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "the NodePool hears that the server is replaced", w.heard("NodePool", "flaky", "ServerGivenUp",
+		"NodeClaim "+held[0].Name+" is deleted", "because its server is in error", "validation failed"))
+	w.eventually(t, "the pod runs elsewhere", w.runs("patient"))
+	machine := w.machineOf(t, "patient")
+	if machine.Status.HostRef.Name != "server-05" {
+		t.Errorf("the pod runs on %s, want server-05", machine.Status.HostRef.Name)
+	}
+	annotation, err := w.quarantine(t.Context(), fails)
+	if err != nil || !strings.HasPrefix(annotation, "HostError, since ") {
+		t.Errorf("the server is quarantined with %q, error %v", annotation, err)
+	}
+
+	// Its BMC does not answer any more. (Metal3 is paused, or it would not take our word for it.)
+	w.editHost(t, "server-05", func(host *bmov1alpha1.BareMetalHost) {
+		host.Annotations[bmov1alpha1.PausedAnnotation] = ""
+	})
+	t.Cleanup(func() {
+		w.failHost(t, "server-05", "", "")
+		w.editHost(t, "server-05", func(host *bmov1alpha1.BareMetalHost) { delete(host.Annotations, bmov1alpha1.PausedAnnotation) })
+	})
+	w.failHost(t, "server-05", bmov1alpha1.PowerManagementError, "the BMC does not answer")
+	w.eventually(t, "the NodeClaim says so", w.claimSays("flaky", v1alpha1.ReasonHostError, "the BMC does not answer"))
+	w.eventually(t, "the node says so", w.nodeSays(machine.Status.NodeName, corev1.ConditionFalse, "the BMC does not answer"))
+	w.eventually(t, "an event on the node says so", w.heard("Node", machine.Status.NodeName, v1alpha1.ReasonHostError, "the BMC does not answer"))
+	if missing, err := w.runs("patient")(t.Context()); missing != "" || err != nil {
+		t.Errorf("the pod is not left alone: %s, %v", missing, err)
+	}
+	w.failHost(t, "server-05", "", "")
+	w.eventually(t, "the node says that all is well", w.nodeSays(machine.Status.NodeName, corev1.ConditionTrue))
+}
+
+func (w *world) nodeSays(node string, is corev1.ConditionStatus, parts ...string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		got := &corev1.Node{}
+		if err := w.tenant.Get(ctx, client.ObjectKey{Name: node}, got); err != nil {
+			return "", err
+		}
+		for _, condition := range got.Status.Conditions {
+			if condition.Type == v1alpha1.ConditionServerReady && condition.Status == is && containsAll(condition.Message, parts...) == "" {
+				return "", nil
+			}
+		}
+		return fmt.Sprintf("its conditions are %+v", got.Status.Conditions), nil
+	}
+}
+
+func (w *world) editHost(t *testing.T, name string, change func(*bmov1alpha1.BareMetalHost)) {
+	t.Helper()
+	host := &bmov1alpha1.BareMetalHost{}
+	if err := w.management.Get(context.Background(), client.ObjectKey{Namespace: hostNamespace, Name: name}, host); err != nil {
+		t.Fatal(err)
+	}
+	before := host.DeepCopy()
+	if host.Annotations == nil {
+		host.Annotations = map[string]string{}
+	}
+	change(host)
+	if err := w.management.Patch(context.Background(), host, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// failHost writes an error into the status of a host, as Metal3 does, or takes it off.
+func (w *world) failHost(t *testing.T, name string, kind bmov1alpha1.ErrorType, message string) {
+	t.Helper()
+	host := &bmov1alpha1.BareMetalHost{}
+	if err := w.management.Get(context.Background(), client.ObjectKey{Namespace: hostNamespace, Name: name}, host); err != nil {
+		t.Fatal(err)
+	}
+	before := host.DeepCopy()
+	host.Status.ErrorType, host.Status.ErrorMessage, host.Status.OperationalStatus = kind, message, bmov1alpha1.OperationalStatusOK
+	if kind != "" {
+		host.Status.OperationalStatus = bmov1alpha1.OperationalStatusError
+	}
+	if err := w.management.Status().Patch(context.Background(), host, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unquarantine does what an operator does who has found a server to be well.
+func (w *world) unquarantine(t *testing.T, server string) {
+	t.Helper()
+	w.editHost(t, server, func(host *bmov1alpha1.BareMetalHost) { delete(host.Annotations, hosts.QuarantinedAnnotation) })
+}

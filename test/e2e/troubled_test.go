@@ -1,0 +1,228 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+)
+
+const (
+	// hangs is a server on which Metal3's demo mode never gets done with writing an image.
+	hangs = "demo-provisioning"
+	// fails is one on which it fails to.
+	fails = "demo-validation-error"
+
+	troubledLabel = "e2e-troubled"
+	troubledImage = "https://images.example.com/ubuntu-noble-gpu.qcow2"
+)
+
+// troubled gives the tenant a NodePool with a NodeType of its own name, of which the servers are those that are named:
+// some of the fleet, and others that Metal3 has trouble with and that never boot. It all goes at the end of the test.
+func (w *world) troubled(t *testing.T, name string, change func(*v1alpha1.HardwareProfile), servers ...string) {
+	t.Helper()
+	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	provider.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "ubuntu-noble-gpu"}
+	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
+	profile := v1alpha1.HardwareProfile{Zone: "us-east-1", Resources: resources("cpu", "32", "memory", "128Gi")}
+	profile.BareMetalHosts.Selector.MatchLabels = map[string]string{troubledLabel: name}
+	change(&profile)
+	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{{Name: name, HardwareProfile: profile}}
+	class := &v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	class.Spec.ProviderRef.Name = name
+	pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	pool.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: name}
+	pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
+		{Key: corev1.LabelArchStable, Operator: corev1.NodeSelectorOpIn, Values: []string{"amd64"}},
+	}
+	pool.Spec.Template.Spec.ExpireAfter = karpv1.MustParseNillableDuration("Never")
+	pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("5s")
+	t.Cleanup(func() {
+		w.giveBackTroubled(t, name, servers)
+		for _, object := range []struct {
+			cluster client.Client
+			object  client.Object
+		}{{w.tenant, pool}, {w.tenant, class}, {w.management, provider}} {
+			if err := client.IgnoreNotFound(object.cluster.Delete(context.Background(), object.object)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for _, server := range servers {
+		w.addServer(t, server, name)
+	}
+	for _, object := range []struct {
+		cluster client.Client
+		object  client.Object
+	}{{w.management, provider}, {w.tenant, class}, {w.tenant, pool}} {
+		if err := object.cluster.Create(t.Context(), object.object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.eventually(t, "the servers of the pool are ready", func(ctx context.Context) (string, error) {
+		nodeType, ready := &v1alpha1.NodeType{}, &karpv1.NodePool{}
+		if err := w.management.Get(ctx, client.ObjectKey{Name: name}, nodeType); err != nil {
+			return "there is no NodeType", client.IgnoreNotFound(err)
+		}
+		if available := nodeType.Status.Capacity.Available; int(available) != len(servers) {
+			return fmt.Sprintf("%d of %d are available", available, len(servers)), nil
+		}
+		if err := w.tenant.Get(ctx, client.ObjectKey{Name: name}, ready); err != nil || !ready.StatusConditions().Root().IsTrue() {
+			return "the NodePool is not ready", err
+		}
+		return "", nil
+	})
+}
+
+// addServer makes a server one of the pool's, and registers it with Metal3 if it is none of the fleet.
+func (w *world) addServer(t *testing.T, server, pool string) {
+	t.Helper()
+	host := &bmov1alpha1.BareMetalHost{}
+	key := client.ObjectKey{Namespace: hostNamespace, Name: server}
+	if err := w.management.Get(t.Context(), key, host); err == nil {
+		before := host.DeepCopy()
+		host.Labels[troubledLabel] = pool
+		if err := w.management.Patch(t.Context(), host, client.MergeFrom(before)); err != nil {
+			t.Fatal(err)
+		}
+		return
+	} else if !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: hostNamespace, Name: server + "-bmc"},
+		Data:       map[string][]byte{"username": []byte("sandbox"), "password": []byte("sandbox")},
+	}
+	host = &bmov1alpha1.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Namespace: hostNamespace, Name: server, Labels: map[string]string{troubledLabel: pool}}}
+	host.Spec.BMC = bmov1alpha1.BMCDetails{Address: "redfish://192.0.2.1/redfish/v1/Systems/" + server, CredentialsName: secret.Name}
+	host.Spec.BootMACAddress, host.Spec.InspectionMode = "52:54:00:ff:ff:01", bmov1alpha1.InspectionModeDisabled
+	for _, object := range []client.Object{secret, host} {
+		if err := w.management.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// giveBackTroubled empties the pool and takes the servers away that are none of the fleet.
+func (w *world) giveBackTroubled(t *testing.T, pool string, servers []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if t.Failed() && w.sandbox != nil {
+		w.sandbox.keepLogs(t)
+	}
+	if err := w.tenant.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(metav1.NamespaceDefault), client.GracePeriodSeconds(0)); err != nil {
+		t.Errorf("deleting the pods, %v", err)
+	}
+	if err := w.tenant.DeleteAllOf(ctx, &karpv1.NodeClaim{}); err != nil {
+		t.Errorf("deleting the NodeClaims, %v", err)
+	}
+	if err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+		machines, err := w.machines(ctx)
+		return len(machines) == 0, err
+	}); err != nil {
+		t.Errorf("giving back the servers of pool %s, %v", pool, err)
+	}
+	for _, server := range servers {
+		host := &bmov1alpha1.BareMetalHost{}
+		if err := w.management.Get(ctx, client.ObjectKey{Namespace: hostNamespace, Name: server}, host); err != nil {
+			t.Error(err)
+			continue
+		}
+		before := host.DeepCopy()
+		delete(host.Labels, troubledLabel)
+		delete(host.Annotations, hosts.QuarantinedAnnotation)
+		if strings.HasPrefix(server, "demo-") {
+			// Metal3's demo mode takes minutes to let go of a host, and there is nothing behind it.
+			host.Finalizers = nil
+			if err := w.management.Delete(ctx, host.DeepCopy()); err != nil {
+				t.Error(err)
+			}
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hostNamespace, Name: server + "-bmc"}}
+			if err := w.management.Delete(ctx, secret); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := client.IgnoreNotFound(w.management.Patch(ctx, host, client.MergeFrom(before))); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// createPodOn creates a pod for a pool, and the type of its name.
+func (w *world) createPodOn(t *testing.T, name, pool string, asks corev1.ResourceList) {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{karpv1.NodePoolLabelKey: pool, corev1.LabelInstanceTypeStable: pool},
+			Containers: []corev1.Container{{
+				Name: "main", Image: "registry.example.com/main:1", Resources: corev1.ResourceRequirements{Requests: asks, Limits: asks},
+			}},
+		},
+	}
+	if err := w.tenant.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// claimSays is a condition: the condition ServerReady of the pool's one NodeClaim has the reason, and its message the
+// parts.
+func (w *world) claimSays(pool, reason string, parts ...string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		claims := &karpv1.NodeClaimList{}
+		if err := w.tenant.List(ctx, claims, client.MatchingLabels{karpv1.NodePoolLabelKey: pool}); err != nil {
+			return "", err
+		}
+		if len(claims.Items) != 1 {
+			return fmt.Sprintf("there are %d NodeClaims", len(claims.Items)), nil
+		}
+		said := claims.Items[0].StatusConditions().Get(v1alpha1.ConditionServerReady)
+		if said == nil || said.Reason != reason || containsAll(said.Message, parts...) != "" {
+			return fmt.Sprintf("the NodeClaim says %+v", said), nil
+		}
+		return "", nil
+	}
+}
+
+// heard is a condition: an event on the object of that kind and name has the reason, and its message the parts.
+func (w *world) heard(kind, name, reason string, parts ...string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		events := &corev1.EventList{}
+		if err := w.tenant.List(ctx, events); err != nil {
+			return "", err
+		}
+		var all []string
+		for _, event := range events.Items {
+			if event.InvolvedObject.Kind != kind || (name != "" && event.InvolvedObject.Name != name) {
+				continue
+			}
+			if event.Reason == reason && containsAll(event.Message, parts...) == "" {
+				return "", nil
+			}
+			all = append(all, event.Reason+": "+event.Message)
+		}
+		return fmt.Sprintf("no event %s on %s %s holds %q; there are %q", reason, kind, name, parts, all), nil
+	}
+}
+
+// quarantine is the annotation of a server, empty if it is not quarantined.
+func (w *world) quarantine(ctx context.Context, server string) (string, error) {
+	host := &bmov1alpha1.BareMetalHost{}
+	err := w.management.Get(ctx, client.ObjectKey{Namespace: hostNamespace, Name: server}, host)
+	return host.Annotations[hosts.QuarantinedAnnotation], err
+}
