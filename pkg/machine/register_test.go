@@ -85,6 +85,9 @@ func TestEverythingIsEventDriven(t *testing.T) {
 	eventually("woken by its provider", drifted(v1alpha1.ReasonInvalidSpec))
 	w.create(&v1alpha1.SSHKey{ObjectMeta: metaName("key-" + w.metal3), Spec: v1alpha1.SSHKeySpec{PublicKey: firstKey}})
 	eventually("woken by the key that was missing", drifted(v1alpha1.ReasonUserDataChanged))
+	w.update(nodeType, func() { delete(nodeType.Spec.Properties, v1alpha1.PropertyUserData) })
+	w.update(provider, func() { provider.Spec.Properties = nil })
+	eventually("up to date again", drifted(v1alpha1.ReasonUpToDate))
 
 	if err := w.client.Delete(t.Context(), w.get(key)); err != nil {
 		t.Fatal(err)
