@@ -43,6 +43,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/advertised"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/autonodes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/drift"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/garbagecollection"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/joining"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/nodeclass"
@@ -50,6 +51,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/poolcheck"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/progress"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/protection"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/rollout"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/staticpools"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/timelimits"
 )
@@ -216,7 +218,7 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 		NodeClaimOf: func(pod types.NamespacedName) string { return clusterState.PodNodeClaimMapping(pod) },
 	})
 	overlays := nodeoverlay.NewInstanceTypeStore()
-	overlaid := overlay.Decorate(measured, pods, overlays)
+	overlaid := rollout.WithReleased(overlay.Decorate(measured, pods, overlays))
 	clusterState = state.NewCluster(realClock, pods, overlaid)
 	all := controllers.NewControllers(ctx, mgr, realClock, pods, recorder, overlaid, measured, clusterState, overlays)
 	for i := range all {
@@ -230,12 +232,19 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 			})
 		}
 	}
+	all, err = rollout.Replace(all, rollout.Dependencies{
+		Client: pods, Planes: planes, Cluster: clusterState, CloudProvider: overlaid, Refusals: metal3, Recorder: recorder, Clock: realClock,
+	})
+	if err != nil {
+		return nil, err
+	}
 	all, err = timelimits.Teach(all, realClock, timelimits.Machines{Client: management.GetClient(), Namespace: o.namespace, Synced: servers.Synced})
 	if err != nil {
 		return nil, err
 	}
 
 	return append(all,
+		drift.NewController(planes, recorder),
 		joining.NewController(realClock, planes, joining.ClusterCA(planes.Tenant.Live, mgr.GetConfig()), joining.ServerVersion(mgr.GetConfig())),
 		garbagecollection.NewMachineController(planes),
 		garbagecollection.NewLeftoverController(planes),

@@ -9,13 +9,18 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"strconv"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 	"sigs.k8s.io/yaml"
 )
 
 //go:embed crds/*.yaml
 var files embed.FS
+
+// never is the default of expireAfter in the definitions that KarpenterCRDs returns.
+const never = "Never"
 
 const tenantCRD = "crds/karpenter.metal3.io_metalnodeclasses.yaml"
 
@@ -27,6 +32,48 @@ func ManagementCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 // TenantCRDs are the definitions for tenant clusters, beside Karpenter's own.
 func TenantCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	return load(func(path string) bool { return path == tenantCRD })
+}
+
+// KarpenterCRDs are the definitions of Karpenter for tenant clusters, with one default of their own: expireAfter is Never
+// in the place of 720h. A server takes half an hour to come back and what ran on it does not move in seconds; none is to be
+// drained every month because nobody thought of it. Who writes expireAfter gets what is written. The error says that this
+// Karpenter has its definitions otherwise than expected.
+func KarpenterCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	var crds []*apiextensionsv1.CustomResourceDefinition
+	patched := 0
+	for _, original := range karpenterapis.CRDs {
+		crd := original.DeepCopy()
+		for i := range crd.Spec.Versions {
+			schema := crd.Spec.Versions[i].Schema
+			if schema == nil || schema.OpenAPIV3Schema == nil {
+				continue
+			}
+			for _, path := range expireAfterPaths {
+				patched += setDefault(schema.OpenAPIV3Schema.Properties, path)
+			}
+		}
+		crds = append(crds, crd)
+	}
+	if patched != len(expireAfterPaths) {
+		return nil, fmt.Errorf("setting the default of expireAfter, it was found %d times in Karpenter's CRDs and not %d times", patched, len(expireAfterPaths))
+	}
+	return crds, nil
+}
+
+// expireAfterPaths are where NodeClaims and NodePools have it.
+var expireAfterPaths = [][]string{{"spec", "expireAfter"}, {"spec", "template", "spec", "expireAfter"}}
+
+func setDefault(properties map[string]apiextensionsv1.JSONSchemaProps, path []string) int {
+	property, found := properties[path[0]]
+	switch {
+	case !found:
+		return 0
+	case len(path) > 1:
+		return setDefault(property.Properties, path[1:])
+	}
+	property.Default = &apiextensionsv1.JSON{Raw: []byte(strconv.Quote(never))}
+	properties[path[0]] = property
+	return 1
 }
 
 func load(wanted func(path string) bool) ([]*apiextensionsv1.CustomResourceDefinition, error) {

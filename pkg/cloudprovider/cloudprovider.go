@@ -4,13 +4,11 @@
 package cloudprovider
 
 import (
-	"context"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/events"
 
@@ -41,6 +39,7 @@ type CloudProvider struct {
 	clock      clock.Clock
 	options    Options
 	limits     nodeLimits
+	refusals   refusals
 }
 
 var _ cloudprovider.CloudProvider = (*CloudProvider)(nil)
@@ -49,14 +48,6 @@ var _ cloudprovider.CloudProvider = (*CloudProvider)(nil)
 func New(tenant client.Reader, management *Management, recorder events.Recorder, clock clock.Clock, options Options) *CloudProvider {
 	return &CloudProvider{tenant: tenant, management: management, recorder: recorder, clock: clock, options: options}
 }
-
-// IsDrifted returns no reason: nothing that shapes an installed machine is recorded yet.
-func (c *CloudProvider) IsDrifted(context.Context, *karpenterv1.NodeClaim) (cloudprovider.DriftReason, error) {
-	return "", nil
-}
-
-// RepairPolicies are none: no condition of a node has Karpenter replace a server.
-func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy { return nil }
 
 // Name returns the name of this provider.
 func (c *CloudProvider) Name() string { return Name }

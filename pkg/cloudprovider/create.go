@@ -142,6 +142,9 @@ func (c *CloudProvider) withdraw(ctx context.Context, machine *v1alpha1.Machine)
 // tenant. The event outlives it, for somebody to read why.
 func (c *CloudProvider) refusal(nodeClaim *karpenterv1.NodeClaim, answer verdict, condition metav1.Condition) error {
 	err := fmt.Errorf("%s: %s", condition.Reason, condition.Message)
+	if answer == noServer {
+		c.refusals.note(nodeClaim, c.clock.Now())
+	}
 	if answer == refused { // of the other case core publishes the event
 		c.recorder.Publish(events.Event{
 			InvolvedObject: nodeClaim,
@@ -164,6 +167,7 @@ func (c *CloudProvider) succeed(nodeClaim *karpenterv1.NodeClaim, machine *v1alp
 		// Without a capacity core would take the node for one that fits no pod, and ask for another.
 		return nil, createError(reasonUnknownType, fmt.Errorf("machine %s has a server of NodeType %s, which this provider does not see", machine.Name, machine.Status.NodeTypeRef.Name))
 	}
+	c.refusals.forget(nodeClaim)
 	c.recorder.Publish(events.Event{
 		InvolvedObject: nodeClaim,
 		Type:           corev1.EventTypeNormal,

@@ -41,6 +41,9 @@ func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpenterv1.NodeC
 	if !machine.DeletionTimestamp.IsZero() {
 		return nil
 	}
+	if err := c.noteUnhealthy(ctx, machine, nodeClaim); err != nil {
+		return err
+	}
 	if err := c.management.Client.Delete(ctx, machine, client.Preconditions{UID: &machine.UID}); err != nil {
 		if tenant.IsGone(err) {
 			return notFound("machine %s does not exist", name)

@@ -43,6 +43,7 @@ func (c *CloudProvider) makeWithinLimits(ctx context.Context, nodeClaim *karpent
 		return nil, createError(reasonManagementUnavailable, fmt.Errorf("counting the machines of NodePool %s, %w", pool, err))
 	}
 	if count := othersOf(machines.Items, wanted); count >= limit {
+		c.refusals.note(nodeClaim, c.clock.Now())
 		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf(
 			"NodePool %s has %d nodes and may have %d: raise its limits.nodes, or wait until a node is given back", pool, count, limit))
 	}

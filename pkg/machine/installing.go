@@ -44,10 +44,11 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 		return result{}, err
 	}
 	// They may have changed since the choice. What the status says is what is installed.
-	if effective := planned.effective(); !equality.Semantic.DeepEqual(machine.Status.Properties, effective) {
+	installed := planned.installed()
+	if effective := planned.effective(); !equality.Semantic.DeepEqual(machine.Status.Properties, effective) || machine.Status.PropertiesHash != hashOf(installed) {
 		ready := condition(machine, v1alpha1.ConditionReady)
 		return result{again: true, facts: &facts{
-			phase: v1alpha1.MachineClaimed, reason: ready.Reason, message: ready.Message, host: host, properties: effective,
+			phase: v1alpha1.MachineClaimed, reason: ready.Reason, message: ready.Message, host: host, properties: effective, installed: installed,
 		}}, nil
 	}
 	address, err := r.address(ctx, machine, planned)

@@ -217,6 +217,9 @@ func (r *Reconciler) step(ctx context.Context, now *run) (result, error) {
 	if outcome, err = r.judge(ctx, now, outcome); err != nil {
 		return result{}, err
 	}
+	if err := r.noteDrift(ctx, now, outcome.facts); err != nil {
+		return result{}, err
+	}
 	return outcome, r.writeStatus(ctx, now, *outcome.facts, outcome.putsOff && outcome.again)
 }
 
@@ -292,6 +295,7 @@ func (r *Reconciler) report(before, after *v1alpha1.Machine) {
 		r.metrics.claimLatency.Observe(r.clock.Since(after.CreationTimestamp.Time).Seconds())
 		r.event(after, corev1.EventTypeNormal, v1alpha1.ReasonClaimed, condition(after, v1alpha1.ConditionClaimed).Message)
 	}
+	r.reportDrift(before, after)
 	ready := condition(after, v1alpha1.ConditionReady)
 	if old := condition(before, v1alpha1.ConditionReady); old.Reason == ready.Reason || quiet[ready.Reason] {
 		return

@@ -26,6 +26,8 @@ var rehearsed = netip.MustParsePrefix("192.0.2.10/24")
 type plan struct {
 	set   properties.Set
 	image bmov1alpha1.Image
+	// nodeType is the name of the type, and kubeReserved what it sets aside, as kubelet takes it.
+	nodeType, kubeReserved string
 	// sshKeys are lines for authorized_keys.
 	sshKeys []string
 	// userTemplate and networkTemplate are nil if there is none.

@@ -42,7 +42,9 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Register adds the controllers of this package to a manager. Its client and cache must be those of the Reconciler.
 func (r *Reconciler) Register(ctx context.Context, mgr manager.Manager) error {
-	for field, value := range map[string]client.IndexerFunc{hostField: hostOf, secretField: secretOf} {
+	for field, value := range map[string]client.IndexerFunc{
+		hostField: hostOf, secretField: secretOf, typeField: typeOf, referenceField: ownReferencesOf,
+	} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Machine{}, field, value); err != nil {
 			return fmt.Errorf("indexing Machines by %s, %w", field, err)
 		}
@@ -74,7 +76,7 @@ func (r *Reconciler) register(mgr manager.Manager) error {
 		return err
 	}
 	wake, onSpec := r.wakeWaiting(), builder.WithPredicates(predicate.GenerationChangedPredicate{})
-	return builder.ControllerManagedBy(mgr).
+	return r.watchDrift(builder.ControllerManagedBy(mgr)).
 		Named(controllerName).
 		For(&v1alpha1.Machine{}).
 		Watches(&bmov1alpha1.BareMetalHost{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfHost)).

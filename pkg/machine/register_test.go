@@ -74,6 +74,21 @@ func TestEverythingIsEventDriven(t *testing.T) {
 	})
 	eventually("woken by Metal3", reason(v1alpha1.ReasonStandAlone))
 
+	drifted := func(want string) func() bool {
+		return func() bool { return condition(w.get(key), v1alpha1.ConditionDrifted).Reason == want }
+	}
+	nodeType := &v1alpha1.NodeType{ObjectMeta: metaName(w.nodeType)}
+	w.update(nodeType, func() { nodeType.Spec.Properties[v1alpha1.PropertyUserData] = "#cloud-config" })
+	eventually("woken by its type", drifted(v1alpha1.ReasonUserDataChanged))
+	provider := &v1alpha1.NodeProvider{ObjectMeta: metaName("provider-" + w.metal3)}
+	w.update(provider, func() { provider.Spec.Properties = map[string]string{v1alpha1.PropertySSHKeys: "key-" + w.metal3} })
+	eventually("woken by its provider", drifted(v1alpha1.ReasonInvalidSpec))
+	w.create(&v1alpha1.SSHKey{ObjectMeta: metaName("key-" + w.metal3), Spec: v1alpha1.SSHKeySpec{PublicKey: firstKey}})
+	eventually("woken by the key that was missing", drifted(v1alpha1.ReasonUserDataChanged))
+	w.update(nodeType, func() { delete(nodeType.Spec.Properties, v1alpha1.PropertyUserData) })
+	w.update(provider, func() { provider.Spec.Properties = nil })
+	eventually("up to date again", drifted(v1alpha1.ReasonUpToDate))
+
 	if err := w.client.Delete(t.Context(), w.get(key)); err != nil {
 		t.Fatal(err)
 	}

@@ -55,6 +55,9 @@ func (r *Reconciler) releaseHost(ctx context.Context, machine *v1alpha1.Machine,
 	case err != nil && !isGone(err):
 		return nil, "", fmt.Errorf("reading host %s to release it, %w", key, err)
 	case err == nil && ownsHost(o, host):
+		if host, err = r.quarantineUnhealthy(ctx, machine, host); err != nil {
+			return nil, "", err
+		}
 		if unclean, err = r.giveBack(ctx, o, host, machine.Annotations, true); err != nil || unclean != nil {
 			return unclean, "", err
 		}

@@ -22,6 +22,15 @@ import (
 // resolve makes the plan for a Machine of a type out of everything that its properties refer to, and rehearses it for
 // the host. The error is an *invalid if it cannot be carried out.
 func (r *Reconciler) resolve(ctx context.Context, machine *v1alpha1.Machine, typeName string, host *bmov1alpha1.BareMetalHost) (*plan, error) {
+	p, err := r.planned(ctx, machine, typeName)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.rehearse(machine, host)
+}
+
+// planned makes the plan without the rehearsal. The error is an *invalid if it cannot be carried out on any host.
+func (r *Reconciler) planned(ctx context.Context, machine *v1alpha1.Machine, typeName string) (*plan, error) {
 	nodeType, provider := &v1alpha1.NodeType{}, &v1alpha1.NodeProvider{}
 	if err := r.find(ctx, typeName, nodeType, "NodeType", ""); err != nil {
 		return nil, err
@@ -49,7 +58,8 @@ func (r *Reconciler) resolve(ctx context.Context, machine *v1alpha1.Machine, typ
 	if image.Format != "" {
 		p.image.DiskFormat = &image.Format
 	}
-	return p, p.rehearse(machine, host)
+	p.nodeType, p.kubeReserved = nodeType.Name, nodeType.KubeReserved()
+	return p, nil
 }
 
 // checkOwn finds out what is wrong with the Machine's own properties. What its type adds to them is known only once a

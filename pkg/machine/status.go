@@ -26,6 +26,10 @@ type facts struct {
 	choice *hosts.Choice
 	// properties are the effective ones; nil leaves what the status says of them.
 	properties []v1alpha1.MachineProperty
+	// installed is what is about to be installed; nil leaves what the status says of it.
+	installed []v1alpha1.InstalledField
+	// drifted is the condition of that name, without its type; nil leaves it as it is.
+	drifted *metav1.Condition
 	// unchoose is set when the chosen host cannot be had.
 	unchoose bool
 	// progress is how far the Machine is; nil leaves what the status says of it.
@@ -60,6 +64,10 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 	case f.unchoose:
 		status.HostRef, status.NodeTypeRef, status.Cost, status.NodeLabels, status.HostState = nil, nil, nil, nil, ""
 		status.Properties, status.Addresses, status.Power, status.Progress = nil, nil, nil, nil
+		status.Installed, status.PropertiesHash = nil, ""
+	}
+	if f.installed != nil {
+		status.Installed, status.PropertiesHash = f.installed, hashOf(f.installed)
 	}
 	if f.properties != nil {
 		status.Properties = f.properties
@@ -92,6 +100,12 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 			condition.Status = metav1.ConditionTrue
 		}
 		meta.SetStatusCondition(&status.Conditions, condition)
+	}
+	if f.drifted != nil {
+		drifted := *f.drifted
+		drifted.Type, drifted.Message = v1alpha1.ConditionDrifted, shortened(drifted.Message, maxConditionMessage)
+		drifted.ObservedGeneration, drifted.LastTransitionTime = machine.Generation, now
+		meta.SetStatusCondition(&status.Conditions, drifted)
 	}
 	ready := f.reason != v1alpha1.ReasonPoweredOff && (f.phase == v1alpha1.MachineJoined || (f.phase == v1alpha1.MachineProvisioned && machine.Spec.TenantClusterRef == nil))
 	switch {

@@ -75,3 +75,11 @@ func PublicURL(text string) string {
 	}
 	return parsed.Redacted()
 }
+
+// Shown returns the value of a property as it can stand in a status, an event or a log; empty for whole documents.
+func (s Set) Shown(key string) string {
+	if key == v1alpha1.PropertyUserData || key == v1alpha1.PropertyNetworkData {
+		return ""
+	}
+	return shown(key, s.Get(key))
+}

@@ -4,6 +4,8 @@
 package properties
 
 import (
+	"strings"
+
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
@@ -106,4 +108,9 @@ func (s Set) Map() map[string]string {
 		}
 	}
 	return values
+}
+
+// FromOSImage tells whether the value of a property was filled in from an OSImage.
+func (s Set) FromOSImage(key string) bool {
+	return strings.HasPrefix(s.Source(key), kindOSImage+" ")
 }

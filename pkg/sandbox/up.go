@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -153,7 +152,11 @@ func (s *Sandbox) startTenant(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := installCRDs(ctx, s.tenantClient, slices.Concat(karpenterapis.CRDs, ours)); err != nil {
+	karpenters, err := apis.KarpenterCRDs()
+	if err != nil {
+		return err
+	}
+	if err := installCRDs(ctx, s.tenantClient, slices.Concat(karpenters, ours)); err != nil {
 		return err
 	}
 	for _, file := range []string{"provider-tenant.yaml", "provider-dra-tenant.yaml"} {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -159,11 +160,11 @@ func definitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := append(management, tenant...)
-	for _, crd := range karpenterapis.CRDs {
-		all = append(all, crd.DeepCopy())
+	karpenters, err := apis.KarpenterCRDs()
+	if err != nil {
+		return nil, err
 	}
-	return all, nil
+	return slices.Concat(management, tenant, karpenters), nil
 }
 
 // repositoryRoot is the nearest directory above the test that holds go.mod: tests run in the folder of their package.

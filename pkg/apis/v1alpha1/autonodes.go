@@ -154,15 +154,16 @@ type NodeTypeSelectorRequirement struct {
 // NodesDisruption says when Karpenter may replace or remove nodes of a pool.
 type NodesDisruption struct {
 	// ConsolidateAfter is how long a node must have been left alone before it is removed or replaced, such as 10m, or
-	// Never. Default: 30s.
+	// Never. Default: 30m, about what a server takes to come back.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^(([0-9]+(s|m|h))+|Never)$`
 	ConsolidateAfter string `json:"consolidateAfter,omitempty"`
-	// ConsolidationPolicy is WhenEmpty, WhenEmptyOrUnderutilized (the default) or Balanced.
+	// ConsolidationPolicy is WhenEmpty (the default), WhenEmptyOrUnderutilized or Balanced. All but the first interrupt
+	// pods to have fewer servers.
 	// +optional
 	// +kubebuilder:validation:Enum=WhenEmpty;WhenEmptyOrUnderutilized;Balanced
 	ConsolidationPolicy string `json:"consolidationPolicy,omitempty"`
-	// Budgets bound how many nodes are disrupted at a time. Default: 10%, rounded up.
+	// Budgets bound how many nodes are disrupted at a time. Default: 10%, rounded up: one node of up to ten.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50

@@ -160,6 +160,11 @@ type MachineStatus struct {
 	// network and type. It is written once, when the installation begins.
 	// +optional
 	PropertiesHash string `json:"propertiesHash,omitempty"`
+	// Installed is what the hash is made of, field by field, so that a change can be named.
+	// +optional
+	// +listType=map
+	// +listMapKey=field
+	Installed []InstalledField `json:"installed,omitempty"`
 	// Properties are the effective properties, merged from the NodeProvider, the NodeType, the Machine and what they
 	// refer to, each with the object that it comes from. Values that may hold secrets are left out.
 	// +optional
@@ -173,8 +178,8 @@ type MachineStatus struct {
 	// Power is what Metal3 says of the power of the server.
 	// +optional
 	Power *MachinePowerStatus `json:"power,omitempty"`
-	// Conditions: Claimed, NetworkReady (with hooks only), Provisioned, Joined, GivenUp, Released, and Ready, which sums
-	// them up.
+	// Conditions: Claimed, NetworkReady (with hooks only), Provisioned, Joined, Drifted, GivenUp, Released, and Ready,
+	// which sums the way to the node up.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -200,6 +205,7 @@ type MachineStatus struct {
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Drifted",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Drifted")].message`
 // +kubebuilder:printcolumn:name="Address",type=string,priority=1,JSONPath=`.status.addresses[0].address`
 // +kubebuilder:printcolumn:name="Provider ID",type=string,priority=1,JSONPath=`.status.providerID`
 type Machine struct {

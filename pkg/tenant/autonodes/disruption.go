@@ -13,9 +13,10 @@ import (
 )
 
 // disruptionOf translates everything but consolidateAfter. Defaults are written out, so that what the API server would
-// fill in does not look like somebody's edit.
+// fill in does not look like somebody's edit. Only servers that are empty are given back, unless somebody asks for more:
+// to pack pods onto fewer servers is to interrupt them, and a server that was given up too early takes long to come back.
 func disruptionOf(from *v1alpha1.NodesDisruption) karpv1.Disruption {
-	disruption := karpv1.Disruption{ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized}
+	disruption := karpv1.Disruption{ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty}
 	if from != nil && from.ConsolidationPolicy != "" {
 		disruption.ConsolidationPolicy = karpv1.ConsolidationPolicy(from.ConsolidationPolicy)
 	}

@@ -21,9 +21,10 @@ import (
 
 const (
 	never = "Never"
-	// defaultConsolidateAfter is vCluster's.
-	defaultConsolidateAfter = "30s"
-	// defaultBudget is Karpenter's.
+	// defaultConsolidateAfter is about how long a big server takes to come back. One that has been idle for less is kept:
+	// the next pod has it at once.
+	defaultConsolidateAfter = "30m"
+	// defaultBudget is Karpenter's, which is rounded up: one node of up to ten.
 	defaultBudget = "10%"
 	nodeClassKind = "MetalNodeClass"
 )

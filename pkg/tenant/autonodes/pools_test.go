@@ -183,3 +183,37 @@ func TestNoPools(t *testing.T) {
 		t.Errorf("got %d pools of a TenantCluster that is being deleted", len(pools))
 	}
 }
+
+// TestGiveBackDefaults: a server comes back slowly, so it is given back late, only when it is empty, and never for its age.
+// All of it is written out, and all of it is the user's to change.
+func TestGiveBackDefaults(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pool   string
+		want   karpv1.Disruption
+		expire string
+	}{
+		"Nothing said": {"{name: p}", karpv1.Disruption{
+			ConsolidateAfter: karpv1.MustParseNillableDuration("30m"), ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
+			Budgets: []karpv1.Budget{{Nodes: "10%"}},
+		}, "Never"},
+		"All of it said": {"{name: p, expireAfter: 720h, disruption: {consolidateAfter: 30s, consolidationPolicy: WhenEmptyOrUnderutilized, budgets: [{nodes: '2'}]}}", karpv1.Disruption{
+			ConsolidateAfter: karpv1.MustParseNillableDuration("30s"), ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized,
+			Budgets: []karpv1.Budget{{Nodes: "2"}},
+		}, "720h"},
+		"One thing said": {"{name: p, disruption: {consolidateAfter: Never}}", karpv1.Disruption{
+			ConsolidateAfter: karpv1.MustParseNillableDuration("Never"), ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
+			Budgets: []karpv1.Budget{{Nodes: "10%"}},
+		}, "Never"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pools := poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, dynamic: ["+tc.pool+"]}]}"), known)
+			spec := pools[0].nodePool.Spec
+			if diff := cmp.Diff(tc.want, spec.Disruption); diff != "" {
+				t.Errorf("disruption (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(karpv1.MustParseNillableDuration(tc.expire), spec.Template.Spec.ExpireAfter); diff != "" {
+				t.Errorf("expireAfter (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,89 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+)
+
+// IsDrifted returns why the server of a NodeClaim is not as one would be that it got now: the reason of the Machine's
+// condition Drifted, or NodeClassChanged if its class is for servers of another NodeProvider. It returns no reason for a
+// Machine of which that is not known, or whose replacement could not be installed. While the management cluster does not
+// answer it returns an error, and a NodeClaimNotFoundError if there is no such Machine: upon either core leaves things
+// as they are.
+func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (cloudprovider.DriftReason, error) {
+	if err := c.management.Synced(); err != nil {
+		return "", fmt.Errorf("reading the machine of nodeclaim %s, %w", nodeClaim.Name, err)
+	}
+	_, _, name, ours := v1alpha1.ParseProviderID(nodeClaim.Status.ProviderID)
+	if !ours {
+		return "", notFound("provider ID %q is not one of this provider", nodeClaim.Status.ProviderID)
+	}
+	machine := &v1alpha1.Machine{}
+	if err := c.management.Client.Get(ctx, c.machineKey(name), machine); err != nil {
+		if tenant.IsGone(err) {
+			return "", notFound("machine %s does not exist", name)
+		}
+		return "", fmt.Errorf("reading machine %s, %w", name, err)
+	}
+	if !c.madeFor(machine, nodeClaim) {
+		return "", notFound("machine %s belongs to another NodeClaim", name)
+	}
+	drifted, err := c.hasOtherProvider(ctx, machine, nodeClaim)
+	if err != nil {
+		return "", err
+	}
+	if drifted {
+		return v1alpha1.ReasonNodeClassChanged, nil
+	}
+	if !meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionDrifted) {
+		return "", nil
+	}
+	// A drifted node is drained: that is not decided on what may have been taken back.
+	if err := c.management.Live.Get(ctx, c.machineKey(name), machine); err != nil {
+		if tenant.IsGone(err) {
+			return "", notFound("machine %s does not exist", name)
+		}
+		return "", fmt.Errorf("reading machine %s, %w", name, err)
+	}
+	condition := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionDrifted)
+	if condition == nil || condition.Status != "True" {
+		return "", nil
+	}
+	return cloudprovider.DriftReason(condition.Reason), nil
+}
+
+// hasOtherProvider tells whether the class of the NodeClaim is for servers of another NodeProvider than that of the
+// Machine's type. What else the class says is in the Machine, and the manager compares it.
+func (c *CloudProvider) hasOtherProvider(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) (bool, error) {
+	reference := nodeClaim.Spec.NodeClassRef
+	if reference == nil || machine.Status.NodeTypeRef == nil {
+		return false, nil
+	}
+	class := &v1alpha1.MetalNodeClass{}
+	if err := c.tenant.Get(ctx, types.NamespacedName{Name: reference.Name}, class); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("reading MetalNodeClass %s, %w", reference.Name, err)
+	}
+	nodeType := &v1alpha1.NodeType{}
+	if err := c.management.Client.Get(ctx, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType); err != nil {
+		if tenant.IsGone(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("reading NodeType %s, %w", machine.Status.NodeTypeRef.Name, err)
+	}
+	return class.Spec.ProviderRef != nil && *class.Spec.ProviderRef != nodeType.Spec.ProviderRef, nil
+}

@@ -1,0 +1,143 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// TestIsDrifted: the manager's word counts, and its silence, and an outage of its cluster is not taken for either.
+func TestIsDrifted(t *testing.T) {
+	down := atomic.Bool{}
+	f := newFixture(t, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+		if down.Load() {
+			return errors.New("connection refused")
+		}
+		return c.Get(ctx, key, object, opts...)
+	}})
+	nodeClaim := f.launched("gpu-1")
+	says := func(status metav1.ConditionStatus) {
+		f.answer("gpu-1", func(machine *v1alpha1.Machine) {
+			meta.SetStatusCondition(&machine.Status.Conditions, metav1.Condition{
+				Type: v1alpha1.ConditionDrifted, Status: status, Reason: v1alpha1.ReasonOSImageChanged, LastTransitionTime: metav1.Now(),
+			})
+		})
+	}
+	eventually := func(what string, want cloudprovider.DriftReason) {
+		f.eventually(what, func() error {
+			got, err := f.IsDrifted(f.ctx, nodeClaim)
+			if err == nil && got != want {
+				err = errors.New("the reason is " + string(got))
+			}
+			return err
+		})
+	}
+	eventually("a server of which nothing is known not to be drifted", "")
+	says(metav1.ConditionTrue)
+	eventually("the manager's reason", v1alpha1.ReasonOSImageChanged)
+
+	down.Store(true)
+	if got, err := f.IsDrifted(f.ctx, nodeClaim); err == nil {
+		t.Errorf("with the management cluster down the reason is %q, want an error", got)
+	}
+	down.Store(false)
+
+	says(metav1.ConditionUnknown)
+	eventually("a server whose replacement could not be installed not to be drifted", "")
+
+	f.class.Spec.ProviderRef = &v1alpha1.NameReference{Name: "elsewhere"}
+	if err := environment.Client.Update(f.ctx, f.class); err != nil {
+		t.Fatal(err)
+	}
+	eventually("a server of another provider than that of its class to be drifted", v1alpha1.ReasonNodeClassChanged)
+
+	foreign := nodeClaim.DeepCopy()
+	foreign.Status.ProviderID = "aws:///eu-west-1a/i-1"
+	if _, err := f.IsDrifted(f.ctx, foreign); !cloudprovider.IsNodeClaimNotFoundError(err) {
+		t.Errorf("of a foreign provider ID it says %v, want not found", err)
+	}
+}
+
+// TestDeleteForRepair: who deletes a server because its node is unhealthy tells the manager, and nobody else does.
+func TestDeleteForRepair(t *testing.T) {
+	deleted := time.Now().Truncate(time.Second)
+	sick := corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionTrue, Message: "GPU 3", LastTransitionTime: metav1.NewTime(deleted.Add(-time.Hour))}
+	fresh := sick
+	fresh.LastTransitionTime = metav1.NewTime(deleted.Add(-time.Minute))
+	for name, tc := range map[string]struct {
+		reason    string
+		end       time.Time
+		condition corev1.NodeCondition
+		want      string
+	}{
+		"Repair":  {"core lets no pod delay a repair", deleted, sick, "GpuMemWatch is True"},
+		"Drained": {"somebody has deleted it who gives pods time", deleted.Add(time.Hour), sick, ""},
+		"Deleted": {"somebody has deleted it", time.Time{}, sick, ""},
+		"Fresh":   {"it may pass", deleted, fresh, ""},
+		"Healthy": {"a GPU that is well", deleted, corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionFalse, LastTransitionTime: sick.LastTransitionTime}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, interceptor.Funcs{})
+			nodeClaim := f.launched("gpu-1")
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.namespace}}
+			f.create(node)
+			node.Status.Conditions = []corev1.NodeCondition{tc.condition}
+			f.updateStatus(node)
+			nodeClaim.Status.NodeName = node.Name
+			nodeClaim.DeletionTimestamp = &metav1.Time{Time: deleted}
+			if !tc.end.IsZero() {
+				nodeClaim.Annotations = map[string]string{karpenterv1.NodeClaimTerminationTimestampAnnotationKey: tc.end.Format(time.RFC3339)}
+			}
+			if err := f.Delete(f.ctx, nodeClaim); err != nil {
+				t.Fatal(err)
+			}
+			machine := &v1alpha1.Machine{}
+			if err := environment.Client.Get(f.ctx, f.machineKey("gpu-1"), machine); err != nil {
+				t.Fatal(err)
+			}
+			got := machine.Annotations[v1alpha1.UnhealthyAnnotationKey]
+			if (got == "") != (tc.want == "") || len(got) < len(tc.want) || got[:len(tc.want)] != tc.want {
+				t.Errorf("%s: the Machine says %q, want %q", tc.reason, got, tc.want)
+			}
+			if machine.DeletionTimestamp.IsZero() {
+				t.Errorf("%s: the Machine is not being deleted", tc.reason)
+			}
+		})
+	}
+}
+
+// TestRefusedLately: a pool that got no server counts as one without a spare server, until it gets one or time passes.
+func TestRefusedLately(t *testing.T) {
+	f := newFixture(t, interceptor.Funcs{})
+	nodeClaim := f.nodeClaim("gpu-1")
+	go f.answer("gpu-1", refuses(v1alpha1.ReasonQuotaExceeded, "the tenant has all that it may have"))
+	if _, err := f.Create(f.ctx, nodeClaim); !cloudprovider.IsInsufficientCapacityError(err) {
+		t.Fatal(err)
+	}
+	if !f.RefusedLately("gpu") || f.RefusedLately("other") {
+		t.Errorf("refused lately: gpu %v, other %v; want gpu alone", f.RefusedLately("gpu"), f.RefusedLately("other"))
+	}
+	again := f.nodeClaim("gpu-2")
+	go f.answer("gpu-2", f.claims)
+	if _, err := f.Create(f.ctx, again); err != nil {
+		t.Fatal(err)
+	}
+	if f.RefusedLately("gpu") {
+		t.Error("a pool that has got a server still counts as refused")
+	}
+}
