@@ -12,6 +12,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/util/workqueue"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -119,7 +121,12 @@ func (c *Controller) reconcileClasses(ctx context.Context, users []string) (reco
 func (c *Controller) Name() string { return c.name }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
-func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+func (c *Controller) Register(ctx context.Context, m manager.Manager) error {
+	served := admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy")
+	if _, err := m.GetRESTMapper().RESTMapping(served.GroupKind(), served.Version); meta.IsNoMatchError(err) {
+		log.FromContext(ctx).Info("The tenant has no ValidatingAdmissionPolicies, so that its users can change what is made for them; that takes Kubernetes 1.30", "controller", c.Name())
+		return nil
+	}
 	request := []reconcile.Request{{NamespacedName: c.planes.TenantCluster}}
 	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
 	ours := builder.WithPredicates(predicate.NewPredicateFuncs(func(object client.Object) bool {
