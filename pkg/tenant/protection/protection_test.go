@@ -63,8 +63,16 @@ func as(t *testing.T, user string) (client.Client, *warnings) {
 	return c, heard
 }
 
+// run is one round of a controller. What it has written goes with the test.
 func run(t *testing.T, c *Controller) {
 	t.Helper()
+	t.Cleanup(func() {
+		for _, name := range c.policies() {
+			if err := remove(context.Background(), environment.Client, name); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	if _, err := c.Reconcile(t.Context(), reconcile.Request{}); err != nil {
 		t.Fatal(err)
 	}
@@ -112,13 +120,13 @@ func TestPools(t *testing.T) {
 	}
 	pool := parse[karpv1.NodePool](t, "{metadata: {name: generated, "+marked+"}, spec: {template: {spec: {requirements: [], expireAfter: Never, nodeClassRef: {group: karpenter.metal3.io, kind: MetalNodeClass, name: generated}}}, disruption: {consolidateAfter: 30s}}}")
 	const made = "is made from TenantCluster"
-	refused(t, "what looks like a generated class", made, func(ctx context.Context) error { return theirs.Create(ctx, class("generated", marked, "")) })
+	refused(t, "what looks like a generated class", made, func(ctx context.Context) error { return theirs.Create(ctx, class("generated", marked, ""), client.DryRunAll) })
 	admitted(t, "a class of the provider, pinned", ours.Create(t.Context(), class("generated", marked, "metal3.vcluster.com/server-name: s1")))
 	admitted(t, "a pool of the provider", ours.Create(t.Context(), pool))
 
 	change := func(c client.Client, object client.Object, patch string) func(context.Context) error {
 		return func(ctx context.Context) error {
-			return c.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch("application/merge-patch+json", []byte(patch)))
+			return c.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch("application/merge-patch+json", []byte(patch)), client.DryRunAll)
 		}
 	}
 	generated := class("generated", "", "")
@@ -129,8 +137,8 @@ func TestPools(t *testing.T) {
 		refused(t, what, made, change(theirs, generated, patch))
 	}
 	refused(t, "changing a pool", made, change(theirs, pool, `{"spec":{"limits":{"cpu":"1"}}}`))
-	refused(t, "deleting a pool", made, func(ctx context.Context) error { return theirs.Delete(ctx, pool.DeepCopy()) })
-	refused(t, "deleting a class", made, func(ctx context.Context) error { return theirs.Delete(ctx, generated.DeepCopy()) })
+	refused(t, "deleting a pool", made, func(ctx context.Context) error { return theirs.Delete(ctx, pool.DeepCopy(), client.DryRunAll) })
+	refused(t, "deleting a class", made, func(ctx context.Context) error { return theirs.Delete(ctx, generated.DeepCopy(), client.DryRunAll) })
 	admitted(t, "an annotation", change(theirs, generated, `{"metadata":{"annotations":{"a":"b"}}}`)(t.Context()))
 	admitted(t, "who is trusted", change(trusted, generated, `{"spec":{"properties":{"a":"b"}}}`)(t.Context()))
 
@@ -172,9 +180,9 @@ func TestDeviceClasses(t *testing.T) {
 	admitted(t, "and deleting it", theirs.Delete(t.Context(), class("mine")))
 
 	enable(true)
-	refused(t, "creating a class", "are those that the platform allows", func(ctx context.Context) error { return theirs.Create(ctx, class("mine")) })
+	refused(t, "creating a class", "are those that the platform allows", func(ctx context.Context) error { return theirs.Create(ctx, class("mine"), client.DryRunAll) })
 	admitted(t, "the sync", ours.Create(t.Context(), class("gpu")))
-	refused(t, "deleting a class", "are those that the platform allows", func(ctx context.Context) error { return theirs.Delete(ctx, class("gpu")) })
+	refused(t, "deleting a class", "are those that the platform allows", func(ctx context.Context) error { return theirs.Delete(ctx, class("gpu"), client.DryRunAll) })
 	run(t, c) // a class has come
 
 	namespace := environment.Namespace(t)
@@ -204,7 +212,7 @@ func TestDeviceClasses(t *testing.T) {
 	}
 
 	enable(false)
-	test.Eventually(t, "the tenant's classes are its own again", func(ctx context.Context) error { return theirs.Delete(ctx, class("gpu")) })
+	test.Eventually(t, "the tenant's classes are its own again", func(ctx context.Context) error { return theirs.Delete(ctx, class("gpu"), client.DryRunAll) })
 }
 
 func TestNodePools(t *testing.T) {
