@@ -120,7 +120,9 @@ func TestPools(t *testing.T) {
 	}
 	pool := parse[karpv1.NodePool](t, "{metadata: {name: generated, "+marked+"}, spec: {template: {spec: {requirements: [], expireAfter: Never, nodeClassRef: {group: karpenter.metal3.io, kind: MetalNodeClass, name: generated}}}, disruption: {consolidateAfter: 30s}}}")
 	const made = "is made from TenantCluster"
-	refused(t, "what looks like a generated class", made, func(ctx context.Context) error { return theirs.Create(ctx, class("generated", marked, ""), client.DryRunAll) })
+	refused(t, "what looks like a generated class", made, func(ctx context.Context) error {
+		return theirs.Create(ctx, class("generated", marked, ""), client.DryRunAll)
+	})
 	admitted(t, "a class of the provider, pinned", ours.Create(t.Context(), class("generated", marked, "metal3.vcluster.com/server-name: s1")))
 	admitted(t, "a pool of the provider", ours.Create(t.Context(), pool))
 
