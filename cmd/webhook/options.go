@@ -27,6 +27,7 @@ type options struct {
 	metricsAddress string
 	healthAddress  string
 	topologyLabels []string
+	shutdownDelay  time.Duration
 
 	certRotation  bool
 	certDir       string
@@ -48,6 +49,7 @@ func newOptions() *options {
 		metricsAddress: ":8080",
 		healthAddress:  ":8081",
 		topologyLabels: []string{v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey, v1alpha1.DatacenterLabelKey},
+		shutdownDelay:  5 * time.Second,
 		certRotation:   true,
 		certLifetime:   certs.DefaultLifetime,
 		caLifetime:     certs.DefaultAuthorityLifetime,
@@ -71,6 +73,9 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 		"Address that /metrics is served on, without encryption. \"0\" does without.")
 	serving.StringVar(&o.healthAddress, "health-probe-bind-address", o.healthAddress,
 		"Address that /healthz and /readyz are served on. \"0\" does without.")
+
+	serving.DurationVar(&o.shutdownDelay, "shutdown-delay", o.shutdownDelay,
+		"How long requests are still answered after the process has been told to end, while it says that it is not ready: how long a Service may take to send them elsewhere.")
 
 	certificates := sections.FlagSet("certificates")
 	certificates.BoolVar(&o.certRotation, "cert-rotation", o.certRotation,

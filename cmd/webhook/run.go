@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -73,10 +74,36 @@ func run(ctx context.Context, o *options) error {
 	if err := o.register(ctx, mgr); err != nil {
 		return err
 	}
-	if err := mgr.Start(ctx); err != nil {
+	leaving := func(*http.Request) error {
+		if ctx.Err() != nil {
+			return errors.New("the process is about to end")
+		}
+		return nil
+	}
+	if err := mgr.AddReadyzCheck("staying", leaving); err != nil {
+		return fmt.Errorf("setting up the probes, %w", err)
+	}
+	lasting, stop := linger(ctx, clock.RealClock{}, o.shutdownDelay)
+	defer stop()
+	if err := mgr.Start(lasting); err != nil {
 		return fmt.Errorf("running the webhook, %w", err)
 	}
 	return nil
+}
+
+// linger returns a context that ends a while after another.
+func linger(ctx context.Context, clk clock.Clock, delay time.Duration) (context.Context, context.CancelFunc) {
+	lasting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		timer := clk.NewTimer(delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C():
+		case <-lasting.Done():
+		}
+		stop()
+	})
+	return lasting, stop
 }
 
 func requiredKinds() []cli.Kind {

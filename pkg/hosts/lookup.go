@@ -58,6 +58,31 @@ func (i *Inventory) Matching(namespace string, selector labels.Selector) Matchin
 	return result
 }
 
+// Overlaps counts the hosts of a namespace that two selectors have in common, for each pair of them that has any: the
+// one that comes later first. A nil selector selects nothing. It looks at each host once for each selector at most,
+// however many pairs there are.
+func (i *Inventory) Overlaps(namespace string, selectors []labels.Selector) map[[2]int]int {
+	selected := map[*host][]int{}
+	common := map[[2]int]int{}
+	i.lock.Lock()
+	defer i.lock.Unlock()
+	for n, selector := range selectors {
+		if selector == nil {
+			continue
+		}
+		i.candidates(namespace, selector, func(h *host) {
+			if h.key.Namespace != namespace || !selector.Matches(labels.Set(h.labels)) {
+				return
+			}
+			for _, earlier := range selected[h] {
+				common[[2]int{n, earlier}]++
+			}
+			selected[h] = append(selected[h], n)
+		})
+	}
+	return common
+}
+
 // candidates visits hosts among which are all that the selector selects, each at most once.
 func (i *Inventory) candidates(namespace string, selector labels.Selector, visit func(*host)) {
 	requirements, selectable := selector.Requirements()

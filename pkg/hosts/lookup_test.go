@@ -62,6 +62,10 @@ func TestMatching(t *testing.T) {
 				}
 			})
 		}
+		selectors := []labels.Selector{parsed(t, "gpu=h100"), nil, parsed(t, "rack=r1"), parsed(t, "gpu=b200"), parsed(t, "rack")}
+		if diff := cmp.Diff(map[[2]int]int{{2, 0}: 1, {4, 0}: 2, {4, 2}: 2}, inventory.Overlaps("a", selectors)); diff != "" {
+			t.Errorf("what selectors have in common (-want +got):\n%s", diff)
+		}
 		got, known := inventory.Server(types.NamespacedName{Namespace: "a", Name: "h1"})
 		if diff := cmp.Diff(Server{Verdict: Verdict{Claimable: true}, Types: []string{"h100", "rack"}}, got); !known || diff != "" {
 			t.Errorf("a server that is known (-want +got):\n%s", diff)

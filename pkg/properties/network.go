@@ -82,6 +82,9 @@ func (s Set) cidr() (netip.Prefix, error) {
 // ranges returns the ranges of addresses.
 func (s Set) ranges(network Network) ([]netipx.IPRange, error) {
 	const key = v1alpha1.PropertyNetworkIPRange
+	if err := s.tooMany(key, "ranges"); err != nil {
+		return nil, err
+	}
 	var ranges []netipx.IPRange
 	for _, part := range s.list(key) {
 		first, last, found := strings.Cut(part, "-")
@@ -113,6 +116,9 @@ func (s Set) ranges(network Network) ([]netipx.IPRange, error) {
 
 func (s Set) nameServers() ([]netip.Addr, error) {
 	const key = v1alpha1.PropertyDNSServers
+	if err := s.tooMany(key, "name servers"); err != nil {
+		return nil, err
+	}
 	var servers []netip.Addr
 	for _, part := range s.list(key) {
 		server := parseAddress(part)

@@ -56,6 +56,9 @@ func (s Set) unlessOverridden(document, template string) string {
 // SSHKeys returns the names of the SSHKeys whose owners may log in, each once, in the order they are written in. The
 // error is an *Error.
 func (s Set) SSHKeys() ([]string, error) {
+	if err := s.tooMany(v1alpha1.PropertySSHKeys, "names of SSHKeys"); err != nil {
+		return nil, err
+	}
 	var names []string
 	for _, name := range s.list(v1alpha1.PropertySSHKeys) {
 		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
@@ -67,6 +70,17 @@ func (s Set) SSHKeys() ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// maxListed is how many values a list may have: nobody means more, and some are compared each with each.
+const maxListed = 1000
+
+// tooMany finds a list that is too long. The error is an *Error.
+func (s Set) tooMany(key, what string) error {
+	if count := strings.Count(s.Get(key), ",") + 1; count > maxListed {
+		return s.wrong(key, fmt.Sprintf("holds %d %s, and %d are the most", count, what, maxListed), "write fewer of them")
+	}
+	return nil
 }
 
 // list returns the comma-separated parts of a value, without the spaces around them; nil if the property is not set.

@@ -4,6 +4,7 @@
 package properties
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -56,6 +57,30 @@ func TestValidate(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// Lists are compared each with each, so that a long one would keep whoever reads it for minutes.
+func TestLongLists(t *testing.T) {
+	var text strings.Builder
+	for n := range 60000 {
+		fmt.Fprintf(&text, "10.%d.%d.%d,", n>>16, n>>8&255, n&255)
+	}
+	long := strings.TrimSuffix(text.String(), ",")
+	var got []string
+	for _, err := range Merge(Layer{"Machine a/m", map[string]string{v1alpha1.PropertyNetworkCIDR: "10.255.0.1/8", v1alpha1.PropertyNetworkIPRange: long,
+		v1alpha1.PropertyDNSServers: long, v1alpha1.PropertySSHKeys: long}}).Validate() {
+		got = append(got, keyOf(err))
+		if !strings.Contains(err.Error(), "60000") || !strings.Contains(err.Error(), "1000 are the most") || len(err.Error()) > 1000 {
+			t.Errorf("it does not say that there are too many, or says too much: %s", err)
+		}
+	}
+	if diff := cmp.Diff([]string{v1alpha1.PropertyDNSServers, v1alpha1.PropertyNetworkIPRange, v1alpha1.PropertySSHKeys}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	thousand := strings.Join(strings.SplitN(long, ",", 1001)[:1000], ",")
+	if faults := Merge(Layer{"Machine a/m", map[string]string{v1alpha1.PropertySSHKeys: thousand, v1alpha1.PropertyDNSServers: thousand}}).Validate(); len(faults) > 0 && strings.Contains(faults[0].Error(), "the most") {
+		t.Errorf("a thousand are not too many: %v", faults)
 	}
 }
 

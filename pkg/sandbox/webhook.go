@@ -45,7 +45,7 @@ func (s *Sandbox) startWebhook(ctx context.Context) error {
 		Name: WebhookName, Rank: controlplane.RankClients + 1, Restart: true,
 		Args: []string{
 			"--kubeconfig=" + s.kubeconfigs.Webhook, "--webhook-bind-address=" + address,
-			"--cert-names=127.0.0.1", "--namespace=" + metav1.NamespaceDefault,
+			"--cert-names=127.0.0.1", "--namespace=" + metav1.NamespaceDefault, "--shutdown-delay=0",
 		},
 	})
 	if err != nil {

@@ -75,6 +75,16 @@ func TestBadInput(t *testing.T) {
 			command: "provider", arguments: []string{"--tenant-kubeconfig", nobody, "--management-kubeconfig", nobody},
 			want: []string{"--namespace"},
 		},
+		"WebhookKubeconfigMissing": {
+			reason:  "a typo in the path names the path",
+			command: "webhook", arguments: []string{"--kubeconfig", missing, "--webhook-bind-address", "127.0.0.1:" + closedPort(t), "--metrics-bind-address=0", "--health-probe-bind-address=0"},
+			want: []string{missing},
+		},
+		"WebhookCertificatesMissing": {
+			reason:  "who brings certificates along says where they are",
+			command: "webhook", arguments: []string{"--kubeconfig", nobody, "--cert-rotation=false", "--webhook-bind-address", "127.0.0.1:" + busy},
+			want: []string{"--cert-dir", "tls.crt", "--webhook-bind-address", busy},
+		},
 		"UnknownFlag": {
 			reason:  "a flag that does not exist is named",
 			command: "manager", arguments: []string{"--kubeconfg", missing},

@@ -107,7 +107,7 @@ func (s *sandbox) pid(t *testing.T, process string) int {
 func (s *sandbox) keepLogs(t *testing.T) {
 	t.Helper()
 	const lines = 40
-	for _, process := range []string{"manager", "provider"} {
+	for _, process := range []string{"manager", "provider", "webhook"} {
 		content, err := os.ReadFile(filepath.Join(s.dir, "log", process+".log"))
 		if err != nil {
 			t.Logf("reading the log of the %s, %v", process, err)

@@ -40,7 +40,7 @@ func (c *Cluster) StartWebhook(t testing.TB) *Webhook {
 	if err := c.Client.Create(t.Context(), configuration); err != nil {
 		t.Fatal(err)
 	}
-	process := c.start(t, "webhook", nil, "--webhook-bind-address", address, "--cert-names=127.0.0.1", "--health-probe-bind-address", health)
+	process := c.start(t, "webhook", nil, "--webhook-bind-address", address, "--cert-names=127.0.0.1", "--shutdown-delay=0", "--health-probe-bind-address", health)
 	test.Eventually(t, "the webhook is ready", func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+health+"/readyz", nil)
 		if err != nil {

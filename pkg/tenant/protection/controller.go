@@ -11,6 +11,8 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/util/workqueue"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -18,11 +20,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/settings"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
@@ -68,10 +72,28 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if c.classes {
 		return c.reconcileClasses(ctx, users)
 	}
-	if err := put(ctx, c.planes.Tenant.Client, poolsPolicy(c.planes.TenantCluster, users)); err != nil {
-		return written(err)
+	return c.reconcilePools(ctx, users)
+}
+
+// reconcilePools protects generated pools, and says what other pools can require.
+func (c *Controller) reconcilePools(ctx context.Context, users []string) (reconcile.Result, error) {
+	key, cluster, nodeTypes := c.planes.TenantCluster, &v1alpha1.TenantCluster{}, &v1alpha1.NodeTypeList{}
+	policies := []policy{poolsPolicy(key, users)}
+	err := c.planes.Management.Client.Get(ctx, key, cluster)
+	if err == nil {
+		if err := c.planes.Management.Client.List(ctx, nodeTypes, client.UnsafeDisableDeepCopy); err != nil {
+			return reconcile.Result{}, fmt.Errorf("listing NodeTypes, %w", err)
+		}
+		there := serversFor(cluster, nodeTypes.Items)
+		policies = append(policies, allowedTypesPolicy(key, users, there), requirementsPolicy(key, users, there))
+	} else if !tenant.IsGone(err) { // without it, nothing is known of what is allowed
+		return reconcile.Result{}, fmt.Errorf("reading TenantCluster %s, %w", key, err)
 	}
-	return reconcile.Result{RequeueAfter: resync}, nil
+	var errs []error
+	for _, one := range policies {
+		errs = append(errs, put(ctx, c.planes.Tenant.Client, one))
+	}
+	return written(errs...)
 }
 
 // reconcileClasses protects DeviceClasses while they are in sync, and not otherwise.
@@ -92,17 +114,19 @@ func (c *Controller) reconcileClasses(ctx context.Context, users []string) (reco
 		names[i] = classes.Items[i].Name
 	}
 	slices.Sort(names)
-	if _, err := written(put(ctx, c.planes.Tenant.Client, deviceClassesPolicy(users)), put(ctx, c.planes.Tenant.Client, resourceClaimsPolicy(names))); err != nil {
-		return reconcile.Result{}, err
-	}
-	return reconcile.Result{RequeueAfter: resync}, nil
+	return written(put(ctx, c.planes.Tenant.Client, deviceClassesPolicy(users)), put(ctx, c.planes.Tenant.Client, resourceClaimsPolicy(names)))
 }
 
 // Name implements Karpenter's controller interface.
 func (c *Controller) Name() string { return c.name }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
-func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+func (c *Controller) Register(ctx context.Context, m manager.Manager) error {
+	served := admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy")
+	if _, err := m.GetRESTMapper().RESTMapping(served.GroupKind(), served.Version); meta.IsNoMatchError(err) {
+		log.FromContext(ctx).Info("The tenant has no ValidatingAdmissionPolicies, so that its users can change what is made for them; that takes Kubernetes 1.30", "controller", c.Name())
+		return nil
+	}
 	request := []reconcile.Request{{NamespacedName: c.planes.TenantCluster}}
 	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
 	ours := builder.WithPredicates(predicate.NewPredicateFuncs(func(object client.Object) bool {
@@ -125,6 +149,18 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 			WatchesRawSource(source.Kind(c.planes.Tenant.Cache, &resourcev1.DeviceClass{},
 				handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, *resourcev1.DeviceClass) []reconcile.Request { return request }), comesAndGoes))
 	}
+	if !c.classes {
+		// What a tenant may have, and which types and labels there are: the counts in a status say nothing of that.
+		build = build.
+			WatchesRawSource(source.Kind(c.planes.Management.Cache, &v1alpha1.TenantCluster{},
+				handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, *v1alpha1.TenantCluster) []reconcile.Request { return request }),
+				predicate.TypedGenerationChangedPredicate[*v1alpha1.TenantCluster]{})).
+			WatchesRawSource(source.Kind(c.planes.Management.Cache, &v1alpha1.NodeType{},
+				handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, *v1alpha1.NodeType) []reconcile.Request { return request }),
+				predicate.TypedFuncs[*v1alpha1.NodeType]{UpdateFunc: func(e event.TypedUpdateEvent[*v1alpha1.NodeType]) bool {
+					return !equality.Semantic.DeepEqual(e.ObjectOld.Status.Requirements, e.ObjectNew.Status.Requirements)
+				}}))
+	}
 	if err := build.Complete(c); err != nil {
 		return fmt.Errorf("starting controller %s, %w", c.Name(), err)
 	}
@@ -136,5 +172,6 @@ func (c *Controller) policies() []string {
 	if c.classes {
 		return []string{DeviceClassesPolicy, ResourceClaimsPolicy}
 	}
-	return []string{PoolsPolicy(c.planes.TenantCluster)}
+	key := c.planes.TenantCluster
+	return []string{PoolsPolicy(key), AllowedTypesPolicy(key), RequirementsPolicy(key)}
 }

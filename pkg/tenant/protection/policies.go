@@ -99,13 +99,6 @@ func deviceClassesPolicy(users []string) policy {
 // come, and a claim must never be held up by us.
 func resourceClaimsPolicy(classes []string) policy {
 	const missing = ".filter(name, name != '' && !(name in variables.available))"
-	there := "there are none"
-	if len(classes) > 0 {
-		there = "there are " + strings.Join(classes[:min(len(classes), listed)], ", ")
-		if len(classes) > listed {
-			there += fmt.Sprintf(" and %d more", len(classes)-listed)
-		}
-	}
 	return policy{name: ResourceClaimsPolicy, actions: warn, spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		FailurePolicy: ptr.To(admissionregistrationv1.Ignore),
 		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{
@@ -121,12 +114,12 @@ func resourceClaimsPolicy(classes []string) policy {
 		Validations: []admissionregistrationv1.Validation{{
 			Expression: "size(variables.exactly) + size(variables.alternatives) == 0",
 			MessageExpression: fmt.Sprintf("'DeviceClass ' + (variables.exactly + variables.alternatives).join(', ') + ' is not available in this cluster (%s): the claim is not in sync before it is'",
-				there),
+				thereAre(classes)),
 		}},
 	}}
 }
 
-// listed is how many classes a warning names.
+// listed is how many names a warning names.
 const listed = 5
 
 func resources(group string, operations []admissionregistrationv1.OperationType, names ...string) admissionregistrationv1.NamedRuleWithOperations {

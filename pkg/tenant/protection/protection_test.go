@@ -63,8 +63,16 @@ func as(t *testing.T, user string) (client.Client, *warnings) {
 	return c, heard
 }
 
+// run is one round of a controller. What it has written goes with the test.
 func run(t *testing.T, c *Controller) {
 	t.Helper()
+	t.Cleanup(func() {
+		for _, name := range c.policies() {
+			if err := remove(context.Background(), environment.Client, name); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	if _, err := c.Reconcile(t.Context(), reconcile.Request{}); err != nil {
 		t.Fatal(err)
 	}
@@ -112,13 +120,15 @@ func TestPools(t *testing.T) {
 	}
 	pool := parse[karpv1.NodePool](t, "{metadata: {name: generated, "+marked+"}, spec: {template: {spec: {requirements: [], expireAfter: Never, nodeClassRef: {group: karpenter.metal3.io, kind: MetalNodeClass, name: generated}}}, disruption: {consolidateAfter: 30s}}}")
 	const made = "is made from TenantCluster"
-	refused(t, "what looks like a generated class", made, func(ctx context.Context) error { return theirs.Create(ctx, class("generated", marked, "")) })
+	refused(t, "what looks like a generated class", made, func(ctx context.Context) error {
+		return theirs.Create(ctx, class("generated", marked, ""), client.DryRunAll)
+	})
 	admitted(t, "a class of the provider, pinned", ours.Create(t.Context(), class("generated", marked, "metal3.vcluster.com/server-name: s1")))
 	admitted(t, "a pool of the provider", ours.Create(t.Context(), pool))
 
 	change := func(c client.Client, object client.Object, patch string) func(context.Context) error {
 		return func(ctx context.Context) error {
-			return c.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch("application/merge-patch+json", []byte(patch)))
+			return c.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch("application/merge-patch+json", []byte(patch)), client.DryRunAll)
 		}
 	}
 	generated := class("generated", "", "")
@@ -129,8 +139,8 @@ func TestPools(t *testing.T) {
 		refused(t, what, made, change(theirs, generated, patch))
 	}
 	refused(t, "changing a pool", made, change(theirs, pool, `{"spec":{"limits":{"cpu":"1"}}}`))
-	refused(t, "deleting a pool", made, func(ctx context.Context) error { return theirs.Delete(ctx, pool.DeepCopy()) })
-	refused(t, "deleting a class", made, func(ctx context.Context) error { return theirs.Delete(ctx, generated.DeepCopy()) })
+	refused(t, "deleting a pool", made, func(ctx context.Context) error { return theirs.Delete(ctx, pool.DeepCopy(), client.DryRunAll) })
+	refused(t, "deleting a class", made, func(ctx context.Context) error { return theirs.Delete(ctx, generated.DeepCopy(), client.DryRunAll) })
 	admitted(t, "an annotation", change(theirs, generated, `{"metadata":{"annotations":{"a":"b"}}}`)(t.Context()))
 	admitted(t, "who is trusted", change(trusted, generated, `{"spec":{"properties":{"a":"b"}}}`)(t.Context()))
 
@@ -172,9 +182,9 @@ func TestDeviceClasses(t *testing.T) {
 	admitted(t, "and deleting it", theirs.Delete(t.Context(), class("mine")))
 
 	enable(true)
-	refused(t, "creating a class", "are those that the platform allows", func(ctx context.Context) error { return theirs.Create(ctx, class("mine")) })
+	refused(t, "creating a class", "are those that the platform allows", func(ctx context.Context) error { return theirs.Create(ctx, class("mine"), client.DryRunAll) })
 	admitted(t, "the sync", ours.Create(t.Context(), class("gpu")))
-	refused(t, "deleting a class", "are those that the platform allows", func(ctx context.Context) error { return theirs.Delete(ctx, class("gpu")) })
+	refused(t, "deleting a class", "are those that the platform allows", func(ctx context.Context) error { return theirs.Delete(ctx, class("gpu"), client.DryRunAll) })
 	run(t, c) // a class has come
 
 	namespace := environment.Namespace(t)
@@ -204,5 +214,59 @@ func TestDeviceClasses(t *testing.T) {
 	}
 
 	enable(false)
-	test.Eventually(t, "the tenant's classes are its own again", func(ctx context.Context) error { return theirs.Delete(ctx, class("gpu")) })
+	test.Eventually(t, "the tenant's classes are its own again", func(ctx context.Context) error { return theirs.Delete(ctx, class("gpu"), client.DryRunAll) })
+}
+
+func TestNodePools(t *testing.T) {
+	ours, _ := as(t, "karpenter-metal3-provider")
+	theirs, heard := as(t, "tenant-user")
+	key := planestest.Tenant(t, &environment)
+	for name, spec := range map[string]string{"pool-h100": "h100", "pool-cpu": "cpu"} {
+		nodeType := parse[v1alpha1.NodeType](t, "{metadata: {name: "+name+"}, spec: {providerRef: {name: fleet}, resources: {cpu: 1, memory: 1Gi}, bareMetalHosts: {selector: {matchLabels: {kind: "+spec+"}}}}}")
+		if err := environment.Client.Create(t.Context(), nodeType); err != nil {
+			t.Fatal(err)
+		}
+		nodeType.Status.Requirements = []v1alpha1.NodeTypeRequirement{{Key: "rack", Values: []string{"r1"}}}
+		if err := environment.Client.Status().Update(t.Context(), nodeType); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cluster := &v1alpha1.TenantCluster{}
+	if err := environment.Client.Get(t.Context(), key, cluster); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Spec.AllowedNodeTypes = &[]string{"pool-h100"}
+	if err := environment.Client.Update(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	run(t, NewPoolController(planestest.PlanesOf(key, ours, ours), nil))
+
+	pool := func(group, requirements string) *karpv1.NodePool {
+		return parse[karpv1.NodePool](t, "{metadata: {generateName: own-}, spec: {template: {spec: {requirements: ["+requirements+"], expireAfter: Never, nodeClassRef: {group: "+group+", kind: X, name: x}}}, disruption: {consolidateAfter: 30s}}}")
+	}
+	try := func(ctx context.Context, group, requirements string) (string, error) {
+		heard.take()
+		err := theirs.Create(ctx, pool(group, requirements), client.DryRunAll)
+		return heard.take(), err
+	}
+	const byType = "{key: node.kubernetes.io/instance-type, operator: In, values: [%s]}"
+	refused(t, "a type that is not allowed", "NodeType pool-cpu is not among the allowedNodeTypes of TenantCluster "+key.String(), func(ctx context.Context) error {
+		_, err := try(ctx, v1alpha1.Group, fmt.Sprintf(byType, "pool-h100, pool-cpu"))
+		return err
+	})
+	for what, tc := range map[string]struct{ group, requirements, want string }{
+		"a type and a label that are there": {v1alpha1.Group, fmt.Sprintf(byType, "pool-h100, later") + ", {key: rack, operator: In, values: [r1]}, {key: karpenter.sh/capacity-type, operator: In, values: [reserved]}", ""},
+		"a label that is not":               {v1alpha1.Group, "{key: rak, operator: In, values: [r1]}", "no NodeType has the property rak: it selects no servers, and becomes a label of the nodes"},
+		"a label that must not be":          {v1alpha1.Group, "{key: tenant, operator: DoesNotExist}", ""},
+		"a type that is not":                {v1alpha1.Group, fmt.Sprintf(byType, "h10"), "there is no NodeType h10 (there are pool-cpu, pool-h100)"},
+		"a pool of another provider":        {"karpenter.k8s.aws", fmt.Sprintf(byType, "pool-cpu") + ", {key: rak, operator: Exists}", ""},
+	} {
+		test.Eventually(t, what+" is judged", func(ctx context.Context) error {
+			text, err := try(ctx, tc.group, tc.requirements)
+			if err != nil || (tc.want == "") != (text == "") || !strings.Contains(text, tc.want) {
+				return fmt.Errorf("%v, heard is %q, want %q", err, text, tc.want)
+			}
+			return nil
+		})
+	}
 }

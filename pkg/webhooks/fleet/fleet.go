@@ -153,6 +153,11 @@ func (v *View) Matching(namespace string, selector labels.Selector) hosts.Matchi
 	return v.fleet.inventory.Matching(namespace, selector)
 }
 
+// Overlaps implements rules.Fleet.
+func (v *View) Overlaps(namespace string, selectors []labels.Selector) map[[2]int]int {
+	return v.fleet.inventory.Overlaps(namespace, selectors)
+}
+
 // Server implements rules.Fleet.
 func (v *View) Server(key types.NamespacedName) (hosts.Server, bool) {
 	return v.fleet.inventory.Server(key)

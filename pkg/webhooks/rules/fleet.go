@@ -45,6 +45,9 @@ type Fleet interface {
 
 	// Matching counts the servers of a namespace that a selector selects.
 	Matching(namespace string, selector labels.Selector) hosts.Matching
+	// Overlaps counts the servers that two of the selectors have in common, by the later and the earlier of each pair. A
+	// nil selector selects nothing.
+	Overlaps(namespace string, selectors []labels.Selector) map[[2]int]int
 	// Server is what is known of a server, if it is known.
 	Server(key types.NamespacedName) (hosts.Server, bool)
 	// Offered are the labels that nodes of a type can have, with all values there are.

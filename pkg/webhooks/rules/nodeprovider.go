@@ -4,7 +4,10 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -36,9 +39,9 @@ func NodeProvider(fleet Fleet, before, after *v1alpha1.NodeProvider) Verdict {
 		at := path.Child("bareMetalHosts", "selector")
 		if selectors[i] = v.hostSelector(at, &types[i].BareMetalHosts.Selector, selectsAll(after, types[i].Name)); selectors[i] != nil {
 			v.selects(fleet, at, namespace, selectors[i], own)
-			v.overlapsSiblings(fleet, at, namespace, types[:i], selectors[:i+1])
 		}
 	}
+	v.overlapsSiblings(fleet, spec.Child("metal3", "nodeTypes"), namespace, types, selectors)
 	if before != nil {
 		v.dropped(fleet, spec.Child("metal3", "nodeTypes"), before, after)
 	}
@@ -83,23 +86,15 @@ func (v *Verdict) hostNamespace(fleet Fleet, path *field.Path, namespace string)
 	}
 }
 
-// overlapsSiblings compares the last of the selectors with those of the types before it.
-func (v *Verdict) overlapsSiblings(fleet Fleet, path *field.Path, namespace string, siblings []v1alpha1.NodeTypeTemplate, selectors []labels.Selector) {
-	last := selectors[len(selectors)-1]
-	mine, _ := last.Requirements()
-	for i := range siblings {
-		if selectors[i] == nil || v.deaf() {
-			continue
-		}
-		theirs, _ := selectors[i].Requirements()
-		both := labels.NewSelector().Add(mine...).Add(theirs...)
-		requirements, _ := both.Requirements()
-		if about, _ := contradiction(requirements); about != "" {
-			continue // what they ask for rules each other out
-		}
-		if count := fleet.Matching(namespace, both).Total; count > 0 {
-			v.overlap(path, siblings[i].Name, count)
-		}
+// overlapsSiblings compares the types of one provider with each other.
+func (v *Verdict) overlapsSiblings(fleet Fleet, path *field.Path, namespace string, types []v1alpha1.NodeTypeTemplate, selectors []labels.Selector) {
+	if len(types) < 2 || v.deaf() {
+		return
+	}
+	common := fleet.Overlaps(namespace, selectors)
+	pairs := slices.SortedFunc(maps.Keys(common), func(a, b [2]int) int { return cmp.Or(a[0]-b[0], a[1]-b[1]) })
+	for _, pair := range pairs {
+		v.overlap(path.Index(pair[0]).Child("bareMetalHosts", "selector"), types[pair[1]].Name, common[pair])
 	}
 }
 

@@ -78,6 +78,9 @@ func (m *memory) OverQuota(*v1alpha1.TenantCluster, *v1alpha1.Machine, string) s
 func (m *memory) Matching(namespace string, selector labels.Selector) hosts.Matching {
 	return m.inventory.Matching(namespace, selector)
 }
+func (m *memory) Overlaps(namespace string, selectors []labels.Selector) map[[2]int]int {
+	return m.inventory.Overlaps(namespace, selectors)
+}
 func (m *memory) Server(key types.NamespacedName) (hosts.Server, bool) {
 	return m.inventory.Server(key)
 }
