@@ -39,6 +39,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/gangs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/reservations"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/resourceclaims"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/advertised"
@@ -212,7 +213,7 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 	// Core alone gets the client that keeps pods off servers with accelerators and gangs in one place, and shows claims in
 	// its way: it writes neither pods nor claims back.
 	var clusterState *state.Cluster
-	pods := gangs.New(accelerators.KeepPodsOff(resourceclaims.ForCore(mgr.GetClient())), gangs.Options{
+	pods := gangs.New(accelerators.KeepPodsOff(resourceclaims.ForCore(reservations.KeepOut(mgr.GetClient()))), gangs.Options{
 		Rooms:       metal3.Rooms,
 		Use:         func(labels []string) { catalog.Use(labels, realClock.Now()) },
 		NodeClaimOf: func(pod types.NamespacedName) string { return clusterState.PodNodeClaimMapping(pod) },

@@ -47,11 +47,6 @@ func rack(name string, available int32, sharedWith ...string) v1alpha1.DomainCap
 	return domain
 }
 
-func inZone(zone string, domain v1alpha1.DomainCapacity) v1alpha1.DomainCapacity {
-	domain.Zone = zone
-	return domain
-}
-
 func limited(to int32, nodeType *v1alpha1.NodeType) *v1alpha1.NodeType {
 	nodeType.Spec.MaxCapacity = &to
 	for i := range nodeType.Status.Domains {

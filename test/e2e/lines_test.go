@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -70,13 +71,13 @@ func (w *world) line(t *testing.T, name string, servers int32, has corev1.Resour
 				t.Error(err)
 			}
 		}
-		w.eventually(t, "the NodeType is gone", func(context.Context) (string, error) {
+		// The next test counts all types that there are.
+		if err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
 			err := w.management.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.NodeType{})
-			if err == nil {
-				return "it is there", nil
-			}
-			return "", client.IgnoreNotFound(err)
-		})
+			return err != nil, client.IgnoreNotFound(err)
+		}); err != nil {
+			t.Errorf("NodeType %s is left over, %v", name, err)
+		}
 	})
 	if err := w.tenant.Create(t.Context(), class); err != nil {
 		t.Fatal(err)

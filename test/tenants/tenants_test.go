@@ -1,0 +1,187 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tenants has two tenants want the same servers: one manager, two providers.
+package tenants
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	runtimecluster "sigs.k8s.io/controller-runtime/pkg/cluster"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpentercloud "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+)
+
+const (
+	servers  = 10
+	patience = time.Minute
+)
+
+// Both tenants want all ten servers at once. Each server goes to one of them, and whoever was refused leaves nothing
+// behind. Then one tenant has everything, goes on asking, and gives one server back after the other: the other one gets
+// its server all the same.
+func TestTwoTenantsShareAPool(t *testing.T) {
+	if err := instancetypes.Register(instancetypes.DefaultTopologyLabels()); err != nil {
+		t.Fatal(err)
+	}
+	fleet := management.New(t, nil)
+	fleet.CreateHosts(t, servers)
+	for _, object := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}},
+		&v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "tenant"}, Spec: v1alpha1.TenantClusterSpec{APIServerEndpoint: "other.example.com:6443"}},
+	} {
+		if err := fleet.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	class := &v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	if err := fleet.Client.Create(t.Context(), class); err != nil {
+		t.Fatal(err)
+	}
+	class.StatusConditions().SetTrue(v1alpha1.ConditionValidationSucceeded)
+	if err := fleet.Client.Status().Update(t.Context(), class); err != nil {
+		t.Fatal(err)
+	}
+	fleet.StartManager(t)
+	fleet.PlayMetal3(t)
+	one, other := newProvider(t, fleet, management.TenantNamespace), newProvider(t, fleet, "other")
+	test.Eventually(t, "all servers are free", func(ctx context.Context) error {
+		rooms, err := one.Rooms(ctx)
+		if err == nil && len(rooms) != servers {
+			err = fmt.Errorf("%d of %d", len(rooms), servers)
+		}
+		return err
+	})
+
+	// 1. At once.
+	var group sync.WaitGroup
+	var got atomic.Int32
+	for n := range servers {
+		for name, provider := range map[string]*cloudprovider.CloudProvider{"one": one, "other": other} {
+			group.Go(func() {
+				_, err := provider.Create(t.Context(), nodeClaim(fmt.Sprintf("%s-%02d", name, n)))
+				switch {
+				case err == nil:
+					got.Add(1)
+				case !karpentercloud.IsInsufficientCapacityError(err):
+					t.Errorf("tenant %s: %v", name, err)
+				}
+			})
+		}
+	}
+	group.Wait()
+	if got.Load() != servers {
+		t.Errorf("%d NodeClaims got a server, want %d", got.Load(), servers)
+	}
+	machines := &v1alpha1.MachineList{}
+	test.Eventually(t, "Machines that got no server are gone", func(ctx context.Context) error {
+		if err := fleet.Client.List(ctx, machines); err != nil {
+			return err
+		}
+		for _, machine := range machines.Items {
+			if machine.Status.HostRef == nil {
+				return fmt.Errorf("%s/%s is still there", machine.Namespace, machine.Name)
+			}
+		}
+		return nil
+	})
+	owners := map[string]string{}
+	for _, machine := range machines.Items {
+		if owner, taken := owners[machine.Status.HostRef.Name]; taken {
+			t.Errorf("%s has two owners, %s and %s", machine.Status.HostRef.Name, owner, machine.Name)
+		}
+		owners[machine.Status.HostRef.Name] = machine.Namespace + "/" + machine.Name
+	}
+
+	// 2. The first tenant takes what it can get, and goes on asking while the other one wants a single server.
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	var greedy sync.WaitGroup
+	greedy.Go(func() {
+		for n := 100; ctx.Err() == nil; n++ {
+			if _, err := one.Create(ctx, nodeClaim(fmt.Sprintf("greedy-%03d", n))); err != nil && !karpentercloud.IsInsufficientCapacityError(err) && ctx.Err() == nil {
+				t.Errorf("the greedy tenant: %v", err)
+			}
+		}
+	})
+	greedy.Go(func() {
+		for _, machine := range machines.Items {
+			// One after the other: each is fought over.
+			if machine.Namespace != "other" {
+				if err := fleet.Client.Delete(ctx, &machine); client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	modest := 0
+	for n := 0; modest == 0 && ctx.Err() == nil; n++ {
+		if _, err := other.Create(ctx, nodeClaim(fmt.Sprintf("modest-%03d", n))); err == nil {
+			modest++
+		}
+	}
+	if modest == 0 {
+		t.Error("the other tenant starves")
+	}
+	stop()
+	greedy.Wait()
+}
+
+// newProvider returns the CloudProvider of the tenant of a namespace.
+func newProvider(t *testing.T, fleet *management.Cluster, namespace string) *cloudprovider.CloudProvider {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	plane, err := runtimecluster.New(fleet.Config, func(o *runtimecluster.Options) {
+		o.Scheme = fleet.Scheme
+		o.Cache.DefaultNamespaces = map[string]cache.Config{namespace: {}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, err := cloudprovider.NewManagement(ctx, plane.GetCache(), plane.GetClient(), plane.GetAPIReader(), instancetypes.NewCatalog(instancetypes.DefaultSettings()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- plane.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
+	test.Eventually(t, "the cache of tenant "+namespace+" is filled", func(context.Context) error { return seen.Synced() })
+	return cloudprovider.New(fleet.Client, seen, events.NewRecorder(record.NewFakeRecorder(10000)), clock.RealClock{}, cloudprovider.Options{
+		Namespace: namespace, TenantCluster: "tenant", ClaimTimeout: patience,
+	})
+}
+
+// nodeClaim is what core asks for: a server with eight GPUs, of whatever type.
+func nodeClaim(name string) *karpenterv1.NodeClaim {
+	return &karpenterv1.NodeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name), CreationTimestamp: metav1.Now()},
+		Spec: karpenterv1.NodeClaimSpec{
+			NodeClassRef: &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: "default"},
+			Resources:    karpenterv1.ResourceRequirements{Requests: test.Resources("nvidia.com/gpu", "8")},
+		},
+	}
+}
