@@ -126,8 +126,8 @@ func TestDeadline(t *testing.T) {
 func TestNoDeadlineWhileNothingIsToBeExpected(t *testing.T) {
 	for name, tc := range map[string]struct{ set, unset func(*world, string) }{
 		"Paused": {
-			set:   func(w *world, host string) { w.annotateHost(host, bmov1alpha1.PausedAnnotation, "") },
-			unset: func(w *world, host string) { w.unannotateHost(host, bmov1alpha1.PausedAnnotation) },
+			set:   func(w *world, host string) { w.annotateHost(host, bmov1alpha1.PausedAnnotation, "maintenance") },
+			unset: func(w *world, host string) { w.annotateHost(host, bmov1alpha1.PausedAnnotation, "") },
 		},
 		"ErrorHeld": {
 			set: func(w *world, host string) {
@@ -299,19 +299,6 @@ func giveUpCycle(t *testing.T, connection *faults.Connection) {
 	if verdict := hosts.Eligibility(&host); verdict.Reason != hosts.ReasonQuarantined {
 		t.Errorf("the server %s; want it to be quarantined and else well", verdict.Message)
 	}
-	w.unannotateHost(host.Name, hosts.QuarantinedAnnotation)
+	w.annotateHost(host.Name, hosts.QuarantinedAnnotation, "")
 	w.checkNothingLeft()
-}
-
-func (w *world) unannotateHost(name, key string) {
-	w.t.Helper()
-	for _, host := range w.hosts() {
-		if host.Name == name {
-			before := host.DeepCopy()
-			delete(host.Annotations, key)
-			if err := w.client.Patch(w.t.Context(), &host, client.MergeFrom(before)); err != nil {
-				w.t.Fatal(err)
-			}
-		}
-	}
 }

@@ -104,7 +104,7 @@ func TestNotAllServersAreQuarantined(t *testing.T) {
 	// An operator who has found what was wrong gives the servers back, and the third is replaced after all.
 	for _, host := range w.hosts() {
 		if host.Annotations[hosts.QuarantinedAnnotation] != "" {
-			w.unannotateHost(host.Name, hosts.QuarantinedAnnotation)
+			w.annotateHost(host.Name, hosts.QuarantinedAnnotation, "")
 		}
 	}
 	manager.round()
