@@ -39,7 +39,7 @@ const (
 func TestDriftRollsAFullPool(t *testing.T) {
 	w := enter(t)
 	w.createTrio(t, nil)
-	w.createTrioDeployment(t, trioSize)
+	w.createTrioPods(t, trioSize)
 	before := w.trioMachines(t, trioSize)
 	up := w.watchUp(t, trioSize)
 	w.pointTrioAt(t, newImage)
@@ -95,7 +95,7 @@ func TestDriftRollsAFullStaticPool(t *testing.T) {
 func TestDriftWaitsForPodDisruptionBudget(t *testing.T) {
 	w := enter(t)
 	w.createTrio(t, nil)
-	w.createTrioDeployment(t, 1)
+	w.createTrioPods(t, 1)
 	before := w.trioMachines(t, 1)
 	budget := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: trio},
@@ -140,7 +140,7 @@ func TestDriftWaitsForPodDisruptionBudget(t *testing.T) {
 func TestDriftNotByEditsInPlaceNorByMistakes(t *testing.T) {
 	w := enter(t)
 	w.createTrio(t, nil)
-	w.createTrioDeployment(t, 1)
+	w.createTrioPods(t, 1)
 	before := w.trioMachines(t, 1)
 	image := &v1alpha1.OSImage{}
 	if err := w.management.Get(t.Context(), client.ObjectKey{Name: oldImage}, image); err != nil {
@@ -234,8 +234,8 @@ func (w *world) pointTrioAt(t *testing.T, image string) {
 	}
 }
 
-// createTrioDeployment makes pods that each want a server of the pool for themselves.
-func (w *world) createTrioDeployment(t *testing.T, replicas int32) {
+// createTrioPods makes pods that each want a server of the pool for themselves.
+func (w *world) createTrioPods(t *testing.T, replicas int32) {
 	t.Helper()
 	asks, labels := resources("cpu", "40", gpu, "4"), map[string]string{"app": trio}
 	w.createInTenant(t, &appsv1.Deployment{

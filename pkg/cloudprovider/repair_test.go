@@ -1,0 +1,114 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
+	"sigs.k8s.io/karpenter/pkg/events"
+)
+
+// TestRepairWithCore: Karpenter's own controller replaces a node that has been unhealthy for longer than a server may be,
+// and no other. The test moves its clock.
+func TestRepairWithCore(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason    string
+		condition corev1.NodeCondition
+		after     time.Duration // from when on it is replaced; zero for never
+	}{
+		"Rebooting": {"a big server takes a quarter of an hour to boot", corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}, 30 * time.Minute},
+		"NotReady":  {"kubelet says so itself", corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse}, 30 * time.Minute},
+		"Memory":    {"NVSentinel: uncontained ECC errors", corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionTrue}, 10 * time.Minute},
+		"Bus":       {"NVSentinel: a GPU has fallen off the bus", corev1.NodeCondition{Type: "SysLogsGPUFallenOff", Status: corev1.ConditionTrue}, 10 * time.Minute},
+		"ReadOnly":  {"node-problem-detector: the disk is going", corev1.NodeCondition{Type: "ReadonlyFilesystem", Status: corev1.ConditionTrue}, 10 * time.Minute},
+		"Well":      {"False means that nothing was found", corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionFalse}, 0},
+		"Unknown":   {"a monitor that does not answer is no broken GPU", corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionUnknown}, 0},
+		"Pressure":  {"that is the pods' doing", corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, interceptor.Funcs{})
+			nodeClaim := f.launched("gpu-" + f.namespace)
+			nodeClaim.UID, nodeClaim.Labels = "", map[string]string{"node": f.namespace}
+			// Core keeps it until the server is back.
+			nodeClaim.Finalizers = []string{karpenterv1.TerminationFinalizer}
+			status := nodeClaim.Status
+			f.create(nodeClaim)
+			nodeClaim.Status = status
+			f.updateStatus(nodeClaim)
+			began := time.Now().Truncate(time.Second)
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.namespace}, Spec: corev1.NodeSpec{ProviderID: nodeClaim.Status.ProviderID}}
+			f.create(node)
+			tc.condition.LastTransitionTime = metav1.NewTime(began)
+			node.Status.Conditions = []corev1.NodeCondition{tc.condition}
+			f.updateStatus(node)
+
+			clock := testclock.NewFakeClock(began)
+			core := health.NewController(byProviderID(t), f.CloudProvider, clock, events.NewRecorder(f.events))
+			replaced := func() bool {
+				t.Helper()
+				if _, err := core.Reconcile(f.ctx, node); err != nil {
+					t.Fatal(err)
+				}
+				now := &karpenterv1.NodeClaim{}
+				if err := environment.Client.Get(f.ctx, client.ObjectKeyFromObject(nodeClaim), now); err != nil {
+					t.Fatal(err)
+				}
+				return !now.DeletionTimestamp.IsZero()
+			}
+			if tc.after == 0 {
+				clock.SetTime(began.Add(24 * time.Hour))
+				if replaced() {
+					t.Errorf("%s: it was replaced", tc.reason)
+				}
+				return
+			}
+			clock.SetTime(began.Add(tc.after - time.Second))
+			if replaced() {
+				t.Fatalf("%s: it was replaced before %v", tc.reason, tc.after)
+			}
+			clock.SetTime(began.Add(tc.after + time.Second))
+			if !replaced() {
+				t.Errorf("%s: it was not replaced after %v", tc.reason, tc.after)
+			}
+		})
+	}
+}
+
+// byProviderID is a client that finds NodeClaims by what the provider's cache indexes them by, and only one node: the 20%
+// of unhealthy nodes upon which core stops are those of the other tests too.
+func byProviderID(t *testing.T) client.Client {
+	t.Helper()
+	live, err := client.NewWithWatch(environment.Config, client.Options{Scheme: environment.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return interceptor.NewClient(live, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			options := (&client.ListOptions{}).ApplyOptions(opts)
+			if _, nodes := list.(*corev1.NodeList); nodes {
+				return nil // none is unhealthy
+			}
+			nodeClaims, is := list.(*karpenterv1.NodeClaimList)
+			if !is || options.FieldSelector == nil {
+				return c.List(ctx, list, opts...)
+			}
+			wanted, _ := options.FieldSelector.RequiresExactMatch("status.providerID")
+			if err := c.List(ctx, nodeClaims); err != nil {
+				return err
+			}
+			nodeClaims.Items = slices.DeleteFunc(nodeClaims.Items, func(n karpenterv1.NodeClaim) bool { return n.Status.ProviderID != wanted })
+			return nil
+		},
+	})
+}
