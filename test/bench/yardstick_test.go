@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,6 +31,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	kwokapis "sigs.k8s.io/karpenter/kwok/apis"
 	karpapis "sigs.k8s.io/karpenter/pkg/apis"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -56,9 +58,10 @@ const (
 //
 //	nodeclaims          NodeClaims ever made
 //	s                   until the 100th was launched
-//	writes/claim        API writes of the manager and the provider together, until then, for each of the hundred
-//	kwok-nodeclaims, kwok-s, kwok-writes/claim
-//	                    the same of Karpenter with its own provider
+//	writes/claim        API writes of the manager and the provider together, until then, for each of the hundred: installing
+//	                    and joining what was claimed first included, and the events on the 400 pods that wait
+//	kwok-nodeclaims, kwok-s
+//	                    the same of Karpenter with its own provider, which does not count its requests
 //	ratio               our time over kwok's
 func BenchmarkYardstick(b *testing.B) {
 	for b.Loop() {
@@ -69,7 +72,6 @@ func BenchmarkYardstick(b *testing.B) {
 		b.ReportMetric(ours.writes/burstServers, "writes/claim")
 		b.ReportMetric(float64(kwok.nodeClaims), "kwok-nodeclaims")
 		b.ReportMetric(kwok.took.Seconds(), "kwok-s")
-		b.ReportMetric(kwok.writes/burstServers, "kwok-writes/claim")
 		b.ReportMetric(ours.took.Seconds()/kwok.took.Seconds(), "ratio")
 	}
 }
@@ -171,6 +173,7 @@ type nodeClaims struct {
 }
 
 func followNodeClaims(ctx context.Context, config *rest.Config) (*nodeClaims, error) {
+	ctrllog.SetLogger(logr.Discard())
 	informers, err := cache.New(config, cache.Options{Scheme: tenantScheme()})
 	if err != nil {
 		return nil, fmt.Errorf("watching NodeClaims, %w", err)
