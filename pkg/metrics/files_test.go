@@ -17,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	_ "sigs.k8s.io/karpenter/pkg/cloudprovider/metrics"
@@ -115,7 +114,7 @@ func check(expression string, names map[string][]string) error {
 			available[label] = true
 		}
 		for _, matcher := range selector.LabelMatchers {
-			if matcher.Name != labels.MetricName && !slices.Contains(labelNames, matcher.Name) {
+			if matcher.Name != model.MetricNameLabel && !slices.Contains(labelNames, matcher.Name) {
 				err = fmt.Errorf("%s has no label %q; it has %v", name, matcher.Name, labelNames)
 			}
 		}

@@ -34,6 +34,7 @@ func TestMetrics(t *testing.T) {
 	}
 
 	w.createPod(t, "metered", resources("cpu", "4"))
+	w.eventually(t, "the pod runs", w.runs("metered"))
 	w.eventually(t, "the claim shows, and how long it took to become a node", func(ctx context.Context) (string, error) {
 		now := manager(ctx)
 		for name, want := range map[string]float64{

@@ -38,6 +38,9 @@ func Lanes() []Lane {
 			Focus:        []string{"after the registration timeout when the node doesn't register$", "^Drift Failure .* if the replacement node"},
 			ProviderArgs: []string{gates},
 		},
+		// This one makes a pool ask for spot capacity, and waits for a quarter of an hour. The specs after it in its container
+		// would not run.
+		{Name: "spot", Focus: []string{"^Drift NodePool Drift NodeRequirements$"}, ProviderArgs: []string{gates}},
 		// One buffer pod per node is what these specs count on. Karpenter's own provider gets its smallest type for them.
 		{
 			Name:         "buffers",
