@@ -6,6 +6,7 @@ package cloudprovider
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -40,12 +41,8 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpenterv1.No
 	if !c.madeFor(machine, nodeClaim) {
 		return "", notFound("machine %s belongs to another NodeClaim", name)
 	}
-	drifted, err := c.hasOtherProvider(ctx, machine, nodeClaim)
-	if err != nil {
-		return "", err
-	}
-	if drifted {
-		return v1alpha1.ReasonNodeClassChanged, nil
+	if reason, err := c.classDrift(ctx, machine, nodeClaim); err != nil || reason != "" {
+		return reason, err
 	}
 	if !meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionDrifted) {
 		return "", nil
@@ -64,26 +61,36 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpenterv1.No
 	return cloudprovider.DriftReason(condition.Reason), nil
 }
 
-// hasOtherProvider tells whether the class of the NodeClaim is for servers of another NodeProvider than that of the
-// Machine's type. What else the class says is in the Machine, and the manager compares it.
-func (c *CloudProvider) hasOtherProvider(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) (bool, error) {
+// classDrift returns what of the class of the NodeClaim is not in the Machine, which was made with the rest of it: the
+// NodeProvider whose servers it is for, and the arguments of kubelet. What else the class says is in the Machine, and the
+// manager compares it.
+func (c *CloudProvider) classDrift(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	reference := nodeClaim.Spec.NodeClassRef
 	if reference == nil || machine.Status.NodeTypeRef == nil {
-		return false, nil
+		return "", nil
 	}
 	class := &v1alpha1.MetalNodeClass{}
 	if err := c.tenant.Get(ctx, types.NamespacedName{Name: reference.Name}, class); err != nil {
 		if apierrors.IsNotFound(err) {
-			return false, nil
+			return "", nil
 		}
-		return false, fmt.Errorf("reading MetalNodeClass %s, %w", reference.Name, err)
+		return "", fmt.Errorf("reading MetalNodeClass %s, %w", reference.Name, err)
+	}
+	if !maps.Equal(class.Spec.KubeletArgs, machine.Spec.KubeletArgs) {
+		return v1alpha1.ReasonKubeletArgsChanged, nil
+	}
+	if class.Spec.ProviderRef == nil {
+		return "", nil
 	}
 	nodeType := &v1alpha1.NodeType{}
 	if err := c.management.Client.Get(ctx, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType); err != nil {
 		if tenant.IsGone(err) {
-			return false, nil
+			return "", nil
 		}
-		return false, fmt.Errorf("reading NodeType %s, %w", machine.Status.NodeTypeRef.Name, err)
+		return "", fmt.Errorf("reading NodeType %s, %w", machine.Status.NodeTypeRef.Name, err)
 	}
-	return class.Spec.ProviderRef != nil && *class.Spec.ProviderRef != nodeType.Spec.ProviderRef, nil
+	if *class.Spec.ProviderRef != nodeType.Spec.ProviderRef {
+		return v1alpha1.ReasonNodeClassChanged, nil
+	}
+	return "", nil
 }

@@ -6,6 +6,7 @@ package cloudprovider
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -66,6 +67,12 @@ func TestIsDrifted(t *testing.T) {
 	}
 	eventually("a server of another provider than that of its class to be drifted", v1alpha1.ReasonNodeClassChanged)
 
+	f.class.Spec.KubeletArgs = v1alpha1.KubeletArgs{"max-pods": "64"}
+	if err := environment.Client.Update(f.ctx, f.class); err != nil {
+		t.Fatal(err)
+	}
+	eventually("a server whose kubelet would be started differently to be drifted", v1alpha1.ReasonKubeletArgsChanged)
+
 	foreign := nodeClaim.DeepCopy()
 	foreign.Status.ProviderID = "aws:///eu-west-1a/i-1"
 	if _, err := f.IsDrifted(f.ctx, foreign); !cloudprovider.IsNodeClaimNotFoundError(err) {
@@ -124,8 +131,12 @@ func TestDeleteForRepair(t *testing.T) {
 // TestRefusedLately: a pool that got no server counts as one without a spare server, until it gets one or time passes.
 func TestRefusedLately(t *testing.T) {
 	f := newFixture(t, interceptor.Funcs{})
+	answering := &sync.WaitGroup{}
+	t.Cleanup(answering.Wait)
 	nodeClaim := f.nodeClaim("gpu-1")
-	go f.answer("gpu-1", refuses(v1alpha1.ReasonQuotaExceeded, "the tenant has all that it may have"))
+	answering.Go(func() {
+		f.answer("gpu-1", refuses(v1alpha1.ReasonQuotaExceeded, "the tenant has all that it may have"))
+	})
 	if _, err := f.Create(f.ctx, nodeClaim); !cloudprovider.IsInsufficientCapacityError(err) {
 		t.Fatal(err)
 	}
@@ -133,7 +144,7 @@ func TestRefusedLately(t *testing.T) {
 		t.Errorf("refused lately: gpu %v, other %v; want gpu alone", f.RefusedLately("gpu"), f.RefusedLately("other"))
 	}
 	again := f.nodeClaim("gpu-2")
-	go f.answer("gpu-2", f.claims)
+	answering.Go(func() { f.answer("gpu-2", f.claims) })
 	if _, err := f.Create(f.ctx, again); err != nil {
 		t.Fatal(err)
 	}

@@ -31,4 +31,7 @@ const (
 	// ReasonNodeClassChanged: the MetalNodeClass has other properties than the Machine was made with, or is for another
 	// NodeProvider. On the NodeClaim only: the manager sees no tenant.
 	ReasonNodeClassChanged = "NodeClassChanged"
+	// ReasonKubeletArgsChanged: the MetalNodeClass has other kubeletArgs than the node was started with. On the NodeClaim
+	// only.
+	ReasonKubeletArgsChanged = "KubeletArgsChanged"
 )
