@@ -43,7 +43,7 @@ func (w *world) troubled(t *testing.T, name string, change func(*v1alpha1.Hardwa
 	change(&profile)
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{{Name: name, HardwareProfile: profile}}
 	class := &v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	class.Spec.ProviderRef.Name = name
+	class.Spec.ProviderRef = &v1alpha1.NameReference{Name: name}
 	pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	pool.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: name}
 	pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
@@ -57,9 +57,7 @@ func (w *world) troubled(t *testing.T, name string, change func(*v1alpha1.Hardwa
 			cluster client.Client
 			object  client.Object
 		}{{w.tenant, pool}, {w.tenant, class}, {w.management, provider}} {
-			if err := client.IgnoreNotFound(object.cluster.Delete(context.Background(), object.object)); err != nil {
-				t.Error(err)
-			}
+			w.remove(t, object.cluster, object.object)
 		}
 	})
 	for _, server := range servers {
