@@ -36,10 +36,29 @@ func TenantCluster(fleet Fleet, before, after *v1alpha1.TenantCluster) Verdict {
 				fmt.Sprintf("NodeProvider %s has its servers here, whose BMC credentials the tenant could read: choose another namespace", provider.Name)))
 		}
 	}
+	if before != nil {
+		v.networkChanged(spec.Child("network"), before.Spec.Network, after.Spec.Network)
+	}
 	if after.Spec.PrivateNodes != nil {
 		v.pools(fleet, spec.Child("privateNodes", "autoNodes"), after)
 	}
 	return v.done()
+}
+
+// networkChanged warns that what is in a network stays there: addresses are given out in the network that a server is in.
+func (v *Verdict) networkChanged(path *field.Path, before, after *v1alpha1.TenantNetwork) {
+	old, now := networkName(before), networkName(after)
+	if old != now {
+		v.warn(RuleImmutable, path, "servers that the tenant has stay in %s and keep their addresses, and only those that it gets from now on are in %s: replace them if they are to be together", shown(old), shown(now))
+	}
+}
+
+// networkName is how a network is called, also that of the servers that are not moved.
+func networkName(network *v1alpha1.TenantNetwork) string {
+	if network == nil {
+		return "no tenant network"
+	}
+	return network.String()
 }
 
 func (v *Verdict) endpoint(path *field.Path, endpoint string) {
@@ -181,7 +200,7 @@ func (v *Verdict) pinnedPool(fleet Fleet, p pool, at *field.Path, namespace, ser
 	if fitting != nil && !slices.ContainsFunc(found.Types, func(name string) bool { return slices.Contains(fitting, name) }) {
 		v.deny(RulePinning, field.Invalid(at, server, fmt.Sprintf("the server is of NodeType %s, and the pool is for %s: pin to another server, or select another type", orNone(found.Types), orNone(fitting))))
 	}
-	if !found.Verdict.Claimable {
+	if !found.Verdict.Claimable && !v.quarantined(fleet, at, []string{namespace}, server, "pool") {
 		v.warn(RulePinning, at, "server %s %s: the pool waits for it, and gets no other", server, found.Verdict.Message)
 	}
 }

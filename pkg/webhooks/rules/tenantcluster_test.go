@@ -36,6 +36,25 @@ func TestTenantCluster(t *testing.T) {
 	mentions(t, "no port has such a number", TenantCluster(newFleet(t), nil, after), "spec.apiServerEndpoint: Invalid value: \"t:70000\": has a port")
 }
 
+func TestTenantNetworkChanged(t *testing.T) {
+	const stay = "warning: spec.network: servers that the tenant has stay in "
+	for name, tc := range map[string]struct {
+		reason, before, after string
+		want                  []string
+	}{
+		"Same":  {"nothing changes", "network: {vlan: 100}", "network: {vlan: 100}, quota: {servers: 1}", nil},
+		"None":  {"nothing changes", "quota: {}", "quota: {servers: 1}", nil},
+		"Other": {"addresses are given out in each network", "network: {vlan: 100}", "network: {vni: 100}", []string{stay + "vlan:100 and keep their addresses, and only those that it gets from now on are in vni:100"}},
+		"First": {"it has servers that were not moved", "quota: {}", "network: {id: blue}", []string{stay + "no tenant network and keep their addresses, and only those that it gets from now on are in id:blue"}},
+		"Gone":  {"they are in it still", "network: {id: blue}", "quota: {}", []string{stay + "id:blue"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mentions(t, tc.reason, TenantCluster(newFleet(t), tenantWith(t, "c", tc.before), tenantWith(t, "c", tc.after)), tc.want...)
+		})
+	}
+	mentions(t, "a new tenant has no servers", TenantCluster(newFleet(t), nil, tenantWith(t, "c", "network: {vlan: 100}")))
+}
+
 func TestPools(t *testing.T) {
 	const pin = "properties: {metal3.vcluster.com/server-name: "
 	const pinIn = `properties["metal3.vcluster.com/server-name"]: `
