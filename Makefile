@@ -47,9 +47,10 @@ build: check-go ## Build our own commands into bin/
 	done
 
 .PHONY: generate
-generate: dev-tools ## Generate deepcopy code and CRDs from the API types
+generate: dev-tools ## Generate deepcopy code and CRDs from the API types, and what the charts share with the rest
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./pkg/apis/v1alpha1
 	bin/controller-gen crd paths=./pkg/apis/v1alpha1 output:crd:dir=pkg/apis/crds
+	go run ./charts/generate
 
 .PHONY: check-generated
 check-generated: dev-tools ## Fail when generated files are stale

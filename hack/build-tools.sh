@@ -23,6 +23,11 @@ minor=${kubernetes#v*.}; minor=${minor%%.*}
 # The same flags for each program of a module, or they share nothing in the build cache.
 version=k8s.io/component-base/version
 stamped="-s -w -X ${version}.gitVersion=${kubernetes} -X ${version}.gitMajor=${major} -X ${version}.gitMinor=${minor}"
+# Without a cluster, Helm renders for the version that it was built with.
+rendered="-s -w"
+for package in lint/rules chartutil; do
+  rendered+=" -X helm.sh/helm/v3/pkg/${package}.k8sVersionMajor=${major} -X helm.sh/helm/v3/pkg/${package}.k8sVersionMinor=${minor}"
+done
 
 # name, module directory under tools/, package, module that has the version, linker flags
 cluster=(
@@ -39,6 +44,7 @@ dev=(
   "controller-gen|dev|sigs.k8s.io/controller-tools/cmd/controller-gen|sigs.k8s.io/controller-tools|"
   "staticcheck|dev|honnef.co/go/tools/cmd/staticcheck|honnef.co/go/tools|"
   "gotestsum|dev|gotest.tools/gotestsum|gotest.tools/gotestsum|"
+  "helm|helm|helm.sh/helm/v3/cmd/helm|helm.sh/helm/v3|${rendered}"
 )
 # The suite is the test of a package, so it is compiled as one.
 upstream=(

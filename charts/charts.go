@@ -1,0 +1,101 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package charts holds the Helm charts: karpenter-metal3 for the management cluster, and karpenter-metal3-tenant for each
+// tenant. Helm sees nothing outside of a chart's folder, so what a chart shares with the rest of the repository, its
+// definitions, rights and the webhook's configuration, is copied into it; this package knows what is copied, and its test
+// finds copies that are stale.
+package charts
+
+import (
+	"fmt"
+	"path"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/packing"
+)
+
+const (
+	// Management is the folder of the chart for the management cluster.
+	Management = "karpenter-metal3"
+	// Tenant is the folder of the chart for a tenant.
+	Tenant = "karpenter-metal3-tenant"
+	// Generated is the folder in a chart that Files fills, and nobody else.
+	Generated = "files/generated"
+
+	head = "# Copyright The karpenter-provider-metal3 Authors.\n# SPDX-License-Identifier: Apache-2.0\n#\n# Made of %s by `make generate`. Do not edit.\n"
+)
+
+// Files are the files that are copied into the charts, by path under charts/.
+func Files() (map[string][]byte, error) {
+	files := map[string][]byte{}
+	for chart, roles := range map[string][]string{
+		Management: {"manager.yaml", "webhook.yaml", "provider-management.yaml", "provider-dra-management.yaml"},
+		Tenant:     {"provider-management.yaml", "provider-dra-management.yaml", "provider-tenant.yaml", "provider-dra-tenant.yaml"},
+	} {
+		for _, name := range roles {
+			content, err := rbac.Files.ReadFile(name)
+			if err != nil {
+				return nil, fmt.Errorf("reading the rights, %w", err)
+			}
+			add(files, chart, "rbac/"+name, "config/rbac/"+name, content)
+		}
+	}
+	add(files, Management, "webhook.yaml", "config/webhook/management.yaml", []byte(webhook.Template()))
+	scheduler, err := packing.YAML(packing.Configuration(packing.DefaultSettings()))
+	if err != nil {
+		return nil, err
+	}
+	add(files, Tenant, "scheduler-config.yaml", "pkg/packing", scheduler)
+	for _, definitions := range []struct {
+		chart, source string
+		load          func() ([]*apiextensionsv1.CustomResourceDefinition, error)
+	}{
+		{Management, "pkg/apis/crds", apis.ManagementCRDs},
+		{Tenant, "pkg/apis/crds", apis.TenantCRDs},
+		{Tenant, "Karpenter's definitions, with another default of expireAfter (pkg/apis),", apis.KarpenterCRDs},
+	} {
+		crds, err := definitions.load()
+		if err != nil {
+			return nil, err
+		}
+		for _, crd := range crds {
+			content, err := kept(crd)
+			if err != nil {
+				return nil, fmt.Errorf("writing the definition %s, %w", crd.Name, err)
+			}
+			add(files, definitions.chart, "crds/"+crd.Name+".yaml", definitions.source, content)
+		}
+	}
+	return files, nil
+}
+
+func add(files map[string][]byte, chart, name, source string, content []byte) {
+	files[path.Join(chart, Generated, name)] = append(fmt.Appendf(nil, head, source), content...)
+}
+
+// kept is a definition that outlives the release which has installed it: with a definition go all objects of its kind,
+// and with those the claims on servers.
+func kept(crd *apiextensionsv1.CustomResourceDefinition) ([]byte, error) {
+	crd = crd.DeepCopy()
+	crd.APIVersion, crd.Kind = apiextensionsv1.SchemeGroupVersion.String(), "CustomResourceDefinition"
+	if crd.Annotations == nil {
+		crd.Annotations = map[string]string{}
+	}
+	crd.Annotations["helm.sh/resource-policy"] = "keep"
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
+	if err != nil {
+		return nil, err
+	}
+	delete(content, "status")
+	if metadata, ok := content["metadata"].(map[string]any); ok {
+		delete(metadata, "creationTimestamp")
+	}
+	return yaml.Marshal(content)
+}
