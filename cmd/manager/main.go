@@ -109,6 +109,7 @@ func newManager(config *rest.Config, o *options) (manager.Manager, error) {
 		Cache:                         cache.Options{DefaultTransform: cli.TrimObject},
 		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
 		HealthProbeBindAddress:        o.healthAddress,
+		PprofBindAddress:              o.pprofAddress,
 		LeaderElection:                o.leaderElect,
 		LeaderElectionReleaseOnCancel: true, // the process ends when Start returns
 	}
