@@ -13,8 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 )
 
 // others are the groups of kinds that other projects define.
@@ -23,7 +21,6 @@ var others = []string{"monitoring.coreos.com", "cert-manager.io"}
 // TestAPIServer: a real one takes every object as it is, without a field that it does not know, and the pods in a
 // namespace that takes only those which are restricted.
 func TestAPIServer(t *testing.T) {
-	environment := test.NewEnvironment(t)
 	for _, name := range []string{namespace, "servers"} {
 		if err := environment.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
