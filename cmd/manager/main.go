@@ -57,7 +57,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	for flag, address := range map[string]string{"metrics-bind-address": o.metricsAddress, "health-probe-bind-address": o.healthAddress} {
+	for flag, address := range map[string]string{"metrics-bind-address": o.metricsAddress, "health-probe-bind-address": o.healthAddress, "pprof-bind-address": o.pprofAddress} {
 		if err := cli.CheckAddress(flag, address); err != nil {
 			return err
 		}

@@ -1,0 +1,67 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package charts
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestPods: they are what a careful cluster asks for, and ready when they say so.
+func TestPods(t *testing.T) {
+	for name, tc := range releases {
+		t.Run(name, func(t *testing.T) {
+			for name, deployment := range ofKind[appsv1.Deployment](t, render(t, tc.chart, tc.flags...), "Deployment") {
+				pod := deployment.Spec.Template.Spec
+				if context := pod.SecurityContext; context == nil || !*context.RunAsNonRoot || *context.RunAsUser == 0 || context.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+					t.Errorf("%s: security of the pod: %+v", name, context)
+				}
+				if *pod.EnableServiceLinks {
+					t.Errorf("%s: variables of Services begin like those of our flags", name)
+				}
+				container := pod.Containers[0]
+				if context := container.SecurityContext; context == nil || *context.AllowPrivilegeEscalation || !*context.ReadOnlyRootFilesystem || *context.Privileged || context.Capabilities.Drop[0] != "ALL" {
+					t.Errorf("%s: security of the container: %+v", name, context)
+				}
+				if container.LivenessProbe == nil || container.ReadinessProbe == nil || container.StartupProbe == nil {
+					t.Errorf("%s has no probes", name)
+				}
+				if container.Resources.Requests.Memory().IsZero() || container.Resources.Limits.Memory().IsZero() {
+					t.Errorf("%s: resources: %v", name, container.Resources)
+				}
+				if strings.HasSuffix(name, "webhook") != (pod.TerminationGracePeriodSeconds != nil && len(container.Ports) == 3) {
+					t.Errorf("%s: ports: %v", name, container.Ports)
+				}
+			}
+		})
+	}
+}
+
+// TestFlags: the programs know every argument that they are given, and take its value.
+func TestFlags(t *testing.T) {
+	for name, tc := range releases {
+		t.Run(name, func(t *testing.T) {
+			for _, deployment := range ofKind[appsv1.Deployment](t, render(t, tc.chart, tc.flags...), "Deployment") {
+				container := deployment.Spec.Template.Spec.Containers[0]
+				if len(container.Env) > 0 || len(container.Command) > 0 {
+					t.Errorf("%s has an environment or a command, which nobody checks", container.Name)
+				}
+				// It reads all flags before it says its version and ends.
+				command := exec.CommandContext(t.Context(), binary(t, container.Name, "make build"), append(container.Args, "--version")...)
+				command.Env = []string{}
+				if out, err := command.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "karpenter-metal3-"+container.Name+" ") {
+					t.Errorf("%s %v: %v\n%s", container.Name, container.Args, err, out)
+				}
+			}
+		})
+	}
+	out, err := exec.CommandContext(t.Context(), binary(t, "manager", "make build"), "--no-such-flag", "--version").CombinedOutput()
+	if err == nil {
+		t.Errorf("a flag that nobody knows is taken, so this test finds nothing: %s", out)
+	}
+}

@@ -1,0 +1,232 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package charts
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
+)
+
+// rules are the rules of all roles, by kind and name.
+func rules(t *testing.T, objects []*unstructured.Unstructured) map[string][]rbacv1.PolicyRule {
+	t.Helper()
+	found := map[string][]rbacv1.PolicyRule{}
+	for name, role := range ofKind[rbacv1.Role](t, objects, "Role") {
+		found["Role "+role.Namespace+"/"+name] = role.Rules
+	}
+	for name, role := range ofKind[rbacv1.ClusterRole](t, objects, "ClusterRole") {
+		found["ClusterRole "+name] = role.Rules
+	}
+	return found
+}
+
+// documented are the rules in files of config/rbac, for a namespace, by kind and the name that rename makes of theirs.
+func documented(t *testing.T, rename func(kind, name string) string, files ...string) map[string][]rbacv1.PolicyRule {
+	t.Helper()
+	found := map[string][]rbacv1.PolicyRule{}
+	for _, file := range files {
+		content, err := rbac.Files.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.NewReplacer("{{ .Namespace }}", namespace, "namespace: default", "namespace: "+namespace).Replace(string(content))
+		for key, rules := range rules(t, parse(t, text)) {
+			kind, name, _ := strings.Cut(key, " ")
+			if renamed := rename(kind, name); renamed != "" {
+				found[kind+" "+renamed] = rules
+			}
+		}
+	}
+	return found
+}
+
+func unchanged(_, name string) string { return name }
+
+// shared are the roles that all tenants share; their own are of the other chart.
+func shared(kind, name string) string {
+	if kind == "ClusterRole" {
+		return name
+	}
+	return ""
+}
+
+func own(kind, name string) string {
+	if kind == "Role" {
+		return name + "-" + release
+	}
+	return ""
+}
+
+// TestRights: the charts give what config/rbac says, with which all tests run, and nothing more.
+func TestRights(t *testing.T) {
+	providers := []string{"provider-management.yaml", "provider-dra-management.yaml"}
+	allTenants := documented(t, shared, providers...)
+	all := documented(t, unchanged, "manager.yaml", "webhook.yaml")
+	maps.Copy(all, allTenants)
+	withoutWebhook := documented(t, unchanged, "manager.yaml")
+	maps.Copy(withoutWebhook, allTenants)
+
+	certManager := maps.Clone(all)
+	delete(certManager, "Role "+namespace+"/karpenter-metal3-webhook")
+	certManager["ClusterRole karpenter-metal3-webhook"] = slices.DeleteFunc(slices.Clone(all["ClusterRole karpenter-metal3-webhook"]), func(rule rbacv1.PolicyRule) bool {
+		return slices.Contains(rule.APIGroups, admissionregistrationv1.GroupName)
+	})
+	for name, tc := range map[string]struct {
+		reason string
+		chart  string
+		flags  []string
+		want   map[string][]rbacv1.PolicyRule
+	}{
+		"Management":     {reason: "manager, webhook, and what tenants share", chart: Management, want: all},
+		"WithoutWebhook": {reason: "who is not there has no rights", chart: Management, flags: []string{"--set=webhook.enabled=false"}, want: withoutWebhook},
+		"CertManager":    {reason: "the webhook writes nothing then", chart: Management, flags: []string{"--set=webhook.certificates.source=certManager"}, want: certManager},
+		"Provider":       {reason: "roles in the tenant's namespace only", chart: Tenant, want: documented(t, own, providers...)},
+		"KarpenterAlone": {reason: "no claims, no pods", chart: Tenant, flags: []string{"--set=controllers={karpenter}"}, want: documented(t, own, providers[0])},
+		"DRAAlone":       {reason: "no Machines, no Secrets", chart: Tenant, flags: []string{"--set=controllers={dra}"}, want: documented(t, own, providers[1])},
+		"Tenant":         {reason: "in the tenant cluster", chart: Tenant, flags: []string{"--set=target=tenant"}, want: documented(t, unchanged, "provider-tenant.yaml", "provider-dra-tenant.yaml")},
+		"TenantDRAAlone": {reason: "in the tenant cluster", chart: Tenant, flags: []string{"--set=target=tenant", "--set=controllers={dra}"}, want: documented(t, unchanged, "provider-dra-tenant.yaml")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if len(tc.want) == 0 {
+				t.Fatal("there is nothing to compare with")
+			}
+			got := rules(t, render(t, tc.chart, tc.flags...))
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			for role, rules := range got {
+				for _, rule := range rules {
+					if slices.Contains(slices.Concat(rule.Verbs, rule.Resources, rule.APIGroups), "*") {
+						t.Errorf("%s has a wildcard: %v", role, rule)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestBindings: each binding is of a role of the charts, and for the service account of its own program alone.
+func TestBindings(t *testing.T) {
+	roles := rules(t, render(t, Management)) // tenants bind roles of this chart
+	for name, tc := range releases {
+		t.Run(name, func(t *testing.T) {
+			objects := render(t, tc.chart, tc.flags...)
+			mine := rules(t, objects)
+			maps.Copy(mine, roles)
+			accounts := ofKind[corev1.ServiceAccount](t, objects, "ServiceAccount")
+			check := func(binding string, ref rbacv1.RoleRef, role string, subjects []rbacv1.Subject) {
+				if _, found := mine[role]; !found {
+					t.Errorf("%s is of %s, which is not there", binding, role)
+				}
+				if len(subjects) != 1 {
+					t.Fatalf("%s has the subjects %v", binding, subjects)
+				}
+				subject := subjects[0]
+				if name == "tenant-tenant-all" {
+					if want := (rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: "karpenter-metal3-provider"}); subject != want {
+						t.Errorf("%s is for %v, want %v", binding, subject, want)
+					}
+					return
+				}
+				if accounts[subject.Name] == nil || subject.Kind != "ServiceAccount" || subject.Namespace != namespace || subject.APIGroup != "" {
+					t.Errorf("%s is for %v, which is not there", binding, subject)
+				}
+				if tc.chart == Management && !strings.HasPrefix(ref.Name, subject.Name) {
+					t.Errorf("%s gives %s the role %s", binding, subject.Name, ref.Name)
+				}
+			}
+			found := 0
+			for _, object := range objects {
+				switch object.GetKind() {
+				case "RoleBinding":
+					binding := as[rbacv1.RoleBinding](t, object)
+					role := binding.RoleRef.Kind + " " + binding.RoleRef.Name
+					if binding.RoleRef.Kind == "Role" {
+						role = fmt.Sprintf("Role %s/%s", binding.Namespace, binding.RoleRef.Name)
+					}
+					check("RoleBinding "+binding.Namespace+"/"+binding.Name, binding.RoleRef, role, binding.Subjects)
+				case "ClusterRoleBinding":
+					binding := as[rbacv1.ClusterRoleBinding](t, object)
+					check("ClusterRoleBinding "+binding.Name, binding.RoleRef, "ClusterRole "+binding.RoleRef.Name, binding.Subjects)
+				default:
+					continue
+				}
+				found++
+			}
+			if found == 0 {
+				t.Error("nobody has any rights")
+			}
+		})
+	}
+}
+
+// TestHostNamespaces: with them, user data can be written there and nowhere else.
+func TestHostNamespaces(t *testing.T) {
+	objects := render(t, Management, "--set=manager.hostNamespaces={a,b}")
+	for name, binding := range ofKind[rbacv1.ClusterRoleBinding](t, objects, "ClusterRoleBinding") {
+		if binding.RoleRef.Name == "karpenter-metal3-manager-hosts" {
+			t.Errorf("%s gives it everywhere", name)
+		}
+	}
+	var in []string
+	for _, object := range objects {
+		if object.GetKind() == "RoleBinding" && object.GetName() == "karpenter-metal3-manager-hosts" {
+			in = append(in, object.GetNamespace())
+		}
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, in); diff != "" {
+		t.Errorf("namespaces (-want +got):\n%s", diff)
+	}
+}
+
+// TestAdmission: the API server is told what Management says, and by default it is told.
+func TestAdmission(t *testing.T) {
+	want, err := webhook.Management(webhook.Options{
+		Service: &admissionregistrationv1.ServiceReference{
+			Namespace: namespace, Name: "karpenter-metal3-webhook", Port: ptr.To[int32](443),
+		},
+		Managers: []string{"system:serviceaccount:" + namespace + ":karpenter-metal3-manager"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := render(t, Management)
+	got := ofKind[admissionregistrationv1.ValidatingWebhookConfiguration](t, objects, "ValidatingWebhookConfiguration")[webhook.ConfigurationName]
+	if got == nil {
+		t.Fatal("there is no configuration")
+	}
+	if diff := cmp.Diff(want.Webhooks, got.Webhooks); diff != "" {
+		t.Errorf("webhooks (-want +got):\n%s", diff)
+	}
+	if service := ofKind[corev1.Service](t, objects, "Service")["karpenter-metal3-webhook"]; service == nil || service.Spec.Ports[0].Port != 443 {
+		t.Errorf("the API server asks a Service that is not there: %v", service)
+	}
+	if len(got.Annotations) > 0 {
+		t.Errorf("somebody else would write the CA: %v", got.Annotations)
+	}
+	certManager := render(t, Management, "--set=webhook.certificates.source=certManager")
+	for _, configuration := range ofKind[admissionregistrationv1.ValidatingWebhookConfiguration](t, certManager, "ValidatingWebhookConfiguration") {
+		if configuration.Annotations["cert-manager.io/inject-ca-from"] != namespace+"/karpenter-metal3-webhook" {
+			t.Errorf("nobody writes the CA: %v", configuration.Annotations)
+		}
+	}
+	for _, object := range render(t, Management, "--set=webhook.enabled=false") {
+		if object.GetKind() == "ValidatingWebhookConfiguration" {
+			t.Error("without the webhook, the API server would ask nobody and refuse all")
+		}
+	}
+}
