@@ -17,7 +17,7 @@ LDFLAGS := -X $(version_package).gitVersion=$(VERSION) -X $(version_package).git
 
 COMMANDS := $(notdir $(wildcard cmd/*))
 # Tests start real control planes: two packages at a time is what a small machine can take.
-TEST_FLAGS ?= -p 2 -timeout 20m
+TEST_FLAGS ?= -p 2 -timeout 45m
 SANDBOX_DIR ?= .sandbox
 BENCHMARKS ?= $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' pkg test | sed 's,^,./,')))
 

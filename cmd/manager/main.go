@@ -57,7 +57,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	for flag, address := range map[string]string{"metrics-bind-address": o.metricsAddress, "health-probe-bind-address": o.healthAddress} {
+	for flag, address := range map[string]string{"metrics-bind-address": o.metricsAddress, "health-probe-bind-address": o.healthAddress, "pprof-bind-address": o.pprofAddress} {
 		if err := cli.CheckAddress(flag, address); err != nil {
 			return err
 		}
@@ -109,6 +109,7 @@ func newManager(config *rest.Config, o *options) (manager.Manager, error) {
 		Cache:                         cache.Options{DefaultTransform: cli.TrimObject},
 		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
 		HealthProbeBindAddress:        o.healthAddress,
+		PprofBindAddress:              o.pprofAddress,
 		LeaderElection:                o.leaderElect,
 		LeaderElectionReleaseOnCancel: true, // the process ends when Start returns
 	}

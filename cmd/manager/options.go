@@ -20,6 +20,7 @@ type options struct {
 	leaderElectionNamespace string
 	metricsAddress          string
 	healthAddress           string
+	pprofAddress            string
 	topologyLabels          []string
 	networkEndpoint         string
 	provisioningDeadline    time.Duration
@@ -33,6 +34,7 @@ func newOptions() *options {
 		leaderElectionNamespace: "default",
 		metricsAddress:          ":8080",
 		healthAddress:           ":8081",
+		pprofAddress:            cli.Disabled,
 		provisioningDeadline:    machine.DefaultProvisioningDeadline,
 		topologyLabels:          []string{v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey, v1alpha1.DatacenterLabelKey},
 	}
@@ -55,6 +57,8 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 		"Address that /metrics is served on, without encryption. \"0\" does without.")
 	serving.StringVar(&o.healthAddress, "health-probe-bind-address", o.healthAddress,
 		"Address that /healthz and /readyz are served on. \"0\" does without.")
+	serving.StringVar(&o.pprofAddress, "pprof-bind-address", o.pprofAddress,
+		"Address that Go's profiles are served on, under /debug/pprof, for example 127.0.0.1:6060. \"0\" does without.")
 
 	inventory := sections.FlagSet("inventory")
 	inventory.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,

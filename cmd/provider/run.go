@@ -250,6 +250,7 @@ func (o *options) karpenters(ctx context.Context, realClock clock.Clock, mgr man
 		garbagecollection.NewMachineController(planes),
 		garbagecollection.NewLeftoverController(planes),
 		garbagecollection.NewNodeClaimController(planes, recorder),
+		garbagecollection.NewNodeController(planes),
 		progress.NewController(realClock, planes, recorder),
 		advertised.NewController(realClock, planes, recorder, o.resourcesGrace),
 		nodeclass.NewController(realClock, planes, recorder),

@@ -11,9 +11,13 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 // TestProvider runs the whole program with the rights of config/rbac and nothing more, over a line to the management
@@ -59,7 +63,43 @@ func podGetsServer(t *testing.T, w *world) {
 		return nil
 	})
 	w.remove(pod)
-	w.giveBack(nodeClaim)
+	nodeComesTooLate(t, w, nodeClaim)
+}
+
+// nodeComesTooLate lets kubelet register its Node when the NodeClaim is already on its way out. Core does not take such
+// a Node for one of its own, and nobody else would ever delete it.
+func nodeComesTooLate(t *testing.T, w *world, nodeClaim *karpenterv1.NodeClaim) {
+	t.Helper()
+	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: nodeClaim.Name}}
+	setFinalizer := func(finalizers string) {
+		t.Helper()
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":`+finalizers+`}}`))
+		if err := environment.Client.Patch(t.Context(), machine, patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The server takes its time to be released.
+	setFinalizer(`["` + v1alpha1.MachineFinalizer + `"]`)
+	if err := environment.Client.Delete(t.Context(), nodeClaim); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the machine to be deleted", func() error {
+		if err := environment.Client.Get(t.Context(), client.ObjectKeyFromObject(machine), machine); err != nil {
+			return err
+		}
+		if machine.DeletionTimestamp.IsZero() {
+			return errors.New("nobody has yet")
+		}
+		return nil
+	})
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeClaim.Name},
+		Spec:       corev1.NodeSpec{ProviderID: nodeClaim.Status.ProviderID, Taints: []corev1.Taint{karpenterv1.UnregisteredNoExecuteTaint}},
+	}
+	w.create(node)
+	t.Cleanup(func() { w.remove(node) })
+	setFinalizer("null")
+	w.gone(nodeClaim, machine, node)
 }
 
 // managementGoesAway cuts the line while a NodeClaim is wanted, and mends it: the NodeClaim waits, is not deleted, and

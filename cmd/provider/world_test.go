@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -147,21 +148,21 @@ func (w *world) giveBack(nodeClaim *karpenterv1.NodeClaim) {
 	if err := environment.Client.Delete(context.Background(), nodeClaim); err != nil {
 		w.t.Fatal(err)
 	}
-	w.eventually("machine and NodeClaim to go", func() error {
-		for _, object := range []client.Object{
-			&karpenterv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: nodeClaim.Name}},
-			&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: nodeClaim.Name}},
-		} {
+	w.gone(nodeClaim, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: nodeClaim.Name}})
+}
+
+// gone waits until objects do not exist any more.
+func (w *world) gone(objects ...client.Object) {
+	w.t.Helper()
+	for _, object := range objects {
+		w.eventually(fmt.Sprintf("%T %s to go", object, object.GetName()), func() error {
 			err := environment.Client.Get(context.Background(), client.ObjectKeyFromObject(object), object)
-			if client.IgnoreNotFound(err) != nil {
-				return err
-			}
 			if err == nil {
-				return fmt.Errorf("%T is still there", object)
+				return errors.New("it is still there")
 			}
-		}
-		return nil
-	})
+			return client.IgnoreNotFound(err)
+		})
+	}
 }
 
 // start runs the provider until the test ends.

@@ -22,25 +22,35 @@ const (
 	// itemSize is what a value counts beside its text, and numberSize what a number does.
 	itemSize   = 16
 	numberSize = 8
-	// maxDepth bounds how deep maps and lists can be in each other.
+	// maxDepth bounds how deep maps and lists can be in each other, and how deep calls of templates. With the conditions
+	// and loops that each can hold (maxNested), the stack stays far from where Go would end the whole process.
 	maxDepth = 100
-	// stepName is the function that is called at each step, and showName the one that everything goes through that is
-	// printed. A template that calls them itself uses up its own budget.
-	stepName = "countStep"
-	showName = "countOutput"
+	// stepName is the function that is called at each step, enterName and leaveName those at the start and the end of
+	// each template, and showName the one that everything goes through that is printed. No template may call them itself.
+	stepName  = "countStep"
+	enterName = "countEnter"
+	leaveName = "countLeave"
+	showName  = "countOutput"
 )
+
+var ownFunctions = []string{stepName, enterName, leaveName, showName}
 
 var (
 	errTooMany  = fmt.Errorf("that is too large: a document holds at most %d bytes, so make less of it, or have the server fetch it at boot", maxValue)
 	errTooLarge = errors.New("the document is too large")
 	errWork     = fmt.Errorf("the template takes more than the %d units of work that one may take: loop over less, and nest fewer loops", maxWork)
+	errCalls    = fmt.Errorf("templates call each other more than %d deep: loop instead, or end the recursion", maxDepth)
 	errDeep     = fmt.Errorf("maps and lists are more than %d deep in each other: make them flatter", maxDepth)
 )
 
 // budget is what one rendering may still use up. Whoever writes a template, or a value that it loops over, could
 // otherwise take all the memory and time of the manager. It is counted and not timed, so that a template that is
 // refused is refused every time, on every machine.
-type budget struct{ work int }
+type budget struct {
+	work int
+	// depth is how many templates have been entered and not left.
+	depth int
+}
 
 func newBudget() *budget { return &budget{work: maxWork} }
 
@@ -51,8 +61,22 @@ func (b *budget) spend(work int) error {
 	return nil
 }
 
-// step is called at each turn of a loop and at each call of a template, and prints nothing.
+// step is called at each turn of a loop, and prints nothing.
 func (b *budget) step() (string, error) { return "", b.spend(stepWork) }
+
+// enter is called where a template starts, and prints nothing.
+func (b *budget) enter() (string, error) {
+	if b.depth++; b.depth > maxDepth {
+		return "", errCalls
+	}
+	return b.step()
+}
+
+// leave is called where a template ends, and prints nothing.
+func (b *budget) leave() string {
+	b.depth--
+	return ""
+}
 
 // take counts a value that goes into a function or comes out of it.
 func (b *budget) take(value reflect.Value) error {
@@ -134,7 +158,7 @@ func isBytes(value reflect.Value) bool {
 
 // within returns the functions with what goes in and comes out counted.
 func (b *budget) within(functions template.FuncMap) template.FuncMap {
-	counted := template.FuncMap{stepName: b.step, showName: b.show}
+	counted := template.FuncMap{stepName: b.step, enterName: b.enter, leaveName: b.leave, showName: b.show}
 	for name, function := range functions {
 		counted[name] = b.counting(reflect.ValueOf(function), guards[name])
 	}

@@ -52,6 +52,13 @@ func TestRenderIsBounded(t *testing.T) {
 		"Input":        {"a loop over an input", `{{ range splitList "," .Values.Properties.list }}{{ range splitList "," $.Values.Properties.list }}{{ end }}{{ end }}`, []string{"units of work"}},
 		"Templates":    {"a billion laughs", laughs(), []string{"units of work"}},
 		"Output":       {"much of little", `{{ range until 60000 }}aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa{{ end }}`, []string{"makes a document of more than 1048576 bytes", "have the server fetch it at boot"}},
+		"Recursion":    {"frames on the stack, of which Go takes no more than 1 GB before it ends the process", `{{ define "a" }}` + nested(400, `{{ template "a" }}`) + `{{ end }}{{ template "a" }}`, []string{"line 1", "templates call each other more than 100 deep"}},
+		"DeepNesting":  {"one template", nested(30000, ""), []string{"line 1", "conditions and loops are more than 500 deep"}},
+		"Undoing":      {"the count of the calls", `{{ define "a" }}{{ countLeave }}{{ template "a" }}{{ end }}{{ template "a" }}`, []string{"line 1", "not defined"}},
+		"BigNumber":    {"one call of a method makes a number of a terabyte", `{{ $n := .Values.NodeClaim.Spec.Resources.Cpu.AsDec.UnscaledBig }}{{ $n.Lsh ($n.SetBit $n 1 1) 8000000000000 }}`, []string{"line 1", "$n.Lsh is given an argument", "methods with arguments are not offered"}},
+		"Scaled":       {"one call of a method counts to 10^2000000000", `{{ (.Values.NodeClaim.Spec.Resources.Cpu.AsDec).Round 1 2000000000 1 }}`, []string{"methods with arguments"}},
+		"Layout":       {"each digit of a layout becomes two", `{{ $x := "2" }}{{ range until 40 }}{{ $x = $x | $.Values.NodeClaim.CreationTimestamp.Format }}{{ end }}`, []string{"methods with arguments"}},
+		"InnerMethod":  {"an argument of a function", `{{ with len (print (.Values.NodeClaim.CreationTimestamp.Format "2")) }}{{ . }}{{ end }}`, []string{"methods with arguments"}},
 		"Crypto":       {"keys take long", `{{ genPrivateKey "rsa" }}`, []string{`"genPrivateKey" not defined`, "not offered here"}},
 		"Certificate":  {"certificates take long", `{{ genCA "a" 1 }}`, []string{`"genCA" not defined`, "not offered here"}},
 		"Scrypt":       {"it takes 32 MiB each time", `{{ derivePassword 1 "long" "a" "b" "c" }}`, []string{`"derivePassword" not defined`, "it takes long and much memory on purpose"}},
@@ -84,6 +91,11 @@ func TestRenderIsBounded(t *testing.T) {
 	}
 }
 
+// nested is a template in so many conditions.
+func nested(depth int, inner string) string {
+	return strings.Repeat(`{{ if 1 }}`, depth) + inner + strings.Repeat(`{{ end }}`, depth)
+}
+
 // laughs are templates that each call the one before twice.
 func laughs() string {
 	text := &strings.Builder{}
@@ -104,6 +116,9 @@ func TestRenderLeavesRoom(t *testing.T) {
 		"Regex":      {"as sprig has it", `{{ regexReplaceAll "a(x*)b" "-ab-axxb-" "${1}W" }} {{ regexFindAll "[0-9]+" "1,22" -1 }}`, "-W-xxW- [1 22]"},
 		"Text":       {"as sprig has it", `{{ "a,b" | replace "," "-" }} {{ list "a" "b" | join "/" }} {{ wrapWith 1 "_" "a b" }} {{ "$1$" | trimAll "$" }} {{ list 1 1 2 | uniq }} {{ (split "," "a,b")._1 }}`, "a-b a/b a_b 1 [1 2] b"},
 		"Host":       {"what is known of the server", `{{ .Values.BareMetalHost.Status.HardwareDetails | toJson | len | lt 100 }} {{ (index .Values.BareMetalHost.Status.HardwareDetails.NIC 0).MAC }}`, "true 00:00:5e:00:53:01"},
+		"Methods":    {"those that take nothing", `{{ .Values.NodeClaim.GetName }} {{ (.Values.NodeClaim.Spec.Resources.Cpu).Value }}`, "gpu-7f3k2 0"},
+		"Recursion":  {"templates that call themselves, and end", `{{ define "a" }}{{ if . }}x{{ template "a" (rest .) }}{{ end }}{{ end }}{{ template "a" (until 90) }}{{ template "a" (until 90) }}`, strings.Repeat("x", 180)},
+		"ElseIf":     {"a case for each rack", `{{ if eq 1 2 }}a` + strings.Repeat(`{{ else if eq 1 2 }}b`, 400) + `{{ else }}c{{ end }}`, "c"},
 		"Break":      {"loops end as they did", `{{ range $i, $e := list "a" "b" "c" }}{{ if eq $i 1 }}{{ continue }}{{ end }}{{ $e }}{{ else }}none{{ end }}{{ range list }}x{{ else }}none{{ end }}`, "acnone"},
 		"Templates":  {"templates take and give as they did", `{{ define "a" }}{{ with .x }}{{ . }}{{ end }}{{ end }}{{ template "a" (dict "x" 1) }}{{ block "b" 2 }}{{ . }}{{ end }}`, "12"},
 		"Whitespace": {"nothing is added", "a\n{{- range until 2 }}\n- {{ . }}\n{{- end }}\n", "a\n- 0\n- 1\n"},

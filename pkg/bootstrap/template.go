@@ -106,14 +106,16 @@ func parseTemplate(t Template) (*template.Template, error) {
 	if err != nil {
 		return nil, templateError(t, err)
 	}
-	instrument(parsed)
+	if err := instrument(parsed); err != nil {
+		return nil, templateError(t, err)
+	}
 	return parsed, nil
 }
 
 var (
 	templatePosition  = regexp.MustCompile("^template: (?:" + parsedName + "|[^:]*):(\\d+)(?::\\d+)?: (?:executing \"[^\"]*\" at )?")
 	undefinedFunction = regexp.MustCompile(`function "(\w+)" not defined`)
-	ownFunction       = regexp.MustCompile(`^<[^>]*>: error calling (?:` + stepName + `|` + showName + `): `)
+	ownFunction       = regexp.MustCompile(`^<[^>]*>: error calling (?:` + strings.Join(ownFunctions, "|") + `): `)
 	missingValue      = regexp.MustCompile(`<\.Values\.(\w+)[^>]*>: map has no entry for key "(\w+)"`)
 )
 

@@ -6,8 +6,10 @@ package cloudprovider
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,4 +113,15 @@ func byProviderID(t *testing.T) client.Client {
 			return nil
 		},
 	})
+}
+
+// TestLongMessagesOfNodes: whoever writes the conditions of nodes does not decide how much is written into Machines. The
+// API server refuses annotations that are too long, and the server would never be released.
+func TestLongMessagesOfNodes(t *testing.T) {
+	node := &corev1.Node{}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Message: strings.Repeat("ö", 1<<18)}}
+	why := (&CloudProvider{}).unhealthy(node, time.Now())
+	if len(why) == 0 || len(why) > maxUnhealthy || !utf8.ValidString(why) {
+		t.Errorf("%d bytes are noted, valid: %v; want no more than %d", len(why), utf8.ValidString(why), maxUnhealthy)
+	}
 }

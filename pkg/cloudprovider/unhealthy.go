@@ -6,6 +6,7 @@ package cloudprovider
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,9 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
+
+// maxUnhealthy is how many bytes of what a node says of itself are written into a Machine. The tenant writes them.
+const maxUnhealthy = 512
 
 // noteUnhealthy tells the manager of a Machine that is given up because its node is unhealthy: whoever comes next must not
 // get the same server. Without that, Karpenter would replace a broken server by itself.
@@ -61,8 +65,9 @@ func (c *CloudProvider) unhealthy(node *corev1.Node, at time.Time) string {
 		for _, condition := range node.Status.Conditions {
 			if condition.Type == policy.ConditionType && condition.Status == policy.ConditionStatus &&
 				!condition.LastTransitionTime.Add(policy.TolerationDuration).After(at) {
-				return fmt.Sprintf("%s is %s since %s: %s", condition.Type, condition.Status,
+				why := fmt.Sprintf("%s is %s since %s: %s", condition.Type, condition.Status,
 					condition.LastTransitionTime.UTC().Format(time.RFC3339), condition.Message)
+				return strings.ToValidUTF8(why[:min(len(why), maxUnhealthy)], "")
 			}
 		}
 	}

@@ -60,15 +60,15 @@ func TestValidateNamesFieldValueAndRemedy(t *testing.T) {
 		"NoDriver":          {"nobody would publish it", func(d *v1alpha1.NodeTypeDevice) { d.Driver = "" }, []string{"devices[0].driver", `""`, "gpu.nvidia.com"}},
 		"WrongDriver":       {"the API server would refuse its slices", func(d *v1alpha1.NodeTypeDevice) { d.Driver = "a..b" }, []string{`"a..b"`}},
 		"NoDevices":         {"it would promise a driver and no device", func(d *v1alpha1.NodeTypeDevice) { d.Count = 0 }, []string{"devices[0].count"}},
-		"TwoValues":         {"which one a driver publishes nobody knows", attribute("model", v1alpha1.NodeTypeDeviceAttribute{String: ptr.To("x"), Bool: ptr.To(true)}), []string{"attributes[model]", "2 values", "exactly one"}},
+		"TwoValues":         {"which one a driver publishes nobody knows", attribute("model", v1alpha1.NodeTypeDeviceAttribute{String: ptr.To("x"), Bool: ptr.To(true)}), []string{`attributes["model"]`, "2 values", "exactly one"}},
 		"NoValue":           {"a selector on it would fail", attribute("model", v1alpha1.NodeTypeDeviceAttribute{}), []string{"0 values"}},
-		"NotAVersion":       {"comparing it fails where claims are allocated", attribute("driverVersion", v1alpha1.NodeTypeDeviceAttribute{Version: ptr.To("v570")}), []string{"attributes[driverVersion].version", `"v570"`, "1.2.3"}},
+		"NotAVersion":       {"comparing it fails where claims are allocated", attribute("driverVersion", v1alpha1.NodeTypeDeviceAttribute{Version: ptr.To("v570")}), []string{`attributes["driverVersion"].version`, `"v570"`, "1.2.3"}},
 		"NotAnIdentifier":   {"no driver can publish it", attribute("gpu model", text), []string{`"gpu model"`, "identifier"}},
 		"WrongDomain":       {"no driver can publish it", attribute("Example/model", text), []string{`"Example"`}},
 		"TwoWaysToSayRoots": {"they could contradict each other", func(d *v1alpha1.NodeTypeDevice) { attribute(string(PCIeRoot), text)(d); d.PCIeRoots = []string{"a"} }, []string{"pcieRoots", "remove one"}},
 		"NegativeCapacity": {"no device has it", func(d *v1alpha1.NodeTypeDevice) {
 			d.Capacity = map[string]resource.Quantity{"memory": resource.MustParse("-1")}
-		}, []string{"capacity[memory]", "-1"}},
+		}, []string{`capacity["memory"]`, "-1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			device := v1alpha1.NodeTypeDevice{Driver: "gpu.example.com", Count: 1}

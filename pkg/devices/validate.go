@@ -22,59 +22,88 @@ import (
 // domain.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// Validate finds what the schema of NodeTypes cannot: values that no driver could publish, so that no claim is ever
-// promised a device by them. The error has a clause for each, with the field, the value and what to do.
+// Fault is something wrong with one field of what a NodeType says of its devices.
+type Fault struct {
+	// Field, as it is written below the NodeType's spec: devices[0].attributes["model"].version.
+	Field string
+	// Value of the field, or what of it is wrong: a string or a number.
+	Value any
+	// Problem and remedy, as a clause that goes on from the value.
+	Problem string
+}
+
+func (f Fault) String() string {
+	if text, ok := f.Value.(string); ok {
+		return fmt.Sprintf("%s: %q %s", f.Field, text, f.Problem)
+	}
+	return fmt.Sprintf("%s: %v %s", f.Field, f.Value, f.Problem)
+}
+
+// Validate returns the Faults as one error, nil if there are none.
 func Validate(groups []v1alpha1.NodeTypeDevice) error {
-	var problems []string
+	faults := Faults(groups)
+	if len(faults) == 0 {
+		return nil
+	}
+	clauses := make([]string, len(faults))
+	for i := range faults {
+		clauses[i] = faults[i].String()
+	}
+	return errors.New(strings.Join(clauses, "; "))
+}
+
+// Faults finds what the schema of NodeTypes cannot: values that no driver could publish, so that no claim is ever
+// promised a device by them.
+func Faults(groups []v1alpha1.NodeTypeDevice) []Fault {
+	var faults []Fault
 	for n, group := range groups {
 		field := fmt.Sprintf("devices[%d]", n)
-		if faults := validation.IsDNS1123Subdomain(group.Driver); len(faults) > 0 {
-			problems = append(problems, fmt.Sprintf("%s.driver: %q is not the DNS name of a driver: use a name like gpu.nvidia.com", field, group.Driver))
+		if len(validation.IsDNS1123Subdomain(group.Driver)) > 0 {
+			faults = append(faults, Fault{field + ".driver", group.Driver, "is not the DNS name of a driver: use a name like gpu.nvidia.com"})
 		}
 		if group.Count < 1 {
-			problems = append(problems, fmt.Sprintf("%s.count: %d devices are none: say how many there are, or remove the entry", field, group.Count))
+			faults = append(faults, Fault{field + ".count", group.Count, "devices are none: say how many there are, or remove the entry"})
 		}
-		problems = append(problems, validateAttributes(field, group)...)
+		faults = append(faults, attributeFaults(field, group)...)
 		for _, name := range slices.Sorted(maps.Keys(group.Capacity)) {
-			if err := validateName(name); err != nil {
-				problems = append(problems, fmt.Sprintf("%s.capacity[%s]: %v", field, name, err))
+			at := fmt.Sprintf("%s.capacity[%q]", field, name)
+			if problem := nameProblem(name); problem != "" {
+				faults = append(faults, Fault{at, name, problem})
 			}
 			if quantity := group.Capacity[name]; quantity.Sign() < 0 {
-				problems = append(problems, fmt.Sprintf("%s.capacity[%s]: %s is less than nothing: correct it", field, name, quantity.String()))
+				faults = append(faults, Fault{at, quantity.String(), "is less than nothing: correct it"})
 			}
 		}
 		if total := len(group.Attributes) + len(group.Capacity); total > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
-			problems = append(problems, fmt.Sprintf("%s: %d attributes and capacities are more than the %d that a device may have: remove some",
-				field, total, resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice))
+			faults = append(faults, Fault{field, total, fmt.Sprintf("attributes and capacities are more than the %d that a device may have: remove some",
+				resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)})
 		}
 	}
-	if len(problems) == 0 {
-		return nil
-	}
-	return errors.New(strings.Join(problems, "; "))
+	return faults
 }
 
-func validateAttributes(field string, group v1alpha1.NodeTypeDevice) []string {
-	var problems []string
+func attributeFaults(field string, group v1alpha1.NodeTypeDevice) []Fault {
+	var faults []Fault
 	for _, name := range slices.Sorted(maps.Keys(group.Attributes)) {
-		if err := validateName(name); err != nil {
-			problems = append(problems, fmt.Sprintf("%s.attributes[%s]: %v", field, name, err))
+		at := fmt.Sprintf("%s.attributes[%q]", field, name)
+		if problem := nameProblem(name); problem != "" {
+			faults = append(faults, Fault{at, name, problem})
 		}
 		if name == string(PCIeRoot) && len(group.PCIeRoots) > 0 {
-			problems = append(problems, fmt.Sprintf("%s.attributes[%s]: pcieRoots says which devices share a root: remove one of them", field, name))
+			faults = append(faults, Fault{at, name, "is what pcieRoots says already: remove one of them"})
 		}
 		value := group.Attributes[name]
 		if set := countSet(value); set != 1 {
-			problems = append(problems, fmt.Sprintf("%s.attributes[%s]: %d values are set: set exactly one of string, int, bool and version", field, name, set))
+			faults = append(faults, Fault{at, set, "values are set: set exactly one of string, int, bool and version"})
 		}
 		if value.Version == nil {
 			continue
 		}
 		if _, err := semver.Parse(*value.Version); err != nil {
-			problems = append(problems, fmt.Sprintf("%s.attributes[%s].version: %q is not a semantic version (%v): write it like 1.2.3, or use string", field, name, *value.Version, err))
+			faults = append(faults, Fault{at + ".version", *value.Version, fmt.Sprintf("is not a semantic version (%v): write it like 1.2.3, or use string", err)})
 		}
 	}
-	return problems
+	return faults
 }
 
 func countSet(value v1alpha1.NodeTypeDeviceAttribute) int {
@@ -87,17 +116,18 @@ func countSet(value v1alpha1.NodeTypeDeviceAttribute) int {
 	return count
 }
 
-// validateName checks the name of an attribute or a capacity: an identifier, with or without a domain before it.
-func validateName(name string) error {
+// nameProblem says what is wrong with the name of an attribute or a capacity, which is an identifier with or without a
+// domain before it. It is empty if nothing is.
+func nameProblem(name string) string {
 	domain, id, qualified := strings.Cut(name, "/")
 	if !qualified {
 		domain, id = "", name
 	}
 	if qualified && (len(domain) > resourcev1.DeviceMaxDomainLength || len(validation.IsDNS1123Subdomain(domain)) > 0) {
-		return fmt.Errorf("its domain %q is not a DNS name of at most %d characters: correct it", domain, resourcev1.DeviceMaxDomainLength)
+		return fmt.Sprintf("has the domain %q, which is not a DNS name of at most %d characters: correct it", domain, resourcev1.DeviceMaxDomainLength)
 	}
 	if len(id) > resourcev1.DeviceMaxIDLength || !identifier.MatchString(id) {
-		return fmt.Errorf("%q is not an identifier of at most %d letters, digits and underscores: correct it", id, resourcev1.DeviceMaxIDLength)
+		return fmt.Sprintf("is not an identifier of at most %d letters, digits and underscores: correct it", resourcev1.DeviceMaxIDLength)
 	}
-	return nil
+	return ""
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
@@ -163,6 +164,11 @@ func (c *Client) fleet(ctx context.Context, pending []corev1.Pod, gangs []*gang)
 		}
 		server := &standing{name: nodeClaim.Name, labels: nodeClaim.Labels, taints: nodeClaim.Spec.Taints, remaining: nodeClaim.Status.Allocatable}
 		if nodeClaim.Status.NodeName != "" {
+			taints, err := c.taintsOf(ctx, nodeClaim)
+			if err != nil {
+				return nil, err
+			}
+			server.taints = taints
 			pods := &corev1.PodList{}
 			if err := c.Client.List(ctx, pods, client.MatchingFields{byNode: nodeClaim.Status.NodeName}, client.UnsafeDisableDeepCopy); err != nil {
 				return nil, fmt.Errorf("listing the pods of node %s, %w", nodeClaim.Status.NodeName, err)
@@ -178,6 +184,19 @@ func (c *Client) fleet(ctx context.Context, pending []corev1.Pod, gangs []*gang)
 	}
 	c.promised(pending, gangs, byName)
 	return result, nil
+}
+
+// taintsOf are those that keep pods off a server for good: a node that is cordoned, not ready or about to be replaced has
+// no room, and core does not plan with it either. Those of a node that comes up pass.
+func (c *Client) taintsOf(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) ([]corev1.Taint, error) {
+	node := &corev1.Node{}
+	if err := c.Client.Get(ctx, types.NamespacedName{Name: nodeClaim.Status.NodeName}, node); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading node %s, %w", nodeClaim.Status.NodeName, err)
+		}
+		return nodeClaim.Spec.Taints, nil
+	}
+	return (&state.StateNode{Node: node, NodeClaim: nodeClaim}).Taints(), nil
 }
 
 // promised takes off the servers that are on the way what other pods will have of them.

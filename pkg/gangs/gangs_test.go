@@ -67,6 +67,22 @@ func server(name, domain string, pods ...client.Object) []client.Object {
 	return objects
 }
 
+// cordoned is a server in a domain that is initialized, empty, and takes no pods.
+func cordoned(name, domain string) []client.Object {
+	objects := server(name, domain)
+	claim := objects[0].(*karpenterv1.NodeClaim)
+	claim.Status.NodeName = name
+	return append(objects, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			nvlink: domain, corev1.LabelHostname: name, karpenterv1.NodeRegisteredLabelKey: "true", karpenterv1.NodeInitializedLabelKey: "true",
+		}},
+		Spec: corev1.NodeSpec{
+			ProviderID: claim.Status.ProviderID, Unschedulable: true,
+			Taints: []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}},
+		},
+	})
+}
+
 func decorate(short *string, of client.Object, options Options) func(client.Client, *instancetypes.Catalog) client.Client {
 	return func(c client.Client, catalog *instancetypes.Catalog) client.Client {
 		options.Rooms = func(context.Context) ([]instancetypes.Room, error) {
@@ -198,6 +214,11 @@ func TestGangsGetADomainWithRoomForAll(t *testing.T) {
 			objects: slices.Concat(members("train", 5, wholeServer), server("s1", "n2"), server("s2", "n2"), server("s3", "n2"),
 				[]client.Object{planning.Pod("other-s1", wholeServer, elsewhere), planning.Pod("other-s2", wholeServer, elsewhere), planning.Pod("other-s3", wholeServer, elsewhere)}),
 			want: map[string]int{"n1": 5},
+		},
+		"a server that takes no pods": {
+			reason:  "it is cordoned, or about to be replaced: there is no room on it, however much is free",
+			types:   []*v1alpha1.NodeType{h100(in("n2", 1))},
+			objects: slices.Concat(members("train", 1, wholeServer), cordoned("s1", "n1")), want: map[string]int{"n2": 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,9 @@ type Gain struct {
 	Types map[string]int
 	// Servers are the names of hosts that have come, gone or changed, sorted: for whoever is pinned to one.
 	Servers []string
+	// Room are the types, sorted, of which maxCapacity does not keep servers any more: for whoever is pinned to one of
+	// those, which itself has not changed.
+	Room []string
 	// Profiles is true when a type has come, gone or changed. Then every request may have another answer.
 	Profiles bool
 }
@@ -53,7 +56,7 @@ func (t *touched) asGain() Gain {
 	for name, count := range t.room {
 		types[name] = max(types[name], count) // most often it is the same server
 	}
-	return Gain{Types: types, Servers: slices.Sorted(maps.Keys(t.servers)), Profiles: t.profiles}
+	return Gain{Types: types, Servers: slices.Sorted(maps.Keys(t.servers)), Room: slices.Sorted(maps.Keys(t.room)), Profiles: t.profiles}
 }
 
 // tell tells the listeners. The lock must not be held: they may ask for summaries.

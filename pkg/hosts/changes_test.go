@@ -56,8 +56,11 @@ func (g *gains) forgotten(inventory *Inventory) string {
 }
 
 func (g Gain) serves(why *NoHostError) bool {
-	if g.Profiles || (why.ServerName != "" && slices.Contains(g.Servers, why.ServerName)) {
+	if g.Profiles {
 		return true
+	}
+	if why.ServerName != "" {
+		return slices.Contains(g.Servers, why.ServerName) || slices.ContainsFunc(why.Awaits, func(name string) bool { return slices.Contains(g.Room, name) })
 	}
 	return slices.ContainsFunc(why.Awaits, func(name string) bool { return g.Types[name] > 0 })
 }

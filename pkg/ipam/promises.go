@@ -90,6 +90,19 @@ func (p *Promises) Forget(machine types.NamespacedName) (Pool, bool) {
 	return made.pool, found
 }
 
+// Leave takes back what the owner was promised of any pool but this one, or what a Machine of its name was that is gone.
+// It tells of which pool that was, if there was one. With the zero Pool the owner needs no address.
+func (p *Promises) Leave(owner v1alpha1.MachineReference, pool Pool) (Pool, bool) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	made, found := p.made[keyOf(owner)]
+	if !found || made.to == owner.UID && made.pool.of == pool.of && made.pool.text == pool.text {
+		return Pool{}, false
+	}
+	delete(p.made, keyOf(owner))
+	return made.pool, true
+}
+
 // Overlaps names the other pools that give out addresses of this one, or have been promised some, in its network. Two
 // that are the same are one pool.
 func (p *Promises) Overlaps(ctx context.Context, pool Pool) ([]string, error) {

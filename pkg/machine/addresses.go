@@ -47,6 +47,7 @@ func networkOf(machine *v1alpha1.Machine) string {
 // noAddress says that the Machine's pool has no address for it, and is empty if it has, or if it needs none. Then one is
 // promised to the Machine.
 func (r *Reconciler) noAddress(ctx context.Context, machine *v1alpha1.Machine, planned *plan) (string, error) {
+	r.leaveOtherPools(machine, planned)
 	if planned.pool == nil {
 		return "", nil
 	}
@@ -56,6 +57,15 @@ func (r *Reconciler) noAddress(ctx context.Context, machine *v1alpha1.Machine, p
 		return exhausted.Error(), nil
 	}
 	return "", err
+}
+
+// leaveOtherPools lets others have what the Machine was promised before its type, or the properties, were others.
+func (r *Reconciler) leaveOtherPools(machine *v1alpha1.Machine, planned *plan) {
+	var pool ipam.Pool
+	if planned.pool != nil {
+		pool = *planned.pool
+	}
+	r.addressForgotten(r.promises.Leave(ownerOf(machine).machineReference(), pool))
 }
 
 // keepAddress counts a Machine that has a server as one that will need an address.

@@ -17,8 +17,9 @@ import (
 // hookPrefixes are those of the hooks that hold a Machine.
 var hookPrefixes = []string{v1alpha1.PreProvisionHookPrefix, v1alpha1.PreReturnHookPrefix}
 
-// missingHooks are the hooks of the network that a tenant's servers are moved into and that the Machine does not have.
-// They are set before a server is chosen, so that no controller can be too slow to hold it.
+// missingHooks are the hooks of the network that a tenant's servers are moved into and that the Machine does not have, or
+// has for another network: while it waited, the tenant may have been given another. They are set before a server is
+// chosen, so that no controller can be too slow to hold it, and stay as they are once one has been.
 func missingHooks(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) map[string]string {
 	if tenant == nil || tenant.Spec.Network == nil {
 		return nil
@@ -26,8 +27,8 @@ func missingHooks(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) map
 	missing := map[string]string{}
 	for _, prefix := range hookPrefixes {
 		key := v1alpha1.HookKey(prefix, v1alpha1.NetworkHook)
-		if _, found := machine.Annotations[key]; !found {
-			missing[key] = tenant.Spec.Network.String()
+		if network := tenant.Spec.Network.String(); machine.Annotations[key] != network {
+			missing[key] = network
 		}
 	}
 	return missing

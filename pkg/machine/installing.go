@@ -51,9 +51,12 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 			phase: v1alpha1.MachineClaimed, reason: ready.Reason, message: ready.Message, host: host, properties: effective, installed: installed,
 		}}, nil
 	}
+	r.leaveOtherPools(machine, planned)
 	address, err := r.address(ctx, machine, planned)
 	var exhausted *ipam.ExhaustedError
 	if errors.As(err, &exhausted) {
+		// The next address is for whoever ties up a server already, also after a restart.
+		r.keepAddress(machine, planned)
 		return hold(v1alpha1.ReasonNoAddress, exhausted.Error(), wishForAddress(*planned.pool))
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ package machine
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -36,6 +37,8 @@ type Inventory interface {
 	Synced() bool
 	// WaitForSync blocks until Synced is true or the context ends.
 	WaitForSync(context.Context) error
+	// SetHost takes in a host that has just been written, before the watch shows it.
+	SetHost(*bmov1alpha1.BareMetalHost)
 	// Summary counts the hosts of a type, and tells whether the type is known.
 	Summary(nodeType string) (hosts.Summary, bool)
 	// OnChange adds a listener that is told of types whose hosts or profile may have changed. It must not block.
@@ -81,6 +84,8 @@ type Reconciler struct {
 	promises  *ipam.Promises
 	handlers  map[state]handling
 	deadline  time.Duration
+	// quarantining is held by whoever counts the quarantined servers and adds one.
+	quarantining sync.Mutex
 	beginning
 }
 

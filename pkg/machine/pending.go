@@ -137,7 +137,7 @@ func (r *Reconciler) suits(ctx context.Context, machine *v1alpha1.Machine, tenan
 	}
 	if problem != "" {
 		return nil, &obstacle{v1alpha1.ReasonQuotaExceeded, problem,
-			wish{need: allowance, namespace: machine.Namespace, nodeType: choice.NodeType, anotherChoice: true}}, nil
+			wish{need: allowance, namespace: tenant.Namespace, tenant: tenant.Name, nodeType: choice.NodeType, anotherChoice: true}}, nil
 	}
 	if problem, err = r.noAddress(ctx, machine, planned); err != nil {
 		return nil, nil, err

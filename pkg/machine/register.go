@@ -158,11 +158,13 @@ func (r *Reconciler) machinesBy(ctx context.Context, options ...client.ListOptio
 	return requests
 }
 
-// wakeWaiting wakes the Machines that wait: an object that they may have waited for has been made or changed.
+// wakeWaiting wakes the Machines that wait: an object that they may have waited for has been made or changed. One that
+// has gone can be what they waited for, too: without tenants in its namespace, a Machine that stands alone may have any type.
 func (r *Reconciler) wakeWaiting() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(context.Context, event.CreateEvent, queue) { r.waiting.wakeAll() },
 		UpdateFunc: func(context.Context, event.UpdateEvent, queue) { r.waiting.wakeAll() },
+		DeleteFunc: func(context.Context, event.DeleteEvent, queue) { r.waiting.wakeAll() },
 	}
 }
 

@@ -22,6 +22,8 @@ func (r *Reconciler) done(context.Context, *run) (result, error) { return result
 // release gives the server back and lets the Machine go.
 func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 	owner, outcome := ownerOf(now.machine), "no server was claimed"
+	// It will not take an address any more, and cleaning takes long.
+	r.addressForgotten(r.promises.Forget(owner.NamespacedName))
 	if reference := now.machine.Status.HostRef; reference != nil {
 		unclean, what, err := r.releaseHost(ctx, now.machine, hostKey(*reference))
 		if err != nil {

@@ -37,11 +37,49 @@ func isLasting(host *bmov1alpha1.BareMetalHost) bool {
 
 // replace gives up on a Machine whose server is in error, unless too many servers of its type are quarantined already.
 func (r *Reconciler) replace(ctx context.Context, now *run, outcome result, pace pace) (result, error) {
-	if full := r.quarantineIsFull(now.machine); full != "" {
+	full := r.quarantineIsFull(now.machine)
+	if full == "" && mayBeToBlame(outcome.facts) {
+		var err error
+		if full, err = r.quarantine(ctx, now, outcome.facts, v1alpha1.ReasonHostError); err != nil {
+			return result{}, err
+		}
+	}
+	if full != "" {
 		outcome.facts.message += ". It is not replaced, although its NodeType says so: " + full
 		return outcome, nil
 	}
 	return r.giveUpOn(ctx, now, outcome.facts, v1alpha1.ReasonHostError, pace)
+}
+
+// mayBeToBlame tells whether a Machine came so far that its server can be what is wrong.
+func mayBeToBlame(f *facts) bool { return f.progress.Step >= stageWaiting.step }
+
+// quarantine keeps the server of a Machine out of the pool from now on, unless too many are. It returns why it does not.
+func (r *Reconciler) quarantine(ctx context.Context, now *run, f *facts, reason string) (full string, err error) {
+	why := hosts.Quarantine{Reason: reason, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(now.machine)}
+	host, full, err := r.quarantineIfRoom(ctx, now.machine, now.host, why)
+	if err != nil || full != "" {
+		return full, err
+	}
+	r.recorder.Eventf(host, now.machine, corev1.EventTypeWarning, string(EventQuarantined), string(EventQuarantined), "%s",
+		shortened(reason+": "+f.message, maxEventNote))
+	now.host = host
+	return "", nil
+}
+
+// quarantineIfRoom quarantines a server, one after the other: a fault of a whole type shows on all servers at once, and
+// the watch tells only later of those that have been quarantined.
+func (r *Reconciler) quarantineIfRoom(ctx context.Context, machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost, why hosts.Quarantine) (quarantined *bmov1alpha1.BareMetalHost, full string, err error) {
+	r.quarantining.Lock()
+	defer r.quarantining.Unlock()
+	if full := r.quarantineIsFull(machine); full != "" {
+		return host, full, nil
+	}
+	if host, err = r.claims.Quarantine(ctx, host, why); err != nil {
+		return nil, "", err
+	}
+	r.inventory.SetHost(host)
+	return host, "", nil
 }
 
 // quarantineIsFull says that no more servers of the Machine's type may be quarantined, and is empty if they may.
@@ -73,19 +111,14 @@ func decidedBefore(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) s
 // giveUpOn gives a Machine up, in two writes: first its server is quarantined, if the server may be to blame, and then
 // the status says so, upon which the provider deletes the Machine and others look for a server.
 func (r *Reconciler) giveUpOn(ctx context.Context, now *run, f *facts, reason string, pace pace) (result, error) {
-	machine, remedy := now.machine, ""
-	why := hosts.Quarantine{Reason: reason, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(machine)}
+	remedy := ""
 	_, quarantined := now.host.Annotations[hosts.QuarantinedAnnotation]
-	if !quarantined && f.progress.Step >= stageWaiting.step {
-		if remedy = r.quarantineIsFull(machine); remedy == "" {
-			host, err := r.claims.Quarantine(ctx, now.host, why)
-			if err != nil {
-				return result{}, err
-			}
-			r.recorder.Eventf(host, machine, corev1.EventTypeWarning, string(EventQuarantined), string(EventQuarantined), "%s",
-				shortened(reason+": "+f.message, maxEventNote))
-			now.host, quarantined = host, true
+	if !quarantined && mayBeToBlame(f) {
+		var err error
+		if remedy, err = r.quarantine(ctx, now, f, reason); err != nil {
+			return result{}, err
 		}
+		quarantined = remedy == ""
 	}
 	if quarantined {
 		remedy = fmt.Sprintf("the server is quarantined: find out what is wrong with it, and remove the annotation %s from its BareMetalHost", hosts.QuarantinedAnnotation)

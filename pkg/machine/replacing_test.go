@@ -5,10 +5,12 @@ package machine
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
@@ -110,5 +112,35 @@ func TestNotAllServersAreQuarantined(t *testing.T) {
 	manager.round()
 	if !w.givenUp(types.NamespacedName{Namespace: w.tenant, Name: "third"}) {
 		t.Error("the third Machine is not given up, although there is room in the quarantine again")
+	}
+}
+
+// TestNotAllServersAreQuarantinedAtOnce: that an image installs on no server shows on all of them at the same time.
+func TestNotAllServersAreQuarantinedAtOnce(t *testing.T) {
+	w := newSlowWorld(t, 6, replaces)
+	manager := w.start(w.client)
+	running := func() *process { return manager }
+	var keys []types.NamespacedName
+	for _, name := range []string{"first", "second", "third", "fourth"} {
+		key := w.invited(name)
+		w.writing(key, running)
+		keys = append(keys, key)
+	}
+	for _, key := range keys {
+		w.fail(key, bmov1alpha1.ProvisioningError, 1)
+	}
+	var group sync.WaitGroup
+	for _, key := range keys {
+		group.Go(func() { _, _ = manager.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}) })
+	}
+	group.Wait()
+	quarantined := 0
+	for _, host := range w.hosts() {
+		if host.Annotations[hosts.QuarantinedAnnotation] != "" {
+			quarantined++
+		}
+	}
+	if quarantined != quarantineLeast {
+		t.Errorf("%d of 6 servers are quarantined, want %d", quarantined, quarantineLeast)
 	}
 }

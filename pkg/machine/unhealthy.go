@@ -25,18 +25,18 @@ func (r *Reconciler) quarantineUnhealthy(ctx context.Context, machine *v1alpha1.
 	if _, quarantined := host.Annotations[hosts.QuarantinedAnnotation]; why == "" || quarantined {
 		return host, nil
 	}
-	if full := r.quarantineIsFull(machine); full != "" {
+	host, full, err := r.quarantineIfRoom(ctx, machine, host, hosts.Quarantine{
+		Reason: v1alpha1.ReasonNodeUnhealthy, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(machine),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if full != "" {
 		if !isEmptied(host) { // said once
 			r.event(machine, corev1.EventTypeWarning, string(EventUnhealthy), fmt.Sprintf("the node on server %s/%s was unhealthy (%s), and the server is not quarantined: %s",
 				host.Namespace, host.Name, why, full))
 		}
 		return host, nil
-	}
-	host, err := r.claims.Quarantine(ctx, host, hosts.Quarantine{
-		Reason: v1alpha1.ReasonNodeUnhealthy, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(machine),
-	})
-	if err != nil {
-		return nil, err
 	}
 	r.event(machine, corev1.EventTypeWarning, string(EventUnhealthy), fmt.Sprintf(
 		"server %s/%s is quarantined, because the node on it was unhealthy: %s. An operator who finds it well removes the annotation %s from its BareMetalHost",

@@ -47,6 +47,8 @@ type waiter struct {
 	answers wish
 	// missed are the wishes that came true while it was being looked at, by what tells whether they are its own.
 	missed []func(wish) bool
+	// changed is true when the inventory has changed while it was being looked at.
+	changed bool
 }
 
 // line are the Machines with the same wish.
@@ -86,7 +88,7 @@ func (w *waiting) begin(key types.NamespacedName) *waiter {
 		one.answers = one.line.wish
 	}
 	w.leaveLine(one)
-	one.missed = nil
+	one.missed, one.changed = nil, false
 	w.asking[one] = struct{}{}
 	return one
 }
@@ -111,6 +113,9 @@ func (w *waiting) end(one *waiter, since time.Time, wants wish, took bool) {
 		}
 	}
 	one.missed = nil
+	if one.changed && !one.woken {
+		w.askAgain(one)
+	}
 }
 
 // pass wakes the next in the line that a Machine was woken in, unless it has taken the only thing that there was, or
@@ -210,7 +215,17 @@ func (w *waiting) choose() {
 	if w.queue == nil {
 		return
 	}
+	for one := range w.asking {
+		one.changed = true
+	}
 	for one := range w.choosers {
+		w.askAgain(one)
+	}
+}
+
+// askAgain lets a Machine ask again in a while, if another server may make a difference to it.
+func (w *waiting) askAgain(one *waiter) {
+	if _, found := w.choosers[one]; found && w.queue != nil {
 		delete(w.choosers, one)
 		w.queue.AddAfter(reconcile.Request{NamespacedName: one.key}, choiceDelay)
 	}

@@ -87,6 +87,7 @@ func TestWakes(t *testing.T) {
 		"OtherType": {"it would be no use", []wish{anyOfA, anyOfAB}, func(w *waiting) { w.gained(gainOf("b", 1)) }, "b"},
 		"Pinned":    {"only by its server", []wish{pinned, pinned}, func(w *waiting) { w.gained(gainOf("a", 2)) }, ""},
 		"ItsServer": {"whatever has become of it", []wish{anyOfA, pinned}, func(w *waiting) { w.gained(hosts.Gain{Servers: []string{"server-1"}}) }, "b"},
+		"Room":      {"maxCapacity alone kept its server from it", []wish{pinned, {need: aServer, types: "b", server: "server-2"}}, func(w *waiting) { w.gained(hosts.Gain{Types: map[string]int{"a": 1}, Room: []string{"a"}}) }, "a"},
 		"NewType":   {"everything is different", []wish{anyOfA, pinned}, func(w *waiting) { w.gained(hosts.Gain{Profiles: true}) }, "ab"},
 		"NoServer":  {"they wait for something else", []wish{quotaOf, address, mistaken}, func(w *waiting) { w.gained(gainOf("a", 3)) }, ""},
 		"Quota":     {"of this namespace", []wish{quotaOf, {need: allowance, namespace: "red"}}, func(w *waiting) { w.serve(func(x wish) int { return x.servedByAllowance("blue") }) }, "a"},
@@ -153,6 +154,64 @@ func TestNothingIsMissed(t *testing.T) {
 	one = l.begin(types.NamespacedName{Name: "a"})
 	l.answer(one, anyOfA, false)
 	l.want("it comes to rest", "")
+}
+
+// TestEachTenantHasItsLine: two tenants share a namespace. What one has given back is of no use to the other, whose Machines
+// have waited longer.
+func TestEachTenantHasItsLine(t *testing.T) {
+	of := func(tenant string) wish {
+		return wish{need: allowance, namespace: "blue", tenant: tenant, nodeType: "a", anotherChoice: true}
+	}
+	l := newLines(t, of("full"), of("full"), of("freed"))
+	l.serve(func(wants wish) int { return wants.servedByAllowance("blue") })
+	for _, name := range l.woken() {
+		if name == 'c' {
+			l.look("c", wish{}, true)
+			continue
+		}
+		l.look(string(name), of("full"), false)
+	}
+	if left := l.waiters(); len(left) != 2 {
+		t.Errorf("%v wait; the Machine whose tenant has room has not been woken", left)
+	}
+}
+
+// TestAnotherChoiceIsNotMissed: the inventory changes while a Machine asks that another server would help.
+func TestAnotherChoiceIsNotMissed(t *testing.T) {
+	l := newLines(t)
+	slow := &slowed{TypedRateLimitingInterface: l.queue}
+	if err := l.start(t.Context(), slow); err != nil {
+		t.Fatal(err)
+	}
+	one := l.begin(types.NamespacedName{Name: "a"})
+	l.choose()
+	l.answer(one, quotaOf, false)
+	slow.want(t, "it asks again in a while", 1)
+	l.look("a", quotaOf, false)
+	slow.want(t, "nothing has changed since", 1)
+	one = l.begin(types.NamespacedName{Name: "a"})
+	l.choose()
+	l.answer(one, anyOfA, false)
+	slow.want(t, "another server is what it is told of anyway", 1)
+	l.look("a", quotaOf, false)
+	l.choose()
+	slow.want(t, "it waits", 2)
+}
+
+// slowed counts what is put off.
+type slowed struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	added int
+}
+
+// AddAfter implements workqueue.TypedDelayingInterface.
+func (s *slowed) AddAfter(reconcile.Request, time.Duration) { s.added++ }
+
+func (s *slowed) want(t *testing.T, what string, count int) {
+	t.Helper()
+	if s.added != count {
+		t.Errorf("%s: %d times, want %d", what, s.added, count)
+	}
 }
 
 // TestHolderFirst: a Machine that ties up a server while it waits for an address is served before those that do not.

@@ -9,7 +9,10 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -92,5 +95,40 @@ func TestEveryServerWakesOne(t *testing.T) {
 	t.Logf("%d Machines, %d servers: %d reconciles", waiting, waiting, q.reconciles)
 	if q.reconciles > 2*waiting {
 		t.Errorf("%d reconciles for %d servers, want about one for each", q.reconciles, waiting)
+	}
+}
+
+// TestNeighboursWithQuotas: a server less of one tenant wakes a Machine of it, although one of another tenant of the
+// namespace, which may have no more, has waited longer.
+func TestNeighboursWithQuotas(t *testing.T) {
+	w := newWorld(t, 0)
+	allow := func(name string, servers int64) {
+		t.Helper()
+		tenant := &v1alpha1.TenantCluster{ObjectMeta: metaIn(w.tenant, name)}
+		if err := client.IgnoreNotFound(w.client.Get(t.Context(), client.ObjectKeyFromObject(tenant), tenant)); err != nil {
+			t.Fatal(err)
+		}
+		tenant.Spec.APIServerEndpoint, tenant.Spec.Quota = "tenant.example.com:6443", &v1alpha1.Quota{Servers: ptr.To(servers)}
+		if tenant.ResourceVersion == "" {
+			w.create(tenant)
+		} else if err := w.client.Update(t.Context(), tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow("tenant", 0)
+	allow("neighbour", 0)
+	w.machine("a", nil)
+	w.machine("b", func(machine *v1alpha1.Machine) { machine.Spec.TenantClusterRef.Name = "neighbour" })
+	q := w.startQueued()
+	q.rack("server", nil)
+	q.ask()
+	if w.claimed() != 0 {
+		t.Fatal("nobody may have a server")
+	}
+	allow("neighbour", 1)
+	q.vanished(types.NamespacedName{Namespace: w.tenant, Name: "another"})
+	q.drain()
+	if w.claimed() != 1 {
+		t.Error("the Machine that may have a server has not been woken")
 	}
 }

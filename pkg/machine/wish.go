@@ -36,8 +36,8 @@ type wish struct {
 	types, server, ofHost string
 	// network and pool of the address. With anAddress.
 	network, pool string
-	// namespace of the tenant, and the type that its quota does not allow. With allowance.
-	namespace, nodeType string
+	// namespace and name of the tenant, and the type that its quota does not allow. With allowance.
+	namespace, tenant, nodeType string
 	// anotherChoice is true when it would not wait if it were given another server.
 	anotherChoice bool
 }
@@ -58,7 +58,7 @@ func (w wish) servedBy(gain hosts.Gain) (count int) {
 	case gain.Profiles:
 		return everybody
 	case w.server != "":
-		if slices.Contains(gain.Servers, w.server) {
+		if slices.Contains(gain.Servers, w.server) || slices.ContainsFunc(strings.Split(w.types, ","), func(name string) bool { return slices.Contains(gain.Room, name) }) {
 			return everybody // one gets it, and the others have another reason why not
 		}
 		return 0
@@ -77,7 +77,8 @@ func (w wish) servedByAddress(network string) int {
 	return 0
 }
 
-// servedByAllowance is how many Machines with this wish a server less of some tenant of the namespace can serve. The
+// servedByAllowance is how many Machines with this wish a server less of some tenant of the namespace can serve. Whose
+// it was may not be known any more, so that one of each tenant is asked. The
 // next is woken when this one has got its server: a server more for one tenant may be several small ones for another.
 func (w wish) servedByAllowance(namespace string) int {
 	if w.need == allowance && w.namespace == namespace {

@@ -103,6 +103,19 @@ func (m Machines) waitFrom(ctx context.Context, nodeClaim *karpenterv1.NodeClaim
 	return now, nil
 }
 
+// suspended tells whether no progress is to be expected of the server of a NodeClaim.
+func (m Machines) suspended(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (bool, error) {
+	machine := &v1alpha1.Machine{}
+	key := types.NamespacedName{Namespace: m.Namespace, Name: nodeClaim.Name}
+	if err := m.Client.Get(ctx, key, machine); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("reading machine %s, %w", key, err)
+	}
+	return madeFor(machine, nodeClaim) && machine.Status.Progress != nil && machine.Status.Progress.Suspended, nil
+}
+
 // madeFor tells whether the Machine is the NodeClaim's, and not of an earlier one of that name. A NodeClaim that was
 // restored from a backup has another UID, but still its provider ID.
 func madeFor(machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) bool {

@@ -23,7 +23,8 @@ type replacing struct {
 
 // Replacing returns a client for the reads of core's disruption queue. A command that is looked at through it has just
 // begun as long as the server of one of its replacements is on its way. From when the last has registered, its node has
-// core's own time to get ready.
+// core's own time to get ready. A server that makes no progress, because it is held in error or somebody has paused it, has
+// core's own time too: the old node is tainted meanwhile, and has done nothing to stay so for good.
 func Replacing(c client.Client, queue *disruption.Queue, clk clock.PassiveClock, machines Machines) client.Client {
 	return &replacing{Client: c, queue: queue, clock: clk, machines: machines}
 }
@@ -66,6 +67,9 @@ func (r *replacing) waitFrom(ctx context.Context, name string) (time.Time, error
 	}
 	if !nodeClaim.DeletionTimestamp.IsZero() {
 		return time.Time{}, nil
+	}
+	if suspended, err := r.machines.suspended(ctx, nodeClaim); err != nil || suspended {
+		return time.Time{}, err
 	}
 	return r.machines.waitFrom(ctx, nodeClaim, r.clock.Now())
 }

@@ -51,6 +51,21 @@ func TestReplacementLimit(t *testing.T) {
 			reason: "a node that never gets ready is core's to give up, counted from when it joined",
 			looks:  []look{{minute: 25, waits: true, before: join}, {minute: 34, waits: true}, {minute: 36}},
 		},
+		"HeldInError": {
+			reason: "a server that is held in error may stay so for good, and the old node must not stay tainted for it",
+			looks: []look{
+				{minute: 25, waits: true},
+				{minute: 26, waits: true, before: func(w *world) { w.suspend("gpu-1", true) }}, {minute: 34, waits: true}, {minute: 36},
+			},
+		},
+		"ErrorThatPasses": {
+			reason: "an error that passes within core's own time costs nothing",
+			looks: []look{
+				{minute: 25, waits: true},
+				{minute: 26, waits: true, before: func(w *world) { w.suspend("gpu-1", true) }},
+				{minute: 33, waits: true, before: func(w *world) { w.suspend("gpu-1", false) }}, {minute: 42, waits: true},
+			},
+		},
 		"GivenUp": {
 			reason: "a server that is given up replaces nothing",
 			looks: []look{

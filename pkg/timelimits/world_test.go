@@ -99,6 +99,19 @@ func (w *world) condition(name, kind string, is metav1.ConditionStatus) {
 	}
 }
 
+// suspend says of the Machine that no progress is to be expected of it, or is again.
+func (w *world) suspend(name string, suspended bool) {
+	w.t.Helper()
+	machine := &v1alpha1.Machine{}
+	if err := w.api.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, machine); err != nil {
+		w.t.Fatal(err)
+	}
+	machine.Status.Progress = &v1alpha1.MachineProgress{Suspended: suspended}
+	if err := w.api.Status().Update(context.Background(), machine); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 func (w *world) deleteMachine(name string) {
 	w.t.Helper()
 	if err := w.api.Delete(context.Background(), machineOf(name, "")); err != nil {

@@ -194,11 +194,7 @@ func (w *world) make(t *testing.T, in client.Client, object client.Object) {
 	if err := in.Create(t.Context(), object); err != nil {
 		t.Fatalf("creating %T %s, %v", object, object.GetName(), err)
 	}
-	t.Cleanup(func() {
-		if err := in.Delete(context.Background(), object); client.IgnoreNotFound(err) != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { w.remove(t, in, object) })
 }
 
 func deviceRequest(name, selector string) resourcev1.DeviceRequest {

@@ -101,7 +101,7 @@ func TestDriftWaitsForPodDisruptionBudget(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: trio},
 		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": trio}}},
 	}
-	w.createInTenant(t, budget)
+	w.make(t, w.tenant, budget)
 	w.eventually(t, "the budget is in force", func(ctx context.Context) (string, error) {
 		seen := &policyv1.PodDisruptionBudget{}
 		err := w.tenant.Get(ctx, client.ObjectKeyFromObject(budget), seen)
@@ -174,7 +174,7 @@ func TestDriftNotByEditsInPlaceNorByMistakes(t *testing.T) {
 func (w *world) createTrio(t *testing.T, change func(*karpv1.NodePool)) {
 	t.Helper()
 	for _, name := range []string{oldImage, newImage} {
-		w.createInManagement(t, &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.OSImageSpec{Properties: map[string]string{
+		w.make(t, w.management, &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.OSImageSpec{Properties: map[string]string{
 			v1alpha1.PropertyImageURL: "https://images.example.com/" + name + ".qcow2", v1alpha1.PropertyImageChecksum: "d41d8cd98f00b204e9800998ecf8427e",
 		}}})
 	}
@@ -184,7 +184,7 @@ func (w *world) createTrio(t *testing.T, change func(*karpv1.NodePool)) {
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: trio}}
 	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{trioType(oldImage)}
-	w.createInManagement(t, provider)
+	w.make(t, w.management, provider)
 	class := &v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: trio}, Spec: v1alpha1.MetalNodeClassSpec{ProviderRef: &v1alpha1.NameReference{Name: trio}}}
 	pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: trio}}
 	pool.Spec.Template.Labels = map[string]string{"pool": trio}
@@ -200,8 +200,8 @@ func (w *world) createTrio(t *testing.T, change func(*karpv1.NodePool)) {
 	if change != nil {
 		change(pool)
 	}
-	w.createInTenant(t, class)
-	w.createInTenant(t, pool)
+	w.make(t, w.tenant, class)
+	w.make(t, w.tenant, pool)
 	w.eventually(t, "the type has three servers", func(ctx context.Context) (string, error) {
 		nodeType := &v1alpha1.NodeType{}
 		if err := w.management.Get(ctx, client.ObjectKey{Name: trio}, nodeType); client.IgnoreNotFound(err) != nil {
@@ -238,7 +238,7 @@ func (w *world) pointTrioAt(t *testing.T, image string) {
 func (w *world) createTrioPods(t *testing.T, replicas int32) {
 	t.Helper()
 	asks, labels := resources("cpu", "40", gpu, "4"), map[string]string{"app": trio}
-	w.createInTenant(t, &appsv1.Deployment{
+	w.make(t, w.tenant, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: trio},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -262,7 +262,7 @@ func (w *world) occupyTheRest(t *testing.T) {
 	for n := range trioSize - 1 {
 		machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: fmt.Sprintf("busy-%d", n)}}
 		machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: trio}
-		w.createInManagement(t, machine)
+		w.make(t, w.management, machine)
 	}
 	w.eventually(t, "no server of the type is free", func(ctx context.Context) (string, error) {
 		nodeType := &v1alpha1.NodeType{}
@@ -394,27 +394,4 @@ func (w *world) labelHost(t *testing.T, name, key, value string) {
 			}
 		})
 	}
-}
-
-func (w *world) createInManagement(t *testing.T, object client.Object) {
-	t.Helper()
-	create(t, w.management, object)
-}
-
-func (w *world) createInTenant(t *testing.T, object client.Object) {
-	t.Helper()
-	create(t, w.tenant, object)
-}
-
-// create makes an object and deletes it after the test.
-func create(t *testing.T, c client.Client, object client.Object) {
-	t.Helper()
-	if err := c.Create(t.Context(), object); err != nil {
-		t.Fatalf("creating %T %s, %v", object, object.GetName(), err)
-	}
-	t.Cleanup(func() {
-		if err := client.IgnoreNotFound(c.Delete(context.Background(), object, client.PropagationPolicy(metav1.DeletePropagationBackground))); err != nil {
-			t.Errorf("deleting %T %s, %v", object, object.GetName(), err)
-		}
-	})
 }

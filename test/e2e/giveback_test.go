@@ -87,7 +87,7 @@ func TestGiveBackDefaults(t *testing.T) {
 			"requirements": []any{},
 		}}},
 	}}
-	w.createInTenant(t, own)
+	w.make(t, w.tenant, own)
 	if got, _, _ := unstructured.NestedString(own.Object, "spec", "template", "spec", "expireAfter"); got != "Never" {
 		t.Errorf("expireAfter of a NodePool that says nothing of it is %q, want Never", got)
 	}

@@ -67,9 +67,7 @@ func (w *world) line(t *testing.T, name string, servers int32, has corev1.Resour
 			from   client.Client
 			object client.Object
 		}{{w.tenant, class}, {w.management, provider}} {
-			if err := gone.from.Delete(ctx, gone.object); client.IgnoreNotFound(err) != nil {
-				t.Error(err)
-			}
+			w.remove(t, gone.from, gone.object)
 		}
 		// The next test counts all types that there are.
 		if err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {

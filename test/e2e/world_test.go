@@ -15,6 +15,7 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -123,6 +124,22 @@ func (w *world) eventually(t *testing.T, goal string, check func(context.Context
 	})
 	if err != nil {
 		t.Fatalf("waiting until %s: %s (%v)", goal, missing, err)
+	}
+}
+
+// remove deletes an object, as soon as nothing uses it any more: until then the webhook refuses.
+func (w *world) remove(t *testing.T, in client.Client, object client.Object) {
+	t.Helper()
+	var refused error
+	err := wait.PollUntilContextTimeout(context.Background(), interval, patience, true, func(ctx context.Context) (bool, error) {
+		refused = in.Delete(ctx, object, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		if apierrors.IsForbidden(refused) {
+			return false, nil
+		}
+		return true, client.IgnoreNotFound(refused)
+	})
+	if err != nil {
+		t.Errorf("deleting %T %s, %v (%v)", object, object.GetName(), err, refused)
 	}
 }
 

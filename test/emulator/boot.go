@@ -57,7 +57,7 @@ func (b *boot) run(ctx context.Context) {
 	}
 	// 3. kubelet. It tries for ever.
 	if err := b.retry(ctx, Joining, func(ctx context.Context) error {
-		return register(ctx, b.disk.identity, b.server, b.disk.join)
+		return register(ctx, b.config.Clock.Now(), b.disk.identity, b.server, b.disk.join)
 	}); err != nil {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,13 +35,13 @@ const defaultArchitecture = "amd64"
 
 // register makes the Node, or brings an existing one up to date, and then reports its accelerators, as the kubelet,
 // a device plugin and DRA drivers do. It can be called again after an error.
-func register(ctx context.Context, identity *rest.Config, server Server, join bootstrap.Join) error {
+func register(ctx context.Context, now time.Time, identity *rest.Config, server Server, join bootstrap.Join) error {
 	clientset, disconnect, err := connect(identity)
 	if err != nil {
 		return err
 	}
 	defer disconnect()
-	node := nodeOf(server, join)
+	node := nodeOf(now, server, join)
 	if _, err := clientset.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
 		err = patchNode(ctx, clientset, join.NodeName, "", metadataPatch(node.Labels, node.Annotations))
 		if err != nil {
@@ -73,7 +74,7 @@ func abandon(ctx context.Context, identity *rest.Config, nodeName string) error 
 }
 
 // nodeOf returns the Node as kubelet first creates it: not ready, and without what device plugins add.
-func nodeOf(server Server, join bootstrap.Join) *corev1.Node {
+func nodeOf(now time.Time, server Server, join bootstrap.Join) *corev1.Node {
 	architecture := cmp.Or(server.Architecture, defaultArchitecture)
 	labels := map[string]string{
 		corev1.LabelHostname:   join.NodeName,
@@ -96,6 +97,8 @@ func nodeOf(server Server, join bootstrap.Join) *corev1.Node {
 			Conditions: []corev1.NodeCondition{{
 				Type: corev1.NodeReady, Status: corev1.ConditionFalse,
 				Reason: "KubeletNotReady", Message: "the emulated server has just registered",
+				// Whoever repairs nodes takes one that does not say since when it is not ready for one that has been for ages.
+				LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),
 			}},
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: join.NodeName}},
 			NodeInfo:  corev1.NodeSystemInfo{Architecture: architecture, OperatingSystem: "linux"},

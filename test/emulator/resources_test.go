@@ -5,6 +5,7 @@ package emulator
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -53,11 +54,17 @@ func TestResourcesOf(t *testing.T) {
 }
 
 func TestNodeBeforeDevicePlugins(t *testing.T) {
-	node := nodeOf(Server{Capacity: resources("cpu", "8", "nvidia.com/gpu", "4")}, bootstrap.Join{NodeName: "a"})
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	node := nodeOf(now, Server{Capacity: resources("cpu", "8", "nvidia.com/gpu", "4")}, bootstrap.Join{NodeName: "a"})
 	want := resources("cpu", "8", "pods", "110")
 	for _, got := range []corev1.ResourceList{node.Status.Capacity, node.Status.Allocatable} {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("a kubelet knows no GPUs when it registers, -want +got:\n%s", diff)
+		}
+	}
+	for _, condition := range node.Status.Conditions {
+		if !condition.LastTransitionTime.Time.Equal(now) {
+			t.Errorf("condition %s does not say since when it is %s: to Karpenter's node repair that is for ages", condition.Type, condition.Status)
 		}
 	}
 }

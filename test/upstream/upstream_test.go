@@ -18,13 +18,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 )
 
-// short are the specs that `make test` and CI run, of each kind some that do not wait for minutes. `make upstream-e2e` runs all.
+// short are the specs that `make test` and CI run, of each kind one or two that end soon: about three minutes together.
+// `make upstream-e2e` runs all.
 const short = "^(" +
-	"NodeClaim StandaloneNodeClaim should (create a standard NodeClaim based|create a NodeClaim propagating|remove the cloudProvider|delete a NodeClaim from the node|delete a NodeClaim if)|" +
-	"Termination (Emptiness should terminate an empty node|should terminate the node and the instance)|" +
-	"Drift NodePool Drift (Annotations|Taints)|" +
-	"StaticCapacity (Provisioning should create static|Deprovisioning should scale down to zero)|" +
-	"Integration (CRD Hash|Validation NodePool)" +
+	"NodeClaim StandaloneNodeClaim should (create a standard NodeClaim based|create a NodeClaim propagating|remove the cloudProvider|delete a NodeClaim if)|" +
+	"Termination should terminate the node and the instance|" +
+	"Drift NodePool Drift Taints|" +
+	"StaticCapacity Deprovisioning should scale down to zero|" +
+	"Integration Validation NodePool" +
 	")"
 
 // TestConformance runs a part of Karpenter's regression suite that fits CI's time.

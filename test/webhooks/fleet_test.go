@@ -4,6 +4,7 @@
 package webhooks
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 )
 
@@ -31,8 +33,8 @@ func parse[T any](t testing.TB, text string) *T {
 var fleetOnce sync.Once
 
 // fleet makes what the cases are about, before any webhook is asked: the servers h100-1 (free), h100-2 (claimed),
-// h100-3 (in error), h100-4 (Machine team-a/holder is pinned to it), a100-1 (of no type) and cpu-1, two NodeTypes, and two tenants, of which
-// team-a may have h100 only and no more than the one server that it has.
+// h100-3 (in error), h100-4 (Machine team-a/holder is pinned to it), h100-5 (quarantined), a100-1 (of no type) and cpu-1, two NodeTypes, and two tenants, of which
+// team-a may have h100 only and no more than the one server that it has, and team-b has Machines that wait for the OSImage popular.
 func fleet(t testing.TB) {
 	t.Helper()
 	fleetOnce.Do(func() { makeFleet(t) })
@@ -47,9 +49,12 @@ func makeFleet(t testing.TB) {
 	claimed.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "team-b", Name: "somebody"}
 	failed := test.AvailableHost(hostNamespace, "h100-3", map[string]string{"gpu-model": "h100", "rack": "rack-a"})
 	failed.Status.ErrorType, failed.Status.ErrorMessage = bmov1alpha1.PowerManagementError, "the BMC does not answer"
+	quarantined := test.AvailableHost(hostNamespace, "h100-5", map[string]string{"gpu-model": "h100", "rack": "rack-d"})
+	quarantined.Annotations = map[string]string{hosts.QuarantinedAnnotation: "HostError, since 2026-01-02T15:04:05Z, machine team-b/somebody"}
 	for _, host := range []*bmov1alpha1.BareMetalHost{
 		test.AvailableHost(hostNamespace, "h100-1", map[string]string{"gpu-model": "h100", "rack": "rack-a"}), claimed, failed,
 		test.AvailableHost(hostNamespace, "h100-4", map[string]string{"gpu-model": "h100", "rack": "rack-b"}),
+		quarantined,
 		test.AvailableHost(hostNamespace, "a100-1", map[string]string{"gpu-model": "a100", "rack": "rack-c"}),
 		test.AvailableHost(hostNamespace, "cpu-1", map[string]string{"server-class": "cpu", "rack": "rack-a"}),
 	} {
@@ -62,11 +67,12 @@ spec:
   metal3:
     clusterRef: {namespace: metal3-system}
     nodeTypes:
-    - {name: h100, resources: {cpu: 96, memory: 768Gi, nvidia.com/gpu: 8}, bareMetalHosts: {selector: {matchLabels: {gpu-model: h100}}}}
+    - {name: h100, resources: {cpu: 96, memory: 768Gi, nvidia.com/gpu: 8}, devices: [{driver: gpu.nvidia.com, count: 8}], bareMetalHosts: {selector: {matchLabels: {gpu-model: h100}}}}
     - {name: cpu, resources: {cpu: 32, memory: 128Gi}, bareMetalHosts: {selector: {matchLabels: {server-class: cpu}}}}
 `)
 	create(t, provider,
 		parse[v1alpha1.OSImage](t, "{metadata: {name: ubuntu}, spec: {properties: {metal3.vcluster.com/image-url: 'https://images.example.com/ubuntu.qcow2', metal3.vcluster.com/image-checksum: d41d8cd98f00b204e9800998ecf8427e}}}"),
+		parse[v1alpha1.OSImage](t, "{metadata: {name: popular}, spec: {properties: {metal3.vcluster.com/image-url: 'https://images.example.com/popular.qcow2', metal3.vcluster.com/image-checksum: d41d8cd98f00b204e9800998ecf8427e}}}"),
 		parse[v1alpha1.SSHKey](t, "{metadata: {name: ops}, spec: {publicKey: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAfBTTODvtUTvt6MIKSCdwSl4XIKVUE95P8SIJPBWL6e ops'}}"),
 		parse[v1alpha1.MachineConfigTemplate](t, "{metadata: {name: base}, spec: {cloudInitTemplate: '#cloud-config'}}"),
 		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: team-a, name: team-a}, spec: {apiServerEndpoint: 'a.example.com:6443', allowedNodeTypes: [h100], quota: {servers: 1}}}"),
@@ -78,6 +84,9 @@ spec:
 		}}
 		nodeType.Spec.ProviderRef.Name, nodeType.Spec.HardwareProfile = provider.Name, template.HardwareProfile
 		create(t, nodeType)
+	}
+	for n := range 7 {
+		create(t, parse[v1alpha1.Machine](t, fmt.Sprintf("{metadata: {namespace: team-b, name: crowd-%d}, spec: {resources: {cpu: 1}, tenantClusterRef: {name: team-b}, properties: {vcluster.com/os-image: popular}}}", n+1)))
 	}
 	holder := parse[v1alpha1.Machine](t, "{metadata: {namespace: team-a, name: holder}, spec: {nodeTypeRef: {name: h100}, tenantClusterRef: {name: team-a}, properties: {metal3.vcluster.com/server-name: h100-4}}}")
 	create(t, holder)

@@ -13,7 +13,7 @@ import (
 // resources and meets the requirements. What has been asked for does not change: a Machine is one claim.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) != (has(self.requirements) || has(self.resources))",message="say either nodeTypeRef, or requirements and resources"
-// +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) == has(oldSelf.nodeTypeRef) && has(self.requirements) == has(oldSelf.requirements) && has(self.resources) == has(oldSelf.resources) && has(self.tenantClusterRef) == has(oldSelf.tenantClusterRef)",message="nodeTypeRef, requirements, resources and tenantClusterRef are immutable: delete the Machine and make another"
+// +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) == has(oldSelf.nodeTypeRef) && has(self.requirements) == has(oldSelf.requirements) && has(self.resources) == has(oldSelf.resources) && has(self.requestedDrivers) == has(oldSelf.requestedDrivers) && has(self.tenantClusterRef) == has(oldSelf.tenantClusterRef)",message="nodeTypeRef, requirements, resources, requestedDrivers and tenantClusterRef are immutable: delete the Machine and make another"
 // +kubebuilder:validation:XValidation:rule="!has(self.kubeletArgs) || has(self.tenantClusterRef)",message="kubeletArgs are for the node that a server becomes, and without tenantClusterRef it becomes none: set it, or leave kubeletArgs out"
 type MachineSpec struct {
 	// NodeTypeRef names the NodeType of the server.

@@ -26,6 +26,8 @@ const (
 const (
 	// ReasonInvalidPools: a pool of autoNodes cannot be made as it is written.
 	ReasonInvalidPools = "InvalidPools"
+	// ReasonReplacingPools: a pool is made anew, and the one that has its name is being deleted still.
+	ReasonReplacingPools = "ReplacingPools"
 	// ReasonTenantDeleting: the TenantCluster is being deleted.
 	ReasonTenantDeleting = "TenantDeleting"
 	// ReasonReturningServers: the tenant's Machines are being deleted.

@@ -39,19 +39,20 @@ func newController(planes tenant.Planes) *Controller {
 	return NewController(clock.RealClock{}, planes, catalog{known}, catalog{known}, "reserved")
 }
 
-// start runs the controller with caches and watches.
+// start runs the controller with caches and watches. When the test ends, its pools go after the controller has stopped:
+// before that it would make them again, for the next test to find.
 func start(t *testing.T) types.NamespacedName {
 	t.Helper()
 	cluster := planestest.Tenant(t, &environment)
-	planestest.Run(t, &environment, cluster, func(planes tenant.Planes, _ manager.Manager) planestest.Registrar {
-		return newController(planes)
-	})
 	t.Cleanup(func() {
 		for _, list := range []client.Object{&karpv1.NodePool{}, &v1alpha1.MetalNodeClass{}} {
 			if err := environment.Client.DeleteAllOf(context.Background(), list, client.HasLabels{v1alpha1.TenantPoolLabelKey}); err != nil {
 				t.Errorf("cleaning up, %v", err)
 			}
 		}
+	})
+	planestest.Run(t, &environment, cluster, func(planes tenant.Planes, _ manager.Manager) planestest.Registrar {
+		return newController(planes)
 	})
 	return cluster
 }
@@ -73,7 +74,8 @@ func say(t *testing.T, key types.NamespacedName, autoNodes string) {
 	}
 }
 
-// condition waits until PoolsSynced is about what has been said last, and returns it.
+// condition waits until PoolsSynced is about what has been said last and no pool is on its way out any more, and returns
+// it.
 func condition(t *testing.T, key types.NamespacedName) metav1.Condition {
 	t.Helper()
 	var found metav1.Condition
@@ -85,7 +87,7 @@ func condition(t *testing.T, key types.NamespacedName) metav1.Condition {
 		if condition := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionPoolsSynced); condition != nil {
 			found = *condition
 		}
-		return found.ObservedGeneration == cluster.Generation, nil
+		return found.ObservedGeneration == cluster.Generation && found.Reason != v1alpha1.ReasonReplacingPools, nil
 	})
 	return found
 }
@@ -143,6 +145,71 @@ func TestPoolsComeAndGo(t *testing.T) {
 		err := environment.Client.Get(ctx, client.ObjectKey{Name: "fixed"}, pool)
 		return err == nil && pool.Spec.Replicas == nil, client.IgnoreNotFound(err)
 	})
+}
+
+// A pool is not said to be there while an earlier one of its name, which it cannot be made of, is on its way out.
+func TestNotSyncedBeforeItIsMadeAnew(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, finalizer string
+	}{
+		"Gone":     {"it goes at once, and nothing is there", ""},
+		"Draining": {"Karpenter gives its servers back first", "example.com/draining"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := planestest.Tenant(t, &environment)
+			controller := newController(planestest.PlanesOf(cluster, environment.Client, environment.Client))
+			round := func() metav1.Condition {
+				t.Helper()
+				if _, err := controller.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+					t.Fatal(err)
+				}
+				found := &v1alpha1.TenantCluster{}
+				if err := environment.Client.Get(t.Context(), cluster, found); err != nil {
+					t.Fatal(err)
+				}
+				condition := meta.FindStatusCondition(found.Status.Conditions, v1alpha1.ConditionPoolsSynced)
+				if condition == nil || condition.ObservedGeneration != found.Generation {
+					t.Fatalf("%s: PoolsSynced is %+v", tc.reason, condition)
+				}
+				return *condition
+			}
+			pool := "anew-" + strings.ToLower(name)
+			t.Cleanup(func() {
+				for _, object := range []client.Object{named(&karpv1.NodePool{}, pool), named(&v1alpha1.MetalNodeClass{}, pool)} {
+					if err := client.IgnoreNotFound(environment.Client.Delete(context.Background(), object)); err != nil {
+						t.Errorf("cleaning up, %v", err)
+					}
+				}
+			})
+			say(t, cluster, "[{provider: metal3, dynamic: [{name: "+pool+"}]}]")
+			if got := round(); got.Status != metav1.ConditionTrue {
+				t.Fatalf("%s: PoolsSynced is %s: %s", tc.reason, got.Status, got.Message)
+			}
+			finalizers := func(value string) {
+				t.Helper()
+				patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":`+value+`}}`))
+				if err := client.IgnoreNotFound(environment.Client.Patch(t.Context(), named(&karpv1.NodePool{}, pool), patch)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			rounds := 1
+			if tc.finalizer != "" {
+				finalizers(`["` + tc.finalizer + `"]`)
+				rounds = 2
+			}
+			say(t, cluster, "[{provider: metal3, static: [{name: "+pool+", quantity: 1}]}]")
+			for range rounds {
+				got := round()
+				if got.Status != metav1.ConditionFalse || got.Reason != v1alpha1.ReasonReplacingPools || !strings.Contains(got.Message, "NodePool "+pool+" is being deleted, and is made anew once it is gone") {
+					t.Errorf("%s: PoolsSynced is %s, %s: %s", tc.reason, got.Status, got.Reason, got.Message)
+				}
+			}
+			finalizers("null")
+			if got := round(); got.Status != metav1.ConditionTrue || nodePool(t, pool).Spec.Replicas == nil {
+				t.Errorf("%s: it is gone, and PoolsSynced is %s, %s: %s", tc.reason, got.Status, got.Reason, got.Message)
+			}
+		})
+	}
 }
 
 func TestTenantCannotEdit(t *testing.T) {

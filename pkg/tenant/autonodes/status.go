@@ -5,6 +5,7 @@ package autonodes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -24,6 +25,8 @@ const maxMessage = 4000
 type outcome struct {
 	// problems are what the author of the TenantCluster has to put right, or somebody has to wait for.
 	problems []string
+	// pending are pools that there are not yet, because what has their name has to go first.
+	pending []string
 	// conflict is true if somebody else has written first.
 	conflict bool
 	// errs are failed API calls, which are tried again.
@@ -34,6 +37,8 @@ type outcome struct {
 func (o *outcome) note(p *pool, err error) {
 	switch {
 	case err == nil:
+	case errors.Is(err, errBeingDeleted):
+		o.pending = append(o.pending, fmt.Sprintf("%s: %v", p.where, err))
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		o.problems = append(o.problems, fmt.Sprintf("%s: %v", p.where, err))
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
@@ -57,6 +62,9 @@ func (c *Controller) report(ctx context.Context, cluster *v1alpha1.TenantCluster
 	case len(o.problems) > 0:
 		message := strings.Join(o.problems, "; ")
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, v1alpha1.ReasonInvalidPools, message[:min(len(message), maxMessage)]
+	case len(o.pending) > 0:
+		message := strings.Join(o.pending, "; ")
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, v1alpha1.ReasonReplacingPools, message[:min(len(message), maxMessage)]
 	case !cluster.DeletionTimestamp.IsZero():
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, v1alpha1.ReasonTenantDeleting, "the TenantCluster is being deleted, and its pools with it"
 	}

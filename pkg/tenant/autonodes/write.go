@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -19,16 +20,21 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
+// errBeingDeleted: what is to be made has the name of something that is on its way out. The watch tells when it is gone.
+var errBeingDeleted = errors.New("is being deleted, and is made anew once it is gone")
+
 // put makes a pool, or puts it back as it should be: the class first, because the NodePool refers to it.
 func (c *Controller) put(ctx context.Context, p *pool) error {
 	class := &v1alpha1.MetalNodeClass{}
-	if err := c.write(ctx, p.nodeClass, class, func() bool {
+	// One that is on its way out waits for its NodeClaims, and the NodePool is kept as it should be meanwhile.
+	pending := c.write(ctx, p.nodeClass, class, func() bool {
 		same := equality.Semantic.DeepEqual(class.Spec, p.nodeClass.Spec) && marked(class, p.nodeClass)
 		class.Spec = p.nodeClass.Spec
 		setMark(class, p.nodeClass)
 		return same
-	}); err != nil {
-		return err
+	})
+	if pending != nil && !errors.Is(pending, errBeingDeleted) {
+		return pending
 	}
 	nodePool := &karpv1.NodePool{}
 	recreate := false
@@ -45,14 +51,17 @@ func (c *Controller) put(ctx context.Context, p *pool) error {
 	}); err != nil {
 		return err
 	}
-	if recreate {
-		return c.remove(ctx, nodePool)
+	if !recreate {
+		return pending
 	}
-	return nil
+	if err := c.remove(ctx, nodePool); err != nil {
+		return err
+	}
+	return fmt.Errorf("NodePool %s %w", nodePool.Name, errBeingDeleted)
 }
 
 // write creates the wanted object, or reads the existing one, has change put it right, and writes it if that has
-// changed something.
+// changed something. The error is errBeingDeleted while the existing one is on its way out.
 func (c *Controller) write(ctx context.Context, wanted, existing client.Object, change func() (same bool)) error {
 	key := client.ObjectKeyFromObject(wanted)
 	err := c.planes.Tenant.Client.Get(ctx, key, existing)
@@ -66,7 +75,7 @@ func (c *Controller) write(ctx context.Context, wanted, existing client.Object, 
 		return fmt.Errorf("reading %s %s, %w", kindOf(wanted), key.Name, err)
 	}
 	if !existing.GetDeletionTimestamp().IsZero() {
-		return nil // Made anew once it is gone, of which the watch tells.
+		return fmt.Errorf("%s %s %w", kindOf(wanted), key.Name, errBeingDeleted)
 	}
 	before, ok := existing.DeepCopyObject().(client.Object)
 	if !ok || change() {

@@ -201,6 +201,26 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
+// TestGivenUpAndUpAllTheSame: the manager has not heard that the node joined, because the provider was down. Pods run on
+// it, and whoever reads the NodeClaim learns that its server is not meant to stay.
+func TestGivenUpAndUpAllTheSame(t *testing.T) {
+	w := newWorld(t)
+	nodeClaim := w.nodeClaim()
+	nodeClaim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+	if err := w.api.Status().Update(t.Context(), nodeClaim); err != nil {
+		t.Fatal(err)
+	}
+	w.says(is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded, "too slow"),
+		is(v1alpha1.ConditionGivenUp, metav1.ConditionTrue, v1alpha1.ReasonDeadlineExceeded, "too slow"))
+	if nodeClaim := w.nodeClaim(); !nodeClaim.DeletionTimestamp.IsZero() {
+		t.Error("the NodeClaim of a node that is up is deleted")
+	}
+	want := "NodeClaim gpu-1 Warning ServerGivenUp: its server has been given up, and its node is up all the same and stays: delete the NodeClaim when its pods can go (too slow)"
+	if got := strings.Join(*w.heard, "\n"); !strings.Contains(got, want) {
+		t.Errorf("heard\n%s\nwant\n%s", got, want)
+	}
+}
+
 // TestNothingIsDeletedForAnother: what a cache shows of a Machine that is gone, or of one that another NodeClaim had,
 // deletes nothing.
 func TestNothingIsDeletedForAnother(t *testing.T) {

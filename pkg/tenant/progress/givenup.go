@@ -6,7 +6,9 @@ package progress
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"github.com/awslabs/operatorpkg/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,7 +24,9 @@ import (
 const reasonServerGivenUp = "ServerGivenUp"
 
 // giveUp deletes the NodeClaim of a Machine that the manager has given up: Karpenter finds another server for its pods,
-// and the Machine goes with it. The NodePool hears of it too, since nobody sees the events of what is gone.
+// and the Machine goes with it. The NodePool hears of it too, since nobody sees the events of what is gone. A node that has
+// registered all the same is spared: the manager has not heard of it in time, as when the provider was down, and pods run
+// there.
 func (c *Controller) giveUp(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim) error {
 	live := &v1alpha1.Machine{}
 	if err := c.planes.Management.Live.Get(ctx, client.ObjectKeyFromObject(machine), live); err != nil {
@@ -33,6 +37,25 @@ func (c *Controller) giveUp(ctx context.Context, machine *v1alpha1.Machine, node
 	}
 	givenUp := meta.FindStatusCondition(live.Status.Conditions, v1alpha1.ConditionGivenUp)
 	if live.UID != machine.UID || givenUp == nil || givenUp.Status != "True" {
+		return nil
+	}
+	known := nodeClaim
+	nodeClaim = &karpv1.NodeClaim{}
+	if err := c.planes.Tenant.Live.Get(ctx, client.ObjectKeyFromObject(known), nodeClaim); err != nil {
+		if tenant.IsGone(err) {
+			return nil
+		}
+		return fmt.Errorf("reading nodeclaim %s, whose server has been given up, %w", known.Name, err)
+	}
+	if !isOf(nodeClaim, live) || !nodeClaim.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	if hasRegistered(nodeClaim) {
+		c.recorder.Publish(events.Event{
+			InvolvedObject: nodeClaim, Type: corev1.EventTypeWarning, Reason: reasonServerGivenUp,
+			Message:      eventMessage(fmt.Sprintf("its server has been given up, and its node is up all the same and stays: delete the NodeClaim when its pods can go (%s)", givenUp.Message)),
+			DedupeValues: []string{string(nodeClaim.UID)},
+		})
 		return nil
 	}
 	if err := c.planes.Tenant.Client.Delete(ctx, nodeClaim, client.Preconditions{UID: &nodeClaim.UID}); err != nil {
@@ -50,6 +73,12 @@ func (c *Controller) giveUp(ctx context.Context, machine *v1alpha1.Machine, node
 		})
 	}
 	return nil
+}
+
+func hasRegistered(nodeClaim *karpv1.NodeClaim) bool {
+	return slices.ContainsFunc(nodeClaim.Status.Conditions, func(condition status.Condition) bool {
+		return condition.Type == karpv1.ConditionTypeRegistered && condition.IsTrue()
+	})
 }
 
 func (c *Controller) whoCares(ctx context.Context, nodeClaim *karpv1.NodeClaim) []client.Object {

@@ -31,8 +31,8 @@ func RequirementsPolicy(tenant types.NamespacedName) string {
 
 // servers is what a tenant's NodePools can require.
 type servers struct {
-	// keys of labels that nodes can have.
-	keys []string
+	// keys of labels that nodes can have, own those of them that NodeTypes have made known.
+	keys, own []string
 	// types are the names of all NodeTypes, forbidden those that the tenant may not have.
 	types, forbidden []string
 }
@@ -48,9 +48,12 @@ func serversFor(tenant *v1alpha1.TenantCluster, nodeTypes []v1alpha1.NodeType) s
 			s.forbidden = append(s.forbidden, nodeType.Name)
 		}
 		for _, requirement := range nodeType.Status.Requirements {
-			s.keys = append(s.keys, requirement.Key)
+			s.own = append(s.own, requirement.Key)
 		}
 	}
+	s.keys = append(s.keys, s.own...)
+	slices.Sort(s.own)
+	s.own = slices.Compact(s.own)
 	slices.Sort(s.types)
 	return s
 }
@@ -103,7 +106,7 @@ func requirementsPolicy(tenant types.NamespacedName, users []string, there serve
 	p.spec.Validations = []admissionregistrationv1.Validation{
 		{
 			Expression:        "size(variables.unknown) == 0",
-			MessageExpression: "'spec.template.spec.requirements: no NodeType has the property ' + variables.unknown.join(', ') + ': it selects no servers, and becomes a label of the nodes'",
+			MessageExpression: "'spec.template.spec.requirements: no NodeType has the property ' + variables.unknown.join(', ') + ' (" + strings.ReplaceAll(thereAre(there.own), "'", "") + "): it selects no servers, and becomes a label of the nodes'",
 		},
 		{
 			Expression:        "size(variables.missing) == 0",

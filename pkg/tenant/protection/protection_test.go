@@ -254,9 +254,14 @@ func TestNodePools(t *testing.T) {
 		_, err := try(ctx, v1alpha1.Group, fmt.Sprintf(byType, "pool-h100, pool-cpu"))
 		return err
 	})
+	// Karpenter's own schema: the operators of a vcluster.yaml are others.
+	refused(t, "an operator that there is not", `Unsupported value: "NotExists"`, func(ctx context.Context) error {
+		_, err := try(ctx, v1alpha1.Group, "{key: rack, operator: NotExists}")
+		return err
+	})
 	for what, tc := range map[string]struct{ group, requirements, want string }{
 		"a type and a label that are there": {v1alpha1.Group, fmt.Sprintf(byType, "pool-h100, later") + ", {key: rack, operator: In, values: [r1]}, {key: karpenter.sh/capacity-type, operator: In, values: [reserved]}", ""},
-		"a label that is not":               {v1alpha1.Group, "{key: rak, operator: In, values: [r1]}", "no NodeType has the property rak: it selects no servers, and becomes a label of the nodes"},
+		"a label that is not":               {v1alpha1.Group, "{key: rak, operator: In, values: [r1]}", "no NodeType has the property rak (there are rack): it selects no servers, and becomes a label of the nodes"},
 		"a label that must not be":          {v1alpha1.Group, "{key: tenant, operator: DoesNotExist}", ""},
 		"a type that is not":                {v1alpha1.Group, fmt.Sprintf(byType, "h10"), "there is no NodeType h10 (there are pool-cpu, pool-h100)"},
 		"a pool of another provider":        {"karpenter.k8s.aws", fmt.Sprintf(byType, "pool-cpu") + ", {key: rak, operator: Exists}", ""},

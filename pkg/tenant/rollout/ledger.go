@@ -75,11 +75,6 @@ func (l *ledger) open(ctx context.Context, name string) (*karpv1.NodePool, []ent
 	left := stillMissing(entries, nodeClaims.Items, l.queued, func(uid types.UID) bool {
 		return awaited && now.Sub(l.gone[uid]) < returnGrace
 	})
-	for _, was := range entries {
-		if !slices.Contains(left, was) {
-			delete(l.gone, was.UID)
-		}
-	}
 	return nodePool, left, nil
 }
 
@@ -108,7 +103,7 @@ func (l *ledger) add(ctx context.Context, nodePool *karpv1.NodePool, left []entr
 	if err != nil {
 		return fmt.Errorf("noting that NodeClaim %s goes first, %w", nodeClaim.Name, err)
 	}
-	before := nodePool.DeepCopy()
+	before, noted := nodePool.DeepCopy(), entriesOf(nodePool)
 	if nodePool.Annotations == nil {
 		nodePool.Annotations = map[string]string{}
 	}
@@ -116,6 +111,12 @@ func (l *ledger) add(ctx context.Context, nodePool *karpv1.NodePool, left []entr
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := l.Client.Patch(ctx, nodePool, patch); err != nil {
 		return fmt.Errorf("noting on NodePool %s that NodeClaim %s goes first, %w", nodePool.Name, nodeClaim.Name, err)
+	}
+	// Not before they are off the NodePool: their grace would begin anew.
+	for _, was := range noted {
+		if !slices.Contains(left, was) {
+			delete(l.gone, was.UID)
+		}
 	}
 	return nil
 }

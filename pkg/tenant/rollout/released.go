@@ -16,8 +16,8 @@ import (
 // that there is no room for those that are to be drained.
 const enough = 1 << 20
 
-// released is what a simulation is to take for free.
-type released struct{ instanceType, zone string }
+// released is the server that a simulation is to take for free, by the labels of its node.
+type released map[string]string
 
 type releasedKey struct{}
 
@@ -39,33 +39,38 @@ func (w *whatIf) GetInstanceTypes(ctx context.Context, nodePool *karpv1.NodePool
 	result := make([]*cloudprovider.InstanceType, len(types))
 	for i, instanceType := range types {
 		result[i] = instanceType
-		if instanceType.Name == free.instanceType {
-			result[i] = withFree(instanceType, free.zone)
+		if instanceType.Name == free[corev1.LabelInstanceTypeStable] {
+			result[i] = withFree(instanceType, free)
 		}
 	}
 	return result, nil
 }
 
-// suppose returns a context in which servers of the node's type and zone are free.
+// suppose returns a context in which servers of the node's type and place are free.
 func suppose(ctx context.Context, labels map[string]string) context.Context {
-	return context.WithValue(ctx, releasedKey{}, released{
-		instanceType: labels[corev1.LabelInstanceTypeStable], zone: labels[corev1.LabelTopologyZone],
-	})
+	return context.WithValue(ctx, releasedKey{}, released(labels))
 }
 
-// withFree copies an instance type whose offerings of a zone are free. The original is shared.
-func withFree(instanceType *cloudprovider.InstanceType, zone string) *cloudprovider.InstanceType {
+// withFree copies an instance type whose offerings in the zone of the server are free. The original is shared. A type
+// without a free server in a place does not say that it has any there, so it has to be told of the server's place.
+func withFree(instanceType *cloudprovider.InstanceType, server released) *cloudprovider.InstanceType {
 	offerings := make(cloudprovider.Offerings, len(instanceType.Offerings))
 	for i, original := range instanceType.Offerings {
 		offering := *original
 		offering.Requirements = scheduling.NewRequirements(original.Requirements.Values()...)
-		if offering.Zone() == zone {
+		if offering.Zone() == server[corev1.LabelTopologyZone] {
 			offering.Available, offering.ReservationCapacity = true, enough
 		}
 		offerings[i] = &offering
 	}
+	requirements := scheduling.NewRequirements(instanceType.Requirements.Values()...)
+	for key, original := range instanceType.Requirements {
+		if value, has := server[key]; has && !original.Has(value) {
+			requirements[key] = scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, append(original.Values(), value)...)
+		}
+	}
 	return &cloudprovider.InstanceType{
-		Name: instanceType.Name, Requirements: instanceType.Requirements, Offerings: offerings,
+		Name: instanceType.Name, Requirements: requirements, Offerings: offerings,
 		Capacity: instanceType.Capacity, Overhead: instanceType.Overhead, DynamicResources: instanceType.DynamicResources,
 	}
 }

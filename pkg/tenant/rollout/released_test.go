@@ -61,3 +61,40 @@ func TestReleased(t *testing.T) {
 		t.Errorf("after the simulation %v are free", got)
 	}
 }
+
+// TestReleasedServerIsInItsPlace: where every server is in use, a type says of no place that it has servers there. Pods and
+// NodePools that ask for the place of the released server find it all the same.
+func TestReleasedServerIsInItsPlace(t *testing.T) {
+	const rack = "topology.example.com/rack"
+	inner := fixedTypes{types: []*cloudprovider.InstanceType{{
+		Name: "h100",
+		Requirements: scheduling.NewRequirements(
+			scheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpDoesNotExist),
+			scheduling.NewRequirement(rack, corev1.NodeSelectorOpIn, "r2"),
+		),
+		Offerings: cloudprovider.Offerings{{Requirements: scheduling.NewRequirements(
+			scheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "dc1"),
+		)}},
+	}}}
+	decorated := WithReleased(inner)
+	ctx := suppose(t.Context(), map[string]string{
+		corev1.LabelInstanceTypeStable: "h100", corev1.LabelTopologyZone: "dc1", rack: "r1", "mine": "all mine",
+	})
+	types, err := decorated.GetInstanceTypes(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, values := range map[string][]string{corev1.LabelTopologyZone: {"dc1"}, rack: {"r1", "r2"}} {
+		for _, value := range values {
+			if got := types[0].Requirements.Get(key); !got.Has(value) {
+				t.Errorf("in the simulation the type has %s %v, want it to have %s", key, got, value)
+			}
+		}
+	}
+	if types[0].Requirements.Has("mine") {
+		t.Error("a label that says nothing of servers is one of the type")
+	}
+	if inner.types[0].Requirements.Get(rack).Has("r1") {
+		t.Error("the type of others has changed")
+	}
+}

@@ -6,10 +6,13 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
@@ -66,6 +69,12 @@ func (d *StaticDrift) roll(ctx context.Context, p *pool, candidates []*disruptio
 		why = fmt.Sprintf("limits.nodes of NodePool %s leaves no room for a replacement beside it", p.live.Name)
 	}
 	for _, candidate := range candidates {
+		if back, err := d.comesBack(ctx, p.live, candidate); err != nil {
+			return nil, err
+		} else if !back {
+			d.Recorder.Publish(noWayBack(candidate, fmt.Sprintf("%s, and NodePool %s may not have its server again", why, p.live.Name))...)
+			continue
+		}
 		command, err := d.terminate(ctx, p, candidate, why)
 		if err != nil {
 			return nil, err
@@ -86,18 +95,52 @@ func (d *StaticDrift) spare(ctx context.Context, nodePool *karpv1.NodePool) (int
 	if err != nil {
 		return 0, fmt.Errorf("counting the servers that are free for NodePool %s, %w", nodePool.Name, err)
 	}
-	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(nodePool.Spec.Template.Spec.Requirements...)
-	wanted.Add(scheduling.NewLabelRequirements(nodePool.Spec.Template.Labels).Values()...)
-	count := 0
+	wanted, count := wantedBy(nodePool), 0
 	for _, instanceType := range types {
-		if instanceType.Requirements.Intersects(wanted) != nil {
-			continue
-		}
-		for _, offering := range instanceType.Offerings.Available() {
-			if offering.Requirements.Intersects(wanted) == nil {
-				count += max(offering.ReservationCapacity, 1)
-			}
-		}
+		count += freeOf(instanceType, wanted)
 	}
 	return count, nil
+}
+
+// comesBack tells whether the pool could have the server of a node again once it is released. If the pool has come to
+// require something else, or its class is for other servers, or the tenant may not have the type any more, nothing would
+// replace the node.
+func (d *StaticDrift) comesBack(ctx context.Context, nodePool *karpv1.NodePool, candidate *disruption.Candidate) (bool, error) {
+	labels := candidate.Labels()
+	types, err := d.CloudProvider.GetInstanceTypes(suppose(ctx, labels), nodePool)
+	if err != nil {
+		return false, fmt.Errorf("looking for the type of NodeClaim %s, %w", candidate.NodeClaim.Name, err)
+	}
+	wanted := wantedBy(nodePool)
+	for _, instanceType := range types {
+		if instanceType.Name != labels[corev1.LabelInstanceTypeStable] {
+			continue
+		}
+		server := maps.Clone(labels)
+		// What else is on the node comes from the pool, and will be what the pool says then.
+		maps.DeleteFunc(server, func(key, _ string) bool { return !instanceType.Requirements.Has(key) })
+		return freeOf(instanceType, wanted) > 0 && scheduling.NewLabelRequirements(server).Intersects(wanted) == nil, nil
+	}
+	return false, nil
+}
+
+// wantedBy is what a pool requires of its servers.
+func wantedBy(nodePool *karpv1.NodePool) scheduling.Requirements {
+	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(nodePool.Spec.Template.Spec.Requirements...)
+	wanted.Add(scheduling.NewLabelRequirements(nodePool.Spec.Template.Labels).Values()...)
+	return wanted
+}
+
+// freeOf is how many servers of a type are free that meet the requirements.
+func freeOf(instanceType *cloudprovider.InstanceType, wanted scheduling.Requirements) int {
+	count := 0
+	if instanceType.Requirements.Intersects(wanted) != nil {
+		return count
+	}
+	for _, offering := range instanceType.Offerings.Available() {
+		if offering.Requirements.Intersects(wanted) == nil {
+			count += max(offering.ReservationCapacity, 1)
+		}
+	}
+	return count
 }

@@ -48,6 +48,7 @@ func decoded[T any](text string) (*T, bool) {
 func FuzzNodeProvider(f *testing.F) {
 	f.Add(fleetYAML)
 	f.Add("{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: a}, nodeTypes: [{name: h100, resources: {cpu: -1, a/b/c: 1.5}, bareMetalHosts: {selector: {matchExpressions: [{key: 'x y', operator: Like}]}}, overhead: {kubeReserved: {cpu: 5}}}]}}}")
+	f.Add("{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: elsewhere}, nodeTypes: [{name: t, resources: {cpu: 1, memory: 1}, provisioningDeadline: 1s, onError: Replace, devices: [{driver: a..b, count: 0, pcieRoots: [a], attributes: {'x y/z': {version: v1}, resource.kubernetes.io/pcieRoot: {}}, capacity: {m: -1}}], bareMetalHosts: {selector: {}}}]}}}")
 	fleet := newFleet(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		after, ok := decoded[v1alpha1.NodeProvider](text)
@@ -67,6 +68,7 @@ func FuzzNodeProvider(f *testing.F) {
 func FuzzMachine(f *testing.F) {
 	f.Add("{metadata: {namespace: a, name: m}, spec: {nodeTypeRef: {name: h100}, tenantClusterRef: {name: a}, properties: {metal3.vcluster.com/server-name: h1, rack: 'a,*'}}}")
 	f.Add("{metadata: {namespace: a, name: m}, spec: {resources: {nvidia.com/gpu: 1500m}, requirements: [{key: rack, operator: In, values: [r1]}, {key: gen, operator: Gt, values: ['5']}, {key: gen, operator: Lt, values: [x]}], labels: {a: b}, taints: [{key: x, effect: No}]}, status: {hostRef: {name: h1}}}")
+	f.Add("{metadata: {namespace: a, name: m}, spec: {resources: {cpu: 1}, requestedDrivers: [gpu.nvidia.com, 'x y'], tenantClusterRef: {name: a}, kubeletArgs: {provider-id: x, '--v': '2 3'}, properties: {'a b': c}}, status: {hostRef: {name: h1}, conditions: [{type: Provisioned, status: 'True'}]}}")
 	fleet := newFleet(f)
 	fleet.machines = append(fleet.machines, pinned(f, "b", "other", "h2"))
 	f.Fuzz(func(t *testing.T, text string) {
@@ -85,6 +87,7 @@ func FuzzTenantCluster(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		if after, ok := decoded[v1alpha1.TenantCluster](text); ok {
 			checkVerdict(t, TenantCluster(fleet, nil, after))
+			checkVerdict(t, TenantCluster(fleet, fleet.tenants[0], after))
 		}
 	})
 }

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/properties"
 )
 
 // Machine looks at a Machine that is created, or changed from what it was before.
@@ -27,7 +25,7 @@ func Machine(fleet Fleet, before, after *v1alpha1.Machine) Verdict {
 	v := &Verdict{}
 	spec := field.NewPath("spec")
 	if before == nil || !equality.Semantic.DeepEqual(before.Spec.Properties, after.Spec.Properties) {
-		v.properties(fleet, spec.Child("properties"), properties.OfMachine(after))
+		v.machineProperties(fleet, spec.Child("properties"), before, after)
 	}
 	if before == nil || !equality.Semantic.DeepEqual(before.Spec.Labels, after.Spec.Labels) {
 		v.nodeLabels(spec.Child("labels"), after.Spec.Labels)
@@ -38,6 +36,9 @@ func Machine(fleet Fleet, before, after *v1alpha1.Machine) Verdict {
 	if before == nil || !equality.Semantic.DeepEqual(before.Spec.StartupTaints, after.Spec.StartupTaints) {
 		v.taints(spec.Child("startupTaints"), after.Spec.StartupTaints)
 	}
+	if before == nil || !equality.Semantic.DeepEqual(before.Spec.KubeletArgs, after.Spec.KubeletArgs) {
+		v.kubeletArgs(spec.Child("kubeletArgs"), after.Spec.KubeletArgs)
+	}
 	if before != nil {
 		v.machineChanged(fleet, spec, before, after)
 		return v.done()
@@ -45,38 +46,11 @@ func Machine(fleet Fleet, before, after *v1alpha1.Machine) Verdict {
 	v.sameNamespace(spec, after)
 	v.quantities(spec.Child("resources"), after.Spec.Resources, false)
 	v.requirements(spec.Child("requirements"), after.Spec.Requirements)
+	v.drivers(spec.Child("requestedDrivers"), after.Spec.RequestedDrivers)
 	if v.Allowed() { // the inventory takes well-formed requests only
 		v.server(fleet, spec, after)
 	}
 	return v.done()
-}
-
-// machineChanged looks at what must not change once there is a server, and at what does not change it any more.
-func (v *Verdict) machineChanged(fleet Fleet, spec *field.Path, before, after *v1alpha1.Machine) {
-	old, pin := before.Spec.Properties[v1alpha1.PropertyServerName], after.Spec.Properties[v1alpha1.PropertyServerName]
-	at := key(spec.Child("properties"), v1alpha1.PropertyServerName)
-	switch {
-	case old != pin && before.Status.HostRef != nil:
-		v.deny(RuleImmutable, field.Invalid(at, shown(pin), fmt.Sprintf("the Machine has claimed server %s: delete it and make another", before.Status.HostRef.Name)))
-	case old != pin && v.Allowed():
-		v.pin(fleet, spec, after, v.choose(fleet, after, allowedTypes(fleet, after)))
-	}
-	if !meta.IsStatusConditionTrue(before.Status.Conditions, v1alpha1.ConditionProvisioned) {
-		return
-	}
-	for _, one := range []struct {
-		field    string
-		old, now any
-	}{
-		{"properties", before.Spec.Properties, after.Spec.Properties},
-		{"labels", before.Spec.Labels, after.Spec.Labels},
-		{"taints", before.Spec.Taints, after.Spec.Taints},
-		{"startupTaints", before.Spec.StartupTaints, after.Spec.StartupTaints},
-	} {
-		if !equality.Semantic.DeepEqual(one.old, one.now) {
-			v.warn(RuleImmutable, spec.Child(one.field), "the server is installed and has registered with what was there before: delete the Machine and make another for the change to have an effect")
-		}
-	}
 }
 
 // sameNamespace refuses names that are meant to be of another namespace.
@@ -201,6 +175,7 @@ func (v *Verdict) choose(fleet Fleet, machine *v1alpha1.Machine, allowed func(ty
 	request := hosts.Request{
 		Requirements: machine.Spec.Requirements,
 		Resources:    machine.Spec.Resources,
+		Drivers:      machine.Spec.RequestedDrivers,
 		Allowed:      allowed,
 		ServerName:   machine.Spec.Properties[v1alpha1.PropertyServerName],
 	}

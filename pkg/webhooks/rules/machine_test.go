@@ -133,33 +133,49 @@ func TestPinning(t *testing.T) {
 
 func TestMachineChanged(t *testing.T) {
 	const provisioned = "status: {hostRef: {namespace: metal3-system, name: h1, uid: u}, conditions: [{type: Provisioned, status: 'True', reason: x, message: '', lastTransitionTime: null}]}"
+	const claimed = "status: {hostRef: {namespace: metal3-system, name: h1, uid: u}}"
 	const noEffect = ": the server is installed and has registered with what was there before: delete the Machine and make another for the change to have an effect"
 	for name, tc := range map[string]struct {
-		reason, before, status, after string
-		want                          []string
+		reason, before, status, labels, after string
+		want                                  []string
 	}{
 		"Bootstrap": {reason: "as the provider does", after: "bootstrap: {dataSecretName: s}"},
 		"Unpinned":  {reason: "nothing is claimed yet", before: "properties: {metal3.vcluster.com/server-name: h1}"},
 		"Repinned": {reason: "it is looked at anew", before: "properties: {metal3.vcluster.com/server-name: h1}", after: "properties: {metal3.vcluster.com/server-name: h9}", want: []string{
 			pinAt + `Invalid value: "h9": there is no BareMetalHost of this name in namespace metal3-system: correct it, or register the server first`}},
-		"Claimed": {reason: "it would need another server", before: "properties: {metal3.vcluster.com/server-name: h1}", status: "status: {hostRef: {namespace: metal3-system, name: h1, uid: u}}", after: "properties: {metal3.vcluster.com/server-name: h2}", want: []string{
+		"Claimed": {reason: "it would need another server", before: "properties: {metal3.vcluster.com/server-name: h1}", status: claimed, after: "properties: {metal3.vcluster.com/server-name: h2}", want: []string{
 			pinAt + `Invalid value: "h2": the Machine has claimed server h1: delete it and make another`}},
 		"Installed": {reason: "the server does not look at it any more", status: provisioned, after: "properties: {vcluster.com/os-image: ubuntu}, labels: {a: b}", want: []string{
 			"warning: spec.properties" + noEffect, "warning: spec.labels" + noEffect}},
-		"Power":    {reason: "a switch", status: provisioned, after: "power: {state: 'Off'}"},
-		"OldFault": {reason: "what is not changed is not held against it", before: "labels: {'a b': c}", after: "labels: {'a b': c}, bootstrap: {dataSecretName: s}"},
+		"Drift": {reason: "the provider tells a Machine what its class says now, before and after it is installed", before: "properties: {rack: r1, metal3.vcluster.com/server-name: h1}", status: claimed,
+			after: "properties: {vcluster.com/os-image: ubuntu, tier: silver, metal3.vcluster.com/server-name: h1}"},
+		"DriftInstalled": {reason: "it is replaced without anybody's doing", status: provisioned, labels: "karpenter.metal3.io/nodeclaim: m", after: "properties: {vcluster.com/os-image: ubuntu}"},
+		"DriftToNonsense": {reason: "the manager says in the condition Drifted that it makes no sense, and nothing else is held up", status: claimed, after: "properties: {'gpu model': x, vcluster.com/os-image: debian}", want: []string{
+			`warning: spec.properties["gpu model"]: Invalid value: "x": has a key that cannot be one of a label (name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character): write a name, or a domain, a sla...`,
+			`warning: spec.properties["vcluster.com/os-image"]: there is no OSImage "debian" yet: Machines get no server before there is`}},
+		"Nonsense": {reason: "nothing is claimed yet", after: "properties: {tier: very good}", want: []string{
+			`spec.properties["tier"]: Invalid value: "very good": has a value that cannot be one of a label (a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character): write letters, digits, -, _ and . only, several values separated by commas, or * for any`}},
+		"PinDropped": {reason: "it would be free to go elsewhere", before: "properties: {metal3.vcluster.com/server-name: h1}", status: claimed, want: []string{
+			pinAt + `Invalid value: "": the Machine has claimed server h1: delete it and make another`}},
+		"PinAdded": {reason: "it may have another", status: claimed, after: "properties: {metal3.vcluster.com/server-name: h2}", want: []string{
+			pinAt + `Invalid value: "h2": the Machine has claimed server h1: delete it and make another`}},
+		"Kubelet":      {reason: "kubelet has been started", before: "kubeletArgs: {v: '2'}", status: provisioned, after: "kubeletArgs: {v: '4'}", want: []string{"warning: spec.kubeletArgs" + noEffect}},
+		"KubeletEarly": {reason: "nothing is installed yet", status: claimed, after: "kubeletArgs: {v: '4'}"},
+		"Power":        {reason: "a switch", status: provisioned, after: "power: {state: 'Off'}"},
+		"OldFault":     {reason: "what is not changed is not held against it", before: "labels: {'a b': c}", after: "labels: {'a b': c}, bootstrap: {dataSecretName: s}"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			machine := func(spec, status string) *v1alpha1.Machine {
+			machine := func(spec string) *v1alpha1.Machine {
 				if spec != "" {
 					spec = ", " + spec
 				}
+				status := tc.status
 				if status == "" {
 					status = "status: {}"
 				}
-				return parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m}, spec: {nodeTypeRef: {name: h100}"+spec+"}, "+status+"}")
+				return parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m, labels: {"+tc.labels+"}}, spec: {nodeTypeRef: {name: h100}"+spec+"}, "+status+"}")
 			}
-			says(t, tc.reason, Machine(newFleet(t), machine(tc.before, tc.status), machine(tc.after, tc.status)), tc.want...)
+			says(t, tc.reason, Machine(newFleet(t), machine(tc.before), machine(tc.after)), tc.want...)
 		})
 	}
 }

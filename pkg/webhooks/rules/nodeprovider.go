@@ -44,6 +44,7 @@ func NodeProvider(fleet Fleet, before, after *v1alpha1.NodeProvider) Verdict {
 	v.overlapsSiblings(fleet, spec.Child("metal3", "nodeTypes"), namespace, types, selectors)
 	if before != nil {
 		v.dropped(fleet, spec.Child("metal3", "nodeTypes"), before, after)
+		v.moved(fleet, spec.Child("metal3", "clusterRef", "namespace"), before, namespace)
 	}
 	return v.done()
 }
@@ -111,6 +112,25 @@ func (v *Verdict) dropped(fleet Fleet, path *field.Path, before, after *v1alpha1
 		if users := fleet.Users(KindNodeType, name); len(users) > 0 {
 			v.deny(RuleInUse, field.Forbidden(path, fmt.Sprintf("NodeType %s is in use by %s: it cannot be taken away before they are gone", name, list(users))))
 		}
+	}
+}
+
+// moved refuses to look for the servers of a provider elsewhere while Machines have some of them: they would be of no type.
+func (v *Verdict) moved(fleet Fleet, path *field.Path, before *v1alpha1.NodeProvider, namespace string) {
+	if before.Spec.Metal3.ClusterRef.Namespace == namespace {
+		return
+	}
+	var machines []string
+	for _, name := range templateNames(before) {
+		for _, user := range fleet.Users(KindNodeType, name) {
+			if strings.HasPrefix(user, "Machine ") && !slices.Contains(machines, user) {
+				machines = append(machines, user)
+			}
+		}
+	}
+	if len(machines) > 0 {
+		v.deny(RuleImmutable, field.Invalid(path, namespace, fmt.Sprintf("Machines have servers in namespace %s (%s): delete them first, or make another NodeProvider for these servers",
+			before.Spec.Metal3.ClusterRef.Namespace, list(machines))))
 	}
 }
 

@@ -112,6 +112,17 @@ func TestNodeProvider(t *testing.T) {
 	tenants := spec("")
 	tenants.Spec.Metal3.ClusterRef.Namespace = "a"
 	mentions(t, "the tenant's provider could read the BMC credentials", NodeProvider(newFleet(t), nil, tenants), `spec.metal3.clusterRef.namespace: Invalid value: "a": is the namespace of a TenantCluster`)
+	elsewhere := spec(h100 + ", " + cpu)
+	elsewhere.Spec.Metal3.ClusterRef.Namespace = "other-servers"
+	moved := func(users ...string) Verdict {
+		fleet := newFleet(t)
+		fleet.users = map[Kind]map[string][]string{KindNodeType: {"h100": users}}
+		return NodeProvider(fleet, spec(h100+", "+cpu), elsewhere)
+	}
+	const none = "no server in namespace other-servers matches today"
+	mentions(t, "servers that somebody has would be of no type", moved("Machine a/m", "TenantCluster a/a"),
+		`spec.metal3.clusterRef.namespace: Invalid value: "other-servers": Machines have servers in namespace metal3-system (Machine a/m): delete them first, or make another NodeProvider`, "warning: ", "warning: ")
+	mentions(t, "nobody has any", moved("TenantCluster a/a"), "warning: spec.metal3.nodeTypes[0].bareMetalHosts.selector: "+none, "warning: spec.metal3.nodeTypes[1].bareMetalHosts.selector: "+none)
 	pinnedAll := spec("")
 	pinnedAll.Spec.Properties = map[string]string{v1alpha1.PropertyServerName: "h1"}
 	mentions(t, "a provider is many servers", NodeProvider(newFleet(t), nil, pinnedAll), `spec.properties["metal3.vcluster.com/server-name"]: Invalid value: "h1": pins every Machine of the NodeProvider`)

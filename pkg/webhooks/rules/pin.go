@@ -49,10 +49,25 @@ func (v *Verdict) pin(fleet Fleet, spec *field.Path, machine *v1alpha1.Machine, 
 	}
 	// Told apart by type: of the types that the server is of, one may fit.
 	if now := slices.IndexFunc(would.none.Considered, hosts.Candidate.Fits); now >= 0 {
-		v.warn(RulePinning, at, "%s: the Machine waits for it, and gets no other", would.none.Considered[now])
+		if !v.quarantined(fleet, at, namespaces, server, "Machine") {
+			v.warn(RulePinning, at, "%s: the Machine waits for it, and gets no other", would.none.Considered[now])
+		}
 		return
 	}
 	v.deny(RulePinning, field.Invalid(at, server, oneLine(would.none.Error(), maxReason)+": pin to another server, or ask for another type"))
+}
+
+// quarantined warns of a server that is kept out of the pool, with the way out in the first words: how it came to that may
+// take up what is left of the line. It reports false if the server is not.
+func (v *Verdict) quarantined(fleet Fleet, at *field.Path, namespaces []string, server, who string) bool {
+	for _, namespace := range namespaces {
+		found, known := fleet.Server(keyOf(namespace, server))
+		if known && found.Verdict.Reason == hosts.ReasonQuarantined {
+			v.warn(RulePinning, at, "server %s is quarantined: the %s waits until somebody who finds it well removes the annotation %s from it", server, who, hosts.QuarantinedAnnotation)
+			return true
+		}
+	}
+	return false
 }
 
 // maxReason is how much of a reason is shown, in bytes.

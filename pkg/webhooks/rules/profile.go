@@ -40,6 +40,8 @@ func (v *Verdict) profile(path *field.Path, profile *v1alpha1.HardwareProfile) {
 	if profile.Overhead != nil {
 		v.reserved(path.Child("overhead", "kubeReserved"), profile)
 	}
+	v.devices(path, profile.Devices)
+	v.deadline(path.Child("provisioningDeadline"), profile)
 }
 
 // reserved looks at what is set aside of a profile's resources.

@@ -36,10 +36,29 @@ func TenantCluster(fleet Fleet, before, after *v1alpha1.TenantCluster) Verdict {
 				fmt.Sprintf("NodeProvider %s has its servers here, whose BMC credentials the tenant could read: choose another namespace", provider.Name)))
 		}
 	}
+	if before != nil {
+		v.networkChanged(spec.Child("network"), before.Spec.Network, after.Spec.Network)
+	}
 	if after.Spec.PrivateNodes != nil {
 		v.pools(fleet, spec.Child("privateNodes", "autoNodes"), after)
 	}
 	return v.done()
+}
+
+// networkChanged warns that what is in a network stays there: addresses are given out in the network that a server is in.
+func (v *Verdict) networkChanged(path *field.Path, before, after *v1alpha1.TenantNetwork) {
+	old, now := networkName(before), networkName(after)
+	if old != now {
+		v.warn(RuleImmutable, path, "servers that the tenant has stay in the network that they are in (%s), and those that it gets from now on come into another (%s): replace them if they are to be together", shown(old), shown(now))
+	}
+}
+
+// networkName is how a network is called.
+func networkName(network *v1alpha1.TenantNetwork) string {
+	if network == nil {
+		return "none of the tenant's own"
+	}
+	return network.String()
 }
 
 func (v *Verdict) endpoint(path *field.Path, endpoint string) {
@@ -181,7 +200,14 @@ func (v *Verdict) pinnedPool(fleet Fleet, p pool, at *field.Path, namespace, ser
 	if fitting != nil && !slices.ContainsFunc(found.Types, func(name string) bool { return slices.Contains(fitting, name) }) {
 		v.deny(RulePinning, field.Invalid(at, server, fmt.Sprintf("the server is of NodeType %s, and the pool is for %s: pin to another server, or select another type", orNone(found.Types), orNone(fitting))))
 	}
-	if !found.Verdict.Claimable {
+	// Not refused: what else there is in the TenantCluster must not wait for another tenant. The pool's Machine is refused.
+	if slices.ContainsFunc(fleet.PinnedTo(server), func(other *v1alpha1.Machine) bool {
+		return other.Namespace != p.tenant.Namespace && slices.Contains(hostNamespaces(fleet, other), namespace)
+	}) {
+		v.warn(RulePinning, at, "a Machine of another tenant is pinned to server %s: the pool gets no server before that is gone", server)
+		return
+	}
+	if !found.Verdict.Claimable && !v.quarantined(fleet, at, []string{namespace}, server, "pool") {
 		v.warn(RulePinning, at, "server %s %s: the pool waits for it, and gets no other", server, found.Verdict.Message)
 	}
 }

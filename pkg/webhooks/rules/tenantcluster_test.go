@@ -36,6 +36,25 @@ func TestTenantCluster(t *testing.T) {
 	mentions(t, "no port has such a number", TenantCluster(newFleet(t), nil, after), "spec.apiServerEndpoint: Invalid value: \"t:70000\": has a port")
 }
 
+func TestTenantNetworkChanged(t *testing.T) {
+	const stay = "warning: spec.network: servers that the tenant has stay in the network that they are in "
+	for name, tc := range map[string]struct {
+		reason, before, after string
+		want                  []string
+	}{
+		"Same":  {"nothing changes", "network: {vlan: 100}", "network: {vlan: 100}, quota: {servers: 1}", nil},
+		"None":  {"nothing changes", "quota: {}", "quota: {servers: 1}", nil},
+		"Other": {"addresses are given out in each network", "network: {vlan: 100}", "network: {vni: 100}", []string{stay + "(vlan:100), and those that it gets from now on come into another (vni:100): replace them"}},
+		"First": {"it has servers that were not moved", "quota: {}", "network: {id: blue}", []string{stay + "(none of the tenant's own), and those that it gets from now on come into another (id:blue)"}},
+		"Gone":  {"they are in it still", "network: {id: blue}", "quota: {}", []string{stay + "(id:blue)"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mentions(t, tc.reason, TenantCluster(newFleet(t), tenantWith(t, "c", tc.before), tenantWith(t, "c", tc.after)), tc.want...)
+		})
+	}
+	mentions(t, "a new tenant has no servers", TenantCluster(newFleet(t), nil, tenantWith(t, "c", "network: {vlan: 100}")))
+}
+
 func TestPools(t *testing.T) {
 	const pin = "properties: {metal3.vcluster.com/server-name: "
 	const pinIn = `properties["metal3.vcluster.com/server-name"]: `
@@ -46,6 +65,7 @@ func TestPools(t *testing.T) {
 	}{
 		"Page":      {"as the reference has it", "static: [{name: pinned-gpu, quantity: 1, " + byType + ", " + pin + "h1}}]", nil},
 		"Limits":    {"nodes is a limit", "dynamic: [{name: d, limits: {nodes: 5, nvidia.com/gpu: 16}}], static: [{name: s, quantity: 1, limits: {nodes: 1}}]", nil},
+		"Whole":     {"no half GPUs", "dynamic: [{name: d, limits: {nvidia.com/gpu: 1500m, cpu: 1500m}}]", []string{`limits["nvidia.com/gpu"]: Invalid value: "1500m": devices are counted in whole ones`}},
 		"Provider":  {"all pools of it", pin + "h1}, static: [{name: s, quantity: 1}]", []string{autoNodesAt + "." + pinIn + "Forbidden: it pins one Machine"}},
 		"Dynamic":   {"a dynamic pool is many", "dynamic: [{name: d, " + pin + "h1}}]", []string{autoNodesAt + ".dynamic[0]." + pinIn + "Forbidden: it pins one Machine to one server, and a dynamic pool may have many: make it a static pool of quantity 1"}},
 		"Two":       {"one server is not two", "static: [{name: s, quantity: 2, " + pin + "h1}}]", []string{autoNodesAt + ".static[0]." + pinIn + "Forbidden: the pool has the quantity 2"}},
@@ -62,6 +82,13 @@ func TestPools(t *testing.T) {
 			mentions(t, tc.reason, TenantCluster(newFleet(t), nil, after), tc.want...)
 		})
 	}
+	pinnedPool := tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: fleet, static: [{name: s, quantity: 1, "+pin+"h1}}]}]}")
+	shared := newFleet(t)
+	shared.machines = append(shared.machines, pinned(t, "c", "ours", "h1"))
+	mentions(t, "the pool's own Machine is pinned as the pool is", TenantCluster(shared, nil, pinnedPool))
+	shared.machines = append(shared.machines, pinned(t, "b", "theirs", "h1"))
+	mentions(t, "it waits, and does not say for whom", TenantCluster(shared, nil, pinnedPool),
+		"warning: "+autoNodesAt+".static[0]."+pinIn+"a Machine of another tenant is pinned to server h1: the pool gets no server before that is gone")
 	mentions(t, "it may come later", TenantCluster(newFleet(t), nil, tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: nobody, dynamic: [{name: d}]}]}")),
 		"warning: "+autoNodesAt+`.provider: there is no NodeProvider "nobody" yet`, "warning: "+autoNodesAt+".dynamic[0].nodeTypeSelector: no NodeType satisfies it: h100 is of NodeProvider fleet, cpu is of NodeProvider fleet")
 }
@@ -125,6 +152,7 @@ func TestOtherKinds(t *testing.T) {
 		"Unused":        {"nobody misses it", Deleted(newFleet(t), KindOSImage, "ubuntu"), nil},
 		"UnusedFleet":   {"nobody misses it", ProviderDeleted(newFleet(t), "fleet"), nil},
 		"Used":          {"somebody does", Deleted(usedFleet(t), KindOSImage, "ubuntu"), []string{"it is in use by NodeProvider fleet: have them use something else, or delete them first"}},
+		"UsedByMany":    {"five are named", Deleted(usedFleet(t), KindSSHKey, "me"), []string{"it is in use by Machine a/1, Machine a/2, Machine a/3, Machine a/4, Machine a/5 and 2 more: have them use"}},
 		"UsedFleet":     {"its types are used", ProviderDeleted(usedFleet(t), "fleet"), []string{"its NodeType h100 is in use by Machine a/m: delete them first"}},
 		"AnotherTypes":  {"not its types", ProviderDeleted(usedFleet(t), "other"), nil},
 		"UnrelatedType": {"another type is used", Deleted(usedFleet(t), KindNodeType, "cpu"), nil},
@@ -135,7 +163,8 @@ func TestOtherKinds(t *testing.T) {
 
 func usedFleet(t *testing.T) *memory {
 	fleet := newFleet(t)
-	fleet.users = map[Kind]map[string][]string{KindOSImage: {"ubuntu": {"NodeProvider fleet"}}, KindNodeType: {"h100": {"Machine a/m"}}}
+	fleet.users = map[Kind]map[string][]string{KindOSImage: {"ubuntu": {"NodeProvider fleet"}}, KindNodeType: {"h100": {"Machine a/m"}},
+		KindSSHKey: {"me": {"Machine a/1", "Machine a/2", "Machine a/3", "Machine a/4", "Machine a/5", "Machine a/6", "Machine a/7"}}}
 	return fleet
 }
 

@@ -43,6 +43,12 @@ const (
 	RuleQuota Rule = "quota"
 	// RuleNamespaces: tenants do not share a namespace with servers, and do not refer to each other.
 	RuleNamespaces Rule = "namespaces"
+	// RuleDevices: devices are such as DRA drivers publish.
+	RuleDevices Rule = "devices"
+	// RuleDeadline: servers that are well keep their deadlines.
+	RuleDeadline Rule = "deadline"
+	// RuleKubeletArgs: arguments of the kubelet are such as a join can pass on.
+	RuleKubeletArgs Rule = "kubelet-args"
 	// RuleImmutable: what would need a new server does not change.
 	RuleImmutable Rule = "immutable"
 )

@@ -1,0 +1,62 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestDocs holds docs/webhooks.md to what is said: each rule is in it, and each message of its tables is a rule's, a
+// schema's or one that kubectl has printed.
+func TestDocs(t *testing.T) {
+	root := filepath.Join("..", "..", "..")
+	read := func(patterns ...string) string {
+		var all strings.Builder
+		for _, pattern := range patterns {
+			files, err := filepath.Glob(filepath.Join(root, pattern))
+			if err != nil || len(files) == 0 {
+				t.Fatalf("no files %s (%v)", pattern, err)
+			}
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all.Write(text)
+			}
+		}
+		return all.String()
+	}
+	docs := read("docs/webhooks.md")
+	for _, rule := range []Rule{RulePinning, RuleHostSelector, RuleNodeTypeSelector, RuleResources, RuleProperties, RuleReferences, RuleInUse, RuleNames,
+		RuleNodes, RuleTemplate, RuleSSHKey, RuleAllowed, RuleQuota, RuleNamespaces, RuleDevices, RuleDeadline, RuleKubeletArgs, RuleImmutable} {
+		if !strings.Contains(docs, "`"+string(rule)+"`") {
+			t.Errorf("the rule %s is not in docs/webhooks.md", rule)
+		}
+	}
+	said := read("pkg/webhooks/rules/*.go", "pkg/properties/*.go", "pkg/bootstrap/*.go", "pkg/hosts/*.go", "pkg/quota/*.go", "pkg/apis/v1alpha1/*.go", "test/webhooks/testdata/*.golden")
+	_, tables, _ := strings.Cut(docs, "## The rules")
+	tables, _, _ = strings.Cut(tables, "\n## ")
+	count := 0
+	for line := range strings.Lines(tables) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		if len(cells) != 3 || !strings.Contains(cells[2], "`") {
+			continue
+		}
+		count++
+		for message := range strings.SplitSeq(strings.Trim(cells[2], "` "), "; ") {
+			for part := range strings.SplitSeq(message, "…") {
+				if !strings.Contains(said, strings.TrimSpace(part)) {
+					t.Errorf("nobody says %q, of %q", part, cells[0])
+				}
+			}
+		}
+	}
+	if count < 50 {
+		t.Errorf("%d messages: the tables are not where they were", count)
+	}
+}
