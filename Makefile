@@ -58,7 +58,7 @@ check-generated: dev-tools ## Fail when generated files are stale
 
 .PHONY: lint
 lint: dev-tools ## Check formatting, go vet and staticcheck
-	@unformatted=$$(gofmt -l cmd config examples pkg test); if [[ -n "$$unformatted" ]]; then \
+	@unformatted=$$(gofmt -l charts cmd config examples pkg test); if [[ -n "$$unformatted" ]]; then \
 	  echo "error: not formatted by gofmt:" >&2; echo "$$unformatted" >&2; exit 1; fi
 	go vet ./...
 	bin/staticcheck ./...

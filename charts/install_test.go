@@ -11,14 +11,17 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 )
 
@@ -28,7 +31,7 @@ var environment = &test.Environment{}
 func TestMain(m *testing.M) { test.Main(m, environment) }
 
 // TestInstallUpgradeUninstall: an upgrade leaves what the webhook has written, and the end of a release the definitions.
-// Nothing runs the pods here.
+// In between, the programs work with the rights that the charts give them. Nothing runs pods here, so they run beside.
 func TestInstallUpgradeUninstall(t *testing.T) {
 	kubeconfig := writeKubeconfig(t, environment.Config)
 	run := func(args ...string) {
@@ -38,14 +41,45 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 		}
 	}
 	c := environment.Client
-	run("install", "servers", Management, "--create-namespace", "--take-ownership")
+	// The TenantCluster comes before the webhook, which the API server could not ask here.
+	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "karpenter-metal3", Name: "acme"}}
+	tenant.Spec.APIServerEndpoint = "192.0.2.1:6443"
+	for _, object := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant.Namespace}}, tenant} {
+		if err := c.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run("install", "servers", Management, "--take-ownership")
 	run("install", "acme", Tenant)
 	run("install", "acme-cluster", Tenant, "--set=target=tenant", "--take-ownership")
+
+	t.Run("Programs", func(t *testing.T) {
+		management := func(account string) func() []string {
+			return func() []string { return []string{"--kubeconfig=" + asAccount(t, tenant.Namespace, account)} }
+		}
+		startPrograms(t,
+			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-manager", lease: "karpenter-metal3-manager", flags: management("karpenter-metal3-manager")},
+			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-webhook", flags: func() []string {
+				return append(management("karpenter-metal3-webhook")(), "--webhook-bind-address="+freeAddress(t), "--ca-settle=1s", "--shutdown-delay=0s")
+			}},
+			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-provider-acme", lease: "karpenter-metal3-provider-acme", flags: func() []string {
+				return []string{
+					"--management-kubeconfig=" + asAccount(t, tenant.Namespace, "karpenter-metal3-provider-acme"),
+					"--tenant-kubeconfig=" + asAccount(t, tenant.Namespace, "karpenter-metal3-provider"),
+				}
+			}},
+		)
+	})
 
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	configuration.Name = webhook.ConfigurationName
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(configuration), configuration); err != nil {
 		t.Fatal(err)
+	}
+	for _, one := range configuration.Webhooks {
+		if len(one.ClientConfig.CABundle) == 0 {
+			t.Errorf("the webhook has not told the API server to trust it: %s", one.Name)
+		}
 	}
 	authority := string(environment.Config.CAData) // any certificate is as good
 	for i := range configuration.Webhooks {

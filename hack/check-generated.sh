@@ -2,7 +2,7 @@
 # Copyright The karpenter-provider-metal3 Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Fails when the generated deepcopy code or CRDs differ from what the types would generate now. Touches nothing.
+# Fails when the generated deepcopy code, CRDs, or the charts' copies differ from what would be generated now. Touches nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,6 +25,9 @@ for kept in pkg/apis/crds/*.yaml; do
     stale=1
   fi
 done
+cp -r charts "${fresh}/charts"
+go run ./charts/generate "${fresh}/charts"
+diff -ru charts "${fresh}/charts" || stale=1
 if ((stale)); then
   echo "error: generated files are stale; run \`make generate\` and commit what it changes" >&2
   exit 1

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command generate writes what the charts share with the rest of the repository into their folders. It runs in the
-// folder of the repository.
+// folder of the repository, or writes for one that is given: a copy to compare with.
 package main
 
 import (
@@ -14,7 +14,11 @@ import (
 )
 
 func main() {
-	if err := run("charts"); err != nil {
+	root := "charts"
+	if len(os.Args) > 1 {
+		root = os.Args[1]
+	}
+	if err := run(root); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
@@ -28,7 +32,7 @@ func run(root string) error {
 	// What is not made any more must not stay.
 	for _, chart := range []string{charts.Management, charts.Tenant} {
 		if _, err := os.Stat(filepath.Join(root, chart, "Chart.yaml")); err != nil {
-			return fmt.Errorf("generate does not run in the folder of the repository, %w", err)
+			return fmt.Errorf("%s is not a folder with the charts, %w", root, err)
 		}
 		if err := os.RemoveAll(filepath.Join(root, chart, charts.Generated)); err != nil {
 			return fmt.Errorf("removing what was made before, %w", err)

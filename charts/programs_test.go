@@ -1,0 +1,126 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package charts
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+)
+
+// patience with a program that has been told to end.
+const patience = time.Minute
+
+// program is one that a release in the namespace runs.
+type program struct {
+	namespace, deployment string
+	// lease that it must get, if it is elected.
+	lease string
+	// flags in the place of what a pod has: its token, its mounts, its ports.
+	flags func() []string
+}
+
+// startPrograms runs what the Deployments run, as the service accounts that they run as, with their arguments, until
+// the test ends, and waits until each is ready.
+func startPrograms(t *testing.T, programs ...program) {
+	t.Helper()
+	for _, p := range programs {
+		deployment := &appsv1.Deployment{}
+		if err := environment.Client.Get(t.Context(), client.ObjectKey{Namespace: p.namespace, Name: p.deployment}, deployment); err != nil {
+			t.Fatal(err)
+		}
+		pod := deployment.Spec.Template.Spec
+		health := freeAddress(t)
+		args := append(pod.Containers[0].Args, "--metrics-bind-address=0", "--health-probe-bind-address="+health)
+		args = append(args, p.flags()...)
+		command := exec.CommandContext(t.Context(), binary(t, pod.Containers[0].Name, "make build"), args...)
+		command.Env = []string{}
+		var log bytes.Buffer
+		command.Stdout, command.Stderr = &log, &log
+		command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+		command.WaitDelay = patience
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- command.Wait() }()
+		t.Cleanup(func() {
+			if err := <-ended; t.Failed() {
+				t.Logf("%s ended with %v:\n%s", p.deployment, err, log.Bytes())
+			}
+		})
+		test.Eventually(t, p.deployment+" is ready", func(ctx context.Context) error { return ready(ctx, health) })
+		if p.lease == "" {
+			continue
+		}
+		test.Eventually(t, p.deployment+" leads", func(ctx context.Context) error {
+			lease := &coordinationv1.Lease{}
+			err := environment.Client.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: p.lease}, lease)
+			if err == nil && (lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "") {
+				err = errors.New("nobody holds the lease")
+			}
+			return err
+		})
+	}
+}
+
+func ready(ctx context.Context, address string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("it says %s", response.Status)
+	}
+	return errors.Join(err, response.Body.Close())
+}
+
+// asAccount is a kubeconfig of a service account.
+func asAccount(t *testing.T, namespace, name string) string {
+	t.Helper()
+	account := &corev1.ServiceAccount{}
+	if err := environment.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, account); err != nil {
+		t.Fatal(err)
+	}
+	token := &authenticationv1.TokenRequest{}
+	if err := environment.Client.SubResource("token").Create(t.Context(), account, token); err != nil {
+		t.Fatal(err)
+	}
+	return writeKubeconfig(t, &rest.Config{
+		Host: environment.Config.Host, BearerToken: token.Status.Token, TLSClientConfig: rest.TLSClientConfig{CAData: environment.Config.CAData},
+	})
+}
+
+// freeAddress is one that nobody listens on now.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return listener.Addr().String()
+}
