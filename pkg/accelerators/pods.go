@@ -4,11 +4,10 @@
 package accelerators
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/affinity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
@@ -44,29 +43,5 @@ func asks(resources *corev1.ResourceRequirements) bool {
 // absent is the requirement of pods that must not get a type with accelerators.
 var absent = corev1.NodeSelectorRequirement{Key: v1alpha1.AcceleratedLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist}
 
-// keepOff returns the affinity with the requirement in each of the alternatives that it has, or with the requirement
-// alone. The argument is not changed: it may be shared with a cache.
-func keepOff(affinity *corev1.Affinity) *corev1.Affinity {
-	result := &corev1.Affinity{}
-	if affinity != nil {
-		*result = *affinity
-	}
-	node := &corev1.NodeAffinity{}
-	if result.NodeAffinity != nil {
-		*node = *result.NodeAffinity
-	}
-	result.NodeAffinity = node
-
-	var terms []corev1.NodeSelectorTerm
-	if node.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		terms = slices.Clone(node.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms)
-	}
-	if len(terms) == 0 {
-		terms = []corev1.NodeSelectorTerm{{}}
-	}
-	for i := range terms {
-		terms[i].MatchExpressions = append(slices.Clone(terms[i].MatchExpressions), absent)
-	}
-	node.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: terms}
-	return result
-}
+// keepOff returns the affinity of a pod that must not get a type with accelerators.
+func keepOff(pod *corev1.Affinity) *corev1.Affinity { return affinity.Require(pod, absent) }

@@ -53,16 +53,9 @@ func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpenterv1.NodeC
 	return nil
 }
 
-// madeFor tells whether the Machine is the NodeClaim's. A NodeClaim that was restored from a backup has another UID
-// than the one that the Machine was made for, but still its provider ID.
+// madeFor tells whether the Machine is one of this tenant's, and the NodeClaim's.
 func (c *CloudProvider) madeFor(machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) bool {
-	if !c.isNodeClaims(machine) {
-		return false
-	}
-	if machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] == string(nodeClaim.UID) {
-		return true
-	}
-	return nodeClaim.Status.ProviderID != "" && machine.Status.ProviderID == nodeClaim.Status.ProviderID
+	return c.isNodeClaims(machine) && tenant.MadeFor(machine, nodeClaim)
 }
 
 func (c *CloudProvider) machineKey(name string) types.NamespacedName {

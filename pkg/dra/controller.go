@@ -31,8 +31,6 @@ import (
 const (
 	// servedRetry is how often to look whether a cluster that had no resource.k8s.io/v1 has it now.
 	servedRetry = time.Minute
-	// conflictRetry is when to look again at a TenantCluster that somebody else has just written.
-	conflictRetry = time.Second
 )
 
 // Controller decides from the TenantCluster whether the sync runs, starts it, and says so in a condition.
@@ -69,7 +67,7 @@ func (c *Controller) Reconcile(ctx context.Context, cluster *v1alpha1.TenantClus
 		}
 	}
 	if err := c.say(ctx, cluster, finding); apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: tenant.ConflictRetry}, nil
 	} else if err != nil {
 		return reconcile.Result{}, err
 	}

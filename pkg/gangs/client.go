@@ -18,6 +18,7 @@ import (
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/affinity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
@@ -93,7 +94,7 @@ func (c *Client) List(ctx context.Context, list client.ObjectList, opts ...clien
 		requirements := domains[0].requirements(gang.keys)
 		for _, pod := range gang.pods {
 			// The items are the list's own, but what they point to may be the cache's.
-			pod.Spec.Affinity = require(pod.Spec.Affinity, requirements)
+			pod.Spec.Affinity = affinity.Require(pod.Spec.Affinity, requirements...)
 		}
 	}
 	c.report(short)
@@ -216,27 +217,4 @@ func (c *Client) promised(pending []corev1.Pod, gangs []*gang, servers map[strin
 			server.less(resources.RequestsForPods(&pending[i]), 1)
 		}
 	}
-}
-
-// require returns the affinity with the requirements in each of the alternatives that it has, or with the requirements
-// alone. The argument is not changed: it may be shared with a cache.
-func require(affinity *corev1.Affinity, requirements []corev1.NodeSelectorRequirement) *corev1.Affinity {
-	result := *affinity
-	node := &corev1.NodeAffinity{}
-	if result.NodeAffinity != nil {
-		*node = *result.NodeAffinity
-	}
-	result.NodeAffinity = node
-	var terms []corev1.NodeSelectorTerm
-	if node.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		terms = slices.Clone(node.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms)
-	}
-	if len(terms) == 0 {
-		terms = []corev1.NodeSelectorTerm{{}}
-	}
-	for i := range terms {
-		terms[i].MatchExpressions = append(slices.Clone(terms[i].MatchExpressions), requirements...)
-	}
-	node.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: terms}
-	return &result
 }

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // Machines tells what is known of the Machines of NodeClaims.
@@ -93,7 +94,7 @@ func (m Machines) waitFrom(ctx context.Context, nodeClaim *karpenterv1.NodeClaim
 	}
 	conditions := machine.Status.Conditions
 	switch {
-	case !madeFor(machine, nodeClaim), !machine.DeletionTimestamp.IsZero(),
+	case !tenant.MadeFor(machine, nodeClaim), !machine.DeletionTimestamp.IsZero(),
 		!meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionClaimed), meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionGivenUp):
 		return time.Time{}, nil
 	}
@@ -113,12 +114,5 @@ func (m Machines) suspended(ctx context.Context, nodeClaim *karpenterv1.NodeClai
 		}
 		return false, fmt.Errorf("reading machine %s, %w", key, err)
 	}
-	return madeFor(machine, nodeClaim) && machine.Status.Progress != nil && machine.Status.Progress.Suspended, nil
-}
-
-// madeFor tells whether the Machine is the NodeClaim's, and not of an earlier one of that name. A NodeClaim that was
-// restored from a backup has another UID, but still its provider ID.
-func madeFor(machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) bool {
-	return machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] == string(nodeClaim.UID) ||
-		(nodeClaim.Status.ProviderID != "" && machine.Status.ProviderID == nodeClaim.Status.ProviderID)
+	return tenant.MadeFor(machine, nodeClaim) && machine.Status.Progress != nil && machine.Status.Progress.Suspended, nil
 }

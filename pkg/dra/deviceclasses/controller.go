@@ -8,7 +8,6 @@ package deviceclasses
 import (
 	"context"
 	"fmt"
-	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -22,9 +21,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/settings"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
-
-// conflictRetry is when to look again at what somebody else has just written.
-const conflictRetry = time.Second
 
 // Controller keeps the tenant's DeviceClasses equal to those of the host.
 type Controller struct {
@@ -126,10 +122,7 @@ func read(ctx context.Context, reader client.Reader, name, where string) (*resou
 	return class, nil
 }
 
-// retry takes a conflict for what it is, somebody else's write that the cache does not show yet.
+// retry takes a class that is gone for nothing to do.
 func retry(err error) (reconcile.Result, error) {
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
-	}
-	return reconcile.Result{}, client.IgnoreNotFound(err)
+	return tenant.RetryConflict(client.IgnoreNotFound(err))
 }

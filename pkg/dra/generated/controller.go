@@ -12,7 +12,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -37,9 +36,6 @@ const HostClaimAnnotation = v1alpha1.Group + "/host-claim"
 // podClaimAnnotation is Kubernetes' own, on claims made of templates: which of the pod's claims it is.
 const podClaimAnnotation = "resource.kubernetes.io/pod-claim-name"
 
-// conflictRetry is when to look again at what somebody else has just written.
-const conflictRetry = time.Second
-
 // Controller shows the tenant the claims that the host has made for its pods.
 type Controller struct {
 	planes   tenant.Planes
@@ -56,7 +52,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	err := c.reconcile(injection.WithControllerName(ctx, c.Name()), request.NamespacedName)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		// Somebody else's write, which the cache does not show yet.
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: tenant.ConflictRetry}, nil
 	}
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }

@@ -12,7 +12,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,9 +30,6 @@ import (
 
 // Finalizer is on the tenant's objects that have a copy on the host, and on the copies.
 const Finalizer = v1alpha1.Group + "/dra-sync"
-
-// conflictRetry is when to look again at what somebody else has just written.
-const conflictRetry = time.Second
 
 // kind is what differs between claims and templates.
 type kind[T client.Object] struct {
@@ -65,7 +61,7 @@ func (c *Controller[T]) Reconcile(ctx context.Context, request reconcile.Request
 	result, err := c.reconcile(ctx, request.NamespacedName)
 	if apierrors.IsConflict(err) {
 		// Somebody else's write, which the cache does not show yet.
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: tenant.ConflictRetry}, nil
 	}
 	return result, err
 }
@@ -128,7 +124,7 @@ func (c *Controller[T]) reconcile(ctx context.Context, key client.ObjectKey) (re
 	case !taken:
 		// The cache is behind the last run: making the copy again would fail, and cost a request.
 		if _, made := c.fresh.LoadAndDelete(key); made {
-			return reconcile.Result{RequeueAfter: conflictRetry}, nil
+			return reconcile.Result{RequeueAfter: tenant.ConflictRetry}, nil
 		}
 		return reconcile.Result{}, c.create(ctx, object, name)
 	// 8. The name is somebody else's, or of an object that had this name before.
@@ -138,7 +134,7 @@ func (c *Controller[T]) reconcile(ctx context.Context, key client.ObjectKey) (re
 	default:
 		if _, made := c.fresh.LoadAndDelete(key); made && !controllerutil.ContainsFinalizer(object, Finalizer) {
 			// The cache of the tenant is behind: what this process has just written would be written again, in vain.
-			return reconcile.Result{RequeueAfter: conflictRetry}, nil
+			return reconcile.Result{RequeueAfter: tenant.ConflictRetry}, nil
 		}
 		if err := c.hold(ctx, object); err != nil {
 			return reconcile.Result{}, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/settings"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/vcluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // finalize deletes the copy of an object that the tenant has deleted, and lets the object go once the copy is gone. The
@@ -32,7 +33,7 @@ func (c *Controller[T]) finalize(ctx context.Context, s settings.Settings, objec
 		}
 		if found && c.owns(live, object) {
 			// The cache is behind.
-			return reconcile.Result{RequeueAfter: conflictRetry}, nil
+			return reconcile.Result{RequeueAfter: tenant.ConflictRetry}, nil
 		}
 	}
 	stored := object.DeepCopyObject().(T)

@@ -13,7 +13,6 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -32,9 +31,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
-
-// conflictRetry is when to look again at a NodeClaim that somebody else has just written.
-const conflictRetry = time.Second
 
 // Controller says of NodeClaims whose node advertises less than its type promises, what is missing.
 type Controller struct {
@@ -121,10 +117,7 @@ func (c *Controller) tell(ctx context.Context, nodeClaim *karpv1.NodeClaim, node
 	}
 	setCondition(nodeClaim, after)
 	if err := c.planes.Tenant.Client.Status().Patch(ctx, nodeClaim, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
-		if apierrors.IsConflict(err) {
-			return reconcile.Result{RequeueAfter: conflictRetry}, nil
-		}
-		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("writing the condition %s of nodeclaim %s, %w", after.Type, nodeClaim.Name, err))
+		return tenant.RetryConflict(client.IgnoreNotFound(fmt.Errorf("writing the condition %s of nodeclaim %s, %w", after.Type, nodeClaim.Name, err)))
 	}
 	kind := corev1.EventTypeNormal
 	if is == metav1.ConditionFalse {

@@ -33,8 +33,6 @@ const (
 	problemPeriod = 30 * time.Second
 	// resync is how often everything is compared although nothing has happened.
 	resync = 10 * time.Minute
-	// conflictRetry is when to look again after somebody else has written first.
-	conflictRetry = time.Second
 )
 
 // Catalog knows which labels NodeTypes have. *instancetypes.Catalog is the one.
@@ -67,7 +65,7 @@ func NewController(clk clock.Clock, planes tenant.Planes, catalog Catalog, serve
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	if err := c.servers.Synced(); err != nil {
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: tenant.ConflictRetry}, nil
 	}
 	// Read live: pools are deleted on its word, and with them servers.
 	cluster := &v1alpha1.TenantCluster{}
@@ -91,7 +89,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	if outcome.conflict {
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: tenant.ConflictRetry}, nil
 	}
 	if len(outcome.problems) > 0 {
 		return reconcile.Result{RequeueAfter: problemPeriod}, nil

@@ -7,10 +7,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	controllerruntime "sigs.k8s.io/controller-runtime"
@@ -32,9 +30,6 @@ import (
 )
 
 const (
-	// conflictRetry is when to look again at an object that has changed since the cache saw it.
-	conflictRetry = time.Second
-
 	concurrentReconciles = 10
 
 	// reasonDrifted and reasonDriftUnknown are the reasons of events on NodeClaims.
@@ -73,10 +68,7 @@ func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (
 		// 3. The NodeClaim says what the manager found.
 		err = c.report(ctx, machine, nodeClaim)
 	}
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
-	}
-	return reconcile.Result{}, client.IgnoreNotFound(err)
+	return tenant.RetryConflict(client.IgnoreNotFound(err))
 }
 
 // tell writes the properties of the class into the Machine. A pin stays as it was: it says which server a Machine gets,

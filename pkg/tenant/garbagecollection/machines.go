@@ -30,8 +30,6 @@ import (
 const (
 	// machinePeriod is how often each Machine is looked at although nothing has happened, should an event be lost.
 	machinePeriod = 5 * time.Minute
-	// conflictRetry is when to look again at a Machine that has changed since the cache saw it.
-	conflictRetry = time.Second
 
 	concurrentReconciles = 10
 )
@@ -73,7 +71,7 @@ func (c *MachineController) Reconcile(ctx context.Context, machine *v1alpha1.Mac
 		client.Preconditions{UID: &machine.UID, ResourceVersion: &machine.ResourceVersion})
 	switch {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: tenant.ConflictRetry}, nil
 	case client.IgnoreNotFound(err) != nil:
 		return reconcile.Result{}, fmt.Errorf("deleting machine %s without a nodeclaim, %w", client.ObjectKeyFromObject(machine), err)
 	}
@@ -98,8 +96,7 @@ func nodeClaimExists(ctx context.Context, reader client.Reader, machine *v1alpha
 	if err != nil {
 		return false, fmt.Errorf("reading nodeclaim %s of machine %s, %w", name, client.ObjectKeyFromObject(machine), err)
 	}
-	return string(nodeClaim.UID) == machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] ||
-		nodeClaim.Status.ProviderID != "" && nodeClaim.Status.ProviderID == machine.Status.ProviderID, nil
+	return tenant.MadeFor(machine, nodeClaim), nil
 }
 
 // Name implements Karpenter's controller interface.

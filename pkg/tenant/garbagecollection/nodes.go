@@ -69,7 +69,7 @@ func (c *NodeController) Reconcile(ctx context.Context, node *corev1.Node) (reco
 	err = c.planes.Tenant.Client.Delete(ctx, node, client.Preconditions{UID: &node.UID, ResourceVersion: &node.ResourceVersion})
 	switch {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: tenant.ConflictRetry}, nil
 	case client.IgnoreNotFound(err) != nil:
 		return reconcile.Result{}, fmt.Errorf("deleting node %s, whose nodeclaim and machine %s are gone, %w", node.Name, name, err)
 	}

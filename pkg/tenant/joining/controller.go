@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
@@ -37,8 +36,6 @@ const (
 	// tokenRenewal is how often the token of a server that has not joined yet is renewed. Expiry times are multiples
 	// of it, so that the reconciles in between find nothing to write.
 	tokenRenewal = 20 * time.Minute
-	// conflictRetry is when to look again at a Machine that somebody else has just written.
-	conflictRetry = time.Second
 
 	concurrentReconciles = 10
 )
@@ -83,14 +80,14 @@ func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (
 	// two writes, a Machine without it would be given a token again.
 	if node != nil {
 		if err := c.markJoined(ctx, machine, node); err != nil {
-			return retryConflict(err)
+			return tenant.RetryConflict(err)
 		}
 		return reconcile.Result{}, c.retireToken(ctx, machine)
 	}
 	// 5. It has yet to join.
 	result, err := c.invite(ctx, machine)
 	if err != nil {
-		return retryConflict(err)
+		return tenant.RetryConflict(err)
 	}
 	return result, nil
 }
@@ -123,14 +120,6 @@ func (c *Controller) markJoined(ctx context.Context, machine *v1alpha1.Machine, 
 	}
 	log.FromContext(ctx).Info("machine has joined", "node", node.Name, "providerID", machine.Status.ProviderID)
 	return nil
-}
-
-// retryConflict takes a conflict for what it is, somebody else's write that the cache does not show yet.
-func retryConflict(err error) (reconcile.Result, error) {
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
-	}
-	return reconcile.Result{}, err
 }
 
 func machineRef(machine *v1alpha1.Machine) bootstrap.MachineRef {

@@ -6,11 +6,7 @@ package joining
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,18 +32,8 @@ func (c *Controller) kubeletArgs(ctx context.Context, machine *v1alpha1.Machine)
 		}
 		return nil, fmt.Errorf("reading NodeType %s, %w", machine.Status.NodeTypeRef.Name, err)
 	}
-	if nodeType.Spec.Overhead != nil && len(nodeType.Spec.Overhead.KubeReserved) > 0 {
-		args[bootstrap.ArgKubeReserved] = reserved(nodeType.Spec.Overhead.KubeReserved)
+	if reserved := nodeType.KubeReserved(); reserved != "" {
+		args[bootstrap.ArgKubeReserved] = reserved
 	}
 	return args, nil
-}
-
-// reserved writes resources as kubelet's --kube-reserved takes them, in a stable order.
-func reserved(resources corev1.ResourceList) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(resources)) {
-		quantity := resources[name]
-		parts = append(parts, string(name)+"="+quantity.String())
-	}
-	return strings.Join(parts, ",")
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/awslabs/operatorpkg/status"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -36,9 +35,6 @@ const TerminationFinalizer = v1alpha1.Group + "/termination"
 
 // validationPeriod is how often a class is validated although nothing has happened.
 const validationPeriod = 10 * time.Minute
-
-// conflictRetry is when to look again at a class that somebody else has just written.
-const conflictRetry = time.Second
 
 // Controller validates the tenant's MetalNodeClasses.
 type Controller struct {
@@ -88,13 +84,9 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.MetalNod
 	return reconcile.Result{RequeueAfter: validationPeriod}, nil
 }
 
-// notWritten takes a class that is gone for nothing to do, and a conflict for what it is, somebody else's write that
-// the cache does not show yet.
+// notWritten takes a class that is gone for nothing to do.
 func notWritten(err error) (reconcile.Result, error) {
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
-	}
-	return reconcile.Result{}, client.IgnoreNotFound(err)
+	return tenant.RetryConflict(client.IgnoreNotFound(err))
 }
 
 // validate reads what the class refers to and returns what is wrong with it, or nil.

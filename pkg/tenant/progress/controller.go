@@ -6,7 +6,6 @@ package progress
 import (
 	"context"
 	"fmt"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -31,9 +30,6 @@ import (
 )
 
 const (
-	// conflictRetry is when to look again at an object that somebody else has just written.
-	conflictRetry = time.Second
-
 	concurrentReconciles = 10
 )
 
@@ -63,7 +59,7 @@ func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (
 		}
 		return reconcile.Result{}, fmt.Errorf("reading nodeclaim %s, %w", machine.Labels[v1alpha1.NodeClaimLabelKey], err)
 	}
-	if !isOf(nodeClaim, machine) || !nodeClaim.DeletionTimestamp.IsZero() {
+	if !tenant.MadeFor(machine, nodeClaim) || !nodeClaim.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
 	// 2. Where it is. Core finds NodeClaims without a provider ID unfinished, and writes them itself without looking.
@@ -72,7 +68,7 @@ func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (
 		return reconcile.Result{}, nil
 	}
 	if err := c.tellNodeClaim(ctx, nodeClaim, *ready); err != nil {
-		return retryConflict(err)
+		return tenant.RetryConflict(client.IgnoreNotFound(err))
 	}
 	// 3. It has been given up.
 	if meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp) {
@@ -81,7 +77,7 @@ func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (
 	// 4. Its node is up, and its server is not well, or well again.
 	if meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionJoined) {
 		if err := c.tellNode(ctx, machine, *ready); err != nil {
-			return retryConflict(err)
+			return tenant.RetryConflict(client.IgnoreNotFound(err))
 		}
 	}
 	return reconcile.Result{}, nil
@@ -89,20 +85,6 @@ func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (
 
 func (c *Controller) tells(machine *v1alpha1.Machine) bool {
 	return c.planes.Owns(machine) && machine.Labels[v1alpha1.NodeClaimLabelKey] != ""
-}
-
-// isOf tells whether the NodeClaim is the one that the Machine was made for. One that was restored from a backup has
-// another UID, but still the Machine's provider ID.
-func isOf(nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine) bool {
-	return string(nodeClaim.UID) == machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] ||
-		(nodeClaim.Status.ProviderID != "" && nodeClaim.Status.ProviderID == machine.Status.ProviderID)
-}
-
-func retryConflict(err error) (reconcile.Result, error) {
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
-	}
-	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
 // Name implements Karpenter's controller interface.

@@ -47,7 +47,7 @@ func (c *Controller) giveUp(ctx context.Context, machine *v1alpha1.Machine, node
 		}
 		return fmt.Errorf("reading nodeclaim %s, whose server has been given up, %w", known.Name, err)
 	}
-	if !isOf(nodeClaim, live) || !nodeClaim.DeletionTimestamp.IsZero() {
+	if !tenant.MadeFor(live, nodeClaim) || !nodeClaim.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	if hasRegistered(nodeClaim) {

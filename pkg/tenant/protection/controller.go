@@ -32,8 +32,6 @@ import (
 )
 
 const (
-	// conflictRetry is when to look again after somebody else has written first.
-	conflictRetry = time.Second
 	// resync is how often everything is compared although nothing has happened.
 	resync = 10 * time.Minute
 	// cacheSyncTimeout is how long the first answer of an API may take. The process must not end because of it: it has

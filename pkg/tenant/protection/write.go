@@ -100,7 +100,7 @@ func remove(ctx context.Context, c client.Client, name string) error {
 func written(errs ...error) (reconcile.Result, error) {
 	err := errors.Join(errs...)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: tenant.ConflictRetry}, nil
 	}
 	if err != nil {
 		return reconcile.Result{}, err

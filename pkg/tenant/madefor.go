@@ -1,0 +1,17 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tenant
+
+import (
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// MadeFor tells whether the Machine is the NodeClaim's, and not of an earlier one of that name. A NodeClaim that was
+// restored from a backup has another UID than the one that the Machine was made for, but still its provider ID.
+func MadeFor(machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim) bool {
+	return machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] == string(nodeClaim.UID) ||
+		(nodeClaim.Status.ProviderID != "" && nodeClaim.Status.ProviderID == machine.Status.ProviderID)
+}
