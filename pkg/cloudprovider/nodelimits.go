@@ -92,7 +92,9 @@ func (p *poolPlaces) verified(existing map[string]bool, name string) int64 {
 	}
 	count := p.count(existing, name)
 	for one := range existing {
-		p.taken[one] = p.taken[one]
+		if _, taken := p.taken[one]; !taken {
+			p.taken[one] = false
+		}
 	}
 	return count
 }
