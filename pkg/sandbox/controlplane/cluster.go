@@ -46,6 +46,8 @@ type Config struct {
 	// Packed are the resources of which the scheduler fills one node before it takes the next. None leaves the scheduler
 	// to its defaults, which spread pods.
 	Packed []corev1.ResourceName
+	// APIServerFlags are more flags for the API server.
+	APIServerFlags []string
 }
 
 // A Cluster is a control plane. Its parts are started one by one, in the order of its Start methods.

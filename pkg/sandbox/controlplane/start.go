@@ -51,6 +51,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 			"--kubelet-preferred-address-types=InternalIP",
 		)
 	}
+	args = append(args, c.config.APIServerFlags...)
 	name, err := c.start(ctx, "kube-apiserver", RankAPIServer, args)
 	if err != nil {
 		return err
