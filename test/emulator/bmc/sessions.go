@@ -112,6 +112,9 @@ func authenticated(s *Service, m methods) http.Handler {
 			refusal.write(w)
 			return
 		}
+		if len(systems) == 1 && len(s.systems) > 1 && !s.endure(r, systems[0]) {
+			return
+		}
 		m.serve(w, &call{Request: r, service: s, caller: systems})
 	})
 }
