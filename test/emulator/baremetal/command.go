@@ -18,7 +18,7 @@ import (
 const ConsoleFile = "console.log"
 
 // runBootCommand runs the boot command until it ends, or until the power is cut: then it gets SIGTERM and, after its grace
-// period, SIGKILL, it and all that it has started in its process group.
+// period, SIGKILL, it and all that it has started in its process group. A server that dies has no grace.
 func (s *Server) runBootCommand(ctx context.Context) error {
 	console, err := os.OpenFile(filepath.Join(s.disk.Dir, ConsoleFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -56,6 +56,11 @@ func (s *Server) runBootCommand(ctx context.Context) error {
 		}
 		return nil
 	case <-ctx.Done():
+	}
+	if errors.Is(context.Cause(ctx), errDied) {
+		_ = syscall.Kill(group, syscall.SIGKILL)
+		<-ended
+		return nil
 	}
 	if err := syscall.Kill(group, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("stopping the boot command, %w", err)

@@ -5,6 +5,7 @@ package baremetal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -144,9 +145,12 @@ func (s *Server) doing(format string, args ...any) {
 
 func said(text string) func() string { return func() string { return text } }
 
+// errDied is why the run of a server ends that has no time to stop.
+var errDied = errors.New("the server has died")
+
 // life is one run of the server, from power-on to power-off.
 type life struct {
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 	// over is closed when nothing of the run is left.
 	over chan struct{}
 	// mortal is set when the server has the fault that it dies of, and from is when it was switched on with it or got it.
@@ -199,7 +203,7 @@ func (s *Server) reset(ctx context.Context, current *life, reset schemas.ResetTy
 }
 
 func (s *Server) switchOn(ctx context.Context) *life {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	started := &life{cancel: cancel, over: make(chan struct{})}
 	s.doing("starting its firmware")
 	go func() {
@@ -212,7 +216,7 @@ func (s *Server) switchOn(ctx context.Context) *life {
 // switchOff returns when nothing of the run is left.
 func (s *Server) switchOff(current *life) {
 	if current != nil {
-		current.cancel()
+		current.cancel(nil)
 		<-current.over
 	}
 	s.set(schemas.OffPowerState, said("off"))
@@ -247,7 +251,7 @@ func (s *Server) death(current *life) (<-chan time.Time, func()) {
 func (s *Server) die(current *life) *life {
 	fault, _ := s.faults.Get(faults.DiesAfter)
 	current.dead = true
-	current.cancel()
+	current.cancel(errDied)
 	<-current.over
 	if fault.Power == faults.PowerOff {
 		s.set(schemas.OffPowerState, said("off: it has died, by a fault"))
