@@ -52,10 +52,10 @@ func (s *System) document() map[string]any {
 			BootSourceOverrideEnabled: boot.enabled, BootSourceOverrideTarget: boot.target, BootSourceOverrideMode: boot.mode,
 			AllowableBootSourceOverrideTargetValues: bootTargets(),
 		},
-		MemorySummary: schemas.MemorySummary{TotalSystemMemoryGiB: ptr.To(float64(h.MemoryGiB)), Status: healthy()},
+		MemorySummary: schemas.MemorySummary{TotalSystemMemoryGiB: ptr.To(float64(h.MemoryGiB))},
 		ProcessorSummary: schemas.ProcessorSummary{
 			Count: ptr.To(uint(sockets)), CoreCount: ptr.To(uint(cores)), LogicalProcessorCount: ptr.To(uint(threads)),
-			Model: h.Processors[0].Model, Status: healthy(),
+			Model: h.Processors[0].Model,
 		},
 	}
 	extra := map[string]any{

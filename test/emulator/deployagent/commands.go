@@ -44,7 +44,7 @@ type commandError struct {
 func (e *commandError) Error() string { return e.Message + ": " + e.Details }
 
 // errBusy is the answer to a command that comes while another one is executed.
-var errBusy = errors.New("Agent is busy: a command is being executed") //nolint:staticcheck // Ironic looks for these words.
+var errBusy = errors.New("Agent is busy: a command is being executed") // Ironic looks for these words.
 
 // executor does what a command says. The name has its module: deploy.execute_deploy_step.
 type executor func(ctx context.Context, name string, params map[string]any) (any, error)

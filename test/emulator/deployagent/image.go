@@ -7,7 +7,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/md5" //nolint:gosec // images are still published with it
+	"crypto/md5" // images are still published with it
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/base64"
@@ -182,7 +182,7 @@ func (a *Agent) publishedChecksum(ctx context.Context, from, image string) (stri
 func newHash(algorithm string) (hash.Hash, error) {
 	switch algorithm {
 	case "md5":
-		return md5.New(), nil //nolint:gosec // it is what the image was published with
+		return md5.New(), nil // it is what the image was published with
 	case "sha256":
 		return sha256.New(), nil
 	case "sha512":
