@@ -403,7 +403,7 @@ func TestServerDies(t *testing.T) {
 	script := `trap '' TERM; echo "booted"; while :; do sleep 1000; done`
 	cases := map[string]struct {
 		reason   string
-		power    string
+		power    faults.Power
 		want     schemas.PowerState
 		activity string
 		late     bool

@@ -31,7 +31,7 @@ servers:
   profile: small
   macs: ["52:54:00:AA:00:01"]
   bmc: {username: admin, password: secret, bindAddress: "127.0.0.1:8001"}
-  faults: [{kind: slow, seconds: 2}]
+  faults: [{kind: slow, seconds: 2}, {kind: dies-after, minutes: 1, power: Off}]
 - name: s2
   profile: small
   bmc: {username: admin, password: other}
@@ -51,7 +51,7 @@ servers:
 	if diff := cmp.Diff(want, first.Hardware); diff != "" {
 		t.Errorf("hardware of s1 (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]faults.Fault{{Kind: faults.Slow, Seconds: 2}}, first.Faults); diff != "" {
+	if diff := cmp.Diff([]faults.Fault{{Kind: faults.Slow, Seconds: 2}, {Kind: faults.DiesAfter, Minutes: 1, Power: faults.PowerOff}}, first.Faults); diff != "" {
 		t.Errorf("faults of s1 (-want +got):\n%s", diff)
 	}
 	for i, mac := range second.Hardware.MACs() {
