@@ -151,8 +151,9 @@ var errDied = errors.New("the server has died")
 // life is one run of the server, from power-on to power-off.
 type life struct {
 	cancel context.CancelCauseFunc
-	// over is closed when nothing of the run is left.
-	over chan struct{}
+	// over is closed when nothing of the run is left. Then reason is why it has ended by itself; nil if the power was cut.
+	over   chan struct{}
+	reason error
 	// mortal is set when the server has the fault that it dies of, and from is when it was switched on with it or got it.
 	mortal bool
 	from   time.Time
@@ -176,8 +177,8 @@ func (s *Server) Run(ctx context.Context) {
 		case <-s.wake:
 		case <-changed:
 		case <-over(current):
-			// A server that has ended by itself is off. One that hangs is not.
-			s.switchOff(current)
+			s.set(schemas.OffPowerState, said(fmt.Sprintf("off: %v", current.reason)))
+			current.cancel(nil)
 			current = nil
 		case <-death:
 			current = s.die(current)
@@ -208,7 +209,7 @@ func (s *Server) switchOn(ctx context.Context) *life {
 	s.doing("starting its firmware")
 	go func() {
 		defer close(started.over)
-		s.boot(ctx)
+		started.reason = s.boot(ctx)
 	}()
 	return started
 }
@@ -222,7 +223,7 @@ func (s *Server) switchOff(current *life) {
 	s.set(schemas.OffPowerState, said("off"))
 }
 
-// over is the channel of a run that can still end by itself.
+// over is the channel of a run that can still end by itself, after which the server is off. One that hangs is on.
 func over(current *life) <-chan struct{} {
 	if current == nil || current.dead {
 		return nil

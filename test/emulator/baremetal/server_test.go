@@ -296,8 +296,19 @@ func TestBootCommandSeesTheServer(t *testing.T) {
 	m.install("user data")
 	m.reset(schemas.OnResetType)
 	m.says("s1 11111111-1111-1111-1111-111111111111 52:54:00:00:00:01 image user data")
-	// The command has ended: the server has powered itself off.
-	m.is(schemas.OffPowerState, "off")
+	m.is(schemas.OffPowerState, "off: the boot command has ended")
+}
+
+func TestBootCommandThatFails(t *testing.T) {
+	m := start(t, clock.RealClock{}, "", `exit 3`)
+	m.install("")
+	m.reset(schemas.OnResetType)
+	m.is(schemas.OffPowerState, "off: the boot command has ended, exit status 3")
+	if err := os.Remove(m.options.BootCommand); err != nil {
+		t.Fatal(err)
+	}
+	m.reset(schemas.OnResetType)
+	m.is(schemas.OffPowerState, "off: starting the boot command, ")
 }
 
 // What the boot command has started goes with it, and one that does not want to stop is killed.

@@ -33,7 +33,7 @@ type Service struct {
 // NewService returns the service of these systems. Several servers may have one account, but not one user name with
 // several passwords: clients keep one session for each address and user name.
 func NewService(clock clock.Clock, systems ...*System) *Service {
-	s := &Service{systems: systems, clock: clock, sessions: newSessions(), mux: http.NewServeMux()}
+	s := &Service{systems: systems, clock: clock, sessions: newSessions(clock), mux: http.NewServeMux()}
 	for path, methods := range s.open() {
 		s.mux.Handle(path, methods.handler(s))
 	}

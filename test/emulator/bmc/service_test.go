@@ -261,6 +261,24 @@ func TestSessions(t *testing.T) {
 	refusedWith(t, "a session that has ended is no longer good", err, http.StatusUnauthorized)
 }
 
+func TestSessionsExpire(t *testing.T) {
+	now := clocktesting.NewFakeClock(time.Unix(0, 0))
+	r := newRack(t, now, "s1")
+	client, err := r.connect(t, "s1", "secret", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // each use gives it another half hour
+		now.Step(sessionTimeout - time.Second)
+		if _, err := client.Get(systemPath("s1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now.Step(sessionTimeout)
+	_, err = client.Get(systemPath("s1"))
+	refusedWith(t, "nobody has used it", err, http.StatusUnauthorized)
+}
+
 func TestRefusals(t *testing.T) {
 	const system = "/redfish/v1/Systems/s1"
 	cases := map[string]struct {

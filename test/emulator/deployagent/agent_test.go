@@ -101,6 +101,22 @@ func TestDeployment(t *testing.T) {
 	}
 }
 
+// Older versions of Ironic have the image written by a command of its own, which has the config drive in its parameters.
+func TestPrepareImage(t *testing.T) {
+	ironic := newStandIn(t)
+	b := boot(t, ironic, Parameters{}).known()
+	command := b.command("standby.prepare_image", map[string]any{
+		"image_info": map[string]any{"urls": []string{ironic.serve("image", image)}, "checksum": sha256Of(image), "configdrive": packed(t, "config-2")},
+	})
+	if command.Status != succeeded || len(command.Params) != 0 {
+		t.Errorf("prepare_image: %+v", command)
+	}
+	data, err := os.ReadFile(filepath.Join(b.disk.Dir, disk.ConfigDriveFile))
+	if err != nil || string(data) != "config-2" {
+		t.Errorf("config drive is %q, %v", data, err)
+	}
+}
+
 func TestCleaning(t *testing.T) {
 	ironic := newStandIn(t)
 	b := boot(t, ironic, Parameters{}).known()

@@ -137,12 +137,13 @@ func (c *commands) showOne(id string) ([]byte, error) {
 	return nil, nil
 }
 
-// withoutSecrets leaves out what is large or nobody's business, the config drive and the node with it, as all commands are
-// shown with each heartbeat.
+// withoutSecrets leaves out what is large or nobody's business: the config drive, and the node which has it too. Commands are
+// shown to whoever asks.
 func withoutSecrets(params map[string]any) map[string]any {
 	shown := maps.Clone(params)
-	delete(shown, "node")
-	delete(shown, "ports")
+	for _, name := range []string{"node", "ports", "image_info", "configdrive"} {
+		delete(shown, name)
+	}
 	if step, ok := shown["step"].(map[string]any); ok {
 		shown["step"] = withoutArguments(step)
 	}
