@@ -102,7 +102,7 @@ func TestInventory(t *testing.T) {
 	const (
 		path  = "/v1/nodes/metal3-system~a/inventory"
 		node  = "GET /v1/nodes/metal3-system~a"
-		ports = "GET /v1/nodes/1/ports"
+		ports = "GET /v1/nodes/1/ports/detail"
 	)
 	for name, tc := range map[string]struct {
 		reason  string

@@ -95,7 +95,7 @@ func (b *Bridge) inventory(ctx context.Context, name string) ([]byte, error) {
 	var ports struct {
 		Ports []port `json:"ports"`
 	}
-	if err := b.get(ctx, "/v1/nodes/"+found.UUID+"/ports", &ports); err != nil {
+	if err := b.get(ctx, "/v1/nodes/"+found.UUID+"/ports/detail", &ports); err != nil {
 		return nil, err
 	}
 	made, err := newInventory(found.Properties, ports.Ports)
