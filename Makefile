@@ -67,6 +67,15 @@ lint: dev-tools ## Check formatting, go vet and staticcheck
 cloud-init: ## Unpack Debian's cloud-init into bin/, for the tests to ask it what it thinks of our documents
 	@hack/cloud-init.sh
 
+.PHONY: ironic
+ironic: ## Unpack Debian's Ironic into bin/, for servers that are installed by the real one
+	@hack/ironic.sh
+
+.PHONY: e2e-metal
+e2e-metal: cluster-tools build ironic ## Register, install, clean and break emulated servers through real Metal3: operator, Ironic, Redfish
+	go build -trimpath -o bin/rack ./test/emulator/cmd/rack
+	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal
+
 .PHONY: test
 test: tools build cloud-init upstream-tools ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox
 	bin/gotestsum --format pkgname-and-test-fails -- $(TEST_FLAGS) ./...
