@@ -25,6 +25,8 @@ type faultCase struct {
 	fault  faults.Fault
 	// when the server gets its fault.
 	when moment
+	// wrongChecksum is that the image is not what the user says it is. Nothing is wrong with the server.
+	wrongChecksum bool
 	// uncleaned leaves out the cleaning before the installation. When that fails, the operator says nothing and begins anew,
 	// for as long as it takes, and only the deadline of the NodeType ends it.
 	uncleaned bool
@@ -34,6 +36,14 @@ type faultCase struct {
 	// phase of the Machine that is pinned to the server, and part of what its Ready condition says.
 	phase       v1alpha1.MachinePhase
 	machineSays string
+}
+
+// String names what is wrong.
+func (tc faultCase) String() string {
+	if tc.wrongChecksum {
+		return "wrong checksum of the image"
+	}
+	return fmt.Sprintf("%s, %s", tc.fault.Kind, tc.when)
 }
 
 // moment is when a server gets its fault.
@@ -81,6 +91,11 @@ var allFaults = []faultCase{
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-disk: provisioning error: Image provisioning failed: ",
 	},
 	{
+		server: "bad-sum", wrongChecksum: true, when: onceAvailable, uncleaned: true,
+		hostError: bmov1alpha1.ProvisioningError, hostSays: "checksum",
+		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-sum: provisioning error: Image provisioning failed: ",
+	},
+	{
 		server: "dies", fault: faults.Fault{Kind: faults.DiesAfter, Minutes: 0.01, Power: faults.PowerOff}, when: onceProvisioned,
 		hostError: bmov1alpha1.PowerManagementError, hostSays: "power off",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/dies: power management error: ",
@@ -100,10 +115,14 @@ func (w *world) tryFault(t *testing.T, tc faultCase, table *table) {
 	if tc.uncleaned {
 		w.leaveUncleaned(t, tc.server)
 	}
-	if tc.when == onceAvailable {
+	properties := map[string]string{v1alpha1.PropertyServerName: tc.server}
+	switch {
+	case tc.wrongChecksum:
+		properties[v1alpha1.PropertyImageChecksum] = strings.Repeat("0", 64)
+	case tc.when == onceAvailable:
 		w.breakServer(t, tc)
 	}
-	machine := newMachine("wants-"+tc.server, "small", map[string]string{v1alpha1.PropertyServerName: tc.server})
+	machine := newMachine("wants-"+tc.server, "small", properties)
 	w.create(t, machine)
 	if tc.when == onceProvisioned || tc.when == onRelease {
 		w.untilPhase(t, machine.Name, v1alpha1.MachineProvisioned)
@@ -164,7 +183,7 @@ type table struct {
 func (t *table) add(tc faultCase, host, machine string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.rows = append(t.rows, fmt.Sprintf("%s, %s\n  BareMetalHost\t%s\n  Machine\t%s", tc.fault.Kind, tc.when, host, machine))
+	t.rows = append(t.rows, fmt.Sprintf("%s\n  BareMetalHost\t%s\n  Machine\t%s", tc, host, machine))
 }
 
 // String shows the table.
