@@ -25,7 +25,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/bridge"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/server"
 )
 
 const (
@@ -224,5 +223,3 @@ func (w *world) diagnose(t *testing.T) {
 		t.Logf("%s (%v):\n%s", name, err, strings.Join(lines, "\n"))
 	}
 }
-
-var _ = server.Options{}
