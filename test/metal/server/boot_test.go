@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +27,8 @@ import (
 func TestAServerBootsAndJoinsAndRunsAPod(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	w := newWorld(ctx, t)
+	w := newWorld(t)
+	w.startCluster(ctx, t)
 	program := buildCommand(t)
 	before := remains(t)
 	w.install(t, w.userData(ctx, t))
@@ -54,8 +56,66 @@ func TestAServerBootsAndJoinsAndRunsAPod(t *testing.T) {
 	}
 	t.Logf("log of the pod: %s", strings.TrimSpace(log))
 
-	w.turnOff(ctx, t, server, syscall.SIGTERM)
+	// Its power is cut, and comes back: the disk is still there, and so is the Node.
+	w.turnOff(ctx, t, server)
 	since("off")
+	nothingIsLeft(t, before, remains(t))
+	server = w.turnOn(t, program)
+	w.await(ctx, t, server, "the pod to be started again", func(ctx context.Context) error {
+		current, err := w.kube.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if statuses := current.Status.ContainerStatuses; len(statuses) != 1 || statuses[0].RestartCount == 0 || !statuses[0].Ready {
+			return &notYet{current.Status.String()}
+		}
+		return nil
+	})
+	since("pod runs again")
+
+	// The rack is killed, and with it the program that would have cleared up.
+	w.kill(ctx, t, server)
+	err := controlplane.Await(ctx, "nothing to be left", func(context.Context) error {
+		if diff := cmp.Diff(before, remains(t)); diff != "" {
+			return &notYet{diff}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	since("killed, and cleared up")
+}
+
+func TestAServerRebootsAndTurnsItselfOff(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	w := newWorld(t)
+	program := buildCommand(t)
+	before := remains(t)
+	// runcmd is for the first boot of an installation, and bootcmd is for each.
+	w.install(t, []byte("#cloud-config\nbootcmd:\n- [sh, -c, 'if [ -e /var/lib/rebooted ]; then poweroff; fi']\n"+
+		"runcmd:\n- [touch, /var/lib/rebooted]\n- [reboot]\n"))
+	since := stopwatch(t)
+	server := w.turnOn(t, program)
+	select {
+	case err := <-server.ended:
+		if err != nil {
+			w.diagnose(t)
+			t.Fatalf("the server has ended badly: %v", err)
+		}
+	case <-ctx.Done():
+		w.diagnose(t)
+		t.Fatal("the server is still on")
+	}
+	since("booted twice, and off")
+	console, err := os.ReadFile(filepath.Join(w.dir, "console.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(string(console), "server server-1 reboots") != 1 {
+		t.Errorf("the server has not rebooted once: its console says %q", console)
+	}
 	nothingIsLeft(t, before, remains(t))
 }
 
@@ -194,10 +254,10 @@ func (w *world) podLog(ctx context.Context, t *testing.T, name string) string {
 	return string(content)
 }
 
-// turnOff signals the server's process group, as a rack does.
-func (w *world) turnOff(ctx context.Context, t *testing.T, server *power, signal syscall.Signal) {
+// turnOff cuts the server's power, as a rack does.
+func (w *world) turnOff(ctx context.Context, t *testing.T, server *power) {
 	t.Helper()
-	if err := server.signal(signal); err != nil {
+	if err := server.signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -211,5 +271,18 @@ func (w *world) turnOff(ctx context.Context, t *testing.T, server *power, signal
 	}
 	if _, err := os.Stat(filepath.Join(w.dir, "run")); !os.IsNotExist(err) {
 		t.Errorf("what belongs to a server while it runs is still there, or cannot be looked for: %v", err)
+	}
+}
+
+// kill ends all processes of the server's process group at once.
+func (w *world) kill(ctx context.Context, t *testing.T, server *power) {
+	t.Helper()
+	if err := server.signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-server.ended:
+	case <-ctx.Done():
+		t.Fatal("the server is still on")
 	}
 }

@@ -4,9 +4,7 @@
 package server
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -19,16 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine runs the server that Run describes on the input, and returns the status that the process shall end with. It
-// must be called in a process that Run has started: it changes the mounts of its namespace, and counts on being the
-// first process in it.
-func Machine(input io.Reader) (int, error) {
+// machine runs a server, and returns the status that the process shall end with. It changes the mounts of its namespace,
+// and counts on being the first process in another.
+func machine(o Options) (int, error) {
 	if os.Getpid() != 1 {
-		return 0, fmt.Errorf("starting the machine of a server, this is process %d, and not the first in a namespace: it is started by the program that boots a server, and by nobody else", os.Getpid())
-	}
-	var o Options
-	if err := json.NewDecoder(input).Decode(&o); err != nil {
-		return 0, fmt.Errorf("starting the machine of a server, reading what to run, %w", err)
+		return 0, fmt.Errorf("starting the machine of server %s, this is process %d, and not the first in a namespace: it is started by the program that boots a server, and by nobody else", o.Name, os.Getpid())
 	}
 	// Who stops the server signals all processes of our group. The one that booted us ends us, and sees to the rest.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)

@@ -36,7 +36,7 @@ func remains(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, serverUUID) || strings.Contains(line, "server-image") {
+		if strings.Contains(line, "server-image") {
 			found["mounts"] = append(found["mounts"], line)
 		}
 	}

@@ -4,43 +4,69 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
-	"time"
-
-	"github.com/vishvananda/netlink"
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // exitReboot is how the machine's process ends when the server wants to be started again.
 const exitReboot = 64
 
+// Parts of a server are processes of the program that boots it. It calls Part with its first argument.
+const (
+	// partMachine is the first process of the server's own process namespace.
+	partMachine = "machine"
+	// partCleaner sees to what is left if the program is killed, and does not come to do it.
+	partCleaner = "cleaner"
+)
+
+// Part does the work of that name, if there is any, and returns the status that the process shall end with. A program
+// that calls Run must call it before it does anything else, with its first argument and its standard input.
+func Part(name string, input io.Reader) (status int, known bool, err error) {
+	if name != partMachine && name != partCleaner {
+		return 0, false, nil
+	}
+	var o Options
+	if err := json.NewDecoder(input).Decode(&o); err != nil {
+		return 0, true, fmt.Errorf("reading what server this is the %s of, %w", name, err)
+	}
+	if name == partCleaner {
+		return 0, true, cleaner(o, input)
+	}
+	status, err = machine(o)
+	return status, true, err
+}
+
 // Run boots a server, and returns when it is off: nil if it has turned itself off, or if the context has ended, which is
-// as if its power were cut. machine is the command that calls Machine, as the first process of the server's own process
-// namespace; its standard output and error are where the server's messages go. Afterwards nothing of the server is left
-// but its disk.
-func Run(ctx context.Context, o Options, machine []string, output io.Writer) error {
+// as if its power were cut. self is the program that calls it, and output is where the server's messages go. Afterwards
+// nothing of the server is left but its disk.
+func Run(ctx context.Context, o Options, self string, output io.Writer) (err error) {
 	if err := errors.Join(o.Validate(), Check(o)); err != nil {
 		return fmt.Errorf("booting server %s, %w", o.Name, err)
 	}
-	for {
-		// What an earlier one has left whose end nobody could wait for.
-		if err := clear(ctx, o); err != nil {
-			return fmt.Errorf("booting server %s, %w", o.Name, err)
+	// What an earlier one has left, with its cleaner.
+	if err := clear(ctx, o); err != nil {
+		return fmt.Errorf("booting server %s, %w", o.Name, err)
+	}
+	finish, err := startCleaner(o, self, output)
+	if err != nil {
+		return fmt.Errorf("booting server %s, %w", o.Name, err)
+	}
+	defer func() {
+		if finished := finish(); err == nil && finished != nil {
+			err = fmt.Errorf("clearing up after server %s, %w", o.Name, finished)
 		}
-		again, err := runOnce(ctx, o, machine, output)
+	}()
+	for {
+		again, err := runOnce(ctx, o, self, output)
 		// The context may have ended, and what is cleared is not what it is for.
 		err = errors.Join(err, clear(context.WithoutCancel(ctx), o))
-		if ctx.Err() != nil && err == nil {
-			return nil
-		}
 		if err != nil {
 			return fmt.Errorf("running server %s, %w", o.Name, err)
 		}
@@ -54,7 +80,7 @@ func Run(ctx context.Context, o Options, machine []string, output io.Writer) err
 }
 
 // runOnce runs the machine until the server is off, and tells whether it wants to be started again.
-func runOnce(ctx context.Context, o Options, machine []string, output io.Writer) (again bool, err error) {
+func runOnce(ctx context.Context, o Options, self string, output io.Writer) (again bool, err error) {
 	input, err := json.Marshal(o)
 	if err != nil {
 		return false, fmt.Errorf("telling its machine what to run, %w", err)
@@ -62,21 +88,9 @@ func runOnce(ctx context.Context, o Options, machine []string, output io.Writer)
 	// The kernel ends the machine when the thread ends that has started it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	reader, writer, err := os.Pipe()
-	if err != nil {
-		return false, fmt.Errorf("telling its machine what to run, %w", err)
-	}
-	defer func() { _ = reader.Close() }()
-	if _, err := writer.Write(input); err != nil {
-		_ = writer.Close()
-		return false, fmt.Errorf("telling its machine what to run, %w", err)
-	}
-	if err := writer.Close(); err != nil {
-		return false, fmt.Errorf("telling its machine what to run, %w", err)
-	}
 	// SIGKILL, for the first process of a namespace takes all others with it.
-	command := exec.CommandContext(ctx, machine[0], machine[1:]...)
-	command.Stdin, command.Stdout, command.Stderr = reader, output, output
+	command := exec.CommandContext(ctx, self, partMachine)
+	command.Stdin, command.Stdout, command.Stderr = bytes.NewReader(input), output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
 	err = command.Run()
 	if ctx.Err() != nil {
@@ -90,40 +104,4 @@ func runOnce(ctx context.Context, o Options, machine []string, output io.Writer)
 		return false, fmt.Errorf("its machine has failed: %w", err)
 	}
 	return false, nil
-}
-
-// clearing is how long what the kernel does for a process that is gone may take.
-var clearing = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.5, Steps: 16}
-
-// clear removes what belongs to a server that is off, and is not gone with its processes.
-func clear(ctx context.Context, o Options) error {
-	// The kernel removes the network of processes that are gone at its leisure.
-	link, err := netlink.LinkByName(o.link())
-	if err == nil {
-		err = netlink.LinkDel(link)
-	}
-	if err != nil && !errors.As(err, &netlink.LinkNotFoundError{}) && !errors.Is(err, syscall.ENODEV) {
-		return fmt.Errorf("removing interface %s, %w", o.link(), err)
-	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		return fmt.Errorf("looking for control groups, %w", err)
-	}
-	own, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return fmt.Errorf("looking for our control groups, %w", err)
-	}
-	found := hierarchies(string(mounts))
-	var last error
-	err = wait.ExponentialBackoffWithContext(ctx, clearing, func(context.Context) (bool, error) {
-		last = removeGroups(o.containerID(), found, string(own))
-		return last == nil, nil
-	})
-	if err != nil {
-		return errors.Join(err, last)
-	}
-	if err := os.RemoveAll(o.run()); err != nil {
-		return fmt.Errorf("removing what belongs to the server while it runs, %w", err)
-	}
-	return nil
 }

@@ -34,7 +34,7 @@ const (
 	providerID = "metal3://metal3-system/server-1/machine-1"
 )
 
-// world is a network, a control plane that is on it, and a server that can be booted.
+// world is a network, a server that can be booted, and, once it was started, a control plane for it to join.
 type world struct {
 	bin     string
 	network *bridge.Bridge
@@ -44,8 +44,8 @@ type world struct {
 	dir     string
 }
 
-// newWorld skips the test unless it is asked for.
-func newWorld(ctx context.Context, t *testing.T) *world {
+// newWorld makes the network, or skips the test if nobody has asked for it.
+func newWorld(t *testing.T) *world {
 	t.Helper()
 	if os.Getenv("METAL_E2E") != "1" {
 		t.Skip("servers that boot take root, and what `make server-image` makes: `make server-boot` runs this test")
@@ -63,10 +63,10 @@ func newWorld(ctx context.Context, t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w.startCluster(ctx, t)
 	return w
 }
 
+// startCluster starts a control plane on the machine's address of the network.
 func (w *world) startCluster(ctx context.Context, t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()

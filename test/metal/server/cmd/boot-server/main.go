@@ -19,9 +19,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/server"
 )
 
-// machineArgument makes this program the machine of a server, in a process that it has started for that.
-const machineArgument = "machine"
-
 const usage = `usage: boot-server --image DIR --bridge NAME [--address CIDR [--gateway IP]] [--container-images DIR]
 
 Boots one server as a container, from the root file system that "make server-image" makes. It runs until the server
@@ -40,9 +37,10 @@ Flags:
 `
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == machineArgument {
-		status, err := server.Machine(os.Stdin)
-		exit(status, err)
+	if len(os.Args) == 2 {
+		if status, known, err := server.Part(os.Args[1], os.Stdin); known {
+			exit(status, err)
+		}
 	}
 	exit(0, run(os.Args[1:]))
 }
@@ -92,5 +90,5 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("finding this program, %w", err)
 	}
-	return server.Run(ctx, o, []string{self, machineArgument}, os.Stdout)
+	return server.Run(ctx, o, self, os.Stdout)
 }
