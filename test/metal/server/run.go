@@ -47,8 +47,10 @@ func Part(name string, input io.Reader) (status int, known bool, err error) {
 // as if its power were cut. self is the program that calls it, and output is where the server's messages go. Afterwards
 // nothing of the server is left but its disk.
 func Run(ctx context.Context, o Options, self string, output io.Writer) (err error) {
-	if err := errors.Join(o.Validate(), Check(o)); err != nil {
-		return fmt.Errorf("booting server %s, %w", o.Name, err)
+	for _, check := range []func(Options) error{Options.Validate, Check} {
+		if err := check(o); err != nil {
+			return fmt.Errorf("booting server %s, %w", o.Name, err)
+		}
 	}
 	// What an earlier one has left, with its cleaner.
 	if err := clear(ctx, o); err != nil {

@@ -63,15 +63,15 @@ func run(args []string) error {
 		fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()
 	}
-	flags.StringVar(&o.Image, "image", os.Getenv("SERVER_IMAGE"), "the directory that `make server-image` makes; SERVER_IMAGE by default")
-	flags.StringVar(&o.Bridge, "bridge", os.Getenv("SERVER_BRIDGE"), "the bridge that the server is plugged into; SERVER_BRIDGE by default")
+	flags.StringVar(&o.Image, "image", os.Getenv("SERVER_IMAGE"), "the `directory` that \"make server-image\" makes; SERVER_IMAGE by default")
+	flags.StringVar(&o.Bridge, "bridge", os.Getenv("SERVER_BRIDGE"), "the `name` of the bridge that the server is plugged into; SERVER_BRIDGE by default")
 	flags.StringVar(&o.ContainerImages, "container-images", os.Getenv("SERVER_CONTAINER_IMAGES"),
-		"a directory with archives of container images for the server to import when it boots; SERVER_CONTAINER_IMAGES by default")
-	flags.Func("address", "the address, with the length of the prefix, of a server whose config drive has no network data", func(value string) (err error) {
+		"a `directory` with archives of container images for the server to import when it boots; SERVER_CONTAINER_IMAGES by default")
+	flags.Func("address", "the `address`, with the length of the prefix, of a server whose config drive has no network data", func(value string) (err error) {
 		o.Address, err = netip.ParsePrefix(value)
 		return err
 	})
-	flags.Func("gateway", "the gateway of such a server", func(value string) (err error) {
+	flags.Func("gateway", "the `address` of the gateway of such a server", func(value string) (err error) {
 		o.Gateway, err = netip.ParseAddr(value)
 		return err
 	})
