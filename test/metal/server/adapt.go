@@ -4,13 +4,16 @@
 package server
 
 import (
+	"crypto/sha256"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -27,6 +30,7 @@ const interfaceName = "eth0"
 const (
 	containerdConfig = "etc/containerd/config.toml"
 	kubeletDropIns   = "etc/kubernetes/kubelet.conf.d"
+	osRelease        = "usr/lib/os-release"
 	// kubeletSettings differ from those of the cluster: the kernel, its control groups and its file systems are those of the
 	// machine, which may be fuller than a kubelet would have it.
 	kubeletSettings = `apiVersion: kubelet.config.k8s.io/v1beta1
@@ -74,7 +78,39 @@ func adapt(o Options, root string, groups groupVersion) error {
 			return fmt.Errorf("adapting the disk of the server, %w", err)
 		}
 	}
+	if err := nameImage(o, root); err != nil {
+		return err
+	}
 	return provideDevices(o, root)
+}
+
+// prettyName is the line of os-release that a Node reports as its operating system.
+var prettyName = regexp.MustCompile(`(?m)^PRETTY_NAME="([^"]*)"$`)
+
+// nameImage adds the checksum of the image that was installed to the name of the operating system, for a Node to show what
+// it was installed from.
+func nameImage(o Options, root string) error {
+	image, err := os.Open(filepath.Join(o.Dir, "image"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the image that was installed, %w", err)
+	}
+	defer func() { _ = image.Close() }()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, image); err != nil {
+		return fmt.Errorf("reading the image that was installed, %w", err)
+	}
+	release, err := os.ReadFile(filepath.Join(o.Image, "rootfs", osRelease))
+	if err != nil {
+		return fmt.Errorf("reading the name of the operating system, %w", err)
+	}
+	release = prettyName.ReplaceAll(release, fmt.Appendf(nil, `PRETTY_NAME="$1, image %x"`, hash.Sum(nil)[:6]))
+	if err := writeFile(filepath.Join(root, osRelease), release, 0o644); err != nil {
+		return fmt.Errorf("writing the name of the operating system, %w", err)
+	}
+	return nil
 }
 
 // adaptContainerd changes containerd's configuration for a kernel that does not let a container be spared when memory is

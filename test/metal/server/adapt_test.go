@@ -50,6 +50,8 @@ func TestTheDiskIsAdaptedToTheMachine(t *testing.T) {
 			o, root := Options{Dir: t.TempDir(), Image: t.TempDir()}, t.TempDir()
 			for path, content := range map[string][]byte{
 				filepath.Join(o.Image, "rootfs", containerdConfig): config, o.devices(): []byte(`{"nvidia.com/gpu": ["GPU-0"]}`),
+				filepath.Join(o.Image, "rootfs", osRelease): []byte("PRETTY_NAME=\"Debian 12\"\nNAME=\"Debian\"\n"),
+				filepath.Join(o.Dir, "image"):               []byte("image 1"),
 			} {
 				if err := writeFile(path, content, 0o600); err != nil {
 					t.Fatal(err)

@@ -47,6 +47,10 @@ func TestAServerBootsAndJoinsAndRunsAPod(t *testing.T) {
 		t.Errorf("the Node is at %s, want %s, which the network data of the config drive say", got, want)
 	}
 
+	if got, want := node.Status.NodeInfo.OSImage, "image "+imageSum; !strings.HasSuffix(got, want) {
+		t.Errorf("the Node runs %q, want something that ends with %q, what was installed", got, want)
+	}
+
 	pod := w.createPod(ctx, t, "work")
 	w.awaitPod(ctx, t, server, pod)
 	since("pod runs")

@@ -47,7 +47,7 @@ func cleaner(o Options, input io.Reader) error {
 	if _, err := io.Copy(io.Discard, input); err != nil {
 		return fmt.Errorf("waiting for the end of server %s, %w", o.Name, err)
 	}
-	if err := clear(context.Background(), o); err != nil {
+	if err := clearUp(context.Background(), o); err != nil {
 		return fmt.Errorf("clearing up after server %s, %w", o.Name, err)
 	}
 	return nil
@@ -56,8 +56,8 @@ func cleaner(o Options, input io.Reader) error {
 // clearing is how long what the kernel does for a process that is gone may take.
 var clearing = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.5, Steps: 16}
 
-// clear removes what belongs to a server that is off, and is not gone with its processes.
-func clear(ctx context.Context, o Options) error {
+// clearUp removes what belongs to a server that is off, and is not gone with its processes.
+func clearUp(ctx context.Context, o Options) error {
 	// The kernel removes the network of processes that are gone at its leisure.
 	link, err := netlink.LinkByName(o.link())
 	if err == nil {

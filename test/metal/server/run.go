@@ -53,7 +53,7 @@ func Run(ctx context.Context, o Options, self string, output io.Writer) (err err
 		}
 	}
 	// What an earlier one has left, with its cleaner.
-	if err := clear(ctx, o); err != nil {
+	if err := clearUp(ctx, o); err != nil {
 		return fmt.Errorf("booting server %s, %w", o.Name, err)
 	}
 	finish, err := startCleaner(o, self, output)
@@ -68,7 +68,7 @@ func Run(ctx context.Context, o Options, self string, output io.Writer) (err err
 	for {
 		again, err := runOnce(ctx, o, self, output)
 		// The context may have ended, and what is cleared is not what it is for.
-		err = errors.Join(err, clear(context.WithoutCancel(ctx), o))
+		err = errors.Join(err, clearUp(context.WithoutCancel(ctx), o))
 		if err != nil {
 			return fmt.Errorf("running server %s, %w", o.Name, err)
 		}

@@ -32,6 +32,9 @@ const (
 	serverMAC  = "52:54:00:6e:1f:0d"
 	nodeName   = "gpu-server-1"
 	providerID = "metal3://metal3-system/server-1/machine-1"
+	// image stands for what a deployment writes to the disk, and imageSum is the start of its SHA-256.
+	image    = "image 1"
+	imageSum = "bdd295acb985"
 )
 
 // world is a network, a server that can be booted, and, once it was started, a control plane for it to join.
@@ -55,7 +58,9 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{bin: bin, dir: t.TempDir()}
-	if w.network, err = bridge.New(fmt.Sprintf("servers%d", os.Getpid()%1e6), netip.MustParsePrefix("10.213.77.1/24")); err != nil {
+	// Another run, of another clone, has another network.
+	address := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, byte(os.Getpid()), 1}), 24)
+	if w.network, err = bridge.New(fmt.Sprintf("servers%d", os.Getpid()), address); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -162,8 +167,8 @@ func (w *world) install(t *testing.T, userData []byte) {
 			t.Fatal(err)
 		}
 	}
-	writeISO(t, filepath.Join(w.bin, "server-image"), "config-2", drive, filepath.Join(w.dir, "config-drive.iso"))
-	for name, content := range map[string]string{"image": "image 1", "devices.json": `{"nvidia.com/gpu": ["GPU-0", "GPU-1"]}`} {
+	writeISO(t, filepath.Join(w.bin, "server-image", "tools"), "config-2", drive, filepath.Join(w.dir, "config-drive.iso"))
+	for name, content := range map[string]string{"image": image, "devices.json": `{"nvidia.com/gpu": ["GPU-0", "GPU-1"]}`} {
 		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -171,11 +176,11 @@ func (w *world) install(t *testing.T, userData []byte) {
 }
 
 // writeISO makes an image of a directory by the command that Ironic makes its config drives with.
-func writeISO(t *testing.T, image, label, directory, file string) {
+func writeISO(t *testing.T, tools, label, directory, file string) {
 	t.Helper()
-	command := exec.Command(filepath.Join(image, "tools/usr/bin/genisoimage"),
+	command := exec.Command(filepath.Join(tools, "usr/bin/genisoimage"),
 		"-o", file, "-ldots", "-allow-lowercase", "-allow-multidot", "-l", "-publisher", "ironic", "-quiet", "-J", "-r", "-V", label, directory)
-	command.Env = []string{"LD_LIBRARY_PATH=" + filepath.Join(image, "tools/usr/lib/x86_64-linux-gnu")}
+	command.Env = []string{"LD_LIBRARY_PATH=" + filepath.Join(tools, "usr/lib/x86_64-linux-gnu")}
 	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("making a config drive, %v: %s", err, output)
 	}
