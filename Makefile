@@ -103,6 +103,15 @@ boot-server: check-go ## Build the command that boots such a server as a contain
 server-boot: cluster-tools server-image ## Boot such a server as a container: it joins a cluster, and runs a pod (needs root)
 	METAL_E2E=1 go test -count 1 -v -timeout 20m ./test/metal/server/...
 
+.PHONY: ironic
+ironic: ## Unpack Debian's Ironic into bin/, for servers that are installed by the real one
+	@hack/ironic.sh
+
+.PHONY: e2e-metal
+e2e-metal: cluster-tools build ironic ## Register, install, clean and break emulated servers through real Metal3: operator, Ironic, Redfish
+	go build -trimpath -o bin/rack ./test/emulator/cmd/rack
+	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal
+
 .PHONY: test
 test: tools build images cloud-init upstream-tools ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox
 	bin/gotestsum --format pkgname-and-test-fails -- $(TEST_FLAGS) ./...
