@@ -24,7 +24,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/bridge"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
 )
 
 const (
@@ -40,7 +40,7 @@ const (
 // world is a network, a server that can be booted, and, once it was started, a control plane for it to join.
 type world struct {
 	bin     string
-	network *bridge.Bridge
+	network *network.Bridge
 	cluster *controlplane.Cluster
 	client  client.WithWatch
 	kube    kubernetes.Interface
@@ -60,7 +60,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{bin: bin, dir: t.TempDir()}
 	// Another run, of another clone, has another network.
 	address := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, byte(os.Getpid()), 1}), 24)
-	if w.network, err = bridge.New(fmt.Sprintf("servers%d", os.Getpid()), address); err != nil {
+	if w.network, err = network.New(fmt.Sprintf("servers%d", os.Getpid()), address); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -1,10 +1,10 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bridge makes the network that test servers are plugged into: a Linux bridge, on which the machine itself has an
+// Package network makes the network that test servers are plugged into: a Linux bridge, on which the machine itself has an
 // address, so that servers reach what runs on the machine and nothing beyond it. Nothing is forwarded or translated, and
 // no firewall rule is made.
-package bridge
+package network
 
 import (
 	"errors"
