@@ -23,7 +23,7 @@ BENCHMARKS ?= $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchma
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "; print "usage: make TARGET\n"} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "; print "usage: make TARGET\n"} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: check-go
 check-go:
@@ -66,6 +66,15 @@ lint: dev-tools ## Check formatting, go vet and staticcheck
 .PHONY: cloud-init
 cloud-init: ## Unpack Debian's cloud-init into bin/, for the tests to ask it what it thinks of our documents
 	@hack/cloud-init.sh
+
+.PHONY: ironic
+ironic: ## Unpack Debian's Ironic into bin/, for servers that are installed by the real one
+	@hack/ironic.sh
+
+.PHONY: e2e-metal
+e2e-metal: cluster-tools build ironic ## Register, install, clean and break emulated servers through real Metal3: operator, Ironic, Redfish
+	go build -trimpath -o bin/rack ./test/emulator/cmd/rack
+	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal
 
 .PHONY: test
 test: tools build cloud-init upstream-tools ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox

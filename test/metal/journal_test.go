@@ -19,58 +19,98 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
-// keepJournal tells, as it happens, what becomes of all hosts and Machines, until the test ends or the function that it
-// returns is called.
+// A journal follows all hosts and Machines. It tells what becomes of them as it happens, and wakes who waits for it.
+type journal struct {
+	say func(format string, args ...any)
+
+	mu       sync.Mutex
+	hosts    map[string]*bmov1alpha1.BareMetalHost
+	machines map[string]*v1alpha1.Machine
+	words    map[string]string
+	changed  chan struct{}
+}
+
+// keepJournal begins to follow. It ends with the test, or when the function that it returns is called.
 func (w *world) keepJournal(t *testing.T) (stop func()) {
 	t.Helper()
+	w.journal = &journal{
+		say: w.say, hosts: map[string]*bmov1alpha1.BareMetalHost{}, machines: map[string]*v1alpha1.Machine{},
+		words: map[string]string{}, changed: make(chan struct{}),
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var followers sync.WaitGroup
-	followers.Go(func() { w.follow(ctx, &bmov1alpha1.BareMetalHostList{}, stack.HostsNamespace) })
-	followers.Go(func() { w.follow(ctx, &v1alpha1.MachineList{}, stack.MachinesNamespace) })
+	followers.Go(func() {
+		w.follow(ctx, &bmov1alpha1.BareMetalHostList{}, stack.HostsNamespace)
+	})
+	followers.Go(func() {
+		w.follow(ctx, &v1alpha1.MachineList{}, stack.MachinesNamespace)
+	})
 	return func() { cancel(); followers.Wait() }
 }
 
-// follow says something whenever an object can be described in other words than before.
+// follow watches until the context ends. The API server may end a watch at any time; the next begins with all objects.
 func (w *world) follow(ctx context.Context, list client.ObjectList, namespace string) {
-	last := map[string]string{}
 	for ctx.Err() == nil {
 		watching, err := w.Client.Watch(ctx, list, client.InNamespace(namespace))
 		if err != nil {
 			continue // the context has ended, or the API server is being stopped
 		}
 		for event := range watching.ResultChan() {
-			name, words := describe(event)
-			if name != "" && last[name] != words {
-				last[name] = words
-				w.say("  %s %s", name, words)
-			}
+			w.journal.enter(event)
 		}
 	}
 }
 
-// describe names an object, and says in a few words how it is.
-func describe(event watch.Event) (name, words string) {
+// enter remembers an object, and tells of it if it can be described in other words than before.
+func (j *journal) enter(event watch.Event) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var name, words string
+	gone := event.Type == watch.Deleted
 	switch object := event.Object.(type) {
 	case *bmov1alpha1.BareMetalHost:
-		name, words = "BareMetalHost "+object.Name+":", describeHost(object)
+		name, words = "BareMetalHost "+object.Name, describeHost(object)
+		if j.hosts[object.Name] = object; gone {
+			delete(j.hosts, object.Name)
+		}
 	case *v1alpha1.Machine:
-		name, words = "Machine "+object.Name+":", describeMachine(object)
+		name, words = "Machine "+object.Name, describeMachine(object)
+		if j.machines[object.Name] = object; gone {
+			delete(j.machines, object.Name)
+		}
 	default:
-		return "", ""
+		return
 	}
-	if event.Type == watch.Deleted {
-		return name, "gone"
+	if gone {
+		words = "gone"
 	}
-	return name, words
+	if j.words[name] != words {
+		j.words[name] = words
+		j.say("  %s: %s", name, words)
+	}
+	close(j.changed)
+	j.changed = make(chan struct{})
 }
 
+// look returns a host and a Machine as they were seen last, nil for what there is not, and what is closed with the next change
+// of any.
+func (j *journal) look(host, machine string) (*bmov1alpha1.BareMetalHost, *v1alpha1.Machine, <-chan struct{}) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.hosts[host], j.machines[machine], j.changed
+}
+
+// describeHost says in a few words how a host is.
 func describeHost(host *bmov1alpha1.BareMetalHost) string {
+	if host == nil {
+		return "not there"
+	}
 	state := string(host.Status.Provisioning.State)
 	if state == "" {
 		state = "new"
 	}
 	if host.Spec.ConsumerRef != nil {
-		state += fmt.Sprintf(", claimed by %s", host.Spec.ConsumerRef.Name)
+		state += ", claimed by " + host.Spec.ConsumerRef.Name
 	}
 	if host.Status.PoweredOn {
 		state += ", on"
@@ -81,7 +121,11 @@ func describeHost(host *bmov1alpha1.BareMetalHost) string {
 	return state
 }
 
+// describeMachine says in a few words how a Machine is.
 func describeMachine(machine *v1alpha1.Machine) string {
+	if machine == nil {
+		return "not there"
+	}
 	phase := string(machine.Status.Phase)
 	if phase == "" {
 		phase = "new"
@@ -92,10 +136,10 @@ func describeMachine(machine *v1alpha1.Machine) string {
 	return phase
 }
 
-// short is the first line of a message, and not all of it.
+// short is the beginning of a message, on one line.
 func short(message string) string {
-	const most = 300
-	message, _, _ = strings.Cut(message, "\n")
+	const most = 250
+	message = strings.Join(strings.Fields(message), " ")
 	if len(message) > most {
 		message = message[:most] + "..."
 	}

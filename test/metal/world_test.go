@@ -12,12 +12,11 @@ import (
 	"testing"
 	"time"
 
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
@@ -44,6 +43,7 @@ func TestMain(m *testing.M) {
 // world is a stack with a fleet, for one test.
 type world struct {
 	*stack.Stack
+	journal *journal
 	started time.Time
 	say     func(format string, args ...any)
 }
@@ -74,19 +74,29 @@ func need(t *testing.T) {
 		t.Skip("servers on a real Ironic: run it with `make e2e-metal`, which unpacks Ironic from Debian's packages into bin/")
 	}
 	if err := stack.Missing(bin); err != nil {
-		t.Fatalf("this cannot run:\n%v", err)
+		t.Fatalf("this cannot run; `make e2e-metal` gets what is missing:\n%v", err)
 	}
 }
 
-// until waits until a check has nothing to say, and fails the test with what it said last.
-func (w *world) until(t *testing.T, what string, check func(context.Context) error) {
+// until waits until the check of a host and of a Machine, either of which may be nil, has nothing to say, and fails the test
+// with what it said last. It looks whenever any of them changes.
+func (w *world) until(t *testing.T, what, host, machine string, check func(*bmov1alpha1.BareMetalHost, *v1alpha1.Machine) error) {
 	t.Helper()
 	ctx, stop := w.Context(t.Context())
 	defer stop()
 	ctx, done := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nothing came of it in %s", patience))
 	defer done()
-	if err := controlplane.Await(ctx, what, check); err != nil {
-		t.Fatal(err)
+	for {
+		foundHost, foundMachine, changed := w.journal.look(host, machine)
+		err := check(foundHost, foundMachine)
+		if err == nil {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatalf("waiting for %s, %v (last answer: %v)", what, context.Cause(ctx), err)
+		}
 	}
 }
 
@@ -131,17 +141,4 @@ func (w *world) create(t *testing.T, object client.Object) {
 	if err := w.Client.Create(t.Context(), object); err != nil {
 		t.Fatalf("creating %T %s, %v", object, object.GetName(), err)
 	}
-}
-
-// machine reads a Machine; nil if there is none.
-func (w *world) machine(ctx context.Context, name string) (*v1alpha1.Machine, error) {
-	machine := &v1alpha1.Machine{}
-	err := w.Client.Get(ctx, types.NamespacedName{Namespace: stack.MachinesNamespace, Name: name}, machine)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, err
-	}
-	if err != nil {
-		return nil, nil //nolint:nilerr // that there is none is an answer
-	}
-	return machine, nil
 }
