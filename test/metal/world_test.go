@@ -74,7 +74,7 @@ func need(t *testing.T) {
 		t.Skip("servers on a real Ironic: run it with `make e2e-metal`, which unpacks Ironic from Debian's packages into bin/")
 	}
 	if err := stack.Missing(bin); err != nil {
-		t.Fatalf("this cannot run:\n%v", err)
+		t.Fatalf("this cannot run; `make e2e-metal` gets what is missing:\n%v", err)
 	}
 }
 

@@ -16,7 +16,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +100,11 @@ func (p *program) start() {
 		ended <- run(ctx, p.options)
 		close(ended)
 	}()
+	p.untilReady()
+}
+
+func (p *program) untilReady() {
+	p.t.Helper()
 	p.until(func() string {
 		response, err := http.Get("http://" + p.options.adminAddress + "/healthz")
 		if err != nil {
@@ -208,7 +215,7 @@ func (p *program) command(callback, name, params string) {
 
 // The whole way of a server, as Ironic leads it: deployed from a virtual CD, booted from its disk, switched off.
 func TestServerIsDeployedAndBoots(t *testing.T) {
-	p := startProgram(t, `echo "$SERVER_NAME boots $(cat image) with $(cat config-drive.iso)"; exec sleep 1000`)
+	p := startProgram(t, `echo $$ > pid; echo "$SERVER_NAME boots $(cat image) with $(cat config-drive.iso)"; exec sleep 1000`)
 	p.redfish("s2", "two", http.MethodPost, "/Managers/s2/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia", `{"Image": "`+p.ironic.URL+`/deploy.iso"}`)
 	p.redfish("s2", "two", http.MethodPatch, "/Systems/s2", `{"Boot": {"BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": "Once"}}`)
 	p.redfish("s2", "two", http.MethodPost, "/Systems/s2/Actions/ComputerSystem.Reset", `{"ResetType": "On"}`)
@@ -235,12 +242,107 @@ func TestServerIsDeployedAndBoots(t *testing.T) {
 		return fmt.Sprintf("console has %q, %v", data, err)
 	})
 	// A rack that is stopped switches its servers off, and finds their disks again.
+	booted := processOf(t, p.server("s2").Dir)
 	p.end()
+	if alive(booted) {
+		t.Errorf("process %d of the boot command is still there", booted)
+	}
 	p.start()
 	p.is("s2", "Off", "off")
 	if image := p.server("s2").Image; image == nil || image.URL != p.ironic.URL+"/image" {
 		t.Errorf("after a restart the disk has %+v", image)
 	}
+}
+
+// processOf is the boot command that has said its process ID in the directory of its server.
+func processOf(t *testing.T, dir string) int {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// alive says whether a process runs. One that nobody has waited for yet does not.
+func alive(pid int) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, state, _ := strings.Cut(string(data), ") ")
+	return err == nil && !strings.HasPrefix(state, "Z")
+}
+
+// scenarioOfChild has this binary run a rack of its own instead of the tests.
+const scenarioOfChild = "RACK_TEST_SCENARIO"
+
+func TestMain(m *testing.M) {
+	path := os.Getenv(scenarioOfChild)
+	if path == "" {
+		os.Exit(m.Run())
+	}
+	o := newOptions()
+	o.scenario, o.dataDir = path, filepath.Join(filepath.Dir(path), "data")
+	o.redfishAddress, o.adminAddress = "127.0.0.1:0", os.Getenv("RACK_TEST_ADMIN")
+	o.bootCommand = filepath.Join(filepath.Dir(path), "boot.sh")
+	if err := run(context.Background(), o); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// What a rack that is killed was running is killed with it.
+func TestRackIsKilled(t *testing.T) {
+	p := startProgram(t, `echo $$ > pid.new; mv pid.new pid; exec sleep 1000`)
+	p.end()
+	installed := filepath.Join(p.options.dataDir, "s1")
+	for name, content := range map[string]string{"image": "an image", "image.json": `{"url": "http://images/1"}`} {
+		if err := os.WriteFile(filepath.Join(installed, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), scenarioOfChild+"="+p.options.scenario, "RACK_TEST_ADMIN="+p.options.adminAddress)
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	p.ended = ended
+	go func() { ended <- child.Wait() }()
+	t.Cleanup(func() { _ = child.Process.Kill() })
+	p.untilReady()
+	p.redfish("s1", "one", http.MethodPost, "/Systems/s1/Actions/ComputerSystem.Reset", `{"ResetType": "On"}`)
+	p.until(func() string {
+		if _, err := os.Stat(filepath.Join(installed, "pid")); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	booted := processOf(t, installed)
+	if !alive(booted) {
+		t.Fatalf("process %d of the boot command is not there", booted)
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	p.ended = nil
+	p.until(func() string {
+		if alive(booted) {
+			return fmt.Sprintf("process %d of the boot command is still there", booted)
+		}
+		return ""
+	})
+	p.ended = closed()
+}
+
+// closed is the end of a rack that has ended before.
+func closed() chan error {
+	c := make(chan error)
+	close(c)
+	return c
 }
 
 func TestAdmin(t *testing.T) {
