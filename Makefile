@@ -91,6 +91,18 @@ lint: dev-tools ## Check formatting, go vet and staticcheck
 cloud-init: ## Unpack Debian's cloud-init into bin/, for the tests to ask it what it thinks of our documents
 	@hack/cloud-init.sh
 
+.PHONY: server-image
+server-image: ## Make the root file system of a server that can join a cluster, from Debian's packages, into bin/ (needs root)
+	@hack/server-image.sh
+
+.PHONY: boot-server
+boot-server: check-go ## Build the command that boots such a server as a container into bin/
+	@go build -trimpath -o bin/boot-server ./test/metal/server/cmd/boot-server
+
+.PHONY: server-boot
+server-boot: cluster-tools server-image ## Boot such a server as a container: it joins a cluster, and runs a pod (needs root)
+	METAL_E2E=1 go test -count 1 -v -timeout 20m ./test/metal/server/...
+
 .PHONY: ironic
 ironic: ## Unpack Debian's Ironic into bin/, for servers that are installed by the real one
 	@hack/ironic.sh
