@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -51,18 +52,29 @@ func TestChain(t *testing.T) {
 	w.checkPod(t, "train", 1, first)
 	w.reportSteps(t, "train")
 
-	w.journal.say("== another pod asks for two GPUs; the server of the first has one left")
-	w.createPod(t, "infer", "2")
-	w.untilPodRuns(t, "infer")
-	w.checkPod(t, "infer", 2, first)
-	w.reportSteps(t, "infer")
-	if w.nodeOf(t, "train") == w.nodeOf(t, "infer") {
+	w.journal.say("== a Deployment has a pod that asks for two GPUs; the server of the first pod has one left")
+	w.createDeployment(t, "infer", "2")
+	infer := w.untilDeploymentRuns(t, "infer", "")
+	w.checkPod(t, infer, 2, first)
+	w.reportSteps(t, infer)
+	if w.nodeOf(t, "train") == w.nodeOf(t, infer) {
 		t.Errorf("both pods are on node %s, which has no GPUs for both", w.nodeOf(t, "train"))
 	}
 
-	w.journal.say("== the pods are deleted; their servers are cleaned, and free again")
-	w.deletePod(t, "train")
-	w.deletePod(t, "infer")
+	w.journal.say("== the first pod is deleted: its server is cleaned, and free again")
+	host := w.machineOf(t, w.nodeOf(t, "train")).Status.HostRef.Name
+	w.remove(t, &corev1.Pod{}, "train")
+	w.untilFree(t, host)
+
+	w.journal.say("== the platform team has another image: the node of the Deployment is replaced")
+	old := w.nodeOf(t, infer)
+	w.installWith(t, imageName(1))
+	infer = w.untilDeploymentRuns(t, "infer", old)
+	w.checkPod(t, infer, 2, second)
+	w.reportSteps(t, infer)
+
+	w.journal.say("== the Deployment is deleted: all servers are cleaned, and free again")
+	w.remove(t, &appsv1.Deployment{}, "infer")
 	w.untilAllIsBack(t)
 	w.journal.say("== every server is free again, but the one that was broken from the start")
 }
@@ -119,6 +131,21 @@ func (w *world) untilPodRuns(t *testing.T, name string) {
 		}
 		if pod.Status.Phase != corev1.PodRunning {
 			return fmt.Errorf("it is %s", describePod(pod))
+		}
+		return nil
+	})
+}
+
+// untilFree waits until a server is cleaned, and nobody's.
+func (w *world) untilFree(t *testing.T, name string) {
+	t.Helper()
+	w.until(t, "server "+name+" to be free", func(context.Context) error {
+		host, err := look[*bmov1alpha1.BareMetalHost](w.journal, name)
+		if err != nil {
+			return err
+		}
+		if host.Spec.ConsumerRef != nil || host.Spec.Image != nil || host.Status.Provisioning.State != bmov1alpha1.StateAvailable {
+			return fmt.Errorf("it is %s", describeHost(host))
 		}
 		return nil
 	})

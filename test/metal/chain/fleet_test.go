@@ -5,14 +5,17 @@ package chain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -108,29 +111,84 @@ func (w *world) create(t *testing.T, c client.Client, object client.Object) {
 	}
 }
 
-// createPod creates a pod that asks for GPUs.
+// workload is a pod that asks for GPUs, and says on which node it is and with which of them.
+func workload(gpus string) corev1.PodSpec {
+	return corev1.PodSpec{
+		AutomountServiceAccountToken: new(bool),
+		// It ends at once when it is told to.
+		TerminationGracePeriodSeconds: ptr.To(int64(5)),
+		Containers: []corev1.Container{{
+			Name: "workload", Image: images.Reference(images.Workload), ImagePullPolicy: corev1.PullNever,
+			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{gpu: resource.MustParse(gpus)}},
+			Env: []corev1.EnvVar{{Name: "NODE_NAME", ValueFrom: &corev1.EnvVarSource{
+				FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"},
+			}}},
+		}},
+	}
+}
+
+// createPod creates a pod that nobody makes anew when it is gone.
 func (w *world) createPod(t *testing.T, name, gpus string) {
 	t.Helper()
 	w.create(t, w.tenant.Client, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}, Spec: workload(gpus),
+	})
+}
+
+// createDeployment creates a Deployment of one pod.
+func (w *world) createDeployment(t *testing.T, name, gpus string) {
+	t.Helper()
+	labels := map[string]string{"app": name}
+	w.create(t, w.tenant.Client, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-		Spec: corev1.PodSpec{
-			AutomountServiceAccountToken: new(bool),
-			Containers: []corev1.Container{{
-				Name: "workload", Image: images.Reference(images.Workload), ImagePullPolicy: corev1.PullNever,
-				Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{gpu: resource.MustParse(gpus)}},
-				Env: []corev1.EnvVar{{Name: "NODE_NAME", ValueFrom: &corev1.EnvVarSource{
-					FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"},
-				}}},
-			}},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: workload(gpus)},
 		},
 	})
 }
 
-func (w *world) deletePod(t *testing.T, name string) {
+// untilDeploymentRuns waits until a pod of a Deployment runs, on another node than the given one, and returns its name.
+func (w *world) untilDeploymentRuns(t *testing.T, name, notOn string) (pod string) {
 	t.Helper()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
-	if err := w.tenant.Client.Delete(t.Context(), pod); err != nil {
-		t.Fatalf("deleting pod %s, %v", name, err)
+	w.until(t, "a pod of Deployment "+name+" to run", func(context.Context) error {
+		last := errors.New("there is none")
+		for _, object := range w.journal.list() {
+			found, is := object.(*corev1.Pod)
+			if !is || found.Labels["app"] != name {
+				continue
+			}
+			if found.Status.Phase == corev1.PodRunning && found.DeletionTimestamp == nil && found.Spec.NodeName != notOn {
+				pod = found.Name
+				return nil
+			}
+			last = fmt.Errorf("pod %s is %s", found.Name, describePod(found))
+		}
+		return last
+	})
+	return pod
+}
+
+// installWith has new servers of the type be installed with another image.
+func (w *world) installWith(t *testing.T, image string) {
+	t.Helper()
+	provider := &v1alpha1.NodeProvider{}
+	if err := w.Client.Get(t.Context(), client.ObjectKey{Name: providerName}, provider); err != nil {
+		t.Fatal(err)
+	}
+	before := provider.DeepCopy()
+	provider.Spec.Properties[v1alpha1.PropertyOSImage] = image
+	if err := w.Client.Patch(t.Context(), provider, client.MergeFrom(before)); err != nil {
+		t.Fatalf("having servers be installed with %s, %v", image, err)
+	}
+}
+
+func (w *world) remove(t *testing.T, object client.Object, name string) {
+	t.Helper()
+	object.SetNamespace(metav1.NamespaceDefault)
+	object.SetName(name)
+	if err := w.tenant.Client.Delete(t.Context(), object, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+		t.Fatalf("deleting %T %s, %v", object, name, err)
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A journal follows the objects of the story in both clusters. It tells what becomes of them as it happens, remembers when
-// each was first seen in which state, and wakes who waits for it.
+// A journal follows the objects of the story in both clusters. It tells what becomes of them as it happens, and
+// remembers when each was first seen in which state.
 type journal struct {
 	t       *testing.T
 	started time.Time
@@ -30,12 +30,11 @@ type journal struct {
 	objects map[string]client.Object
 	words   map[string]string
 	times   map[string]time.Time
-	changed chan struct{}
 }
 
 func newJournal(t *testing.T) *journal {
 	return &journal{
-		t: t, started: time.Now(), changed: make(chan struct{}),
+		t: t, started: time.Now(),
 		objects: map[string]client.Object{}, words: map[string]string{}, times: map[string]time.Time{},
 	}
 }
@@ -97,15 +96,6 @@ func (j *journal) enter(object client.Object, gone bool) {
 		j.words[name] = words
 		j.say("  %s: %s", name, words)
 	}
-	close(j.changed)
-	j.changed = make(chan struct{})
-}
-
-// next returns what is closed with the next change of any object.
-func (j *journal) next() <-chan struct{} {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.changed
 }
 
 // when tells when an object was first seen in a state; false if it was not.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
@@ -182,24 +183,14 @@ func writeFile(t *testing.T, path string, content []byte, mode os.FileMode) stri
 	return path
 }
 
-// until waits until the check has nothing to say, and fails the test with what it said last. It looks whenever anything
-// changes that the journal follows.
+// until waits until the check has nothing to say, and fails the test with what it said last.
 func (w *world) until(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
 	ctx, stop := w.Context(t.Context())
 	defer stop()
 	ctx, done := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nothing came of it in %s", patience))
 	defer done()
-	for {
-		changed := w.journal.next()
-		err := check(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			t.Fatalf("waiting for %s, %v (last answer: %v)", what, context.Cause(ctx), err)
-		}
+	if err := controlplane.Await(ctx, what, check); err != nil {
+		t.Fatal(err)
 	}
 }
