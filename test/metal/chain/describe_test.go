@@ -21,13 +21,12 @@ const gpu = "nvidia.com/gpu"
 
 // States whose times are of interest.
 const (
-	stepSeen        = "seen"
-	stepRunning     = "running"
-	stepClaimed     = "claimed"
-	stepProvisioned = "provisioned"
-	stepReady       = "ready"
-	stepAdvertises  = "advertises"
-	stepFree        = "free"
+	stepSeen       = "seen"
+	stepRunning    = "running"
+	stepClaimed    = "claimed"
+	stepAsked      = "asked for"
+	stepReady      = "ready"
+	stepAdvertises = "advertises"
 )
 
 // describe says in a few words how an object is, and which states it has reached.
@@ -46,13 +45,9 @@ func describe(object client.Object) (words string, steps []string) {
 		words = describeNodeClaim(object)
 	case *v1alpha1.Machine:
 		reached(meta.IsStatusConditionTrue(object.Status.Conditions, v1alpha1.ConditionClaimed), stepClaimed)
-		reached(meta.IsStatusConditionTrue(object.Status.Conditions, v1alpha1.ConditionProvisioned), stepProvisioned)
+		reached(object.Status.Phase == v1alpha1.MachineProvisioning, stepAsked)
 		words = describeMachine(object)
 	case *bmov1alpha1.BareMetalHost:
-		state := object.Status.Provisioning.State
-		reached(object.Spec.Image != nil, stepClaimed)
-		reached(state == bmov1alpha1.StateProvisioned, stepProvisioned)
-		reached(state == bmov1alpha1.StateAvailable && object.Spec.ConsumerRef == nil, stepFree)
 		words = describeHost(object)
 	case *corev1.Node:
 		reached(nodeIsReady(object) == nil, stepReady)

@@ -28,6 +28,7 @@ import (
 
 const (
 	nodeTypeName = "gpu"
+	kindLabel    = "kind"
 	providerName = "metal"
 )
 
@@ -49,11 +50,15 @@ func (w *world) createFleet(t *testing.T, osImages ...stack.Image) {
 	provider.Spec.Metal3.ClusterRef.Namespace = stack.HostsNamespace
 	nodeType := v1alpha1.NodeTypeTemplate{Name: nodeTypeName}
 	nodeType.Resources = test.Resources("cpu", "2", "memory", "4Gi", gpu, "2")
-	nodeType.BareMetalHosts.Selector.MatchLabels = map[string]string{"kind": nodeTypeName}
+	nodeType.BareMetalHosts.Selector.MatchLabels = map[string]string{kindLabel: nodeTypeName}
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{nodeType}
 	w.create(t, w.Client, provider)
 	for _, server := range w.Rack.Servers {
-		if err := w.Register(t.Context(), server, map[string]string{"kind": nodeTypeName}); err != nil {
+		kind := nodeTypeName
+		if server.Name == bareServer {
+			kind = bareKind
+		}
+		if err := w.Register(t.Context(), server, map[string]string{kindLabel: kind}); err != nil {
 			t.Fatal(err)
 		}
 	}

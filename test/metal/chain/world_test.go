@@ -42,6 +42,7 @@ type world struct {
 	network *network.Bridge
 	dir     string
 	journal *journal
+	traces  *traces
 }
 
 // need skips the test if nobody has asked for it, and fails it if something is missing that it needs.
@@ -68,9 +69,14 @@ func missingServer(bin string) error {
 // newWorld starts everything in a directory. It ends with the test.
 func newWorld(t *testing.T, bin, dir string) *world {
 	t.Helper()
-	w := &world{dir: dir, journal: newJournal(t)}
+	w := &world{dir: dir, journal: newJournal(t), traces: newTraces(t, dir)}
+	// The last of all: what is left when everything was stopped.
+	t.Cleanup(func() { w.traces.checkGone(t, w.journal.say) })
 	w.startNetwork(t)
 	rack := loadRack(t)
+	for _, server := range rack.Servers {
+		w.traces.marks = append(w.traces.marks, server.UUID)
+	}
 	var err error
 	w.Stack, err = stack.Start(t.Context(), stack.Config{
 		Dir: dir, Bin: bin, Scenario: writeRack(t, dir, rack), BootCommand: w.writeBootCommand(t, bin, rack),
@@ -111,6 +117,7 @@ func (w *world) startNetwork(t *testing.T) {
 	if w.network, err = network.New(fmt.Sprintf("chain%d", os.Getpid()), address); err != nil {
 		t.Fatal(err)
 	}
+	w.traces.noteLinks(t, w.network.Name)
 	t.Cleanup(func() {
 		if err := w.network.Close(); err != nil {
 			t.Error(err)

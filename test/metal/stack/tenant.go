@@ -43,6 +43,9 @@ type Tenant struct {
 	cluster *controlplane.Cluster
 }
 
+// CertificateAuthority returns the CA certificate of the tenant's cluster, PEM.
+func (t *Tenant) CertificateAuthority() []byte { return t.cluster.CertificateAuthority() }
+
 // MissingForTenant says what is not there that a tenant needs, on top of what Missing says.
 func MissingForTenant(bin string) error {
 	var errs []error
