@@ -5,12 +5,15 @@ package metal
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
@@ -94,6 +97,43 @@ func (w *world) tellStory(t *testing.T, image stack.Image) {
 	w.checkReleased(t, host)
 	w.say("server %s is cleaned and available again", host)
 	w.untilPhase(t, second.Name, v1alpha1.MachineProvisioned)
+}
+
+// checkInspected compares what Ironic has found by Redfish with what the server has.
+func (w *world) checkInspected(t *testing.T, server scenario.Server) {
+	t.Helper()
+	host, err := w.Host(t.Context(), server.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	details := host.Status.HardwareDetails
+	if details == nil {
+		t.Fatalf("host %s is available, and has no hardware details: it was not inspected", server.Name)
+	}
+	got := map[string]any{
+		"manufacturer": details.SystemVendor.Manufacturer, "arch": details.CPU.Arch, "cpus": details.CPU.Count,
+		"memory in MiB": details.RAMMebibytes,
+	}
+	_, _, threads := server.Hardware.Count()
+	want := map[string]any{
+		"manufacturer": server.Hardware.Manufacturer, "arch": server.Hardware.Processors[0].Architecture, "cpus": threads,
+		"memory in MiB": server.Hardware.MemoryGiB << 10,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the hardware of host %s is not that of its server (-want +got):\n%s", server.Name, diff)
+	}
+	var macs []string
+	for _, nic := range details.NIC {
+		macs = append(macs, nic.MAC)
+	}
+	slices.Sort(macs)
+	if diff := cmp.Diff(server.Hardware.MACs(), macs); diff != "" {
+		t.Errorf("the network interfaces of host %s are not those of its server (-want +got):\n%s", server.Name, diff)
+	}
+	// Ironic rounds to GiB.
+	if len(details.Storage) != 1 || int64(details.Storage[0].SizeBytes)>>30 != int64(server.Hardware.Disks[0].Bytes())>>30 {
+		t.Errorf("the disks of host %s are %+v, want the smallest of its server, %+v", server.Name, details.Storage, server.Hardware.Disks[0])
+	}
 }
 
 // checkReleased looks at a server that has come back.

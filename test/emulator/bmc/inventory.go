@@ -164,7 +164,7 @@ func (s *System) drives() []part {
 		list = append(list, part{id, document(schemas.Drive{
 			Entity:    schemas.Entity{ODataID: s.drive(id), ID: id, Name: disk.Name},
 			ODataType: "#Drive.v1_17_0.Drive", Model: disk.Model, CapacityBytes: ptr.To(disk.Bytes()), MediaType: media,
-			Protocol: protocol, SerialNumber: s.hardware.DiskSerial(i), Status: healthy(),
+			Protocol: protocol, SerialNumber: fmt.Sprintf("%s-D%d", s.hardware.SerialNumber, i), Status: healthy(),
 		}, nil)})
 	}
 	return list

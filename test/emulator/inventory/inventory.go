@@ -217,6 +217,3 @@ func (h Hardware) Count() (sockets, cores, threads int) {
 	}
 	return sockets, cores, threads
 }
-
-// DiskSerial is the serial number of a disk, by its place in Disks.
-func (h Hardware) DiskSerial(disk int) string { return fmt.Sprintf("%s-D%d", h.SerialNumber, disk) }

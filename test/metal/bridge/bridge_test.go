@@ -5,7 +5,6 @@ package bridge
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,12 +13,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/stmcginnis/gofish/schemas"
-	"k8s.io/utils/clock"
-
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/bmc"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
-	hardware "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
 )
 
 // seen is what an Ironic was asked.
@@ -105,33 +98,12 @@ func TestNewNodesAreOlder(t *testing.T) {
 	}
 }
 
-type off struct{}
-
-func (off) PowerState() schemas.PowerState { return schemas.OffPowerState }
-func (off) Reset(schemas.ResetType)        {}
-
-// startBMC is the BMC of a server, with what Ironic would say of it.
-func startBMC(t *testing.T) (driverInfo string) {
-	t.Helper()
-	described := hardware.Hardware{
-		Manufacturer: "Acme", Processors: []hardware.Processor{{Cores: 64}}, MemoryGiB: 1024, Disks: []hardware.Disk{{SizeGB: 960}},
-		NICs: []hardware.NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}},
-	}.Complete("a")
-	system := bmc.NewSystem(bmc.Identity{Name: "a", UUID: "1", Username: "admin", Password: "secret"}, described, off{}, &faults.Set{})
-	server := httptest.NewServer(bmc.NewService(clock.RealClock{}, system))
-	t.Cleanup(server.Close)
-	return fmt.Sprintf(`{"redfish_address": %q, "redfish_system_id": %q, "redfish_username": "admin", "redfish_password": "secret"}`, server.URL, system.Path())
-}
-
 func TestInventory(t *testing.T) {
 	const (
-		path      = "/v1/nodes/metal3-system~a/inventory"
-		node      = "GET /v1/nodes/metal3-system~a"
-		ports     = "GET /v1/nodes/1/ports/detail"
-		inspected = `{"uuid": "1", "inspection_finished_at": "2026-01-01T00:00:00+00:00", "driver_info": %s}`
-		twoPorts  = `{"ports": [{"address": "52:54:00:00:00:02"}, {"address": "52:54:00:00:00:01", "pxe_enabled": true}]}`
+		path  = "/v1/nodes/metal3-system~a/inventory"
+		node  = "GET /v1/nodes/metal3-system~a"
+		ports = "GET /v1/nodes/1/ports/detail"
 	)
-	access := startBMC(t)
 	for name, tc := range map[string]struct {
 		reason  string
 		answers map[string]string
@@ -139,16 +111,17 @@ func TestInventory(t *testing.T) {
 		want    string
 	}{
 		"Made": {
-			reason:  "Ironic 21.4 has asked the BMC, but made no inventory of what it said",
-			answers: map[string]string{node: fmt.Sprintf(inspected, access), ports: twoPorts},
-			status:  http.StatusOK,
-			want: `{"inventory":{"cpu":{"architecture":"x86_64","count":64,"model_name":"Emulated Processor","frequency":""},` +
-				`"memory":{"physical_mb":1048576},` +
-				`"disks":[{"name":"/dev/sda","size":960000000000,"model":"Emulated Disk","serial":"a-D0","vendor":"","rotational":false}],` +
-				`"interfaces":[{"name":"eth0","mac_address":"52:54:00:00:00:01","speed_mbps":25000,"has_carrier":true},` +
-				`{"name":"eth1","mac_address":"52:54:00:00:00:02","speed_mbps":25000,"has_carrier":true}],"pci_devices":null,` +
-				`"system_vendor":{"manufacturer":"Acme","product_name":"Rack Server","serial_number":"a","firmware":{"vendor":"Acme","version":"1.0.0"}},` +
-				`"boot":{"current_boot_mode":"uefi"}},"plugin_data":{"all_interfaces":{"eth0":{"pxe_enabled":true},"eth1":{"pxe_enabled":false}}}}`,
+			reason: "Ironic 21.4 found all this by Redfish, but makes no inventory of it",
+			answers: map[string]string{
+				node: `{"uuid": "1", "inspection_finished_at": "2026-01-01T00:00:00+00:00", "properties": {
+					"vendor": "Acme", "cpu_arch": "x86_64", "cpus": 128, "memory_mb": "1048576", "local_gb": "893", "capabilities": "boot_mode:uefi"}}`,
+				ports: `{"ports": [{"address": "52:54:00:00:00:02"}, {"address": "52:54:00:00:00:01", "pxe_enabled": true}]}`,
+			},
+			status: http.StatusOK,
+			want: `{"inventory":{"cpu":{"architecture":"x86_64","count":128},"memory":{"physical_mb":1048576},` +
+				`"disks":[{"name":"/dev/sda","size":959925190656}],` +
+				`"interfaces":[{"name":"eth0","mac_address":"52:54:00:00:00:01"},{"name":"eth1","mac_address":"52:54:00:00:00:02"}],` +
+				`"system_vendor":{"manufacturer":"Acme"}},"plugin_data":{"all_interfaces":{"eth0":{"pxe_enabled":true},"eth1":{"pxe_enabled":false}}}}`,
 		},
 		"Ironics own": {
 			reason:  "an Ironic that has an inventory knows better",
@@ -157,22 +130,20 @@ func TestInventory(t *testing.T) {
 		},
 		"Not inspected": {
 			reason:  "the operator must start the inspection",
-			answers: map[string]string{node: `{"uuid": "1", "inspection_finished_at": null, "driver_info": ` + access + `}`},
+			answers: map[string]string{node: `{"uuid": "1", "inspection_finished_at": null, "properties": {"vendor": "Acme"}}`},
 			status:  http.StatusNotFound, want: `{"error_message": "not found"}`,
 		},
 		"No such node": {
 			reason: "the operator must register it",
 			status: http.StatusNotFound, want: `{"error_message": "not found"}`,
 		},
-		"Masked": {
-			reason:  "without the password nothing can be asked, and an inventory of zeros would be believed",
-			answers: map[string]string{node: fmt.Sprintf(inspected, strings.Replace(access, "secret", masked, 1)), ports: twoPorts},
-			status:  http.StatusBadGateway,
-		},
-		"Refused": {
-			reason:  "nor with a wrong one",
-			answers: map[string]string{node: fmt.Sprintf(inspected, strings.Replace(access, "secret", "guess", 1)), ports: twoPorts},
-			status:  http.StatusBadGateway,
+		"Nonsense": {
+			reason: "an inventory of zeros would be believed",
+			answers: map[string]string{
+				node:  `{"uuid": "1", "inspection_finished_at": "2026-01-01T00:00:00+00:00", "properties": {"memory_mb": "1.5"}}`,
+				ports: `{"ports": []}`,
+			},
+			status: http.StatusBadGateway,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

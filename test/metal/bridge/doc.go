@@ -9,10 +9,9 @@
 //     virtual media above all, is not there.
 //   - New nodes lose two fields that Ironic 21.4 does not know, firmware_interface and disable_power_off, and are inspected
 //     by Redfish, out of band. The operator asks for inspection by the agent, which came with Ironic 24.
-//   - Ironic 21.4 keeps what it found by Redfish as a few properties and ports of the node. Later versions make an inventory
-//     of it, which is what the operator reads. When Ironic has inspected a node, the bridge asks its BMC once more, with the
-//     credentials that Ironic has for it (package inspection), and answers with that inventory. For that, Ironic's policy
-//     show_password has to show them.
+//   - Ironic 21.4 keeps what it found by Redfish as properties and ports of the node. Later versions make an inventory of
+//     it, which is what the operator reads. The bridge makes that inventory, of the same properties and ports: processors,
+//     memory, the size of the smallest disk, MAC addresses. What Ironic 21.4 does not ask a BMC for is not in it.
 //
 // Everything else passes as it is. With an Ironic of 2024 or later nothing of this is needed.
 package bridge

@@ -24,9 +24,6 @@ type settings struct {
 	PowerTimeout int
 }
 
-// policy has Ironic tell the passwords of BMCs to whoever asks, which it hides otherwise.
-const policy = "\"show_password\": \"\"\n"
-
 // folders are what Ironic expects to exist.
 var folders = []string{"state", "tmp", "http", "tftp", "images", "locks", "masters/iso", "masters/tftp", "masters/instance"}
 
@@ -43,9 +40,6 @@ func (s settings) write(tree string) (string, error) {
 	}
 	if err := os.WriteFile(filepath.Join(s.Dir, "ironic.sqlite"), schema, 0o600); err != nil {
 		return "", fmt.Errorf("writing Ironic's database, %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(s.Dir, "policy.yaml"), []byte(policy), 0o600); err != nil {
-		return "", fmt.Errorf("writing Ironic's policy, %w", err)
 	}
 	parsed, err := template.New("ironic.conf").Parse(settingsTemplate)
 	if err != nil {
