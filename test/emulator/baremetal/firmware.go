@@ -18,8 +18,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/deployagent"
 )
 
-// boot is the server from power-on until its end. It returns when the context ends, or when the server has ended by itself.
-func (s *Server) boot(ctx context.Context) {
+// boot is the server from power-on until its end: when the context ends, or when the server has switched itself off for the
+// reason that is returned.
+func (s *Server) boot(ctx context.Context) error {
 	boot := s.system.TakeBoot()
 	switch installed, err := s.disk.Installed(); {
 	case err != nil:
@@ -36,10 +37,9 @@ func (s *Server) boot(ctx context.Context) {
 		s.stay(ctx, "running the image from %s", installed.URL)
 	default:
 		s.doing("running the image from %s", installed.URL)
-		if err := s.runBootCommand(ctx); err != nil && ctx.Err() == nil {
-			s.logger.Error(err, "Boot command failed")
-		}
+		return s.runBootCommand(ctx)
 	}
+	return nil
 }
 
 // stay is on and does nothing, until the power is cut.

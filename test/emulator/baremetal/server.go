@@ -5,6 +5,7 @@ package baremetal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -144,11 +145,15 @@ func (s *Server) doing(format string, args ...any) {
 
 func said(text string) func() string { return func() string { return text } }
 
+// errDied is why the run of a server ends that has no time to stop.
+var errDied = errors.New("the server has died")
+
 // life is one run of the server, from power-on to power-off.
 type life struct {
-	cancel context.CancelFunc
-	// over is closed when nothing of the run is left.
-	over chan struct{}
+	cancel context.CancelCauseFunc
+	// over is closed when nothing of the run is left. Then reason is why it has ended by itself; nil if the power was cut.
+	over   chan struct{}
+	reason error
 	// mortal is set when the server has the fault that it dies of, and from is when it was switched on with it or got it.
 	mortal bool
 	from   time.Time
@@ -172,8 +177,8 @@ func (s *Server) Run(ctx context.Context) {
 		case <-s.wake:
 		case <-changed:
 		case <-over(current):
-			// A server that has ended by itself is off. One that hangs is not.
-			s.switchOff(current)
+			s.set(schemas.OffPowerState, said(fmt.Sprintf("off: %v", current.reason)))
+			current.cancel(nil)
 			current = nil
 		case <-death:
 			current = s.die(current)
@@ -199,12 +204,12 @@ func (s *Server) reset(ctx context.Context, current *life, reset schemas.ResetTy
 }
 
 func (s *Server) switchOn(ctx context.Context) *life {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	started := &life{cancel: cancel, over: make(chan struct{})}
 	s.doing("starting its firmware")
 	go func() {
 		defer close(started.over)
-		s.boot(ctx)
+		started.reason = s.boot(ctx)
 	}()
 	return started
 }
@@ -212,13 +217,13 @@ func (s *Server) switchOn(ctx context.Context) *life {
 // switchOff returns when nothing of the run is left.
 func (s *Server) switchOff(current *life) {
 	if current != nil {
-		current.cancel()
+		current.cancel(nil)
 		<-current.over
 	}
 	s.set(schemas.OffPowerState, said("off"))
 }
 
-// over is the channel of a run that can still end by itself.
+// over is the channel of a run that can still end by itself, after which the server is off. One that hangs is on.
 func over(current *life) <-chan struct{} {
 	if current == nil || current.dead {
 		return nil
@@ -247,7 +252,7 @@ func (s *Server) death(current *life) (<-chan time.Time, func()) {
 func (s *Server) die(current *life) *life {
 	fault, _ := s.faults.Get(faults.DiesAfter)
 	current.dead = true
-	current.cancel()
+	current.cancel(errDied)
 	<-current.over
 	if fault.Power == faults.PowerOff {
 		s.set(schemas.OffPowerState, said("off: it has died, by a fault"))

@@ -4,6 +4,8 @@
 package bmc
 
 import (
+	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -50,10 +52,10 @@ func (s *System) document() map[string]any {
 			BootSourceOverrideEnabled: boot.enabled, BootSourceOverrideTarget: boot.target, BootSourceOverrideMode: boot.mode,
 			AllowableBootSourceOverrideTargetValues: bootTargets(),
 		},
-		MemorySummary: schemas.MemorySummary{TotalSystemMemoryGiB: ptr.To(float64(h.MemoryGiB)), Status: healthy()},
+		MemorySummary: schemas.MemorySummary{TotalSystemMemoryGiB: ptr.To(float64(h.MemoryGiB))},
 		ProcessorSummary: schemas.ProcessorSummary{
 			Count: ptr.To(uint(sockets)), CoreCount: ptr.To(uint(cores)), LogicalProcessorCount: ptr.To(uint(threads)),
-			Model: h.Processors[0].Model, Status: healthy(),
+			Model: h.Processors[0].Model,
 		},
 	}
 	extra := map[string]any{
@@ -69,21 +71,64 @@ func (s *System) document() map[string]any {
 	return document(model, extra)
 }
 
+// bootChange is what a caller wants of the boot override; empty where it says nothing.
 type bootChange struct {
-	BootSourceOverrideTarget  *schemas.BootSource
-	BootSourceOverrideEnabled *schemas.BootSourceOverrideEnabled
-	BootSourceOverrideMode    *schemas.BootSourceOverrideMode
+	BootSourceOverrideTarget  schemas.BootSource
+	BootSourceOverrideEnabled schemas.BootSourceOverrideEnabled
+	BootSourceOverrideMode    schemas.BootSourceOverrideMode
 }
 
 func changeSystem(c *call) (result, *fault) {
-	var change struct{ Boot *bootChange }
+	var change struct{ Boot map[string]any }
 	if refusal := decode(c.Request, &change); refusal != nil {
 		return result{}, refusal
 	}
 	if change.Boot == nil {
 		return result{}, missing("Boot")
 	}
-	return result{}, c.system.overrideBoot(*change.Boot)
+	wanted := bootChange{}
+	for _, property := range slices.Sorted(maps.Keys(change.Boot)) {
+		value := change.Boot[property]
+		// Clients send whole objects, in which most properties say nothing.
+		if silent(value) {
+			continue
+		}
+		text, _ := value.(string)
+		switch property {
+		case "BootSourceOverrideTarget":
+			wanted.BootSourceOverrideTarget = schemas.BootSource(text)
+		case "BootSourceOverrideEnabled":
+			wanted.BootSourceOverrideEnabled = schemas.BootSourceOverrideEnabled(text)
+		case "BootSourceOverrideMode":
+			wanted.BootSourceOverrideMode = schemas.BootSourceOverrideMode(text)
+		default:
+			return result{}, unknownProperty("Boot/" + property)
+		}
+		if text == "" {
+			return result{}, notInList(property, fmt.Sprint(value))
+		}
+	}
+	return result{}, c.system.overrideBoot(wanted)
+}
+
+// silent says whether a value says nothing.
+func silent(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		for _, field := range v {
+			if !silent(field) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
 }
 
 func reset(c *call) (result, *fault) {

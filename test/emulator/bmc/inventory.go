@@ -104,7 +104,7 @@ func (s *System) processors() []part {
 // memory is one module: nothing that is read from a BMC depends on how many there are.
 func (s *System) memory() []part {
 	return []part{{"DIMM1", document(schemas.Memory{
-		Entity: entity(s.below("Memory"), "DIMM1"), ODataType: "#Memory.v1_17_0.Memory", DeviceLocator: "DIMM1",
+		Entity: entity(s.below("Memory"), "DIMM1"), ODataType: "#Memory.v1_17_0.Memory",
 		CapacityMiB: ptr.To(s.hardware.MemoryGiB * 1024), Status: healthy(),
 	}, nil)}}
 }

@@ -7,6 +7,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"io"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -18,8 +21,8 @@ const root = "/redfish/v1"
 
 // Service answers for the BMCs of one or several servers at one address. It is an http.Handler.
 //
-// A BMC of its own address has all of its calls under the faults of its server. Where several servers share one, calls that
-// name no server are only under them when they log in.
+// A BMC at an address of its own has all of its calls under the faults of its server. Where several servers share one, that
+// holds for calls that name a server, or log in, or come from an account that one server alone has.
 type Service struct {
 	systems  []*System
 	clock    clock.Clock
@@ -30,7 +33,7 @@ type Service struct {
 // NewService returns the service of these systems. Several servers may have one account, but not one user name with
 // several passwords: clients keep one session for each address and user name.
 func NewService(clock clock.Clock, systems ...*System) *Service {
-	s := &Service{systems: systems, clock: clock, sessions: newSessions(), mux: http.NewServeMux()}
+	s := &Service{systems: systems, clock: clock, sessions: newSessions(clock), mux: http.NewServeMux()}
 	for path, methods := range s.open() {
 		s.mux.Handle(path, methods.handler(s))
 	}
@@ -165,17 +168,20 @@ func (m methods) checkETag(c *call) *fault {
 		return nil
 	}
 	current, refusal := m[http.MethodGet](c)
-	if refusal == nil && strings.TrimPrefix(wanted, "W/") != etag(current.body) {
+	if refusal == nil && strings.TrimPrefix(wanted, "W/") != strings.TrimPrefix(etag(current.body), "W/") {
 		return preconditionFailed()
 	}
 	return refusal
 }
 
+// etag is weak, as it leaves out the power: a change of settings does not clash with one of power.
 func etag(body map[string]any) string {
+	body = maps.Clone(body)
+	delete(body, "PowerState")
 	// A document of plain values can always be written.
 	data, _ := json.Marshal(body)
 	sum := sha256.Sum256(data)
-	return `"` + hex.EncodeToString(sum[:8]) + `"`
+	return `W/"` + hex.EncodeToString(sum[:8]) + `"`
 }
 
 func writeJSON(w http.ResponseWriter, status int, body any) {
@@ -187,12 +193,9 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 
 // decode reads a body that may only have the fields of into. An empty one is an empty object.
 func decode(r *http.Request, into any) *fault {
-	if r.ContentLength == 0 {
-		return nil
-	}
 	decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 1<<20))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
+	if err := decoder.Decode(into); err != nil && !errors.Is(err, io.EOF) {
 		if name, found := strings.CutPrefix(err.Error(), "json: unknown field "); found {
 			return unknownProperty(strings.Trim(name, `"`))
 		}

@@ -6,12 +6,15 @@ package bmc
 import (
 	"crypto/rand"
 	"crypto/subtle"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/stmcginnis/gofish/schemas"
+	"k8s.io/utils/clock"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 )
@@ -19,43 +22,65 @@ import (
 // tokenHeader carries the key of a session.
 const tokenHeader = "X-Auth-Token"
 
+// sessionTimeout is how long a session is good for that nobody uses.
+const sessionTimeout = 30 * time.Minute
+
 // session is one that was made with the account of one or several servers.
 type session struct {
 	number      int
 	token, user string
 	systems     []*System
+	used        time.Time
 }
 
 func (s session) id() string { return strconv.Itoa(s.number) }
 
 type sessions struct {
+	clock clock.Clock
+
 	mu      sync.Mutex
 	last    int
 	byToken map[string]session
 }
 
-func newSessions() *sessions { return &sessions{byToken: map[string]session{}} }
+func newSessions(clock clock.Clock) *sessions {
+	return &sessions{clock: clock, byToken: map[string]session{}}
+}
+
+// expire forgets the sessions that nobody has used for too long. The lock is held.
+func (s *sessions) expire() {
+	maps.DeleteFunc(s.byToken, func(_ string, candidate session) bool { return s.clock.Since(candidate.used) >= sessionTimeout })
+}
 
 func (s *sessions) create(user string, systems []*System) session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.expire()
 	s.last++
-	made := session{number: s.last, token: rand.Text(), user: user, systems: systems}
+	made := session{number: s.last, token: rand.Text(), user: user, systems: systems, used: s.clock.Now()}
 	s.byToken[made.token] = made
 	return made
 }
 
-func (s *sessions) get(token string) (session, bool) {
+// use returns the systems of a session, which is good for another while; none if there is no such session.
+func (s *sessions) use(token string) []*System {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.expire()
 	found, ok := s.byToken[token]
-	return found, ok
+	if !ok {
+		return nil
+	}
+	found.used = s.clock.Now()
+	s.byToken[token] = found
+	return found.systems
 }
 
 // list returns the sessions of those servers, oldest first.
 func (s *sessions) list(systems []*System) []session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.expire()
 	var list []session
 	for _, candidate := range s.byToken {
 		if slices.ContainsFunc(candidate.systems, func(system *System) bool { return slices.Contains(systems, system) }) {
@@ -89,8 +114,7 @@ func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []by
 func (s *Service) authenticate(r *http.Request) ([]*System, *fault) {
 	var systems []*System
 	if token := r.Header.Get(tokenHeader); token != "" {
-		found, _ := s.sessions.get(token)
-		for _, system := range found.systems {
+		for _, system := range s.sessions.use(token) {
 			if !system.faults.Has(faults.WrongPassword) {
 				systems = append(systems, system)
 			}
@@ -110,6 +134,9 @@ func authenticated(s *Service, m methods) http.Handler {
 		systems, refusal := s.authenticate(r)
 		if refusal != nil {
 			refusal.write(w)
+			return
+		}
+		if len(systems) == 1 && len(s.systems) > 1 && !s.endure(r, systems[0]) {
 			return
 		}
 		m.serve(w, &call{Request: r, service: s, caller: systems})

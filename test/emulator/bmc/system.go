@@ -139,29 +139,29 @@ func (s *System) overrideBoot(change bootChange) *fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.boot
-	if v := change.BootSourceOverrideTarget; v != nil {
-		if !slices.Contains(bootTargets(), *v) {
-			return notInList("BootSourceOverrideTarget", string(*v))
+	if v := change.BootSourceOverrideTarget; v != "" {
+		if !slices.Contains(bootTargets(), v) {
+			return notInList("BootSourceOverrideTarget", string(v))
 		}
-		next.target = *v
+		next.target = v
 		// Redfish: None as the target disables the override.
-		if *v == schemas.NoneBootSource {
+		if v == schemas.NoneBootSource {
 			next.enabled = schemas.DisabledBootSourceOverrideEnabled
 		}
 	}
-	if v := change.BootSourceOverrideEnabled; v != nil {
+	if v := change.BootSourceOverrideEnabled; v != "" {
 		if !slices.Contains([]schemas.BootSourceOverrideEnabled{
 			schemas.DisabledBootSourceOverrideEnabled, schemas.OnceBootSourceOverrideEnabled, schemas.ContinuousBootSourceOverrideEnabled,
-		}, *v) {
-			return notInList("BootSourceOverrideEnabled", string(*v))
+		}, v) {
+			return notInList("BootSourceOverrideEnabled", string(v))
 		}
-		next.enabled = *v
+		next.enabled = v
 	}
-	if v := change.BootSourceOverrideMode; v != nil {
-		if *v != schemas.UEFIBootSourceOverrideMode {
-			return notInList("BootSourceOverrideMode", string(*v))
+	if v := change.BootSourceOverrideMode; v != "" {
+		if v != schemas.UEFIBootSourceOverrideMode {
+			return notInList("BootSourceOverrideMode", string(v))
 		}
-		next.mode = *v
+		next.mode = v
 	}
 	s.boot = next
 	return nil

@@ -25,6 +25,9 @@ const version = "9.4.0"
 // requestTimeout bounds a call to Ironic.
 const requestTimeout = 30 * time.Second
 
+// lastAnswers bounds how long calls are still answered when the power is cut.
+const lastAnswers = time.Second
+
 // Server is what an agent runs on.
 type Server struct {
 	// MACs are its addresses: Ironic knows it by one of them.
@@ -116,12 +119,16 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.commands.start(ctx)
 	a.call(ctx, "http://"+listener.Addr().String())
 	a.commands.stop()
-	// Power is gone: connections end as they are.
-	closed := server.Close()
+	// The command to power off is answered before the agent is gone. What takes longer does not get its answer.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastAnswers)
+	defer cancel()
+	if server.Shutdown(last) != nil {
+		_ = server.Close()
+	}
 	if err := <-served; err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("answering Ironic, %w", err)
 	}
-	return closed
+	return nil
 }
 
 // call looks the server up and then heartbeats until the context ends.

@@ -44,7 +44,7 @@ type commandError struct {
 func (e *commandError) Error() string { return e.Message + ": " + e.Details }
 
 // errBusy is the answer to a command that comes while another one is executed.
-var errBusy = errors.New("Agent is busy: a command is being executed") //nolint:staticcheck // Ironic looks for these words.
+var errBusy = errors.New("Agent is busy: a command is being executed") // Ironic looks for these words.
 
 // executor does what a command says. The name has its module: deploy.execute_deploy_step.
 type executor func(ctx context.Context, name string, params map[string]any) (any, error)
@@ -137,12 +137,13 @@ func (c *commands) showOne(id string) ([]byte, error) {
 	return nil, nil
 }
 
-// withoutSecrets leaves out what is large or nobody's business, the config drive and the node with it, as all commands are
-// shown with each heartbeat.
+// withoutSecrets leaves out what is large or nobody's business: the config drive, and the node which has it too. Commands are
+// shown to whoever asks.
 func withoutSecrets(params map[string]any) map[string]any {
 	shown := maps.Clone(params)
-	delete(shown, "node")
-	delete(shown, "ports")
+	for _, name := range []string{"node", "ports", "image_info", "configdrive"} {
+		delete(shown, name)
+	}
 	if step, ok := shown["step"].(map[string]any); ok {
 		shown["step"] = withoutArguments(step)
 	}

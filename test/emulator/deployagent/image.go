@@ -7,7 +7,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/md5" //nolint:gosec // images are still published with it
+	"crypto/md5" // images are still published with it
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/base64"
@@ -42,18 +42,18 @@ func writeError(format string, args ...any) error {
 	return &commandError{Type: "ImageWriteError", Code: 500, Message: "Error writing image to device", Details: fmt.Sprintf(format, args...)}
 }
 
-// writeImage fetches an image, checks it, and puts it and the config drive on the disk.
-func (a *Agent) writeImage(ctx context.Context, arguments map[string]any) (any, error) {
+// writeImage fetches an image, checks it, and puts it and the config drive on the disk. It returns what it has done, in words.
+func (a *Agent) writeImage(ctx context.Context, arguments map[string]any) (string, error) {
 	info, err := parseImageInfo(arguments)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if a.options.Server.Faults.Has(faults.ImageWriteFails) {
-		return nil, writeError("Writing image to device %s failed with exit code 1. stdout: . stderr: qemu-img: error while writing at byte 1048576: Input/output error", a.options.Server.DiskName)
+		return "", writeError("Writing image to device %s failed with exit code 1. stdout: . stderr: qemu-img: error while writing at byte 1048576: Input/output error", a.options.Server.DiskName)
 	}
 	configDrive, err := a.configDrive(ctx, info.ConfigDrive)
 	if err != nil {
-		return nil, writeError("reading the config drive, %v", err)
+		return "", writeError("reading the config drive, %v", err)
 	}
 	var failures []error
 	for _, from := range info.URLs {
@@ -63,12 +63,12 @@ func (a *Agent) writeImage(ctx context.Context, arguments map[string]any) (any, 
 			continue
 		}
 		if err := a.options.Server.Disk.Commit(*image, configDrive); err != nil {
-			return nil, writeError("%v", err)
+			return "", writeError("%v", err)
 		}
 		a.options.Logger.Info("Agent wrote an image", "url", from, "bytes", image.Bytes, "configDrive", len(configDrive))
 		return fmt.Sprintf("image (%s) written to device %s", info.ID, a.options.Server.DiskName), nil
 	}
-	return nil, &commandError{Type: "ImageDownloadError", Code: 500, Message: "Error downloading image", Details: errors.Join(failures...).Error()}
+	return "", &commandError{Type: "ImageDownloadError", Code: 500, Message: "Error downloading image", Details: errors.Join(failures...).Error()}
 }
 
 func parseImageInfo(arguments map[string]any) (imageInfo, error) {
@@ -182,7 +182,7 @@ func (a *Agent) publishedChecksum(ctx context.Context, from, image string) (stri
 func newHash(algorithm string) (hash.Hash, error) {
 	switch algorithm {
 	case "md5":
-		return md5.New(), nil //nolint:gosec // it is what the image was published with
+		return md5.New(), nil // it is what the image was published with
 	case "sha256":
 		return sha256.New(), nil
 	case "sha512":

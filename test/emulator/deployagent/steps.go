@@ -70,7 +70,11 @@ func (a *Agent) execute(ctx context.Context, name string, params map[string]any)
 	case "deploy.execute_deploy_step":
 		return a.executeStep(ctx, "deploy", params)
 	case "standby.prepare_image", "standby.cache_image":
-		return a.writeImage(ctx, params)
+		written, err := a.writeImage(ctx, params)
+		if err != nil {
+			return nil, err
+		}
+		return map[string]string{"result": written}, nil
 	case "standby.get_partition_uuids":
 		// A whole-disk image brings its own partitions, which Ironic need not know.
 		return map[string]any{}, nil

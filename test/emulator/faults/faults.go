@@ -5,6 +5,7 @@
 package faults
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,13 +39,28 @@ func Kinds() []Kind {
 	return []Kind{BMCUnreachable, WrongPassword, Slow, PowerStuck, AgentSilent, ImageWriteFails, DiesAfter}
 }
 
-// Power states of a server that has died.
+// Power is what the BMC says of a server that has died.
+type Power string
+
 const (
 	// PowerOn is that of a system that hangs: the BMC sees a server that runs.
-	PowerOn = "On"
+	PowerOn Power = "On"
 	// PowerOff is that of a power supply that has failed.
-	PowerOff = "Off"
+	PowerOff Power = "Off"
 )
+
+// UnmarshalJSON takes true and false as well: that is what YAML makes of On and Off without quotes.
+func (p *Power) UnmarshalJSON(data []byte) error {
+	switch string(data) {
+	case "true":
+		*p = PowerOn
+		return nil
+	case "false":
+		*p = PowerOff
+		return nil
+	}
+	return json.Unmarshal(data, (*string)(p))
+}
 
 // Fault is one fault with its parameters.
 type Fault struct {
@@ -54,7 +70,7 @@ type Fault struct {
 	// Minutes is how long a server lives after it was switched on; for dies-after only, more than 0.
 	Minutes float64 `json:"minutes,omitempty"`
 	// Power is what the BMC says of the server that has died, On, which is the default, or Off; for dies-after only.
-	Power string `json:"power,omitempty"`
+	Power Power `json:"power,omitempty"`
 }
 
 // Delay of each call to a slow BMC.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
@@ -72,7 +73,12 @@ func Load(path string) (*Scenario, error) {
 // Parse is Load of what is in the file.
 func Parse(data []byte) (*Scenario, error) {
 	s := &Scenario{}
-	if err := yaml.UnmarshalStrict(data, s); err != nil {
+	converted, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, err
+	}
+	unknown, err := json.UnmarshalStrict(converted, s)
+	if err := errors.Join(append(unknown, err)...); err != nil {
 		return nil, err
 	}
 	if len(s.Servers) == 0 {
