@@ -30,7 +30,7 @@ func TestAServerBootsAndJoinsAndRunsAPod(t *testing.T) {
 	w := newWorld(t)
 	w.startCluster(ctx, t)
 	program := buildCommand(t)
-	before := remains(t)
+	before := w.remains(t)
 	w.install(t, w.userData(ctx, t))
 	since := stopwatch(t)
 
@@ -65,7 +65,7 @@ func TestAServerBootsAndJoinsAndRunsAPod(t *testing.T) {
 	// Its power is cut, and comes back: the disk is still there, and so is the Node.
 	w.turnOff(ctx, t, server)
 	since("off")
-	nothingIsLeft(t, before, remains(t))
+	nothingIsLeft(t, before, w.remains(t))
 	server = w.turnOn(t, program)
 	w.await(ctx, t, server, "pod steady to be started again", func(ctx context.Context) error {
 		current, err := w.kube.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, "steady", metav1.GetOptions{})
@@ -87,7 +87,7 @@ func TestAServerBootsAndJoinsAndRunsAPod(t *testing.T) {
 	// The rack is killed, and with it the program that would have cleared up.
 	w.kill(ctx, t, server)
 	err := controlplane.Await(ctx, "nothing to be left", func(context.Context) error {
-		if diff := cmp.Diff(before, remains(t)); diff != "" {
+		if diff := cmp.Diff(before, w.remains(t)); diff != "" {
 			return &notYet{diff}
 		}
 		return nil
@@ -103,7 +103,7 @@ func TestAServerRebootsAndTurnsItselfOff(t *testing.T) {
 	defer cancel()
 	w := newWorld(t)
 	program := buildCommand(t)
-	before := remains(t)
+	before := w.remains(t)
 	// runcmd is for the first boot of an installation, and bootcmd is for each.
 	w.install(t, []byte("#cloud-config\nbootcmd:\n- [sh, -c, 'if [ -e /var/lib/rebooted ]; then poweroff; fi']\n"+
 		"runcmd:\n- [touch, /var/lib/rebooted]\n- [reboot]\n"))
@@ -127,7 +127,7 @@ func TestAServerRebootsAndTurnsItselfOff(t *testing.T) {
 	if strings.Count(string(console), "server server-1 reboots") != 1 {
 		t.Errorf("the server has not rebooted once: its console says %q", console)
 	}
-	nothingIsLeft(t, before, remains(t))
+	nothingIsLeft(t, before, w.remains(t))
 }
 
 // stopwatch returns a function that logs how long after the start something has come.
