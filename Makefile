@@ -108,9 +108,11 @@ ironic: ## Unpack Debian's Ironic into bin/, for servers that are installed by t
 	@hack/ironic.sh
 
 .PHONY: e2e-metal
-e2e-metal: cluster-tools build ironic ## Register, install, clean and break emulated servers through real Metal3: operator, Ironic, Redfish
+e2e-metal: cluster-tools build ironic boot-server ## The whole chain on real Metal3: faults of servers, then a GPU pod on a server that boots (needs root)
 	go build -trimpath -o bin/rack ./test/emulator/cmd/rack
 	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal
+	@hack/server-image.sh
+	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal/chain
 
 .PHONY: test
 test: tools build images cloud-init upstream-tools ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox

@@ -11,11 +11,13 @@ import (
 	"text/tabwriter"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
 // A faultCase is a server with a fault, and what a user sees of it.
@@ -36,6 +38,8 @@ type faultCase struct {
 	// phase of the Machine that is pinned to the server, and part of what its Ready condition says.
 	phase       v1alpha1.MachinePhase
 	machineSays string
+	// afterwards is what the user does when the server has been repaired; may be nil.
+	afterwards func(w *world, t *testing.T, host, machine string)
 }
 
 // String names what is wrong.
@@ -70,6 +74,7 @@ var allFaults = []faultCase{
 		server: "no-entry", fault: faults.Fault{Kind: faults.WrongPassword}, when: fromTheStart,
 		hostError: bmov1alpha1.RegistrationError, hostSays: "returned code 401",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-entry is in error (registration error: ",
+		afterwards: (*world).correctPassword,
 	},
 	{
 		server: "slow", fault: faults.Fault{Kind: faults.Slow, Seconds: 0.5}, when: onceAvailable,
@@ -77,23 +82,25 @@ var allFaults = []faultCase{
 	},
 	{
 		server: "no-power", fault: faults.Fault{Kind: faults.PowerStuck}, when: onceAvailable, uncleaned: true,
-		hostError: bmov1alpha1.ProvisioningError, hostSays: "power",
+		hostError: bmov1alpha1.ProvisioningError, hostSays: "Failed to set node power state to power on",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-power: provisioning error: Image provisioning failed: ",
 	},
 	{
 		server: "no-agent", fault: faults.Fault{Kind: faults.AgentSilent}, when: onceAvailable, uncleaned: true,
-		hostError: bmov1alpha1.ProvisioningError, hostSays: "Timeout",
+		hostError: bmov1alpha1.ProvisioningError, hostSays: "Timeout reached while waiting for callback",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-agent: provisioning error: Image provisioning failed: ",
 	},
 	{
 		server: "bad-disk", fault: faults.Fault{Kind: faults.ImageWriteFails}, when: onceAvailable,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Input/output error",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-disk: provisioning error: Image provisioning failed: ",
+		afterwards: (*world).giveBack,
 	},
 	{
 		server: "bad-sum", wrongChecksum: true, when: onceAvailable, uncleaned: true,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "checksum",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-sum: provisioning error: Image provisioning failed: ",
+		afterwards: (*world).giveBack,
 	},
 	{
 		server: "dies", fault: faults.Fault{Kind: faults.DiesAfter, Minutes: 0.01, Power: faults.PowerOff}, when: onceProvisioned,
@@ -102,8 +109,8 @@ var allFaults = []faultCase{
 	},
 	{
 		server: "dirty", fault: faults.Fault{Kind: faults.AgentSilent}, when: onRelease,
-		hostError: bmov1alpha1.ProvisioningError, hostSays: "",
-		phase: v1alpha1.MachineReleasing, machineSays: "",
+		hostError: bmov1alpha1.ProvisioningError, hostSays: "Cleaning failed: Timeout reached while cleaning the node",
+		phase: v1alpha1.MachineReleasing, machineSays: "The server stays claimed until Metal3 has cleaned it",
 	},
 }
 
@@ -142,6 +149,42 @@ func (w *world) tryFault(t *testing.T, tc faultCase, table *table) {
 		table.add(tc, describeHost(host), describeMachine(found))
 		return nil
 	})
+	if tc.afterwards == nil {
+		return
+	}
+	if !tc.wrongChecksum {
+		if err := w.Rack.Repair(t.Context(), tc.server); err != nil {
+			t.Fatal(err)
+		}
+		w.say("server %s is repaired", tc.server)
+	}
+	tc.afterwards(w, t, tc.server, machine.Name)
+}
+
+// correctPassword writes the credentials of a BMC anew, at which Metal3 tries again. The Machine that has been waiting for the
+// server gets it.
+func (w *world) correctPassword(t *testing.T, host, machine string) {
+	secret := &corev1.Secret{}
+	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: stack.HostsNamespace, Name: host + "-bmc"}, secret); err != nil {
+		t.Fatal(err)
+	}
+	secret.Annotations = map[string]string{"example.com/corrected": "true"}
+	if err := w.Client.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	w.untilPhase(t, machine, v1alpha1.MachineProvisioned)
+	w.say("server %s lets Metal3 in, and Machine %s has got it", host, machine)
+}
+
+// giveBack does what the message of the Machine advises.
+func (w *world) giveBack(t *testing.T, host, machine string) {
+	if err := w.Client.Delete(t.Context(), newMachine(machine, "", nil)); err != nil {
+		t.Fatal(err)
+	}
+	w.untilGone(t, machine)
+	w.untilState(t, host, bmov1alpha1.StateAvailable)
+	w.checkReleased(t, host)
+	w.say("server %s has been given back, and is available again", host)
 }
 
 func (w *world) breakServer(t *testing.T, tc faultCase) {

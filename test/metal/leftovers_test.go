@@ -5,9 +5,12 @@ package metal
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -15,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 )
 
 // places are where Ironic, its libraries, and Metal3's operator keep files unless they are told otherwise. Ironic's own tree
@@ -26,8 +30,7 @@ var places = []string{
 // snapshot has a line for each file of the places.
 type snapshot map[string]string
 
-func machineState(t *testing.T) snapshot {
-	t.Helper()
+func takeSnapshot(places ...string) (snapshot, error) {
 	state := snapshot{}
 	for _, place := range places {
 		err := filepath.WalkDir(place, func(path string, entry fs.DirEntry, err error) error {
@@ -40,34 +43,88 @@ func machineState(t *testing.T) snapshot {
 			}
 			return err
 		})
-		if err != nil && !os.IsNotExist(err) {
-			t.Fatal(err)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("looking at the files in %s, %w", place, err)
 		}
 	}
-	return state
+	return state, nil
 }
 
-// checkNothingLeft looks for files outside of a directory, and for processes that have anything to do with it.
+// processesOf finds processes that have anything to do with a directory: it is in their arguments or their environment. This
+// process is not one of them.
+func processesOf(dir string) ([]string, error) {
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, process := range processes {
+		if filepath.Base(process) == strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		for _, file := range []string{"cmdline", "environ"} {
+			content, err := os.ReadFile(filepath.Join(process, file))
+			if err == nil && bytes.Contains(content, []byte(dir)) { // or it has ended meanwhile, or is somebody else's
+				found = append(found, fmt.Sprintf("process %s: %q", filepath.Base(process), bytes.ReplaceAll(content, []byte{0}, []byte{' '})))
+				break
+			}
+		}
+	}
+	return found, nil
+}
+
+// checkNothingLeft looks for files that have changed outside of a directory, and for processes that have to do with it.
 func (s snapshot) checkNothingLeft(t *testing.T, dir string) {
 	t.Helper()
-	if diff := cmp.Diff(s, machineState(t)); diff != "" {
-		t.Errorf("the test has changed files outside of its directory (-before +after):\n%s", diff)
-	}
-	processes, err := filepath.Glob("/proc/[0-9]*")
+	now, err := takeSnapshot(places...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, process := range processes {
-		for _, file := range []string{"cmdline", "environ"} {
-			content, err := os.ReadFile(filepath.Join(process, file))
-			if err != nil {
-				continue // it has ended meanwhile, or is somebody else's
-			}
-			if bytes.Contains(content, []byte(dir)) {
-				t.Errorf("process %s is left: %q", filepath.Base(process), bytes.ReplaceAll(content, []byte{0}, []byte{' '}))
-			}
-		}
+	if diff := cmp.Diff(s, now); diff != "" {
+		t.Errorf("the test has changed files outside of its directory (-before +after):\n%s", diff)
 	}
+	left, err := processesOf(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, process := range left {
+		t.Errorf("it is left: %s", process)
+	}
+}
+
+// TestLeftoversAreFound: a check that finds nothing would be satisfied by anything.
+func TestLeftoversAreFound(t *testing.T) {
+	dir := t.TempDir()
+	before, err := takeSnapshot(dir, filepath.Join(dir, "missing"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "new"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	after, err := takeSnapshot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cmp.Equal(before, after) {
+		t.Error("a new file is not seen")
+	}
+	command := exec.Command("sleep", "600")
+	command.Env = []string{"TMPDIR=" + dir}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = command.Process.Kill() // it runs
+		_ = command.Wait()         // it was killed
+	}()
+	test.Eventually(t, "the process is seen", func(context.Context) error {
+		found, err := processesOf(dir)
+		if err == nil && len(found) != 1 {
+			err = fmt.Errorf("found are %v", found)
+		}
+		return err
+	})
 }
 
 // pids are those of the programs that run.

@@ -22,7 +22,10 @@ import (
 func TestServers(t *testing.T) {
 	need(t)
 	dir := t.TempDir()
-	before := machineState(t)
+	before, err := takeSnapshot(places...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	// The last of all: what is left when everything has been stopped.
 	t.Cleanup(func() { before.checkNothingLeft(t, dir) })
 	w := newWorld(t, dir)

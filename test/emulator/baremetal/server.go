@@ -177,8 +177,10 @@ func (s *Server) Run(ctx context.Context) {
 		case <-s.wake:
 		case <-changed:
 		case <-over(current):
-			s.set(schemas.OffPowerState, said(fmt.Sprintf("off: %v", current.reason)))
-			current.cancel(nil)
+			s.switchOff(current)
+			if current.reason != nil {
+				s.set(schemas.OffPowerState, said("off: "+current.reason.Error()))
+			}
 			current = nil
 		case <-death:
 			current = s.die(current)
@@ -194,13 +196,22 @@ func (s *Server) reset(ctx context.Context, current *life, reset schemas.ResetTy
 		s.switchOff(current)
 		return nil
 	case schemas.OnResetType, schemas.ForceOnResetType:
-		if current != nil {
+		if current != nil && !current.ended() {
 			return current
 		}
-	default: // the restarts
-		s.switchOff(current)
 	}
+	s.switchOff(current)
 	return s.switchOn(ctx)
+}
+
+// ended says whether the server has switched itself off.
+func (l *life) ended() bool {
+	select {
+	case <-l.over:
+		return !l.dead
+	default:
+		return false
+	}
 }
 
 func (s *Server) switchOn(ctx context.Context) *life {

@@ -291,6 +291,23 @@ func TestResets(t *testing.T) {
 	m.is(schemas.OnPowerState, "running")
 }
 
+// A server that has just switched itself off is switched on by whoever asks for that before this was noticed.
+func TestOnRightAfterTheEnd(t *testing.T) {
+	m := start(t, clock.RealClock{}, "", "")
+	ended := &life{cancel: func(error) {}, over: make(chan struct{})}
+	close(ended.over)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	again := m.Server.reset(ctx, ended, schemas.OnResetType)
+	if again == ended || again == nil {
+		t.Fatal("the server stays off")
+	}
+	if same := m.Server.reset(ctx, again, schemas.OnResetType); same != again {
+		t.Error("a server that is on is switched on again")
+	}
+	m.switchOff(again)
+}
+
 func TestBootCommandSeesTheServer(t *testing.T) {
 	m := start(t, clock.RealClock{}, "", `echo "$SERVER_NAME $SERVER_UUID $SERVER_MAC $(cat "$SERVER_DIR/image") $(cat config-drive.iso)"`)
 	m.install("user data")

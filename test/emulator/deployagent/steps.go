@@ -80,10 +80,10 @@ func (a *Agent) execute(ctx context.Context, name string, params map[string]any)
 		return map[string]any{}, nil
 	case "standby.power_off":
 		a.setState("powering off")
-		go a.options.Server.PowerOff()
+		a.options.Server.PowerOff()
 	case "standby.run_image":
 		a.setState("rebooting")
-		go a.options.Server.Reboot()
+		a.options.Server.Reboot()
 	case "log.collect_system_logs":
 		return a.collectLogs()
 	}

@@ -18,16 +18,20 @@ import (
 // machineSettings are settings of the kernel that a kubelet, or kubeadm, would change if it could.
 var machineSettings = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"}
 
-// remains are those things of the machine, by kind, which a server could leave behind or change.
-func remains(t *testing.T) map[string][]string {
+// remains are those things of the machine, by kind, which a server could leave behind or change. Other servers may run.
+func (w *world) remains(t *testing.T) map[string][]string {
 	t.Helper()
+	bridge, err := netlink.LinkByName(w.network.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
 	found := map[string][]string{}
 	links, err := netlink.LinkList()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, link := range links {
-		if strings.HasPrefix(link.Attrs().Name, "server") && link.Type() == "veth" {
+		if link.Attrs().MasterIndex == bridge.Attrs().Index {
 			found["interfaces"] = append(found["interfaces"], link.Attrs().Name)
 		}
 	}
@@ -36,7 +40,7 @@ func remains(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, "server-image") {
+		if strings.Contains(line, w.dir) {
 			found["mounts"] = append(found["mounts"], line)
 		}
 	}

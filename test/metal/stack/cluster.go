@@ -22,7 +22,7 @@ func (s *Stack) startCluster(ctx context.Context) error {
 		return err
 	}
 	binaries := controlplane.Binaries{s.config.Bin}
-	etcd, err := controlplane.StartEtcd(ctx, controlplane.EtcdConfig{
+	s.etcd, err = controlplane.StartEtcd(ctx, controlplane.EtcdConfig{
 		Dir: filepath.Join(s.config.Dir, "etcd"), Binaries: binaries, Supervisor: s.Processes, Clock: s.config.Clock,
 		ClientPort: ports[0], PeerPort: ports[1],
 	})
@@ -32,7 +32,7 @@ func (s *Stack) startCluster(ctx context.Context) error {
 	s.Kubeconfig = filepath.Join(s.config.Dir, "management.kubeconfig")
 	s.cluster, err = controlplane.New(controlplane.Config{
 		Name: "management", Dir: filepath.Join(s.config.Dir, "management"), Kubeconfig: s.Kubeconfig,
-		Binaries: binaries, Supervisor: s.Processes, Clock: s.config.Clock, Etcd: etcd, Port: ports[2],
+		Binaries: binaries, Supervisor: s.Processes, Clock: s.config.Clock, Etcd: s.etcd, Port: ports[2],
 	})
 	if err != nil {
 		return err

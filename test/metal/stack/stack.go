@@ -69,6 +69,7 @@ type Stack struct {
 	Processes *process.Supervisor
 
 	config  Config
+	etcd    *controlplane.Etcd
 	cluster *controlplane.Cluster
 
 	// ctx ends when the stack is closed, or when one of its parts has failed for good, which is then the cause.

@@ -10,6 +10,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -53,7 +54,7 @@ func run(ctx context.Context, path, directory string) error {
 	}
 	advertised := &advertisement{directory: directory, devices: devices}
 	defer advertised.withdraw()
-	if _, err := os.Stat(filepath.Join(directory, kubeletSocket)); err == nil {
+	if kubeletListens(directory) {
 		if err := advertised.renew(ctx); err != nil {
 			return err
 		}
@@ -73,6 +74,16 @@ func run(ctx context.Context, path, directory string) error {
 			}
 		}
 	}
+}
+
+// kubeletListens tells whether a kubelet runs. Its socket may be there without it, where the power was cut.
+func kubeletListens(directory string) bool {
+	connection, err := net.Dial("unix", filepath.Join(directory, kubeletSocket))
+	if err != nil {
+		return false
+	}
+	_ = connection.Close()
+	return true
 }
 
 // advertisement are the plugins of all resources.

@@ -142,3 +142,36 @@ func TestAnInventoryThatIsNoneIsRefused(t *testing.T) {
 		})
 	}
 }
+
+func TestAKubeletIsWaitedForUnlessItListens(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		prepare func(t *testing.T, directory string)
+		want    bool
+	}{
+		"None": {reason: "The server has not joined yet.", prepare: func(*testing.T, string) {}},
+		"Left": {
+			reason: "A server whose power was cut has the socket of the kubelet that ran then. The one that comes removes all sockets, ours too if it were there.",
+			prepare: func(t *testing.T, directory string) {
+				listener, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(directory, kubeletSocket)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				listener.SetUnlinkOnClose(false)
+				if err := listener.Close(); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+		"Listens": {reason: "The plugin was started late, or again.", prepare: func(t *testing.T, directory string) { serve(t, directory) }, want: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			directory := t.TempDir()
+			tc.prepare(t, directory)
+			if got := kubeletListens(directory); got != tc.want {
+				t.Errorf("%s\ngot %t, want %t", tc.reason, got, tc.want)
+			}
+		})
+	}
+}

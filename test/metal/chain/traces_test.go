@@ -1,0 +1,174 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chain
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+)
+
+// machineSettings are settings of the kernel that a server would change if it could.
+var machineSettings = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"}
+
+// traces are what the test has on this machine, told from what others have.
+type traces struct {
+	// dir is the directory of the test.
+	dir string
+	// marks are what else names something of the test: the UUIDs of the servers.
+	marks []string
+	// links are the names of all network interfaces that were seen to be the test's.
+	links map[string]bool
+	// settings as they were before.
+	settings []string
+}
+
+func newTraces(t *testing.T, dir string) *traces {
+	return &traces{dir: dir, links: map[string]bool{}, settings: readSettings(t)}
+}
+
+// find returns what there is, by kind.
+func (tr *traces) find(t *testing.T) map[string][]string {
+	t.Helper()
+	found := map[string][]string{}
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		if tr.links[link.Attrs().Name] {
+			found["links"] = append(found["links"], link.Attrs().Name)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for mount := range strings.Lines(string(mounts)) {
+		if tr.in([]byte(mount)) {
+			found["mounts"] = append(found["mounts"], mount)
+		}
+	}
+	if groups := tr.controlGroups(t); len(groups) > 0 {
+		found["control groups"] = groups
+	}
+	if processes := tr.processes(t); len(processes) > 0 {
+		found["processes"] = processes
+	}
+	return found
+}
+
+// in tells whether some text names anything of the test.
+func (tr *traces) in(text []byte) bool {
+	return slices.ContainsFunc(append([]string{tr.dir}, tr.marks...), func(mark string) bool { return bytes.Contains(text, []byte(mark)) })
+}
+
+func (tr *traces) controlGroups(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // groups come and go
+		}
+		if entry.IsDir() && tr.in([]byte(entry.Name())) {
+			found = append(found, path)
+			return fs.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// processes are those that were started for the test, are in a group of one of its servers, or see a mount of one.
+func (tr *traces) processes(t *testing.T) []string {
+	t.Helper()
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, process := range processes {
+		for _, file := range []string{"cmdline", "environ", "cgroup", "mountinfo"} {
+			content, err := os.ReadFile(filepath.Join(process, file))
+			if err != nil {
+				continue // it has ended meanwhile
+			}
+			if tr.in(content) {
+				name, _ := os.ReadFile(filepath.Join(process, "comm")) // for the message only
+				found = append(found, fmt.Sprintf("%s %s, by its %s", filepath.Base(process), bytes.TrimSpace(name), file))
+				break
+			}
+		}
+	}
+	return found
+}
+
+// noteLinks remembers the bridge, and what is plugged into it.
+func (tr *traces) noteLinks(t *testing.T, bridge string) {
+	t.Helper()
+	of, err := netlink.LinkByName(bridge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		if link.Attrs().MasterIndex == of.Attrs().Index || link.Attrs().Name == bridge {
+			tr.links[link.Attrs().Name] = true
+		}
+	}
+}
+
+// checkSeen makes sure, while servers run, that nothing would be overlooked if it were left.
+func (tr *traces) checkSeen(t *testing.T, servers int) {
+	t.Helper()
+	found := tr.find(t)
+	if len(tr.links) != servers+1 {
+		t.Errorf("%d servers are on the bridge, and the links are %v", servers, tr.links)
+	}
+	for _, kind := range []string{"links", "control groups", "processes"} {
+		if len(found[kind]) == 0 {
+			t.Errorf("servers run, and no %s of theirs were found: they would not be found if they were left", kind)
+		}
+	}
+}
+
+// checkGone looks for what is left when everything was stopped.
+func (tr *traces) checkGone(t *testing.T, say func(string, ...any)) {
+	t.Helper()
+	if found := tr.find(t); len(found) > 0 {
+		t.Errorf("the test has left something: %v", found)
+	} else {
+		say("nothing is left: no process, link, mount or control group")
+	}
+	if diff := cmp.Diff(tr.settings, readSettings(t)); diff != "" {
+		t.Errorf("settings of the kernel have changed (-before +after):\n%s", diff)
+	}
+}
+
+func readSettings(t *testing.T) []string {
+	t.Helper()
+	var settings []string
+	for _, name := range machineSettings {
+		value, err := os.ReadFile(filepath.Join("/proc/sys", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings = append(settings, name+" = "+strings.TrimSpace(string(value)))
+	}
+	return settings
+}

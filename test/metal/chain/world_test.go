@@ -1,0 +1,203 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/server"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
+)
+
+const (
+	// enabled is the environment variable that the tests run with.
+	enabled = "E2E_METAL"
+	// patience bounds each wait. It is far beyond what anything takes, so that only what never happens fails.
+	patience = 6 * time.Minute
+)
+
+// world is a management cluster with a rack, a tenant, and the network between the tenant's API server and the servers.
+type world struct {
+	*stack.Stack
+	tenant  *stack.Tenant
+	kube    kubernetes.Interface
+	network *network.Bridge
+	dir     string
+	journal *journal
+	traces  *traces
+}
+
+// need skips the test if nobody has asked for it, and fails it if something is missing that it needs.
+func need(t *testing.T, bin string) {
+	t.Helper()
+	if os.Getenv(enabled) == "" {
+		t.Skip("pods on servers that a real Ironic installs: run it with `make e2e-metal`, as root; " +
+			"it unpacks Ironic and the disk of a server from Debian's packages into bin/")
+	}
+	err := errors.Join(stack.Missing(bin), stack.MissingForTenant(bin), missingServer(bin))
+	if err != nil {
+		t.Fatalf("this cannot run:\n%v\nwhat runs without: `make test`, `make demo`, and ./test/metal itself, where no server boots", err)
+	}
+}
+
+func missingServer(bin string) error {
+	if _, err := os.Stat(filepath.Join(bin, "boot-server")); err != nil {
+		return errors.New("bin/boot-server is missing: run `make boot-server`")
+	}
+	// The machine's loopback stands for the bridge, which is not there yet.
+	return server.Check(server.Options{Dir: bin, Image: filepath.Join(bin, "server-image"), Bridge: "lo"})
+}
+
+// newWorld starts everything in a directory. It ends with the test.
+func newWorld(t *testing.T, bin, dir string) *world {
+	t.Helper()
+	w := &world{dir: dir, journal: newJournal(t), traces: newTraces(t, dir)}
+	// The last of all: what is left when everything was stopped.
+	t.Cleanup(func() { w.traces.checkGone(t, w.journal.say) })
+	w.startNetwork(t)
+	rack := loadRack(t)
+	for _, server := range rack.Servers {
+		w.traces.marks = append(w.traces.marks, server.UUID)
+	}
+	var err error
+	w.Stack, err = stack.Start(t.Context(), stack.Config{
+		Dir: dir, Bin: bin, Scenario: writeRack(t, dir, rack), BootCommand: w.writeBootCommand(t, bin, rack),
+		AgentTimeout: time.Minute, PowerTimeout: 20 * time.Second, Progress: w.journal.say,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+		w.journal.say("everything is stopped")
+	})
+	if err := w.StartWebhook(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if w.tenant, err = w.StartTenant(t.Context(), w.network.Address.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	if w.kube, err = kubernetes.NewForConfig(w.tenant.REST); err != nil {
+		t.Fatal(err)
+	}
+	// Before anything is stopped: what was running when the test failed is what it failed of.
+	t.Cleanup(func() {
+		if t.Failed() {
+			w.diagnose(t)
+		}
+	})
+	return w
+}
+
+// startNetwork makes the network of the servers. Another run, of another clone, has another one.
+func (w *world) startNetwork(t *testing.T) {
+	t.Helper()
+	address := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 214, byte(os.Getpid()), 1}), 24)
+	var err error
+	if w.network, err = network.New(fmt.Sprintf("chain%d", os.Getpid()), address); err != nil {
+		t.Fatal(err)
+	}
+	w.traces.noteLinks(t, w.network.Name)
+	t.Cleanup(func() {
+		if err := w.network.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// loadRack reads the rack, and gives its servers UUIDs that no other run on this machine has.
+func loadRack(t *testing.T) *scenario.Scenario {
+	t.Helper()
+	rack, err := scenario.Load(filepath.Join("testdata", "rack.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rack.Servers {
+		rack.Servers[i].UUID, rack.Servers[i].Profile = uuid.NewString(), ""
+	}
+	return rack
+}
+
+func writeRack(t *testing.T, dir string, rack *scenario.Scenario) string {
+	t.Helper()
+	content, err := yaml.Marshal(scenario.Scenario{Servers: rack.Servers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writeFile(t, filepath.Join(dir, "rack.yaml"), content, 0o600)
+}
+
+// writeBootCommand writes what servers boot by, with the accelerators that each of them has.
+func (w *world) writeBootCommand(t *testing.T, bin string, rack *scenario.Scenario) string {
+	t.Helper()
+	devices := filepath.Join(w.dir, "devices")
+	for _, server := range rack.Servers {
+		content, err := json.Marshal(accelerators(*server.Hardware))
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(devices, server.Name+".json"), content, 0o600)
+	}
+	template, err := os.ReadFile(filepath.Join("testdata", "boot"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := strings.NewReplacer("@DEVICES@", devices, "@PROGRAM@", filepath.Join(bin, "boot-server"),
+		"@IMAGE@", filepath.Join(bin, "server-image"), "@BRIDGE@", w.network.Name).Replace(string(template))
+	return writeFile(t, filepath.Join(w.dir, "boot"), []byte(script), 0o700)
+}
+
+// accelerators are the IDs of the GPUs that are in a server, by the name of the resource that they are advertised as.
+func accelerators(hardware inventory.Hardware) map[string][]string {
+	found := map[string][]string{}
+	for _, kind := range hardware.GPUs {
+		resource := strings.ToLower(kind.Manufacturer) + ".com/gpu"
+		for range max(kind.Count, 1) {
+			found[resource] = append(found[resource], fmt.Sprintf("GPU-%s-%s-%d", hardware.SerialNumber, kind.Model, len(found[resource])))
+		}
+	}
+	return found
+}
+
+func writeFile(t *testing.T, path string, content []byte, mode os.FileMode) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content, mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// until waits until the check has nothing to say, and fails the test with what it said last.
+func (w *world) until(t *testing.T, what string, check func(context.Context) error) {
+	t.Helper()
+	ctx, stop := w.Context(t.Context())
+	defer stop()
+	ctx, done := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nothing came of it in %s", patience))
+	defer done()
+	if err := controlplane.Await(ctx, what, check); err != nil {
+		t.Fatal(err)
+	}
+}
