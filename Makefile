@@ -23,7 +23,7 @@ BENCHMARKS ?= $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchma
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "; print "usage: make TARGET\n"} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "; print "usage: make TARGET\n"} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: check-go
 check-go:
@@ -46,11 +46,35 @@ build: check-go ## Build our own commands into bin/
 	  go build -trimpath -ldflags "$(LDFLAGS)" -o bin/$$command ./cmd/$$command || exit 1; \
 	done
 
+# What the charts run, under the names that they give it. Nothing is taken from a registry, nor put into one.
+IMAGES         := manager provider webhook
+PLATFORMS      ?= linux/amd64 linux/arm64
+IMAGE_REGISTRY ?= $(shell awk '$$1 == "registry:" {print $$2; exit}' charts/karpenter-metal3/values.yaml)
+IMAGE_TAG      ?= $(shell awk '$$1 == "appVersion:" {print $$2; exit}' charts/karpenter-metal3/Chart.yaml)
+IMAGE_SOURCE   ?= $(shell awk '$$1 == "home:" {print $$2; exit}' charts/karpenter-metal3/Chart.yaml)
+IMAGES_DIR     ?= $(CURDIR)/bin/images
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+comma := ,
+empty :=
+
+.PHONY: images
+images: check-go ## Build the images of manager, provider and webhook into bin/images/, for amd64 and arm64, without a registry
+	@for platform in $(PLATFORMS); do \
+	  for image in $(IMAGES); do \
+	    GOOS=$${platform%%/*} GOARCH=$${platform##*/} go build -trimpath -buildvcs=false -ldflags "-s -w $(LDFLAGS)" \
+	      -o $(IMAGES_DIR)/programs/$${platform/\//-}/$$image ./cmd/$$image || exit 1; \
+	  done; \
+	done
+	@go -C tools/images run . --registry "$(IMAGE_REGISTRY)" --tag "$(IMAGE_TAG)" --version "$(VERSION)" --revision "$(COMMIT)" \
+	  --source "$(IMAGE_SOURCE)" --created $(SOURCE_DATE_EPOCH) --platforms "$(subst $(empty) $(empty),$(comma),$(strip $(PLATFORMS)))" \
+	  --programs "$(IMAGES_DIR)/programs" --out "$(IMAGES_DIR)" $(IMAGES)
+
 .PHONY: generate
-generate: dev-tools ## Generate deepcopy code and CRDs from the API types, and what the charts share with the rest
+generate: dev-tools ## Generate deepcopy code and CRDs from the API types, and what the charts share with the rest, and docs/reference.md
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./pkg/apis/v1alpha1
 	bin/controller-gen crd paths=./pkg/apis/v1alpha1 output:crd:dir=pkg/apis/crds
 	go run ./charts/generate
+	go run ./docs/generate
 
 .PHONY: check-generated
 check-generated: dev-tools ## Fail when generated files are stale
@@ -58,7 +82,7 @@ check-generated: dev-tools ## Fail when generated files are stale
 
 .PHONY: lint
 lint: dev-tools ## Check formatting, go vet and staticcheck
-	@unformatted=$$(gofmt -l charts cmd config examples pkg test); if [[ -n "$$unformatted" ]]; then \
+	@unformatted=$$(gofmt -l charts cmd config docs examples pkg test tools); if [[ -n "$$unformatted" ]]; then \
 	  echo "error: not formatted by gofmt:" >&2; echo "$$unformatted" >&2; exit 1; fi
 	go vet ./...
 	bin/staticcheck ./...
@@ -67,8 +91,29 @@ lint: dev-tools ## Check formatting, go vet and staticcheck
 cloud-init: ## Unpack Debian's cloud-init into bin/, for the tests to ask it what it thinks of our documents
 	@hack/cloud-init.sh
 
+.PHONY: server-image
+server-image: ## Make the root file system of a server that can join a cluster, from Debian's packages, into bin/ (needs root)
+	@hack/server-image.sh
+
+.PHONY: boot-server
+boot-server: check-go ## Build the command that boots such a server as a container into bin/
+	@go build -trimpath -o bin/boot-server ./test/metal/server/cmd/boot-server
+
+.PHONY: server-boot
+server-boot: cluster-tools server-image ## Boot such a server as a container: it joins a cluster, and runs a pod (needs root)
+	METAL_E2E=1 go test -count 1 -v -timeout 20m ./test/metal/server/...
+
+.PHONY: ironic
+ironic: ## Unpack Debian's Ironic into bin/, for servers that are installed by the real one
+	@hack/ironic.sh
+
+.PHONY: e2e-metal
+e2e-metal: cluster-tools build ironic ## Register, install, clean and break emulated servers through real Metal3: operator, Ironic, Redfish
+	go build -trimpath -o bin/rack ./test/emulator/cmd/rack
+	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal
+
 .PHONY: test
-test: tools build cloud-init upstream-tools ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox
+test: tools build images cloud-init upstream-tools ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox
 	bin/gotestsum --format pkgname-and-test-fails -- $(TEST_FLAGS) ./...
 
 # Flags of the runner: UPSTREAM_FLAGS="--lane default --focus '^Drift '".

@@ -2,7 +2,7 @@
 # Copyright The karpenter-provider-metal3 Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Fails when the generated deepcopy code, CRDs, or the charts' copies differ from what would be generated now. Touches nothing.
+# Fails when the generated deepcopy code, CRDs, the charts' copies, or docs/reference.md differ from what would be generated now. Touches nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,6 +28,8 @@ done
 cp -r charts "${fresh}/charts"
 go run ./charts/generate "${fresh}/charts"
 diff -ru charts "${fresh}/charts" || stale=1
+go run ./docs/generate "${fresh}/reference.md"
+diff -u docs/reference.md "${fresh}/reference.md" || stale=1
 if ((stale)); then
   echo "error: generated files are stale; run \`make generate\` and commit what it changes" >&2
   exit 1

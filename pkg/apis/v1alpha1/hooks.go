@@ -18,7 +18,7 @@ const (
 	// PreReturnHookPrefix holds a Machine that is being deleted and whose server has been cleaned, before the server
 	// goes back to the pool. Until the hook is gone nobody else can claim the server.
 	PreReturnHookPrefix = "pre-return.hook." + Group
-	// HookMessagePrefix, with a slash and the name of a hook, is the annotation in which the owner of the hook can
+	// HookMessagePrefix begins the annotation, with a slash and the name of a hook after it, in which the owner of the hook can
 	// say what it is waiting for. The manager repeats it in the condition NetworkReady.
 	HookMessagePrefix = "message.hook." + Group
 	// NetworkHook is the name of the hook that moves a server into the network of its tenant and back. The manager

@@ -1,0 +1,185 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// constant is an exported string of the API package, with what its comment says.
+type constant struct{ name, value, text string }
+
+// vocabulary are the words of the API that are no fields.
+type vocabulary struct{ properties, keys, conditions, reasons []constant }
+
+// constants reads the vocabulary from the source in the folders. Which part of it a constant is, its name says.
+func constants(folders ...string) (vocabulary, error) {
+	words := vocabulary{}
+	var paths []string
+	for _, folder := range folders {
+		found, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if err != nil {
+			return words, fmt.Errorf("listing %s, %w", folder, err)
+		}
+		paths = append(paths, found...)
+	}
+	var declared []*ast.ValueSpec
+	for _, path := range paths {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		if err != nil {
+			return words, fmt.Errorf("reading %s, %w", path, err)
+		}
+		for _, declaration := range file.Decls {
+			if general, ok := declaration.(*ast.GenDecl); ok && general.Tok == token.CONST {
+				declared = append(declared, commented(general)...)
+			}
+		}
+	}
+	known := map[string]string{"v1alpha1.Group": v1alpha1.Group}
+	// A constant may be made of one that is found later.
+	for range 2 {
+		for _, spec := range declared {
+			if len(spec.Values) == 1 {
+				if value, ok := evaluate(spec.Values[0], known); ok {
+					known[spec.Names[0].Name] = value
+				}
+			}
+		}
+	}
+	for _, spec := range declared {
+		name := spec.Names[0].Name
+		value, ok := known[name]
+		if !ok || !ast.IsExported(name) {
+			continue
+		}
+		c := constant{name, value, explanation(name, spec.Doc.Text())}
+		switch {
+		case strings.HasPrefix(name, "Property"):
+			words.properties = append(words.properties, c)
+		case strings.HasPrefix(name, "Condition"):
+			words.conditions = append(words.conditions, c)
+		case strings.HasPrefix(name, "Reason"):
+			words.reasons = append(words.reasons, c)
+		case strings.HasSuffix(name, "HookPrefix") || name == "HookMessagePrefix":
+			c.value += "/<hook>"
+			words.keys = append(words.keys, c)
+		case key.MatchString(name) && !unicode.IsUpper(rune(value[0])):
+			words.keys = append(words.keys, c)
+		}
+	}
+	for _, list := range [][]constant{words.properties, words.keys, words.conditions, words.reasons} {
+		slices.SortFunc(list, func(a, b constant) int { return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.name, b.name)) })
+		for _, c := range list {
+			if c.text == "" {
+				return words, fmt.Errorf("%s has no comment of its own that says what it is", c.name)
+			}
+		}
+	}
+	return words, nil
+}
+
+// commented are the constants of a block. One without a comment of its own has the block's, or shares that of the one before.
+func commented(block *ast.GenDecl) []*ast.ValueSpec {
+	var all []*ast.ValueSpec
+	shared := block.Doc
+	for _, spec := range block.Specs {
+		value, ok := spec.(*ast.ValueSpec)
+		if !ok {
+			continue
+		}
+		if value.Doc == nil {
+			value.Doc = shared
+		}
+		if block.Doc == nil {
+			shared = value.Doc
+		}
+		all = append(all, value)
+	}
+	return all
+}
+
+// evaluate is the value of a string that is written out, named, or put together of such.
+func evaluate(expression ast.Expr, known map[string]string) (string, bool) {
+	switch e := expression.(type) {
+	case *ast.BasicLit:
+		value, err := strconv.Unquote(e.Value)
+		return value, err == nil && e.Kind == token.STRING
+	case *ast.Ident:
+		value, ok := known[e.Name]
+		return value, ok
+	case *ast.SelectorExpr:
+		value, ok := known[fmt.Sprint(e.X)+"."+e.Sel.Name]
+		return value, ok
+	case *ast.BinaryExpr:
+		left, ok := evaluate(e.X, known)
+		right, also := evaluate(e.Y, known)
+		return left + right, ok && also && e.Op == token.ADD
+	}
+	return "", false
+}
+
+// key is what constants are called that are keys of an object's metadata.
+var key = regexp.MustCompile(`(Key|Finalizer|Annotation)$`)
+
+// verb is how comments on constants go on after their name.
+var verb = regexp.MustCompile(`^((\w+Key )?and \w+ |is |are )`)
+
+var spaces = regexp.MustCompile(`\s+`)
+
+// explanation is the comment without the name of the constant that it begins with.
+func explanation(name, comment string) string {
+	text := strings.TrimSpace(spaces.ReplaceAllString(comment, " "))
+	for _, lead := range []string{name + ": ", name + ", ", name + " "} {
+		text = strings.TrimPrefix(text, lead)
+	}
+	text = verb.ReplaceAllString(text, "")
+	if text == "" {
+		return ""
+	}
+	if first, _, _ := strings.Cut(text, " "); strings.ContainsAny(first, ".0123456789") {
+		return text // a name
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+func (v vocabulary) write(page *strings.Builder) {
+	page.WriteString(`## Properties
+
+What a server is installed with. They merge: NodeProvider < NodeType < MetalNodeClass or pool < Machine, the more specific wins, and the
+OSImage that is named in the end fills in what nobody said. Values are strings. Any other key is a property of your own, to select by and
+a label of the nodes; its value must be one that a label can have.
+
+| property | |
+|---|---|
+`)
+	rows(page, v.properties)
+	page.WriteString("\n## Labels, annotations and finalizers\n\n| key | |\n|---|---|\n")
+	rows(page, v.keys)
+	page.WriteString("\n## Conditions\n\n| type | |\n|---|---|\n")
+	rows(page, v.conditions)
+	page.WriteString("\nTheir reasons:\n\n| reason | |\n|---|---|\n")
+	rows(page, v.reasons)
+	page.WriteString("\n")
+}
+
+func rows(page *strings.Builder, constants []constant) {
+	for _, c := range constants {
+		fmt.Fprintf(page, "| `%s` | %s |\n", c.value, cell(c.text))
+	}
+}
+
+// cell is text that does not end the cell of a table.
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

@@ -1,0 +1,170 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestVersions holds docs/compatibility.md to what is built and tested.
+func TestVersions(t *testing.T) {
+	row := regexp.MustCompile("(?m)^\\|[^|]+\\| `([^`]+)` \\| `(v[^`]+)` \\| `([^`]+go\\.mod)` \\|$|^\\|[^|]+\\| `([^`]+)` \\| `(v[^`]+)` \\| `(go\\.mod)` \\|$")
+	told := map[string]bool{}
+	for _, found := range row.FindAllStringSubmatch(read(t, "docs/compatibility.md"), -1) {
+		module, version, file := found[1]+found[4], found[2]+found[5], found[3]+found[6]
+		told[module] = true
+		required := regexp.MustCompile(`(?m)^(?:require )?\s*` + regexp.QuoteMeta(module) + ` (\S+)`).FindStringSubmatch(read(t, file))
+		if required == nil || required[1] != version {
+			t.Errorf("docs/compatibility.md says %s %s, and %s says %v", module, version, file, required)
+		}
+	}
+	for _, module := range []string{
+		"sigs.k8s.io/karpenter", "k8s.io/client-go", "k8s.io/kubernetes", "go.etcd.io/etcd/server/v3", "helm.sh/helm/v3", "sigs.k8s.io/kwok",
+		"github.com/metal3-io/baremetal-operator", "github.com/metal3-io/baremetal-operator/apis",
+	} {
+		if !told[module] {
+			t.Errorf("docs/compatibility.md does not say which version of %s is tested", module)
+		}
+	}
+	minimum := regexp.MustCompile(`\| Kubernetes, both clusters \| ([0-9.]+) \|`).FindStringSubmatch(read(t, "docs/compatibility.md"))
+	for _, chart := range []string{"karpenter-metal3", "karpenter-metal3-tenant"} {
+		if definition := read(t, "charts/"+chart+"/Chart.yaml"); minimum == nil || !strings.Contains(definition, `kubeVersion: ">=`+minimum[1]+`.`) {
+			t.Errorf("docs/compatibility.md asks for Kubernetes %v, and the chart %s for another", minimum, chart)
+		}
+	}
+}
+
+// TestMessages holds the messages in docs/operations.md to the code: each is what some string in it makes, with … in the
+// place of what is filled in.
+func TestMessages(t *testing.T) {
+	said := messages(t, "pkg/machine", "pkg/hosts")
+	_, table, _ := strings.Cut(read(t, "docs/operations.md"), "| message |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	count := 0
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(table, -1) {
+		count++
+		if message := row[1]; !said(message) {
+			t.Errorf("nothing in pkg/machine and pkg/hosts says %q", message)
+		}
+	}
+	if count < 10 {
+		t.Errorf("%d messages: the table is not where it was", count)
+	}
+	if said("server … is fine") {
+		t.Error("a message that nobody says is found")
+	}
+}
+
+// filled makes one … of what is one thing to a reader: something quoted, and a name with its namespace.
+var filled = strings.NewReplacer(`"…"`, "…", "…/…", "…")
+
+var verbs = regexp.MustCompile(`%[-+# 0]*[a-zA-Z]`)
+
+// messages reads the strings of the packages, those that are put together included, and returns what finds a message among them.
+func messages(t *testing.T, folders ...string) func(message string) bool {
+	t.Helper()
+	var all []string
+	for _, folder := range folders {
+		paths, err := filepath.Glob(root(folder, "*.go"))
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("no source in %s (%v)", folder, err)
+		}
+		for _, path := range paths {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(node ast.Node) bool {
+				expression, ok := node.(ast.Expr)
+				if !ok {
+					return true
+				}
+				text, isText := literal(expression)
+				if isText {
+					all = append(all, filled.Replace(verbs.ReplaceAllString(text, "…")))
+				}
+				return !isText
+			})
+		}
+	}
+	return func(message string) bool {
+		for _, text := range all {
+			if text == message || strings.HasPrefix(message, "….") && strings.HasSuffix(text, strings.TrimPrefix(message, "…")) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// literal is a string that is written out, or put together of some that are: … stands for the rest.
+func literal(expression ast.Expr) (string, bool) {
+	switch e := expression.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(e.Value)
+		return text, err == nil && e.Kind == token.STRING
+	case *ast.BinaryExpr:
+		if e.Op != token.ADD {
+			return "", false
+		}
+		left, isLeft := literal(e.X)
+		right, isRight := literal(e.Y)
+		for _, side := range []struct {
+			text *string
+			is   bool
+		}{{&left, isLeft}, {&right, isRight}} {
+			if !side.is {
+				*side.text = "…"
+			}
+		}
+		return left + right, isLeft || isRight
+	}
+	return "", false
+}
+
+// TestFlags: flags that the pages speak of exist.
+func TestFlags(t *testing.T) {
+	var known strings.Builder
+	for _, folder := range []string{"cmd", "pkg/cli", "tools", "hack", "test/upstream"} {
+		if err := filepath.WalkDir(root(folder), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") {
+				return err
+			}
+			relative, err := filepath.Rel(root(), path)
+			if err != nil {
+				return err
+			}
+			known.WriteString(read(t, relative))
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flag := regexp.MustCompile("`--([a-z-]+)")
+	for _, page := range allPages(t) {
+		if !strings.HasPrefix(page, "docs/") {
+			continue
+		}
+		for _, found := range flag.FindAllStringSubmatch(read(t, page), -1) {
+			if name := found[1]; !foreign[name] && !strings.Contains(known.String(), fmt.Sprintf("%q", name)) {
+				t.Errorf("%s speaks of --%s, which no program of ours has", page, name)
+			}
+		}
+	}
+}
+
+// foreign are flags of other programs that the pages speak of, and of ours those whose names are put together in the code.
+var foreign = map[string]bool{"config": true, "take-ownership": true, "management-kubeconfig": true}

@@ -1,0 +1,89 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// allPages are the pages for people, by their paths in the repository.
+func allPages(t *testing.T) []string {
+	t.Helper()
+	var pages []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "charts/*/*.md", "test/*/*.md"} {
+		found, err := filepath.Glob(root(pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range found {
+			page, err := filepath.Rel(root(), path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages = append(pages, filepath.ToSlash(page))
+		}
+	}
+	return pages
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+// TestLinks: what a page points at is there, the heading too.
+func TestLinks(t *testing.T) {
+	links := 0
+	for _, page := range allPages(t) {
+		for _, found := range link.FindAllStringSubmatch(read(t, page), -1) {
+			path, heading, _ := strings.Cut(found[1], "#")
+			if strings.Contains(path, "://") {
+				continue
+			}
+			links++
+			target := page
+			if path != "" {
+				target = filepath.ToSlash(filepath.Join(filepath.Dir(page), path))
+			}
+			if _, err := os.Stat(root(target)); err != nil {
+				t.Errorf("%s points at %s: %v", page, found[1], err)
+				continue
+			}
+			if heading != "" && !slices.Contains(headings(read(t, target)), heading) {
+				t.Errorf("%s points at %s: there is no such heading", page, found[1])
+			}
+		}
+	}
+	if links < 50 {
+		t.Errorf("%d links: they are not found", links)
+	}
+}
+
+// TestIndex: docs/README.md names every page of docs.
+func TestIndex(t *testing.T) {
+	index := read(t, "docs/README.md")
+	for _, page := range allPages(t) {
+		name, ok := strings.CutPrefix(page, "docs/")
+		if ok && name != "README.md" && (!strings.Contains(name, "/") || strings.HasSuffix(name, "/README.md")) && !strings.Contains(index, "("+name+")") {
+			t.Errorf("docs/README.md does not name %s", name)
+		}
+	}
+}
+
+var dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+
+// headings are the anchors of a page, as GitHub makes them.
+func headings(page string) []string {
+	var all []string
+	fenced := false
+	for line := range strings.Lines(page) {
+		fenced = fenced != strings.HasPrefix(line, "```")
+		if text := strings.TrimLeft(line, "#"); !fenced && text != line {
+			all = append(all, strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(strings.TrimSpace(text)), ""), " ", "-"))
+		}
+	}
+	return all
+}

@@ -1,0 +1,166 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// block is a fenced block of a page.
+type block struct {
+	language string
+	// line is where it begins.
+	line  int
+	lines []string
+	// notRun is why it is not run, if it is not.
+	notRun string
+}
+
+var notRun = regexp.MustCompile(`^<!-- not run: (.+) -->$`)
+
+func (b block) commands() bool {
+	return b.language == "console" || b.language == "sh" || b.language == "bash" || b.language == "shell"
+}
+
+func root(parts ...string) string { return filepath.Join(append([]string{"..", ".."}, parts...)...) }
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(root(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+func blocks(page string) []block {
+	var all []block
+	var current *block
+	reason := ""
+	number := 0
+	for line := range strings.SplitSeq(page, "\n") {
+		number++
+		language, fence := strings.CutPrefix(strings.TrimSpace(line), "```")
+		switch {
+		case fence && current == nil:
+			current = &block{language: language, line: number, notRun: reason}
+		case fence:
+			all, current, reason = append(all, *current), nil, ""
+		case current != nil:
+			current.lines = append(current.lines, line)
+		case notRun.MatchString(line):
+			reason = notRun.FindStringSubmatch(line)[1]
+		case strings.TrimSpace(line) != "":
+			reason = ""
+		}
+	}
+	return all
+}
+
+// step is a command and what it prints; shown says whether the page shows it.
+type step struct {
+	command string
+	output  []string
+	shown   bool
+}
+
+var hereDocument = regexp.MustCompile(`<<'?(\w+)'?`)
+
+// steps are the commands of a console block.
+func steps(b block) ([]step, error) {
+	if !strings.Contains("\n"+strings.Join(b.lines, "\n"), "\n$ ") {
+		return []step{{command: strings.Join(b.lines, "\n")}}, nil
+	}
+	var all []step
+	until := ""
+	more := false
+	for _, line := range b.lines {
+		command, isCommand := strings.CutPrefix(line, "$ ")
+		switch {
+		case more || until != "":
+			last := &all[len(all)-1]
+			last.command += "\n" + line
+			if until == "" || line == until {
+				until, more = "", until == "" && strings.HasSuffix(line, `\`)
+			}
+		case isCommand:
+			all = append(all, step{command: command, shown: true})
+			more = strings.HasSuffix(line, `\`)
+		case len(all) == 0:
+			return nil, fmt.Errorf("output without a command: %s", line)
+		default:
+			all[len(all)-1].output = append(all[len(all)-1].output, line)
+		}
+		if begin := hereDocument.FindStringSubmatch(line); begin != nil && (isCommand || more) {
+			until, more = begin[1], false
+		}
+	}
+	return all, nil
+}
+
+// matches compares output with what is shown: ... stands for anything in a line, and alone on a line for any lines.
+func matches(got, want []string) bool {
+	if len(want) == 0 {
+		return len(got) == 0
+	}
+	if strings.TrimSpace(want[0]) == "..." {
+		for skip := 0; skip <= len(got); skip++ {
+			if matches(got[skip:], want[1:]) {
+				return true
+			}
+		}
+		return false
+	}
+	return len(got) > 0 && matchesLine(got[0], want[0]) && matches(got[1:], want[1:])
+}
+
+func matchesLine(got, want string) bool {
+	var pattern strings.Builder
+	for i, part := range strings.Split(strings.Join(strings.Fields(want), " "), "...") {
+		if i > 0 {
+			pattern.WriteString(".*")
+		}
+		pattern.WriteString(regexp.QuoteMeta(part))
+	}
+	return regexp.MustCompile("^" + pattern.String() + "$").MatchString(strings.Join(strings.Fields(got), " "))
+}
+
+func TestMatches(t *testing.T) {
+	cases := map[string]struct {
+		reason    string
+		got, want string
+		matches   bool
+	}{
+		"Same":        {"Blanks are not counted.", "NAME   AGE\nx 5s", "NAME AGE\nx  5s", true},
+		"Word":        {"A part of a line may be anything.", "x 5s ago", "x ... ago", true},
+		"WordOther":   {"The rest of it may not.", "x 5s from now", "x ... ago", false},
+		"Lines":       {"Lines may be left out.", "a\nb\nc\nd", "a\n...\nd", true},
+		"NoLines":     {"There need be none.", "a\nd", "a\n...\nd", true},
+		"More":        {"Lines that are not shown are not what the page says.", "a\nb", "a", false},
+		"Fewer":       {"Nor are lines missing.", "a", "a\nb", false},
+		"Punctuation": {"What is shown is no pattern.", "axb", "a.b", false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := matches(strings.Split(tc.got, "\n"), strings.Split(tc.want, "\n")); got != tc.matches {
+				t.Errorf("%s\nmatches is %t", tc.reason, got)
+			}
+		})
+	}
+}
+
+func TestSteps(t *testing.T) {
+	all, err := steps(block{lines: []string{"$ kubectl apply -f - <<EOF", "a: 1", "EOF", "applied", "$ one \\", "  two", "$ three"}})
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%d steps, %v", len(all), err)
+	}
+	if all[0].command != "kubectl apply -f - <<EOF\na: 1\nEOF" || len(all[0].output) != 1 || all[1].command != "one \\\n  two" || all[2].command != "three" {
+		t.Errorf("steps are %+v", all)
+	}
+}
