@@ -22,6 +22,7 @@ func TestRequests(t *testing.T) {
 		"User":           {"a user by name", `{"verb":"patch","user":{"username":"ours-manager"},"objectRef":{"resource":"baremetalhosts","namespace":"metal3","name":"h1","apiGroup":"metal3.io"}}`, []Request{patch}},
 		"ServiceAccount": {"the same in a pod", `{"verb":"patch","user":{"username":"system:serviceaccount:ns:ours-manager"},"objectRef":{"resource":"baremetalhosts","namespace":"metal3","name":"h1","apiGroup":"metal3.io"}}`, []Request{patch}},
 		"Impersonated":   {"the same in a test", `{"verb":"patch","user":{"username":"admin"},"impersonatedUser":{"username":"ours-manager"},"objectRef":{"resource":"baremetalhosts","namespace":"metal3","name":"h1","apiGroup":"metal3.io"}}`, []Request{patch}},
+		"Administrator":  {"who may do everything uses no right", `{"verb":"patch","user":{"username":"admin"},"impersonatedUser":{"username":"ours-manager","groups":["system:masters"]},"objectRef":{"resource":"baremetalhosts","namespace":"metal3","name":"h1","apiGroup":"metal3.io"}}`, nil},
 		"Other":          {"not one of ours", `{"verb":"patch","user":{"username":"admin"},"objectRef":{"resource":"baremetalhosts","namespace":"metal3","name":"h1","apiGroup":"metal3.io"}}`, nil},
 		"Status": {"a subresource is something else", `{"verb":"patch","user":{"username":"ours-x"},"objectRef":{"resource":"machines","subresource":"status","name":"m"}}`,
 			[]Request{{Cluster: "management", User: "ours-x", Verb: "patch", Resource: "machines/status", Name: "m"}}},

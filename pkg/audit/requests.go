@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -37,29 +38,42 @@ type Request struct {
 // serviceAccountPrefix begins the names of users that are service accounts.
 const serviceAccountPrefix = "system:serviceaccount:"
 
+// administrators is the group of those who may do everything.
+const administrators = "system:masters"
+
 // line of an audit log, as far as it is read.
 type line struct {
 	Verb             string
-	User             struct{ Username string }
-	ImpersonatedUser *struct{ Username string }
+	User             user
+	ImpersonatedUser *user
 	ObjectRef        *struct{ Resource, Subresource, Namespace, Name, APIGroup string }
 	Annotations      map[string]string
 }
 
+type user struct {
+	Username string
+	Groups   []string
+}
+
+// request is what the line tells of. It is nobody's if an administrator asked: whoever is one uses no other right.
 func (l line) request(cluster string) Request {
-	user := l.User.Username
+	who := l.User
 	if l.ImpersonatedUser != nil {
-		user = l.ImpersonatedUser.Username
+		who = *l.ImpersonatedUser
 	}
-	if account, found := strings.CutPrefix(user, serviceAccountPrefix); found {
-		_, user, _ = strings.Cut(account, ":")
+	name := who.Username
+	if account, found := strings.CutPrefix(name, serviceAccountPrefix); found {
+		_, name, _ = strings.Cut(account, ":")
+	}
+	if slices.Contains(who.Groups, administrators) {
+		name = ""
 	}
 	resource := l.ObjectRef.Resource
 	if l.ObjectRef.Subresource != "" {
 		resource += "/" + l.ObjectRef.Subresource
 	}
 	return Request{
-		Cluster: cluster, User: user, Verb: l.Verb, Group: l.ObjectRef.APIGroup, Resource: resource,
+		Cluster: cluster, User: name, Verb: l.Verb, Group: l.ObjectRef.APIGroup, Resource: resource,
 		Namespace: l.ObjectRef.Namespace, Name: l.ObjectRef.Name, Forbidden: l.Annotations["authorization.k8s.io/decision"] == "forbid",
 	}
 }

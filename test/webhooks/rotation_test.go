@@ -25,7 +25,9 @@ import (
 func TestRotationUnderLoad(t *testing.T) {
 	fleet(t)
 	// Twelve seconds for an authority, and a third of that for a certificate: a year in a minute.
-	flags := []string{"--ca-lifetime=12s", "--cert-lifetime=4s", "--ca-settle=1s", "--cert-secret=rotated-certs"}
+	namespace := environment.Namespace(t) // others have the Secret's name in default
+	environment.Grant(t, namespace, "webhook.yaml")
+	flags := []string{"--ca-lifetime=12s", "--cert-lifetime=4s", "--ca-settle=1s", "--namespace=" + namespace}
 	webhook := start(t, "", flags...)
 	start(t, "", flags...) // nobody asks this one, but it renews as well
 	configure(t, webhook.address)
@@ -60,7 +62,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		default:
 		}
 		secret := &corev1.Secret{}
-		if err := environment.Client.Get(ctx, types.NamespacedName{Namespace: "default", Name: "rotated-certs"}, secret); err != nil {
+		if err := environment.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: "karpenter-metal3-webhook-certs"}, secret); err != nil {
 			return err
 		}
 		newest, _ := pem.Decode(secret.Data["ca.crt"])

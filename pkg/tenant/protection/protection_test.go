@@ -6,15 +6,18 @@ package protection
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/yaml"
@@ -273,5 +276,59 @@ func TestNodePools(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// TestRights: the provider may write what protects the tenant, put it back and take it away. It reads from caches, which
+// the administrator plays here.
+func TestRights(t *testing.T) {
+	environment.Grant(t, "any", "provider-tenant.yaml", "provider-dra-tenant.yaml")
+	config := rest.CopyConfig(environment.Config)
+	config.Impersonate.UserName = "karpenter-metal3-provider"
+	writer, err := client.NewWithWatch(config, client.Options{Scheme: environment.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := interceptor.NewClient(writer, interceptor.Funcs{
+		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+			return environment.Client.Get(ctx, key, object, options...)
+		},
+		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			return environment.Client.List(ctx, list, options...)
+		},
+	})
+	key := planestest.Tenant(t, &environment)
+	cluster := &v1alpha1.TenantCluster{}
+	if err := environment.Client.Get(t.Context(), key, cluster); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Spec.Sync.FromHost.DeviceClasses.Enabled = true
+	admitted(t, "the platform", environment.Client.Update(t.Context(), cluster))
+	planes := planestest.PlanesOf(key, ours, environment.Client)
+	pools, classes := NewPoolController(planes, nil), NewDeviceClassController(planes, nil)
+	for _, c := range []*Controller{pools, classes} {
+		run(t, c)
+		policy, binding := &admissionregistrationv1.ValidatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+		for _, object := range []client.Object{policy, binding} {
+			admitted(t, "it is there", environment.Client.Get(t.Context(), client.ObjectKey{Name: c.policies()[0]}, object))
+		}
+		policy.Spec.Validations, binding.Spec.ValidationActions = policy.Spec.Validations[:1], []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
+		policy.Spec.Validations[0].Message = "another"
+		for _, object := range []client.Object{policy, binding} {
+			admitted(t, "an administrator", environment.Client.Update(t.Context(), object))
+		}
+		run(t, c)
+		admitted(t, "it is there", environment.Client.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
+		if slices.Contains(binding.Spec.ValidationActions, admissionregistrationv1.Audit) {
+			t.Errorf("%s was changed, and nobody has put it back: %v", binding.Name, binding.Spec.ValidationActions)
+		}
+	}
+	admitted(t, "it is there", environment.Client.Get(t.Context(), key, cluster))
+	cluster.Spec.Sync.FromHost.DeviceClasses.Enabled = false
+	admitted(t, "the platform", environment.Client.Update(t.Context(), cluster))
+	run(t, classes)
+	err = environment.Client.Get(t.Context(), client.ObjectKey{Name: DeviceClassesPolicy}, &admissionregistrationv1.ValidatingAdmissionPolicy{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("the sync has ended, and its policy is there: %v", err)
 	}
 }

@@ -1,0 +1,94 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rights
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+)
+
+// TestManager has the manager do, with its own rights, what no sandbox makes it do: give an address back, and delete a
+// NodeType that its NodeProvider does not name any more, of which a Machine has a server.
+func TestManager(t *testing.T) {
+	cluster := management.New(t, map[string]string{
+		v1alpha1.PropertyNetworkCIDR: "192.168.100.1/24", v1alpha1.PropertyNetworkIPRange: "192.168.100.10-192.168.100.15",
+	})
+	cluster.CreateHosts(t, 1)
+	cluster.StartManager(t)
+	cluster.PlayMetal3(t)
+	machine := management.Machine(0)
+	machine.Spec.Bootstrap.DataSecretName = management.UserDataName
+	if err := cluster.Client.Create(t.Context(), machine); err != nil {
+		t.Fatal(err)
+	}
+	is := func(what string, reached func() bool) {
+		t.Helper()
+		test.Eventually(t, "the Machine "+what, func(ctx context.Context) error {
+			if err := cluster.Client.Get(ctx, client.ObjectKeyFromObject(machine), machine); err != nil {
+				return err
+			}
+			if !reached() {
+				return fmt.Errorf("it is %s: %+v", machine.Status.Phase, machine.Status.Conditions)
+			}
+			return nil
+		})
+	}
+	is("is provisioned", func() bool { return machine.Status.Phase == v1alpha1.MachineProvisioned })
+	if count := addresses(t, cluster); count != 1 {
+		t.Fatalf("there are %d addresses, want that of the Machine", count)
+	}
+
+	name := machine.Spec.NodeTypeRef.Name
+	test.Eventually(t, "the type is dropped", func(ctx context.Context) error {
+		provider := &v1alpha1.NodeProvider{}
+		if err := cluster.Client.Get(ctx, client.ObjectKey{Name: "fleet"}, provider); err != nil {
+			return err
+		}
+		provider.Spec.Metal3.NodeTypes = slices.DeleteFunc(provider.Spec.Metal3.NodeTypes, func(template v1alpha1.NodeTypeTemplate) bool { return template.Name == name })
+		return cluster.Client.Update(ctx, provider)
+	})
+	gone := func(what string, object client.Object) {
+		t.Helper()
+		test.Eventually(t, what+" is gone", func(ctx context.Context) error {
+			if err := cluster.Client.Get(ctx, client.ObjectKeyFromObject(object), object); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("it is there: %w", err)
+			}
+			return nil
+		})
+	}
+	nodeType := &v1alpha1.NodeType{}
+	nodeType.Name = name
+	gone("the type", nodeType)
+
+	patch := `{"metadata":{"annotations":{"` + v1alpha1.NodeNameAnnotationKey + `":"node"}}}`
+	if err := cluster.Client.Patch(t.Context(), machine, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+		t.Fatal(err)
+	}
+	is("has joined all the same", func() bool { return machine.Status.Phase == v1alpha1.MachineJoined })
+	if err := cluster.Client.Delete(t.Context(), machine); err != nil {
+		t.Fatal(err)
+	}
+	gone("the Machine", machine)
+	if count := addresses(t, cluster); count != 0 {
+		t.Errorf("%d addresses are left", count)
+	}
+}
+
+func addresses(t *testing.T, cluster *management.Cluster) int {
+	t.Helper()
+	list := &v1alpha1.IPAddressList{}
+	if err := cluster.Client.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	return len(list.Items)
+}
