@@ -23,7 +23,7 @@ BENCHMARKS ?= $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchma
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "; print "usage: make TARGET\n"} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "; print "usage: make TARGET\n"} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: check-go
 check-go:
@@ -91,6 +91,27 @@ lint: dev-tools ## Check formatting, go vet and staticcheck
 cloud-init: ## Unpack Debian's cloud-init into bin/, for the tests to ask it what it thinks of our documents
 	@hack/cloud-init.sh
 
+.PHONY: server-image
+server-image: ## Make the root file system of a server that can join a cluster, from Debian's packages, into bin/ (needs root)
+	@hack/server-image.sh
+
+.PHONY: boot-server
+boot-server: check-go ## Build the command that boots such a server as a container into bin/
+	@go build -trimpath -o bin/boot-server ./test/metal/server/cmd/boot-server
+
+.PHONY: server-boot
+server-boot: cluster-tools server-image ## Boot such a server as a container: it joins a cluster, and runs a pod (needs root)
+	METAL_E2E=1 go test -count 1 -v -timeout 20m ./test/metal/server/...
+
+.PHONY: ironic
+ironic: ## Unpack Debian's Ironic into bin/, for servers that are installed by the real one
+	@hack/ironic.sh
+
+.PHONY: e2e-metal
+e2e-metal: cluster-tools build ironic ## Register, install, clean and break emulated servers through real Metal3: operator, Ironic, Redfish
+	go build -trimpath -o bin/rack ./test/emulator/cmd/rack
+	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal
+
 .PHONY: test
 test: tools build images cloud-init upstream-tools ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox
 	bin/gotestsum --format pkgname-and-test-fails -- $(TEST_FLAGS) ./...
@@ -101,6 +122,16 @@ UPSTREAM_FLAGS ?=
 .PHONY: upstream-e2e
 upstream-e2e: cluster-tools upstream-tools build ## Run Karpenter's own regression suite against this provider, on sandboxes
 	go run ./test/upstream/run $(UPSTREAM_FLAGS)
+
+# Tests that run our programs with the rights in config/rbac, and where their API servers write down what they were asked.
+RIGHTS_TESTS ?= ./charts ./cmd/provider ./pkg/dra ./test/dra ./test/webhooks ./test/e2e
+AUDIT_LOGS := $(CURDIR)/.audit
+
+.PHONY: rights
+rights: tools build upstream-tools ## Run the tests of our programs with audited API servers, and fail if one has a right that it does not use
+	@rm -rf $(AUDIT_LOGS)
+	AUDIT_LOG_DIR=$(AUDIT_LOGS) bin/gotestsum --format pkgname-and-test-fails -- -count=1 $(TEST_FLAGS) $(RIGHTS_TESTS)
+	go test -count=1 ./test/rights --logs=$(AUDIT_LOGS)
 
 .PHONY: demo
 demo: cluster-tools build ## A pending GPU pod gets a bare-metal server and gives it back, live, on this machine

@@ -25,8 +25,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 )
 
-// environment is an API server that has the definitions already, as one on which they were applied by hand.
-var environment = &test.Environment{}
+// environment is an API server that has the definitions already, as one on which they were applied by hand. Like those of
+// before Kubernetes 1.34, it streams no lists: whoever watches has to list first, and needs the right to.
+var environment = &test.Environment{Flags: []string{"--feature-gates=WatchList=false"}}
 
 func TestMain(m *testing.M) { test.Main(m, environment) }
 

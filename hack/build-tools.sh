@@ -5,8 +5,9 @@
 # Builds the programs that the sandbox and the tests run, from the Go modules in tools/, into bin/.
 # A program is built again only when its module's go.mod or go.sum, its flags, or Go itself changed.
 #
-# usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs), "dev" (generators and linters), or "upstream"
-#                                     (Karpenter's own regression suite, and Karpenter with its own provider)
+# usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs), "node" (what a server needs to be a node), "dev"
+#                                     (generators and linters), or "upstream" (Karpenter's own regression suite, and
+#                                     Karpenter with its own provider)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/check-go.sh
@@ -40,6 +41,14 @@ cluster=(
   "baremetal-operator|metal3|github.com/metal3-io/baremetal-operator|github.com/metal3-io/baremetal-operator|"
   "kwok|kwok|sigs.k8s.io/kwok/cmd/kwok|sigs.k8s.io/kwok|"
 )
+cni=github.com/containernetworking/plugins
+node=(
+  "kubelet|controlplane|k8s.io/kubernetes/cmd/kubelet|k8s.io/kubernetes|${stamped}"
+  "cni/ptp|cni|${cni}/plugins/main/ptp|${cni}|"
+  "cni/loopback|cni|${cni}/plugins/main/loopback|${cni}|"
+  "cni/host-local|cni|${cni}/plugins/ipam/host-local|${cni}|"
+  "cni/portmap|cni|${cni}/plugins/meta/portmap|${cni}|"
+)
 dev=(
   "controller-gen|dev|sigs.k8s.io/controller-tools/cmd/controller-gen|sigs.k8s.io/controller-tools|"
   "staticcheck|dev|honnef.co/go/tools/cmd/staticcheck|honnef.co/go/tools|"
@@ -56,9 +65,10 @@ programs=()
 for group in "$@"; do
   case "${group}" in
     cluster) programs+=("${cluster[@]}") ;;
+    node) programs+=("${node[@]}") ;;
     dev) programs+=("${dev[@]}") ;;
     upstream) programs+=("${upstream[@]}") ;;
-    *) echo "error: unknown group \"${group}\" of tools; known are: cluster dev upstream" >&2; exit 2 ;;
+    *) echo "error: unknown group \"${group}\" of tools; known are: cluster node dev upstream" >&2; exit 2 ;;
   esac
 done
 
@@ -88,6 +98,7 @@ for program in "${programs[@]}"; do
     printf 'failed\n%s\nerror: building %s from tools/%s failed\n' "${output}" "${name}" "${module}" >&2
     exit 1
   fi
+  mkdir -p "$(dirname "${stamps}/${name}")"
   echo "${stamp}" >"${stamps}/${name}"
   built=$((built + 1))
   echo "done in $((SECONDS - start))s"

@@ -148,14 +148,18 @@ func (o *options) newManager(config *rest.Config, server webhook.Server) (manage
 }
 
 // trimHost drops what of a host nobody here reads: with thousands of them, what inspection has found is most of the
-// memory.
+// memory. How big the host is stays, which is compared with what types say.
 func trimHost(object any) (any, error) {
 	host, ok := object.(*bmov1alpha1.BareMetalHost)
 	if !ok {
 		return object, nil // a tombstone
 	}
 	if details := host.Status.HardwareDetails; details != nil {
-		host.Status.HardwareDetails = &bmov1alpha1.HardwareDetails{CPU: bmov1alpha1.CPU{Arch: details.CPU.Arch}}
+		size := &bmov1alpha1.HardwareDetails{CPU: bmov1alpha1.CPU{Arch: details.CPU.Arch, Count: details.CPU.Count}, RAMMebibytes: details.RAMMebibytes}
+		for i := range details.Storage {
+			size.Storage = append(size.Storage, bmov1alpha1.Storage{SizeBytes: details.Storage[i].SizeBytes})
+		}
+		host.Status.HardwareDetails = size
 	}
 	delete(host.Annotations, bmov1alpha1.HardwareDetailsAnnotation)
 	return cli.TrimObject(host)

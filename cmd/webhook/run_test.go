@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -78,11 +79,13 @@ func TestTrimHost(t *testing.T) {
 		Annotations:   map[string]string{bmov1alpha1.HardwareDetailsAnnotation: "x", "keep": "y"},
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "x"}},
 	}}
-	host.Status.HardwareDetails = &bmov1alpha1.HardwareDetails{Hostname: "h", CPU: bmov1alpha1.CPU{Arch: "aarch64", Count: 8}}
+	host.Status.HardwareDetails = &bmov1alpha1.HardwareDetails{Hostname: "h", CPU: bmov1alpha1.CPU{Arch: "aarch64", Count: 8, Flags: []string{"x"}}, RAMMebibytes: 1024,
+		Storage: []bmov1alpha1.Storage{{Name: "/dev/sda", SizeBytes: 7}}}
 	if _, err := trimHost(host); err != nil {
 		t.Fatal(err)
 	}
-	if details := host.Status.HardwareDetails; details.Hostname != "" || details.CPU.Arch != "aarch64" || details.CPU.Count != 0 || len(host.ManagedFields) > 0 || len(host.Annotations) != 1 {
+	size := &bmov1alpha1.HardwareDetails{CPU: bmov1alpha1.CPU{Arch: "aarch64", Count: 8}, RAMMebibytes: 1024, Storage: []bmov1alpha1.Storage{{SizeBytes: 7}}}
+	if !reflect.DeepEqual(host.Status.HardwareDetails, size) || len(host.ManagedFields) > 0 || len(host.Annotations) != 1 {
 		t.Errorf("left is %+v", host)
 	}
 	if tombstone, err := trimHost(toolscache.DeletedFinalStateUnknown{Key: "k"}); err != nil || tombstone == nil {

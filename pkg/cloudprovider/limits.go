@@ -5,8 +5,8 @@ package cloudprovider
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,15 +17,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// nodeLimits lets the Machines of a NodePool that is limited to so many nodes be counted and made one at a time. Core
-// plans no more than that, but a limit that is lowered while it plans, and nodes that replace others, outrun it: here
-// the limit holds.
-type nodeLimits struct {
-	mu sync.Mutex
-}
-
 // makeWithinLimits makes the Machine unless its NodePool has all the nodes that it may have. Then the error is an
-// InsufficientCapacityError.
+// InsufficientCapacityError. Core plans no more than the limit, but a limit that is lowered while it plans, and nodes that
+// replace others, outrun it: here the limit holds.
 func (c *CloudProvider) makeWithinLimits(ctx context.Context, nodeClaim *karpenterv1.NodeClaim, wanted *v1alpha1.Machine) (*v1alpha1.Machine, error) {
 	limit, limited, err := c.nodesLimitOf(ctx, nodeClaim)
 	if err != nil {
@@ -34,33 +28,44 @@ func (c *CloudProvider) makeWithinLimits(ctx context.Context, nodeClaim *karpent
 	if !limited {
 		return c.makeMachine(ctx, wanted)
 	}
-	c.limits.mu.Lock()
-	defer c.limits.mu.Unlock()
 	pool := nodeClaim.Labels[karpenterv1.NodePoolLabelKey]
-	machines := &v1alpha1.MachineList{}
-	// Read live: the cache may not show what was made a moment ago.
-	if err := c.management.Live.List(ctx, machines, client.InNamespace(wanted.Namespace), client.MatchingLabels{karpenterv1.NodePoolLabelKey: pool}); err != nil {
+	count, err := c.limits.take(ctx, c.machinesOf(pool, wanted), pool, wanted.Name, limit)
+	if err != nil {
 		return nil, createError(reasonManagementUnavailable, fmt.Errorf("counting the machines of NodePool %s, %w", pool, err))
 	}
-	if count := othersOf(machines.Items, wanted); count >= limit {
+	if count >= limit {
 		c.refusals.note(nodeClaim, c.clock.Now())
 		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf(
 			"NodePool %s has %d nodes and may have %d: raise its limits.nodes, or wait until a node is given back", pool, count, limit))
 	}
-	return c.makeMachine(ctx, wanted)
+	machine, err := c.makeMachine(ctx, wanted)
+	notAdmitted := (*notAdmittedError)(nil)
+	c.limits.settle(pool, wanted.Name, errors.As(err, &notAdmitted))
+	return machine, err
 }
 
-// othersOf counts the Machines of the tenant that are there to stay, without the one that is wanted.
-func othersOf(machines []v1alpha1.Machine, wanted *v1alpha1.Machine) int64 {
-	count := int64(0)
-	for i := range machines {
-		reference := machines[i].Spec.TenantClusterRef
-		ours := reference != nil && *reference == *wanted.Spec.TenantClusterRef
-		if ours && machines[i].DeletionTimestamp.IsZero() && machines[i].Name != wanted.Name {
-			count++
+// machinesOf lists the names of the Machines of a tenant's NodePool that are there to stay.
+func (c *CloudProvider) machinesOf(pool string, wanted *v1alpha1.Machine) machineLister {
+	return func(ctx context.Context, live bool) (map[string]bool, error) {
+		reader, options := client.Reader(c.management.Client), []client.ListOption{
+			client.InNamespace(wanted.Namespace), client.MatchingLabels{karpenterv1.NodePoolLabelKey: pool}, client.UnsafeDisableDeepCopy,
 		}
+		if live {
+			reader = c.management.Live
+		}
+		machines := &v1alpha1.MachineList{}
+		if err := reader.List(ctx, machines, options...); err != nil {
+			return nil, fmt.Errorf("listing machines, %w", err)
+		}
+		names := map[string]bool{}
+		for i := range machines.Items {
+			reference := machines.Items[i].Spec.TenantClusterRef
+			if reference != nil && *reference == *wanted.Spec.TenantClusterRef && machines.Items[i].DeletionTimestamp.IsZero() {
+				names[machines.Items[i].Name] = true
+			}
+		}
+		return names, nil
 	}
-	return count
 }
 
 // nodesLimitOf returns how many nodes the pool of a NodeClaim may have, and false if that is not limited.

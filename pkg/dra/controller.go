@@ -38,14 +38,14 @@ type Controller struct {
 	clock   clock.PassiveClock
 	planes  tenant.Planes
 	waiting []controller.Controller
-	manager manager.Manager
+	manager lateManager
 	// failure is why a controller could not be started. It stays: registering it again would fail, its name is taken.
 	failure error
 }
 
 // NewController constructs the controller that starts the others.
 func NewController(clk clock.PassiveClock, planes tenant.Planes, others ...controller.Controller) *Controller {
-	return &Controller{clock: clk, planes: planes, waiting: others}
+	return &Controller{clock: clk, planes: planes, waiting: others, manager: lateManager{latecomers: newLatecomers()}}
 }
 
 // Reconcile looks at the TenantCluster.
@@ -131,7 +131,10 @@ func (c *Controller) Name() string { return "dra" }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	c.manager = m
+	c.manager.Manager = m
+	if err := m.Add(c.manager.latecomers); err != nil {
+		return fmt.Errorf("adding the controllers that start later, %w", err)
+	}
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		WatchesRawSource(source.Kind(c.planes.Management.Cache, &v1alpha1.TenantCluster{},

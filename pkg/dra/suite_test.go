@@ -165,17 +165,7 @@ func (w *world) run(processes ...*process) (stop func()) {
 	if len(processes) > 0 {
 		p = processes[0]
 	}
-	skip := true
-	m, err := controllerruntime.NewManager(asUser(w.environment.Config), manager.Options{
-		Scheme: w.environment.Scheme, Metrics: metricsserver.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: &skip},
-	})
-	w.must(err)
-	host, err := cluster.New(asUser(hostEnvironment.Config), func(options *cluster.Options) {
-		options.Scheme = hostEnvironment.Scheme
-		options.Cache = cache.Options{DefaultNamespaces: map[string]cache.Config{w.cluster.Namespace: {}}}
-	})
-	w.must(err)
+	m, host := w.manager(), w.hostCluster()
 	w.must(m.Add(host))
 	planes := tenant.Planes{TenantCluster: w.cluster,
 		Tenant: p.watch(tenant.PlaneOf(m), "tenant"), Management: p.watch(tenant.PlaneOf(host), "host")}
@@ -198,6 +188,29 @@ func (w *world) run(processes ...*process) (stop func()) {
 	}
 	w.Cleanup(stop)
 	return stop
+}
+
+// manager returns a manager of the tenant, with the rights that the provider has there.
+func (w *world) manager() manager.Manager {
+	w.Helper()
+	skip := true
+	m, err := controllerruntime.NewManager(asUser(w.environment.Config), manager.Options{
+		Scheme: w.environment.Scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: &skip},
+	})
+	w.must(err)
+	return m
+}
+
+// hostCluster returns the host, with the rights that the provider has there.
+func (w *world) hostCluster() cluster.Cluster {
+	w.Helper()
+	host, err := cluster.New(asUser(hostEnvironment.Config), func(options *cluster.Options) {
+		options.Scheme = hostEnvironment.Scheme
+		options.Cache = cache.Options{DefaultNamespaces: map[string]cache.Config{w.cluster.Namespace: {}}}
+	})
+	w.must(err)
+	return host
 }
 
 // wipe leaves nothing behind that the next test would find.

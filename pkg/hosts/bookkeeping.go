@@ -23,7 +23,7 @@ func (i *Inventory) put(h *host, touched *touched) {
 		if t.profile.selects(h) {
 			t.add(h, i.topology)
 			touched.add(name)
-			if h.counts().Available > 0 {
+			if h.as(name, h.counts()).Available > 0 {
 				touched.gain(name)
 			}
 		}
@@ -64,9 +64,13 @@ func (i *Inventory) change(h *host, touched *touched, mutate func()) {
 		return
 	}
 	for name, b := range h.buckets {
-		i.types[name].count(h, b, counts, now)
+		old, new := h.as(name, counts), h.as(name, now)
+		if old == new {
+			continue
+		}
+		i.types[name].count(h, b, old, new)
 		touched.add(name)
-		if now.Available > counts.Available {
+		if new.Available > old.Available {
 			touched.gain(name)
 		}
 	}
@@ -93,6 +97,7 @@ func (i *Inventory) drop(t *nodeType, touched *touched) {
 	for _, h := range i.hosts {
 		if _, member := h.buckets[t.profile.Name]; member {
 			delete(h.buckets, t.profile.Name)
+			delete(h.lacks, t.profile.Name)
 			h.reshare(touched)
 		}
 	}

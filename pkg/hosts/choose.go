@@ -92,7 +92,7 @@ func (i *Inventory) choose(request Request, requirements requirements, touched *
 // stillFits tells whether the host that a Machine has been given before is still right for it.
 func (i *Inventory) stillFits(h *host, t *nodeType, request Request, requirements requirements) bool {
 	b, member := h.buckets[t.profile.Name]
-	return h.verdict.Claimable && member &&
+	return h.verdict.Claimable && member && h.lacks[t.profile.Name] == "" &&
 		(request.NodeType == "" || request.NodeType == t.profile.Name) &&
 		(request.ServerName == "" || request.ServerName == h.key.Name) &&
 		i.used[t.profile.Name]-1 < t.remaining(0) &&
@@ -154,7 +154,7 @@ func (c *Candidate) atMaxCapacity(t *nodeType) {
 
 // explain counts the hosts that meet the requirements. That there is none to claim is known already.
 func (t *nodeType) explain(requirements requirements, candidate Candidate) Candidate {
-	candidate.Outcome, candidate.Counts = NoneFree, t.counts
+	candidate.Outcome, candidate.Counts, candidate.TooSmall = NoneFree, t.counts, t.tooSmall(requirements.ofHost)
 	if len(requirements.ofHost) == 0 {
 		return candidate
 	}
@@ -192,7 +192,9 @@ func (i *Inventory) findPinned(t *nodeType, request Request, requirements requir
 		candidate.Outcome, candidate.Detail = RequirementNotMet, requirement.String()
 		return nil
 	}
-	switch {
+	switch lacks := h.lacks[t.profile.Name]; {
+	case lacks != "":
+		candidate.Outcome, candidate.Detail = ServerTooSmall, server+" is too small for this type ("+lacks+")"
 	case h.assumedBy != "":
 		candidate.Outcome, candidate.Detail = NoneFree, server+" is being claimed by another Machine"
 	case !h.verdict.Claimable:

@@ -29,8 +29,8 @@ func (h *host) reshare(touched *touched) {
 	}
 	counts := h.counts()
 	for name, b := range h.buckets {
-		b.share(h.matches, counts, Counts{})
-		b.share(matches, Counts{}, counts)
+		b.share(h.matches, h.as(name, counts), Counts{})
+		b.share(matches, Counts{}, h.as(name, counts))
 		touched.add(name)
 	}
 	h.matches = matches

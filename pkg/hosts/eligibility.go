@@ -54,6 +54,8 @@ const (
 	ReasonNotReady Reason = "NotReady"
 	// ReasonNotOperational: the operational status is another than OK.
 	ReasonNotOperational Reason = "NotOperational"
+	// ReasonTooSmall: the host has less than its type says. It is a reason of the two together, and no Verdict gives it.
+	ReasonTooSmall Reason = "TooSmall"
 )
 
 // Verdict tells whether a host can be claimed now, and if not, why.

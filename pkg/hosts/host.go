@@ -19,11 +19,12 @@ const NodeTypeAnnotationKey = v1alpha1.Group + "/node-type"
 
 // host is what the inventory keeps of a BareMetalHost: only what a decision or a count depends on.
 type host struct {
-	key     types.NamespacedName
-	uid     types.UID
-	labels  map[string]string // the informer's own map, never written to
-	arch    string
-	verdict Verdict
+	key      types.NamespacedName
+	uid      types.UID
+	labels   map[string]string // the informer's own map, never written to
+	arch     string
+	hardware hardware
+	verdict  Verdict
 	// claimedAs is the type that one of our Machines has claimed the host as, by its annotation.
 	claimedAs string
 	// assumedBy is the Machine that the host has been given to while the claim does not show on it yet.
@@ -31,18 +32,22 @@ type host struct {
 	assumedAs string
 	// buckets that the host is in, by the name of the type. One for each type that it matches.
 	buckets map[string]*bucket
+	// lacks is what the host has less of than a type says, by the name of the type; nothing for those it is big enough for.
+	lacks map[string]string
 	// matches are the names of those types, as sharing writes them.
 	matches string
 }
 
 func newHost(from *bmov1alpha1.BareMetalHost) *host {
 	h := &host{
-		key:     types.NamespacedName{Namespace: from.Namespace, Name: from.Name},
-		uid:     from.UID,
-		labels:  from.Labels,
-		arch:    architecture(from),
-		verdict: Eligibility(from),
-		buckets: map[string]*bucket{},
+		key:      types.NamespacedName{Namespace: from.Namespace, Name: from.Name},
+		uid:      from.UID,
+		labels:   from.Labels,
+		arch:     architecture(from),
+		hardware: hardwareOf(from),
+		verdict:  Eligibility(from),
+		buckets:  map[string]*bucket{},
+		lacks:    map[string]string{},
 	}
 	if consumer := from.Spec.ConsumerRef; consumer != nil {
 		if version, err := schema.ParseGroupVersion(consumer.APIVersion); err == nil && version.Group == v1alpha1.Group {
@@ -54,7 +59,7 @@ func newHost(from *bmov1alpha1.BareMetalHost) *host {
 
 // alike tells whether two states of a host belong to the same buckets.
 func (h *host) alike(other *host) bool {
-	return h.arch == other.arch && maps.Equal(h.labels, other.labels)
+	return h.arch == other.arch && h.hardware == other.hardware && maps.Equal(h.labels, other.labels)
 }
 
 func (h *host) reference() v1alpha1.HostReference {
@@ -69,7 +74,7 @@ func (h *host) usedAs() string {
 	return h.claimedAs
 }
 
-// counts is what the host adds to the counts of its buckets.
+// counts is what the host adds to the counts of a type that it is big enough for.
 func (h *host) counts() Counts {
 	counts := Counts{Total: 1}
 	claimed := h.verdict.Claimed || h.assumedBy != ""

@@ -81,6 +81,7 @@ func (m *model) remaining(profile Profile) int32 {
 func (m *model) summary(name string) Summary {
 	profile := m.types[name]
 	var all Counts
+	var smallServers []SmallServer
 	zones, values := map[string]Counts{}, map[string]map[string]bool{}
 	domains, examples := map[string]Counts{}, map[string]v1alpha1.DomainCapacity{}
 	insert := func(set labels.Set) {
@@ -106,7 +107,12 @@ func (m *model) summary(name string) Summary {
 		if verdict.Quarantined {
 			counts.Quarantined = 1
 		}
-		if m.free(host) {
+		small := Lacks(host, profile.Resources)
+		if small != "" {
+			counts.TooSmall = 1
+			smallServers = append(smallServers, SmallServer{Server: key.String(), Lacks: small})
+		}
+		if m.free(host) && small == "" {
 			counts.Available = 1
 		}
 		if counts == (Counts{Total: 1}) {
@@ -135,7 +141,9 @@ func (m *model) summary(name string) Summary {
 		insert(typeLabels(profile))
 	}
 	remaining := m.remaining(profile)
-	summary := Summary{Capacity: all.capacity(remaining), NotReady: all.NotReady, Used: m.used(name)}
+	slices.SortFunc(smallServers, func(a, b SmallServer) int { return strings.Compare(a.Server, b.Server) })
+	smallServers = smallServers[:min(len(smallServers), MaxNamed)]
+	summary := Summary{Capacity: all.capacity(remaining), NotReady: all.NotReady, Used: m.used(name), TooSmall: smallServers}
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
 		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: zone, Capacity: zones[zone].capacity(remaining)})
 	}
@@ -205,7 +213,7 @@ func (m *model) suits(profile Profile, host *bmov1alpha1.BareMetalHost, request 
 			return false
 		}
 	}
-	return m.matches(profile, host) && m.free(host) && m.remaining(profile) > 0
+	return m.matches(profile, host) && Lacks(host, profile.Resources) == "" && m.free(host) && m.remaining(profile) > 0
 }
 
 // fleet makes random hosts, types and requests from few values, so that they collide.
@@ -217,6 +225,9 @@ func (f fleet) host() *bmov1alpha1.BareMetalHost {
 	host := available(fmt.Sprintf("h%d", f.IntN(12)), map[string]string{
 		"kind": f.one("a", "b", "c"), "rack": f.one("r1", "r2", ""), "datacenter": f.one("d1", "d2", ""), "serial": f.one("1", "2", "3")})
 	host.Namespace = f.one("metal3", "metal3", "elsewhere")
+	if cpus := f.IntN(5); cpus < 3 { // else it has not been inspected
+		host.Status.HardwareDetails = &bmov1alpha1.HardwareDetails{CPU: bmov1alpha1.CPU{Count: 2 + 3*cpus}}
+	}
 	switch f.IntN(8) {
 	case 0, 1:
 		claimed(host, f.one("t0", "t1", "t2"))

@@ -75,6 +75,8 @@ type bucket struct {
 	// shared are the counts by the types that the hosts match, this one included.
 	shared map[string]Counts
 	free   *btree.BTreeG[*host]
+	// small are the hosts that are too small for the type.
+	small *btree.BTreeG[*host]
 }
 
 // nodeType is a type with its hosts, and counts that are kept up to date host by host.
@@ -108,19 +110,25 @@ func (t *nodeType) add(h *host, topology []string) {
 	key := bucketKey(topology, set)
 	b, found := t.buckets[key]
 	if !found {
-		b = &bucket{key: key, labels: set, shared: map[string]Counts{}, free: btree.NewG(bucketDegree, before)}
+		b = &bucket{key: key, labels: set, shared: map[string]Counts{}, free: btree.NewG(bucketDegree, before), small: btree.NewG(bucketDegree, before)}
 		t.buckets[key] = b
 		t.requirements = nil
 	}
 	h.buckets[t.profile.Name] = b
-	t.count(h, b, Counts{}, h.counts())
+	if lacks := h.hardware.lacks(t.profile.Resources); lacks != "" {
+		h.lacks[t.profile.Name] = lacks
+		b.small.ReplaceOrInsert(h)
+	}
+	t.count(h, b, Counts{}, h.as(t.profile.Name, h.counts()))
 }
 
 // remove takes a host out of its bucket.
 func (t *nodeType) remove(h *host) {
 	b := h.buckets[t.profile.Name]
+	t.count(h, b, h.as(t.profile.Name, h.counts()), Counts{})
+	b.small.Delete(h)
 	delete(h.buckets, t.profile.Name)
-	t.count(h, b, h.counts(), Counts{})
+	delete(h.lacks, t.profile.Name)
 	if b.counts.Total == 0 {
 		delete(t.buckets, b.key)
 		t.requirements = nil

@@ -36,6 +36,8 @@ const (
 	RequirementNotMet Outcome = "RequirementNotMet"
 	// WrongServer: the request is pinned to a server that is not of this type.
 	WrongServer Outcome = "WrongServer"
+	// ServerTooSmall: the request is pinned to a server that has less than the type says.
+	ServerTooSmall Outcome = "ServerTooSmall"
 )
 
 // Candidate is a type that was considered for a request, and what came of it.
@@ -48,6 +50,8 @@ type Candidate struct {
 	Outcome Outcome
 	// Counts of the hosts that meet the requirements, if the outcome is NoneFree or AtMaxCapacity.
 	Counts Counts
+	// TooSmall are the first, by name, of those hosts that have less than the type says.
+	TooSmall []SmallServer
 	// Detail of the other outcomes, in words; may be empty.
 	Detail string
 }
@@ -68,6 +72,9 @@ func (c Candidate) String() string {
 		if c.Detail != "" {
 			return c.Detail
 		}
+		if len(c.TooSmall) > 0 {
+			return c.Counts.String() + ": " + Named(c.TooSmall, int(c.Counts.TooSmall))
+		}
 		return c.Counts.String()
 	case AtMaxCapacity:
 		return c.Counts.String() + ", " + c.Detail
@@ -79,7 +86,7 @@ func (c Candidate) String() string {
 		return "has accelerators (" + c.Detail + ") and the claim asks for none"
 	case RequirementNotMet:
 		return "does not meet " + c.Detail
-	case WrongServer:
+	case WrongServer, ServerTooSmall:
 		return c.Detail
 	}
 	return string(c.Outcome)

@@ -45,8 +45,8 @@ func (i *Inventory) States() []StateCount {
 		}
 	}
 	for _, h := range i.hosts {
-		state, reason := h.state()
 		for name := range h.buckets {
+			state, reason := h.state(name)
 			counts[StateCount{NodeType: name, State: state, Reason: reason}]++
 		}
 	}
@@ -62,7 +62,8 @@ func (i *Inventory) States() []StateCount {
 	return all
 }
 
-func (h *host) state() (State, Reason) {
+// state of the host to a type.
+func (h *host) state(typeName string) (State, Reason) {
 	switch claimed := h.verdict.Claimed || h.assumedBy != ""; {
 	case claimed && h.verdict.Error:
 		return StateClaimed, ReasonError
@@ -70,12 +71,16 @@ func (h *host) state() (State, Reason) {
 		return StateClaimed, ""
 	}
 	switch h.verdict.Reason {
-	case "":
-		return StateAvailable, ""
 	case ReasonError:
 		return StateError, ""
-	case "Quarantined":
+	case ReasonQuarantined:
 		return StateQuarantined, ""
+	}
+	switch {
+	case h.lacks[typeName] != "":
+		return StateUnavailable, ReasonTooSmall
+	case h.verdict.Reason == "":
+		return StateAvailable, ""
 	}
 	return StateUnavailable, h.verdict.Reason
 }

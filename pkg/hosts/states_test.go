@@ -56,6 +56,12 @@ func TestStates(t *testing.T) {
 		"Paused": {reason: "The reason says why it is not to be had.", want: with(StateUnavailable, ReasonPaused), change: func(host *bmov1alpha1.BareMetalHost) {
 			host.Annotations = map[string]string{bmov1alpha1.PausedAnnotation: ""}
 		}},
+		"TooSmall": {reason: "It is free, and never this type's.", want: with(StateUnavailable, ReasonTooSmall), change: func(host *bmov1alpha1.BareMetalHost) {
+			host.Status.HardwareDetails.CPU.Count = 64
+		}},
+		"TooSmallInError": {reason: "Somebody has to look at it first.", want: with(StateError, ""), change: func(host *bmov1alpha1.BareMetalHost) {
+			host.Status.HardwareDetails.CPU.Count, host.Status.ErrorType = 64, bmov1alpha1.InspectionError
+		}},
 		"OtherType": {reason: "A host that matches no type is in no count.", want: zeros, change: func(host *bmov1alpha1.BareMetalHost) {
 			host.Labels = nil
 		}},
@@ -63,7 +69,7 @@ func TestStates(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			inventory := NewInventory(Options{})
-			inventory.SetType(Profile{Name: "gpu", Namespace: "metal3", Selector: labels.SelectorFromSet(labels.Set{"gpu": "h100"})})
+			inventory.SetType(Profile{Name: "gpu", Namespace: "metal3", Selector: labels.SelectorFromSet(labels.Set{"gpu": "h100"}), Resources: list("cpu", "96")})
 			if tc.change != nil {
 				host := test.AvailableHost("metal3", "server-01", map[string]string{"gpu": "h100"})
 				tc.change(host)

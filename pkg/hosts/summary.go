@@ -17,8 +17,11 @@ import (
 type Summary struct {
 	// Capacity of the type. What is available is limited by maxCapacity.
 	Capacity v1alpha1.Capacity
-	// NotReady is the number of hosts that are neither claimed, in error nor quarantined, and not to be had either.
+	// NotReady is the number of hosts that are neither claimed, in error, quarantined nor too small, and not to be had
+	// either.
 	NotReady int32
+	// TooSmall are the first, by name, of the hosts that have less than the type says; Capacity has their number.
+	TooSmall []SmallServer
 	// Used is the number of hosts that are claimed as this type, and not as another one that they match too.
 	Used int32
 	// Zones is the capacity by zone, sorted by name. Each is limited by maxCapacity on its own, so that with a
@@ -35,7 +38,7 @@ type Summary struct {
 
 // Counts of the type's hosts, for sentences.
 func (s Summary) Counts() Counts {
-	return Counts{Total: s.Capacity.Total, Claimed: s.Capacity.Claimed, Available: s.Capacity.Available, Error: s.Capacity.Error, NotReady: s.NotReady, Quarantined: s.Capacity.Quarantined}
+	return Counts{Total: s.Capacity.Total, Claimed: s.Capacity.Claimed, Available: s.Capacity.Available, Error: s.Capacity.Error, NotReady: s.NotReady, Quarantined: s.Capacity.Quarantined, TooSmall: s.Capacity.TooSmall}
 }
 
 // Summary of a type, and whether the type is known. The caller owns what it gets.
@@ -52,7 +55,7 @@ func (i *Inventory) Summary(name string) (Summary, bool) {
 // summary looks at zones and buckets, never at hosts.
 func (t *nodeType) summary(used int32, topology []string) Summary {
 	remaining := t.remaining(used)
-	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, Used: used}
+	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, TooSmall: t.tooSmall(nil), Used: used}
 	for _, name := range slices.Sorted(maps.Keys(t.zones)) {
 		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: name, Capacity: t.zones[name].capacity(remaining)})
 	}

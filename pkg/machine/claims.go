@@ -87,6 +87,13 @@ func (c *hostClaims) Claim(ctx context.Context, reference v1alpha1.HostReference
 	host := &bmov1alpha1.BareMetalHost{}
 	key := types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
 	if err := c.client.Get(ctx, key, host); err == nil && host.UID == reference.UID && hosts.Eligibility(host).Claimable {
+		lacks, err := c.lacks(ctx, host, machine)
+		if err != nil {
+			return nil, err
+		}
+		if lacks != "" {
+			return c.claimLive(ctx, reference, machine)
+		}
 		host = host.DeepCopy()
 		if err := c.claim(ctx, host, machine); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return host, err
@@ -115,7 +122,27 @@ func (c *hostClaims) claimLive(ctx context.Context, reference v1alpha1.HostRefer
 	if verdict := hosts.Eligibility(host); !verdict.Claimable {
 		return nil, &TakenError{Host: key.String(), Reason: "it " + verdict.Message}
 	}
+	lacks, err := c.lacks(ctx, host, machine)
+	if err != nil {
+		return nil, err
+	}
+	if lacks != "" {
+		return nil, &TakenError{Host: key.String(), Reason: fmt.Sprintf("it is too small for NodeType %s (%s)", machine.Status.NodeTypeRef.Name, lacks)}
+	}
 	return host, c.claim(ctx, host, machine)
+}
+
+// lacks is what the server has less of than the type says that it was chosen as: it may have been inspected since then. A
+// type that has gone says nothing.
+func (c *hostClaims) lacks(ctx context.Context, host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) (string, error) {
+	nodeType := &v1alpha1.NodeType{}
+	if err := c.client.Get(ctx, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType); err != nil {
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		return "", fmt.Errorf("reading NodeType %s to claim host %s/%s, %w", machine.Status.NodeTypeRef.Name, host.Namespace, host.Name, err)
+	}
+	return hosts.Lacks(host, nodeType.Spec.Resources), nil
 }
 
 func (c *hostClaims) claim(ctx context.Context, host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {

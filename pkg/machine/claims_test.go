@@ -83,6 +83,7 @@ func TestClaimTakesOnlyWhatCanBeHad(t *testing.T) {
 		reason    string
 		change    func(*world)
 		reference func(*v1alpha1.HostReference)
+		says      string
 	}{
 		"Paused": {reason: "it was paused after it had been chosen", change: func(w *world) {
 			host := w.hosts()[0]
@@ -96,12 +97,16 @@ func TestClaimTakesOnlyWhatCanBeHad(t *testing.T) {
 				host.Status.ErrorType = bmov1alpha1.PowerManagementError
 			})
 		}},
+		"TooSmall": {reason: "it was inspected after it had been chosen, and a processor is missing", says: "it is too small for NodeType", change: func(w *world) {
+			w.host("server-00", func(host *bmov1alpha1.BareMetalHost) { host.Status.HardwareDetails.CPU.Count = 4 })
+		}},
 		"MadeAnew": {reason: "it is another server under the same name", reference: func(r *v1alpha1.HostReference) { r.UID = "other" }},
 		"Deleted":  {reason: "it does not exist any more", reference: func(r *v1alpha1.HostReference) { r.Name = "server-99" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 1)
 			machine, host := w.get(w.machine("m", standAlone)), w.hosts()[0]
+			machine.Status.NodeTypeRef = &v1alpha1.NameReference{Name: w.nodeType}
 			reference := v1alpha1.HostReference{Namespace: host.Namespace, Name: host.Name, UID: host.UID}
 			if tc.change != nil {
 				tc.change(w)
@@ -112,6 +117,8 @@ func TestClaimTakesOnlyWhatCanBeHad(t *testing.T) {
 			var taken *TakenError
 			if _, err := NewClaims(w.client, w.client).Claim(t.Context(), reference, machine); !errors.As(err, &taken) {
 				t.Errorf("%s: got %v, want a TakenError", tc.reason, err)
+			} else if !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("%s: %q does not say %q", tc.reason, err, tc.says)
 			}
 			if w.hosts()[0].Spec.ConsumerRef != nil {
 				t.Errorf("%s: it has been claimed", tc.reason)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -176,15 +177,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		wants = wish{need: correction, anotherChoice: true} // whatever it was, it may be different next time
 	}
 	r.waiting.end(waiter, machine.CreationTimestamp.Time, wants, holds)
+	priority := ptr.To(urgency(now.machine))
 	switch {
 	case apierrors.IsConflict(err), err == nil && outcome.again:
-		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+		return ctrl.Result{RequeueAfter: conflictDelay, Priority: priority}, nil
 	case err != nil:
-		return ctrl.Result{}, err
+		return ctrl.Result{Priority: priority}, err
 	case outcome.after > 0:
-		return ctrl.Result{RequeueAfter: outcome.after}, nil
+		return ctrl.Result{RequeueAfter: outcome.after, Priority: priority}, nil
 	}
-	return ctrl.Result{RequeueAfter: resync}, nil
+	return ctrl.Result{RequeueAfter: resync, Priority: priority}, nil
 }
 
 // advance takes the Machine from state to state, as far as it gets.

@@ -87,6 +87,17 @@ func TestPinned(t *testing.T) {
 			want:    v1alpha1.ReasonNoCapacity,
 			message: "no power",
 		},
+		"TooSmall": {
+			reason: "inspection has found less than the type says", server: "server-00",
+			prevent: func(w *world) {
+				w.host("server-00", func(host *bmov1alpha1.BareMetalHost) { host.Status.HardwareDetails.CPU.Count = 4 })
+			},
+			allow: func(w *world) {
+				w.host("server-00", func(host *bmov1alpha1.BareMetalHost) { host.Status.HardwareDetails.CPU.Count = 8 })
+			},
+			want:    v1alpha1.ReasonNoMatchingType,
+			message: "is too small for this type (cpu 4 of 8)",
+		},
 		"Maintenance": {
 			reason: "somebody works on it", server: "server-00",
 			prevent: func(w *world) { w.annotateHost("server-00", hosts.MaintenanceAnnotation, "new fan") },

@@ -79,6 +79,7 @@ func (r *Reconciler) register(mgr manager.Manager) error {
 	return r.watchDrift(builder.ControllerManagedBy(mgr)).
 		Named(controllerName).
 		For(&v1alpha1.Machine{}).
+		Watches(&v1alpha1.Machine{}, claimsFirst()).
 		Watches(&bmov1alpha1.BareMetalHost{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfHost)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfSecret)).
 		Watches(&v1alpha1.TenantCluster{}, wake, onSpec).

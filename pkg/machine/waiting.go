@@ -167,7 +167,11 @@ func (w *waiting) wake(one *waiter) {
 	}
 	one.line.idle.Delete(one)
 	one.woken = true
-	w.queue.Add(reconcile.Request{NamespacedName: one.key})
+	priority := withoutServer
+	if one.holds {
+		priority = withServer
+	}
+	enqueue(w.queue, reconcile.Request{NamespacedName: one.key}, priority)
 }
 
 // wakeFirst wakes so many Machines of a line, the longest waiting first.

@@ -77,6 +77,8 @@ type Config struct {
 	SpreadPods bool
 	// FeatureGates of Karpenter in the provider, as its flag of that name takes them. Default: DefaultFeatureGates.
 	FeatureGates string
+	// AuditLogs is the directory in which the API servers write down who has asked them for what. Default: they do not.
+	AuditLogs string
 	// Progress gets a line for each thing that is done or goes wrong; nil means none.
 	Progress io.Writer
 	// StartTimeout bounds Up. Default: DefaultStartTimeout.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/audit"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 )
 
@@ -34,11 +35,17 @@ func (s *Sandbox) start(ctx context.Context) error {
 	}
 	s.progress.say("etcd is ready")
 
-	s.management, err = controlplane.New(s.clusterConfig("management", etcd, ports.management, false, s.kubeconfigs.Management))
+	management, err := s.clusterConfig("management", etcd, ports.management, false, s.kubeconfigs.Management)
 	if err != nil {
 		return err
 	}
-	tenant := s.clusterConfig("tenant", etcd, ports.tenant, true, s.kubeconfigs.Tenant)
+	if s.management, err = controlplane.New(management); err != nil {
+		return err
+	}
+	tenant, err := s.clusterConfig("tenant", etcd, ports.tenant, true, s.kubeconfigs.Tenant)
+	if err != nil {
+		return err
+	}
 	tenant.Packed = s.config.packed()
 	s.tenant, err = controlplane.New(tenant)
 	if err != nil {
@@ -53,12 +60,16 @@ func (s *Sandbox) start(ctx context.Context) error {
 	return s.startControllers(ctx)
 }
 
-func (s *Sandbox) clusterConfig(name string, etcd *controlplane.Etcd, port int, nodes bool, kubeconfig string) controlplane.Config {
+func (s *Sandbox) clusterConfig(name string, etcd *controlplane.Etcd, port int, nodes bool, kubeconfig string) (controlplane.Config, error) {
+	flags, err := audit.Flags(s.config.AuditLogs, name)
+	if err != nil {
+		return controlplane.Config{}, err
+	}
 	return controlplane.Config{
 		Name: name, Dir: filepath.Join(s.config.Dir, name), Kubeconfig: kubeconfig,
 		Binaries: s.config.Binaries, Supervisor: s.supervisor, Clock: s.config.Clock,
-		Etcd: etcd, Port: port, Nodes: nodes,
-	}
+		Etcd: etcd, Port: port, Nodes: nodes, APIServerFlags: flags,
+	}, nil
 }
 
 type chosenPorts struct{ etcd, etcdPeer, management, tenant int }

@@ -11,8 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/audit"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,6 +47,8 @@ type Environment struct {
 	Client client.Client
 	// Scheme knows every kind that this project uses.
 	Scheme *runtime.Scheme
+	// Flags are more flags for the API server: --name=value.
+	Flags []string
 
 	envtest *envtest.Environment
 }
@@ -139,6 +143,14 @@ func (e *Environment) start() error {
 		CRDs:                  definitions,
 		CRDDirectoryPaths:     []string{metal3},
 		ErrorIfCRDPathMissing: true,
+	}
+	flags, err := audit.Flags(os.Getenv(audit.DirectoryVariable), "test")
+	if err != nil {
+		return err
+	}
+	for _, flag := range slices.Concat(flags, e.Flags) {
+		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
+		e.envtest.ControlPlane.GetAPIServer().Configure().Append(name, value)
 	}
 	if e.Config, err = e.envtest.Start(); err != nil {
 		return errors.Join(fmt.Errorf("starting an API server from %s, %w", assets, err), e.envtest.Stop())

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/audit"
 	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/fleet"
@@ -70,10 +71,11 @@ func startSandbox() (*sandbox, error) {
 	}
 	fmt.Println("starting a sandbox for the tests in", dir)
 	box, err := sandboxes.Up(context.Background(), sandboxes.Config{
-		Dir:      dir,
-		Binaries: controlplane.Binaries{filepath.Dir(assets)},
-		Fleet:    servers,
-		Progress: os.Stdout,
+		Dir:       dir,
+		Binaries:  controlplane.Binaries{filepath.Dir(assets)},
+		Fleet:     servers,
+		Progress:  os.Stdout,
+		AuditLogs: os.Getenv(audit.DirectoryVariable),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting a sandbox, %w", err)

@@ -9,4 +9,6 @@
 // With a wrong token, endpoint or hash it does not join. Heartbeats of the Node and the pods on it are kwok's job.
 //
 // Where power and config drive come from is behind Source. Metal3Source takes them from BareMetalHosts.
+//
+// The packages below it are a rack of their own, underneath Metal3: BMCs, deploy agents and disks (README.md).
 package emulator

@@ -19,9 +19,6 @@ import (
 	"syscall"
 	"testing"
 
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 )
 
@@ -38,16 +35,17 @@ func (c *Cluster) StartManager(t testing.TB, environment ...string) *Manager {
 	return c.start(t, "manager", environment, "--leader-elect=false", "--kube-api-qps=100000", "--kube-api-burst=100000", "--health-probe-bind-address=0")
 }
 
-// start starts one of our programs. environment is what it has in its environment beside that of the test.
+// start starts one of our programs, with the rights that it has in production. environment is what it has in its environment beside that of the test.
 func (c *Cluster) start(t testing.TB, name string, environment []string, flags ...string) *Manager {
 	t.Helper()
 	binary := filepath.Join("..", "..", "bin", name)
 	if _, err := os.Stat(binary); err != nil {
 		t.Fatalf("bin/%s is missing: run 'make build' (%v)", name, err)
 	}
+	c.Grant(t, TenantNamespace, name+".yaml")
 	address := freeAddress(t)
 	output := &bytes.Buffer{}
-	command := exec.Command(binary, append([]string{"--kubeconfig", c.kubeconfig(t), "--metrics-bind-address", address}, flags...)...)
+	command := exec.Command(binary, append([]string{"--kubeconfig", c.Kubeconfig(t, "karpenter-metal3-"+name), "--metrics-bind-address", address}, flags...)...)
 	command.Stdout, command.Stderr = output, output
 	command.Env = append(os.Environ(), environment...)
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -79,23 +77,6 @@ func freeAddress(t testing.TB) string {
 	}
 	defer func() { _ = listener.Close() }() // nobody has connected
 	return listener.Addr().String()
-}
-
-// kubeconfig writes one for the administrator of the API server.
-func (c *Cluster) kubeconfig(t testing.TB) string {
-	t.Helper()
-	path, config := filepath.Join(t.TempDir(), "kubeconfig"), clientcmdapi.NewConfig()
-	config.Clusters["test"] = &clientcmdapi.Cluster{Server: c.Config.Host, CertificateAuthorityData: c.Config.CAData}
-	config.AuthInfos["test"] = &clientcmdapi.AuthInfo{ClientCertificateData: c.Config.CertData, ClientKeyData: c.Config.KeyData}
-	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
-	config.CurrentContext = "test"
-	if !strings.Contains(config.Clusters["test"].Server, "://") {
-		config.Clusters["test"].Server = "https://" + config.Clusters["test"].Server
-	}
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // Metrics are samples of a process: name and labels as Prometheus writes them, and the value.

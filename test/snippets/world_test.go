@@ -18,8 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -76,14 +74,17 @@ spec:
     metal3.vcluster.com/image-url: https://images.example.com/noble.qcow2
     metal3.vcluster.com/image-checksum: d41d8cd98f00b204e9800998ecf8427e
 `)
-	w.run("manager", "--kubeconfig", w.kubeconfig(), "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	w.Grant(t, "", "manager.yaml")
+	w.run("manager", "--kubeconfig", w.Kubeconfig(t, "karpenter-metal3-manager"), "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0")
 	return w
 }
 
 // startProvider starts the provider of the tenant, which must exist.
 func (w *world) startProvider() {
 	w.t.Helper()
-	w.run("provider", "--tenant-kubeconfig", w.kubeconfig(), "--management-kubeconfig", w.kubeconfig(),
+	w.Grant(w.t, tenant, "provider-management.yaml", "provider-dra-management.yaml", "provider-tenant.yaml", "provider-dra-tenant.yaml")
+	kubeconfig := w.Kubeconfig(w.t, "karpenter-metal3-provider")
+	w.run("provider", "--tenant-kubeconfig", kubeconfig, "--management-kubeconfig", kubeconfig,
 		"--namespace", tenant, "--tenant-cluster", tenant, "--leader-elect=false", "--batch-idle-duration=100ms")
 }
 
@@ -107,23 +108,6 @@ func (w *world) run(name string, arguments ...string) {
 	})
 }
 
-func (w *world) kubeconfig() string {
-	w.t.Helper()
-	path, config := filepath.Join(w.t.TempDir(), "kubeconfig"), clientcmdapi.NewConfig()
-	server := w.Config.Host
-	if !strings.Contains(server, "://") {
-		server = "https://" + server
-	}
-	config.Clusters["test"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: w.Config.CAData}
-	config.AuthInfos["test"] = &clientcmdapi.AuthInfo{ClientCertificateData: w.Config.CertData, ClientKeyData: w.Config.KeyData}
-	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
-	config.CurrentContext = "test"
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		w.t.Fatal(err)
-	}
-	return path
-}
-
 // shell runs a command of a page. kubectl is the one of bin, and talks to the API server of this world.
 func (w *world) shell(line string) {
 	w.t.Helper()
@@ -132,7 +116,7 @@ func (w *world) shell(line string) {
 		w.t.Fatal(err)
 	}
 	command := exec.CommandContext(w.t.Context(), "sh", "-c", line)
-	command.Env = append(os.Environ(), "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"), "KUBECONFIG="+w.kubeconfig())
+	command.Env = append(os.Environ(), "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"), "KUBECONFIG="+w.Kubeconfig(w.t, ""))
 	if out, err := command.CombinedOutput(); err != nil {
 		w.t.Fatalf("%s\n%v:\n%s", line, err, out)
 	}

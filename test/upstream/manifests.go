@@ -30,9 +30,6 @@ var smallFleetFile []byte
 //go:embed manifests/management.yaml
 var managementFile []byte
 
-//go:embed manifests/tenant.yaml
-var tenantFile []byte
-
 //go:embed manifests/nodeclass.yaml
 var nodeClassFile []byte
 

@@ -97,7 +97,7 @@ func kwokStages(ctx context.Context) ([]string, error) {
 	return stages, nil
 }
 
-// prepare grants the provider what the gates take, makes the NodeTypes, and returns when all servers can be claimed.
+// prepare makes the NodeTypes, and returns when all servers can be claimed.
 func prepare(ctx context.Context, box *sandbox.Sandbox, servers int) error {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -106,13 +106,6 @@ func prepare(ctx context.Context, box *sandbox.Sandbox, servers int) error {
 	management, err := client.New(box.ManagementConfig(), client.Options{Scheme: scheme})
 	if err != nil {
 		return fmt.Errorf("connecting to the management cluster, %w", err)
-	}
-	tenant, err := client.New(box.TenantConfig(), client.Options{Scheme: scheme})
-	if err != nil {
-		return fmt.Errorf("connecting to the tenant cluster, %w", err)
-	}
-	if err := apply(ctx, tenant, tenantFile); err != nil {
-		return err
 	}
 	if err := apply(ctx, management, managementFile); err != nil {
 		return err

@@ -33,7 +33,7 @@ func parse[T any](t testing.TB, text string) *T {
 var fleetOnce sync.Once
 
 // fleet makes what the cases are about, before any webhook is asked: the servers h100-1 (free), h100-2 (claimed),
-// h100-3 (in error), h100-4 (Machine team-a/holder is pinned to it), h100-5 (quarantined), a100-1 (of no type) and cpu-1, two NodeTypes, and two tenants, of which
+// h100-3 (in error), h100-4 (Machine team-a/holder is pinned to it), h100-5 (quarantined), h100-6 (too small), a100-1 (of no type) and cpu-1, two NodeTypes, and two tenants, of which
 // team-a may have h100 only and no more than the one server that it has, and team-b has Machines that wait for the OSImage popular.
 func fleet(t testing.TB) {
 	t.Helper()
@@ -51,10 +51,12 @@ func makeFleet(t testing.TB) {
 	failed.Status.ErrorType, failed.Status.ErrorMessage = bmov1alpha1.PowerManagementError, "the BMC does not answer"
 	quarantined := test.AvailableHost(hostNamespace, "h100-5", map[string]string{"gpu-model": "h100", "rack": "rack-d"})
 	quarantined.Annotations = map[string]string{hosts.QuarantinedAnnotation: "HostError, since 2026-01-02T15:04:05Z, machine team-b/somebody"}
+	small := test.AvailableHost(hostNamespace, "h100-6", map[string]string{"gpu-model": "h100", "rack": "rack-d"})
+	small.Status.HardwareDetails.CPU.Count, small.Status.HardwareDetails.RAMMebibytes = 64, 512<<10
 	for _, host := range []*bmov1alpha1.BareMetalHost{
 		test.AvailableHost(hostNamespace, "h100-1", map[string]string{"gpu-model": "h100", "rack": "rack-a"}), claimed, failed,
 		test.AvailableHost(hostNamespace, "h100-4", map[string]string{"gpu-model": "h100", "rack": "rack-b"}),
-		quarantined,
+		quarantined, small,
 		test.AvailableHost(hostNamespace, "a100-1", map[string]string{"gpu-model": "a100", "rack": "rack-c"}),
 		test.AvailableHost(hostNamespace, "cpu-1", map[string]string{"server-class": "cpu", "rack": "rack-a"}),
 	} {

@@ -31,7 +31,7 @@ func TestKubectl(t *testing.T) {
 	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
 		kubectl = filepath.Join(assets, "kubectl")
 	}
-	config := kubeconfig(t)
+	config := environment.Kubeconfig(t, "")
 	cases, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(cases) == 0 {
 		t.Fatalf("no cases in testdata (%v)", err)

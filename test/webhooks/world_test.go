@@ -14,14 +14,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
@@ -68,7 +65,8 @@ func start(t testing.TB, address string, flags ...string) *process {
 	}
 	health, metrics := freeAddress(t), freeAddress(t)
 	output := &bytes.Buffer{}
-	command := exec.Command(binary, append([]string{"--kubeconfig", kubeconfig(t), "--webhook-bind-address", address,
+	environment.Grant(t, "default", "webhook.yaml")
+	command := exec.Command(binary, append([]string{"--kubeconfig", environment.Kubeconfig(t, "karpenter-metal3-webhook"), "--webhook-bind-address", address,
 		"--health-probe-bind-address", health, "--metrics-bind-address", metrics, "--cert-names=127.0.0.1"}, flags...)...)
 	command.Stdout, command.Stderr = output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -166,23 +164,6 @@ func freeAddress(t testing.TB) string {
 	}
 	defer listener.Close()
 	return listener.Addr().String()
-}
-
-func kubeconfig(t testing.TB) string {
-	t.Helper()
-	path, config := filepath.Join(t.TempDir(), "kubeconfig"), clientcmdapi.NewConfig()
-	server := environment.Config.Host
-	if !strings.Contains(server, "://") {
-		server = "https://" + server
-	}
-	config.Clusters["test"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: environment.Config.CAData}
-	config.AuthInfos["test"] = &clientcmdapi.AuthInfo{ClientCertificateData: environment.Config.CertData, ClientKeyData: environment.Config.KeyData}
-	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
-	config.CurrentContext = "test"
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 func create(t testing.TB, objects ...client.Object) {

@@ -9,6 +9,8 @@ const (
 	ConditionSynced = "Synced"
 	// ConditionHasCapacity is true when a server of the type can be claimed now.
 	ConditionHasCapacity = "HasCapacity"
+	// ConditionHardwareFits is true when no server of the type is known to have less than resources says.
+	ConditionHardwareFits = "HardwareFits"
 )
 
 // Condition types of Machine.
@@ -51,6 +53,10 @@ const (
 	ReasonExhausted = "Exhausted"
 	// ReasonNoHosts: no server matches the selector.
 	ReasonNoHosts = "NoHosts"
+	// ReasonHostsTooSmall: servers that match the selector have less than resources says.
+	ReasonHostsTooSmall = "HostsTooSmall"
+	// ReasonBigEnough: every server that matches the selector is as big as resources says, or has not been inspected.
+	ReasonBigEnough = "BigEnough"
 
 	// ReasonNoCapacity: no server that fits is available now.
 	ReasonNoCapacity = "NoCapacity"

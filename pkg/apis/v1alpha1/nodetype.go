@@ -21,7 +21,9 @@ type HardwareProfile struct {
 	// +kubebuilder:validation:MaxLength=63
 	Zone string `json:"zone,omitempty"`
 	// Resources are the capacity of one server: cpu in cores, memory in bytes, and accelerators by the name that
-	// their device plugin advertises (nvidia.com/gpu). cpu and memory are required.
+	// their device plugin advertises (nvidia.com/gpu). cpu and memory are required. A server that Metal3 has inspected and
+	// found smaller is not claimed: with fewer cpus (threads), with more than 3 % or 1 GiB less memory, whichever is more,
+	// or with less disk than ephemeral-storage. What inspection does not find, such as accelerators, is not compared.
 	// +kubebuilder:validation:XValidation:rule="'cpu' in self && 'memory' in self",message="resources must name cpu and memory, for example {cpu: \"96\", memory: 768Gi}"
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(k, type(self[k]) == int ? self[k] > 0 : (!self[k].startsWith('-') && (!self[k].startsWith('0') || self[k].startsWith('0.'))))",message="every resource must be greater than zero"
@@ -94,13 +96,17 @@ type Capacity struct {
 	Total int32 `json:"total"`
 	// Claimed is the number of those that have a consumer, whoever it is.
 	Claimed int32 `json:"claimed"`
-	// Available is the number of those that can be claimed now.
+	// Available is the number of those that can be claimed now and are as big as resources says.
 	Available int32 `json:"available"`
 	// Error is the number of those that Metal3 reports an error for.
 	Error int32 `json:"error"`
 	// Quarantined is the number of those that are kept out of the pool until an operator says that they are well.
 	// +optional
 	Quarantined int32 `json:"quarantined,omitempty"`
+	// TooSmall is the number of those that have less than resources says. They are not claimed; the condition HardwareFits
+	// names the first of them.
+	// +optional
+	TooSmall int32 `json:"tooSmall,omitempty"`
 }
 
 // ZoneCapacity counts the hosts of one zone.
@@ -149,7 +155,7 @@ type NodeTypeStatus struct {
 	// +listType=map
 	// +listMapKey=key
 	Requirements []NodeTypeRequirement `json:"requirements,omitempty"`
-	// Conditions: Synced, HasCapacity.
+	// Conditions: Synced, HasCapacity, HardwareFits.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -171,6 +177,7 @@ type NodeTypeStatus struct {
 // +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.capacity.available`
 // +kubebuilder:printcolumn:name="Error",type=integer,JSONPath=`.status.capacity.error`
 // +kubebuilder:printcolumn:name="Quarantined",type=integer,priority=1,JSONPath=`.status.capacity.quarantined`
+// +kubebuilder:printcolumn:name="Too-Small",type=integer,priority=1,JSONPath=`.status.capacity.tooSmall`
 // +kubebuilder:printcolumn:name="Synced",type=string,JSONPath=`.status.conditions[?(@.type=="Synced")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="HasCapacity")].message`

@@ -170,7 +170,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // announce makes an event of what somebody has to mend.
 func (c *Controller) announce(before, after *v1alpha1.NodeType) {
 	for _, condition := range after.Status.Conditions {
-		needsMending := condition.Type == v1alpha1.ConditionSynced || condition.Reason == v1alpha1.ReasonNoHosts
+		needsMending := condition.Type == v1alpha1.ConditionSynced || condition.Reason == v1alpha1.ReasonNoHosts || condition.Reason == v1alpha1.ReasonHostsTooSmall
 		old := meta.FindStatusCondition(before.Status.Conditions, condition.Type)
 		if needsMending && condition.Status != metav1.ConditionTrue && (old == nil || old.Reason != condition.Reason || old.Message != condition.Message) {
 			c.recorder.Eventf(after, nil, corev1.EventTypeWarning, condition.Reason, "Sync", "%s", condition.Message)

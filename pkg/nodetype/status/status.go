@@ -45,7 +45,7 @@ func status(nodeType *v1alpha1.NodeType, summary hosts.Summary, problem *problem
 		}
 		status.Requirements = nodeType.Status.Requirements
 	}
-	for _, condition := range []metav1.Condition{synced(summary, problem), hasCapacity(nodeType, summary, problem)} {
+	for _, condition := range []metav1.Condition{synced(summary, problem), hasCapacity(nodeType, summary, problem), hardwareFits(nodeType, summary, problem)} {
 		condition.ObservedGeneration = nodeType.Generation
 		condition.LastTransitionTime = metav1.NewTime(now)
 		meta.SetStatusCondition(&status.Conditions, condition)

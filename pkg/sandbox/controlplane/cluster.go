@@ -4,10 +4,12 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"path/filepath"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -38,7 +40,10 @@ type Config struct {
 	Supervisor *process.Supervisor
 	Clock      clock.PassiveClock
 	Etcd       *Etcd
-	// Port is the loopback port of the API server.
+	// Address is what the API server listens on, for servers that are not on this machine's loopback to join: an address of
+	// an interface of this machine. Empty is loopback.
+	Address string
+	// Port is the port of the API server.
 	Port int
 	// Nodes tells that the cluster has nodes: it gets a scheduler, all controllers, and the authorization and the
 	// bootstrap tokens by which nodes join. Without, it only stores objects, and collects their garbage.
@@ -46,6 +51,8 @@ type Config struct {
 	// Packed are the resources of which the scheduler fills one node before it takes the next. None leaves the scheduler
 	// to its defaults, which spread pods.
 	Packed []corev1.ResourceName
+	// APIServerFlags are more flags for the API server.
+	APIServerFlags []string
 }
 
 // A Cluster is a control plane. Its parts are started one by one, in the order of its Start methods.
@@ -74,13 +81,14 @@ type files struct {
 
 // New makes the certificates and kubeconfig files of a cluster. Nothing runs yet.
 func New(config Config) (*Cluster, error) {
+	config.Address = cmp.Or(config.Address, loopback)
 	authority, err := pki.NewAuthority("sandbox-"+config.Name, config.Clock)
 	if err != nil {
 		return nil, err
 	}
 	c := &Cluster{
 		config: config, authority: authority,
-		Server:     fmt.Sprintf("https://%s:%d", loopback, config.Port),
+		Server:     "https://" + net.JoinHostPort(config.Address, strconv.Itoa(config.Port)),
 		Kubeconfig: config.Kubeconfig,
 	}
 	if err := c.writePKI(); err != nil {
@@ -123,7 +131,7 @@ func (c *Cluster) writePKI() (err error) {
 		return err
 	}
 	names := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
-	serving, err := c.authority.Serving("kube-apiserver", names, []net.IP{net.ParseIP(loopback), net.ParseIP(serviceIP)})
+	serving, err := c.authority.Serving("kube-apiserver", names, []net.IP{net.ParseIP(c.config.Address), net.ParseIP(serviceIP)})
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ const (
 	RankClients = 30
 )
 
-// loopback is the only address that anything here listens on.
+// loopback is the only address that anything here listens on, but for API servers that are given another.
 const loopback = "127.0.0.1"
 
 // pollInterval is how often a condition that cannot be watched is looked at.

@@ -32,8 +32,9 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	args := []string{
 		"--etcd-servers=" + etcd.URL, "--etcd-prefix=/" + c.config.Name,
 		"--etcd-cafile=" + etcd.caFile, "--etcd-certfile=" + etcd.certFile, "--etcd-keyfile=" + etcd.certKey,
-		"--bind-address=" + loopback, "--advertise-address=" + loopback, fmt.Sprintf("--secure-port=%d", c.config.Port),
-		// The kubernetes service cannot point to a loopback address, and nothing here runs behind it.
+		"--bind-address=" + c.config.Address, "--advertise-address=" + c.config.Address, fmt.Sprintf("--secure-port=%d", c.config.Port),
+		// The kubernetes service cannot point to a loopback address, and nothing here runs behind it: there is no proxy
+		// on any node.
 		"--endpoint-reconciler-type=none",
 		"--tls-cert-file=" + c.files.servingCert, "--tls-private-key-file=" + c.files.servingKey,
 		"--client-ca-file=" + c.files.caCert,
@@ -51,6 +52,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 			"--kubelet-preferred-address-types=InternalIP",
 		)
 	}
+	args = append(args, c.config.APIServerFlags...)
 	name, err := c.start(ctx, "kube-apiserver", RankAPIServer, args)
 	if err != nil {
 		return err

@@ -112,12 +112,15 @@ func counts(capacity v1alpha1.Capacity, where string, limit *int32) string {
 	if capacity.Quarantined > 0 {
 		clause += fmt.Sprintf(", %d quarantined", capacity.Quarantined)
 	}
+	if capacity.TooSmall > 0 {
+		clause += fmt.Sprintf(", %d too small", capacity.TooSmall)
+	}
 	if limit != nil {
 		return clause + fmt.Sprintf(", limited to %d", *limit)
 	}
-	// Being inspected or cleaned, for example. A server can be claimed, in error and quarantined at once, so this
+	// Being inspected or cleaned, for example. A server can be claimed, in error, quarantined and too small at once, so this
 	// may be too few.
-	if rest := capacity.Total - capacity.Claimed - capacity.Error - capacity.Quarantined; rest > 0 {
+	if rest := capacity.Total - capacity.Claimed - capacity.Error - capacity.Quarantined - capacity.TooSmall; rest > 0 {
 		clause += fmt.Sprintf(", %d not ready", rest)
 	}
 	return clause

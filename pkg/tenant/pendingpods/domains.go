@@ -63,7 +63,7 @@ func zonesOf(nodeType *v1alpha1.NodeType, selector selector) (capacity v1alpha1.
 func plus(a, b v1alpha1.Capacity) v1alpha1.Capacity {
 	return v1alpha1.Capacity{
 		Total: a.Total + b.Total, Claimed: a.Claimed + b.Claimed, Available: a.Available + b.Available, Error: a.Error + b.Error,
-		Quarantined: a.Quarantined + b.Quarantined,
+		Quarantined: a.Quarantined + b.Quarantined, TooSmall: a.TooSmall + b.TooSmall,
 	}
 }
 

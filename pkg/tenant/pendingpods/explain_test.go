@@ -229,6 +229,11 @@ func TestExplain(t *testing.T) {
 			})},
 			want: Explanation{ReasonNoServerAvailable, "no server available: h100-8x: 1 server matches in east, 1 claimed, 0 in error"},
 		},
+		"TooSmall": {
+			reason: "servers that have less than the type says are not to be had, and not because they are not ready",
+			pod:    pod(eight), types: []v1alpha1.NodeType{with(h100(3, 1, 0, 0), func(nodeType *v1alpha1.NodeType) { nodeType.Status.Capacity.TooSmall = 2 })},
+			want: Explanation{ReasonNoServerAvailable, "no server available: h100-8x: 3 servers match, 1 claimed, 0 in error, 2 too small"},
+		},
 		"FullRack": {
 			reason: "free servers in another rack do not help, and only those of the right one are counted",
 			pod:    pod(eight, selecting("rack", "r1")), types: []v1alpha1.NodeType{with(h100(12, 10, 2, 0, "rack", "r1,r2"), inRacks)},

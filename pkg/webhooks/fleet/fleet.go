@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -156,6 +157,11 @@ func (v *View) Matching(namespace string, selector labels.Selector) hosts.Matchi
 // Overlaps implements rules.Fleet.
 func (v *View) Overlaps(namespace string, selectors []labels.Selector) map[[2]int]int {
 	return v.fleet.inventory.Overlaps(namespace, selectors)
+}
+
+// TooSmall implements rules.Fleet.
+func (v *View) TooSmall(namespace string, selector labels.Selector, resources corev1.ResourceList) ([]hosts.SmallServer, int) {
+	return v.fleet.inventory.TooSmall(namespace, selector, resources)
 }
 
 // Server implements rules.Fleet.

@@ -4,6 +4,7 @@
 package rules
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -48,6 +49,9 @@ type Fleet interface {
 	// Overlaps counts the servers that two of the selectors have in common, by the later and the earlier of each pair. A
 	// nil selector selects nothing.
 	Overlaps(namespace string, selectors []labels.Selector) map[[2]int]int
+	// TooSmall are the first of the servers that a selector selects and that have less than the resources say, and how many
+	// there are.
+	TooSmall(namespace string, selector labels.Selector, resources corev1.ResourceList) ([]hosts.SmallServer, int)
 	// Server is what is known of a server, if it is known.
 	Server(key types.NamespacedName) (hosts.Server, bool)
 	// Offered are the labels that nodes of a type can have, with all values there are.

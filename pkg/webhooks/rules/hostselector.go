@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
 )
 
 // SelectAllAnnotation on a NodeProvider or a NodeType names the types, separated by commas, whose empty selector is
@@ -99,6 +101,20 @@ func (v *Verdict) selects(fleet Fleet, path *field.Path, namespace string, selec
 		if !slices.Contains(own, other) {
 			v.overlap(path, other, matching.Types[other])
 		}
+	}
+}
+
+// warned is how many servers a warning names, which has one line.
+const warned = 2
+
+// bigEnough warns of servers that a type selects and that have less than it says. They are registered and labelled by
+// others, so the type is admitted.
+func (v *Verdict) bigEnough(fleet Fleet, path *field.Path, namespace string, selector labels.Selector, resources corev1.ResourceList) {
+	if v.deaf() {
+		return
+	}
+	if first, count := fleet.TooSmall(namespace, selector, resources); count > 0 {
+		v.warn(RuleResources, path, "servers that it selects have less, and are not claimed as this type: %s", hosts.Named(first[:min(len(first), warned)], count))
 	}
 }
 

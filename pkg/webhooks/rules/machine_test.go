@@ -111,11 +111,14 @@ func TestPinning(t *testing.T) {
 		}, spec: "resources: {cpu: 1}", want: []string{`warning: ` + pinAt + `there is no NodeProvider yet, so that the server is not known`}},
 		"Type":     {reason: "another type's", server: "c1", want: []string{pinAt + `Invalid value: "c1": pinned to server "c1", which cannot be had: h100: server metal3-system/c1 is not of this type: pin to another server, or ask for another type`}},
 		"TooSmall": {reason: "it would not do", server: "h1", spec: "resources: {nvidia.com/gpu: 9}", want: []string{pinAt + `Invalid value: "h1": pinned to server "h1", which cannot be had: cpu: too small (nvidia.com/gpu); h100: too small (nvidia.com/gpu): pin to another server, or ask for another type`}},
-		"Rack":     {reason: "it is elsewhere", server: "h1", spec: "resources: {nvidia.com/gpu: 1}, requirements: [{key: rack, operator: In, values: [r2]}]", want: []string{pinAt + `Invalid value: "h1": pinned to server "h1", which cannot be had: cpu: too small (nvidia.com/gpu); h100: does not meet rack in (r2): pin to another server, or ask for another type`}},
-		"Taken":    {reason: "one server, one Machine", server: "h1", change: with("a", "other", "h1"), want: []string{pinAt + `Invalid value: "h1": Machine other is pinned to this server already: choose another, or delete that Machine first`}},
-		"Foreign":  {reason: "whose it is, is not said", server: "h1", change: with("b", "other", "h1"), want: []string{pinAt + `Invalid value: "h1": a Machine of another tenant is pinned to this server already: choose another, or delete that Machine first`}},
-		"Itself":   {reason: "it is not in its own way", server: "h1", change: with("a", "m", "h1")},
-		"Going":    {reason: "a replacement waits for it", server: "h1", change: going, want: []string{`warning: ` + pinAt + `Machine old, which is being deleted, still has this server: it is claimed once it is clean`}},
+		"ServerTooSmall": {reason: "inspection has found less than its type says", server: "h4", change: func(_ *testing.T, m *memory) {
+			m.server("h4", map[string]string{"gpu": "h100"}, smaller)
+		}, want: []string{pinAt + `Invalid value: "h4": pinned to server "h4", which cannot be had: h100: server metal3-system/h4 is too small for this type (cpu 64 of 96): pin to another server, or ask for another type`}},
+		"Rack":    {reason: "it is elsewhere", server: "h1", spec: "resources: {nvidia.com/gpu: 1}, requirements: [{key: rack, operator: In, values: [r2]}]", want: []string{pinAt + `Invalid value: "h1": pinned to server "h1", which cannot be had: cpu: too small (nvidia.com/gpu); h100: does not meet rack in (r2): pin to another server, or ask for another type`}},
+		"Taken":   {reason: "one server, one Machine", server: "h1", change: with("a", "other", "h1"), want: []string{pinAt + `Invalid value: "h1": Machine other is pinned to this server already: choose another, or delete that Machine first`}},
+		"Foreign": {reason: "whose it is, is not said", server: "h1", change: with("b", "other", "h1"), want: []string{pinAt + `Invalid value: "h1": a Machine of another tenant is pinned to this server already: choose another, or delete that Machine first`}},
+		"Itself":  {reason: "it is not in its own way", server: "h1", change: with("a", "m", "h1")},
+		"Going":   {reason: "a replacement waits for it", server: "h1", change: going, want: []string{`warning: ` + pinAt + `Machine old, which is being deleted, still has this server: it is claimed once it is clean`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fleet := newFleet(t)

@@ -39,6 +39,7 @@ func NodeProvider(fleet Fleet, before, after *v1alpha1.NodeProvider) Verdict {
 		at := path.Child("bareMetalHosts", "selector")
 		if selectors[i] = v.hostSelector(at, &types[i].BareMetalHosts.Selector, selectsAll(after, types[i].Name)); selectors[i] != nil {
 			v.selects(fleet, at, namespace, selectors[i], own)
+			v.bigEnough(fleet, path.Child("resources"), namespace, selectors[i], types[i].Resources)
 		}
 	}
 	v.overlapsSiblings(fleet, spec.Child("metal3", "nodeTypes"), namespace, types, selectors)
@@ -151,6 +152,7 @@ func NodeType(fleet Fleet, before, after *v1alpha1.NodeType) Verdict {
 	}
 	if selector != nil && provider != nil {
 		v.selects(fleet, at, provider.Spec.Metal3.ClusterRef.Namespace, selector, []string{after.Name})
+		v.bigEnough(fleet, spec.Child("resources"), provider.Spec.Metal3.ClusterRef.Namespace, selector, after.Spec.Resources)
 	}
 	return v.done()
 }

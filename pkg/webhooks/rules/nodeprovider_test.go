@@ -68,6 +68,19 @@ func TestHostSelector(t *testing.T) {
 	mentions(t, "another is meant", NodeProvider(newFleet(t), nil, everything), "an empty selector selects every server")
 }
 
+// TestBigEnough: who writes a type is told of servers that are smaller than it says, and may write it.
+func TestBigEnough(t *testing.T) {
+	fleet := newFleet(t)
+	for _, name := range []string{"s1", "s2", "s3", "s4", "s5", "s6"} {
+		fleet.server(name, map[string]string{"gpu": "b200"}, smaller)
+	}
+	fleet.server("s7", map[string]string{"gpu": "b200"})
+	profile := "resources: {cpu: 96, memory: 1Gi}, bareMetalHosts: {selector: {matchLabels: {gpu: b200}}}"
+	mentions(t, "six are smaller, one has not been inspected", NodeProvider(fleet, nil, provided(t, profile)),
+		"warning: "+typeAt+"resources: servers that it selects have less, and are not claimed as this type: metal3-system/s1 (cpu 64 of 96), metal3-system/s2 (cpu 64 of 96), and 4 more")
+	mentions(t, "they have as much as it says", NodeProvider(fleet, nil, provided(t, strings.Replace(profile, "96", "64", 1))))
+}
+
 func TestResources(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason, profile string

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -81,6 +82,9 @@ func (m *memory) Matching(namespace string, selector labels.Selector) hosts.Matc
 func (m *memory) Overlaps(namespace string, selectors []labels.Selector) map[[2]int]int {
 	return m.inventory.Overlaps(namespace, selectors)
 }
+func (m *memory) TooSmall(namespace string, selector labels.Selector, resources corev1.ResourceList) ([]hosts.SmallServer, int) {
+	return m.inventory.TooSmall(namespace, selector, resources)
+}
 func (m *memory) Server(key types.NamespacedName) (hosts.Server, bool) {
 	return m.inventory.Server(key)
 }
@@ -105,6 +109,11 @@ func (m *memory) server(name string, set map[string]string, change ...func(*bmov
 		change(host)
 	}
 	m.inventory.SetHost(host)
+}
+
+// smaller is a server on which inspection has found fewer threads than the type h100 has.
+func smaller(host *bmov1alpha1.BareMetalHost) {
+	host.Status.HardwareDetails = &bmov1alpha1.HardwareDetails{CPU: bmov1alpha1.CPU{Count: 64}}
 }
 
 const fleetYAML = `

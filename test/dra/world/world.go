@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/audit"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
@@ -161,9 +162,14 @@ func (w *World) Log(name string, lines int) string {
 }
 
 func (w *World) cluster(name string, etcd *controlplane.Etcd, port int, nodes bool) (*Cluster, error) {
+	flags, err := audit.Flags(os.Getenv(audit.DirectoryVariable), name)
+	if err != nil {
+		return nil, err
+	}
 	cluster, err := controlplane.New(controlplane.Config{
 		Name: name, Dir: filepath.Join(w.config.Dir, name), Kubeconfig: filepath.Join(w.config.Dir, name+".kubeconfig"),
 		Binaries: w.config.Binaries, Supervisor: w.supervisor, Clock: clock.RealClock{}, Etcd: etcd, Port: port, Nodes: nodes,
+		APIServerFlags: flags,
 	})
 	if err != nil {
 		return nil, err

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Copyright The karpenter-provider-metal3 Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Unpacks Debian's Ironic, with the Python packages that it needs and the programs that it calls, into bin/ironic, for
+# test/metal to run it. Nothing is installed, and nothing is changed outside of bin/. Then bin/ironic/ironic runs API and
+# conductor as one process, with the system's Python, and bin/ironic/schema.sqlite is an empty database to begin with.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+dir="${PWD}/bin/ironic"
+stamp="${dir}/.unpacked"
+# Not all that Debian says it depends on: what is imported when it is used as the tests use it.
+packages=(pycadf-common python3-alembic python3-amqp python3-anyjson python3-appdirs python3-attr python3-automaton
+  python3-bcrypt python3-cachetools python3-certifi python3-cffi-backend python3-chardet
+  python3-charset-normalizer python3-cinderclient python3-cryptography python3-dateutil python3-debtcollector
+  python3-decorator python3-dogpile.cache python3-eventlet python3-fasteners python3-futurist
+  python3-glanceclient python3-greenlet python3-idna python3-ifaddr python3-importlib-metadata python3-ironic
+  python3-ironic-lib python3-iso8601 python3-jaraco.classes python3-jinja2 python3-jmespath
+  python3-json-pointer python3-jsonpatch python3-jsonschema python3-keyring python3-keystoneauth1
+  python3-keystoneclient python3-keystonemiddleware python3-kombu python3-logutils python3-mako
+  python3-markupsafe python3-monotonic python3-more-itertools python3-msgpack python3-munch python3-netaddr python3-netifaces
+  python3-oauthlib python3-openssl python3-openstacksdk python3-os-service-types python3-os-traits
+  python3-oslo.cache python3-oslo.concurrency python3-oslo.config python3-oslo.context python3-oslo.db
+  python3-oslo.i18n python3-oslo.log python3-oslo.messaging python3-oslo.metrics python3-oslo.middleware
+  python3-oslo.policy python3-oslo.serialization python3-oslo.service python3-oslo.utils
+  python3-oslo.versionedobjects python3-osprofiler python3-packaging python3-paste python3-pastedeploy
+  python3-pbr python3-pecan python3-pkg-resources python3-prettytable python3-prometheus-client python3-psutil
+  python3-pycadf python3-pycdlib python3-pyparsing python3-pyrsistent python3-repoze.lru python3-requests
+  python3-requestsexceptions python3-rfc3986 python3-routes python3-setuptools python3-simplejson python3-six
+  python3-sqlalchemy python3-statsd python3-stevedore python3-sushy python3-swiftclient python3-tenacity
+  python3-tooz python3-tz python3-urllib3 python3-vine python3-wcwidth python3-webob python3-wrapt python3-yaml
+  python3-yappi python3-zeroconf python3-zipp)
+# What Ironic calls to make a config drive.
+programs=(genisoimage)
+
+wanted="${packages[*]} ${programs[*]} $(sha256sum "$0" | cut -d' ' -f1)"
+if [[ "$(cat "${stamp}" 2>/dev/null)" == "${wanted}" ]]; then
+  exit 0
+fi
+for tool in apt-get dpkg-deb /usr/bin/python3; do
+  if ! command -v "${tool}" >/dev/null; then
+    echo "error: there is no ${tool}: the tests with a real Ironic need Debian 12, or something made of it" >&2
+    exit 1
+  fi
+done
+
+start=${SECONDS}
+rm -rf "${dir}"
+mkdir -p "${dir}/packages" "${dir}/root"
+printf "unpacking Debian's Ironic into bin/ironic ... "
+download() {
+  (cd "${dir}/packages" && apt-get -qq -o APT::Sandbox::User=root download "${packages[@]}" "${programs[@]}" 2>"${dir}/log")
+}
+# A machine that is new has no list of packages, or an old one.
+if ! download && ! { apt-get -qq update && download; }; then
+  echo failed
+  cat "${dir}/log" >&2
+  echo "error: Ironic cannot be downloaded from Debian" >&2
+  exit 1
+fi
+for package in "${dir}"/packages/*.deb; do
+  dpkg-deb --extract "${package}" "${dir}/root"
+done
+rm -rf "${dir}/packages" "${dir}/log" "${dir}/root/usr/share"
+
+cat >"${dir}/python" <<'SCRIPT'
+#!/bin/sh
+# usage: python MODULE ARGUMENT...    calls main() of the module, in the tree of unpacked packages
+root=$(dirname "$(readlink -f "$0")")/root
+export PYTHONPATH="$root/usr/lib/python3/dist-packages" PATH="$root/usr/bin:$PATH"
+export PYTHONDONTWRITEBYTECODE=1
+module=$1
+shift
+exec /usr/bin/python3 -W ignore -c 'import importlib, sys
+module = sys.argv.pop(1)
+sys.argv[0] = module
+sys.exit(importlib.import_module(module).main())' "$module" "$@"
+SCRIPT
+cat >"${dir}/ironic" <<'SCRIPT'
+#!/bin/sh
+exec "$(dirname "$(readlink -f "$0")")/python" ironic.cmd.singleprocess "$@"
+SCRIPT
+chmod +x "${dir}/python" "${dir}/ironic"
+
+# Compiled once, not at every start. Some packages have files for other versions of Python, which do not compile.
+/usr/bin/python3 -m compileall -q -j 0 "${dir}/root/usr/lib/python3/dist-packages" >/dev/null 2>&1 || true
+printf '[database]\nconnection = sqlite:///%s/schema.sqlite\n' "${dir}" >"${dir}/schema.conf"
+if ! "${dir}/python" ironic.cmd.dbsync --config-file "${dir}/schema.conf" create_schema >"${dir}/log" 2>&1; then
+  echo failed
+  cat "${dir}/log" >&2
+  echo "error: Ironic cannot make its database; it was unpacked for $(/usr/bin/python3 --version)" >&2
+  exit 1
+fi
+rm -f "${dir}/log" "${dir}/schema.conf"
+printf '%s' "${wanted}" >"${stamp}"
+echo "done in $((SECONDS - start))s"

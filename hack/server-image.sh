@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Copyright The karpenter-provider-metal3 Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Makes the root file system of a server that can become a Kubernetes node, out of Debian's packages, in
+# bin/server-image/rootfs: systemd, cloud-init, containerd, and our kubelet, kubeadm and CNI plugins. There too are the
+# tools that start such a server (tools/), and container images that need no registry (images/). Nothing is installed,
+# and nothing is changed outside of bin/. It needs root, for a root file system has owners and is entered by chroot.
+#
+# Environment: DEBIAN_MIRROR, where Debian's packages are; http://deb.debian.org/debian by default.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+suite=bookworm
+mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+bin="${PWD}/bin"
+dir="${bin}/server-image"
+rootfs="${dir}/rootfs"
+tools="${dir}/tools"
+tool_packages=(debootstrap debian-archive-keyring runc libseccomp2 genisoimage libmagic1 libmagic-mgc)
+# net-tools is what cloud-init has ifupdown add routes with, and python3-cffi-backend is what debootstrap does not know to be
+# one that others depend on.
+packages=(systemd systemd-sysv dbus udev ifupdown net-tools iproute2 iputils-ping netbase procps mount kmod sudo ca-certificates openssh-server
+  cloud-init python3-cffi-backend containerd runc iptables ebtables ethtool conntrack socat)
+
+fail() { echo "error: $*" >&2; exit 1; }
+# A stamp holds what a part was made from. Without that, the part is made again.
+made() { [[ "$(cat "${dir}/.$1" 2>/dev/null)" == "$2" ]]; }
+
+check() {
+  [[ "$(uname -s)-$(uname -m)" == Linux-x86_64 ]] || fail "a server image can be made on Linux on x86-64 only, and this is $(uname -s) on $(uname -m)"
+  ((EUID == 0)) || fail "making a root file system needs root, for its owners and for chroot; without it, everything but \`make e2e-metal\` still runs"
+  local tool missing=()
+  for tool in apt-get dpkg-deb gpgv unshare chroot; do
+    command -v "${tool}" >/dev/null || missing+=("${tool}")
+  done
+  ((${#missing[@]} == 0)) || fail "there is no ${missing[*]}: server images are made on Debian, or something made of it (gpgv is in the package of that name, unshare is in util-linux)"
+  unshare --mount --propagation private true 2>/dev/null || fail "this machine does not allow mount namespaces (unshare --mount), even for root: are we in a container that lacks CAP_SYS_ADMIN?"
+}
+
+unpack_tools() {
+  local stamp="${tool_packages[*]}"
+  if made tools "${stamp}"; then return; fi
+  echo "unpacking debootstrap, runc and genisoimage into bin/server-image/tools"
+  rm -rf "${tools}" "${dir}/download"
+  mkdir -p "${tools}" "${dir}/download"
+  download() { (cd "${dir}/download" && apt-get -qq -o APT::Sandbox::User=root download "${tool_packages[@]}" 2>"${dir}/log"); }
+  # A machine that is new has no list of packages, or an old one.
+  if ! download && ! { apt-get -qq update && download; }; then
+    cat "${dir}/log" >&2
+    fail "${tool_packages[*]} cannot be downloaded from Debian"
+  fi
+  local package
+  for package in "${dir}"/download/*.deb; do dpkg-deb --extract "${package}" "${tools}"; done
+  rm -rf "${dir}/download" "${dir}/log"
+  printf '%s' "${stamp}" >"${dir}/.tools"
+}
+
+bootstrap() {
+  local stamp="${suite} ${packages[*]}"
+  if made rootfs "${stamp}"; then return; fi
+  local start=${SECONDS} include
+  include=$(IFS=,; echo "${packages[*]}")
+  echo "making a Debian root file system in bin/server-image/rootfs, which takes minutes"
+  rm -rf "${rootfs}" "${dir}/.rootfs" "${dir}/.layer"
+  mkdir -p "${dir}/packages"
+  # In a mount namespace of its own, for what debootstrap mounts to be gone with it, even if it fails.
+  if ! DEBOOTSTRAP_DIR="${tools}/usr/share/debootstrap" unshare --mount --propagation private \
+    "${tools}/usr/sbin/debootstrap" --variant=minbase --include="${include}" --cache-dir="${dir}/packages" \
+    --keyring="${tools}/usr/share/keyrings/debian-archive-keyring.gpg" "${suite}" "${rootfs}" "${mirror}" >"${dir}/debootstrap.log" 2>&1; then
+    tail -n 5 "${dir}/debootstrap.log" >&2
+    tail -n 10 "${rootfs}/debootstrap/debootstrap.log" >&2 || true
+    fail "debootstrap has failed; ${dir}/debootstrap.log says more"
+  fi
+  # What no server needs, and what should not be the same on all of them.
+  rm -rf "${rootfs}"/var/cache/apt/* "${rootfs}"/var/lib/apt/lists/* "${rootfs}"/usr/share/{doc,man,locale,info} "${rootfs}"/etc/ssh/ssh_host_*
+  : >"${rootfs}/etc/machine-id"
+  : >"${rootfs}/etc/resolv.conf"
+  echo localhost >"${rootfs}/etc/hostname"
+  rm -rf "${dir}/packages"
+  printf '%s' "${stamp}" >"${dir}/.rootfs"
+  echo "made in $((SECONDS - start))s, $(du -sm "${rootfs}" | cut -f1) MB"
+}
+
+# What is ours: configuration, Kubernetes, and container images.
+layer() {
+  local stamp
+  stamp=$( (cat "${dir}/.rootfs" "${bin}"/.stamps/{kubelet,kubeadm,cni/*}; go version; find hack/server-image.sh test/metal/image test/metal/images go.sum -type f -print0 | sort -z | xargs -0 sha256sum) | sha256sum)
+  if made layer "${stamp}"; then return; fi
+  rm -f "${dir}/.layer"
+  cp -a --no-preserve=ownership test/metal/image/rootfs/. "${rootfs}/"
+  install -m 0755 "${bin}/kubelet" "${bin}/kubeadm" "${rootfs}/usr/bin/"
+  mkdir -p "${rootfs}/opt/cni/bin" "${rootfs}/usr/share/container-images" "${rootfs}/etc/kubernetes/manifests" "${dir}/images"
+  install -m 0755 "${bin}"/cni/* "${rootfs}/opt/cni/bin/"
+  go run ./test/metal/images/build --output "${dir}/images"
+  # The device plugin runs beside the kubelet, as a program of the image.
+  install -m 0644 "${dir}/images"/{pause,workload}.tar "${rootfs}/usr/share/container-images/"
+  install -m 0755 "${dir}/images/bin/device-plugin" "${rootfs}/usr/local/bin/"
+  unshare --mount --propagation private chroot "${rootfs}" systemctl --quiet enable kubelet container-images device-plugin
+  printf '%s' "${stamp}" >"${dir}/.layer"
+  echo "bin/server-image is up to date"
+}
+
+check
+mkdir -p "${dir}"
+hack/build-tools.sh cluster node
+unpack_tools
+bootstrap
+layer

@@ -1,0 +1,166 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package admin is the way into a rack that real ones do not have: an HTTP API that shows what each server is really doing,
+// and sets and clears its faults.
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/baremetal"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/bmc"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
+)
+
+// Server is one of the rack, with the URL of its ComputerSystem.
+type Server struct {
+	*baremetal.Server
+	URL string
+}
+
+// View is what the API shows of a server.
+type View struct {
+	Name string   `json:"name"`
+	UUID string   `json:"uuid"`
+	MACs []string `json:"macs"`
+	// URL of the ComputerSystem. With redfish+ or redfish-virtualmedia+ before it, it is the address of a BareMetalHost.
+	URL string `json:"url"`
+	// Username of the BMC's account.
+	Username string `json:"username"`
+	bmc.Status
+	// Activity is what the server is doing, in words.
+	Activity string `json:"activity"`
+	// Image on its disk; absent if the disk is empty.
+	Image *disk.Image `json:"image,omitempty"`
+	// Dir is the directory of the server.
+	Dir string `json:"dir"`
+	// Faults that it has.
+	Faults []faults.Fault `json:"faults"`
+}
+
+// New returns the API of these servers.
+//
+//	GET    /healthz
+//	GET    /v1/servers
+//	GET    /v1/servers/{name}
+//	PUT    /v1/servers/{name}/faults/{kind}   the parameters of the fault, if it has any, as JSON
+//	DELETE /v1/servers/{name}/faults/{kind}
+//	DELETE /v1/servers/{name}/faults          all of them
+func New(servers ...Server) http.Handler {
+	a := &api{servers: servers}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /v1/servers", a.list)
+	mux.HandleFunc("GET /v1/servers/{name}", a.of(a.show))
+	mux.HandleFunc("PUT /v1/servers/{name}/faults/{kind}", a.of(a.put))
+	mux.HandleFunc("DELETE /v1/servers/{name}/faults/{kind}", a.of(a.clear))
+	mux.HandleFunc("DELETE /v1/servers/{name}/faults", a.of(a.clearAll))
+	return mux
+}
+
+type api struct{ servers []Server }
+
+type handler func(http.ResponseWriter, *http.Request, Server)
+
+func (a *api) of(handle handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for _, server := range a.servers {
+			if server.Identity().Name == r.PathValue("name") {
+				handle(w, r, server)
+				return
+			}
+		}
+		refuse(w, http.StatusNotFound, fmt.Errorf("no server is called %q", r.PathValue("name")))
+	}
+}
+
+func (a *api) list(w http.ResponseWriter, _ *http.Request) {
+	views := make([]View, 0, len(a.servers))
+	for _, server := range a.servers {
+		view, err := viewOf(server)
+		if err != nil {
+			refuse(w, http.StatusInternalServerError, err)
+			return
+		}
+		views = append(views, view)
+	}
+	write(w, http.StatusOK, views)
+}
+
+func (a *api) show(w http.ResponseWriter, _ *http.Request, server Server) {
+	view, err := viewOf(server)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err)
+		return
+	}
+	write(w, http.StatusOK, view)
+}
+
+func (a *api) put(w http.ResponseWriter, r *http.Request, server Server) {
+	fault := faults.Fault{}
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&fault); err != nil && !errors.Is(err, io.EOF) {
+		refuse(w, http.StatusBadRequest, fmt.Errorf("the fault is not valid JSON: %w", err))
+		return
+	}
+	kind := faults.Kind(r.PathValue("kind"))
+	if fault.Kind != "" && fault.Kind != kind {
+		refuse(w, http.StatusBadRequest, fmt.Errorf("the path says %s and the body %s: they must be the same", kind, fault.Kind))
+		return
+	}
+	fault.Kind = kind
+	if err := server.Faults().Put(fault); err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	a.show(w, r, server)
+}
+
+func (a *api) clear(w http.ResponseWriter, r *http.Request, server Server) {
+	kind := faults.Kind(r.PathValue("kind"))
+	if err := kind.Validate(); err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	server.Faults().Clear(kind)
+	a.show(w, r, server)
+}
+
+func (a *api) clearAll(w http.ResponseWriter, r *http.Request, server Server) {
+	for _, kind := range faults.Kinds() {
+		server.Faults().Clear(kind)
+	}
+	a.show(w, r, server)
+}
+
+func viewOf(server Server) (View, error) {
+	image, err := server.Installed()
+	if err != nil {
+		return View{}, fmt.Errorf("server %s, %w", server.Identity().Name, err)
+	}
+	return View{
+		Name: server.Identity().Name, UUID: server.Identity().UUID, MACs: server.Hardware().MACs(), URL: server.URL,
+		Username: server.Identity().Username, Status: server.System().Status(), Activity: server.Activity(), Image: image,
+		Dir: server.Dir(), Faults: server.Server.Faults().List(),
+	}, nil
+}
+
+func write(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	// The caller has gone away if this fails, and there is nobody to tell.
+	_ = encoder.Encode(body)
+}
+
+func refuse(w http.ResponseWriter, status int, err error) {
+	write(w, status, map[string]string{"error": err.Error()})
+}

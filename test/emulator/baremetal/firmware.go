@@ -1,0 +1,132 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package baremetal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+
+	"github.com/stmcginnis/gofish/schemas"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/bmc"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/deployagent"
+)
+
+// boot is the server from power-on until its end: when the context ends, or when the server has switched itself off for the
+// reason that is returned.
+func (s *Server) boot(ctx context.Context) error {
+	boot := s.system.TakeBoot()
+	switch installed, err := s.disk.Installed(); {
+	case err != nil:
+		s.stay(ctx, "no bootable device: %v", err)
+	case boot.Target == schemas.PxeBootSource:
+		s.runAgent(ctx, deployagent.Parameters{IronicURL: s.options.IronicURL}, "by network")
+	case boot.Target == schemas.CdBootSource && boot.Media[bmc.CdSlot] == "":
+		s.stay(ctx, "no bootable device: it is told to boot from the virtual CD, which is empty")
+	case boot.Target == schemas.CdBootSource, installed == nil && boot.Media[bmc.CdSlot] != "":
+		s.bootMedium(ctx, boot.Media)
+	case installed == nil:
+		s.stay(ctx, "no bootable device: the disk is empty")
+	case s.options.BootCommand == "":
+		s.stay(ctx, "running the image from %s", installed.URL)
+	default:
+		s.doing("running the image from %s", installed.URL)
+		return s.runBootCommand(ctx)
+	}
+	return nil
+}
+
+// stay is on and does nothing, until the power is cut.
+func (s *Server) stay(ctx context.Context, format string, args ...any) {
+	s.doing(format, args...)
+	<-ctx.Done()
+}
+
+// bootMedium boots the deploy ramdisk from virtual media, with the parameters that Ironic has put on it.
+func (s *Server) bootMedium(ctx context.Context, media map[string]string) {
+	parameters := deployagent.Parameters{IronicURL: s.options.IronicURL}
+	for _, slot := range []string{bmc.CdSlot, bmc.UsbSlot} {
+		if media[slot] == "" {
+			continue
+		}
+		s.doing("reading %s", media[slot])
+		if err := readParameters(ctx, media[slot], &parameters); err != nil {
+			s.stay(ctx, "no bootable device: %v", err)
+			return
+		}
+	}
+	s.runAgent(ctx, parameters, "from "+media[bmc.CdSlot])
+}
+
+func (s *Server) runAgent(ctx context.Context, parameters deployagent.Parameters, from string) {
+	diskName := "/dev/sda"
+	if len(s.hardware.Disks) > 0 {
+		diskName = s.hardware.Disks[0].Name
+	}
+	agent := deployagent.New(deployagent.Options{
+		Server: deployagent.Server{
+			MACs: s.hardware.MACs(), Disk: s.disk, DiskName: diskName, Faults: &s.faults,
+			PowerOff: func() { s.press(schemas.ForceOffResetType) },
+			Reboot:   func() { s.press(schemas.ForceRestartResetType) },
+		},
+		Parameters: parameters, Listen: s.options.AgentHost, Heartbeat: s.options.Heartbeat, Retry: s.options.Retry,
+		Clock: s.options.Clock, Logger: s.logger,
+	})
+	s.logger.Info("Booted the deploy agent", "from", from)
+	s.set(schemas.OnPowerState, func() string { return "deploy agent " + from + ": " + agent.State() })
+	if err := agent.Run(ctx); err != nil {
+		s.stay(ctx, "deploy agent has failed: %v", err)
+	}
+}
+
+// Parameters of the kernel command line, or of parameters.txt on a removable medium. File systems keep such small files in
+// one piece, so that they can be found without knowing which file system it is.
+var (
+	apiURL     = regexp.MustCompile(`\bipa-api-url=([^\s"'\x00]+)`)
+	agentToken = regexp.MustCompile(`\bipa-agent-token=([A-Za-z0-9_-]+)`)
+)
+
+// overlap is more than a parameter can have: one that two blocks share is found in the second.
+const overlap = 4096
+
+// readParameters reads a medium as the firmware does, all of it, and takes what is for the agent.
+func readParameters(ctx context.Context, from string, parameters *deployagent.Parameters) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return fmt.Errorf("reading the medium, %w", err)
+	}
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("reading the medium, %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("reading the medium, %s: %s", from, response.Status)
+	}
+	block, kept := make([]byte, 1<<20), 0
+	for {
+		n, err := io.ReadFull(response.Body, block[kept:])
+		text := block[:kept+n]
+		if found := apiURL.FindSubmatch(text); found != nil {
+			parameters.IronicURL = string(bytes.Clone(found[1]))
+		}
+		if found := agentToken.FindSubmatch(text); found != nil {
+			parameters.Token = string(bytes.Clone(found[1]))
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading the medium, %s: %w", from, err)
+		}
+		kept = copy(block, text[len(text)-overlap:])
+	}
+}

@@ -1,0 +1,263 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package baremetal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stmcginnis/gofish/schemas"
+	"k8s.io/utils/clock"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/bmc"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
+)
+
+// Options are what all servers of a rack have in common.
+type Options struct {
+	// IronicURL is where deploy agents call whose medium does not say where.
+	IronicURL string
+	// AgentHost is the host, an address of this machine, that deploy agents serve their API on.
+	AgentHost string
+	// Heartbeat and Retry are the deploy agents' intervals.
+	Heartbeat, Retry time.Duration
+	// BootCommand is the program that an installed image is booted with; empty means that such a server is just on.
+	BootCommand string
+	// Grace is the time that a boot command has between SIGTERM and SIGKILL.
+	Grace  time.Duration
+	Clock  clock.Clock
+	Logger logr.Logger
+}
+
+// Server is one server. Its methods may be called concurrently.
+type Server struct {
+	options  Options
+	identity bmc.Identity
+	hardware inventory.Hardware
+	disk     disk.Disk
+	system   *bmc.System
+	faults   faults.Set
+	logger   logr.Logger
+
+	mu       sync.Mutex
+	power    schemas.PowerState
+	activity func() string
+	requests []schemas.ResetType
+	wake     chan struct{}
+}
+
+// New returns a server that is off, with what its directory, which must exist, has on its disk.
+func New(options Options, identity bmc.Identity, hardware inventory.Hardware, dir string) *Server {
+	s := &Server{
+		options: options, identity: identity, hardware: hardware, disk: disk.Disk{Dir: dir},
+		logger: options.Logger.WithValues("server", identity.Name),
+		power:  schemas.OffPowerState, activity: said("off"), wake: make(chan struct{}, 1),
+	}
+	s.system = bmc.NewSystem(identity, hardware, s, &s.faults)
+	return s
+}
+
+// System is the BMC of the server.
+func (s *Server) System() *bmc.System { return s.system }
+
+// Faults of the server, which can be changed at any time.
+func (s *Server) Faults() *faults.Set { return &s.faults }
+
+// Identity of the server.
+func (s *Server) Identity() bmc.Identity { return s.identity }
+
+// Hardware of the server.
+func (s *Server) Hardware() inventory.Hardware { return s.hardware }
+
+// Dir is the directory of the server, which is its disk.
+func (s *Server) Dir() string { return s.disk.Dir }
+
+// Installed returns the image on the server's disk; nil if it has none.
+func (s *Server) Installed() (*disk.Image, error) { return s.disk.Installed() }
+
+// PowerState implements bmc.Power.
+func (s *Server) PowerState() schemas.PowerState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.power
+}
+
+// Activity says in a few words what the server is doing.
+func (s *Server) Activity() string {
+	s.mu.Lock()
+	activity := s.activity
+	s.mu.Unlock()
+	return activity()
+}
+
+// Reset implements bmc.Power. A server whose power is stuck takes no notice.
+func (s *Server) Reset(reset schemas.ResetType) {
+	if s.faults.Has(faults.PowerStuck) {
+		s.logger.Info("Reset has no effect, by a fault", "reset", reset)
+		return
+	}
+	s.press(reset)
+}
+
+// press is what the server itself, and whoever stands before it, can do even if the BMC cannot.
+func (s *Server) press(reset schemas.ResetType) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = append(s.requests, reset)
+	select {
+	case s.wake <- struct{}{}:
+	default: // it has been woken already, and will see all requests
+	}
+}
+
+func (s *Server) nextRequest() (schemas.ResetType, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.requests) == 0 {
+		return "", false
+	}
+	next := s.requests[0]
+	s.requests = s.requests[1:]
+	return next, true
+}
+
+func (s *Server) set(power schemas.PowerState, activity func() string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.power != power {
+		s.logger.Info("Power", "state", power)
+	}
+	s.power, s.activity = power, activity
+}
+
+func (s *Server) doing(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	s.logger.Info("Server", "does", text)
+	s.set(schemas.OnPowerState, said(text))
+}
+
+func said(text string) func() string { return func() string { return text } }
+
+// errDied is why the run of a server ends that has no time to stop.
+var errDied = errors.New("the server has died")
+
+// life is one run of the server, from power-on to power-off.
+type life struct {
+	cancel context.CancelCauseFunc
+	// over is closed when nothing of the run is left. Then reason is why it has ended by itself; nil if the power was cut.
+	over   chan struct{}
+	reason error
+	// mortal is set when the server has the fault that it dies of, and from is when it was switched on with it or got it.
+	mortal bool
+	from   time.Time
+	dead   bool
+}
+
+// Run runs the server until the context ends, and then switches it off.
+func (s *Server) Run(ctx context.Context) {
+	var current *life
+	for {
+		changed := s.faults.Changed()
+		for reset, ok := s.nextRequest(); ok; reset, ok = s.nextRequest() {
+			current = s.reset(ctx, current, reset)
+		}
+		death, stopTimer := s.death(current)
+		select {
+		case <-ctx.Done():
+			s.switchOff(current)
+			stopTimer()
+			return
+		case <-s.wake:
+		case <-changed:
+		case <-over(current):
+			s.set(schemas.OffPowerState, said(fmt.Sprintf("off: %v", current.reason)))
+			current.cancel(nil)
+			current = nil
+		case <-death:
+			current = s.die(current)
+		}
+		stopTimer()
+	}
+}
+
+func (s *Server) reset(ctx context.Context, current *life, reset schemas.ResetType) *life {
+	s.logger.Info("Reset", "type", reset)
+	switch reset {
+	case schemas.ForceOffResetType, schemas.GracefulShutdownResetType:
+		s.switchOff(current)
+		return nil
+	case schemas.OnResetType, schemas.ForceOnResetType:
+		if current != nil {
+			return current
+		}
+	default: // the restarts
+		s.switchOff(current)
+	}
+	return s.switchOn(ctx)
+}
+
+func (s *Server) switchOn(ctx context.Context) *life {
+	ctx, cancel := context.WithCancelCause(ctx)
+	started := &life{cancel: cancel, over: make(chan struct{})}
+	s.doing("starting its firmware")
+	go func() {
+		defer close(started.over)
+		started.reason = s.boot(ctx)
+	}()
+	return started
+}
+
+// switchOff returns when nothing of the run is left.
+func (s *Server) switchOff(current *life) {
+	if current != nil {
+		current.cancel(nil)
+		<-current.over
+	}
+	s.set(schemas.OffPowerState, said("off"))
+}
+
+// over is the channel of a run that can still end by itself, after which the server is off. One that hangs is on.
+func over(current *life) <-chan struct{} {
+	if current == nil || current.dead {
+		return nil
+	}
+	return current.over
+}
+
+// death returns a channel that says when the server has to die, if it has to.
+func (s *Server) death(current *life) (<-chan time.Time, func()) {
+	fault, has := s.faults.Get(faults.DiesAfter)
+	if current == nil || current.dead {
+		return nil, func() {}
+	}
+	if !has {
+		current.mortal = false
+		return nil, func() {}
+	}
+	if !current.mortal {
+		current.mortal, current.from = true, s.options.Clock.Now()
+	}
+	timer := s.options.Clock.NewTimer(current.from.Add(fault.Lifetime()).Sub(s.options.Clock.Now()))
+	return timer.C(), func() { timer.Stop() }
+}
+
+// die ends what the server runs, at once. The BMC sees it as the fault says.
+func (s *Server) die(current *life) *life {
+	fault, _ := s.faults.Get(faults.DiesAfter)
+	current.dead = true
+	current.cancel(errDied)
+	<-current.over
+	if fault.Power == faults.PowerOff {
+		s.set(schemas.OffPowerState, said("off: it has died, by a fault"))
+		return nil
+	}
+	s.doing("dead, by a fault: it is on and does nothing")
+	return current
+}

@@ -1,0 +1,142 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/admin"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/baremetal"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/bmc"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
+)
+
+// headerTimeout bounds how long a caller may take to say what it wants.
+const headerTimeout = 30 * time.Second
+
+func run(ctx context.Context, o *options) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	described, err := scenario.Load(o.scenario)
+	if err != nil {
+		return err
+	}
+	r := &rack{options: o, logger: logr.FromContextOrDiscard(ctx), failed: make(chan error, 1)}
+	defer r.close()
+	if err := r.build(described); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	for _, server := range r.servers {
+		running.Go(func() { server.Run(ctx) })
+	}
+	// The servers go first, while their BMCs still answer, and all that they run is gone when this returns.
+	defer running.Wait()
+	defer cancel()
+	r.logger.Info("Rack is ready", "servers", len(r.servers), "admin", "http://"+r.admin)
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-r.failed:
+		return err
+	}
+}
+
+// rack is the servers, and what they are reached by.
+type rack struct {
+	options *options
+	logger  logr.Logger
+	servers []admin.Server
+	// admin is the address of the admin API.
+	admin  string
+	serves []*http.Server
+	failed chan error
+}
+
+func (r *rack) build(described *scenario.Scenario) error {
+	options := baremetal.Options{
+		IronicURL: r.options.ironicURL, AgentHost: r.options.agentHost, Heartbeat: r.options.heartbeat, Retry: r.options.retry,
+		BootCommand: r.options.bootCommand, Grace: r.options.grace, Clock: clock.RealClock{}, Logger: r.logger,
+	}
+	// Servers by the address of their BMC; those without one of their own share that of the rack.
+	at := map[string][]*baremetal.Server{}
+	for _, d := range described.Servers {
+		dir := filepath.Join(r.options.dataDir, d.Name)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("making the disk of server %s, %w", d.Name, err)
+		}
+		identity := bmc.Identity{Name: d.Name, UUID: d.UUID, Username: d.BMC.Username, Password: d.BMC.Password}
+		server := baremetal.New(options, identity, *d.Hardware, dir)
+		for _, fault := range d.Faults {
+			if err := server.Faults().Put(fault); err != nil {
+				return fmt.Errorf("server %s, %w", d.Name, err)
+			}
+		}
+		address := d.BMC.BindAddress
+		if address == "" {
+			address = r.options.redfishAddress
+		}
+		at[address] = append(at[address], server)
+		r.servers = append(r.servers, admin.Server{Server: server})
+	}
+	for address, servers := range at {
+		systems := make([]*bmc.System, 0, len(servers))
+		for _, server := range servers {
+			systems = append(systems, server.System())
+		}
+		bound, err := r.serve("Redfish", address, bmc.NewService(clock.RealClock{}, systems...))
+		if err != nil {
+			return err
+		}
+		for i, server := range r.servers {
+			if slices.Contains(servers, server.Server) {
+				r.servers[i].URL = "http://" + bound + server.System().Path()
+			}
+		}
+	}
+	bound, err := r.serve("the admin API", r.options.adminAddress, admin.New(r.servers...))
+	r.admin = bound
+	return err
+}
+
+// serve starts to answer at an address and returns the one that it is bound to.
+func (r *rack) serve(what, address string, handler http.Handler) (string, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return "", fmt.Errorf("serving %s, %w", what, err)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout}
+	r.serves = append(r.serves, server)
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			select {
+			case r.failed <- fmt.Errorf("serving %s, %w", what, err):
+			default: // the first failure ends the rack
+			}
+		}
+	}()
+	r.logger.Info("Serving "+what, "address", listener.Addr().String())
+	return listener.Addr().String(), nil
+}
+
+func (r *rack) close() {
+	for _, server := range r.serves {
+		// What callers still wait for will not come.
+		_ = server.Close()
+	}
+}

@@ -1,0 +1,195 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package deployagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
+)
+
+// version of ironic-python-agent that this one speaks like.
+const version = "9.4.0"
+
+// requestTimeout bounds a call to Ironic.
+const requestTimeout = 30 * time.Second
+
+// lastAnswers bounds how long calls are still answered when the power is cut.
+const lastAnswers = time.Second
+
+// Server is what an agent runs on.
+type Server struct {
+	// MACs are its addresses: Ironic knows it by one of them.
+	MACs []string
+	// Disk takes the image.
+	Disk disk.Disk
+	// DiskName is what the operating system calls the disk, for messages.
+	DiskName string
+	// Faults of the server.
+	Faults *faults.Set
+	// PowerOff and Reboot are called once, at the end of what the agent was told. They return at once.
+	PowerOff, Reboot func()
+}
+
+// Parameters are those that the ramdisk was booted with.
+type Parameters struct {
+	// IronicURL is where Ironic's API is, such as http://127.0.0.1:6385.
+	IronicURL string
+	// Token is what Ironic put on the medium for the agent to be known by; empty means that Ironic is asked for one.
+	Token string
+}
+
+// Options of an agent.
+type Options struct {
+	Server     Server
+	Parameters Parameters
+	// Listen is the host that the agent's API is served on, each agent at a port of its own.
+	Listen string
+	// Heartbeat is the time between two heartbeats; there are more of them when a command has ended.
+	Heartbeat time.Duration
+	// Retry is the time between two attempts to reach Ironic.
+	Retry  time.Duration
+	Clock  clock.Clock
+	Logger logr.Logger
+}
+
+// Agent is one run of the ramdisk, from its boot to power off.
+type Agent struct {
+	options  Options
+	client   *http.Client
+	commands *commands
+	// beat asks for a heartbeat now.
+	beat chan struct{}
+
+	mu    sync.Mutex
+	token string
+	state string
+}
+
+// New returns an agent that has not been started.
+func New(options Options) *Agent {
+	a := &Agent{
+		options: options, beat: make(chan struct{}, 1), state: "starting",
+		// Each agent has its own connections, which end with it.
+		client: &http.Client{Transport: &http.Transport{}},
+	}
+	a.commands = newCommands(a.execute, a.heartbeatNow)
+	return a
+}
+
+// State says in a few words what the agent is doing.
+func (a *Agent) State() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.state
+}
+
+func (a *Agent) setState(format string, args ...any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	state := fmt.Sprintf(format, args...)
+	if state != a.state {
+		a.options.Logger.Info("Agent", "state", state)
+	}
+	a.state = state
+}
+
+// Run runs the agent until the context ends, which is the server's power being cut. It returns an error if the agent could
+// not do its work at all.
+func (a *Agent) Run(ctx context.Context) error {
+	defer a.client.CloseIdleConnections()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(a.options.Listen, "0"))
+	if err != nil {
+		return fmt.Errorf("listening for Ironic, %w", err)
+	}
+	server := &http.Server{Handler: a.handler(), ReadHeaderTimeout: requestTimeout}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	a.commands.start(ctx)
+	a.call(ctx, "http://"+listener.Addr().String())
+	a.commands.stop()
+	// The command to power off is answered before the agent is gone. What takes longer does not get its answer.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastAnswers)
+	defer cancel()
+	if server.Shutdown(last) != nil {
+		_ = server.Close()
+	}
+	if err := <-served; err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("answering Ironic, %w", err)
+	}
+	return nil
+}
+
+// call looks the server up and then heartbeats until the context ends.
+func (a *Agent) call(ctx context.Context, callback string) {
+	var node string
+	for ctx.Err() == nil && node == "" {
+		if a.silent(ctx) {
+			continue
+		}
+		found, err := a.lookUp(ctx)
+		if err != nil {
+			a.setState("looking itself up: %v", err)
+			a.wait(ctx, a.options.Retry)
+			continue
+		}
+		node = found
+	}
+	for ctx.Err() == nil {
+		if a.silent(ctx) {
+			continue
+		}
+		pause := a.options.Heartbeat
+		if err := a.heartbeat(ctx, node, callback); err != nil {
+			a.setState("calling Ironic: %v", err)
+			pause = a.options.Retry
+		} else {
+			a.setState("known to Ironic as node %s", node)
+		}
+		a.wait(ctx, pause)
+	}
+}
+
+// silent waits as long as the agent must not call. It says whether it had to.
+func (a *Agent) silent(ctx context.Context) bool {
+	set := a.options.Server.Faults
+	changed := set.Changed()
+	if !set.Has(faults.AgentSilent) {
+		return false
+	}
+	a.setState("silent, by its fault")
+	select {
+	case <-changed:
+	case <-ctx.Done():
+	}
+	return true
+}
+
+// wait returns after a time, or when a heartbeat is wanted.
+func (a *Agent) wait(ctx context.Context, pause time.Duration) {
+	timer := a.options.Clock.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-a.beat:
+	case <-ctx.Done():
+	}
+}
+
+func (a *Agent) heartbeatNow() {
+	select {
+	case a.beat <- struct{}{}:
+	default: // one is due already
+	}
+}

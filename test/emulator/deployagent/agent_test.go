@@ -1,0 +1,373 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package deployagent
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
+)
+
+var image = []byte("an image, as far as anybody here knows")
+
+func sha256Of(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// packed is a config drive as Ironic hands it over.
+func packed(t *testing.T, data string) string {
+	t.Helper()
+	buffer := &bytes.Buffer{}
+	writer := gzip.NewWriter(buffer)
+	if _, err := writer.Write([]byte(data)); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return base64.StdEncoding.EncodeToString(buffer.Bytes())
+}
+
+func TestDeployment(t *testing.T) {
+	ironic := newStandIn(t)
+	ironic.refusals = 3
+	b := boot(t, ironic, Parameters{}).known()
+	lookups := ironic.lookedUp()
+	if diff := cmp.Diff("52:54:00:00:00:01,52:54:00:00:00:02", lookups[0].Get("addresses")); diff != "" || len(lookups) != 4 {
+		t.Errorf("%d lookups, want 4; addresses (-want +got):\n%s", len(lookups), diff)
+	}
+
+	steps := b.command("deploy.get_deploy_steps", map[string]any{"node": map[string]any{}, "ports": []any{}})
+	list, _ := steps.Result["deploy_steps"].(map[string]any)
+	if listed, _ := list[hardwareManager].([]any); len(listed) == 0 || steps.Result["hardware_manager_version"] == nil || steps.Status != succeeded {
+		t.Fatalf("deploy steps are %+v: Ironic takes an empty list for none", steps)
+	}
+
+	written := b.writeImage(map[string]any{
+		"id": "image", "urls": []string{ironic.serve("image.qcow2", image)}, "disk_format": "qcow2", "os_hash_algo": "sha256", "os_hash_value": sha256Of(image),
+	}, packed(t, "config-2"))
+	want := shown{
+		ID: "2", Name: "execute_deploy_step", Status: succeeded,
+		// The node and the config drive have secrets, and commands are shown to whoever asks.
+		Params: map[string]any{"step": map[string]any{"interface": "deploy", "step": "write_image"}},
+		Result: map[string]any{
+			"deploy_result": "image (image) written to device /dev/nvme0n1",
+			"deploy_step":   map[string]any{"interface": "deploy", "step": "write_image"},
+		},
+	}
+	if diff := cmp.Diff(want, written); diff != "" {
+		t.Errorf("write_image (-want +got):\n%s", diff)
+	}
+	<-ironic.beats // the end of each command is called at once: the next heartbeat would be in an hour
+
+	installed, err := b.disk.Installed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := &disk.Image{URL: ironic.URL + "/files/image.qcow2", Format: "qcow2", Checksum: "sha256:" + sha256Of(image), Bytes: int64(len(image))}
+	if diff := cmp.Diff(wanted, installed); diff != "" {
+		t.Errorf("on the disk (-want +got):\n%s", diff)
+	}
+	for name, content := range map[string]string{disk.ImageFile: string(image), disk.ConfigDriveFile: "config-2"} {
+		data, err := os.ReadFile(filepath.Join(b.disk.Dir, name))
+		if err != nil || string(data) != content {
+			t.Errorf("%s holds %q, %v; want %q", name, data, err, content)
+		}
+	}
+	for _, name := range []string{"standby.get_partition_uuids", "image.install_bootloader", "standby.sync"} {
+		if command := b.command(name, map[string]any{}); command.Status != succeeded {
+			t.Errorf("%s: %+v", name, command)
+		}
+	}
+	if command := b.command("standby.power_off", map[string]any{}); command.Status != succeeded || <-b.powered != "off" {
+		t.Errorf("power_off: %+v", command)
+	}
+}
+
+// Older versions of Ironic have the image written by a command of its own, which has the config drive in its parameters.
+func TestPrepareImage(t *testing.T) {
+	ironic := newStandIn(t)
+	b := boot(t, ironic, Parameters{}).known()
+	command := b.command("standby.prepare_image", map[string]any{
+		"image_info": map[string]any{"urls": []string{ironic.serve("image", image)}, "checksum": sha256Of(image), "configdrive": packed(t, "config-2")},
+	})
+	if command.Status != succeeded || len(command.Params) != 0 {
+		t.Errorf("prepare_image: %+v", command)
+	}
+	data, err := os.ReadFile(filepath.Join(b.disk.Dir, disk.ConfigDriveFile))
+	if err != nil || string(data) != "config-2" {
+		t.Errorf("config drive is %q, %v", data, err)
+	}
+}
+
+func TestCleaning(t *testing.T) {
+	ironic := newStandIn(t)
+	b := boot(t, ironic, Parameters{}).known()
+	b.writeImage(map[string]any{"urls": []string{ironic.serve("image", image)}, "checksum": sha256Of(image)}, packed(t, "config-2"))
+	steps := b.command("clean.get_clean_steps", map[string]any{})
+	if list, _ := steps.Result["clean_steps"].(map[string]any); len(list) == 0 {
+		t.Fatalf("clean steps are %+v", steps)
+	}
+	step := map[string]any{"interface": "deploy", "step": "erase_devices_metadata", "priority": 10.0}
+	cleaned := b.command("clean.execute_clean_step", map[string]any{"step": step})
+	if diff := cmp.Diff(map[string]any{"clean_result": nil, "clean_step": step}, cleaned.Result); diff != "" || cleaned.Status != succeeded {
+		t.Errorf("%+v, result (-want +got):\n%s", cleaned, diff)
+	}
+	left, err := os.ReadDir(b.disk.Dir)
+	if err != nil || len(left) != 0 {
+		t.Errorf("after cleaning there is %v, %v", left, err)
+	}
+}
+
+// Ironic does not tell a token twice: one that it has put on the medium is the agent's.
+func TestTokenOfTheMedium(t *testing.T) {
+	ironic := newStandIn(t)
+	ironic.token = hiddenToken
+	b := boot(t, ironic, Parameters{Token: "from-the-medium"})
+	if beat := <-ironic.beats; beat["agent_token"] != "from-the-medium" {
+		t.Errorf("heartbeat has the token %q", beat["agent_token"])
+	}
+	b.cutPower()
+
+	without := boot(t, ironic, Parameters{})
+	without.waitFor("boot medium has none")
+	if len(ironic.beats) != 0 {
+		t.Error("an agent without a token called")
+	}
+}
+
+func TestImageThatCannotBeWritten(t *testing.T) {
+	sums := "0123 other.img\n" + sha256Of(image) + " *image\n"
+	cases := map[string]struct {
+		reason string
+		info   map[string]any
+		drive  string
+		faults []faults.Fault
+		want   string // part of the error; empty if it is written
+	}{
+		"Checksum": {
+			reason: "what is not what was asked for is not kept",
+			info:   map[string]any{"urls": []string{"/files/image"}, "os_hash_algo": "sha256", "os_hash_value": sha256Of(nil)},
+			want:   "wanted is " + sha256Of(nil),
+		},
+		"Missing": {
+			reason: "the server says that there is no such image",
+			info:   map[string]any{"urls": []string{"/files/nothing"}, "checksum": sha256Of(image)}, want: "404 Not Found",
+		},
+		"SecondURL": {
+			reason: "any of the URLs will do",
+			info:   map[string]any{"urls": []string{"/files/nothing", "/files/image"}, "checksum": sha256Of(image)},
+		},
+		"MD5": {
+			reason: "images are still published with it",
+			info:   map[string]any{"urls": []string{"/files/image"}, "checksum": hexMD5(image)},
+		},
+		"ChecksumAtURL": {
+			reason: "a file of sums has one for each image",
+			info:   map[string]any{"urls": []string{"/files/image"}, "os_hash_algo": "sha256", "os_hash_value": "/files/sums"},
+		},
+		"NoChecksumAtURL": {
+			reason: "a file of sums without this image",
+			info:   map[string]any{"urls": []string{"/files/unlisted"}, "checksum": "/files/sums"}, want: "no checksum for unlisted",
+		},
+		"Algorithm": {
+			reason: "one that is not known cannot be checked",
+			info:   map[string]any{"urls": []string{"/files/image"}, "os_hash_algo": "crc32", "os_hash_value": "1"}, want: `"crc32" is not known`,
+		},
+		"NoChecksum": {reason: "the real agent insists on one", info: map[string]any{"urls": []string{"/files/image"}}, want: "neither checksum"},
+		"NoURL":      {reason: "there must be an image", info: map[string]any{"checksum": "1"}, want: "no urls"},
+		"ConfigDrive": {
+			reason: "a config drive is base64 of gzip",
+			info:   map[string]any{"urls": []string{"/files/image"}, "checksum": sha256Of(image)}, drive: "???", want: "not base64",
+		},
+		"Fault": {
+			reason: "the fault is one of the disk",
+			info:   map[string]any{"urls": []string{"/files/image"}, "checksum": sha256Of(image)},
+			faults: []faults.Fault{{Kind: faults.ImageWriteFails}}, want: "/dev/nvme0n1 failed with exit code 1",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			ironic := newStandIn(t)
+			ironic.serve("image", image)
+			ironic.serve("unlisted", image)
+			ironic.serve("sums", []byte(sums))
+			var urls []string
+			given, _ := tc.info["urls"].([]string)
+			for _, path := range given {
+				urls = append(urls, ironic.URL+path)
+			}
+			tc.info["urls"] = urls
+			for _, key := range []string{"checksum", "os_hash_value"} {
+				if value, ok := tc.info[key].(string); ok && strings.HasPrefix(value, "/") {
+					tc.info[key] = ironic.URL + value
+				}
+			}
+			b := boot(t, ironic, Parameters{}, tc.faults...).known()
+			command := b.writeImage(tc.info, tc.drive)
+			installed, err := b.disk.Installed()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.want == "" {
+				if command.Status != succeeded || installed == nil {
+					t.Errorf("%s: %+v", tc.reason, command)
+				}
+				return
+			}
+			if command.Status != failed || command.Error == nil || !strings.Contains(command.Error.Details, tc.want) {
+				t.Errorf("%s: %+v %+v, want %q", tc.reason, command, command.Error, tc.want)
+			}
+			if installed != nil {
+				t.Errorf("%s: the disk has %+v", tc.reason, installed)
+			}
+		})
+	}
+}
+
+func hexMD5(data []byte) string {
+	sum := md5.Sum(data)
+	return hex.EncodeToString(sum[:])
+}
+
+func TestCommandsThatAreRefused(t *testing.T) {
+	cases := map[string]struct {
+		name, token string
+		status      int
+		want        string
+	}{
+		"NoToken":    {"standby.sync", "", http.StatusUnauthorized, "agent_token"},
+		"WrongToken": {"standby.sync", "guessed", http.StatusUnauthorized, "agent_token"},
+		"Unknown":    {"standby.dance", "secret", http.StatusNotFound, "Unknown command: standby.dance"},
+	}
+	b := boot(t, newStandIn(t), Parameters{}).known()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			status, body := b.post(tc.name, nil, tc.token, "false")
+			if status != tc.status || !strings.Contains(string(body), "faultstring") || !strings.Contains(string(body), tc.want) {
+				t.Errorf("status %d: %s; want %d %q", status, body, tc.status, tc.want)
+			}
+		})
+	}
+	unknown := b.command("deploy.execute_deploy_step", map[string]any{"step": map[string]any{"interface": "raid", "step": "apply_configuration"}})
+	if unknown.Status != failed || !strings.Contains(unknown.Error.Details, "raid.apply_configuration is not known") {
+		t.Errorf("a step that it does not have: %+v", unknown)
+	}
+}
+
+// One command at a time: Ironic is told that the agent is busy, and calls again.
+func TestBusy(t *testing.T) {
+	ironic := newStandIn(t)
+	hold, asked := make(chan struct{}), make(chan struct{})
+	slow := http.NewServeMux()
+	slow.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		close(asked)
+		<-hold
+		_, _ = w.Write(image)
+	})
+	ironic.Config.Handler = handlers{ironic.Config.Handler, slow}
+	b := boot(t, ironic, Parameters{}).known()
+	step := map[string]any{"interface": "deploy", "step": "write_image", "args": map[string]any{
+		"image_info": map[string]any{"urls": []string{ironic.URL + "/slow"}, "checksum": sha256Of(image)},
+	}}
+	status, body := b.post("deploy.execute_deploy_step", map[string]any{"step": step}, "secret", "false")
+	if status != http.StatusOK || !strings.Contains(string(body), running) {
+		t.Errorf("a step is answered before its end: status %d: %s", status, body)
+	}
+	<-asked
+	if status, body := b.post("standby.sync", nil, "secret", "false"); status != http.StatusConflict || !strings.Contains(strings.ToLower(string(body)), "agent is busy") {
+		t.Errorf("status %d: %s", status, body)
+	}
+	close(hold)
+	<-ironic.beats
+	if command := b.command("standby.sync", nil); command.Status != succeeded {
+		t.Errorf("after the step: %+v", command)
+	}
+}
+
+type handlers struct{ usual, slow http.Handler }
+
+func (h handlers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/slow" {
+		h.slow.ServeHTTP(w, r)
+		return
+	}
+	h.usual.ServeHTTP(w, r)
+}
+
+// Power that is cut while an image is written leaves a disk that cannot be booted, and nothing that still runs.
+func TestPowerCutWhileWriting(t *testing.T) {
+	ironic := newStandIn(t)
+	asked := make(chan struct{})
+	slow := http.NewServeMux()
+	slow.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write(image[:4])
+		w.(http.Flusher).Flush()
+		close(asked)
+		<-r.Context().Done()
+	})
+	ironic.Config.Handler = handlers{ironic.Config.Handler, slow}
+	b := boot(t, ironic, Parameters{}).known()
+	step := map[string]any{"interface": "deploy", "step": "write_image", "args": map[string]any{
+		"image_info": map[string]any{"urls": []string{ironic.URL + "/slow"}, "checksum": sha256Of(image)},
+	}}
+	b.post("deploy.execute_deploy_step", map[string]any{"step": step}, "secret", "false")
+	<-asked
+	b.cutPower()
+	if installed, err := b.disk.Installed(); installed != nil || err != nil {
+		t.Errorf("the disk has %+v, %v", installed, err)
+	}
+	if _, err := os.Stat(filepath.Join(b.disk.Dir, disk.ImageFile)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("half an image: %v", err)
+	}
+	if _, err := http.Get(b.callback + "/v1/status"); err == nil {
+		t.Error("the agent still answers")
+	}
+}
+
+func TestSilentAgent(t *testing.T) {
+	ironic := newStandIn(t)
+	b := boot(t, ironic, Parameters{}, faults.Fault{Kind: faults.AgentSilent})
+	b.waitFor("silent")
+	if n := len(ironic.lookedUp()); n != 0 {
+		t.Errorf("a silent agent has called %d times", n)
+	}
+	b.faults.Clear(faults.AgentSilent)
+	b.known()
+	if err := b.faults.Put(faults.Fault{Kind: faults.AgentSilent}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := http.Get(b.callback + "/v1/commands/"); err == nil {
+		t.Error("a silent agent answers")
+	}
+}
+
+func TestLogs(t *testing.T) {
+	b := boot(t, newStandIn(t), Parameters{}).known()
+	command := b.command("log.collect_system_logs", map[string]any{})
+	logs, _ := command.Result["system_logs"].(string)
+	data, err := base64.StdEncoding.DecodeString(logs)
+	if err != nil || len(data) == 0 {
+		t.Fatalf("%+v, %v", command, err)
+	}
+	if _, err := gzip.NewReader(bytes.NewReader(data)); err != nil {
+		t.Errorf("logs are not what Ironic keeps them as: %v", err)
+	}
+}

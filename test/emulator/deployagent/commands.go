@@ -1,0 +1,162 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package deployagent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// States of a command.
+const (
+	running   = "RUNNING"
+	succeeded = "SUCCEEDED"
+	failed    = "FAILED"
+)
+
+// command is one that Ironic gave, as it is shown to Ironic.
+type command struct {
+	ID     string         `json:"id"`
+	Name   string         `json:"command_name"`
+	Params map[string]any `json:"command_params"`
+	Status string         `json:"command_status"`
+	Error  *commandError  `json:"command_error"`
+	Result any            `json:"command_result"`
+
+	done chan struct{}
+}
+
+// commandError is why a command failed.
+type commandError struct {
+	Type    string `json:"type"`
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Details string `json:"details"`
+}
+
+func (e *commandError) Error() string { return e.Message + ": " + e.Details }
+
+// errBusy is the answer to a command that comes while another one is executed.
+var errBusy = errors.New("Agent is busy: a command is being executed") // Ironic looks for these words.
+
+// executor does what a command says. The name has its module: deploy.execute_deploy_step.
+type executor func(ctx context.Context, name string, params map[string]any) (any, error)
+
+// commands are executed one at a time, in the order in which they came.
+type commands struct {
+	execute executor
+	ended   func()
+
+	mu      sync.Mutex
+	ctx     context.Context
+	list    []*command
+	working sync.WaitGroup
+}
+
+func newCommands(execute executor, ended func()) *commands {
+	return &commands{execute: execute, ended: ended}
+}
+
+func (c *commands) start(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ctx = ctx
+}
+
+// stop waits for a command that is being executed, which ends with the context.
+func (c *commands) stop() {
+	c.mu.Lock()
+	c.ctx = nil
+	c.mu.Unlock()
+	c.working.Wait()
+}
+
+// give starts a command and returns it as it is now.
+func (c *commands) give(name string, params map[string]any) (*command, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx == nil {
+		return nil, errBusy
+	}
+	if n := len(c.list); n > 0 && c.list[n-1].Status == running {
+		return nil, errBusy
+	}
+	_, short, _ := strings.Cut(name, ".")
+	given := &command{
+		ID: strconv.Itoa(len(c.list) + 1), Name: short, Params: withoutSecrets(params), Status: running, done: make(chan struct{}),
+	}
+	c.list = append(c.list, given)
+	c.working.Add(1)
+	go c.work(c.ctx, given, name, params)
+	return given, nil
+}
+
+func (c *commands) work(ctx context.Context, given *command, name string, params map[string]any) {
+	defer c.working.Done()
+	answer, err := c.execute(ctx, name, params)
+	c.mu.Lock()
+	given.Status, given.Result = succeeded, answer
+	if err != nil {
+		given.Status, given.Result = failed, nil
+		if !errors.As(err, &given.Error) {
+			given.Error = &commandError{Type: "CommandExecutionError", Code: 500, Message: "Command execution failed", Details: err.Error()}
+		}
+	}
+	c.mu.Unlock()
+	close(given.done)
+	c.ended()
+}
+
+// show returns the commands as JSON, which is what they are needed as.
+func (c *commands) show() ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := c.list
+	if list == nil {
+		list = []*command{}
+	}
+	return json.Marshal(map[string]any{"commands": list})
+}
+
+// showOne returns one command as JSON, and nil if there is none of that ID.
+func (c *commands) showOne(id string) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, candidate := range c.list {
+		if candidate.ID == id {
+			return json.Marshal(candidate)
+		}
+	}
+	return nil, nil
+}
+
+// withoutSecrets leaves out what is large or nobody's business: the config drive, and the node which has it too. Commands are
+// shown to whoever asks.
+func withoutSecrets(params map[string]any) map[string]any {
+	shown := maps.Clone(params)
+	for _, name := range []string{"node", "ports", "image_info", "configdrive"} {
+		delete(shown, name)
+	}
+	if step, ok := shown["step"].(map[string]any); ok {
+		shown["step"] = withoutArguments(step)
+	}
+	return shown
+}
+
+// withoutArguments is what a step is known by.
+func withoutArguments(step map[string]any) map[string]any {
+	known := maps.Clone(step)
+	delete(known, "args")
+	return known
+}
+
+func stepName(step map[string]any) string {
+	return fmt.Sprintf("%v.%v", step["interface"], step["step"])
+}

@@ -1,0 +1,106 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package disk is what an emulated server keeps while it is switched off: a directory with the image that was written to its
+// disk and with the config drive that was written beside it.
+package disk
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Files of a disk with an image.
+const (
+	// ImageFile is the image, in the format that it came in.
+	ImageFile = "image"
+	// ConfigDriveFile is an ISO file system with the label config-2; absent if the server was given none.
+	ConfigDriveFile = "config-drive.iso"
+	// infoFile says what the image is.
+	infoFile = "image.json"
+	// partSuffix marks what is still being written.
+	partSuffix = ".part"
+)
+
+// Image says what was written.
+type Image struct {
+	// URL that it was fetched from.
+	URL string `json:"url"`
+	// Format is qcow2 or raw, as Ironic calls it; may be empty.
+	Format string `json:"format,omitempty"`
+	// Checksum that it was found to have, with the name of the algorithm before it: sha256:...
+	Checksum string `json:"checksum,omitempty"`
+	// Bytes is its size.
+	Bytes int64 `json:"bytes"`
+}
+
+// Disk is the directory of a server. It must exist.
+type Disk struct{ Dir string }
+
+// Installed returns the image on the disk, and nil if the disk is empty or was only half written.
+func (d Disk) Installed() (*Image, error) {
+	data, err := os.ReadFile(filepath.Join(d.Dir, infoFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading what is on the disk, %w", err)
+	}
+	image := &Image{}
+	if err := json.Unmarshal(data, image); err != nil {
+		return nil, fmt.Errorf("reading what is on the disk, %s, %w", infoFile, err)
+	}
+	return image, nil
+}
+
+// Create opens the file that the next image is written to. What was on the disk is gone with it.
+func (d Disk) Create() (*os.File, error) {
+	if err := d.Erase(); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(filepath.Join(d.Dir, ImageFile+partSuffix), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("writing the disk, %w", err)
+	}
+	return file, nil
+}
+
+// Commit makes what was written to the created file the image on the disk. Its record comes last: without it the disk counts
+// as empty.
+func (d Disk) Commit(image Image, configDrive []byte) error {
+	if len(configDrive) > 0 {
+		if err := os.WriteFile(filepath.Join(d.Dir, ConfigDriveFile), configDrive, 0o600); err != nil {
+			return fmt.Errorf("writing the config drive, %w", err)
+		}
+	}
+	path := filepath.Join(d.Dir, ImageFile)
+	if err := os.Rename(path+partSuffix, path); err != nil {
+		return fmt.Errorf("writing the disk, %w", err)
+	}
+	data, err := json.MarshalIndent(image, "", "  ")
+	if err != nil {
+		return fmt.Errorf("recording what is on the disk, %w", err)
+	}
+	record := filepath.Join(d.Dir, infoFile)
+	if err := os.WriteFile(record+partSuffix, data, 0o600); err != nil {
+		return fmt.Errorf("recording what is on the disk, %w", err)
+	}
+	if err := os.Rename(record+partSuffix, record); err != nil {
+		return fmt.Errorf("recording what is on the disk, %w", err)
+	}
+	return nil
+}
+
+// Erase empties the disk.
+func (d Disk) Erase() error {
+	for _, name := range []string{infoFile, infoFile + partSuffix, ImageFile, ImageFile + partSuffix, ConfigDriveFile} {
+		if err := os.Remove(filepath.Join(d.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("erasing the disk, %w", err)
+		}
+	}
+	return nil
+}

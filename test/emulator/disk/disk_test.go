@@ -1,0 +1,73 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A disk has an image only if all of it was written: whatever comes in between leaves an empty one.
+func TestHalfWritten(t *testing.T) {
+	d := Disk{Dir: t.TempDir()}
+	write := func() {
+		t.Helper()
+		file, err := d.Create()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.WriteString("image"); err != nil {
+			t.Fatal(err)
+		}
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has := func(want bool) {
+		t.Helper()
+		image, err := d.Installed()
+		if err != nil || (image != nil) != want {
+			t.Errorf("disk has %+v, %v; want one: %v", image, err, want)
+		}
+	}
+	has(false)
+	write()
+	has(false)
+	if err := d.Commit(Image{URL: "http://images/1"}, []byte("drive")); err != nil {
+		t.Fatal(err)
+	}
+	has(true)
+	write() // the next one, which is never finished
+	has(false)
+	if _, err := os.Stat(filepath.Join(d.Dir, ConfigDriveFile)); err == nil {
+		t.Error("the config drive of the previous image is still there")
+	}
+	if err := d.Commit(Image{URL: "http://images/2"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Erase(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(d.Dir); err != nil || len(left) != 0 {
+		t.Errorf("an erased disk has %v, %v", left, err)
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	d := Disk{Dir: t.TempDir()}
+	if err := os.WriteFile(filepath.Join(d.Dir, infoFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Installed(); err == nil || !strings.Contains(err.Error(), infoFile) {
+		t.Errorf("error is %v, want one that names %s", err, infoFile)
+	}
+	if err := (Disk{Dir: filepath.Join(d.Dir, "gone")}).Erase(); err != nil {
+		t.Errorf("erasing nothing: %v", err)
+	}
+	if _, err := (Disk{Dir: filepath.Join(d.Dir, "gone")}).Create(); err == nil {
+		t.Error("an image was written to a disk that is not there")
+	}
+}

@@ -1,0 +1,200 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package metal
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
+)
+
+// A faultCase is a server with a fault, and what a user sees of it.
+type faultCase struct {
+	// server is the name in the scenario.
+	server string
+	fault  faults.Fault
+	// when the server gets its fault.
+	when moment
+	// wrongChecksum is that the image is not what the user says it is. Nothing is wrong with the server.
+	wrongChecksum bool
+	// uncleaned leaves out the cleaning before the installation. When that fails, the operator says nothing and begins anew,
+	// for as long as it takes, and only the deadline of the NodeType ends it.
+	uncleaned bool
+	// hostError is the type of error on the BareMetalHost; empty if there is none. hostSays is part of its message.
+	hostError bmov1alpha1.ErrorType
+	hostSays  string
+	// phase of the Machine that is pinned to the server, and part of what its Ready condition says.
+	phase       v1alpha1.MachinePhase
+	machineSays string
+}
+
+// String names what is wrong.
+func (tc faultCase) String() string {
+	if tc.wrongChecksum {
+		return "wrong checksum of the image"
+	}
+	return fmt.Sprintf("%s, %s", tc.fault.Kind, tc.when)
+}
+
+// moment is when a server gets its fault.
+type moment string
+
+const (
+	// fromTheStart is in the scenario.
+	fromTheStart moment = "from the start"
+	// onceAvailable is before a Machine wants the server.
+	onceAvailable moment = "once available"
+	// onceProvisioned is when a Machine has the server.
+	onceProvisioned moment = "once provisioned"
+	// onRelease is when the Machine is deleted.
+	onRelease moment = "on release"
+)
+
+var allFaults = []faultCase{
+	{
+		server: "no-bmc", fault: faults.Fault{Kind: faults.BMCUnreachable}, when: fromTheStart,
+		hostError: bmov1alpha1.RegistrationError, hostSays: "Unable to connect to http://127.0.0.1",
+		phase: v1alpha1.MachineFailed, machineSays: `pinned to server "no-bmc", which cannot be had: small: server metal3-system/no-bmc is in error (registration error: `,
+	},
+	{
+		server: "no-entry", fault: faults.Fault{Kind: faults.WrongPassword}, when: fromTheStart,
+		hostError: bmov1alpha1.RegistrationError, hostSays: "returned code 401",
+		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-entry is in error (registration error: ",
+	},
+	{
+		server: "slow", fault: faults.Fault{Kind: faults.Slow, Seconds: 0.5}, when: onceAvailable,
+		phase: v1alpha1.MachineProvisioned, machineSays: "server metal3-system/slow is provisioned",
+	},
+	{
+		server: "no-power", fault: faults.Fault{Kind: faults.PowerStuck}, when: onceAvailable, uncleaned: true,
+		hostError: bmov1alpha1.ProvisioningError, hostSays: "power",
+		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-power: provisioning error: Image provisioning failed: ",
+	},
+	{
+		server: "no-agent", fault: faults.Fault{Kind: faults.AgentSilent}, when: onceAvailable, uncleaned: true,
+		hostError: bmov1alpha1.ProvisioningError, hostSays: "Timeout",
+		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-agent: provisioning error: Image provisioning failed: ",
+	},
+	{
+		server: "bad-disk", fault: faults.Fault{Kind: faults.ImageWriteFails}, when: onceAvailable,
+		hostError: bmov1alpha1.ProvisioningError, hostSays: "Input/output error",
+		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-disk: provisioning error: Image provisioning failed: ",
+	},
+	{
+		server: "bad-sum", wrongChecksum: true, when: onceAvailable, uncleaned: true,
+		hostError: bmov1alpha1.ProvisioningError, hostSays: "checksum",
+		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-sum: provisioning error: Image provisioning failed: ",
+	},
+	{
+		server: "dies", fault: faults.Fault{Kind: faults.DiesAfter, Minutes: 0.01, Power: faults.PowerOff}, when: onceProvisioned,
+		hostError: bmov1alpha1.PowerManagementError, hostSays: "power off",
+		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/dies: power management error: ",
+	},
+	{
+		server: "dirty", fault: faults.Fault{Kind: faults.AgentSilent}, when: onRelease,
+		hostError: bmov1alpha1.ProvisioningError, hostSays: "",
+		phase: v1alpha1.MachineReleasing, machineSays: "",
+	},
+}
+
+// tryFault has a Machine want a server with a fault, and looks at what is said about it.
+func (w *world) tryFault(t *testing.T, tc faultCase, table *table) {
+	if tc.when != fromTheStart {
+		w.untilState(t, tc.server, bmov1alpha1.StateAvailable)
+	}
+	if tc.uncleaned {
+		w.leaveUncleaned(t, tc.server)
+	}
+	properties := map[string]string{v1alpha1.PropertyServerName: tc.server}
+	switch {
+	case tc.wrongChecksum:
+		properties[v1alpha1.PropertyImageChecksum] = strings.Repeat("0", 64)
+	case tc.when == onceAvailable:
+		w.breakServer(t, tc)
+	}
+	machine := newMachine("wants-"+tc.server, "small", properties)
+	w.create(t, machine)
+	if tc.when == onceProvisioned || tc.when == onRelease {
+		w.untilPhase(t, machine.Name, v1alpha1.MachineProvisioned)
+		w.breakServer(t, tc)
+	}
+	if tc.when == onRelease {
+		if err := w.Client.Delete(t.Context(), machine); err != nil {
+			t.Fatal(err)
+		}
+	}
+	what := fmt.Sprintf("what is wrong with %s to be seen", tc.server)
+	w.until(t, what, tc.server, machine.Name, func(host *bmov1alpha1.BareMetalHost, found *v1alpha1.Machine) error {
+		if host == nil || found == nil || host.Status.ErrorType != tc.hostError || !strings.Contains(host.Status.ErrorMessage, tc.hostSays) ||
+			found.Status.Phase != tc.phase || !strings.Contains(saysReady(found), tc.machineSays) {
+			return fmt.Errorf("the host is %s, the Machine is %s", describeHost(host), describeMachine(found))
+		}
+		table.add(tc, describeHost(host), describeMachine(found))
+		return nil
+	})
+}
+
+func (w *world) breakServer(t *testing.T, tc faultCase) {
+	t.Helper()
+	if err := w.Rack.Break(t.Context(), tc.server, tc.fault); err != nil {
+		t.Fatal(err)
+	}
+	w.say("server %s is broken: %s", tc.server, tc.fault.Kind)
+}
+
+// leaveUncleaned has Metal3 install a server without cleaning it before.
+func (w *world) leaveUncleaned(t *testing.T, name string) {
+	t.Helper()
+	host, err := w.Host(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := host.DeepCopy()
+	host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled
+	if err := w.Client.Patch(t.Context(), host, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// saysReady is the message of the condition that sums the others up.
+func saysReady(machine *v1alpha1.Machine) string {
+	if ready := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		return ready.Message
+	}
+	return ""
+}
+
+// A table collects what a user sees of each fault.
+type table struct {
+	mu   sync.Mutex
+	rows []string
+}
+
+func (t *table) add(tc faultCase, host, machine string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rows = append(t.rows, fmt.Sprintf("%s\n  BareMetalHost\t%s\n  Machine\t%s", tc, host, machine))
+}
+
+// String shows the table.
+func (t *table) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var text strings.Builder
+	writer := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, row := range t.rows {
+		_, _ = fmt.Fprintln(writer, row) // to memory, which takes everything
+	}
+	_ = writer.Flush()
+	return text.String()
+}

@@ -1,0 +1,96 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// visibleDevices is the environment variable in which a container is told the IDs of its devices.
+const visibleDevices = "VISIBLE_DEVICES"
+
+// plugin serves the devices of one resource to the kubelet. All of them are healthy for as long as it runs.
+type plugin struct {
+	deviceplugin.UnimplementedDevicePluginServer
+	resource string
+	ids      []string
+	server   *grpc.Server
+}
+
+// start listens in the kubelet's directory, and tells the kubelet so.
+func start(ctx context.Context, directory, resource string, ids []string) (*plugin, error) {
+	p := &plugin{resource: resource, ids: ids, server: grpc.NewServer()}
+	deviceplugin.RegisterDevicePluginServer(p.server, p)
+	socket := strings.ReplaceAll(resource, "/", "_") + ".sock"
+	path := filepath.Join(directory, socket)
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		return nil, fmt.Errorf("removing the socket that was left, %w", err)
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listening for the kubelet, %w", err)
+	}
+	go func() {
+		// It ends with stop, and says nothing that the kubelet has not noticed.
+		_ = p.server.Serve(listener)
+	}()
+	if err := p.register(ctx, directory, socket); err != nil {
+		p.stop()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *plugin) register(ctx context.Context, directory, socket string) error {
+	connection, err := grpc.NewClient("unix://"+filepath.Join(directory, kubeletSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("connecting to the kubelet, %w", err)
+	}
+	defer func() { _ = connection.Close() }()
+	request := &deviceplugin.RegisterRequest{Version: deviceplugin.Version, Endpoint: socket, ResourceName: p.resource}
+	if _, err := deviceplugin.NewRegistrationClient(connection).Register(ctx, request, grpc.WaitForReady(true)); err != nil {
+		return fmt.Errorf("registering %s with the kubelet, %w", p.resource, err)
+	}
+	return nil
+}
+
+func (p *plugin) stop() { p.server.Stop() }
+
+// GetDevicePluginOptions says that nothing beyond the minimum is wanted.
+func (p *plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
+	return &deviceplugin.DevicePluginOptions{}, nil
+}
+
+// ListAndWatch sends the devices once: they do not change while the server runs.
+func (p *plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
+	response := &deviceplugin.ListAndWatchResponse{}
+	for _, id := range p.ids {
+		response.Devices = append(response.Devices, &deviceplugin.Device{ID: id, Health: deviceplugin.Healthy})
+	}
+	if err := stream.Send(response); err != nil {
+		return err
+	}
+	<-stream.Context().Done()
+	return nil
+}
+
+// Allocate tells each container which devices are its own.
+func (p *plugin) Allocate(_ context.Context, request *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
+	response := &deviceplugin.AllocateResponse{}
+	for _, container := range request.GetContainerRequests() {
+		response.ContainerResponses = append(response.ContainerResponses, &deviceplugin.ContainerAllocateResponse{
+			Envs: map[string]string{visibleDevices: strings.Join(container.GetDevicesIds(), ",")},
+		})
+	}
+	return response, nil
+}

@@ -1,0 +1,33 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command workload is what a test runs on a node. It writes one line that says where it runs and which accelerators it
+// was given, and then waits to be told to end, or, with --once, ends at once.
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	once := flag.Bool("once", false, "end after the line is written")
+	flag.Parse()
+	hostname, err := os.Hostname()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error: asking for the hostname,", err)
+		os.Exit(1)
+	}
+	fmt.Printf("workload: pod %s on node %s with accelerators %s\n",
+		hostname, cmp.Or(os.Getenv("NODE_NAME"), "(unknown)"), cmp.Or(os.Getenv("VISIBLE_DEVICES"), "(none)"))
+	if *once {
+		return
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	<-signals
+}

@@ -1,0 +1,153 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ironic
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/bridge"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/web"
+)
+
+// Name is the name of Ironic's process.
+const Name = "ironic"
+
+// driver is the hardware type that Ironic must have before anybody can register a server.
+const driver = "redfish"
+
+// Config says how to run Ironic.
+type Config struct {
+	// Tree is the directory that hack/ironic.sh made, bin/ironic.
+	Tree string
+	// Dir is where database, settings and published boot media go. It is made.
+	Dir        string
+	Supervisor *process.Supervisor
+	// AgentTimeout is how long Ironic waits for a sign of the agent of a server that it has switched on, in whole seconds;
+	// zero means a minute.
+	AgentTimeout time.Duration
+	// PowerTimeout is how long a server may take to change its power, in whole seconds; zero means 20 seconds.
+	PowerTimeout time.Duration
+	// Environment holds KEY=VALUE pairs for Ironic's process.
+	Environment []string
+}
+
+// Ironic is running. It must be closed. Its process ends with the supervisor.
+type Ironic struct {
+	// URL of Ironic itself, for agents, without a version.
+	URL string
+	// Endpoint is the URL, version included, of the bridge to it, for baremetal-operator.
+	Endpoint string
+
+	files, bridge *web.Server
+}
+
+// Check says what is missing on this machine for Ironic to run, and how to get it.
+func Check(tree string) error {
+	for _, file := range []string{"ironic", "schema.sqlite"} {
+		if _, err := os.Stat(filepath.Join(tree, file)); err != nil {
+			return fmt.Errorf("there is no Ironic in %s: run `make ironic`, which unpacks Debian's (%w)", tree, err)
+		}
+	}
+	return nil
+}
+
+// Start starts Ironic, and returns when its conductor takes work.
+func Start(ctx context.Context, config Config) (*Ironic, error) {
+	if err := Check(config.Tree); err != nil {
+		return nil, err
+	}
+	ports, err := controlplane.FreePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	i := &Ironic{URL: fmt.Sprintf("http://127.0.0.1:%d", ports[0])}
+	if err := i.start(ctx, config, ports[0]); err != nil {
+		return nil, errors.Join(err, i.Close())
+	}
+	return i, nil
+}
+
+func (i *Ironic) start(ctx context.Context, config Config, port int) error {
+	var err error
+	if i.files, err = web.Start(http.FileServer(http.Dir(filepath.Join(config.Dir, "http")))); err != nil {
+		return err
+	}
+	upstream, err := url.Parse(i.URL)
+	if err != nil {
+		return err
+	}
+	if i.bridge, err = web.Start(bridge.New(upstream)); err != nil {
+		return err
+	}
+	i.Endpoint = i.bridge.URL + "/v1/"
+	written, err := settings{
+		Dir: config.Dir, Port: port, FilesURL: i.files.URL,
+		AgentTimeout: seconds(config.AgentTimeout, time.Minute), PowerTimeout: seconds(config.PowerTimeout, 20*time.Second),
+	}.write(config.Tree)
+	if err != nil {
+		return err
+	}
+	err = config.Supervisor.Start(process.Spec{
+		Name: Name, Path: filepath.Join(config.Tree, "ironic"), Args: []string{"--config-file", written}, Env: config.Environment,
+		// It serves the operator, and so ends after it.
+		Rank: controlplane.RankControllers,
+	})
+	if err != nil {
+		return err
+	}
+	return controlplane.Await(ctx, "Ironic's conductor to have the driver "+driver, i.ready)
+}
+
+func seconds(given, otherwise time.Duration) int {
+	if given == 0 {
+		given = otherwise
+	}
+	return int(given / time.Second)
+}
+
+// ready asks Ironic for its drivers: the API answers before the conductor has any.
+func (i *Ironic) ready(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, i.URL+"/v1/drivers", nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("X-OpenStack-Ironic-API-Version", bridge.Forwarded)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }() // it was read, or there is an error already
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("it answers %s", response.Status)
+	}
+	var found struct {
+		Drivers []struct {
+			Name string `json:"name"`
+		} `json:"drivers"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&found); err != nil {
+		return fmt.Errorf("reading its drivers, %w", err)
+	}
+	for _, one := range found.Drivers {
+		if one.Name == driver {
+			return nil
+		}
+	}
+	return errors.New("it has none yet")
+}
+
+// Close stops what serves Ironic in this process. Ironic itself is the supervisor's to stop, before.
+func (i *Ironic) Close() error {
+	return errors.Join(i.bridge.Close(), i.files.Close())
+}

@@ -1,0 +1,147 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package metal
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
+)
+
+// A journal follows all hosts and Machines. It tells what becomes of them as it happens, and wakes who waits for it.
+type journal struct {
+	say func(format string, args ...any)
+
+	mu       sync.Mutex
+	hosts    map[string]*bmov1alpha1.BareMetalHost
+	machines map[string]*v1alpha1.Machine
+	words    map[string]string
+	changed  chan struct{}
+}
+
+// keepJournal begins to follow. It ends with the test, or when the function that it returns is called.
+func (w *world) keepJournal(t *testing.T) (stop func()) {
+	t.Helper()
+	w.journal = &journal{
+		say: w.say, hosts: map[string]*bmov1alpha1.BareMetalHost{}, machines: map[string]*v1alpha1.Machine{},
+		words: map[string]string{}, changed: make(chan struct{}),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var followers sync.WaitGroup
+	followers.Go(func() {
+		w.follow(ctx, &bmov1alpha1.BareMetalHostList{}, stack.HostsNamespace)
+	})
+	followers.Go(func() {
+		w.follow(ctx, &v1alpha1.MachineList{}, stack.MachinesNamespace)
+	})
+	return func() { cancel(); followers.Wait() }
+}
+
+// follow watches until the context ends. The API server may end a watch at any time; the next begins with all objects.
+func (w *world) follow(ctx context.Context, list client.ObjectList, namespace string) {
+	for ctx.Err() == nil {
+		watching, err := w.Client.Watch(ctx, list, client.InNamespace(namespace))
+		if err != nil {
+			continue // the context has ended, or the API server is being stopped
+		}
+		for event := range watching.ResultChan() {
+			w.journal.enter(event)
+		}
+	}
+}
+
+// enter remembers an object, and tells of it if it can be described in other words than before.
+func (j *journal) enter(event watch.Event) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var name, words string
+	gone := event.Type == watch.Deleted
+	switch object := event.Object.(type) {
+	case *bmov1alpha1.BareMetalHost:
+		name, words = "BareMetalHost "+object.Name, describeHost(object)
+		if j.hosts[object.Name] = object; gone {
+			delete(j.hosts, object.Name)
+		}
+	case *v1alpha1.Machine:
+		name, words = "Machine "+object.Name, describeMachine(object)
+		if j.machines[object.Name] = object; gone {
+			delete(j.machines, object.Name)
+		}
+	default:
+		return
+	}
+	if gone {
+		words = "gone"
+	}
+	if j.words[name] != words {
+		j.words[name] = words
+		j.say("  %s: %s", name, words)
+	}
+	close(j.changed)
+	j.changed = make(chan struct{})
+}
+
+// look returns a host and a Machine as they were seen last, nil for what there is not, and what is closed with the next change
+// of any.
+func (j *journal) look(host, machine string) (*bmov1alpha1.BareMetalHost, *v1alpha1.Machine, <-chan struct{}) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.hosts[host], j.machines[machine], j.changed
+}
+
+// describeHost says in a few words how a host is.
+func describeHost(host *bmov1alpha1.BareMetalHost) string {
+	if host == nil {
+		return "not there"
+	}
+	state := string(host.Status.Provisioning.State)
+	if state == "" {
+		state = "new"
+	}
+	if host.Spec.ConsumerRef != nil {
+		state += ", claimed by " + host.Spec.ConsumerRef.Name
+	}
+	if host.Status.PoweredOn {
+		state += ", on"
+	}
+	if host.Status.ErrorType != "" {
+		state += fmt.Sprintf(", %s: %s", host.Status.ErrorType, short(host.Status.ErrorMessage))
+	}
+	return state
+}
+
+// describeMachine says in a few words how a Machine is.
+func describeMachine(machine *v1alpha1.Machine) string {
+	if machine == nil {
+		return "not there"
+	}
+	phase := string(machine.Status.Phase)
+	if phase == "" {
+		phase = "new"
+	}
+	if ready := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		phase += fmt.Sprintf(", %s: %s", ready.Reason, short(ready.Message))
+	}
+	return phase
+}
+
+// short is the beginning of a message, on one line.
+func short(message string) string {
+	const most = 250
+	message = strings.Join(strings.Fields(message), " ")
+	if len(message) > most {
+		message = message[:most] + "..."
+	}
+	return message
+}

@@ -1,0 +1,96 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// rootFilesystem is our part of the server image.
+const rootFilesystem = "../image/rootfs"
+
+func TestTheDiskIsAdaptedToTheMachine(t *testing.T) {
+	config, err := os.ReadFile(filepath.Join(rootFilesystem, containerdConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		reason  string
+		version groupVersion
+		// want are what the files must say; a file that must not be there is to say nothing.
+		want map[string][]string
+	}{
+		"Version1": {
+			reason: "kubelet, kubeadm and containerd must all be told.", version: groupsV1,
+			want: map[string][]string{
+				containerdConfig:                      {"restrict_oom_score_adj = true", "SystemdCgroup = false"},
+				"etc/default/kubelet":                 {"--config-dir=/" + kubeletDropIns},
+				kubeletDropIns + "/90-container.conf": {"failCgroupV1: false", "cgroupDriver: cgroupfs", "failSwapOn: false"},
+				"usr/local/bin/kubeadm":               {"--ignore-preflight-errors=SystemVerification"},
+				"etc/server/devices.json":             {"GPU-0"},
+			},
+		},
+		"Version2": {
+			reason: "The server is as any other, and kubeadm is the real one.", version: groupsV2,
+			want: map[string][]string{
+				containerdConfig:                      {"restrict_oom_score_adj = true", "SystemdCgroup = true"},
+				"etc/default/kubelet":                 {"--config-dir=/" + kubeletDropIns},
+				kubeletDropIns + "/90-container.conf": {"failSwapOn: false"},
+				"usr/local/bin/kubeadm":               nil,
+				"etc/server/devices.json":             {"GPU-0"},
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o, root := Options{Dir: t.TempDir(), Image: t.TempDir()}, t.TempDir()
+			for path, content := range map[string][]byte{
+				filepath.Join(o.Image, "rootfs", containerdConfig): config, o.devices(): []byte(`{"nvidia.com/gpu": ["GPU-0"]}`),
+				filepath.Join(o.Image, "rootfs", osRelease): []byte("PRETTY_NAME=\"Debian 12\"\nNAME=\"Debian\"\n"),
+				filepath.Join(o.Dir, "image"):               []byte("image 1"),
+			} {
+				if err := writeFile(path, content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				if err := adapt(o, root, tc.version); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for path, want := range tc.want {
+				content, err := os.ReadFile(filepath.Join(root, path))
+				if (err == nil) != (want != nil) {
+					t.Errorf("%s\n%s is there: %t, want %t", tc.reason, path, err == nil, want != nil)
+				}
+				for _, text := range want {
+					if strings.Count(string(content), text) != 1 {
+						t.Errorf("%s\n%s does not say %q once:\n%s", tc.reason, path, text, content)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestAcceleratorsThatAreGoneAreNotAdvertised(t *testing.T) {
+	o, root := Options{Dir: t.TempDir()}, t.TempDir()
+	if err := os.WriteFile(o.devices(), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, present := range []bool{true, false} {
+		if err := provideDevices(o, root); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(root, "etc/server/devices.json")); (err == nil) != present {
+			t.Errorf("the list of accelerators is there: %t, want %t", err == nil, present)
+		}
+		if err := os.RemoveAll(o.devices()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,292 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server_test
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/images"
+)
+
+func TestAServerBootsAndJoinsAndRunsAPod(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	w := newWorld(t)
+	w.startCluster(ctx, t)
+	program := buildCommand(t)
+	before := remains(t)
+	w.install(t, w.userData(ctx, t))
+	since := stopwatch(t)
+
+	server := w.turnOn(t, program)
+	node := w.awaitNode(ctx, t, server)
+	since("Ready")
+	if node.Spec.ProviderID != providerID {
+		t.Errorf("the Node has provider ID %q, want %q, which the user data say", node.Spec.ProviderID, providerID)
+	}
+	if node.Labels["rack"] != "r1" {
+		t.Errorf("the Node lacks the label of the user data: it has %v", node.Labels)
+	}
+	if got, want := nodeAddress(node), w.network.Server(9).Addr().String(); got != want {
+		t.Errorf("the Node is at %s, want %s, which the network data of the config drive say", got, want)
+	}
+
+	if got, want := node.Status.NodeInfo.OSImage, "image "+imageSum; !strings.HasSuffix(got, want) {
+		t.Errorf("the Node runs %q, want something that ends with %q, what was installed", got, want)
+	}
+
+	pod := w.createPod(ctx, t, "work")
+	w.awaitPod(ctx, t, server, pod)
+	since("pod runs")
+	log := w.podLog(ctx, t, "work")
+	if !strings.Contains(log, "on node "+nodeName+" with accelerators GPU-") {
+		t.Errorf("the pod's log, read through the API, is %q: want the node, and one of its accelerators", log)
+	}
+	t.Logf("log of the pod: %s", strings.TrimSpace(log))
+
+	// Its power is cut, and comes back: the disk is still there, and so is the Node.
+	w.turnOff(ctx, t, server)
+	since("off")
+	nothingIsLeft(t, before, remains(t))
+	server = w.turnOn(t, program)
+	w.await(ctx, t, server, "the pod to be started again", func(ctx context.Context) error {
+		current, err := w.kube.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if statuses := current.Status.ContainerStatuses; len(statuses) != 1 || statuses[0].RestartCount == 0 || !statuses[0].Ready {
+			return &notYet{current.Status.String()}
+		}
+		return nil
+	})
+	since("pod runs again")
+
+	// The rack is killed, and with it the program that would have cleared up.
+	w.kill(ctx, t, server)
+	err := controlplane.Await(ctx, "nothing to be left", func(context.Context) error {
+		if diff := cmp.Diff(before, remains(t)); diff != "" {
+			return &notYet{diff}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	since("killed, and cleared up")
+}
+
+func TestAServerRebootsAndTurnsItselfOff(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	w := newWorld(t)
+	program := buildCommand(t)
+	before := remains(t)
+	// runcmd is for the first boot of an installation, and bootcmd is for each.
+	w.install(t, []byte("#cloud-config\nbootcmd:\n- [sh, -c, 'if [ -e /var/lib/rebooted ]; then poweroff; fi']\n"+
+		"runcmd:\n- [touch, /var/lib/rebooted]\n- [reboot]\n"))
+	since := stopwatch(t)
+	server := w.turnOn(t, program)
+	select {
+	case err := <-server.ended:
+		if err != nil {
+			w.diagnose(t)
+			t.Fatalf("the server has ended badly: %v", err)
+		}
+	case <-ctx.Done():
+		w.diagnose(t)
+		t.Fatal("the server is still on")
+	}
+	since("booted twice, and off")
+	console, err := os.ReadFile(filepath.Join(w.dir, "console.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(string(console), "server server-1 reboots") != 1 {
+		t.Errorf("the server has not rebooted once: its console says %q", console)
+	}
+	nothingIsLeft(t, before, remains(t))
+}
+
+// stopwatch returns a function that logs how long after the start something has come.
+func stopwatch(t *testing.T) func(what string) {
+	start := clock.RealClock{}.Now()
+	return func(what string) {
+		t.Helper()
+		t.Logf("%s after %s", what, clock.RealClock{}.Since(start).Round(10*time.Millisecond))
+	}
+}
+
+func buildCommand(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "boot-server")
+	if output, err := exec.Command("go", "build", "-o", program, "./cmd/boot-server").CombinedOutput(); err != nil {
+		t.Fatalf("building boot-server, %v: %s", err, output)
+	}
+	return program
+}
+
+// await polls until the check succeeds, and fails the test if the server ends before that.
+func (w *world) await(ctx context.Context, t *testing.T, server *power, what string, check func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case err := <-server.ended:
+			cancel(&endedError{err})
+		case <-done:
+		}
+	}()
+	if err := controlplane.Await(ctx, what, check); err != nil {
+		w.diagnose(t)
+		t.Fatal(err)
+	}
+}
+
+type endedError struct{ err error }
+
+func (e *endedError) Error() string {
+	if e.err == nil {
+		return "the server has turned itself off"
+	}
+	return "the server has ended: " + e.err.Error()
+}
+
+func (w *world) awaitNode(ctx context.Context, t *testing.T, server *power) *corev1.Node {
+	t.Helper()
+	var node *corev1.Node
+	w.await(ctx, t, server, "node "+nodeName+" to be ready", func(ctx context.Context) (err error) {
+		if node, err = w.kube.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		return ready(node)
+	})
+	return node
+}
+
+func ready(node *corev1.Node) error {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+			return nil
+		}
+		if condition.Type == corev1.NodeReady {
+			return &notYet{condition.Reason + ": " + condition.Message}
+		}
+	}
+	return &notYet{"no condition"}
+}
+
+type notYet struct{ why string }
+
+func (n *notYet) Error() string { return n.why }
+
+func nodeAddress(node *corev1.Node) string {
+	for _, address := range node.Status.Addresses {
+		if address.Type == corev1.NodeInternalIP {
+			return address.Address
+		}
+	}
+	return ""
+}
+
+// createPod asks for one accelerator.
+func (w *world) createPod(ctx context.Context, t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	gpu := corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec: corev1.PodSpec{
+			Tolerations: []corev1.Toleration{{Key: "example.com/new", Operator: corev1.TolerationOpExists}},
+			Containers: []corev1.Container{{
+				Name: "workload", Image: images.Reference(images.Workload), ImagePullPolicy: corev1.PullNever,
+				Resources: corev1.ResourceRequirements{Limits: gpu},
+				Env: []corev1.EnvVar{{Name: "NODE_NAME", ValueFrom: &corev1.EnvVarSource{
+					FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"},
+				}}},
+			}},
+		},
+	}
+	if err := w.client.Create(ctx, pod); err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+func (w *world) awaitPod(ctx context.Context, t *testing.T, server *power, pod *corev1.Pod) {
+	t.Helper()
+	w.await(ctx, t, server, "pod "+pod.Name+" to run", func(ctx context.Context) error {
+		current, err := w.kube.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if current.Status.Phase != corev1.PodRunning {
+			return &notYet{current.Status.String()}
+		}
+		return nil
+	})
+}
+
+func (w *world) podLog(ctx context.Context, t *testing.T, name string) string {
+	t.Helper()
+	stream, err := w.kube.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(name, &corev1.PodLogOptions{}).Stream(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stream.Close() }()
+	content, err := io.ReadAll(stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// turnOff cuts the server's power, as a rack does.
+func (w *world) turnOff(ctx context.Context, t *testing.T, server *power) {
+	t.Helper()
+	if err := server.signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-server.ended:
+		if err != nil {
+			w.diagnose(t)
+			t.Fatalf("the server has ended badly: %v", err)
+		}
+	case <-ctx.Done():
+		t.Fatal("the server is still on")
+	}
+	if _, err := os.Stat(filepath.Join(w.dir, "run")); !os.IsNotExist(err) {
+		t.Errorf("what belongs to a server while it runs is still there, or cannot be looked for: %v", err)
+	}
+}
+
+// kill ends all processes of the server's process group at once.
+func (w *world) kill(ctx context.Context, t *testing.T, server *power) {
+	t.Helper()
+	if err := server.signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-server.ended:
+	case <-ctx.Done():
+		t.Fatal("the server is still on")
+	}
+}

@@ -1,0 +1,94 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command boot-server boots a server that is a container, and ends when the server is off. It is told by its environment
+// which server it is, as the boot command of a rack of emulated servers is. SIGTERM, and SIGINT, cut the server's power.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/server"
+)
+
+const usage = `usage: boot-server --image DIR --bridge NAME [--address CIDR [--gateway IP]] [--container-images DIR]
+
+Boots one server as a container, from the root file system that "make server-image" makes. It runs until the server
+turns itself off, or until SIGTERM, which cuts its power. It needs root.
+
+Environment:
+  SERVER_NAME  its name, for messages
+  SERVER_UUID  its UUID: no two servers of a machine may have the same
+  SERVER_MAC   the hardware address of its network interface
+  SERVER_DIR   its directory. It holds config-drive.iso, which cloud-init on the server is given; image, what was
+               installed; and, if the server has accelerators, devices.json, such as {"nvidia.com/gpu": ["GPU-0"]}.
+               The server's disk is made there, in the sub-directory disk. It is kept while the server is off, and is
+               empty again when image or config-drive.iso have been written anew.
+
+Flags:
+`
+
+func main() {
+	if len(os.Args) == 2 {
+		if status, known, err := server.Part(os.Args[1], os.Stdin); known {
+			exit(status, err)
+		}
+	}
+	exit(0, run(os.Args[1:]))
+}
+
+func exit(status int, err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		status = 1
+	}
+	os.Exit(status)
+}
+
+func run(args []string) error {
+	o := server.Options{
+		Name: os.Getenv("SERVER_NAME"), UUID: os.Getenv("SERVER_UUID"), MAC: os.Getenv("SERVER_MAC"), Dir: os.Getenv("SERVER_DIR"),
+	}
+	o.Name = cmp.Or(o.Name, o.UUID)
+	flags := flag.NewFlagSet("boot-server", flag.ContinueOnError)
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&o.Image, "image", os.Getenv("SERVER_IMAGE"), "the `directory` that \"make server-image\" makes; SERVER_IMAGE by default")
+	flags.StringVar(&o.Bridge, "bridge", os.Getenv("SERVER_BRIDGE"), "the `name` of the bridge that the server is plugged into; SERVER_BRIDGE by default")
+	flags.StringVar(&o.ContainerImages, "container-images", os.Getenv("SERVER_CONTAINER_IMAGES"),
+		"a `directory` with archives of container images for the server to import when it boots; SERVER_CONTAINER_IMAGES by default")
+	flags.Func("address", "the `address`, with the length of the prefix, of a server whose config drive has no network data", func(value string) (err error) {
+		o.Address, err = netip.ParsePrefix(value)
+		return err
+	})
+	flags.Func("gateway", "the `address` of the gateway of such a server", func(value string) (err error) {
+		o.Gateway, err = netip.ParseAddr(value)
+		return err
+	})
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("there is an argument, %q, and only flags are known", flags.Arg(0))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program, %w", err)
+	}
+	return server.Run(ctx, o, self, os.Stdout)
+}

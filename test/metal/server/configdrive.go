@@ -1,0 +1,112 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kdomanski/iso9660"
+)
+
+const (
+	// configDriveLabel is the label by which a config drive is known.
+	configDriveLabel = "config-2"
+	// configDriveSeed is where cloud-init's datasource ConfigDrive looks for a config drive that is unpacked already.
+	configDriveSeed = "var/lib/cloud/seed/config_drive"
+	// networkDataPath is where a config drive has its network data, if it has any.
+	networkDataPath = "openstack/latest/network_data.json"
+)
+
+// unpackConfigDrive writes the files of a config drive, an ISO 9660 image, below a directory. A kernel could mount it,
+// but not every kernel can, and it would take a loop device, of which a machine has few.
+func unpackConfigDrive(image, directory string) error {
+	file, err := os.Open(image)
+	if err != nil {
+		return fmt.Errorf("opening the config drive, %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	volume, err := iso9660.OpenImage(file)
+	if err != nil {
+		return fmt.Errorf("reading config drive %s, it is not an ISO 9660 image: %w", image, err)
+	}
+	label, err := volume.Label()
+	if err != nil {
+		return fmt.Errorf("reading the label of config drive %s, %w", image, err)
+	}
+	if label = strings.TrimSpace(label); !strings.EqualFold(label, configDriveLabel) {
+		return fmt.Errorf("config drive %s is labelled %q: cloud-init would take it for a config drive only if it were %q", image, label, configDriveLabel)
+	}
+	root, err := volume.RootDir()
+	if err != nil {
+		return fmt.Errorf("reading config drive %s, %w", image, err)
+	}
+	if err := os.RemoveAll(directory); err != nil {
+		return fmt.Errorf("removing what was unpacked before, %w", err)
+	}
+	if err := unpackDirectory(root, directory); err != nil {
+		return fmt.Errorf("unpacking config drive %s, %w", image, err)
+	}
+	return nil
+}
+
+func unpackDirectory(source *iso9660.File, target string) error {
+	// It holds tokens.
+	if err := os.MkdirAll(target, 0o700); err != nil {
+		return err
+	}
+	children, err := source.GetChildren()
+	if err != nil {
+		return err
+	}
+	for _, child := range children {
+		if !filepath.IsLocal(child.Name()) || strings.ContainsRune(child.Name(), filepath.Separator) {
+			return fmt.Errorf("%q is not the name of a file", child.Name())
+		}
+		path := filepath.Join(target, child.Name())
+		if child.IsDir() {
+			if err := unpackDirectory(child, path); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := unpackFile(child, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unpackFile(source *iso9660.File, path string) error {
+	target, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(target, source.Reader())
+	return errors.Join(err, target.Close())
+}
+
+// hasNetworkData tells whether an unpacked config drive says anything about the server's addresses.
+func hasNetworkData(directory string) (bool, error) {
+	content, err := os.ReadFile(filepath.Join(directory, networkDataPath))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading the network data of the config drive, %w", err)
+	}
+	var data struct {
+		Networks []json.RawMessage `json:"networks"`
+	}
+	if err := json.Unmarshal(content, &data); err != nil {
+		return false, fmt.Errorf("reading the network data of the config drive, %s is not valid: %w", networkDataPath, err)
+	}
+	return len(data.Networks) > 0, nil
+}

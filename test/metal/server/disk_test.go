@@ -1,0 +1,69 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestADiskIsKeptUntilSomethingElseIsInstalled(t *testing.T) {
+	older, newer := time.Unix(1_700_000_000, 0), time.Unix(1_700_000_001, 0)
+	cases := map[string]struct {
+		reason string
+		change func(t *testing.T, o Options)
+		kept   bool
+	}{
+		"Nothing": {reason: "A server that was off has its disk when it is on again.", change: func(*testing.T, Options) {}, kept: true},
+		"Image":   {reason: "Another image means another disk.", change: func(t *testing.T, o Options) { place(t, filepath.Join(o.Dir, "image"), newer) }},
+		"ConfigDrive": {
+			reason: "The same image, installed again, is known by its config drive.",
+			change: func(t *testing.T, o Options) { place(t, o.configDrive(), newer) },
+		},
+		"NoConfigDrive": {reason: "So is one without.", change: func(t *testing.T, o Options) {
+			if err := os.Remove(o.configDrive()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"RootFileSystem": {
+			reason: "An overlay whose lower layer has changed is not defined.",
+			change: func(t *testing.T, o Options) { place(t, filepath.Join(o.Image, ".layer"), newer) },
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := Options{Dir: t.TempDir(), Image: t.TempDir()}
+			for _, path := range []string{filepath.Join(o.Dir, "image"), o.configDrive(), filepath.Join(o.Image, ".layer")} {
+				place(t, path, older)
+			}
+			if err := prepareDisk(o); err != nil {
+				t.Fatal(err)
+			}
+			written := o.disk("upper", "written")
+			place(t, written, older)
+			tc.change(t, o)
+			if err := prepareDisk(o); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(written); (err == nil) != tc.kept {
+				t.Errorf("%s\nkept is %t, want %t", tc.reason, err == nil, tc.kept)
+			}
+			if _, err := os.Stat(o.disk("work")); err != nil {
+				t.Errorf("the disk is not complete: %v", err)
+			}
+		})
+	}
+}
+
+func place(t *testing.T, path string, modified time.Time) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(path, modified, modified); err != nil {
+		t.Fatal(err)
+	}
+}

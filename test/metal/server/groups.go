@@ -1,0 +1,125 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// groupVersion is the version of control groups that a machine has its controllers in.
+type groupVersion int
+
+const (
+	groupsV1 groupVersion = 1
+	groupsV2 groupVersion = 2
+)
+
+// A hierarchy is one tree of control groups.
+type hierarchy struct {
+	// directory is where it is mounted.
+	directory string
+	// controllers are what it is for; none is version 2, which has them all.
+	controllers []string
+}
+
+// hierarchies reads those that are mounted from the content of /proc/self/mounts.
+func hierarchies(mounts string) []hierarchy {
+	var found []hierarchy
+	scanner := bufio.NewScanner(strings.NewReader(mounts))
+	for scanner.Scan() {
+		fields := strings.Fields(scanner.Text())
+		if len(fields) < 4 {
+			continue
+		}
+		switch fields[2] {
+		case "cgroup2":
+			found = append(found, hierarchy{directory: fields[1]})
+		case "cgroup":
+			// All options are here, those of the mount among them: which of them are controllers is for the reader to know.
+			found = append(found, hierarchy{directory: fields[1], controllers: strings.Split(fields[3], ",")})
+		}
+	}
+	return found
+}
+
+// versionOf tells which version the kubelet will find: the first if memory is in a hierarchy of its own.
+func versionOf(found []hierarchy) groupVersion {
+	if slices.ContainsFunc(found, func(h hierarchy) bool { return slices.Contains(h.controllers, "memory") }) {
+		return groupsV1
+	}
+	return groupsV2
+}
+
+// groupOf returns the control group of a container, as runc takes it. With version 1 it is below our own, so that limits
+// that we have are limits of the server; with version 2 a group that has processes cannot have groups with controllers,
+// so it is at the top.
+func groupOf(id string, version groupVersion) string {
+	if version == groupsV1 {
+		return id
+	}
+	return "/" + id
+}
+
+// removeGroups removes the control groups of a container whose processes are gone. own is the content of
+// /proc/self/cgroup.
+func removeGroups(id string, found []hierarchy, own string) error {
+	var errs []error
+	for _, h := range found {
+		for _, parent := range []string{"", ownGroup(h, own)} {
+			if err := removeTree(filepath.Join(h.directory, parent, id)); err != nil {
+				errs = append(errs, fmt.Errorf("removing a control group of the server, %w", err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ownGroup returns the path of our own group in a hierarchy.
+func ownGroup(h hierarchy, own string) string {
+	for line := range strings.Lines(own) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		if h.controllers == nil && parts[0] == "0" {
+			return parts[2]
+		}
+		for controller := range strings.SplitSeq(parts[1], ",") {
+			if controller != "" && slices.Contains(h.controllers, controller) {
+				return parts[2]
+			}
+		}
+	}
+	return ""
+}
+
+// removeTree removes a group and those below it. The files in them cannot be removed, and go with them.
+func removeTree(directory string) error {
+	entries, err := os.ReadDir(directory)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			if err := removeTree(filepath.Join(directory, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := syscall.Rmdir(directory); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("rmdir %s: %w", directory, err)
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestOptionsThatBootNothingAreRefused(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		change func(*Options)
+		want   string
+	}{
+		"Valid":       {reason: "These boot.", change: func(*Options) {}},
+		"NoUUID":      {reason: "It names the container.", change: func(o *Options) { o.UUID = "" }, want: "set SERVER_UUID"},
+		"UUIDOfPaths": {reason: "It is part of paths that are removed.", change: func(o *Options) { o.UUID = "../x" }, want: "set SERVER_UUID"},
+		"NoMAC":       {reason: "cloud-init knows interfaces by it.", change: func(o *Options) { o.MAC = "" }, want: "set SERVER_MAC"},
+		"Relative":    {reason: "The machine of the server may be elsewhere.", change: func(o *Options) { o.Dir = "servers/1" }, want: "SERVER_DIR, is \"servers/1\""},
+		"NoBridge":    {reason: "It would boot, and be alone.", change: func(o *Options) { o.Bridge = "" }, want: "--bridge"},
+		"OnlyGateway": {reason: "There is nothing to reach it from.", change: func(o *Options) { o.Gateway = netip.MustParseAddr("10.0.0.1") }, want: "--address"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := Options{Name: "server-1", UUID: "6e1f0d6a-4b1e", MAC: "52:54:00:00:00:01", Dir: "/servers/1", Image: "/image", Bridge: "br0"}
+			tc.change(&o)
+			err := o.Validate()
+			switch {
+			case tc.want == "" && err != nil:
+				t.Errorf("%s\n%v", tc.reason, err)
+			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+				t.Errorf("%s\nerror is %v, want one with %q", tc.reason, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestTheEndOfAServerSaysWhatItWants(t *testing.T) {
+	signaled := func(signal syscall.Signal) syscall.WaitStatus { return syscall.WaitStatus(signal) }
+	cases := map[string]struct {
+		reason string
+		status syscall.WaitStatus
+		want   int
+		fails  bool
+	}{
+		"PowerOff": {reason: "The kernel says so of reboot(2) with power off, or halt.", status: signaled(syscall.SIGINT), want: 0},
+		"Reboot":   {reason: "The kernel says so of reboot(2) with restart.", status: signaled(syscall.SIGHUP), want: exitReboot},
+		"Exit":     {reason: "systemd may just end.", status: 0, want: 0},
+		"Crash":    {reason: "A server does not end like that.", status: signaled(syscall.SIGSEGV), fails: true},
+		"Status":   {reason: "The first program has failed.", status: 32 << 8, fails: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := afterwards(tc.status)
+			if got != tc.want || (err != nil) != tc.fails {
+				t.Errorf("%s\ngot %d and error %v, want %d and an error: %t", tc.reason, got, err, tc.want, tc.fails)
+			}
+		})
+	}
+}

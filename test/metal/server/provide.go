@@ -1,0 +1,97 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// prettyName is the line of os-release that a Node reports as its operating system.
+var prettyName = regexp.MustCompile(`(?m)^PRETTY_NAME="([^"]*)"$`)
+
+// nameImage adds the checksum of the image that was installed to the name of the operating system, for a Node to show what
+// it was installed from.
+func nameImage(o Options, root string) error {
+	image, err := os.Open(filepath.Join(o.Dir, "image"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the image that was installed, %w", err)
+	}
+	defer func() { _ = image.Close() }()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, image); err != nil {
+		return fmt.Errorf("reading the image that was installed, %w", err)
+	}
+	release, err := os.ReadFile(filepath.Join(o.Image, "rootfs", osRelease))
+	if err != nil {
+		return fmt.Errorf("reading the name of the operating system, %w", err)
+	}
+	release = prettyName.ReplaceAll(release, fmt.Appendf(nil, `PRETTY_NAME="$1, image %x"`, hash.Sum(nil)[:6]))
+	if err := writeFile(filepath.Join(root, osRelease), release, 0o644); err != nil {
+		return fmt.Errorf("writing the name of the operating system, %w", err)
+	}
+	return nil
+}
+
+// provideDevices puts the list of the server's accelerators where the device plugin looks for it.
+func provideDevices(o Options, root string) error {
+	target := filepath.Join(root, "etc/server/devices.json")
+	devices, err := os.ReadFile(o.devices())
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing the accelerators that the server had, %w", err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the accelerators of the server, %w", err)
+	}
+	return writeFile(target, devices, 0o644)
+}
+
+// provideConfigDrive puts the files of the config drive where cloud-init looks for them. Without a config drive nothing
+// is there, and cloud-init finds that out.
+func provideConfigDrive(o Options, root string) error {
+	seed := filepath.Join(root, configDriveSeed)
+	addressed := false
+	err := unpackConfigDrive(o.configDrive(), seed)
+	if err == nil {
+		addressed, err = hasNetworkData(seed)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	settings := filepath.Join(root, "etc/cloud/cloud.cfg.d/90-network.cfg")
+	if addressed || !o.Address.IsValid() {
+		if err := os.Remove(settings); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing the address that the server had, %w", err)
+		}
+		return nil
+	}
+	content, err := json.Marshal(fixedAddress(o))
+	if err != nil {
+		return fmt.Errorf("writing the address of the server, %w", err)
+	}
+	return writeFile(settings, content, 0o644)
+}
+
+// fixedAddress is a setting of cloud-init, which is YAML, and so may be JSON.
+func fixedAddress(o Options) map[string]any {
+	device := map[string]any{"match": map[string]any{"macaddress": strings.ToLower(o.MAC)}, "addresses": []string{o.Address.String()}}
+	if o.Gateway.IsValid() {
+		device["gateway4"] = o.Gateway.String()
+	}
+	return map[string]any{"network": map[string]any{"version": 2, "ethernets": map[string]any{interfaceName: device}}}
+}

@@ -1,0 +1,69 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// entryPath is the program that the container starts with; it becomes systemd.
+const entryPath = "/run/server-entry"
+
+// containerSpec returns what runc is told. capabilities are all that this process has: more cannot be given.
+func containerSpec(o Options, group string, capabilities []string) *specs.Spec {
+	mounts := []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc"},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777"}},
+		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+		// Read-only, by which systemd knows that devices are not its business.
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", "rw"}},
+		{Destination: "/run", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=755"}},
+		{Destination: "/run/lock", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "noexec"}},
+		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev"}},
+		bind(o.run("server-entry"), entryPath, "ro"),
+		// The kubelet looks there for what the kernel killed for want of memory.
+		bind("/dev/kmsg", "/dev/kmsg", "ro"),
+		// Containers have overlays too, and one overlay cannot be the upper layer of another.
+		bind(o.disk("containerd"), "/var/lib/containerd", "rw"),
+		bind(o.disk("kubelet"), "/var/lib/kubelet", "rw"),
+	}
+	if o.ContainerImages != "" {
+		mounts = append(mounts, bind(o.ContainerImages, "/mnt/container-images", "ro"))
+	}
+	return &specs.Spec{
+		Version: specs.Version,
+		Root:    &specs.Root{Path: o.run("root")},
+		// Until cloud-init gives it its name.
+		Hostname: "server",
+		Mounts:   mounts,
+		Process: &specs.Process{
+			Args: []string{"/bin/sh", entryPath},
+			// The second tells systemd where it is.
+			Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "container=runc"},
+			Cwd: "/",
+			Capabilities: &specs.LinuxCapabilities{
+				Bounding: capabilities, Effective: capabilities, Permitted: capabilities,
+			},
+		},
+		Linux: &specs.Linux{
+			CgroupsPath: group,
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.CgroupNamespace},
+			},
+			// The containers on the server must be able to hand on what they like.
+			Resources:         &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}},
+			RootfsPropagation: "shared",
+			// What is not in a namespace is the machine's.
+			ReadonlyPaths: []string{"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"},
+		},
+	}
+}
+
+func bind(source, destination, mode string) specs.Mount {
+	return specs.Mount{Destination: destination, Type: "bind", Source: source, Options: []string{"rbind", mode}}
+}

@@ -1,0 +1,230 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
+)
+
+const (
+	serverUUID = "6e1f0d6a-4b1e-4a51-9b0a-3c1d5f6a7b80"
+	serverMAC  = "52:54:00:6e:1f:0d"
+	nodeName   = "gpu-server-1"
+	providerID = "metal3://metal3-system/server-1/machine-1"
+	// image stands for what a deployment writes to the disk, and imageSum is the start of its SHA-256.
+	image    = "image 1"
+	imageSum = "bdd295acb985"
+)
+
+// world is a network, a server that can be booted, and, once it was started, a control plane for it to join.
+type world struct {
+	bin     string
+	network *network.Bridge
+	cluster *controlplane.Cluster
+	client  client.WithWatch
+	kube    kubernetes.Interface
+	dir     string
+}
+
+// newWorld makes the network, or skips the test if nobody has asked for it.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	if os.Getenv("METAL_E2E") != "1" {
+		t.Skip("servers that boot take root, and what `make server-image` makes: `make server-boot` runs this test")
+	}
+	bin, err := filepath.Abs(filepath.Join("..", "..", "..", "bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{bin: bin, dir: t.TempDir()}
+	// Another run, of another clone, has another network.
+	address := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, byte(os.Getpid()), 1}), 24)
+	if w.network, err = network.New(fmt.Sprintf("servers%d", os.Getpid()), address); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.network.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// startCluster starts a control plane on the machine's address of the network.
+func (w *world) startCluster(ctx context.Context, t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	binaries := controlplane.Binaries{w.bin}
+	supervisor, err := process.NewSupervisor(process.Options{Dir: dir, OnExit: func(exit process.Exit) {
+		lines, _ := process.LastLines(exit.LogFile, 5)
+		t.Errorf("%s died: %s\n%s", exit.Name, exit.Reason, strings.Join(lines, "\n"))
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(supervisor.Close)
+	ports, err := controlplane.FreePorts(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd, err := controlplane.StartEtcd(ctx, controlplane.EtcdConfig{
+		Dir: filepath.Join(dir, "etcd"), Binaries: binaries, Supervisor: supervisor, Clock: clock.RealClock{},
+		ClientPort: ports[0], PeerPort: ports[1],
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.cluster, err = controlplane.New(controlplane.Config{
+		Name: "tenant", Dir: filepath.Join(dir, "tenant"), Kubeconfig: filepath.Join(dir, "tenant.kubeconfig"), Binaries: binaries,
+		Supervisor: supervisor, Clock: clock.RealClock{}, Etcd: etcd,
+		Address: w.network.Address.Addr().String(), Port: ports[2], Nodes: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, start := range []func(context.Context) error{w.cluster.StartAPIServer, w.cluster.StartControllers, w.cluster.EnableJoin} {
+		if err := start(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.client, err = client.NewWithWatch(w.cluster.REST, client.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if w.kube, err = kubernetes.NewForConfig(w.cluster.REST); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// userData makes a join token, and renders the user data of a Machine that joins with it.
+func (w *world) userData(ctx context.Context, t *testing.T) []byte {
+	t.Helper()
+	realClock := clock.RealClock{}
+	machine := bootstrap.MachineRef{Namespace: "tenant", Name: "machine-1", UID: "0c5f3f0e-0000-4000-8000-000000000001"}
+	token, err := bootstrap.EnsureToken(ctx, w.client, machine, realClock.Now().Add(time.Hour), realClock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hashes, err := bootstrap.CACertHashes(w.cluster.CertificateAuthority())
+	if err != nil {
+		t.Fatal(err)
+	}
+	join, err := bootstrap.UserData(bootstrap.Join{
+		NodeName: nodeName, ProviderID: providerID, APIServerEndpoint: strings.TrimPrefix(w.cluster.Server, "https://"),
+		CACertHashes: hashes, Token: token, Labels: map[string]string{"rack": "r1"},
+		Taints: []corev1.Taint{{Key: "example.com/new", Effect: corev1.TaintEffectNoSchedule}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := bootstrap.Compose([]byte("#cloud-config\nwrite_files:\n- path: /etc/asset-tag\n  content: A-1\n"), nil, join)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return document
+}
+
+// install writes what a deployment leaves in the directory of a server: an image, and the config drive, as Ironic makes it.
+func (w *world) install(t *testing.T, userData []byte) {
+	t.Helper()
+	network, err := bootstrap.NetworkData(bootstrap.NetworkConfig{
+		Address: w.network.Server(9), Gateway: w.network.Address.Addr(), MAC: serverMAC,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	metadata, err := json.Marshal(map[string]string{"uuid": serverUUID, "name": "server-1", "hostname": "server-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drive := t.TempDir()
+	for name, content := range map[string][]byte{"meta_data.json": metadata, "network_data.json": network, "user_data": userData} {
+		path := filepath.Join(drive, "openstack", "latest", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeISO(t, filepath.Join(w.bin, "server-image", "tools"), "config-2", drive, filepath.Join(w.dir, "config-drive.iso"))
+	for name, content := range map[string]string{"image": image, "devices.json": `{"nvidia.com/gpu": ["GPU-0", "GPU-1"]}`} {
+		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// writeISO makes an image of a directory by the command that Ironic makes its config drives with.
+func writeISO(t *testing.T, tools, label, directory, file string) {
+	t.Helper()
+	command := exec.Command(filepath.Join(tools, "usr/bin/genisoimage"),
+		"-o", file, "-ldots", "-allow-lowercase", "-allow-multidot", "-l", "-publisher", "ironic", "-quiet", "-J", "-r", "-V", label, directory)
+	command.Env = []string{"LD_LIBRARY_PATH=" + filepath.Join(tools, "usr/lib/x86_64-linux-gnu")}
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("making a config drive, %v: %s", err, output)
+	}
+}
+
+// power is a server that was turned on.
+type power struct {
+	command *exec.Cmd
+	ended   chan error
+}
+
+// turnOn boots the server as a rack does: by the boot command, in a process group of its own.
+func (w *world) turnOn(t *testing.T, program string) *power {
+	t.Helper()
+	command := exec.Command(program, "--image", filepath.Join(w.bin, "server-image"), "--bridge", w.network.Name)
+	command.Env = append(os.Environ(), "SERVER_NAME=server-1", "SERVER_UUID="+serverUUID, "SERVER_MAC="+serverMAC, "SERVER_DIR="+w.dir)
+	console, err := os.OpenFile(filepath.Join(w.dir, "console.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command.Stdout, command.Stderr = console, console
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &power{command: command, ended: make(chan error, 1)}
+	go func() {
+		p.ended <- command.Wait()
+		close(p.ended)
+		_ = console.Close()
+	}()
+	t.Cleanup(func() { _ = p.signal(syscall.SIGKILL) })
+	return p
+}
+
+func (p *power) signal(signal syscall.Signal) error {
+	return syscall.Kill(-p.command.Process.Pid, signal)
+}
+
+// diagnose logs what a server says about itself.
+func (w *world) diagnose(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"console.log", "disk/upper/var/log/cloud-init-output.log"} {
+		lines, err := process.LastLines(filepath.Join(w.dir, name), 30)
+		t.Logf("%s (%v):\n%s", name, err, strings.Join(lines, "\n"))
+	}
+}

@@ -1,0 +1,55 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+)
+
+// startCluster starts the management cluster: an API server, and what collects garbage.
+func (s *Stack) startCluster(ctx context.Context) error {
+	ports, err := controlplane.FreePorts(3)
+	if err != nil {
+		return err
+	}
+	binaries := controlplane.Binaries{s.config.Bin}
+	etcd, err := controlplane.StartEtcd(ctx, controlplane.EtcdConfig{
+		Dir: filepath.Join(s.config.Dir, "etcd"), Binaries: binaries, Supervisor: s.Processes, Clock: s.config.Clock,
+		ClientPort: ports[0], PeerPort: ports[1],
+	})
+	if err != nil {
+		return err
+	}
+	s.Kubeconfig = filepath.Join(s.config.Dir, "management.kubeconfig")
+	s.cluster, err = controlplane.New(controlplane.Config{
+		Name: "management", Dir: filepath.Join(s.config.Dir, "management"), Kubeconfig: s.Kubeconfig,
+		Binaries: binaries, Supervisor: s.Processes, Clock: s.config.Clock, Etcd: etcd, Port: ports[2],
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.cluster.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	s.REST = s.cluster.REST
+	if s.Client, err = client.NewWithWatch(s.REST, client.Options{Scheme: test.Scheme()}); err != nil {
+		return fmt.Errorf("making a client of the management cluster, %w", err)
+	}
+	if err := sandbox.PrepareManagement(ctx, s.Client, binaries, HostsNamespace, MachinesNamespace); err != nil {
+		return err
+	}
+	if err := s.cluster.StartControllers(ctx); err != nil {
+		return err
+	}
+	s.config.Progress("the management cluster has the CRDs of Metal3 and ours")
+	return nil
+}

@@ -1,0 +1,83 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/web"
+)
+
+// deployISO is the path of what servers boot to be worked on.
+const deployISO = "/deploy.iso"
+
+// Media serves disk images, and the deploy ISO, from memory.
+type Media struct {
+	// DeployISO is the URL of the ISO with the deploy agent. The rack's servers have an agent without it: it holds nothing.
+	DeployISO string
+
+	server *web.Server
+	mu     sync.Mutex
+	files  map[string][]byte
+	reads  map[string]int
+}
+
+// An Image is a disk image that Media serves.
+type Image struct {
+	URL string
+	// Checksum is the SHA-256 of the content, in hexadecimal.
+	Checksum string
+}
+
+func startMedia() (*Media, error) {
+	m := &Media{files: map[string][]byte{}, reads: map[string]int{}}
+	// As long as the smallest thing that can be an ISO 9660 file system.
+	m.files[deployISO] = make([]byte, 64<<10)
+	var err error
+	if m.server, err = web.Start(m); err != nil {
+		return nil, err
+	}
+	m.DeployISO = m.server.URL + deployISO
+	return m, nil
+}
+
+// Add serves an image under a name.
+func (m *Media) Add(name string, content []byte) Image {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.files["/"+name] = content
+	sum := sha256.Sum256(content)
+	return Image{URL: fmt.Sprintf("%s/%s", m.server.URL, name), Checksum: hex.EncodeToString(sum[:])}
+}
+
+// Downloads is how often an image was downloaded.
+func (m *Media) Downloads(name string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reads["/"+name]
+}
+
+// ServeHTTP serves one of the files.
+func (m *Media) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	m.mu.Lock()
+	content, ok := m.files[r.URL.Path]
+	if ok && r.Method == http.MethodGet {
+		m.reads[r.URL.Path]++
+	}
+	m.mu.Unlock()
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(content))
+}
+
+// Close stops serving.
+func (m *Media) Close() error { return m.server.Close() }

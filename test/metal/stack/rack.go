@@ -1,0 +1,109 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/admin"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
+)
+
+// heartbeat is the time between two signs of life of a deploy agent. Ironic goes on with the next step at each.
+const heartbeat = time.Second
+
+// Rack is the administrator's access to the emulated servers.
+type Rack struct {
+	// Servers as the scenario describes them, in its order.
+	Servers []scenario.Server
+
+	admin string
+}
+
+// startRack starts the rack, and returns when its BMCs answer.
+func (s *Stack) startRack(ctx context.Context) error {
+	described, err := scenario.Load(s.config.Scenario)
+	if err != nil {
+		return err
+	}
+	ports, err := controlplane.FreePorts(2)
+	if err != nil {
+		return err
+	}
+	redfish, administration := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
+	s.Rack = &Rack{Servers: described.Servers, admin: "http://" + administration}
+	err = s.run(process.Spec{
+		Name: rackName, Rank: controlplane.RankControllers,
+		Args: []string{
+			"--scenario=" + s.config.Scenario, "--data-dir=" + filepath.Join(s.config.Dir, "servers"), "--ironic-url=" + s.Ironic.URL,
+			"--redfish-bind-address=" + redfish, "--admin-bind-address=" + administration, "--boot-command=" + s.config.BootCommand,
+			"--heartbeat-interval=" + heartbeat.String(), "--retry-interval=" + heartbeat.String(),
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := controlplane.AwaitURL(ctx, "the rack", http.DefaultClient, s.Rack.admin+"/healthz"); err != nil {
+		return err
+	}
+	s.config.Progress("the rack has power: %d servers, BMCs at %s", len(described.Servers), redfish)
+	return nil
+}
+
+// Server returns what the rack knows of a server.
+func (r *Rack) Server(ctx context.Context, name string) (*admin.View, error) {
+	view := &admin.View{}
+	return view, r.call(ctx, http.MethodGet, name, nil, view)
+}
+
+// Break gives a server a fault.
+func (r *Rack) Break(ctx context.Context, name string, fault faults.Fault) error {
+	return r.call(ctx, http.MethodPut, name+"/faults/"+string(fault.Kind), fault, nil)
+}
+
+// Repair takes all faults of a server away.
+func (r *Rack) Repair(ctx context.Context, name string) error {
+	return r.call(ctx, http.MethodDelete, name+"/faults", nil, nil)
+}
+
+func (r *Rack) call(ctx context.Context, method, path string, body, into any) error {
+	var content io.Reader
+	if body != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		content = bytes.NewReader(encoded)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, r.admin+"/v1/servers/"+path, content)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("asking the rack, %w", err)
+	}
+	defer func() { _ = response.Body.Close() }() // it was read, or there is an error already
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		return fmt.Errorf("asking the rack, %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the rack refuses %s %s, %s: %s", method, path, response.Status, answer)
+	}
+	if into == nil {
+		return nil
+	}
+	return json.Unmarshal(answer, into)
+}

@@ -1,0 +1,166 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/ironic"
+)
+
+const (
+	// HostsNamespace is where the BareMetalHosts and the credentials of their BMCs are.
+	HostsNamespace = "metal3-system"
+	// MachinesNamespace is where Machines can be made.
+	MachinesNamespace = "servers"
+
+	// startTimeout bounds how long the start of all parts may take. A machine that is busy takes a while.
+	startTimeout = 5 * time.Minute
+	// lastWords is how many lines of a log are shown when a program fails.
+	lastWords = 12
+)
+
+// Config says what to start.
+type Config struct {
+	// Dir is where everything goes: certificates, data, logs, what the servers are given. It is made.
+	Dir string
+	// Bin is the directory that has the programs, and Ironic's tree.
+	Bin string
+	// Scenario is the file that describes the rack: its servers, and what is wrong with them.
+	Scenario string
+	// BootCommand is what a server runs when it boots its image; empty runs nothing.
+	BootCommand string
+	// AgentTimeout and PowerTimeout are Ironic's; zero means what package ironic says.
+	AgentTimeout, PowerTimeout time.Duration
+	// Progress is told of each part that is ready; may be nil.
+	Progress func(format string, args ...any)
+	// Clock stamps certificates and times restarts; nil means the real one.
+	Clock clock.Clock
+}
+
+// A Stack is running. It must be closed.
+type Stack struct {
+	// Client is the administrator's. It reads from the API server itself.
+	Client client.WithWatch
+	// REST is the administrator's access. Callers copy it before they change it.
+	REST *rest.Config
+	// Kubeconfig is the path of the administrator's kubeconfig file.
+	Kubeconfig string
+	// Ironic is where agents and baremetal-operator find Ironic.
+	Ironic *ironic.Ironic
+	// Media serves disk images and the deploy ISO.
+	Media *Media
+	// Rack is the administrator's access to the emulated servers.
+	Rack *Rack
+	// Processes gives access to all programs, to look at, stop or kill one.
+	Processes *process.Supervisor
+
+	config  Config
+	cluster *controlplane.Cluster
+
+	// ctx ends when the stack is closed, or when one of its parts has failed for good, which is then the cause.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+}
+
+// Missing says what is not there that a stack needs, and how to get it. It starts nothing.
+func Missing(bin string) error {
+	errs := []error{ironic.Check(filepath.Join(bin, "ironic"))}
+	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", operatorName, managerName, rackName} {
+		_, err := controlplane.Binaries{bin}.Find(program)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Start starts a stack, and returns when all of it works and the operator and the manager watch. No server is registered.
+// If anything fails, what had been started is stopped, and the error ends with the last words of the program that failed.
+func Start(ctx context.Context, config Config) (*Stack, error) {
+	if config.Progress == nil {
+		config.Progress = func(string, ...any) {}
+	}
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
+	}
+	s := &Stack{config: config}
+	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	if err := s.up(ctx); err != nil {
+		if cause := context.Cause(s.ctx); cause != nil {
+			err = cause
+		}
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Stack) up(caller context.Context) error {
+	// Whatever a program keeps for itself, it keeps here.
+	for _, dir := range []string{"home", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(s.config.Dir, dir), 0o700); err != nil {
+			return fmt.Errorf("making a directory of the stack, %w", err)
+		}
+	}
+	var err error
+	s.Processes, err = process.NewSupervisor(process.Options{Dir: s.config.Dir, Clock: s.config.Clock, OnExit: s.exited})
+	if err != nil {
+		return err
+	}
+	ctx, done := context.WithTimeoutCause(s.ctx, startTimeout, fmt.Errorf("the stack was not up after %s", startTimeout))
+	defer done()
+	stop := context.AfterFunc(caller, func() { s.cancel(context.Cause(caller)) })
+	defer stop()
+	for _, start := range []func(context.Context) error{
+		s.startCluster, s.startIronic, s.startRack, s.startOperator, s.startManager,
+	} {
+		if err := start(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exited is told of each program that died unasked. None may: what is tested is not how programs are started again.
+func (s *Stack) exited(exit process.Exit) {
+	message := fmt.Sprintf("%s failed (%s); its log is %s", exit.Name, exit.Reason, exit.LogFile)
+	if lines, err := process.LastLines(exit.LogFile, lastWords); err == nil && len(lines) > 0 {
+		message += ", and ends with:\n  " + strings.Join(lines, "\n  ")
+	}
+	s.cancel(errors.New(message))
+}
+
+// Context returns a context that ends with the given one, or when a part of the stack has failed, which is then its cause.
+// The caller must call the function that comes with it.
+func (s *Stack) Context(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// Close stops everything, in the order of who needs whom, and returns when it is gone. Files stay.
+func (s *Stack) Close() error {
+	s.cancel(errors.New("the stack is closed"))
+	if s.Processes != nil {
+		s.Processes.Close()
+	}
+	var errs []error
+	if s.Ironic != nil {
+		errs = append(errs, s.Ironic.Close())
+	}
+	if s.Media != nil {
+		errs = append(errs, s.Media.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,198 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package metal
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
+)
+
+// TestServers registers a rack of servers and uses them. Some are in order, and each of the others has a fault of its own;
+// all is seen at the same time, so that what is wrong with one server can be seen not to touch the others.
+func TestServers(t *testing.T) {
+	need(t)
+	dir := t.TempDir()
+	before := machineState(t)
+	// The last of all: what is left when everything has been stopped.
+	t.Cleanup(func() { before.checkNothingLeft(t, dir) })
+	w := newWorld(t, dir)
+	t.Cleanup(func() {
+		if t.Failed() {
+			w.showLogs(t)
+		}
+		pids := w.pids()
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+		checkGone(t, pids)
+		w.say("everything is stopped")
+	})
+	defer w.keepJournal(t)()
+	image := w.Media.Add("linux.qcow2", []byte("the disk image of the test\n"))
+	w.createFleet(t, image)
+	for _, server := range w.Rack.Servers {
+		labels := map[string]string{"kind": server.Profile, "rack": "r1"}
+		if err := w.Register(t.Context(), server, labels); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.say("%d servers are registered, with the credentials of their BMCs", len(w.Rack.Servers))
+	table := &table{}
+	t.Run("each", func(t *testing.T) {
+		t.Run("in order", func(t *testing.T) {
+			t.Parallel()
+			w.tellStory(t, image)
+		})
+		for _, fault := range allFaults {
+			t.Run(fault.server, func(t *testing.T) {
+				t.Parallel()
+				w.tryFault(t, fault, table)
+			})
+		}
+	})
+	w.say("what the user sees of each fault:\n%s", table)
+}
+
+// tellStory is the way of servers that are in order.
+func (w *world) tellStory(t *testing.T, image stack.Image) {
+	var inOrder []string
+	for _, server := range w.Rack.Servers {
+		if server.Profile != "gpu" {
+			continue
+		}
+		inOrder = append(inOrder, server.Name)
+		w.untilState(t, server.Name, bmov1alpha1.StateAvailable)
+		w.checkInspected(t, server)
+	}
+	w.say("%s are inspected and available", strings.Join(inOrder, ", "))
+
+	machine := newMachine("web", "gpu", map[string]string{
+		v1alpha1.PropertyUserData:    "#cloud-config\nhostname: web\nruncmd:\n- [touch, /run/booted]\n",
+		v1alpha1.PropertyNetworkCIDR: "10.20.0.1/24", v1alpha1.PropertyDNSServers: "10.20.0.53",
+	})
+	w.create(t, machine)
+	w.untilPhase(t, machine.Name, v1alpha1.MachineProvisioned)
+	w.checkInstalled(t, machine.Name, image)
+	w.say("Machine %s is provisioned: the server has booted our image, with our user data and network data", machine.Name)
+
+	// The next one, while the first one runs.
+	second := newMachine("db", "gpu", nil)
+	w.create(t, second)
+	host := w.hostOf(t, machine.Name)
+	if err := w.Client.Delete(t.Context(), machine); err != nil {
+		t.Fatal(err)
+	}
+	w.untilGone(t, machine.Name)
+	w.untilState(t, host, bmov1alpha1.StateAvailable)
+	w.checkReleased(t, host)
+	w.say("server %s is cleaned and available again", host)
+	w.untilPhase(t, second.Name, v1alpha1.MachineProvisioned)
+}
+
+// checkInspected compares what Ironic has found by Redfish with what the server has.
+func (w *world) checkInspected(t *testing.T, server scenario.Server) {
+	t.Helper()
+	host, err := w.Host(t.Context(), server.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	details := host.Status.HardwareDetails
+	if details == nil {
+		t.Fatalf("host %s is available, and has no hardware details: it was not inspected", server.Name)
+	}
+	got := map[string]any{
+		"manufacturer": details.SystemVendor.Manufacturer, "arch": details.CPU.Arch, "cpus": details.CPU.Count,
+		"memory in MiB": details.RAMMebibytes,
+	}
+	_, _, threads := server.Hardware.Count()
+	want := map[string]any{
+		"manufacturer": server.Hardware.Manufacturer, "arch": server.Hardware.Processors[0].Architecture, "cpus": threads,
+		"memory in MiB": server.Hardware.MemoryGiB << 10,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the hardware of host %s is not that of its server (-want +got):\n%s", server.Name, diff)
+	}
+	var macs []string
+	for _, nic := range details.NIC {
+		macs = append(macs, nic.MAC)
+	}
+	slices.Sort(macs)
+	if diff := cmp.Diff(server.Hardware.MACs(), macs); diff != "" {
+		t.Errorf("the network interfaces of host %s are not those of its server (-want +got):\n%s", server.Name, diff)
+	}
+	// Ironic rounds to GiB.
+	if len(details.Storage) != 1 || int64(details.Storage[0].SizeBytes)>>30 != int64(server.Hardware.Disks[0].Bytes())>>30 {
+		t.Errorf("the disks of host %s are %+v, want the smallest of its server, %+v", server.Name, details.Storage, server.Hardware.Disks[0])
+	}
+}
+
+// checkReleased looks at a server that has come back.
+func (w *world) checkReleased(t *testing.T, host string) {
+	t.Helper()
+	found, err := w.Host(t.Context(), host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.Spec.ConsumerRef != nil || found.Spec.Image != nil || found.Spec.UserData != nil || found.Spec.NetworkData != nil {
+		t.Errorf("host %s is free, and still has something of its last user: %+v", host, found.Spec)
+	}
+	server, err := w.Rack.Server(t.Context(), host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if server.Image != nil {
+		t.Errorf("server %s was cleaned, and still has image %+v", host, server.Image)
+	}
+}
+
+// hostOf names the server of a Machine.
+func (w *world) hostOf(t *testing.T, name string) string {
+	t.Helper()
+	_, machine, _ := w.journal.look("", name)
+	if machine == nil || machine.Status.HostRef == nil {
+		t.Fatalf("Machine %s has no server: it is %s", name, describeMachine(machine))
+	}
+	return machine.Status.HostRef.Name
+}
+
+func (w *world) untilState(t *testing.T, name string, state bmov1alpha1.ProvisioningState) {
+	t.Helper()
+	what := fmt.Sprintf("host %s to be %s", name, state)
+	w.until(t, what, name, "", func(host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
+		if host == nil || host.Status.Provisioning.State != state {
+			return fmt.Errorf("it is %s", describeHost(host))
+		}
+		return nil
+	})
+}
+
+func (w *world) untilPhase(t *testing.T, name string, phase v1alpha1.MachinePhase) {
+	t.Helper()
+	what := fmt.Sprintf("Machine %s to be %s", name, phase)
+	w.until(t, what, "", name, func(_ *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
+		if machine == nil || machine.Status.Phase != phase {
+			return fmt.Errorf("it is %s", describeMachine(machine))
+		}
+		return nil
+	})
+}
+
+func (w *world) untilGone(t *testing.T, name string) {
+	t.Helper()
+	w.until(t, fmt.Sprintf("Machine %s to be gone", name), "", name, func(_ *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
+		if machine != nil {
+			return fmt.Errorf("it is %s", describeMachine(machine))
+		}
+		return nil
+	})
+}

@@ -1,0 +1,144 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package metal
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
+)
+
+const (
+	// enabled is the environment variable that the tests run with.
+	enabled = "E2E_METAL"
+	// bin has the programs.
+	bin = "../../bin"
+	// patience bounds each wait. Metal3's operator looks every 10 seconds, and some faults take it a minute to see.
+	patience = 4 * time.Minute
+)
+
+// TestMain lets all servers of the rack be worked on at the same time, however few processors there are.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "32"); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// world is a stack with a fleet, for one test.
+type world struct {
+	*stack.Stack
+	journal *journal
+	started time.Time
+	say     func(format string, args ...any)
+}
+
+// newWorld starts a stack in a directory, or skips the test if nobody has asked for it.
+func newWorld(t *testing.T, dir string) *world {
+	t.Helper()
+	w := &world{started: time.Now()}
+	w.say = func(format string, args ...any) {
+		t.Helper()
+		t.Logf("%6.1fs  "+format, append([]any{time.Since(w.started).Seconds()}, args...)...)
+	}
+	var err error
+	w.Stack, err = stack.Start(t.Context(), stack.Config{
+		Dir: dir, Bin: bin, Scenario: filepath.Join("testdata", "rack.yaml"), BootCommand: filepath.Join("testdata", "boot"),
+		AgentTimeout: 30 * time.Second, PowerTimeout: 10 * time.Second, Progress: w.say,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// need skips the test if nobody has asked for it, and fails it if something is missing that it needs.
+func need(t *testing.T) {
+	t.Helper()
+	if os.Getenv(enabled) == "" {
+		t.Skip("servers on a real Ironic: run it with `make e2e-metal`, which unpacks Ironic from Debian's packages into bin/")
+	}
+	if err := stack.Missing(bin); err != nil {
+		t.Fatalf("this cannot run; `make e2e-metal` gets what is missing:\n%v", err)
+	}
+}
+
+// until waits until the check of a host and of a Machine, either of which may be nil, has nothing to say, and fails the test
+// with what it said last. It looks whenever any of them changes.
+func (w *world) until(t *testing.T, what, host, machine string, check func(*bmov1alpha1.BareMetalHost, *v1alpha1.Machine) error) {
+	t.Helper()
+	ctx, stop := w.Context(t.Context())
+	defer stop()
+	ctx, done := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nothing came of it in %s", patience))
+	defer done()
+	for {
+		foundHost, foundMachine, changed := w.journal.look(host, machine)
+		err := check(foundHost, foundMachine)
+		if err == nil {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatalf("waiting for %s, %v (last answer: %v)", what, context.Cause(ctx), err)
+		}
+	}
+}
+
+// createFleet makes what a platform team writes: an image, and two types of servers that are installed with it.
+func (w *world) createFleet(t *testing.T, image stack.Image) {
+	t.Helper()
+	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "metal"}}
+	provider.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "linux"}
+	provider.Spec.Metal3.ClusterRef.Namespace = stack.HostsNamespace
+	for name, resources := range map[string][]string{
+		"gpu":   {"cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "8"},
+		"small": {"cpu", "8", "memory", "64Gi"},
+	} {
+		template := v1alpha1.NodeTypeTemplate{Name: name}
+		template.Resources = test.Resources(resources...)
+		template.BareMetalHosts.Selector.MatchLabels = map[string]string{"kind": name}
+		provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes, template)
+	}
+	for _, object := range []client.Object{
+		&v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "linux"}, Spec: v1alpha1.OSImageSpec{Properties: map[string]string{
+			v1alpha1.PropertyImageURL: image.URL, v1alpha1.PropertyImageChecksum: image.Checksum,
+		}}},
+		provider,
+	} {
+		if err := w.Client.Create(t.Context(), object); err != nil {
+			t.Fatalf("creating %T, %v", object, err)
+		}
+	}
+}
+
+// newMachine makes a Machine that stands alone, in memory.
+func newMachine(name, nodeType string, properties map[string]string) *v1alpha1.Machine {
+	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: stack.MachinesNamespace, Name: name}}
+	machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: nodeType}
+	machine.Spec.Properties = properties
+	return machine
+}
+
+// create creates an object once its API server admits it.
+func (w *world) create(t *testing.T, object client.Object) {
+	t.Helper()
+	if err := w.Client.Create(t.Context(), object); err != nil {
+		t.Fatalf("creating %T %s, %v", object, object.GetName(), err)
+	}
+}

@@ -1,0 +1,124 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rights
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/audit"
+)
+
+// logs is not the variable that has API servers keep logs: this test is to run when they are complete.
+var logs = flag.String("logs", "", "directory of the audit logs that other tests have left")
+
+// files of config/rbac: whose rights they are, and the clusters whose logs are not about them. The environment of most
+// tests is management cluster and tenant at once.
+var files = map[string]struct {
+	user    string
+	without []string
+}{
+	"manager.yaml":                 {"karpenter-metal3-manager", []string{"tenant"}},
+	"webhook.yaml":                 {"karpenter-metal3-webhook", []string{"tenant"}},
+	"provider-management.yaml":     {"karpenter-metal3-provider", []string{"tenant"}},
+	"provider-dra-management.yaml": {"karpenter-metal3-provider", []string{"tenant"}},
+	"provider-tenant.yaml":         {"karpenter-metal3-provider", []string{"management", "host"}},
+	"provider-dra-tenant.yaml":     {"karpenter-metal3-provider", []string{"management", "host"}},
+}
+
+// rightsIn are those in a file of config/rbac.
+func rightsIn(t *testing.T, file string) []audit.Right {
+	t.Helper()
+	content, err := rbac.Files.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []audit.Right
+	for document := range strings.SplitSeq(string(content), "\n---\n") {
+		role := &rbacv1.Role{} // a ClusterRole has the same fields
+		if err := yaml.Unmarshal([]byte(document), role); err != nil {
+			t.Fatal(err)
+		}
+		if role.Kind != "Role" && role.Kind != "ClusterRole" {
+			continue
+		}
+		namespace := role.Namespace
+		if strings.Contains(namespace, "{{") || namespace == "default" {
+			namespace = "*" // wherever the program runs
+		}
+		all = append(all, audit.Rights(role.Kind+" "+role.Name, namespace, role.Rules)...)
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s has no rights", file)
+	}
+	return all
+}
+
+// TestEveryRightIsUsed reads the audit logs that the tests before it have left ("make rights" runs them and then this), and
+// finds each right in config/rbac that nobody has used.
+func TestEveryRightIsUsed(t *testing.T) {
+	if *logs == "" {
+		t.Skip("there are no audit logs to read: 'make rights' makes them and runs this test with --logs")
+	}
+	requests, err := audit.Requests(*logs, "karpenter-metal3-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, about := range files {
+		t.Run(file, func(t *testing.T) {
+			used, excepted := 0, 0
+			var unused []string
+			for _, right := range rightsIn(t, file) {
+				switch {
+				case isUsed(right, requests, about.user, about.without):
+					used++
+				case exceptions[file][short(right)] != "":
+					excepted++
+					t.Logf("not seen: %s: %s", right, exceptions[file][short(right)])
+				default:
+					unused = append(unused, fmt.Sprintf("%s (%s)", right, short(right)))
+				}
+			}
+			t.Logf("%d rights are used, %d are excepted", used, excepted)
+			if len(unused) > 0 {
+				t.Errorf("%s gives rights that no test uses: take them away, or test what they are for:\n  %s", file, strings.Join(unused, "\n  "))
+			}
+		})
+	}
+}
+
+// short is what exceptions call a right.
+func short(right audit.Right) string { return right.Verb + " " + right.Resource }
+
+func isUsed(right audit.Right, requests map[audit.Request]bool, user string, without []string) bool {
+	for request := range requests {
+		if (request.User == user || strings.HasPrefix(request.User, user+"-")) && !slices.Contains(without, request.Cluster) && right.Gives(request) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestExceptions: each is of a right that there is.
+func TestExceptions(t *testing.T) {
+	for file, excepted := range exceptions {
+		there := sets.New[string]()
+		for _, right := range rightsIn(t, file) {
+			there.Insert(short(right))
+		}
+		for name, why := range excepted {
+			if !there.Has(name) || why == "" {
+				t.Errorf("%s has no right %q, or the exception has no reason: %q", file, name, why)
+			}
+		}
+	}
+}
