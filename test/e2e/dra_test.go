@@ -126,6 +126,7 @@ func TestDRAServersAreNotForOthers(t *testing.T) {
 // class by which its pods claim devices. They are gone when the test ends.
 func (w *world) deviceTypes(t *testing.T) {
 	t.Helper()
+	w.needsServers(t)
 	nodeType := func(name string, cost int64, devices ...v1alpha1.NodeTypeDevice) v1alpha1.NodeTypeTemplate {
 		return v1alpha1.NodeTypeTemplate{Name: "dra-" + name, HardwareProfile: v1alpha1.HardwareProfile{
 			Resources:      resources("cpu", "64", "memory", "256Gi"),

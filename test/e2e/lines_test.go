@@ -33,6 +33,7 @@ servers:
 // Change may change the NodePool before it is made; it may be nil.
 func (w *world) line(t *testing.T, name string, servers int32, has corev1.ResourceList, change func(*karpv1.NodePool)) *karpv1.NodePool {
 	t.Helper()
+	w.needsServers(t)
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	provider.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "ubuntu-noble-gpu"}
 	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace

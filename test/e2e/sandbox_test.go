@@ -92,6 +92,15 @@ func (w *world) needsSandbox(t *testing.T) {
 	}
 }
 
+// needsServers skips a test about servers that are not in the reference fleet (with devices, in lines, or that Metal3's demo mode
+// has trouble with) where nobody could have added them.
+func (w *world) needsServers(t *testing.T) {
+	t.Helper()
+	if w.sandbox == nil {
+		t.Skip("this test is about servers beside the reference fleet, which only a sandbox of its own has, so unset " + managementVariable)
+	}
+}
+
 func (s *sandbox) pid(t *testing.T, process string) int {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(s.dir, "run", process+".pid"))

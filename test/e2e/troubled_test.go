@@ -36,6 +36,7 @@ const (
 // some of the fleet, and others that Metal3 has trouble with and that never boot. It all goes at the end of the test.
 func (w *world) troubled(t *testing.T, name string, change func(*v1alpha1.HardwareProfile), servers ...string) {
 	t.Helper()
+	w.needsServers(t)
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	provider.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "ubuntu-noble-gpu"}
 	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
