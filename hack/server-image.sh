@@ -7,12 +7,12 @@
 # tools that start such a server (tools/), and container images that need no registry (images/). Nothing is installed,
 # and nothing is changed outside of bin/. It needs root, for a root file system has owners and is entered by chroot.
 #
-# Environment: DEBIAN_MIRROR, where Debian's packages are; http://deb.debian.org/debian by default.
+# Environment: DEBIAN_MIRROR, the URL of Debian's packages; by default where apt gets them from.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 suite=bookworm
-mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+mirror=${DEBIAN_MIRROR:-}
 bin="${PWD}/bin"
 dir="${bin}/server-image"
 rootfs="${dir}/rootfs"
@@ -60,6 +60,10 @@ bootstrap() {
   local stamp="${suite} ${packages[*]}"
   if made rootfs "${stamp}"; then return; fi
   local start=${SECONDS} include
+  if [[ -z "${mirror}" ]]; then
+    mirror=$(apt-get indextargets --format '$(CODENAME) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' | awk -v suite="${suite}" '$1 == suite && $2 == "main" {print $3; exit}')
+    [[ -n "${mirror}" ]] || fail "apt knows of no Debian ${suite} on this machine: set DEBIAN_MIRROR to the URL of one"
+  fi
   include=$(IFS=,; echo "${packages[*]}")
   echo "making a Debian root file system in bin/server-image/rootfs, which takes minutes"
   rm -rf "${rootfs}" "${dir}/.rootfs" "${dir}/.layer"
