@@ -1,0 +1,51 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ironic
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSettings(t *testing.T) {
+	tree, dir := t.TempDir(), t.TempDir()
+	made := settings{Dir: dir, Port: 6385, FilesURL: "http://127.0.0.1:8080", AgentTimeout: seconds(0, time.Minute), PowerTimeout: seconds(5*time.Second, time.Minute)}
+	if _, err := made.write(tree); err == nil || !strings.Contains(err.Error(), "empty database") {
+		t.Errorf("there is no database to begin with, and the error is %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(tree, "schema.sqlite"), []byte("schema"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path, err := made.write(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"port = 6385", "http_url = http://127.0.0.1:8080", "http_root = " + dir + "/http", "connection = sqlite:///" + dir + "/ironic.sqlite",
+		"clean_callback_timeout = 60", "deploy_callback_timeout = 60", "power_state_change_timeout = 5", "auth_strategy = noauth",
+	} {
+		if !strings.Contains(string(content), "\n"+line+"\n") {
+			t.Errorf("the settings do not hold %q:\n%s", line, content)
+		}
+	}
+	if database, err := os.ReadFile(filepath.Join(dir, "ironic.sqlite")); err != nil || string(database) != "schema" {
+		t.Errorf("the database is %q, %v", database, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "http")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	if err := Check(t.TempDir()); err == nil || !strings.Contains(err.Error(), "run `make ironic`") {
+		t.Errorf("there is no Ironic, and the error is %v", err)
+	}
+}
