@@ -15,6 +15,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 )
 
+// Files of the rights of a tenant's provider, in either cluster.
+var (
+	managementRights = []string{"provider-management.yaml", "provider-dra-management.yaml"}
+	tenantRights     = []string{"provider-tenant.yaml", "provider-dra-tenant.yaml"}
+)
+
 // PrepareTenant makes a running cluster one that Karpenter can work in, for those who put one together of other parts than
 // a sandbox: it has the CRDs of Karpenter and ours.
 func PrepareTenant(ctx context.Context, c client.Client) error {
@@ -33,14 +39,14 @@ func PrepareTenant(ctx context.Context, c client.Client) error {
 // the namespace, and returns the path of its kubeconfig file, in dir.
 func GrantProviderManagement(ctx context.Context, cluster *controlplane.Cluster, c client.Client, namespace, dir string) (string, error) {
 	path := filepath.Join(dir, "provider-management.kubeconfig")
-	return path, grantProvider(ctx, cluster, c, namespace, path, "provider-management.yaml", "provider-dra-management.yaml")
+	return path, grantProvider(ctx, cluster, c, namespace, path, managementRights...)
 }
 
 // GrantProviderTenant gives a tenant's provider its rights in the tenant's cluster, and returns the path of its kubeconfig
 // file, in dir.
 func GrantProviderTenant(ctx context.Context, cluster *controlplane.Cluster, c client.Client, namespace, dir string) (string, error) {
 	path := filepath.Join(dir, "provider-tenant.kubeconfig")
-	return path, grantProvider(ctx, cluster, c, namespace, path, "provider-tenant.yaml", "provider-dra-tenant.yaml")
+	return path, grantProvider(ctx, cluster, c, namespace, path, tenantRights...)
 }
 
 func grantProvider(ctx context.Context, cluster *controlplane.Cluster, c client.Client, namespace, kubeconfig string, files ...string) error {

@@ -130,10 +130,9 @@ func (s *Sandbox) startManagement(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, file := range []string{"provider-management.yaml", "provider-dra-management.yaml"} {
-		if err := grant(ctx, s.management, s.managementClient, providerUser, file, s.config.Tenant, s.kubeconfigs.ProviderManagement); err != nil {
-			return err
-		}
+	err = grantProvider(ctx, s.management, s.managementClient, s.config.Tenant, s.kubeconfigs.ProviderManagement, managementRights...)
+	if err != nil {
+		return err
 	}
 	if err := registerHosts(ctx, s.managementClient, s.config.Fleet); err != nil {
 		return err
@@ -159,21 +158,12 @@ func (s *Sandbox) startTenant(ctx context.Context) error {
 	if s.tenantClient, err = newClient(s.tenant); err != nil {
 		return err
 	}
-	ours, err := apis.TenantCRDs()
+	if err := PrepareTenant(ctx, s.tenantClient); err != nil {
+		return err
+	}
+	err = grantProvider(ctx, s.tenant, s.tenantClient, s.config.Tenant, s.kubeconfigs.ProviderTenant, tenantRights...)
 	if err != nil {
 		return err
-	}
-	karpenters, err := apis.KarpenterCRDs()
-	if err != nil {
-		return err
-	}
-	if err := installCRDs(ctx, s.tenantClient, slices.Concat(karpenters, ours)); err != nil {
-		return err
-	}
-	for _, file := range []string{"provider-tenant.yaml", "provider-dra-tenant.yaml"} {
-		if err := grant(ctx, s.tenant, s.tenantClient, providerUser, file, s.config.Tenant, s.kubeconfigs.ProviderTenant); err != nil {
-			return err
-		}
 	}
 	s.progress.say("tenant cluster has the CRDs of Karpenter and ours")
 	return s.startKwok()

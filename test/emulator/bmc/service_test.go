@@ -10,14 +10,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stmcginnis/gofish/schemas"
 	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
-
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 )
 
 func newRequest(t *testing.T, method, url, body string) *http.Request {
@@ -193,92 +189,6 @@ func TestVirtualMedia(t *testing.T) {
 	}
 }
 
-func TestAuthentication(t *testing.T) {
-	r := newRack(t, clock.RealClock{}, "s1", "s2")
-	for name, basic := range map[string]bool{"Basic": true, "Session": false} {
-		t.Run(name, func(t *testing.T) {
-			client, err := r.connect(t, "s1", "secret", basic)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := schemas.GetObject[schemas.ComputerSystem](client, systemPath("s1")); err != nil {
-				t.Error(err)
-			}
-			_, err = schemas.GetObject[schemas.ComputerSystem](client, systemPath("s2"))
-			refusedWith(t, "an account is of one server", err, http.StatusForbidden)
-			_, err = schemas.GetObject[schemas.ComputerSystem](client, systemPath("s9"))
-			refusedWith(t, "there is no such server", err, http.StatusNotFound)
-		})
-	}
-	for name, user := range map[string]string{"WrongPassword": "s1", "WrongUser": "nobody", "Nobody": ""} {
-		t.Run(name, func(t *testing.T) {
-			if response := r.call(t, http.MethodGet, "/redfish/v1/Systems/s1", "", "", basicHeader(user, "wrong")); response.StatusCode != http.StatusUnauthorized {
-				t.Errorf("status %d, want 401", response.StatusCode)
-			}
-			if user == "" {
-				return
-			}
-			_, err := r.connect(t, user, "wrong", false)
-			refusedWith(t, "no session without the password", err, http.StatusUnauthorized)
-		})
-	}
-	if response := r.call(t, http.MethodGet, "/redfish/v1/", "", "", nil); response.StatusCode != http.StatusOK {
-		t.Errorf("the service root is status %d, want 200: Redfish shows it to everybody", response.StatusCode)
-	}
-}
-
-func basicHeader(user, password string) http.Header {
-	request := &http.Request{Header: http.Header{}}
-	if user != "" {
-		request.SetBasicAuth(user, password)
-	}
-	return request.Header
-}
-
-func TestSessions(t *testing.T) {
-	r := newRack(t, clock.RealClock{}, "s1", "s2")
-	client, err := r.connect(t, "s1", "secret", false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	session, err := client.GetSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	read, err := schemas.GetObject[schemas.Session](client, session.ID)
-	if err != nil || read.UserName != "s1" || read.Password != "" || read.Token != "" {
-		t.Errorf("session is %+v, %v", read, err)
-	}
-	other, err := r.connect(t, "s2", "secret", false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	refusedWith(t, "sessions of other accounts are none of its business", other.Service.DeleteSession(session.ID), http.StatusNotFound)
-	if err := client.Service.DeleteSession(session.ID); err != nil {
-		t.Fatal(err)
-	}
-	_, err = client.Get(root + "/Systems")
-	refusedWith(t, "a session that has ended is no longer good", err, http.StatusUnauthorized)
-}
-
-func TestSessionsExpire(t *testing.T) {
-	now := clocktesting.NewFakeClock(time.Unix(0, 0))
-	r := newRack(t, now, "s1")
-	client, err := r.connect(t, "s1", "secret", false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // each use gives it another half hour
-		now.Step(sessionTimeout - time.Second)
-		if _, err := client.Get(systemPath("s1")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	now.Step(sessionTimeout)
-	_, err = client.Get(systemPath("s1"))
-	refusedWith(t, "nobody has used it", err, http.StatusUnauthorized)
-}
-
 func TestRefusals(t *testing.T) {
 	const system = "/redfish/v1/Systems/s1"
 	cases := map[string]struct {
@@ -345,80 +255,5 @@ func TestETagOfTheStateThatWasReadIsTaken(t *testing.T) {
 		if response.StatusCode != want {
 			t.Errorf("change %d with ETag %s is status %d, want %d", n+1, tag, response.StatusCode, want)
 		}
-	}
-}
-
-func TestUnreachable(t *testing.T) {
-	for name, servers := range map[string][]string{"OwnAddress": {"s1"}, "SharedAddress": {"s1", "s2"}} {
-		t.Run(name, func(t *testing.T) {
-			r := newRack(t, clock.RealClock{}, servers...)
-			client, err := r.connect(t, "s1", "secret", false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.put(t, "s1", faults.Fault{Kind: faults.BMCUnreachable})
-			for _, path := range []string{systemPath("s1"), root + "/Systems"} {
-				if _, err := client.Get(path); err == nil || errors.As(err, new(*schemas.Error)) {
-					t.Errorf("%s answers %v, want no answer at all", path, err)
-				}
-			}
-			if _, err := r.connect(t, "s1", "secret", false); err == nil {
-				t.Error("a session was made with a BMC that cannot be reached")
-			}
-			if len(servers) > 1 {
-				r.system(t, "s2") // the others go on
-			}
-			r.faults["s1"].Clear(faults.BMCUnreachable)
-			if _, err := client.Get(systemPath("s1")); err != nil {
-				t.Errorf("after the fault: %v", err)
-			}
-		})
-	}
-}
-
-func TestWrongPassword(t *testing.T) {
-	r := newRack(t, clock.RealClock{}, "s1")
-	client, err := r.connect(t, "s1", "secret", false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.put(t, "s1", faults.Fault{Kind: faults.WrongPassword})
-	_, err = client.Get(systemPath("s1"))
-	refusedWith(t, "sessions are refused", err, http.StatusUnauthorized)
-	_, err = r.connect(t, "s1", "secret", false)
-	refusedWith(t, "and the password", err, http.StatusUnauthorized)
-	r.faults["s1"].Clear(faults.WrongPassword)
-	if _, err := client.Get(systemPath("s1")); err != nil {
-		t.Errorf("after the fault: %v", err)
-	}
-}
-
-func TestSlow(t *testing.T) {
-	now := clocktesting.NewFakeClock(time.Unix(0, 0))
-	r := newRack(t, now, "s1", "s2")
-	r.put(t, "s1", faults.Fault{Kind: faults.Slow, Seconds: 5})
-	answered := make(chan int, 1)
-	request := newRequest(t, http.MethodGet, r.url+systemPath("s1"), "")
-	request.SetBasicAuth("s1", "secret")
-	go func() {
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			answered <- 0
-			return
-		}
-		_ = response.Body.Close()
-		answered <- response.StatusCode
-	}()
-	for !now.HasWaiters() {
-		select {
-		case status := <-answered:
-			t.Fatalf("answered at once, with status %d", status)
-		case <-time.After(time.Millisecond):
-		}
-	}
-	r.system(t, "s2") // the others go on
-	now.Step(5 * time.Second)
-	if status := <-answered; status != http.StatusOK {
-		t.Errorf("status %d, want 200 after 5 s", status)
 	}
 }

@@ -30,6 +30,9 @@ const (
 	bareKind = "bare"
 )
 
+// bareMachine is there only for the name of the join token.
+var bareMachine = bootstrap.MachineRef{Namespace: stack.MachinesNamespace, Name: bareNode, UID: "0c5f3f0e-0000-4000-8000-000000000001"}
+
 // installBare installs a server as somebody would who has Metal3 and not us: with an image, user data and network data in
 // the BareMetalHost. It takes the time until the Node has GPUs, and gives the server back.
 func (w *world) installBare(t *testing.T, image stack.Image) *timeline {
@@ -74,6 +77,9 @@ func (w *world) installBare(t *testing.T, image stack.Image) *timeline {
 			}
 		}
 	}
+	if err := bootstrap.DeleteToken(t.Context(), w.tenant.Client, bareMachine); err != nil {
+		t.Fatal(err)
+	}
 	return times
 }
 
@@ -95,9 +101,7 @@ func (w *world) patchHost(t *testing.T, change func(*bmov1alpha1.BareMetalHost))
 func (w *world) bareUserData(t *testing.T) []byte {
 	t.Helper()
 	realClock := clock.RealClock{}
-	token, err := bootstrap.EnsureToken(t.Context(), w.tenant.Client, bootstrap.MachineRef{
-		Namespace: stack.MachinesNamespace, Name: bareNode, UID: "0c5f3f0e-0000-4000-8000-000000000001",
-	}, realClock.Now().Add(time.Hour), realClock)
+	token, err := bootstrap.EnsureToken(t.Context(), w.tenant.Client, bareMachine, realClock.Now().Add(time.Hour), realClock)
 	if err != nil {
 		t.Fatal(err)
 	}

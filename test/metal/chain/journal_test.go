@@ -41,7 +41,8 @@ func newJournal(t *testing.T) *journal {
 
 // say tells something, with the time since the test has begun.
 func (j *journal) say(format string, args ...any) {
-	j.t.Logf("%6.1fs  "+format, append([]any{time.Since(j.started).Seconds()}, args...)...)
+	// Each line says when, which is of more use here than where in the test.
+	_, _ = fmt.Fprintf(j.t.Output(), "%6.1fs  "+format+"\n", append([]any{time.Since(j.started).Seconds()}, args...)...) // to the test's log
 }
 
 // follow begins to follow the objects of a kind, until the context ends.

@@ -5,6 +5,7 @@ package chain
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -28,7 +29,7 @@ type traces struct {
 	marks []string
 	// links are the names of all network interfaces that were seen to be the test's.
 	links map[string]bool
-	// settings as they were before.
+	// settings of the kernel, and which tables its firewall has, as they were before.
 	settings []string
 }
 
@@ -156,7 +157,7 @@ func (tr *traces) checkGone(t *testing.T, say func(string, ...any)) {
 		say("nothing is left: no process, link, mount or control group")
 	}
 	if diff := cmp.Diff(tr.settings, readSettings(t)); diff != "" {
-		t.Errorf("settings of the kernel have changed (-before +after):\n%s", diff)
+		t.Errorf("settings of the kernel, or its firewall, have changed (-before +after):\n%s", diff)
 	}
 }
 
@@ -169,6 +170,13 @@ func readSettings(t *testing.T) []string {
 			t.Fatal(err)
 		}
 		settings = append(settings, name+" = "+strings.TrimSpace(string(value)))
+	}
+	for _, names := range []string{"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"} {
+		tables, err := os.ReadFile(names)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		settings = append(settings, fmt.Sprintf("firewall tables in %s: %q", names, strings.Fields(string(tables))))
 	}
 	return settings
 }

@@ -1,0 +1,82 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package baremetal
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stmcginnis/gofish/schemas"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+func TestBootCommandSeesTheServer(t *testing.T) {
+	m := start(t, clock.RealClock{}, "", `echo "$SERVER_NAME $SERVER_UUID $SERVER_MAC $(cat "$SERVER_DIR/image") $(cat config-drive.iso)"`)
+	m.install("user data")
+	m.reset(schemas.OnResetType)
+	m.says("s1 11111111-1111-1111-1111-111111111111 52:54:00:00:00:01 image user data")
+	m.is(schemas.OffPowerState, "off: the boot command has ended")
+}
+
+func TestBootCommandThatFails(t *testing.T) {
+	m := start(t, clock.RealClock{}, "", `exit 3`)
+	m.install("")
+	m.reset(schemas.OnResetType)
+	m.is(schemas.OffPowerState, "off: the boot command has ended, exit status 3")
+	if err := os.Remove(m.options.BootCommand); err != nil {
+		t.Fatal(err)
+	}
+	m.reset(schemas.OnResetType)
+	m.is(schemas.OffPowerState, "off: starting the boot command, ")
+}
+
+// What the boot command has started goes with it, and one that does not want to stop is killed.
+func TestPowerOffLeavesNothing(t *testing.T) {
+	now := clocktesting.NewFakeClock(time.Unix(0, 0))
+	m := start(t, now, "", `trap '' TERM; sleep 1000 & echo "child $!"; while :; do sleep 1000; done`)
+	m.install("")
+	m.reset(schemas.OnResetType)
+	var child int
+	m.until(func() string {
+		data, _ := os.ReadFile(filepath.Join(m.Dir(), ConsoleFile))
+		if _, err := fmt.Sscanf(string(data), "child %d\n", &child); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	m.reset(schemas.ForceOffResetType)
+	m.until(func() string {
+		if now.HasWaiters() {
+			return ""
+		}
+		return "the boot command has no time to stop"
+	})
+	if m.PowerState() != schemas.OnPowerState {
+		t.Error("the server is off while its boot command still runs")
+	}
+	now.Step(time.Minute)
+	m.is(schemas.OffPowerState, "off")
+	m.until(func() string {
+		if alive(t, child) {
+			return "a child of the boot command is still there"
+		}
+		return ""
+	})
+}
+
+// alive says whether a process runs. One that nobody has waited for yet does not.
+func alive(t *testing.T, pid int) bool {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(data), ") ")
+	return !strings.HasPrefix(state, "Z")
+}
