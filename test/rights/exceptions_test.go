@@ -10,7 +10,7 @@ const (
 	ofClaimStatus     = "Kubernetes 1.36 and later ask for it when resourceclaims/status is written"
 	// What is cached is listed and watched. It cannot be known of somebody else's code that it never reads past its cache,
 	// and whoever may list may see as much.
-	ofCore = "Karpenter's core reads it from a cache in all that is tested; its own chart gives the right"
+	ofCore = "it is read from a cache in all that is tested; Karpenter's core reads it too, and its own chart gives the right"
 	// Of the tests, those of the charts have an API server like that.
 	ofOldServers = "caches list before they watch where the API server streams no lists; the test that has such a one does not start this cache"
 	// Nodes here are played by kwok, which mounts nothing.
