@@ -101,7 +101,7 @@ boot-server: check-go ## Build the command that boots such a server as a contain
 
 .PHONY: server-boot
 server-boot: cluster-tools server-image ## Boot such a server as a container: it joins a cluster, and runs a pod (needs root)
-	METAL_E2E=1 go test -count 1 -v -timeout 20m ./test/metal/server/...
+	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal/server
 
 .PHONY: ironic
 ironic: ## Unpack Debian's Ironic into bin/, for servers that are installed by the real one
@@ -112,6 +112,7 @@ e2e-metal: cluster-tools build ironic boot-server ## The whole chain on real Met
 	go build -trimpath -o bin/rack ./test/emulator/cmd/rack
 	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal
 	@hack/server-image.sh
+	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal/server
 	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal/chain
 
 .PHONY: test

@@ -50,7 +50,7 @@ type world struct {
 // newWorld makes the network, or skips the test if nobody has asked for it.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if os.Getenv("METAL_E2E") != "1" {
+	if os.Getenv("E2E_METAL") != "1" {
 		t.Skip("servers that boot take root, and what `make server-image` makes: `make server-boot` runs this test")
 	}
 	bin, err := filepath.Abs(filepath.Join("..", "..", "..", "bin"))
