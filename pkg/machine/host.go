@@ -6,6 +6,7 @@ package machine
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -69,7 +70,8 @@ func consumerName(host *bmov1alpha1.BareMetalHost) string {
 	return "a " + cmp.Or(reference.Kind, "consumer of no kind")
 }
 
-// hostError returns Metal3's own words about what is wrong with a host, "" if nothing is.
+// hostError returns Metal3's own words about what is wrong with a host, "" if nothing is. They have no full stop at their
+// end, so that a sentence can go on after them.
 func hostError(host *bmov1alpha1.BareMetalHost) string {
 	if host.Status.ErrorType == "" && host.Status.ErrorMessage == "" && host.Status.OperationalStatus != bmov1alpha1.OperationalStatusError {
 		return ""
@@ -78,7 +80,8 @@ func hostError(host *bmov1alpha1.BareMetalHost) string {
 	if host.Status.ErrorCount > 1 {
 		kind += fmt.Sprintf(" (%d times in a row)", host.Status.ErrorCount)
 	}
-	return fmt.Sprintf("server %s/%s: %s: %s", host.Namespace, host.Name, kind, cmp.Or(host.Status.ErrorMessage, "Metal3 gives no message"))
+	message := cmp.Or(strings.TrimRight(host.Status.ErrorMessage, ".: \n"), "Metal3 gives no message")
+	return fmt.Sprintf("server %s/%s: %s: %s", host.Namespace, host.Name, kind, message)
 }
 
 // ignored returns why Metal3 does nothing on a host, "" if it does what the spec says.
