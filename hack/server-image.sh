@@ -63,7 +63,9 @@ bootstrap() {
   include=$(IFS=,; echo "${packages[*]}")
   echo "making a Debian root file system in bin/server-image/rootfs, which takes minutes"
   rm -rf "${rootfs}" "${dir}/.rootfs" "${dir}/.layer"
-  mkdir -p "${dir}/packages"
+  mkdir -p "${dir}/packages" "${rootfs}/etc/dpkg/dpkg.cfg.d"
+  # What is made again when it is not complete need not be synced to the disk file by file.
+  echo force-unsafe-io >"${rootfs}/etc/dpkg/dpkg.cfg.d/unsafe-io"
   # In a mount namespace of its own, for what debootstrap mounts to be gone with it, even if it fails.
   if ! DEBOOTSTRAP_DIR="${tools}/usr/share/debootstrap" unshare --mount --propagation private \
     "${tools}/usr/sbin/debootstrap" --variant=minbase --include="${include}" --cache-dir="${dir}/packages" \
@@ -73,7 +75,8 @@ bootstrap() {
     fail "debootstrap has failed; ${dir}/debootstrap.log says more"
   fi
   # What no server needs, and what should not be the same on all of them.
-  rm -rf "${rootfs}"/var/cache/apt/* "${rootfs}"/var/lib/apt/lists/* "${rootfs}"/usr/share/{doc,man,locale,info} "${rootfs}"/etc/ssh/ssh_host_*
+  rm -rf "${rootfs}"/var/cache/apt/* "${rootfs}"/var/lib/apt/lists/* "${rootfs}"/usr/share/{doc,man,locale,info} "${rootfs}"/etc/ssh/ssh_host_* \
+    "${rootfs}/etc/dpkg/dpkg.cfg.d/unsafe-io"
   : >"${rootfs}/etc/machine-id"
   : >"${rootfs}/etc/resolv.conf"
   echo localhost >"${rootfs}/etc/hostname"
