@@ -54,16 +54,18 @@ func need(t *testing.T, bin string) {
 	}
 	err := errors.Join(stack.Missing(bin), stack.MissingForTenant(bin), missingServer(bin))
 	if err != nil {
-		t.Fatalf("this cannot run:\n%v\nwhat runs without: `make test`, `make demo`, and ./test/metal itself, where no server boots", err)
+		t.Fatalf("this cannot run:\n%v\n`make e2e-metal` makes all of it that can be made; what runs without: `make test`, `make demo`, and ./test/metal itself, "+
+			"where no server boots", err)
 	}
 }
 
 func missingServer(bin string) error {
+	var errs []error
 	if _, err := os.Stat(filepath.Join(bin, "boot-server")); err != nil {
-		return errors.New("bin/boot-server is missing: run `make boot-server`")
+		errs = append(errs, errors.New("bin/boot-server is missing: run `make boot-server`"))
 	}
 	// The machine's loopback stands for the bridge, which is not there yet.
-	return server.Check(server.Options{Dir: bin, Image: filepath.Join(bin, "server-image"), Bridge: "lo"})
+	return errors.Join(append(errs, server.Check(server.Options{Dir: bin, Image: filepath.Join(bin, "server-image"), Bridge: "lo"}))...)
 }
 
 // newWorld starts everything in a directory. It ends with the test.
