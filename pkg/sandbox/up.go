@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/audit"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
@@ -99,25 +98,8 @@ func (s *Sandbox) startManagement(ctx context.Context) error {
 	if s.managementClient, err = newClient(s.management); err != nil {
 		return err
 	}
-	files, err := s.config.metal3CRDs()
-	if err != nil {
+	if err := PrepareManagement(ctx, s.managementClient, s.config.Binaries, HostNamespace, s.config.Tenant); err != nil {
 		return err
-	}
-	metal3, err := readCRDs(files)
-	if err != nil {
-		return err
-	}
-	ours, err := apis.ManagementCRDs()
-	if err != nil {
-		return err
-	}
-	if err := installCRDs(ctx, s.managementClient, slices.Concat(metal3, ours)); err != nil {
-		return err
-	}
-	for _, name := range []string{HostNamespace, s.config.Tenant} {
-		if err := apply(ctx, s.managementClient, namespace(name)); err != nil {
-			return err
-		}
 	}
 	s.progress.say("management cluster has the CRDs of Metal3 and ours")
 	if err := s.startMetal3(); err != nil {
