@@ -31,8 +31,7 @@ func TestChain(t *testing.T) {
 		t.Fatal(err)
 	}
 	need(t, bin)
-	dir := t.TempDir()
-	w := newWorld(t, bin, dir)
+	w := newWorld(t, setup{bin: bin, dir: t.TempDir(), rack: "rack.yaml"})
 	defer w.keepJournal(t)()
 
 	w.journal.say("== the platform team registers its servers, and describes them")

@@ -68,14 +68,23 @@ func missingServer(bin string) error {
 	return errors.Join(append(errs, server.Check(server.Options{Dir: bin, Image: filepath.Join(bin, "server-image"), Bridge: "lo"}))...)
 }
 
-// newWorld starts everything in a directory. It ends with the test.
-func newWorld(t *testing.T, bin, dir string) *world {
+// setup says what to start.
+type setup struct {
+	// bin is the directory that has the programs, and dir the one where everything goes.
+	bin, dir string
+	// rack is the file of testdata that has the servers.
+	rack string
+}
+
+// newWorld starts everything. It ends with the test.
+func newWorld(t *testing.T, s setup) *world {
 	t.Helper()
+	bin, dir := s.bin, s.dir
 	w := &world{dir: dir, journal: newJournal(t), traces: newTraces(t, dir)}
 	// The last of all: what is left when everything was stopped.
 	t.Cleanup(func() { w.traces.checkGone(t, w.journal.say) })
 	w.startNetwork(t)
-	rack := loadRack(t)
+	rack := loadRack(t, s.rack)
 	for _, server := range rack.Servers {
 		w.traces.marks = append(w.traces.marks, server.UUID)
 	}
@@ -128,9 +137,9 @@ func (w *world) startNetwork(t *testing.T) {
 }
 
 // loadRack reads the rack, and gives its servers UUIDs that no other run on this machine has.
-func loadRack(t *testing.T) *scenario.Scenario {
+func loadRack(t *testing.T, name string) *scenario.Scenario {
 	t.Helper()
-	rack, err := scenario.Load(filepath.Join("testdata", "rack.yaml"))
+	rack, err := scenario.Load(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
