@@ -12,16 +12,15 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
-)
 
-// ConsoleFile is in the directory of the server, and has what its boot command writes.
-const ConsoleFile = "console.log"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
+)
 
 // runBootCommand runs the boot command until it ends, or until the power is cut: then it gets SIGTERM and, after its grace
 // period, SIGKILL, it and all that it has started in its process group. A server that dies has no grace. The error says how
 // the command has ended by itself.
 func (s *Server) runBootCommand(ctx context.Context) error {
-	console, err := os.OpenFile(filepath.Join(s.disk.Dir, ConsoleFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	console, err := os.OpenFile(filepath.Join(s.disk.Dir, disk.ConsoleFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("opening the console, %w", err)
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/stmcginnis/gofish/schemas"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
 )
 
 func TestBootCommandSeesTheServer(t *testing.T) {
@@ -44,7 +46,7 @@ func TestPowerOffLeavesNothing(t *testing.T) {
 	m.reset(schemas.OnResetType)
 	var child int
 	m.until(func() string {
-		data, _ := os.ReadFile(filepath.Join(m.Dir(), ConsoleFile))
+		data, _ := os.ReadFile(filepath.Join(m.Dir(), disk.ConsoleFile))
 		if _, err := fmt.Sscanf(string(data), "child %d\n", &child); err != nil {
 			return err.Error()
 		}

@@ -130,7 +130,7 @@ func (m *machine) is(power schemas.PowerState, activity string) {
 func (m *machine) says(line string) {
 	m.t.Helper()
 	m.until(func() string {
-		data, err := os.ReadFile(filepath.Join(m.Dir(), ConsoleFile))
+		data, err := os.ReadFile(filepath.Join(m.Dir(), disk.ConsoleFile))
 		if strings.Contains(string(data), line+"\n") {
 			return ""
 		}
@@ -142,7 +142,7 @@ func (m *machine) says(line string) {
 func (m *machine) hasBooted(times int) {
 	m.t.Helper()
 	m.until(func() string {
-		data, err := os.ReadFile(filepath.Join(m.Dir(), ConsoleFile))
+		data, err := os.ReadFile(filepath.Join(m.Dir(), disk.ConsoleFile))
 		if strings.Count(string(data), "booted\n") == times {
 			return ""
 		}

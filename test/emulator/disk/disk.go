@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package disk is what an emulated server keeps while it is switched off: a directory with the image that was written to its
-// disk and with the config drive that was written beside it.
+// disk, with the config drive that was written beside it, and with whatever the server has written since.
 package disk
 
 import (
@@ -20,6 +20,8 @@ const (
 	ImageFile = "image"
 	// ConfigDriveFile is an ISO file system with the label config-2; absent if the server was given none.
 	ConfigDriveFile = "config-drive.iso"
+	// ConsoleFile has what the boot command writes. It is the BMC's, and no part of the disk.
+	ConsoleFile = "console.log"
 	// infoFile says what the image is.
 	infoFile = "image.json"
 	// partSuffix marks what is still being written.
@@ -95,10 +97,22 @@ func (d Disk) Commit(image Image, configDrive []byte) error {
 	return nil
 }
 
-// Erase empties the disk.
+// Erase empties the disk: the image, and all else that the server's boot command keeps in the directory, such as what the
+// server has written while it ran. The console stays.
 func (d Disk) Erase() error {
-	for _, name := range []string{infoFile, infoFile + partSuffix, ImageFile, ImageFile + partSuffix, ConfigDriveFile} {
-		if err := os.Remove(filepath.Join(d.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	// Without its record the disk counts as empty, whatever comes in between.
+	if err := os.Remove(filepath.Join(d.Dir, infoFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("erasing the disk, %w", err)
+	}
+	entries, err := os.ReadDir(d.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("erasing the disk, %w", err)
+	}
+	for _, entry := range entries {
+		if entry.Name() == ConsoleFile {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(d.Dir, entry.Name())); err != nil {
 			return fmt.Errorf("erasing the disk, %w", err)
 		}
 	}

@@ -4,6 +4,7 @@
 package disk
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +54,41 @@ func TestHalfWritten(t *testing.T) {
 	}
 	if left, err := os.ReadDir(d.Dir); err != nil || len(left) != 0 {
 		t.Errorf("an erased disk has %v, %v", left, err)
+	}
+}
+
+// What a server has written to its disk is the tenant's who had the server. Nothing of it is left for the next one, neither by
+// an erase step nor where an image is written without one; what the server said on its console is the operator's.
+func TestNothingOfTheLastTenantIsLeft(t *testing.T) {
+	for name, empty := range map[string]func(Disk) error{
+		"Erase": Disk.Erase,
+		"Create": func(d Disk) error {
+			file, err := d.Create()
+			if err != nil {
+				return err
+			}
+			return errors.Join(file.Close(), os.Remove(file.Name()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := Disk{Dir: t.TempDir()}
+			for _, path := range []string{ImageFile, ConfigDriveFile, ConsoleFile, "disk/upper/root/secret", "overlay.qcow2"} {
+				path = filepath.Join(d.Dir, path)
+				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte("x"), 0o400); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := empty(d); err != nil {
+				t.Fatal(err)
+			}
+			left, err := os.ReadDir(d.Dir)
+			if err != nil || len(left) != 1 || left[0].Name() != ConsoleFile {
+				t.Errorf("left are %v, %v; want %s alone", left, err, ConsoleFile)
+			}
+		})
 	}
 }
 

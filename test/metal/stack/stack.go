@@ -24,8 +24,8 @@ import (
 const (
 	// HostsNamespace is where the BareMetalHosts and the credentials of their BMCs are.
 	HostsNamespace = "metal3-system"
-	// MachinesNamespace is where Machines can be made.
-	MachinesNamespace = "servers"
+	// MachinesNamespace is where Machines can be made. The tenant, if there is one, has the same name, for test/e2e to find it.
+	MachinesNamespace = "tenant-a"
 
 	// startTimeout bounds how long the start of all parts may take. A machine that is busy takes a while.
 	startTimeout = 5 * time.Minute

@@ -25,7 +25,7 @@ import (
 
 const (
 	// TenantName is the name of the TenantCluster, in the namespace MachinesNamespace.
-	TenantName = "tenant"
+	TenantName = MachinesNamespace
 
 	providerName = "provider"
 	webhookName  = "webhook"
@@ -124,7 +124,7 @@ func (s *Stack) startProvider(ctx context.Context, t *Tenant) error {
 		Name: providerName, Rank: controlplane.RankClients + 1,
 		Args: []string{
 			"--management-kubeconfig=" + management, "--tenant-kubeconfig=" + tenant,
-			"--namespace=" + MachinesNamespace, "--tenant-cluster=" + TenantName,
+			"--namespace=" + MachinesNamespace, "--tenant-cluster=" + TenantName, "--feature-gates=" + sandbox.DefaultFeatureGates,
 			"--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=" + health,
 		},
 	})
