@@ -50,6 +50,10 @@ func TestAServerBootsAndJoinsAndRunsAPod(t *testing.T) {
 	if got, want := node.Status.NodeInfo.OSImage, "image "+imageSum; !strings.HasSuffix(got, want) {
 		t.Errorf("the Node runs %q, want something that ends with %q, what was installed", got, want)
 	}
+	// What hardware.json says, and not what this machine has.
+	if got := node.Status.Capacity; got.Cpu().Value() != 96 || got.Memory().String() != "768Gi" {
+		t.Errorf("the Node has %s processors and memory of %s, want 96 and 768Gi, as the server is said to have", got.Cpu(), got.Memory())
+	}
 
 	w.createPod(ctx, t, "steady", nil)
 	w.createPod(ctx, t, "work", oneGPU)
@@ -214,8 +218,11 @@ func nodeAddress(node *corev1.Node) string {
 	return ""
 }
 
-// oneGPU is what a pod asks for that wants one accelerator.
-var oneGPU = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}
+// oneGPU is what a pod asks for that wants one accelerator, and more processors and memory than most machines have that this
+// test runs on.
+var oneGPU = corev1.ResourceList{
+	"nvidia.com/gpu": resource.MustParse("1"), corev1.ResourceCPU: resource.MustParse("40"), corev1.ResourceMemory: resource.MustParse("300Gi"),
+}
 
 func (w *world) createPod(ctx context.Context, t *testing.T, name string, limits corev1.ResourceList) {
 	t.Helper()

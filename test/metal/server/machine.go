@@ -79,7 +79,13 @@ func start(o Options) (int, error) {
 	if err := writeFile(o.run("server-entry"), entry, 0o755); err != nil {
 		return 0, fmt.Errorf("writing the first program of the container, %w", err)
 	}
-	if err := writeSpec(o.run("config.json"), containerSpec(o, groupOf(o.containerID(), groups), capabilities)); err != nil {
+	spec := containerSpec(o, groupOf(o.containerID(), groups), capabilities)
+	pretended, err := pretendHardware(o)
+	if err != nil {
+		return 0, err
+	}
+	spec.Mounts = append(spec.Mounts, pretended...)
+	if err := writeSpec(o.run("config.json"), spec); err != nil {
 		return 0, err
 	}
 	if err := runc(o, "create", "--bundle", o.run(), "--pid-file", o.run("pid"), o.containerID()); err != nil {

@@ -21,7 +21,8 @@ type Options struct {
 	// MAC is the hardware address of the server's network interface.
 	MAC string
 	// Dir is what belongs to the server: config-drive.iso, its config drive; devices.json, if it has accelerators, with
-	// their IDs by resource name; and image, the image that was installed. The disk of the server is in there too, in
+	// their IDs by resource name; hardware.json, the processors and the memory that it shows, by default the machine's; and
+	// image, the image that was installed. The disk of the server is in there too, in
 	// the sub-directory disk: it is kept while the server is off, and is empty again after another installation.
 	// It must be on a file system that can be the upper layer of an overlay.
 	Dir string
@@ -79,6 +80,7 @@ func (o Options) run(elements ...string) string {
 
 func (o Options) configDrive() string { return filepath.Join(o.Dir, "config-drive.iso") }
 func (o Options) devices() string     { return filepath.Join(o.Dir, "devices.json") }
+func (o Options) hardware() string    { return filepath.Join(o.Dir, "hardware.json") }
 
 // containerID names the container, and its control group.
 func (o Options) containerID() string { return "server-" + o.UUID }

@@ -168,7 +168,7 @@ func (w *world) install(t *testing.T, userData []byte) {
 		}
 	}
 	writeISO(t, filepath.Join(w.bin, "server-image", "tools"), "config-2", drive, filepath.Join(w.dir, "config-drive.iso"))
-	for name, content := range map[string]string{"image": image, "devices.json": `{"nvidia.com/gpu": ["GPU-0", "GPU-1"]}`} {
+	for name, content := range map[string]string{"image": image, "devices.json": `{"nvidia.com/gpu": ["GPU-0", "GPU-1"]}`, "hardware.json": `{"cpus": 96, "memoryMiB": 786432}`} {
 		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -29,8 +29,9 @@ Environment:
   SERVER_UUID  its UUID: no two servers of a machine may have the same
   SERVER_MAC   the hardware address of its network interface
   SERVER_DIR   its directory. It holds config-drive.iso, which cloud-init on the server is given; image, what was
-               installed; and, if the server has accelerators, devices.json, such as {"nvidia.com/gpu": ["GPU-0"]}.
-               The server's disk is made there, in the sub-directory disk. It is kept while the server is off, and is
+               installed; if the server has accelerators, devices.json, such as {"nvidia.com/gpu": ["GPU-0"]}; and,
+               if it is to show other hardware than this machine's, hardware.json, such as
+               {"cpus": 64, "memoryMiB": 262144}. The server's disk is made there, in the sub-directory disk. It is kept while the server is off, and is
                empty again when image or config-drive.iso have been written anew.
 
 Flags:

@@ -1,0 +1,42 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAServerShowsTheHardwareThatItIsSaidToHave(t *testing.T) {
+	o := Options{Dir: t.TempDir()}
+	if mounts, err := pretendHardware(o); err != nil || mounts != nil {
+		t.Errorf("a server of which nothing is said has mounts %v, %v; want none, and the hardware of the machine", mounts, err)
+	}
+	if err := os.WriteFile(o.hardware(), []byte(`{"cpus": 3, "memoryMiB": 2048}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := pretendHardware(o)
+	if err != nil || len(mounts) != 3 {
+		t.Fatalf("mounts are %v, %v", mounts, err)
+	}
+	for file, want := range map[string]string{
+		"meminfo": "MemTotal: 2097152 kB\n", "cpu/online": "0-2\n",
+	} {
+		content, err := os.ReadFile(o.run("hardware", file))
+		if err != nil || !strings.Contains(string(content), want) {
+			t.Errorf("%s says %q, %v; want %q", file, content, err, want)
+		}
+	}
+	if cpus, err := filepath.Glob(o.run("hardware/cpu/cpu*")); err != nil || len(cpus) != 3 {
+		t.Errorf("there are the processors %v, %v; want three", cpus, err)
+	}
+	if err := os.WriteFile(o.hardware(), []byte(`{"cpus": 3}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pretendHardware(o); err == nil || !strings.Contains(err.Error(), "memoryMiB") {
+		t.Errorf("hardware without memory gives %v, want an error that shows what it must be like", err)
+	}
+}
