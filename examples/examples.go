@@ -49,6 +49,11 @@ func Objects(file string) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
+	return Parse(file, content)
+}
+
+// Parse returns the objects in the content of a file, in its order. The name of the file is for the error.
+func Parse(file string, content []byte) ([]*unstructured.Unstructured, error) {
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
 	var objects []*unstructured.Unstructured
 	for {
@@ -68,10 +73,18 @@ func Apply(ctx context.Context, target client.Client, file string) ([]*unstructu
 	if err != nil {
 		return nil, err
 	}
-	for _, object := range objects {
-		if err := target.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("examples"), client.ForceOwnership); err != nil {
-			return nil, fmt.Errorf("applying %s %s of %s, %w", object.GetKind(), object.GetName(), file, err)
-		}
+	if err := ApplyAll(ctx, target, objects); err != nil {
+		return nil, fmt.Errorf("applying %s, %w", file, err)
 	}
 	return objects, nil
+}
+
+// ApplyAll creates or updates objects, as kubectl apply --server-side would.
+func ApplyAll(ctx context.Context, target client.Client, objects []*unstructured.Unstructured) error {
+	for _, object := range objects {
+		if err := target.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner("examples"), client.ForceOwnership); err != nil {
+			return fmt.Errorf("applying %s %s, %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+	return nil
 }

@@ -113,10 +113,7 @@ func (w *world) buffer(t *testing.T, name string, replicas int64, asks corev1.Re
 	t.Helper()
 	w.make(t, w.tenant, &corev1.PodTemplate{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-		Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name: "main", Image: "registry.example.com/main:1",
-			Resources: corev1.ResourceRequirements{Requests: asks, Limits: asks},
-		}}}},
+		Template:   corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{w.container(asks)}}},
 	})
 	buffer := newBuffer(name)
 	buffer.Object["spec"] = map[string]any{"podTemplateRef": map[string]any{"name": name}, "replicas": replicas}

@@ -106,7 +106,7 @@ func TestDRAServersAreNotForOthers(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "web"},
 		Spec: corev1.PodSpec{
 			NodeSelector: map[string]string{v1alpha1.NodeTypeLabelKey: "dra-40"},
-			Containers:   []corev1.Container{{Name: "main", Image: "registry.example.com/main:1"}},
+			Containers:   []corev1.Container{w.container(nil)},
 		},
 	}
 	if err := w.tenant.Create(t.Context(), pod); err != nil {
@@ -212,14 +212,13 @@ func (w *world) createClaimingPod(t *testing.T, name string, devices resourcev1.
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
 		Spec:       resourcev1.ResourceClaimTemplateSpec{Spec: resourcev1.ResourceClaimSpec{Devices: devices}},
 	})
+	container := w.container(resources("cpu", "4"))
+	container.Resources.Limits, container.Resources.Claims = nil, []corev1.ResourceClaim{{Name: "devices"}}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
 		Spec: corev1.PodSpec{
 			ResourceClaims: []corev1.PodResourceClaim{{Name: "devices", ResourceClaimTemplateName: &name}},
-			Containers: []corev1.Container{{
-				Name: "main", Image: "registry.example.com/main:1",
-				Resources: corev1.ResourceRequirements{Requests: resources("cpu", "4"), Claims: []corev1.ResourceClaim{{Name: "devices"}}},
-			}},
+			Containers:     []corev1.Container{container},
 		},
 	}
 	if err := w.tenant.Create(t.Context(), pod); err != nil {

@@ -174,14 +174,13 @@ func TestDriftNotByEditsInPlaceNorByMistakes(t *testing.T) {
 func (w *world) createTrio(t *testing.T, change func(*karpv1.NodePool)) {
 	t.Helper()
 	for _, name := range []string{oldImage, newImage} {
-		w.make(t, w.management, &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.OSImageSpec{Properties: map[string]string{
-			v1alpha1.PropertyImageURL: "https://images.example.com/" + name + ".qcow2", v1alpha1.PropertyImageChecksum: "d41d8cd98f00b204e9800998ecf8427e",
-		}}})
+		w.newImage(t, name)
 	}
 	for _, server := range []string{"server-01", "server-02", "server-03"} {
 		w.labelHost(t, server, trio, "true")
 	}
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: trio}}
+	provider.Spec.Properties = w.fleetProperties(t)
 	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{trioType(oldImage)}
 	w.make(t, w.management, provider)
@@ -248,9 +247,7 @@ func (w *world) createTrioPods(t *testing.T, replicas int32) {
 				Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
 					TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: labels},
 				}}}},
-				Containers: []corev1.Container{{
-					Name: "main", Image: "registry.example.com/main:1", Resources: corev1.ResourceRequirements{Requests: asks, Limits: asks},
-				}},
+				Containers: []corev1.Container{w.container(asks)},
 			}},
 		},
 	})

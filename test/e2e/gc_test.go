@@ -94,9 +94,7 @@ func (w *world) createDeployment(t *testing.T, name string, asks corev1.Resource
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{Containers: []corev1.Container{{
-					Name: "main", Image: "registry.example.com/main:1", Resources: corev1.ResourceRequirements{Requests: asks, Limits: asks},
-				}}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{w.container(asks)}},
 			},
 		},
 	}

@@ -58,7 +58,7 @@ func (w *world) line(t *testing.T, name string, servers int32, has corev1.Resour
 		change(nodePool)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), w.settings.patience)
 		defer cancel()
 		if err := w.tenant.Delete(ctx, nodePool); client.IgnoreNotFound(err) != nil {
 			t.Error(err)
@@ -104,9 +104,7 @@ func (w *world) createPods(t *testing.T, prefix string, count int, asks corev1.R
 	for i := range count {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s-%d", prefix, i)},
-			Spec: corev1.PodSpec{Containers: []corev1.Container{{
-				Name: "main", Image: "registry.example.com/main:1", Resources: corev1.ResourceRequirements{Requests: asks, Limits: asks},
-			}}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{w.container(asks)}},
 		}
 		if change != nil {
 			change(pod)

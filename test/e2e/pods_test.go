@@ -32,11 +32,7 @@ func (w *world) createPod(t *testing.T, name string, asks corev1.ResourceList) {
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name:      "main",
-			Image:     "registry.example.com/main:1",
-			Resources: corev1.ResourceRequirements{Requests: asks, Limits: asks},
-		}}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{w.container(asks)}},
 	}
 	if err := w.tenant.Create(t.Context(), pod); err != nil {
 		t.Fatalf("creating pod %s, %v", name, err)

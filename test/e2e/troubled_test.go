@@ -120,7 +120,7 @@ func (w *world) addServer(t *testing.T, server, pool string) {
 // giveBackTroubled empties the pool and takes the servers away that are none of the fleet.
 func (w *world) giveBackTroubled(t *testing.T, pool string, servers []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), w.settings.patience)
 	defer cancel()
 	if t.Failed() && w.sandbox != nil {
 		w.sandbox.keepLogs(t)
@@ -193,9 +193,7 @@ func (w *world) createPodOn(t *testing.T, name, pool string, asks corev1.Resourc
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
 		Spec: corev1.PodSpec{
 			NodeSelector: map[string]string{karpv1.NodePoolLabelKey: pool, corev1.LabelInstanceTypeStable: pool},
-			Containers: []corev1.Container{{
-				Name: "main", Image: "registry.example.com/main:1", Resources: corev1.ResourceRequirements{Requests: asks, Limits: asks},
-			}},
+			Containers:   []corev1.Container{w.container(asks)},
 		},
 	}
 	if err := w.tenant.Create(t.Context(), pod); err != nil {

@@ -28,19 +28,13 @@ import (
 	karpapis "sigs.k8s.io/karpenter/pkg/apis"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 const (
-	managementVariable = "E2E_MANAGEMENT_KUBECONFIG"
-	tenantVariable     = "E2E_TENANT_KUBECONFIG"
-
 	hostNamespace   = "metal3-system"
 	tenantNamespace = "tenant-a"
 
-	// patience bounds every wait. It is far beyond what anything takes, so that only what never happens fails.
-	patience = 3 * time.Minute
 	interval = 200 * time.Millisecond
 )
 
@@ -49,7 +43,8 @@ type world struct {
 	management, tenant                     client.WithWatch
 	managementKubeconfig, tenantKubeconfig string
 	// sandbox is nil if the clusters were there before.
-	sandbox *sandbox
+	sandbox  *sandbox
+	settings settings
 }
 
 var theWorld = sync.OnceValues(newWorld)
@@ -61,10 +56,7 @@ func enter(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := examples.Apply(t.Context(), w.management, examples.ManagementFile); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := examples.Apply(t.Context(), w.tenant, examples.TenantFile); err != nil {
+	if err := w.describeFleet(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.giveBack(t) })
@@ -76,6 +68,10 @@ func newWorld() (*world, error) {
 	w := &world{
 		managementKubeconfig: os.Getenv(managementVariable),
 		tenantKubeconfig:     os.Getenv(tenantVariable),
+	}
+	var err error
+	if w.settings, err = readSettings(); err != nil {
+		return nil, err
 	}
 	if (w.managementKubeconfig == "") != (w.tenantKubeconfig == "") {
 		return nil, fmt.Errorf("set both %s and %s, or neither", managementVariable, tenantVariable)
@@ -117,7 +113,7 @@ func newWorld() (*world, error) {
 func (w *world) eventually(t *testing.T, goal string, check func(context.Context) (missing string, err error)) {
 	t.Helper()
 	missing := "never looked"
-	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), interval, w.settings.patience, true, func(ctx context.Context) (bool, error) {
 		var err error
 		missing, err = check(ctx)
 		return missing == "" && err == nil, err
@@ -131,7 +127,7 @@ func (w *world) eventually(t *testing.T, goal string, check func(context.Context
 func (w *world) remove(t *testing.T, in client.Client, object client.Object) {
 	t.Helper()
 	var refused error
-	err := wait.PollUntilContextTimeout(context.Background(), interval, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(context.Background(), interval, w.settings.patience, true, func(ctx context.Context) (bool, error) {
 		refused = in.Delete(ctx, object, client.PropagationPolicy(metav1.DeletePropagationBackground))
 		if apierrors.IsForbidden(refused) {
 			return false, nil
@@ -170,7 +166,7 @@ func (w *world) fleetIsReady(ctx context.Context) (string, error) {
 func (w *world) giveBack(t *testing.T) {
 	t.Helper()
 	// The test's own context is over by now.
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), w.settings.patience)
 	defer cancel()
 	if t.Failed() && w.sandbox != nil {
 		w.sandbox.keepLogs(t)

@@ -9,10 +9,12 @@ import (
 	"sync"
 	"testing"
 	"text/tabwriter"
+	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -38,8 +40,9 @@ type faultCase struct {
 	// phase of the Machine that is pinned to the server, and part of what its Ready condition says.
 	phase       v1alpha1.MachinePhase
 	machineSays string
-	// afterwards is what the user does when the server has been repaired; may be nil.
-	afterwards func(w *world, t *testing.T, host, machine string)
+	// afterwards is what the user does when the server has been repaired, and waits for the server to be well. It returns what
+	// that was, in words.
+	afterwards func(w *world, t *testing.T, host, machine string) string
 }
 
 // String names what is wrong.
@@ -69,6 +72,7 @@ var allFaults = []faultCase{
 		server: "no-bmc", fault: faults.Fault{Kind: faults.BMCUnreachable}, when: fromTheStart,
 		hostError: bmov1alpha1.RegistrationError, hostSays: "Unable to connect to http://127.0.0.1",
 		phase: v1alpha1.MachineFailed, machineSays: `pinned to server "no-bmc", which cannot be had: small: server metal3-system/no-bmc is in error (registration error: `,
+		afterwards: (*world).lookAgain,
 	},
 	{
 		server: "no-entry", fault: faults.Fault{Kind: faults.WrongPassword}, when: fromTheStart,
@@ -79,16 +83,19 @@ var allFaults = []faultCase{
 	{
 		server: "slow", fault: faults.Fault{Kind: faults.Slow, Seconds: 0.5}, when: onceAvailable,
 		phase: v1alpha1.MachineProvisioned, machineSays: "server metal3-system/slow is provisioned",
+		afterwards: (*world).giveBack,
 	},
 	{
 		server: "no-power", fault: faults.Fault{Kind: faults.PowerStuck}, when: onceAvailable, uncleaned: true,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Failed to set node power state to power on",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-power: provisioning error: Image provisioning failed: ",
+		afterwards: (*world).giveBack,
 	},
 	{
 		server: "no-agent", fault: faults.Fault{Kind: faults.AgentSilent}, when: onceAvailable, uncleaned: true,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Timeout reached while waiting for callback",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-agent: provisioning error: Image provisioning failed: ",
+		afterwards: (*world).giveBack,
 	},
 	{
 		server: "bad-disk", fault: faults.Fault{Kind: faults.ImageWriteFails}, when: onceAvailable,
@@ -106,11 +113,13 @@ var allFaults = []faultCase{
 		server: "dies", fault: faults.Fault{Kind: faults.DiesAfter, Minutes: 0.01, Power: faults.PowerOff}, when: onceProvisioned,
 		hostError: bmov1alpha1.PowerManagementError, hostSays: "power off",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/dies: power management error: ",
+		afterwards: (*world).lookAgain,
 	},
 	{
 		server: "dirty", fault: faults.Fault{Kind: faults.AgentSilent}, when: onRelease,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Cleaning failed: ", // and sometimes no reason: Ironic writes that later
 		phase: v1alpha1.MachineReleasing, machineSays: "The server stays claimed until Metal3 has cleaned it",
+		afterwards: (*world).finishRelease,
 	},
 }
 
@@ -149,21 +158,29 @@ func (w *world) tryFault(t *testing.T, tc faultCase, table *table) {
 		table.add(tc, describeHost(host), describeMachine(found))
 		return nil
 	})
-	if tc.afterwards == nil {
-		return
-	}
 	if !tc.wrongChecksum {
 		if err := w.Rack.Repair(t.Context(), tc.server); err != nil {
 			t.Fatal(err)
 		}
 		w.say("server %s is repaired", tc.server)
 	}
-	tc.afterwards(w, t, tc.server, machine.Name)
+	repaired := time.Now()
+	how := tc.afterwards(w, t, tc.server, machine.Name)
+	host, found, _ := w.journal.look(tc.server, machine.Name)
+	table.recovered(tc, fmt.Sprintf("%s: after %.0fs the host is %s, the Machine %s", how, time.Since(repaired).Seconds(), describeHost(host), phaseOf(found)))
+}
+
+// phaseOf is the phase of a Machine, or that it is gone.
+func phaseOf(machine *v1alpha1.Machine) string {
+	if machine == nil {
+		return "gone"
+	}
+	return string(machine.Status.Phase)
 }
 
 // correctPassword writes the credentials of a BMC anew, at which Metal3 tries again. The Machine that has been waiting for the
 // server gets it.
-func (w *world) correctPassword(t *testing.T, host, machine string) {
+func (w *world) correctPassword(t *testing.T, host, machine string) string {
 	secret := &corev1.Secret{}
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: stack.HostsNamespace, Name: host + "-bmc"}, secret); err != nil {
 		t.Fatal(err)
@@ -174,13 +191,55 @@ func (w *world) correctPassword(t *testing.T, host, machine string) {
 	}
 	w.untilPhase(t, machine, v1alpha1.MachineProvisioned)
 	w.say("server %s lets Metal3 in, and Machine %s has got it", host, machine)
+	return "credentials written anew"
+}
+
+// lookAgain has Metal3 try again now. It would by itself, in its own time, which is longer after each failure. The Machine
+// has the server, or still has it.
+func (w *world) lookAgain(t *testing.T, host, machine string) string {
+	w.nudge(t, host)
+	w.until(t, fmt.Sprintf("host %s to be in order, and Machine %s to have it", host, machine), host, machine, func(host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
+		if host == nil || machine == nil || host.Status.ErrorType != "" || !host.Status.PoweredOn || machine.Status.Phase != v1alpha1.MachineProvisioned {
+			return fmt.Errorf("the host is %s, the Machine is %s", describeHost(host), describeMachine(machine))
+		}
+		return nil
+	})
+	w.say("server %s is well, and Machine %s has it", host, machine)
+	return "BareMetalHost annotated, for Metal3 to look now"
+}
+
+// nudge changes a BareMetalHost, at which Metal3 looks at it.
+func (w *world) nudge(t *testing.T, name string) {
+	t.Helper()
+	host, err := w.Host(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := host.DeepCopy()
+	metav1.SetMetaDataAnnotation(&host.ObjectMeta, "example.com/repaired", "true")
+	if err := w.Client.Patch(t.Context(), host, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // giveBack does what the message of the Machine advises.
-func (w *world) giveBack(t *testing.T, host, machine string) {
+func (w *world) giveBack(t *testing.T, host, machine string) string {
 	if err := w.Client.Delete(t.Context(), newMachine(machine, "", nil)); err != nil {
 		t.Fatal(err)
 	}
+	w.untilReleased(t, host, machine)
+	return "Machine deleted"
+}
+
+// finishRelease has Metal3 clean the server of a Machine that is already on its way out.
+func (w *world) finishRelease(t *testing.T, host, machine string) string {
+	w.nudge(t, host)
+	w.untilReleased(t, host, machine)
+	return "BareMetalHost annotated, for Metal3 to look now"
+}
+
+func (w *world) untilReleased(t *testing.T, host, machine string) {
+	t.Helper()
 	w.untilGone(t, machine)
 	w.untilState(t, host, bmov1alpha1.StateAvailable)
 	w.checkReleased(t, host)
@@ -217,16 +276,25 @@ func saysReady(machine *v1alpha1.Machine) string {
 	return ""
 }
 
-// A table collects what a user sees of each fault.
+// A table collects what a user sees of each fault, and how the server got well.
 type table struct {
 	mu   sync.Mutex
-	rows []string
+	rows map[string][]string
 }
 
 func (t *table) add(tc faultCase, host, machine string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.rows = append(t.rows, fmt.Sprintf("%s\n  BareMetalHost\t%s\n  Machine\t%s", tc, host, machine))
+	if t.rows == nil {
+		t.rows = map[string][]string{}
+	}
+	t.rows[tc.server] = []string{tc.String(), "  BareMetalHost\t" + host, "  Machine\t" + machine}
+}
+
+func (t *table) recovered(tc faultCase, how string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rows[tc.server] = append(t.rows[tc.server], "  repaired\t"+how)
 }
 
 // String shows the table.
@@ -235,8 +303,10 @@ func (t *table) String() string {
 	defer t.mu.Unlock()
 	var text strings.Builder
 	writer := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, row := range t.rows {
-		_, _ = fmt.Fprintln(writer, row) // to memory, which takes everything
+	for _, tc := range allFaults {
+		for _, line := range t.rows[tc.server] {
+			_, _ = fmt.Fprintln(writer, line) // to memory, which takes everything
+		}
 	}
 	_ = writer.Flush()
 	return text.String()

@@ -120,7 +120,7 @@ func describeNode(node *corev1.Node) string {
 	if err := nodeIsReady(node); err != nil {
 		words = short(err.Error())
 	}
-	return fmt.Sprintf("%s, %s with %s GPUs", node.Status.NodeInfo.OSImage, words, node.Status.Allocatable.Name(gpu, ""))
+	return fmt.Sprintf("%s, %s with %s CPUs and %s GPUs", node.Status.NodeInfo.OSImage, words, node.Status.Capacity.Cpu(), node.Status.Allocatable.Name(gpu, ""))
 }
 
 func nodeIsReady(node *corev1.Node) error {

@@ -49,7 +49,7 @@ func (w *world) createFleet(t *testing.T, osImages ...stack.Image) {
 	}
 	provider.Spec.Metal3.ClusterRef.Namespace = stack.HostsNamespace
 	nodeType := v1alpha1.NodeTypeTemplate{Name: nodeTypeName}
-	nodeType.Resources = test.Resources("cpu", "2", "memory", "4Gi", gpu, "2")
+	nodeType.Resources = test.Resources("cpu", "64", "memory", "512Gi", gpu, "2")
 	nodeType.BareMetalHosts.Selector.MatchLabels = map[string]string{kindLabel: nodeTypeName}
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{nodeType}
 	w.create(t, w.Client, provider)

@@ -139,7 +139,7 @@ func (w *world) diagnose(t *testing.T) {
 			t.Logf("event: %s %s, %s: %s", event.InvolvedObject.Kind, event.InvolvedObject.Name, event.Reason, event.Message)
 		}
 	}
-	for _, pattern := range []string{byUs, byMetal3, byServer, byCluster} {
+	for _, pattern := range []string{"log/*.log", "servers/*/console.log", "servers/*/disk/upper/var/log/cloud-init-output.log"} {
 		files, err := filepath.Glob(filepath.Join(w.dir, pattern))
 		if err != nil {
 			t.Error(err)

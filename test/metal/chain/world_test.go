@@ -72,7 +72,7 @@ func missingServer(bin string) error {
 type setup struct {
 	// bin is the directory that has the programs, and dir the one where everything goes.
 	bin, dir string
-	// rack is the file of testdata that has the servers.
+	// rack is the file of testdata that has the servers, or the absolute path of another one.
 	rack string
 }
 
@@ -139,7 +139,10 @@ func (w *world) startNetwork(t *testing.T) {
 // loadRack reads the rack, and gives its servers UUIDs that no other run on this machine has.
 func loadRack(t *testing.T, name string) *scenario.Scenario {
 	t.Helper()
-	rack, err := scenario.Load(filepath.Join("testdata", name))
+	if !filepath.IsAbs(name) {
+		name = filepath.Join("testdata", name)
+	}
+	rack, err := scenario.Load(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,22 +161,28 @@ func writeRack(t *testing.T, dir string, rack *scenario.Scenario) string {
 	return writeFile(t, filepath.Join(dir, "rack.yaml"), content, 0o600)
 }
 
-// writeBootCommand writes what servers boot by, with the accelerators that each of them has.
+// writeBootCommand writes what servers boot by, with the hardware that each of them has.
 func (w *world) writeBootCommand(t *testing.T, bin string, rack *scenario.Scenario) string {
 	t.Helper()
-	devices := filepath.Join(w.dir, "devices")
+	inventory := filepath.Join(w.dir, "inventory")
 	for _, server := range rack.Servers {
-		content, err := json.Marshal(accelerators(*server.Hardware))
-		if err != nil {
-			t.Fatal(err)
+		_, _, threads := server.Hardware.Count()
+		for file, content := range map[string]any{
+			"devices.json":  accelerators(*server.Hardware),
+			"hardware.json": map[string]int{"cpus": threads, "memoryMiB": server.Hardware.MemoryGiB << 10},
+		} {
+			encoded, err := json.Marshal(content)
+			if err != nil {
+				t.Fatal(err)
+			}
+			writeFile(t, filepath.Join(inventory, server.Name, file), encoded, 0o600)
 		}
-		writeFile(t, filepath.Join(devices, server.Name+".json"), content, 0o600)
 	}
 	template, err := os.ReadFile(filepath.Join("testdata", "boot"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := strings.NewReplacer("@DEVICES@", devices, "@PROGRAM@", filepath.Join(bin, "boot-server"),
+	script := strings.NewReplacer("@INVENTORY@", inventory, "@PROGRAM@", filepath.Join(bin, "boot-server"),
 		"@IMAGE@", filepath.Join(bin, "server-image"), "@BRIDGE@", w.network.Name).Replace(string(template))
 	return writeFile(t, filepath.Join(w.dir, "boot"), []byte(script), 0o700)
 }

@@ -1,0 +1,160 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chain
+
+import (
+	"bytes"
+	"cmp"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/fleet"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/images"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
+)
+
+const (
+	// suiteVariable says which tests of the suite to run, as the flag -run of go test does. All that can run here take
+	// a quarter of an hour: "." has them.
+	suiteVariable = "E2E_METAL_SUITE"
+	// suiteDefault are those that are worth their time each time: the choice among types of servers, a burst, what kubectl
+	// shows, and what is left of a server's secrets.
+	suiteDefault = "^(TestCapacityCPUPodNeverGetsGPUServer|TestCapacityBurstBeyondTheFleet|TestKubectlTellsTheStory|TestReleaseJoinTokenDoesNotOutliveTheJoin)$"
+	// suitePatience is how long the suite waits for anything.
+	suitePatience = 4 * time.Minute
+)
+
+// TestSuite runs the black-box suite, test/e2e, on servers that a real Ironic installs and that really boot. The suite is
+// given two kubeconfigs, the manifests of the fleet with an image that there is, and the name of an image for its pods, as a
+// user would give it theirs (docs/testing.md). It is a process of its own, and knows nothing of the chain.
+func TestSuite(t *testing.T) {
+	bin, err := filepath.Abs(filepath.Join("..", "..", "..", "bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	need(t, bin)
+	dir := t.TempDir()
+	servers := referenceServers(t)
+	w := newWorld(t, setup{bin: bin, dir: dir, rack: writeServers(t, filepath.Join(dir, "reference.yaml"), servers)})
+	stop := w.keepJournal(t)
+	defer stop()
+	w.journal.say("== the platform team registers the servers of the reference fleet")
+	for i, server := range w.Rack.Servers {
+		if err := w.Register(t.Context(), server, servers[i].Labels); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.untilFleetIsReady(t)
+	manifests := w.writeManifests(t, w.Media.Add("linux.qcow2", []byte("the disk image of the suite\n")))
+
+	tests := cmp.Or(os.Getenv(suiteVariable), suiteDefault)
+	w.journal.say("== test/e2e, with its tests %s", tests)
+	ctx, done := w.Context(t.Context())
+	defer done()
+	command := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-timeout=60m", "-run="+tests, "./test/e2e")
+	command.Dir = filepath.Dir(bin)
+	command.Env = append(os.Environ(),
+		"E2E_MANAGEMENT_KUBECONFIG="+w.Kubeconfig, "E2E_TENANT_KUBECONFIG="+w.tenant.Kubeconfig,
+		"E2E_FLEET="+manifests, "E2E_POD_IMAGE="+images.Reference(images.Workload), "E2E_PATIENCE="+suitePatience.String())
+	output := &bytes.Buffer{}
+	command.Stdout = io.MultiWriter(output, t.Output())
+	command.Stderr = command.Stdout
+	if err := command.Run(); err != nil {
+		t.Fatalf("test/e2e has failed, %v", err)
+	}
+	passed := bytes.Count(output.Bytes(), []byte("\n--- PASS: "))
+	w.journal.say("== %d tests have passed, %d have said why they cannot run here", passed, bytes.Count(output.Bytes(), []byte("\n--- SKIP: ")))
+	if passed == 0 {
+		t.Errorf("no test of test/e2e was run: %s is %q", suiteVariable, tests)
+	}
+	w.traces.noteLinks(t, w.network.Name)
+}
+
+// referenceServers are those of the reference fleet.
+func referenceServers(t *testing.T) []fleet.Server {
+	t.Helper()
+	content, err := examples.Read(examples.FleetFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers, err := fleet.Parse(examples.FleetFile, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return servers
+}
+
+// writeServers describes servers to a rack: each has the hardware that the fleet says it has.
+func writeServers(t *testing.T, path string, servers []fleet.Server) string {
+	t.Helper()
+	rack := scenario.Scenario{}
+	for _, server := range servers {
+		has := inventory.Hardware{
+			Manufacturer: "Acme", MemoryGiB: int(server.Capacity.Memory().Value() >> 30),
+			Processors: []inventory.Processor{{Cores: int(server.Capacity.Cpu().Value())}},
+			NICs:       []inventory.NIC{{}}, Disks: []inventory.Disk{{SizeGB: 960, Kind: inventory.NVMe}},
+		}
+		if count := server.Capacity.Name(gpu, "").Value(); count > 0 {
+			has.GPUs = []inventory.GPU{{Count: int(count), Manufacturer: "NVIDIA", Model: server.Labels["gpu-model"]}}
+		}
+		described := scenario.Server{Name: server.Name, Hardware: &has}
+		described.BMC.Username, described.BMC.Password = "admin-"+server.Name, "secret of "+server.Name
+		rack.Servers = append(rack.Servers, described)
+	}
+	content, err := yaml.Marshal(rack)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writeFile(t, path, content, 0o600)
+}
+
+// writeManifests writes those of the reference fleet as a user would who has these clusters: with an image that there is,
+// and with the network of the servers.
+func (w *world) writeManifests(t *testing.T, image stack.Image) (folder string) {
+	t.Helper()
+	folder = filepath.Join(w.dir, "fleet")
+	for _, file := range []string{examples.ManagementFile, examples.TenantFile} {
+		objects, err := examples.Objects(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content := &bytes.Buffer{}
+		for _, object := range objects {
+			switch object.GetKind() {
+			case "OSImage":
+				setProperty(t, object, v1alpha1.PropertyImageURL, image.URL)
+				setProperty(t, object, v1alpha1.PropertyImageChecksum, image.Checksum)
+			case "NodeProvider":
+				setProperty(t, object, v1alpha1.PropertyNetworkCIDR, w.network.Address.String())
+			}
+			document, err := yaml.Marshal(object.Object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			content.WriteString("---\n")
+			content.Write(document)
+		}
+		writeFile(t, filepath.Join(folder, path.Base(file)), content.Bytes(), 0o600)
+	}
+	return folder
+}
+
+func setProperty(t *testing.T, object *unstructured.Unstructured, key, value string) {
+	t.Helper()
+	if err := unstructured.SetNestedField(object.Object, value, "spec", "properties", key); err != nil {
+		t.Fatalf("setting property %s of %s %s, %v", key, object.GetKind(), object.GetName(), err)
+	}
+}
