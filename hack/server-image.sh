@@ -17,11 +17,16 @@ bin="${PWD}/bin"
 dir="${bin}/server-image"
 rootfs="${dir}/rootfs"
 tools="${dir}/tools"
-tool_packages=(debootstrap debian-archive-keyring runc libseccomp2 genisoimage libmagic1 libmagic-mgc)
+tool_packages=(debootstrap debian-archive-keyring runc libseccomp2 genisoimage libmagic1 libmagic-mgc
+  # For servers that are virtual machines, and their disks: an emulator, a boot loader, and their libraries.
+  qemu-system-x86 qemu-system-common qemu-system-data qemu-utils seabios grub-pc-bin grub-common libaio1 libbpf1 libcapstone4 libdaxctl1
+  libdevmapper1.02.1 libelf1 libfdt1 libffi8 libfuse3-3 libglib2.0-0 libgmp10 libgnutls30 libhogweed6 libibverbs1 libidn2-0
+  libjpeg62-turbo libkmod2 libndctl6 libnettle8 libnl-3-200 libnl-route-3-200 libnuma1 libp11-kit0 libpixman-1-0 libpmem1 libpng16-16
+  librdmacm1 libsasl2-2 libslirp0 libtasn1-6 libunistring2 liburing2 libvdeplug2)
 # net-tools is what cloud-init has ifupdown add routes with, and python3-cffi-backend is what debootstrap does not know to be
 # one that others depend on.
 packages=(systemd systemd-sysv dbus udev ifupdown net-tools iproute2 iputils-ping netbase procps mount kmod sudo ca-certificates openssh-server
-  cloud-init python3-cffi-backend containerd runc iptables ebtables ethtool conntrack socat)
+  cloud-init python3-cffi-backend containerd runc iptables ebtables ethtool conntrack socat linux-image-cloud-amd64 initramfs-tools)
 
 fail() { echo "error: $*" >&2; exit 1; }
 # A stamp holds what a part was made from. Without that, the part is made again.
@@ -41,7 +46,7 @@ check() {
 unpack_tools() {
   local stamp="${tool_packages[*]}"
   if made tools "${stamp}"; then return; fi
-  echo "unpacking debootstrap, runc and genisoimage into bin/server-image/tools"
+  echo "unpacking debootstrap, runc, genisoimage, qemu and grub into bin/server-image/tools"
   rm -rf "${tools}" "${dir}/download"
   mkdir -p "${tools}" "${dir}/download"
   download() { (cd "${dir}/download" && apt-get -qq -o APT::Sandbox::User=root download "${tool_packages[@]}" 2>"${dir}/log"); }
@@ -80,7 +85,7 @@ bootstrap() {
   fi
   # What no server needs, and what should not be the same on all of them.
   rm -rf "${rootfs}"/var/cache/apt/* "${rootfs}"/var/lib/apt/lists/* "${rootfs}"/usr/share/{doc,man,locale,info} "${rootfs}"/etc/ssh/ssh_host_* \
-    "${rootfs}/etc/dpkg/dpkg.cfg.d/unsafe-io"
+    "${rootfs}/var/lib/dbus/machine-id" "${rootfs}/etc/dpkg/dpkg.cfg.d/unsafe-io"
   : >"${rootfs}/etc/machine-id"
   : >"${rootfs}/etc/resolv.conf"
   echo localhost >"${rootfs}/etc/hostname"

@@ -24,37 +24,45 @@ import (
 )
 
 // TestChain tells the story of two pods, and of the servers that they run on. Everything is one story, in which each part
-// needs what came before.
+// needs what came before. The first pod's server is a virtual machine, and so is the one that it is compared with.
 func TestChain(t *testing.T) {
 	bin, err := filepath.Abs(filepath.Join("..", "..", "..", "bin"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	need(t, bin)
+	best, missing := bestServers(t), []func(string) error{}
+	if best == faithful {
+		missing = append(missing, missingDisk)
+	}
+	need(t, bin, missing...)
 	w := newWorld(t, setup{bin: bin, dir: t.TempDir(), rack: "rack.yaml"})
 	defer w.keepJournal(t)()
 
 	w.journal.say("== the platform team registers its servers, and describes them")
-	first := w.Media.Add("linux-1.qcow2", []byte("the first disk image of the test\n"))
-	second := w.Media.Add("linux-2.qcow2", []byte("the second disk image of the test\n"))
+	first, second := w.serveImages(t, best)
 	w.createFleet(t, first, second)
 	w.untilFleetIsReady(t)
 
-	w.journal.say("== for comparison: server %s is installed without us", bareServer)
+	w.bootBy(t, best)
+	w.journal.say("== for comparison: server %s is installed without us, and boots by %s", bareServer, best)
 	bare := w.installBare(t, first)
 	w.giveToType(t)
 
-	w.journal.say("== the tenant creates a pod that asks for a GPU; there is no node for it")
+	w.journal.say("== the tenant creates a pod that asks for a GPU; there is no node for it, and its server will boot by %s", best)
 	w.createTenant(t)
 	w.createPod(t, "train", "1")
 	w.untilPodRuns(t, "train")
 	w.checkPod(t, "train", 1, first)
 	w.reportSteps(t, "train", bare)
 
-	w.journal.say("== a Deployment has a pod that asks for two GPUs; the server of the first pod has one left")
+	w.journal.say("== a Deployment has a pod that asks for two GPUs; the server of the first pod has one left, and the next will boot by %s", light)
+	w.bootBy(t, light)
 	w.createDeployment(t, "infer", "2")
 	infer := w.untilDeploymentRuns(t, "infer", "")
 	w.checkPod(t, infer, 2, first)
+	if best != light {
+		bare = nil // another kind of server
+	}
 	w.reportSteps(t, infer, bare)
 	if w.nodeOf(t, "train") == w.nodeOf(t, infer) {
 		t.Errorf("both pods are on node %s, which has no GPUs for both", w.nodeOf(t, "train"))

@@ -232,7 +232,7 @@ func (w *world) checkPod(t *testing.T, name string, gpus int, image stack.Image)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "image " + image.Checksum[:12]; !strings.HasSuffix(node.Status.NodeInfo.OSImage, want) {
+	if want := "image " + w.imageOn(t, machine.Status.HostRef.Name, image); !strings.HasSuffix(node.Status.NodeInfo.OSImage, want) {
 		t.Errorf("node %s runs %q, want something that ends with %q", node.Name, node.Status.NodeInfo.OSImage, want)
 	}
 	host, err := w.Host(t.Context(), machine.Status.HostRef.Name)

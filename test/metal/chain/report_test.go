@@ -80,7 +80,7 @@ func (w *world) addBoot(t *testing.T, l *timeline, host, node string) {
 }
 
 // reportSteps shows when each step was reached that a pod had to wait for, since the pod was created, whose work it was, and
-// how long the same step took for a server that was installed without us.
+// how long the same step took for a server that was installed without us, if there is one to compare with.
 func (w *world) reportSteps(t *testing.T, name string, bare *timeline) {
 	t.Helper()
 	node := w.nodeOf(t, name)
@@ -108,7 +108,10 @@ func (l *timeline) table(bare *timeline) string {
 	writer := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(writer, format, args...) } // to memory, which takes everything
 	line("at\ttook\twithout us\twhose\t step\n")
-	took, without := l.took(), bare.took()
+	took, without := l.took(), map[string]time.Duration{}
+	if bare != nil {
+		without = bare.took()
+	}
 	shares, bareShares := map[string]time.Duration{}, map[string]time.Duration{}
 	seconds := func(of map[string]time.Duration, what string) string {
 		if duration, ok := of[what]; ok {

@@ -22,6 +22,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/server"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
@@ -40,20 +41,26 @@ type world struct {
 	tenant  *stack.Tenant
 	kube    kubernetes.Interface
 	network *network.Bridge
-	dir     string
-	journal *journal
-	traces  *traces
+	// bin is the directory that has the programs, and dir the one where everything goes.
+	bin, dir string
+	journal  *journal
+	traces   *traces
+	// ids are what operating systems are named after, by the checksum of the image that they are in.
+	ids map[string]string
 }
 
 // need skips the test if nobody has asked for it, and fails it if something is missing that it needs.
-func need(t *testing.T, bin string) {
+func need(t *testing.T, bin string, more ...func(bin string) error) {
 	t.Helper()
 	if os.Getenv(enabled) == "" {
 		t.Skip("pods on servers that a real Ironic installs: run it with `make e2e-metal`, as root; " +
 			"it unpacks Ironic and the disk of a server from Debian's packages into bin/")
 	}
-	err := errors.Join(stack.Missing(bin), stack.MissingForTenant(bin), missingServer(bin))
-	if err != nil {
+	errs := []error{stack.Missing(bin), stack.MissingForTenant(bin), missingServer(bin)}
+	for _, missing := range more {
+		errs = append(errs, missing(bin))
+	}
+	if err := errors.Join(errs...); err != nil {
 		t.Fatalf("this cannot run:\n%v\n`make e2e-metal` makes all of it that can be made; what runs without: `make test`, `make demo`, and ./test/metal itself, "+
 			"where no server boots", err)
 	}
@@ -61,11 +68,15 @@ func need(t *testing.T, bin string) {
 
 func missingServer(bin string) error {
 	var errs []error
-	if _, err := os.Stat(filepath.Join(bin, "boot-server")); err != nil {
+	if _, err := os.Stat(filepath.Join(bin, light)); err != nil {
 		errs = append(errs, errors.New("bin/boot-server is missing: run `make boot-server`"))
 	}
-	// The machine's loopback stands for the bridge, which is not there yet.
-	return errors.Join(append(errs, server.Check(server.Options{Dir: bin, Image: filepath.Join(bin, "server-image"), Bridge: "lo"}))...)
+	return errors.Join(append(errs, server.Check(server.Options{Server: anyServer(bin)}))...)
+}
+
+// anyServer is one of this machine. Its loopback stands for the bridge, which is not there yet.
+func anyServer(bin string) boot.Server {
+	return boot.Server{Dir: bin, Image: filepath.Join(bin, "server-image"), Bridge: "lo"}
 }
 
 // setup says what to start.
@@ -80,7 +91,7 @@ type setup struct {
 func newWorld(t *testing.T, s setup) *world {
 	t.Helper()
 	bin, dir := s.bin, s.dir
-	w := &world{dir: dir, journal: newJournal(t), traces: newTraces(t, dir)}
+	w := &world{bin: bin, dir: dir, journal: newJournal(t), traces: newTraces(t, dir), ids: map[string]string{}}
 	// The last of all: what is left when everything was stopped.
 	t.Cleanup(func() { w.traces.checkGone(t, w.journal.say) })
 	w.startNetwork(t)
@@ -90,7 +101,7 @@ func newWorld(t *testing.T, s setup) *world {
 	}
 	var err error
 	w.Stack, err = stack.Start(t.Context(), stack.Config{
-		Dir: dir, Bin: bin, Scenario: writeRack(t, dir, rack), BootCommand: w.writeBootCommand(t, bin, rack),
+		Dir: dir, Bin: bin, Scenario: writeRack(t, dir, rack), BootCommand: w.writeBootCommand(t, rack),
 		AgentTimeout: time.Minute, PowerTimeout: 20 * time.Second, Progress: w.journal.say,
 	})
 	if err != nil {
@@ -161,10 +172,9 @@ func writeRack(t *testing.T, dir string, rack *scenario.Scenario) string {
 	return writeFile(t, filepath.Join(dir, "rack.yaml"), content, 0o600)
 }
 
-// writeBootCommand writes what servers boot by, with the hardware that each of them has.
-func (w *world) writeBootCommand(t *testing.T, bin string, rack *scenario.Scenario) string {
+// writeBootCommand writes what servers boot by, with the hardware that each of them has. They are containers.
+func (w *world) writeBootCommand(t *testing.T, rack *scenario.Scenario) string {
 	t.Helper()
-	inventory := filepath.Join(w.dir, "inventory")
 	for _, server := range rack.Servers {
 		_, _, threads := server.Hardware.Count()
 		for file, content := range map[string]any{
@@ -175,16 +185,10 @@ func (w *world) writeBootCommand(t *testing.T, bin string, rack *scenario.Scenar
 			if err != nil {
 				t.Fatal(err)
 			}
-			writeFile(t, filepath.Join(inventory, server.Name, file), encoded, 0o600)
+			writeFile(t, filepath.Join(w.dir, "inventory", server.Name, file), encoded, 0o600)
 		}
 	}
-	template, err := os.ReadFile(filepath.Join("testdata", "boot"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	script := strings.NewReplacer("@INVENTORY@", inventory, "@PROGRAM@", filepath.Join(bin, "boot-server"),
-		"@IMAGE@", filepath.Join(bin, "server-image"), "@BRIDGE@", w.network.Name).Replace(string(template))
-	return writeFile(t, filepath.Join(w.dir, "boot"), []byte(script), 0o700)
+	return w.bootBy(t, light)
 }
 
 // accelerators are the IDs of the GPUs that are in a server, by the name of the resource that they are advertised as.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
 )
 
 // rootFilesystem is our part of the server image.
@@ -47,9 +49,9 @@ func TestTheDiskIsAdaptedToTheMachine(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o, root := Options{Dir: t.TempDir(), Image: t.TempDir()}, t.TempDir()
+			o, root := Options{Server: boot.Server{Dir: t.TempDir(), Image: t.TempDir()}}, t.TempDir()
 			for path, content := range map[string][]byte{
-				filepath.Join(o.Image, "rootfs", containerdConfig): config, o.devices(): []byte(`{"nvidia.com/gpu": ["GPU-0"]}`),
+				filepath.Join(o.Image, "rootfs", containerdConfig): config, o.Devices(): []byte(`{"nvidia.com/gpu": ["GPU-0"]}`),
 				filepath.Join(o.Image, "rootfs", osRelease): []byte("PRETTY_NAME=\"Debian 12\"\nNAME=\"Debian\"\n"),
 				filepath.Join(o.Dir, "image"):               []byte("image 1"),
 			} {
@@ -78,8 +80,8 @@ func TestTheDiskIsAdaptedToTheMachine(t *testing.T) {
 }
 
 func TestAcceleratorsThatAreGoneAreNotAdvertised(t *testing.T) {
-	o, root := Options{Dir: t.TempDir()}, t.TempDir()
-	if err := os.WriteFile(o.devices(), []byte("{}"), 0o600); err != nil {
+	o, root := Options{Server: boot.Server{Dir: t.TempDir()}}, t.TempDir()
+	if err := os.WriteFile(o.Devices(), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, present := range []bool{true, false} {
@@ -89,7 +91,7 @@ func TestAcceleratorsThatAreGoneAreNotAdvertised(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(root, "etc/server/devices.json")); (err == nil) != present {
 			t.Errorf("the list of accelerators is there: %t, want %t", err == nil, present)
 		}
-		if err := os.RemoveAll(o.devices()); err != nil {
+		if err := os.RemoveAll(o.Devices()); err != nil {
 			t.Fatal(err)
 		}
 	}

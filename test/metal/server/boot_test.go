@@ -29,7 +29,7 @@ func TestAServerBootsAndJoinsAndRunsAPod(t *testing.T) {
 	defer cancel()
 	w := newWorld(t)
 	w.startCluster(ctx, t)
-	program := buildCommand(t)
+	program := buildCommand(t, "./cmd/boot-server")
 	before := w.remains(t)
 	w.install(t, w.userData(ctx, t))
 	since := stopwatch(t)
@@ -106,7 +106,7 @@ func TestAServerRebootsAndTurnsItselfOff(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	w := newWorld(t)
-	program := buildCommand(t)
+	program := buildCommand(t, "./cmd/boot-server")
 	before := w.remains(t)
 	// runcmd is for the first boot of an installation, and bootcmd is for each.
 	w.install(t, []byte("#cloud-config\nbootcmd:\n- [sh, -c, 'if [ -e /var/lib/rebooted ]; then poweroff; fi']\n"+
@@ -143,11 +143,11 @@ func stopwatch(t *testing.T) func(what string) {
 	}
 }
 
-func buildCommand(t *testing.T) string {
+func buildCommand(t *testing.T, from string) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "boot-server")
-	if output, err := exec.Command("go", "build", "-o", program, "./cmd/boot-server").CombinedOutput(); err != nil {
-		t.Fatalf("building boot-server, %v: %s", err, output)
+	program := filepath.Join(t.TempDir(), filepath.Base(from))
+	if output, err := exec.Command("go", "build", "-o", program, from).CombinedOutput(); err != nil {
+		t.Fatalf("building %s, %v: %s", from, err, output)
 	}
 	return program
 }

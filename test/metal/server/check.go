@@ -12,8 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/vishvananda/netlink"
 )
 
 // Check returns every reason why this machine cannot boot such a server, or nil.
@@ -22,21 +20,20 @@ func Check(o Options) error {
 		return errors.New("a server in a container needs root, for its mounts and its network")
 	}
 	var errs []error
-	for _, path := range []string{filepath.Join(o.Image, "rootfs/sbin/init"), runcPath(o), filepath.Join(o.Image, ".layer")} {
+	runc, environment := o.runc()
+	for _, path := range []string{filepath.Join(o.Image, "rootfs/sbin/init"), runc, filepath.Join(o.Image, ".layer")} {
 		if _, err := os.Stat(path); err != nil {
 			errs = append(errs, fmt.Errorf("%s is missing: make it with `make server-image`", path))
 		}
 	}
 	if len(errs) == 0 {
-		command := exec.Command(runcPath(o), "--version")
-		command.Env = runcEnvironment(o)
+		command := exec.Command(runc, "--version")
+		command.Env = environment
 		if output, err := command.CombinedOutput(); err != nil {
 			errs = append(errs, fmt.Errorf("runc does not run on this machine: %w: %s", err, bytes.TrimSpace(output)))
 		}
 	}
-	if _, err := os.Stat(o.Dir); err != nil {
-		errs = append(errs, fmt.Errorf("the directory of the server is not there: %w", err))
-	}
+	errs = append(errs, o.Server.Check())
 	filesystems, err := os.ReadFile("/proc/filesystems")
 	if err != nil {
 		errs = append(errs, fmt.Errorf("asking for the kernel's file systems, %w", err))
@@ -48,9 +45,6 @@ func Check(o Options) error {
 		errs = append(errs, fmt.Errorf("looking for control groups, %w", err))
 	} else if len(hierarchies(string(mounts))) == 0 {
 		errs = append(errs, errors.New("no control groups are mounted on this machine, and nothing runs in a container without"))
-	}
-	if _, err := netlink.LinkByName(o.Bridge); err != nil {
-		errs = append(errs, fmt.Errorf("bridge %s is not there: %w", o.Bridge, err))
 	}
 	return errors.Join(errs...)
 }

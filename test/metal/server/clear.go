@@ -59,12 +59,12 @@ var clearing = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.5, Steps:
 // clearUp removes what belongs to a server that is off, and is not gone with its processes.
 func clearUp(ctx context.Context, o Options) error {
 	// The kernel removes the network of processes that are gone at its leisure.
-	link, err := netlink.LinkByName(o.link())
+	link, err := netlink.LinkByName(o.Link())
 	if err == nil {
 		err = netlink.LinkDel(link)
 	}
 	if err != nil && !errors.As(err, &netlink.LinkNotFoundError{}) && !errors.Is(err, syscall.ENODEV) {
-		return fmt.Errorf("removing interface %s, %w", o.link(), err)
+		return fmt.Errorf("removing interface %s, %w", o.Link(), err)
 	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {

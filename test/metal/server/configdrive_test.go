@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
 )
 
 // The images in testdata were made by the command that Ironic makes its config drives with:
@@ -39,8 +41,8 @@ func placeISO(t *testing.T, name, target string) {
 }
 
 func TestAConfigDriveIsUnpackedWhereCloudInitLooks(t *testing.T) {
-	o, root := Options{Dir: t.TempDir(), MAC: "52:54:00:00:00:01", Address: netip.MustParsePrefix("10.0.0.7/24")}, t.TempDir()
-	placeISO(t, "config-drive.iso.gz", o.configDrive())
+	o, root := Options{Server: boot.Server{Dir: t.TempDir(), MAC: "52:54:00:00:00:01"}, Address: netip.MustParsePrefix("10.0.0.7/24")}, t.TempDir()
+	placeISO(t, "config-drive.iso.gz", o.ConfigDrive())
 	seed := filepath.Join(root, configDriveSeed)
 	if err := writeFile(filepath.Join(seed, "openstack/latest/left-over"), []byte("of another installation"), 0o600); err != nil {
 		t.Fatal(err)
@@ -74,7 +76,7 @@ func TestAConfigDriveIsUnpackedWhereCloudInitLooks(t *testing.T) {
 
 func TestAServerWithoutNetworkDataHasTheAddressOfItsOptions(t *testing.T) {
 	o, root := Options{
-		Dir: t.TempDir(), MAC: "52:54:00:00:00:0A", Address: netip.MustParsePrefix("10.0.0.7/24"), Gateway: netip.MustParseAddr("10.0.0.1"),
+		Server: boot.Server{Dir: t.TempDir(), MAC: "52:54:00:00:00:0A"}, Address: netip.MustParsePrefix("10.0.0.7/24"), Gateway: netip.MustParseAddr("10.0.0.1"),
 	}, t.TempDir()
 	if err := provideConfigDrive(o, root); err != nil {
 		t.Fatal(err)

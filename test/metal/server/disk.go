@@ -46,7 +46,7 @@ func prepareDisk(o Options) error {
 // root file system that stands for the image.
 func installed(o Options) (string, error) {
 	var description string
-	for _, path := range []string{filepath.Join(o.Dir, "image"), o.configDrive(), filepath.Join(o.Image, ".layer")} {
+	for _, path := range []string{o.InstalledImage(), o.ConfigDrive(), filepath.Join(o.Image, ".layer")} {
 		info, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			description += filepath.Base(path) + " none\n"

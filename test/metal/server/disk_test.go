@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
 )
 
 func TestADiskIsKeptUntilSomethingElseIsInstalled(t *testing.T) {
@@ -21,10 +23,10 @@ func TestADiskIsKeptUntilSomethingElseIsInstalled(t *testing.T) {
 		"Image":   {reason: "Another image means another disk.", change: func(t *testing.T, o Options) { place(t, filepath.Join(o.Dir, "image"), newer) }},
 		"ConfigDrive": {
 			reason: "The same image, installed again, is known by its config drive.",
-			change: func(t *testing.T, o Options) { place(t, o.configDrive(), newer) },
+			change: func(t *testing.T, o Options) { place(t, o.ConfigDrive(), newer) },
 		},
 		"NoConfigDrive": {reason: "So is one without.", change: func(t *testing.T, o Options) {
-			if err := os.Remove(o.configDrive()); err != nil {
+			if err := os.Remove(o.ConfigDrive()); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -35,8 +37,8 @@ func TestADiskIsKeptUntilSomethingElseIsInstalled(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := Options{Dir: t.TempDir(), Image: t.TempDir()}
-			for _, path := range []string{filepath.Join(o.Dir, "image"), o.configDrive(), filepath.Join(o.Image, ".layer")} {
+			o := Options{Server: boot.Server{Dir: t.TempDir(), Image: t.TempDir()}}
+			for _, path := range []string{filepath.Join(o.Dir, "image"), o.ConfigDrive(), filepath.Join(o.Image, ".layer")} {
 				place(t, path, older)
 			}
 			if err := prepareDisk(o); err != nil {

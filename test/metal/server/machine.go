@@ -139,8 +139,9 @@ func escape(path string) string {
 
 // runc runs a command of it. It is not installed, and neither are its libraries.
 func runc(o Options, args ...string) error {
-	command := exec.Command(runcPath(o), append([]string{"--root", o.run("runc")}, args...)...)
-	command.Env = runcEnvironment(o)
+	program, environment := o.runc()
+	command := exec.Command(program, append([]string{"--root", o.run("runc")}, args...)...)
+	command.Env = environment
 	// Not a pipe: the container holds them for as long as it runs.
 	command.Stdout, command.Stderr = os.Stdout, os.Stderr
 	if err := command.Run(); err != nil {
@@ -149,11 +150,7 @@ func runc(o Options, args ...string) error {
 	return nil
 }
 
-func runcPath(o Options) string { return filepath.Join(o.Image, "tools/usr/sbin/runc") }
-
-func runcEnvironment(o Options) []string {
-	return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LD_LIBRARY_PATH=" + filepath.Join(o.Image, "tools/usr/lib/x86_64-linux-gnu")}
-}
+func (o Options) runc() (program string, environment []string) { return o.Tool("usr/sbin/runc") }
 
 func machineGroups() (groupVersion, error) {
 	mounts, err := os.ReadFile("/proc/self/mounts")

@@ -4,19 +4,11 @@
 package server
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net"
 
 	"github.com/vishvananda/netlink"
 )
-
-// link returns the name of the machine's end of the server's network cable.
-func (o Options) link() string {
-	sum := sha256.Sum256([]byte(o.UUID))
-	return "server" + hex.EncodeToString(sum[:4])
-}
 
 // plugIn gives the network namespace of a process its interface, whose other end is on the bridge.
 func plugIn(o Options, pid int) error {
@@ -29,7 +21,7 @@ func plugIn(o Options, pid int) error {
 		return fmt.Errorf("reading the server's MAC address, %w", err)
 	}
 	attributes := netlink.NewLinkAttrs()
-	attributes.Name, attributes.MasterIndex = o.link(), bridge.Attrs().Index
+	attributes.Name, attributes.MasterIndex = o.Link(), bridge.Attrs().Index
 	cable := &netlink.Veth{LinkAttrs: attributes, PeerName: interfaceName, PeerHardwareAddr: mac, PeerNamespace: netlink.NsPid(pid)}
 	if err := netlink.LinkAdd(cable); err != nil {
 		return fmt.Errorf("plugging the server into bridge %s, %w", o.Bridge, err)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
 )
 
 func TestOptionsThatBootNothingAreRefused(t *testing.T) {
@@ -26,7 +28,7 @@ func TestOptionsThatBootNothingAreRefused(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := Options{Name: "server-1", UUID: "6e1f0d6a-4b1e", MAC: "52:54:00:00:00:01", Dir: "/servers/1", Image: "/image", Bridge: "br0"}
+			o := Options{Server: boot.Server{Name: "server-1", UUID: "6e1f0d6a-4b1e", MAC: "52:54:00:00:00:01", Dir: "/servers/1", Image: "/image", Bridge: "br0"}}
 			tc.change(&o)
 			err := o.Validate()
 			switch {

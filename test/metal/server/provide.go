@@ -22,7 +22,7 @@ var prettyName = regexp.MustCompile(`(?m)^PRETTY_NAME="([^"]*)"$`)
 // nameImage adds the checksum of the image that was installed to the name of the operating system, for a Node to show what
 // it was installed from.
 func nameImage(o Options, root string) error {
-	image, err := os.Open(filepath.Join(o.Dir, "image"))
+	image, err := os.Open(o.InstalledImage())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -48,7 +48,7 @@ func nameImage(o Options, root string) error {
 // provideDevices puts the list of the server's accelerators where the device plugin looks for it.
 func provideDevices(o Options, root string) error {
 	target := filepath.Join(root, "etc/server/devices.json")
-	devices, err := os.ReadFile(o.devices())
+	devices, err := os.ReadFile(o.Devices())
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing the accelerators that the server had, %w", err)
@@ -66,7 +66,7 @@ func provideDevices(o Options, root string) error {
 func provideConfigDrive(o Options, root string) error {
 	seed := filepath.Join(root, configDriveSeed)
 	addressed := false
-	err := unpackConfigDrive(o.configDrive(), seed)
+	err := unpackConfigDrive(o.ConfigDrive(), seed)
 	if err == nil {
 		addressed, err = hasNetworkData(seed)
 	}

@@ -8,7 +8,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -18,16 +20,19 @@ import (
 // deployISO is the path of what servers boot to be worked on.
 const deployISO = "/deploy.iso"
 
-// Media serves disk images, and the deploy ISO, from memory.
+// Media serves disk images, and the deploy ISO.
 type Media struct {
 	// DeployISO is the URL of the ISO with the deploy agent. The rack's servers have an agent without it: it holds nothing.
 	DeployISO string
 
 	server *web.Server
 	mu     sync.Mutex
-	files  map[string][]byte
+	files  map[string]content
 	reads  map[string]int
 }
+
+// content opens what is served.
+type content func() (io.ReadSeekCloser, error)
 
 // An Image is a disk image that Media serves.
 type Image struct {
@@ -37,9 +42,9 @@ type Image struct {
 }
 
 func startMedia() (*Media, error) {
-	m := &Media{files: map[string][]byte{}, reads: map[string]int{}}
+	m := &Media{files: map[string]content{}, reads: map[string]int{}}
 	// As long as the smallest thing that can be an ISO 9660 file system.
-	m.files[deployISO] = make([]byte, 64<<10)
+	m.files[deployISO] = inMemory(make([]byte, 64<<10))
 	var err error
 	if m.server, err = web.Start(m); err != nil {
 		return nil, err
@@ -49,13 +54,39 @@ func startMedia() (*Media, error) {
 }
 
 // Add serves an image under a name.
-func (m *Media) Add(name string, content []byte) Image {
+func (m *Media) Add(name string, image []byte) Image {
+	sum := sha256.Sum256(image)
+	return m.add(name, inMemory(image), sum[:])
+}
+
+// AddFile serves an image that is a file, which must not change, under a name.
+func (m *Media) AddFile(name, path string) (Image, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return Image{}, fmt.Errorf("serving image %s, %w", name, err)
+	}
+	defer func() { _ = file.Close() }() // nothing was written
+	sum := sha256.New()
+	if _, err := io.Copy(sum, file); err != nil {
+		return Image{}, fmt.Errorf("serving image %s, %w", name, err)
+	}
+	return m.add(name, func() (io.ReadSeekCloser, error) { return os.Open(path) }, sum.Sum(nil)), nil
+}
+
+func (m *Media) add(name string, image content, sum []byte) Image {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.files["/"+name] = content
-	sum := sha256.Sum256(content)
-	return Image{URL: fmt.Sprintf("%s/%s", m.server.URL, name), Checksum: hex.EncodeToString(sum[:])}
+	m.files["/"+name] = image
+	return Image{URL: fmt.Sprintf("%s/%s", m.server.URL, name), Checksum: hex.EncodeToString(sum)}
 }
+
+func inMemory(image []byte) content {
+	return func() (io.ReadSeekCloser, error) { return nopCloser{bytes.NewReader(image)}, nil }
+}
+
+type nopCloser struct{ io.ReadSeeker }
+
+func (nopCloser) Close() error { return nil }
 
 // Downloads is how often an image was downloaded.
 func (m *Media) Downloads(name string) int {
@@ -67,7 +98,7 @@ func (m *Media) Downloads(name string) int {
 // ServeHTTP serves one of the files.
 func (m *Media) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mu.Lock()
-	content, ok := m.files[r.URL.Path]
+	open, ok := m.files[r.URL.Path]
 	if ok && r.Method == http.MethodGet {
 		m.reads[r.URL.Path]++
 	}
@@ -76,7 +107,13 @@ func (m *Media) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(content))
+	image, err := open()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer func() { _ = image.Close() }() // nothing was written
+	http.ServeContent(w, r, r.URL.Path, time.Time{}, image)
 }
 
 // Close stops serving.

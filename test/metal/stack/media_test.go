@@ -6,6 +6,8 @@ package stack
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -28,6 +30,20 @@ func TestMedia(t *testing.T) {
 	if !strings.HasSuffix(image.URL, "/os.qcow2") {
 		t.Errorf("the URL is %s", image.URL)
 	}
+	path := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(path, []byte("abc"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := media.AddFile("file.qcow2", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file.Checksum != image.Checksum {
+		t.Errorf("the same content has another checksum if it is in a file: %s", file.Checksum)
+	}
+	if _, err := media.AddFile("none.qcow2", path+".none"); err == nil {
+		t.Error("a file that is not there is served")
+	}
 	ask := func(method, path string) *httptest.ResponseRecorder {
 		recorder := httptest.NewRecorder()
 		media.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), method, path, nil))
@@ -38,6 +54,9 @@ func TestMedia(t *testing.T) {
 	}
 	if got := ask(http.MethodGet, "/os.qcow2"); got.Body.String() != "abc" || media.Downloads("os.qcow2") != 1 {
 		t.Errorf("it serves %q, and counts %d downloads", got.Body, media.Downloads("os.qcow2"))
+	}
+	if got := ask(http.MethodGet, "/file.qcow2"); got.Body.String() != "abc" || media.Downloads("file.qcow2") != 1 {
+		t.Errorf("of a file it serves %q, and counts %d downloads", got.Body, media.Downloads("file.qcow2"))
 	}
 	if got := ask(http.MethodGet, "/other.qcow2"); got.Code != http.StatusNotFound {
 		t.Errorf("what is not there is answered with %d", got.Code)

@@ -6,16 +6,14 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/server"
 )
 
@@ -55,17 +53,8 @@ func exit(status int, err error) {
 }
 
 func run(args []string) error {
-	o := server.Options{
-		Name: os.Getenv("SERVER_NAME"), UUID: os.Getenv("SERVER_UUID"), MAC: os.Getenv("SERVER_MAC"), Dir: os.Getenv("SERVER_DIR"),
-	}
-	o.Name = cmp.Or(o.Name, o.UUID)
-	flags := flag.NewFlagSet("boot-server", flag.ContinueOnError)
-	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), usage)
-		flags.PrintDefaults()
-	}
-	flags.StringVar(&o.Image, "image", os.Getenv("SERVER_IMAGE"), "the `directory` that \"make server-image\" makes; SERVER_IMAGE by default")
-	flags.StringVar(&o.Bridge, "bridge", os.Getenv("SERVER_BRIDGE"), "the `name` of the bridge that the server is plugged into; SERVER_BRIDGE by default")
+	o := server.Options{}
+	flags := o.Flags("boot-server", usage)
 	flags.StringVar(&o.ContainerImages, "container-images", os.Getenv("SERVER_CONTAINER_IMAGES"),
 		"a `directory` with archives of container images for the server to import when it boots; SERVER_CONTAINER_IMAGES by default")
 	flags.Func("address", "the `address`, with the length of the prefix, of a server whose config drive has no network data", func(value string) (err error) {
@@ -76,14 +65,8 @@ func run(args []string) error {
 		o.Gateway, err = netip.ParseAddr(value)
 		return err
 	})
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return nil
-		}
+	if proceed, err := boot.Parse(flags, args); !proceed {
 		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("there is an argument, %q, and only flags are known", flags.Arg(0))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

@@ -1,0 +1,104 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+)
+
+// TestAVirtualMachineBootsAndJoinsAndRunsAPod is short, for what such a server does takes it fifteen times as long.
+func TestAVirtualMachineBootsAndJoinsAndRunsAPod(t *testing.T) {
+	if os.Getenv("E2E_METAL_SERVERS") == "light" {
+		t.Skip("E2E_METAL_SERVERS=light: no virtual machines are wanted")
+	}
+	// It takes 90 seconds where two processors are idle.
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	defer cancel()
+	w := newWorld(t)
+	w.startCluster(ctx, t)
+	program := buildCommand(t, "../vm/cmd/boot-vm")
+	before := w.remains(t)
+	w.install(t, w.userData(ctx, t))
+	id := w.installDisk(t)
+	since := stopwatch(t)
+
+	server := w.turnOn(t, program)
+	node := w.awaitNode(ctx, t, server)
+	since("Ready")
+	if node.Spec.ProviderID != providerID {
+		t.Errorf("the Node has provider ID %q, want %q, which the user data say", node.Spec.ProviderID, providerID)
+	}
+	if got, want := nodeAddress(node), w.network.Server(9).Addr().String(); got != want {
+		t.Errorf("the Node is at %s, want %s, which the network data of the config drive say", got, want)
+	}
+	if got, want := node.Status.NodeInfo.OSImage, "image "+id; !strings.HasSuffix(got, want) {
+		t.Errorf("the Node runs %q, want something that ends with %q, what was installed", got, want)
+	}
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := node.Status.NodeInfo.KernelVersion; !strings.HasSuffix(got, "-cloud-amd64") || got == string(bytes.TrimSpace(kernel)) {
+		t.Errorf("the Node has kernel %s, want that of the image", got)
+	}
+	w.createPod(ctx, t, "work", oneGPU)
+	w.awaitPod(ctx, t, server, "work")
+	since("pod runs")
+	log := w.podLog(ctx, t, "work")
+	if !strings.Contains(log, "on node "+nodeName+" with accelerators GPU-") {
+		t.Errorf("the pod's log, read through the API, is %q: want the node, and one of its accelerators", log)
+	}
+	t.Logf("log of the pod: %s", strings.TrimSpace(log))
+
+	// The rack is killed, and nobody is there to clear up.
+	if len(w.remains(t)["interfaces"]) != 1 {
+		t.Errorf("a server runs, and the bridge has %v: what is left of it would not be seen", w.remains(t)["interfaces"])
+	}
+	w.kill(ctx, t, server)
+	err = controlplane.Await(ctx, "nothing to be left", func(context.Context) error {
+		if diff := cmp.Diff(before, w.remains(t)); diff != "" {
+			return &notYet{diff}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	since("killed, and cleared up")
+}
+
+// installDisk puts a disk in the place of the image, and returns its ID.
+func (w *world) installDisk(t *testing.T) string {
+	t.Helper()
+	image := filepath.Join(w.bin, "server-image")
+	id, err := os.ReadFile(filepath.Join(image, "disk.id"))
+	if err != nil {
+		t.Fatalf("there is no disk image, which `make server-disk` makes: %v", err)
+	}
+	source, err := os.Open(filepath.Join(image, "disk.qcow2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = source.Close() }() // nothing was written
+	target, err := os.Create(filepath.Join(w.dir, "image"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.Copy(target, source)
+	if err := errors.Join(err, target.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return string(bytes.TrimSpace(id))
+}

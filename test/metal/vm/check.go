@@ -1,0 +1,122 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// emulatorMemoryMiB is what the emulator takes beyond the memory of the server.
+	emulatorMemoryMiB = 300
+	// diskMiB is what a server's disk grows to: the image, and what is written to it.
+	diskMiB = 1500
+	// instead is what can be done on a machine that cannot run virtual machines.
+	instead = "without virtual machines, servers can be containers: `E2E_METAL_SERVERS=light make e2e-metal` has only such"
+)
+
+// Check returns every reason why this machine cannot boot such a server, and what it can do instead, or nil. Whether the
+// image that was installed boots is not one of them.
+func Check(o Options) error {
+	errs := []error{o.Server.Check(), checkEmulator(o), tapError(probeTap())}
+	room, err := findRoom(o.Dir)
+	if err == nil {
+		err = room.suffices(o)
+	}
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return fmt.Errorf("%w\n%s", err, instead)
+	}
+	return nil
+}
+
+func (o Options) emulator() (program string, environment []string) {
+	return o.Tool("usr/bin/qemu-system-x86_64")
+}
+
+func checkEmulator(o Options) error {
+	program, environment := o.emulator()
+	if _, err := os.Stat(program); err != nil {
+		return fmt.Errorf("%s is missing: make it with `make server-image`", program)
+	}
+	command := exec.Command(program, "--version")
+	command.Env = environment
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("qemu does not run on this machine: %w: %s", err, bytes.TrimSpace(output))
+	}
+	return nil
+}
+
+// probeTap makes an interface that is gone again when it returns.
+func probeTap() error {
+	tap, err := openTap("")
+	if err != nil {
+		return err
+	}
+	return tap.Close()
+}
+
+// tapError says what follows from an error of making an interface.
+func tapError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		return fmt.Errorf("a virtual machine needs a network interface of its own, and there is no %s: load the module tun, or, in a container, have it be given that device (%w)", tunDevice, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("a virtual machine needs a network interface of its own, and making one is not allowed here: it takes root with CAP_NET_ADMIN, and access to %s (%w)", tunDevice, err)
+	default:
+		return fmt.Errorf("a virtual machine needs a network interface of its own, and none can be made: %w", err)
+	}
+}
+
+// room is what the machine has to spare, in MiB.
+type room struct {
+	memory, disk int
+	// directory is where the disk is.
+	directory string
+}
+
+var availableMemory = regexp.MustCompile(`(?m)^MemAvailable: +(\d+) kB$`)
+
+func findRoom(directory string) (room, error) {
+	content, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return room{}, fmt.Errorf("asking for free memory, %w", err)
+	}
+	found := availableMemory.FindSubmatch(content)
+	if found == nil {
+		return room{}, errors.New("asking for free memory, /proc/meminfo does not say what is available")
+	}
+	kilobytes, err := strconv.Atoi(string(found[1]))
+	if err != nil {
+		return room{}, fmt.Errorf("asking for free memory, %w", err)
+	}
+	var filesystem unix.Statfs_t
+	if err := unix.Statfs(directory, &filesystem); err != nil {
+		return room{}, fmt.Errorf("asking for free space in %s, %w", directory, err)
+	}
+	return room{memory: kilobytes >> 10, disk: int(filesystem.Bavail * uint64(filesystem.Bsize) >> 20), directory: filepath.Clean(directory)}, nil
+}
+
+// suffices returns what there is too little of, or nil.
+func (r room) suffices(o Options) error {
+	var errs []error
+	if needed := o.MemoryMiB + emulatorMemoryMiB; r.memory < needed {
+		errs = append(errs, fmt.Errorf("the virtual machine takes %d MiB of memory, and this machine has %d MiB to spare: free some, or give it less with --memory", needed, r.memory))
+	}
+	if r.disk < diskMiB {
+		errs = append(errs, fmt.Errorf("the disk of the virtual machine takes %d MiB, and %s has %d MiB to spare: free some", diskMiB, r.directory, r.disk))
+	}
+	return errors.Join(errs...)
+}
