@@ -95,23 +95,35 @@ cloud-init: ## Unpack Debian's cloud-init into bin/, for the tests to ask it wha
 server-image: ## Make the root file system of a server that can join a cluster, from Debian's packages, into bin/ (needs root)
 	@hack/server-image.sh
 
+.PHONY: server-disk
+server-disk: server-image ## Make a disk image that boots by itself of it, for servers that are virtual machines (needs root)
+	@hack/server-disk.sh
+
 .PHONY: boot-server
 boot-server: check-go ## Build the command that boots such a server as a container into bin/
 	@go build -trimpath -o bin/boot-server ./test/metal/server/cmd/boot-server
 
+.PHONY: boot-vm
+boot-vm: check-go ## Build the command that boots a disk image as a virtual machine into bin/
+	@go build -trimpath -o bin/boot-vm ./test/metal/vm/cmd/boot-vm
+
 .PHONY: server-boot
-server-boot: cluster-tools server-image ## Boot such a server as a container: it joins a cluster, and runs a pod (needs root)
+server-boot: cluster-tools server-disk ## Boot servers as a container and as a virtual machine: they join a cluster, and run a pod (needs root)
 	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal/server
 
 .PHONY: ironic
 ironic: ## Unpack Debian's Ironic into bin/, for servers that are installed by the real one
 	@hack/ironic.sh
 
+# Set it to light where no virtual machine can run, or to save minutes: then all servers that boot are containers.
+export E2E_METAL_SERVERS ?= faithful
+
 .PHONY: e2e-metal
-e2e-metal: cluster-tools build ironic boot-server ## The whole chain on real Metal3: faults of servers, then a GPU pod on a server that boots (needs root)
+e2e-metal: cluster-tools build ironic boot-server boot-vm ## The whole chain on real Metal3: faults of servers, then a GPU pod on a server that boots (needs root)
 	go build -trimpath -o bin/rack ./test/emulator/cmd/rack
 	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal
 	@hack/server-image.sh
+	@if [[ "$(E2E_METAL_SERVERS)" != light ]]; then hack/server-disk.sh; fi
 	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal/server
 	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal/chain
 

@@ -24,21 +24,17 @@ const (
 	light = "boot-server"
 )
 
-// kindVariable is the environment variable by which a machine that cannot run virtual machines does without.
-const kindVariable = "E2E_METAL_SERVERS"
-
 // bestServers returns what the servers are that need not be light.
 func bestServers(t *testing.T) string {
 	t.Helper()
-	switch kind := os.Getenv(kindVariable); kind {
-	case "", "faithful":
-		return faithful
-	case "light":
-		return light
-	default:
-		t.Fatalf("%s is %q: it must be faithful, which is the default, or light", kindVariable, kind)
-		return ""
+	wanted, err := vm.Wanted()
+	if err != nil {
+		t.Fatal(err)
 	}
+	if wanted {
+		return faithful
+	}
+	return light
 }
 
 // missingDisk says what is not there that virtual machines need.

@@ -16,12 +16,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/vm"
 )
 
 // TestAVirtualMachineBootsAndJoinsAndRunsAPod is short, for what such a server does takes it fifteen times as long.
 func TestAVirtualMachineBootsAndJoinsAndRunsAPod(t *testing.T) {
-	if os.Getenv("E2E_METAL_SERVERS") == "light" {
-		t.Skip("E2E_METAL_SERVERS=light: no virtual machines are wanted")
+	if wanted, err := vm.Wanted(); err != nil {
+		t.Fatal(err)
+	} else if !wanted {
+		t.Skip("virtual machines are not wanted: E2E_METAL_SERVERS is light")
 	}
 	// It takes 90 seconds where two processors are idle.
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)

@@ -22,8 +22,6 @@ const (
 	emulatorMemoryMiB = 300
 	// diskMiB is what a server's disk grows to: the image, and what is written to it.
 	diskMiB = 1500
-	// instead is what can be done on a machine that cannot run virtual machines.
-	instead = "without virtual machines, servers can be containers: `E2E_METAL_SERVERS=light make e2e-metal` has only such"
 )
 
 // Check returns every reason why this machine cannot boot such a server, and what it can do instead, or nil. Whether the

@@ -57,6 +57,29 @@ func TestOptionsThatBootNothingAreRefused(t *testing.T) {
 	}
 }
 
+func TestVirtualMachinesAreNotForEveryone(t *testing.T) {
+	cases := map[string]struct {
+		reason, value string
+		wanted        bool
+		err           []string
+	}{
+		"Default":  {reason: "The real thing, unless somebody says so.", wanted: true},
+		"Faithful": {reason: "Somebody may say that, too.", value: "faithful", wanted: true},
+		"Light":    {reason: "No virtual machine can run.", value: "light"},
+		"Typo":     {reason: "It must not be taken for one of them.", value: "lite", err: []string{`E2E_METAL_SERVERS is "lite"`, "faithful", "light"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(variable, tc.value)
+			wanted, err := Wanted()
+			expect(t, tc.reason, err, tc.err)
+			if wanted != tc.wanted {
+				t.Errorf("%s\nwanted is %t", tc.reason, wanted)
+			}
+		})
+	}
+}
+
 func TestCheckSaysThatThereIsNoEmulator(t *testing.T) {
 	expect(t, "An empty directory has none.", Check(options(t)), []string{"qemu-system-x86_64 is missing: make it with `make server-image`", "E2E_METAL_SERVERS=light"})
 }
