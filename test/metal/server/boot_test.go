@@ -37,19 +37,7 @@ func TestAServerBootsAndJoinsAndRunsAPod(t *testing.T) {
 	server := w.turnOn(t, program)
 	node := w.awaitNode(ctx, t, server)
 	since("Ready")
-	if node.Spec.ProviderID != providerID {
-		t.Errorf("the Node has provider ID %q, want %q, which the user data say", node.Spec.ProviderID, providerID)
-	}
-	if node.Labels["rack"] != "r1" {
-		t.Errorf("the Node lacks the label of the user data: it has %v", node.Labels)
-	}
-	if got, want := nodeAddress(node), w.network.Server(9).Addr().String(); got != want {
-		t.Errorf("the Node is at %s, want %s, which the network data of the config drive say", got, want)
-	}
-
-	if got, want := node.Status.NodeInfo.OSImage, "image "+imageSum; !strings.HasSuffix(got, want) {
-		t.Errorf("the Node runs %q, want something that ends with %q, what was installed", got, want)
-	}
+	w.checkJoined(t, node, imageSum)
 	// What hardware.json says, and not what this machine has.
 	if got := node.Status.Capacity; got.Cpu().Value() != 96 || got.Memory().String() != "768Gi" {
 		t.Errorf("the Node has %s processors and memory of %s, want 96 and 768Gi, as the server is said to have", got.Cpu(), got.Memory())
@@ -60,11 +48,7 @@ func TestAServerBootsAndJoinsAndRunsAPod(t *testing.T) {
 	w.awaitPod(ctx, t, server, "work")
 	since("pod runs")
 	w.awaitPod(ctx, t, server, "steady")
-	log := w.podLog(ctx, t, "work")
-	if !strings.Contains(log, "on node "+nodeName+" with accelerators GPU-") {
-		t.Errorf("the pod's log, read through the API, is %q: want the node, and one of its accelerators", log)
-	}
-	t.Logf("log of the pod: %s", strings.TrimSpace(log))
+	w.checkLog(ctx, t, "work")
 
 	// Its power is cut, and comes back: the disk is still there, and so is the Node.
 	w.turnOff(ctx, t, server)
@@ -90,6 +74,30 @@ func TestAServerBootsAndJoinsAndRunsAPod(t *testing.T) {
 
 	// The rack is killed, and with it the program that would have cleared up.
 	w.kill(ctx, t, server)
+	w.awaitNothing(ctx, t, before)
+	since("killed, and cleared up")
+}
+
+// checkJoined checks that the Node is what the config drive says, and runs the image.
+func (w *world) checkJoined(t *testing.T, node *corev1.Node, image string) {
+	t.Helper()
+	if node.Spec.ProviderID != providerID {
+		t.Errorf("the Node has provider ID %q, want %q, which the user data say", node.Spec.ProviderID, providerID)
+	}
+	if node.Labels["rack"] != "r1" {
+		t.Errorf("the Node lacks the label of the user data: it has %v", node.Labels)
+	}
+	if got, want := nodeAddress(node), w.network.Server(9).Addr().String(); got != want {
+		t.Errorf("the Node is at %s, want %s, which the network data of the config drive say", got, want)
+	}
+	if got, want := node.Status.NodeInfo.OSImage, "image "+image; !strings.HasSuffix(got, want) {
+		t.Errorf("the Node runs %q, want something that ends with %q, what was installed", got, want)
+	}
+}
+
+// awaitNothing waits until nothing is left of a server that was killed.
+func (w *world) awaitNothing(ctx context.Context, t *testing.T, before map[string][]string) {
+	t.Helper()
 	err := controlplane.Await(ctx, "nothing to be left", func(context.Context) error {
 		if diff := cmp.Diff(before, w.remains(t)); diff != "" {
 			return &notYet{diff}
@@ -99,7 +107,6 @@ func TestAServerBootsAndJoinsAndRunsAPod(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	since("killed, and cleared up")
 }
 
 func TestAServerRebootsAndTurnsItselfOff(t *testing.T) {
@@ -270,6 +277,16 @@ func (w *world) podLog(ctx context.Context, t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return string(content)
+}
+
+// checkLog reads the log of a pod that was given an accelerator.
+func (w *world) checkLog(ctx context.Context, t *testing.T, pod string) {
+	t.Helper()
+	log := w.podLog(ctx, t, pod)
+	if !strings.Contains(log, "on node "+nodeName+" with accelerators GPU-") {
+		t.Errorf("the pod's log, read through the API, is %q: want the node, and one of its accelerators", log)
+	}
+	t.Logf("log of the pod: %s", strings.TrimSpace(log))
 }
 
 // turnOff cuts the server's power, as a rack does.

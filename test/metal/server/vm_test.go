@@ -14,8 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/vm"
 )
 
@@ -40,15 +41,7 @@ func TestAVirtualMachineBootsAndJoinsAndRunsAPod(t *testing.T) {
 	server := w.turnOn(t, program)
 	node := w.awaitNode(ctx, t, server)
 	since("Ready")
-	if node.Spec.ProviderID != providerID {
-		t.Errorf("the Node has provider ID %q, want %q, which the user data say", node.Spec.ProviderID, providerID)
-	}
-	if got, want := nodeAddress(node), w.network.Server(9).Addr().String(); got != want {
-		t.Errorf("the Node is at %s, want %s, which the network data of the config drive say", got, want)
-	}
-	if got, want := node.Status.NodeInfo.OSImage, "image "+id; !strings.HasSuffix(got, want) {
-		t.Errorf("the Node runs %q, want something that ends with %q, what was installed", got, want)
-	}
+	w.checkJoined(t, node, id)
 	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
 		t.Fatal(err)
@@ -56,29 +49,17 @@ func TestAVirtualMachineBootsAndJoinsAndRunsAPod(t *testing.T) {
 	if got := node.Status.NodeInfo.KernelVersion; !strings.HasSuffix(got, "-cloud-amd64") || got == string(bytes.TrimSpace(kernel)) {
 		t.Errorf("the Node has kernel %s, want that of the image", got)
 	}
-	w.createPod(ctx, t, "work", oneGPU)
+	w.createPod(ctx, t, "work", corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")})
 	w.awaitPod(ctx, t, server, "work")
 	since("pod runs")
-	log := w.podLog(ctx, t, "work")
-	if !strings.Contains(log, "on node "+nodeName+" with accelerators GPU-") {
-		t.Errorf("the pod's log, read through the API, is %q: want the node, and one of its accelerators", log)
-	}
-	t.Logf("log of the pod: %s", strings.TrimSpace(log))
+	w.checkLog(ctx, t, "work")
 
 	// The rack is killed, and nobody is there to clear up.
 	if len(w.remains(t)["interfaces"]) != 1 {
 		t.Errorf("a server runs, and the bridge has %v: what is left of it would not be seen", w.remains(t)["interfaces"])
 	}
 	w.kill(ctx, t, server)
-	err = controlplane.Await(ctx, "nothing to be left", func(context.Context) error {
-		if diff := cmp.Diff(before, w.remains(t)); diff != "" {
-			return &notYet{diff}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	w.awaitNothing(ctx, t, before)
 	since("killed, and cleared up")
 }
 
