@@ -31,7 +31,10 @@ trap 'rm -rf "${work}"' EXIT
 # What only this disk has is laid over the root file system, which stays as it is. The mounts end with the subshell.
 export work id size start dir
 unshare --mount --propagation private bash -euo pipefail <<'LAYERED'
-mount -t overlay overlay -o "lowerdir=${dir}/rootfs,upperdir=${work}/changes,workdir=${work}/temporary" "${work}/root"
+if ! mount -t overlay overlay -o "lowerdir=${dir}/rootfs,upperdir=${work}/changes,workdir=${work}/temporary" "${work}/root"; then
+  echo "error: the disk of a server is made over its root file system, and this machine cannot mount an overlay there" >&2
+  exit 1
+fi
 cd "${work}/root"
 sed -i "s/^PRETTY_NAME=\"\(.*\)\"/PRETTY_NAME=\"\1, image ${id}\"/" usr/lib/os-release
 echo 'LABEL=root / ext4 defaults 0 1' >etc/fstab

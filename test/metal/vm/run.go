@@ -49,7 +49,8 @@ func emulate(ctx context.Context, o Options, args []string, tap *os.File, output
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	command := exec.CommandContext(ctx, program, args...)
-	command.Env, command.Stdout, command.Stderr = environment, output, output
+	// With what it is ours by.
+	command.Env, command.Stdout, command.Stderr = append(os.Environ(), environment...), output, output
 	command.ExtraFiles = []*os.File{tap}
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	err := command.Run()
