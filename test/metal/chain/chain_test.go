@@ -65,6 +65,7 @@ func TestChain(t *testing.T) {
 
 	host := w.machineOf(t, w.nodeOf(t, "train")).Status.HostRef.Name
 	w.journal.say("== server %s, of the first pod, hangs: to its BMC it is on", host)
+	w.leaveAlone(t, "train")
 	w.hang(t, host)
 
 	w.journal.say("== the platform team has another image: the node of the Deployment is replaced")

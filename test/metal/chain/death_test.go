@@ -15,11 +15,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 )
+
+// leaveAlone has the node of a pod not be replaced for having another image than the next one.
+func (w *world) leaveAlone(t *testing.T, name string) {
+	t.Helper()
+	pod, err := look[*corev1.Pod](w.journal, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := pod.DeepCopy()
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, karpv1.DoNotDisruptAnnotationKey, "true")
+	if err := w.tenant.Client.Patch(t.Context(), changed, client.MergeFrom(pod)); err != nil {
+		t.Fatalf("having pod %s be left alone, %v", name, err)
+	}
+}
 
 // hang has a server die at once, with its power on, as a system does whose kernel hangs.
 func (w *world) hang(t *testing.T, server string) {
