@@ -20,6 +20,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/plain"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
@@ -122,7 +123,7 @@ func (w *world) untilFleetIsReady(t *testing.T) {
 			broken := host.Status.ErrorType == bmov1alpha1.RegistrationError && strings.Contains(host.Status.ErrorMessage, "returned code 401")
 			free := host.Status.Provisioning.State == bmov1alpha1.StateAvailable
 			if isBroken(server) && !broken || !isBroken(server) && !free {
-				return fmt.Errorf("server %s is %s", server.Name, describeHost(host))
+				return fmt.Errorf("server %s is %s", server.Name, plain.Host(host))
 			}
 		}
 		return nil
@@ -153,7 +154,7 @@ func (w *world) untilFree(t *testing.T, name string) {
 			return err
 		}
 		if host.Spec.ConsumerRef != nil || host.Spec.Image != nil || host.Status.Provisioning.State != bmov1alpha1.StateAvailable {
-			return fmt.Errorf("it is %s", describeHost(host))
+			return fmt.Errorf("it is %s", plain.Host(host))
 		}
 		return nil
 	})

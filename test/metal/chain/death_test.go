@@ -20,6 +20,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/plain"
 )
 
 // leaveAlone has the node of a pod not be replaced for having another image than the next one.
@@ -63,14 +64,14 @@ func (w *world) untilNodeIsLost(t *testing.T, pod string) {
 	})
 	machine := w.machineOf(t, name)
 	if machine.Status.Phase != v1alpha1.MachineJoined {
-		t.Errorf("Machine %s is %s, want %s: nobody has told it anything", machine.Name, describeMachine(machine), v1alpha1.MachineJoined)
+		t.Errorf("Machine %s is %s, want %s: nobody has told it anything", machine.Name, plain.Machine(machine), v1alpha1.MachineJoined)
 	}
 	host, err := look[*bmov1alpha1.BareMetalHost](w.journal, machine.Status.HostRef.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if host.Status.ErrorType != "" || !host.Status.PoweredOn {
-		t.Errorf("server %s is %s, want it to be on and well: its BMC says so", host.Name, describeHost(host))
+		t.Errorf("server %s is %s, want it to be on and well: its BMC says so", host.Name, plain.Host(host))
 	}
 	for _, object := range w.journal.list() {
 		switch object.(type) {
