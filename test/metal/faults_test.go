@@ -19,6 +19,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/plain"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
@@ -153,9 +154,9 @@ func (w *world) tryFault(t *testing.T, tc faultCase, table *table) {
 	w.until(t, what, tc.server, machine.Name, func(host *bmov1alpha1.BareMetalHost, found *v1alpha1.Machine) error {
 		if host == nil || found == nil || host.Status.ErrorType != tc.hostError || !strings.Contains(host.Status.ErrorMessage, tc.hostSays) ||
 			found.Status.Phase != tc.phase || !strings.Contains(saysReady(found), tc.machineSays) {
-			return fmt.Errorf("the host is %s, the Machine is %s", describeHost(host), describeMachine(found))
+			return fmt.Errorf("the host is %s, the Machine is %s", plain.Host(host), plain.Machine(found))
 		}
-		table.add(tc, describeHost(host), describeMachine(found))
+		table.add(tc, plain.Host(host), plain.Machine(found))
 		return nil
 	})
 	if !tc.wrongChecksum {
@@ -167,7 +168,7 @@ func (w *world) tryFault(t *testing.T, tc faultCase, table *table) {
 	repaired := time.Now()
 	how := tc.afterwards(w, t, tc.server, machine.Name)
 	host, found, _ := w.journal.look(tc.server, machine.Name)
-	table.recovered(tc, fmt.Sprintf("%s: after %.0fs the host is %s, the Machine %s", how, time.Since(repaired).Seconds(), describeHost(host), phaseOf(found)))
+	table.recovered(tc, fmt.Sprintf("%s: after %.0fs the host is %s, the Machine %s", how, time.Since(repaired).Seconds(), plain.Host(host), phaseOf(found)))
 }
 
 // phaseOf is the phase of a Machine, or that it is gone.
@@ -200,7 +201,7 @@ func (w *world) lookAgain(t *testing.T, host, machine string) string {
 	w.nudge(t, host)
 	w.until(t, fmt.Sprintf("host %s to be in order, and Machine %s to have it", host, machine), host, machine, func(host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
 		if host == nil || machine == nil || host.Status.ErrorType != "" || !host.Status.PoweredOn || machine.Status.Phase != v1alpha1.MachineProvisioned {
-			return fmt.Errorf("the host is %s, the Machine is %s", describeHost(host), describeMachine(machine))
+			return fmt.Errorf("the host is %s, the Machine is %s", plain.Host(host), plain.Machine(machine))
 		}
 		return nil
 	})

@@ -5,17 +5,15 @@ package metal
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"sync"
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/plain"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
@@ -69,12 +67,12 @@ func (j *journal) enter(event watch.Event) {
 	gone := event.Type == watch.Deleted
 	switch object := event.Object.(type) {
 	case *bmov1alpha1.BareMetalHost:
-		name, words = "BareMetalHost "+object.Name, describeHost(object)
+		name, words = "BareMetalHost "+object.Name, plain.Host(object)
 		if j.hosts[object.Name] = object; gone {
 			delete(j.hosts, object.Name)
 		}
 	case *v1alpha1.Machine:
-		name, words = "Machine "+object.Name, describeMachine(object)
+		name, words = "Machine "+object.Name, plain.Machine(object)
 		if j.machines[object.Name] = object; gone {
 			delete(j.machines, object.Name)
 		}
@@ -98,50 +96,4 @@ func (j *journal) look(host, machine string) (*bmov1alpha1.BareMetalHost, *v1alp
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.hosts[host], j.machines[machine], j.changed
-}
-
-// describeHost says in a few words how a host is.
-func describeHost(host *bmov1alpha1.BareMetalHost) string {
-	if host == nil {
-		return "not there"
-	}
-	state := string(host.Status.Provisioning.State)
-	if state == "" {
-		state = "new"
-	}
-	if host.Spec.ConsumerRef != nil {
-		state += ", claimed by " + host.Spec.ConsumerRef.Name
-	}
-	if host.Status.PoweredOn {
-		state += ", on"
-	}
-	if host.Status.ErrorType != "" {
-		state += fmt.Sprintf(", %s: %s", host.Status.ErrorType, short(host.Status.ErrorMessage))
-	}
-	return state
-}
-
-// describeMachine says in a few words how a Machine is.
-func describeMachine(machine *v1alpha1.Machine) string {
-	if machine == nil {
-		return "not there"
-	}
-	phase := string(machine.Status.Phase)
-	if phase == "" {
-		phase = "new"
-	}
-	if ready := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
-		phase += fmt.Sprintf(", %s: %s", ready.Reason, short(ready.Message))
-	}
-	return phase
-}
-
-// short is the beginning of a message, on one line.
-func short(message string) string {
-	const most = 250
-	message = strings.Join(strings.Fields(message), " ")
-	if len(message) > most {
-		message = message[:most] + "..."
-	}
-	return message
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/plain"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
@@ -163,7 +164,7 @@ func (w *world) hostOf(t *testing.T, name string) string {
 	t.Helper()
 	_, machine, _ := w.journal.look("", name)
 	if machine == nil || machine.Status.HostRef == nil {
-		t.Fatalf("Machine %s has no server: it is %s", name, describeMachine(machine))
+		t.Fatalf("Machine %s has no server: it is %s", name, plain.Machine(machine))
 	}
 	return machine.Status.HostRef.Name
 }
@@ -173,7 +174,7 @@ func (w *world) untilState(t *testing.T, name string, state bmov1alpha1.Provisio
 	what := fmt.Sprintf("host %s to be %s", name, state)
 	w.until(t, what, name, "", func(host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
 		if host == nil || host.Status.Provisioning.State != state {
-			return fmt.Errorf("it is %s", describeHost(host))
+			return fmt.Errorf("it is %s", plain.Host(host))
 		}
 		return nil
 	})
@@ -184,7 +185,7 @@ func (w *world) untilPhase(t *testing.T, name string, phase v1alpha1.MachinePhas
 	what := fmt.Sprintf("Machine %s to be %s", name, phase)
 	w.until(t, what, "", name, func(_ *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
 		if machine == nil || machine.Status.Phase != phase {
-			return fmt.Errorf("it is %s", describeMachine(machine))
+			return fmt.Errorf("it is %s", plain.Machine(machine))
 		}
 		return nil
 	})
@@ -194,7 +195,7 @@ func (w *world) untilGone(t *testing.T, name string) {
 	t.Helper()
 	w.until(t, fmt.Sprintf("Machine %s to be gone", name), "", name, func(_ *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
 		if machine != nil {
-			return fmt.Errorf("it is %s", describeMachine(machine))
+			return fmt.Errorf("it is %s", plain.Machine(machine))
 		}
 		return nil
 	})

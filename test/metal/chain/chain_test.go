@@ -20,6 +20,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/plain"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
@@ -71,16 +72,30 @@ func TestChain(t *testing.T) {
 	w.traces.noteLinks(t, w.network.Name)
 	w.traces.checkSeen(t, 2)
 
-	w.journal.say("== the first pod is deleted: its server is cleaned, and free again")
 	host := w.machineOf(t, w.nodeOf(t, "train")).Status.HostRef.Name
-	w.remove(t, &corev1.Pod{}, "train")
-	w.untilFree(t, host)
+	w.journal.say("== server %s, of the first pod, hangs: to its BMC it is on", host)
+	w.leaveAlone(t, "train")
+	w.hang(t, host)
 
 	w.journal.say("== the platform team has another image: the node of the Deployment is replaced")
 	old := w.nodeOf(t, infer)
 	w.installWith(t, imageName(1))
 	infer = w.untilDeploymentRuns(t, "infer", old)
 	w.checkPod(t, infer, 2, second)
+
+	w.journal.say("== meanwhile it can be seen that server %s has died", host)
+	w.untilNodeIsLost(t, "train")
+
+	w.journal.say("== it is repaired, and the first pod is deleted: the server is cleaned, and free again")
+	if found := w.onDisk(t, host); len(found) == 0 {
+		t.Errorf("server %s has booted, and nothing is on its disk: there is nothing to erase", host)
+	}
+	if err := w.Rack.Repair(t.Context(), host); err != nil {
+		t.Fatal(err)
+	}
+	w.forget(t, "train")
+	w.untilFree(t, host)
+	w.checkErased(t, host)
 
 	w.journal.say("== the Deployment is deleted: all servers are cleaned, and free again")
 	w.remove(t, &appsv1.Deployment{}, "infer")
@@ -116,7 +131,7 @@ func (w *world) untilFleetIsReady(t *testing.T) {
 			broken := host.Status.ErrorType == bmov1alpha1.RegistrationError && strings.Contains(host.Status.ErrorMessage, "returned code 401")
 			free := host.Status.Provisioning.State == bmov1alpha1.StateAvailable
 			if isBroken(server) && !broken || !isBroken(server) && !free {
-				return fmt.Errorf("server %s is %s", server.Name, describeHost(host))
+				return fmt.Errorf("server %s is %s", server.Name, plain.Host(host))
 			}
 		}
 		return nil
@@ -147,7 +162,7 @@ func (w *world) untilFree(t *testing.T, name string) {
 			return err
 		}
 		if host.Spec.ConsumerRef != nil || host.Spec.Image != nil || host.Status.Provisioning.State != bmov1alpha1.StateAvailable {
-			return fmt.Errorf("it is %s", describeHost(host))
+			return fmt.Errorf("it is %s", plain.Host(host))
 		}
 		return nil
 	})

@@ -14,6 +14,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/plain"
 )
 
 // gpu is the resource that the pods ask for.
@@ -46,9 +47,9 @@ func describe(object client.Object) (words string, steps []string) {
 	case *v1alpha1.Machine:
 		reached(meta.IsStatusConditionTrue(object.Status.Conditions, v1alpha1.ConditionClaimed), stepClaimed)
 		reached(object.Status.Phase == v1alpha1.MachineProvisioning, stepAsked)
-		words = describeMachine(object)
+		words = plain.Machine(object)
 	case *bmov1alpha1.BareMetalHost:
-		words = describeHost(object)
+		words = plain.Host(object)
 	case *corev1.Node:
 		reached(nodeIsReady(object) == nil, stepReady)
 		reached(object.Status.Allocatable.Name(gpu, "").Value() > 0, stepAdvertises)
@@ -67,7 +68,7 @@ func describePod(pod *corev1.Pod) string {
 	}
 	for _, status := range pod.Status.ContainerStatuses {
 		if waiting := status.State.Waiting; waiting != nil {
-			words += fmt.Sprintf(", %s %s", waiting.Reason, short(waiting.Message))
+			words += fmt.Sprintf(", %s %s", waiting.Reason, plain.Short(waiting.Message))
 		}
 	}
 	return words
@@ -87,38 +88,10 @@ func describeNodeClaim(claim *karpv1.NodeClaim) string {
 	return words
 }
 
-func describeMachine(machine *v1alpha1.Machine) string {
-	words := string(machine.Status.Phase)
-	if words == "" {
-		words = "new"
-	}
-	if ready := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
-		words += ", " + short(ready.Message)
-	}
-	return words
-}
-
-func describeHost(host *bmov1alpha1.BareMetalHost) string {
-	words := string(host.Status.Provisioning.State)
-	if words == "" {
-		words = "new"
-	}
-	if host.Spec.ConsumerRef != nil {
-		words += ", claimed by " + host.Spec.ConsumerRef.Name
-	}
-	if host.Status.PoweredOn {
-		words += ", on"
-	}
-	if host.Status.ErrorType != "" {
-		words += fmt.Sprintf(", %s: %s", host.Status.ErrorType, short(host.Status.ErrorMessage))
-	}
-	return words
-}
-
 func describeNode(node *corev1.Node) string {
 	words := "ready"
 	if err := nodeIsReady(node); err != nil {
-		words = short(err.Error())
+		words = plain.Short(err.Error())
 	}
 	return fmt.Sprintf("%s, %s with %s CPUs and %s GPUs", node.Status.NodeInfo.OSImage, words, node.Status.Capacity.Cpu(), node.Status.Allocatable.Name(gpu, ""))
 }
@@ -132,14 +105,4 @@ func nodeIsReady(node *corev1.Node) error {
 		}
 	}
 	return fmt.Errorf("not ready")
-}
-
-// short is the first line of a message, and not all of it.
-func short(message string) string {
-	const most = 200
-	message, _, _ = strings.Cut(message, "\n")
-	if len(message) > most {
-		message = message[:most] + "..."
-	}
-	return message
 }

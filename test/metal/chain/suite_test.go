@@ -30,9 +30,9 @@ const (
 	// suiteVariable says which tests of the suite to run, as the flag -run of go test does. All that can run here take
 	// a quarter of an hour: "." has them.
 	suiteVariable = "E2E_METAL_SUITE"
-	// suiteDefault are those that are worth their time each time: the choice among types of servers, a burst, what kubectl
-	// shows, and what is left of a server's secrets.
-	suiteDefault = "^(TestCapacityCPUPodNeverGetsGPUServer|TestCapacityBurstBeyondTheFleet|TestKubectlTellsTheStory|TestReleaseJoinTokenDoesNotOutliveTheJoin)$"
+	// suiteDefault are those that are worth their time each time: a burst, what is left of a server's secrets when its node has
+	// joined, and two that need no server.
+	suiteDefault = "^(TestCapacityBurstBeyondTheFleet|TestReleaseJoinTokenDoesNotOutliveTheJoin|TestGiveBackDefaults|TestWebhookRefuses)$"
 	// suitePatience is how long the suite waits for anything.
 	suitePatience = 4 * time.Minute
 )

@@ -5,7 +5,6 @@ package chain
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -29,7 +28,7 @@ type traces struct {
 	marks []string
 	// links are the names of all network interfaces that were seen to be the test's.
 	links map[string]bool
-	// settings of the kernel, and which tables its firewall has, as they were before.
+	// settings of the kernel, and the rules of its firewall, as they were before.
 	settings []string
 }
 
@@ -171,12 +170,5 @@ func readSettings(t *testing.T) []string {
 		}
 		settings = append(settings, name+" = "+strings.TrimSpace(string(value)))
 	}
-	for _, names := range []string{"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"} {
-		tables, err := os.ReadFile(names)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
-		}
-		settings = append(settings, fmt.Sprintf("firewall tables in %s: %q", names, strings.Fields(string(tables))))
-	}
-	return settings
+	return append(settings, firewall()...)
 }
