@@ -58,7 +58,7 @@ export LD_LIBRARY_PATH="${tools}/usr/lib/x86_64-linux-gnu:${tools}/lib/x86_64-li
 "${tools}/usr/bin/grub-mkimage" --format=i386-pc --directory="${tools}/usr/lib/grub/i386-pc" --prefix='(hd0,msdos1)/boot/grub' \
   --output="${work}/core.img" biosdisk part_msdos ext2 normal linux
 write() { dd of="${work}/raw" bs=512 seek="$1" conv=notrunc status=none; }
-# The master boot record: the loader's first 440 bytes, a table of one partition that is active and of type Linux, and its mark.
+# The master boot record: the loader's first 446 bytes, a table of one partition that is active and of type Linux, and its mark.
 little_endian() { printf '%b' "$(printf '\\x%02x' $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24 & 255)))"; }
 {
   head --bytes=446 "${tools}/usr/lib/grub/i386-pc/boot.img"

@@ -23,6 +23,7 @@ const gpu = "nvidia.com/gpu"
 // States whose times are of interest.
 const (
 	stepSeen       = "seen"
+	stepBound      = "bound to a node"
 	stepRunning    = "running"
 	stepClaimed    = "claimed"
 	stepAsked      = "asked for"
@@ -40,6 +41,7 @@ func describe(object client.Object) (words string, steps []string) {
 	}
 	switch object := object.(type) {
 	case *corev1.Pod:
+		reached(object.Spec.NodeName != "", stepBound)
 		reached(object.Status.Phase == corev1.PodRunning, stepRunning)
 		words = describePod(object)
 	case *karpv1.NodeClaim:

@@ -98,7 +98,8 @@ func (w *world) reportSteps(t *testing.T, name string, bare *timeline) {
 	w.addSeen(t, l, byUs, "server is claimed", "Machine "+machine.Name, stepClaimed)
 	w.addSeen(t, l, byUs, "Metal3 is asked for it", "Machine "+machine.Name, stepAsked)
 	w.addBoot(t, l, machine.Status.HostRef.Name, node)
-	w.addSeen(t, l, byCluster, "pod runs", "Pod "+name, stepRunning)
+	w.addSeen(t, l, byCluster, "pod is bound to it", "Pod "+name, stepBound)
+	w.addSeen(t, l, byServer, "pod runs", "Pod "+name, stepRunning)
 	w.journal.say("how pod %s came to run on server %s, in seconds:\n%s", name, machine.Status.HostRef.Name, l.table(bare))
 }
 

@@ -49,7 +49,7 @@ func emulate(ctx context.Context, o Options, args []string, tap *os.File, output
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	command := exec.CommandContext(ctx, program, args...)
-	// With what it is ours by.
+	// Whoever looks for the processes of a server knows them by their environment.
 	command.Env, command.Stdout, command.Stderr = append(os.Environ(), environment...), output, output
 	command.ExtraFiles = []*os.File{tap}
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
