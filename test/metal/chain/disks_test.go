@@ -103,8 +103,11 @@ func copyWith(from, to string, old, replacement []byte) error {
 	if err != nil {
 		return err
 	}
-	if bytes.Count(content, old) != 1 || len(old) != len(replacement) {
-		return fmt.Errorf("%q is in %s %d times, and %q is to be in its place", old, from, bytes.Count(content, old), replacement)
+	if count := bytes.Count(content, old); count != 1 {
+		return fmt.Errorf("%q is in %s %d times, and must be there once", old, from, count)
+	}
+	if len(old) != len(replacement) {
+		return fmt.Errorf("%q is not as long as %q, in whose place it is to be", replacement, old)
 	}
 	copy(content[bytes.Index(content, old):], replacement)
 	return os.WriteFile(to, content, 0o600)

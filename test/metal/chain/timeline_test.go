@@ -4,6 +4,9 @@
 package chain
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,6 +63,30 @@ func TestAccelerators(t *testing.T) {
 			got := accelerators(inventory.Hardware{SerialNumber: "s1", GPUs: tc.gpus})
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestCopyWith(t *testing.T) {
+	cases := map[string]struct {
+		reason, content, replacement, want, err string
+	}{
+		"Once":   {reason: "the name of an operating system, somewhere in a disk", content: "..image old..", replacement: "new", want: "..image new.."},
+		"Twice":  {reason: "something else may be meant", content: "old, old", replacement: "new", err: "2 times"},
+		"Never":  {reason: "both images would be the same", content: "image", replacement: "new", err: "0 times"},
+		"Longer": {reason: "everything after it would be somewhere else", content: "image old", replacement: "newer", err: `"newer" is not as long as "old"`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			from, to := filepath.Join(t.TempDir(), "from"), filepath.Join(t.TempDir(), "to")
+			writeFile(t, from, []byte(tc.content), 0o600)
+			err := copyWith(from, to, []byte("old"), []byte(tc.replacement))
+			if (err != nil) != (tc.err != "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+				t.Fatalf("%s: error is %v, want one with %q", tc.reason, err, tc.err)
+			}
+			if got, _ := os.ReadFile(to); string(got) != tc.want {
+				t.Errorf("%s: the copy is %q, want %q", tc.reason, got, tc.want)
 			}
 		})
 	}

@@ -7,7 +7,7 @@
 // any other server: it sets up the network, and executes the user data that make the server join a cluster.
 //
 // The kernel is the machine's. What follows from that is put right from outside, and only here (see adapt.go); the root
-// file system itself could be the disk of a virtual machine.
+// file system itself is also the disk of a virtual machine (package vm).
 //
 // A server that runs is a tree of processes below one that was started by Run, in a process namespace of its own. When
 // that one ends, for whatever reason, the kernel ends all others, and with them go mounts, network and interface. Control
