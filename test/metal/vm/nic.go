@@ -28,7 +28,7 @@ func openTap(name string) (*os.File, error) {
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("making network interface %s, %w", name, err), unix.Close(fd))
+		return nil, errors.Join(fmt.Errorf("making a network interface, %w", err), unix.Close(fd))
 	}
 	return os.NewFile(uintptr(fd), tunDevice), nil
 }
