@@ -181,6 +181,7 @@ func (w *world) createTrio(t *testing.T, change func(*karpv1.NodePool)) {
 	}
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: trio}}
 	provider.Spec.Properties = w.fleetProperties(t)
+	delete(provider.Spec.Properties, v1alpha1.PropertyOSImage) // the type has its own
 	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{trioType(oldImage)}
 	w.make(t, w.management, provider)

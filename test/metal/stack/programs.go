@@ -73,22 +73,24 @@ func (s *Stack) startManager(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// There is one.
+	return s.startOurs(ctx, managerName, "--kubeconfig="+kubeconfig, "--leader-elect=false")
+}
+
+// startOurs starts one of our own programs, and returns when it is ready. Nobody scrapes it.
+func (s *Stack) startOurs(ctx context.Context, name string, args ...string) error {
 	health, err := address()
 	if err != nil {
 		return err
 	}
-	err = s.run(process.Spec{
-		Name: managerName, Rank: controlplane.RankClients + 1,
-		// There is one, and nobody scrapes it.
-		Args: []string{"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=" + health},
-	})
-	if err != nil {
+	args = append(args, "--metrics-bind-address=0", "--health-probe-bind-address="+health)
+	if err := s.run(process.Spec{Name: name, Rank: controlplane.RankClients + 1, Args: args}); err != nil {
 		return err
 	}
-	if err := controlplane.AwaitURL(ctx, "the "+managerName+" to be ready", http.DefaultClient, "http://"+health+"/readyz"); err != nil {
+	if err := controlplane.AwaitURL(ctx, "the "+name+" to be ready", http.DefaultClient, "http://"+health+"/readyz"); err != nil {
 		return err
 	}
-	s.config.Progress("our %s is ready", managerName)
+	s.config.Progress("our %s is ready", name)
 	return nil
 }
 

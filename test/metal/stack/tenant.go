@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -19,7 +18,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 )
 
@@ -77,7 +75,7 @@ func (s *Stack) StartTenant(caller context.Context, address netip.Addr) (*Tenant
 	if err := s.startProvider(ctx, t); err != nil {
 		return nil, err
 	}
-	s.config.Progress("our %s works for the tenant at %s", providerName, t.cluster.Server)
+	s.config.Progress("the tenant is at %s", t.cluster.Server)
 	return t, nil
 }
 
@@ -116,22 +114,10 @@ func (s *Stack) startProvider(ctx context.Context, t *Tenant) error {
 	if err != nil {
 		return err
 	}
-	health, err := address()
-	if err != nil {
-		return err
-	}
-	err = s.run(process.Spec{
-		Name: providerName, Rank: controlplane.RankClients + 1,
-		Args: []string{
-			"--management-kubeconfig=" + management, "--tenant-kubeconfig=" + tenant,
-			"--namespace=" + MachinesNamespace, "--tenant-cluster=" + TenantName, "--feature-gates=" + sandbox.DefaultFeatureGates,
-			"--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=" + health,
-		},
-	})
-	if err != nil {
-		return err
-	}
-	return controlplane.AwaitURL(ctx, "the "+providerName+" to be ready", http.DefaultClient, "http://"+health+"/readyz")
+	return s.startOurs(ctx, providerName,
+		"--management-kubeconfig="+management, "--tenant-kubeconfig="+tenant,
+		"--namespace="+MachinesNamespace, "--tenant-cluster="+TenantName, "--feature-gates="+sandbox.DefaultFeatureGates,
+		"--leader-elect=false")
 }
 
 // StartWebhook has the API server of the management cluster ask our webhook about our kinds, starts it, and returns when it
@@ -145,27 +131,10 @@ func (s *Stack) StartWebhook(caller context.Context) error {
 	if err != nil {
 		return err
 	}
-	health, err := address()
-	if err != nil {
-		return err
-	}
 	kubeconfig, err := sandbox.GrantWebhook(ctx, s.cluster, s.Client, at, metav1.NamespaceDefault, s.config.Dir)
 	if err != nil {
 		return err
 	}
-	err = s.run(process.Spec{
-		Name: webhookName, Rank: controlplane.RankClients + 1,
-		Args: []string{
-			"--kubeconfig=" + kubeconfig, "--webhook-bind-address=" + at, "--cert-names=127.0.0.1", "--namespace=" + metav1.NamespaceDefault,
-			"--shutdown-delay=0", "--metrics-bind-address=0", "--health-probe-bind-address=" + health,
-		},
-	})
-	if err != nil {
-		return err
-	}
-	if err := controlplane.AwaitURL(ctx, "the "+webhookName+" to be ready", http.DefaultClient, "http://"+health+"/readyz"); err != nil {
-		return err
-	}
-	s.config.Progress("our %s is ready", webhookName)
-	return nil
+	return s.startOurs(ctx, webhookName,
+		"--kubeconfig="+kubeconfig, "--webhook-bind-address="+at, "--cert-names=127.0.0.1", "--namespace="+metav1.NamespaceDefault, "--shutdown-delay=0")
 }
