@@ -119,7 +119,7 @@ ironic: ## Unpack Debian's Ironic into bin/, for servers that are installed by t
 export E2E_METAL_SERVERS ?= faithful
 
 .PHONY: e2e-metal
-e2e-metal: cluster-tools build ironic boot-server boot-vm ## The whole chain on real Metal3: faults of servers, then a GPU pod on a server that boots (needs root)
+e2e-metal: tools build images ironic boot-server boot-vm ## The whole chain on real Metal3: faults of servers, then a GPU pod on a server that boots (needs root)
 	go build -trimpath -o bin/rack ./test/emulator/cmd/rack
 	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal
 	@hack/server-image.sh

@@ -44,6 +44,7 @@ cluster=(
 cni=github.com/containernetworking/plugins
 node=(
   "kubelet|controlplane|k8s.io/kubernetes/cmd/kubelet|k8s.io/kubernetes|${stamped}"
+  "kube-proxy|controlplane|k8s.io/kubernetes/cmd/kube-proxy|k8s.io/kubernetes|${stamped}"
   "cni/ptp|cni|${cni}/plugins/main/ptp|${cni}|"
   "cni/loopback|cni|${cni}/plugins/main/loopback|${cni}|"
   "cni/host-local|cni|${cni}/plugins/ipam/host-local|${cni}|"

@@ -6,7 +6,6 @@ package sandbox
 import (
 	"context"
 	"path/filepath"
-	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,6 +16,19 @@ import (
 // PrepareManagement makes a running cluster a management cluster, for those who put one together of other parts than a
 // sandbox: it has the CRDs of Metal3, which are read from crds/metal3 beside the binaries, ours, and the namespaces.
 func PrepareManagement(ctx context.Context, c client.Client, binaries controlplane.Binaries, namespaces ...string) error {
+	if err := PrepareMetal3(ctx, c, binaries, namespaces...); err != nil {
+		return err
+	}
+	ours, err := apis.ManagementCRDs()
+	if err != nil {
+		return err
+	}
+	return installCRDs(ctx, c, ours)
+}
+
+// PrepareMetal3 makes a running cluster one where Metal3 can work, and nothing more: it has the CRDs of Metal3 and the
+// namespaces. A chart brings ours.
+func PrepareMetal3(ctx context.Context, c client.Client, binaries controlplane.Binaries, namespaces ...string) error {
 	config := Config{Binaries: binaries}
 	files, err := config.metal3CRDs()
 	if err != nil {
@@ -26,11 +38,7 @@ func PrepareManagement(ctx context.Context, c client.Client, binaries controlpla
 	if err != nil {
 		return err
 	}
-	ours, err := apis.ManagementCRDs()
-	if err != nil {
-		return err
-	}
-	if err := installCRDs(ctx, c, slices.Concat(metal3, ours)); err != nil {
+	if err := installCRDs(ctx, c, metal3); err != nil {
 		return err
 	}
 	for _, name := range namespaces {

@@ -25,7 +25,8 @@ const (
 	serviceCIDR = "10.96.0.0/16"
 	// serviceIP is the first address of serviceCIDR: the kubernetes service.
 	serviceIP = "10.96.0.1"
-	podCIDR   = "10.244.0.0/16"
+	// podCIDR is where nodes have the addresses of their pods from, if nothing else is said.
+	podCIDR = "10.244.0.0/16"
 )
 
 // Config says how to run the control plane of one cluster.
@@ -48,6 +49,8 @@ type Config struct {
 	// Nodes tells that the cluster has nodes: it gets a scheduler, all controllers, and the authorization and the
 	// bootstrap tokens by which nodes join. Without, it only stores objects, and collects their garbage.
 	Nodes bool
+	// PodCIDR is the network of the pods of all nodes, of which each node gets a part of 24 bits. Empty is 10.244.0.0/16.
+	PodCIDR string
 	// Packed are the resources of which the scheduler fills one node before it takes the next. None leaves the scheduler
 	// to its defaults, which spread pods.
 	Packed []corev1.ResourceName
@@ -81,7 +84,7 @@ type files struct {
 
 // New makes the certificates and kubeconfig files of a cluster. Nothing runs yet.
 func New(config Config) (*Cluster, error) {
-	config.Address = cmp.Or(config.Address, loopback)
+	config.Address, config.PodCIDR = cmp.Or(config.Address, loopback), cmp.Or(config.PodCIDR, podCIDR)
 	authority, err := pki.NewAuthority("sandbox-"+config.Name, config.Clock)
 	if err != nil {
 		return nil, err

@@ -69,7 +69,7 @@ func (c *Cluster) EnableJoin(ctx context.Context) error {
 		// kubeadm demands an address and refuses loopback, but nothing of what these phases write holds it.
 		"Unused": "192.0.2.1",
 		"Name":   c.config.Name, "Port": c.config.Port, "Version": version.GitVersion,
-		"Endpoint": strings.TrimPrefix(c.Server, "https://"), "PodCIDR": podCIDR, "ServiceCIDR": serviceCIDR,
+		"Endpoint": strings.TrimPrefix(c.Server, "https://"), "PodCIDR": c.config.PodCIDR, "ServiceCIDR": serviceCIDR,
 	})
 	if err != nil {
 		return fmt.Errorf("writing kubeadm's configuration, %w", err)

@@ -83,7 +83,7 @@ func (c *Cluster) StartControllers(ctx context.Context) error {
 	if c.config.Nodes {
 		args = append(args,
 			"--cluster-signing-cert-file="+c.files.caCert, "--cluster-signing-key-file="+c.files.caKey,
-			"--allocate-node-cidrs", "--cluster-cidr="+podCIDR, "--service-cluster-ip-range="+serviceCIDR,
+			"--allocate-node-cidrs", "--cluster-cidr="+c.config.PodCIDR, "--service-cluster-ip-range="+serviceCIDR,
 		)
 	}
 	name, err := c.start(ctx, "kube-controller-manager", RankControllers, args)

@@ -158,6 +158,16 @@ func TestPools(t *testing.T) {
 	admitted(t, "an administrator", theirs.Delete(t.Context(), binding))
 	run(t, c)
 	admitted(t, "the binding is back", theirs.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
+
+	// docs/install.md finds them by it when the provider is uninstalled.
+	labelled := client.MatchingLabels{"app.kubernetes.io/managed-by": "karpenter-metal3-provider"}
+	policies, bindings := &admissionregistrationv1.ValidatingAdmissionPolicyList{}, &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{}
+	for _, list := range []client.ObjectList{policies, bindings} {
+		admitted(t, "listing by label", ours.List(t.Context(), list, labelled))
+	}
+	if len(policies.Items) == 0 || len(policies.Items) != len(bindings.Items) {
+		t.Errorf("%d policies and %d bindings have the label", len(policies.Items), len(bindings.Items))
+	}
 }
 
 func TestDeviceClasses(t *testing.T) {

@@ -21,6 +21,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
+// What is kept in the tenant is in no release of a chart. By this label it is found when the provider is uninstalled.
+const (
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedBy      = "karpenter-metal3-provider"
+)
+
 // self returns the user that the client is in its cluster.
 func self(ctx context.Context, c client.Client) (string, error) {
 	review := &authenticationv1.SelfSubjectReview{}
@@ -65,6 +71,7 @@ func ensure(ctx context.Context, c client.Client, name string, object client.Obj
 	switch {
 	case tenant.IsGone(err):
 		object.SetName(name)
+		object.SetLabels(map[string]string{managedByLabel: managedBy})
 		change()
 		if err := c.Create(ctx, object); err != nil {
 			return fmt.Errorf("creating %T %s, %w", object, name, err)

@@ -42,6 +42,7 @@ func TestChain(t *testing.T) {
 	w.journal.say("== the platform team registers its servers, and describes them")
 	first, second := w.serveImages(t, best)
 	w.createFleet(t, first, second)
+	w.registerServers(t)
 	w.untilFleetIsReady(t)
 
 	w.bootBy(t, best)

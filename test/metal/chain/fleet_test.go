@@ -32,8 +32,21 @@ const (
 	providerName = "metal"
 )
 
-// createFleet makes what a platform team writes: images, a type of servers that is installed with the first of them, and
-// the servers with the credentials of their BMCs.
+// registerServers registers the servers with Metal3, with the credentials of their BMCs.
+func (w *world) registerServers(t *testing.T) {
+	t.Helper()
+	for _, server := range w.Rack.Servers {
+		kind := nodeTypeName
+		if server.Name == bareServer {
+			kind = bareKind
+		}
+		if err := w.Register(t.Context(), server, map[string]string{kindLabel: kind}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// createFleet makes what a platform team writes: images, and a type of servers that is installed with the first of them.
 func (w *world) createFleet(t *testing.T, osImages ...stack.Image) {
 	t.Helper()
 	for i, image := range osImages {
@@ -53,15 +66,6 @@ func (w *world) createFleet(t *testing.T, osImages ...stack.Image) {
 	nodeType.BareMetalHosts.Selector.MatchLabels = map[string]string{kindLabel: nodeTypeName}
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{nodeType}
 	w.create(t, w.Client, provider)
-	for _, server := range w.Rack.Servers {
-		kind := nodeTypeName
-		if server.Name == bareServer {
-			kind = bareKind
-		}
-		if err := w.Register(t.Context(), server, map[string]string{kindLabel: kind}); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 func imageName(i int) string { return fmt.Sprintf("linux-%d", i+1) }

@@ -143,7 +143,7 @@ func (w *world) diagnose(t *testing.T) {
 			t.Logf("event: %s %s, %s: %s", event.InvolvedObject.Kind, event.InvolvedObject.Name, event.Reason, event.Message)
 		}
 	}
-	for _, pattern := range []string{"log/*.log", "servers/*/console.log", "servers/*/disk/upper/var/log/cloud-init-output.log"} {
+	for _, pattern := range w.logs() {
 		files, err := filepath.Glob(filepath.Join(w.dir, pattern))
 		if err != nil {
 			t.Error(err)
@@ -152,5 +152,13 @@ func (w *world) diagnose(t *testing.T) {
 			lines, err := process.LastLines(file, lastWords)
 			t.Logf("the last of %s (%v):\n    %s", file, err, strings.Join(lines, "\n    "))
 		}
+	}
+}
+
+// logs are the files of all programs and servers, as patterns.
+func (w *world) logs() []string {
+	return []string{
+		"log/*.log", "servers/*/console.log", "servers/*/disk/upper/var/log/cloud-init-output.log",
+		managementNode + "/console.log", managementNode + "/disk/upper/var/log/cloud-init-output.log",
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,6 +29,8 @@ type traces struct {
 	marks []string
 	// links are the names of all network interfaces that were seen to be the test's.
 	links map[string]bool
+	// routes are the networks that the test has had this machine send to servers.
+	routes []netip.Prefix
 	// settings of the kernel, and the rules of its firewall, as they were before.
 	settings []string
 }
@@ -47,6 +50,15 @@ func (tr *traces) find(t *testing.T) map[string][]string {
 	for _, link := range links {
 		if tr.links[link.Attrs().Name] {
 			found["links"] = append(found["links"], link.Attrs().Name)
+		}
+	}
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, route := range routes {
+		if slices.ContainsFunc(tr.routes, func(network netip.Prefix) bool { return route.Dst != nil && route.Dst.String() == network.String() }) {
+			found["routes"] = append(found["routes"], route.String())
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
@@ -140,7 +152,11 @@ func (tr *traces) checkSeen(t *testing.T, servers int) {
 	if len(tr.links) != servers+1 {
 		t.Errorf("%d servers are on the bridge, and the links are %v", servers, tr.links)
 	}
-	for _, kind := range []string{"links", "control groups", "processes"} {
+	kinds := []string{"links", "control groups", "processes"}
+	if len(tr.routes) > 0 {
+		kinds = append(kinds, "routes")
+	}
+	for _, kind := range kinds {
 		if len(found[kind]) == 0 {
 			t.Errorf("servers run, and no %s of theirs were found: they would not be found if they were left", kind)
 		}
@@ -153,7 +169,7 @@ func (tr *traces) checkGone(t *testing.T, say func(string, ...any)) {
 	if found := tr.find(t); len(found) > 0 {
 		t.Errorf("the test has left something: %v", found)
 	} else {
-		say("nothing is left: no process, link, mount or control group")
+		say("nothing is left: no process, link, route, mount or control group")
 	}
 	if diff := cmp.Diff(tr.settings, readSettings(t)); diff != "" {
 		t.Errorf("settings of the kernel, or its firewall, have changed (-before +after):\n%s", diff)

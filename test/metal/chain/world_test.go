@@ -85,6 +85,9 @@ type setup struct {
 	bin, dir string
 	// rack is the file of testdata that has the servers, or the absolute path of another one.
 	rack string
+	// charts leaves it to the test to install what is ours, in a management cluster that servers can join, and in the
+	// tenant's.
+	charts bool
 }
 
 // newWorld starts everything. It ends with the test.
@@ -100,10 +103,14 @@ func newWorld(t *testing.T, s setup) *world {
 		w.traces.marks = append(w.traces.marks, server.UUID)
 	}
 	var err error
-	w.Stack, err = stack.Start(t.Context(), stack.Config{
+	config := stack.Config{
 		Dir: dir, Bin: bin, Scenario: writeRack(t, dir, rack), BootCommand: w.writeBootCommand(t, rack),
 		AgentTimeout: time.Minute, PowerTimeout: 20 * time.Second, Progress: w.journal.say,
-	})
+	}
+	if s.charts {
+		config.Nodes = &stack.Nodes{Address: w.network.Address.Addr(), Pods: w.podNetwork()}
+	}
+	w.Stack, err = stack.Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,10 +120,13 @@ func newWorld(t *testing.T, s setup) *world {
 		}
 		w.journal.say("everything is stopped")
 	})
-	if err := w.StartWebhook(t.Context()); err != nil {
+	startTenant := w.StartTenant
+	if s.charts {
+		startTenant = w.StartTenantCluster
+	} else if err := w.StartWebhook(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if w.tenant, err = w.StartTenant(t.Context(), w.network.Address.Addr()); err != nil {
+	if w.tenant, err = startTenant(t.Context(), w.network.Address.Addr()); err != nil {
 		t.Fatal(err)
 	}
 	if w.kube, err = kubernetes.NewForConfig(w.tenant.REST); err != nil {

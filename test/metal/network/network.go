@@ -22,6 +22,7 @@ type Bridge struct {
 	// Address of this machine on the bridge, and the length of the network's prefix.
 	Address netip.Prefix
 	link    netlink.Link
+	routes  []*netlink.Route
 }
 
 // New makes a bridge of that name, of at most 15 characters, and gives the machine the address on it. It is an error if an
@@ -64,8 +65,29 @@ func (b *Bridge) Server(n int) netip.Prefix {
 	return netip.PrefixFrom(address, b.Address.Bits())
 }
 
-// Close removes the bridge.
+// Route has this machine send to a network by way of a server, until the bridge is closed. It is an error if there is a route
+// to that network already.
+func (b *Bridge) Route(to netip.Prefix, by netip.Addr) error {
+	route := &netlink.Route{
+		LinkIndex: b.link.Attrs().Index, Gw: by.AsSlice(),
+		Dst: &net.IPNet{IP: to.Masked().Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())},
+	}
+	if err := netlink.RouteAdd(route); err != nil {
+		return fmt.Errorf("making a route to %s by %s, %w", to, by, err)
+	}
+	b.routes = append(b.routes, route)
+	return nil
+}
+
+// Close removes the bridge, and the routes by its servers.
 func (b *Bridge) Close() error {
+	var errs []error
+	for _, route := range b.routes {
+		if err := netlink.RouteDel(route); err != nil {
+			errs = append(errs, fmt.Errorf("removing the route to %s, %w", route.Dst, err))
+		}
+	}
+	b.routes = nil
 	link := b.link
 	if link == nil {
 		attributes := netlink.NewLinkAttrs()
@@ -73,7 +95,7 @@ func (b *Bridge) Close() error {
 		link = &netlink.Bridge{LinkAttrs: attributes}
 	}
 	if err := netlink.LinkDel(link); err != nil {
-		return fmt.Errorf("removing bridge %s, %w", b.Name, err)
+		errs = append(errs, fmt.Errorf("removing bridge %s, %w", b.Name, err))
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -30,10 +30,14 @@ func (s *Stack) startCluster(ctx context.Context) error {
 		return err
 	}
 	s.Kubeconfig = filepath.Join(s.config.Dir, "management.kubeconfig")
-	s.cluster, err = controlplane.New(controlplane.Config{
+	config := controlplane.Config{
 		Name: "management", Dir: filepath.Join(s.config.Dir, "management"), Kubeconfig: s.Kubeconfig,
 		Binaries: binaries, Supervisor: s.Processes, Clock: s.config.Clock, Etcd: s.etcd, Port: ports[2],
-	})
+	}
+	if s.config.Nodes != nil {
+		s.config.Nodes.describe(&config)
+	}
+	s.cluster, err = controlplane.New(config)
 	if err != nil {
 		return err
 	}
@@ -43,6 +47,9 @@ func (s *Stack) startCluster(ctx context.Context) error {
 	s.REST = s.cluster.REST
 	if s.Client, err = client.NewWithWatch(s.REST, client.Options{Scheme: test.Scheme()}); err != nil {
 		return fmt.Errorf("making a client of the management cluster, %w", err)
+	}
+	if s.config.Nodes != nil {
+		return s.startNodesCluster(ctx, binaries)
 	}
 	if err := sandbox.PrepareManagement(ctx, s.Client, binaries, HostsNamespace, MachinesNamespace); err != nil {
 		return err

@@ -43,6 +43,9 @@ type Config struct {
 	Scenario string
 	// BootCommand is what a server runs when it boots its image; empty runs nothing.
 	BootCommand string
+	// Nodes makes the management cluster one that runs our programs itself: servers can join it, and nothing of ours is
+	// there before somebody installs it. Nil is a cluster that only stores objects, with our programs beside it.
+	Nodes *Nodes
 	// AgentTimeout and PowerTimeout are Ironic's; zero means what package ironic says.
 	AgentTimeout, PowerTimeout time.Duration
 	// Progress is told of each part that is ready; may be nil.
@@ -123,9 +126,11 @@ func (s *Stack) up(caller context.Context) error {
 	defer done()
 	stop := context.AfterFunc(caller, func() { s.cancel(context.Cause(caller)) })
 	defer stop()
-	for _, start := range []func(context.Context) error{
-		s.startCluster, s.startIronic, s.startRack, s.startOperator, s.startManager,
-	} {
+	parts := []func(context.Context) error{s.startCluster, s.startIronic, s.startRack, s.startOperator}
+	if s.config.Nodes == nil {
+		parts = append(parts, s.startManager)
+	}
+	for _, start := range parts {
 		if err := start(ctx); err != nil {
 			return err
 		}

@@ -61,8 +61,11 @@ func (s *Stack) StartTenant(caller context.Context, address netip.Addr) (*Tenant
 	defer stop()
 	ctx, done := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the tenant was not up after %s", startTimeout))
 	defer done()
-	t := &Tenant{Kubeconfig: filepath.Join(s.config.Dir, "tenant.kubeconfig")}
-	if err := s.startTenantCluster(ctx, t, address); err != nil {
+	t, err := s.startTenantCluster(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	if err := sandbox.PrepareTenant(ctx, t.Client); err != nil {
 		return nil, err
 	}
 	described := &v1alpha1.TenantCluster{
@@ -79,29 +82,30 @@ func (s *Stack) StartTenant(caller context.Context, address netip.Addr) (*Tenant
 	return t, nil
 }
 
-func (s *Stack) startTenantCluster(ctx context.Context, t *Tenant, address netip.Addr) error {
+func (s *Stack) startTenantCluster(ctx context.Context, address netip.Addr) (*Tenant, error) {
 	ports, err := controlplane.FreePorts(1)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	t := &Tenant{Kubeconfig: filepath.Join(s.config.Dir, "tenant.kubeconfig")}
 	t.cluster, err = controlplane.New(controlplane.Config{
 		Name: "tenant", Dir: filepath.Join(s.config.Dir, "tenant"), Kubeconfig: t.Kubeconfig,
 		Binaries: controlplane.Binaries{s.config.Bin}, Supervisor: s.Processes, Clock: s.config.Clock,
 		Etcd: s.etcd, Address: address.String(), Port: ports[0], Nodes: true,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, start := range []func(context.Context) error{t.cluster.StartAPIServer, t.cluster.StartControllers, t.cluster.EnableJoin} {
 		if err := start(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	t.REST = t.cluster.REST
 	if t.Client, err = client.NewWithWatch(t.REST, client.Options{Scheme: test.Scheme()}); err != nil {
-		return fmt.Errorf("making a client of the tenant cluster, %w", err)
+		return nil, fmt.Errorf("making a client of the tenant cluster, %w", err)
 	}
-	return sandbox.PrepareTenant(ctx, t.Client)
+	return t, nil
 }
 
 // startProvider starts the tenant's provider, with its own rights in both clusters.

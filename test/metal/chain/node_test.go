@@ -1,0 +1,226 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
+)
+
+const (
+	// managementNode is the node of the management cluster: a server that nobody manages, and that somebody has turned on.
+	managementNode = "management-1"
+	managementMAC  = "52:54:00:00:00:c9"
+	// managementPlace is its place in the network, far from those of the servers that Machines are given.
+	managementPlace = 201
+	// importedFrom is where a server has what is in the directory that it imports container images from.
+	importedFrom = "/mnt/container-images"
+	// proxyConfig is where the node has the kubeconfig of kube-proxy.
+	proxyConfig = "/etc/kubernetes/kube-proxy.conf"
+)
+
+// proxyUnit runs kube-proxy as a program of the node, for an image of it would have to hold iptables too. The limits of the
+// connection table are the machine's, and stay as they are.
+const proxyUnit = `[Unit]
+Description=kube-proxy
+After=containerd.service
+
+[Service]
+ExecStart=` + importedFrom + `/kube-proxy --kubeconfig=` + proxyConfig + ` --hostname-override=` + managementNode + ` --cluster-cidr=@PODS@ --conntrack-max-per-core=0 --conntrack-tcp-timeout-established=0 --conntrack-tcp-timeout-close-wait=0
+Restart=always
+RestartSec=1
+`
+
+// podNetwork is that of the pods in the management cluster. Another run, of another clone, has another one.
+func (w *world) podNetwork() netip.Prefix {
+	bytes := w.network.Address.Addr().As4()
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{bytes[0], bytes[1] + 1, bytes[2], 0}), 24)
+}
+
+// startManagementNode boots a server that joins the management cluster, with the archives of `make images` to import, and
+// returns when pods can run there. It is turned off when the test ends.
+func (w *world) startManagementNode(t *testing.T) {
+	t.Helper()
+	dir, id := filepath.Join(w.dir, managementNode), uuid.NewString()
+	w.traces.marks = append(w.traces.marks, id)
+	w.traces.routes = append(w.traces.routes, w.podNetwork())
+	images := filepath.Join(dir, "images")
+	for _, file := range append(imageArchives(w.bin), filepath.Join(w.bin, "kube-proxy")) {
+		copyFile(t, file, filepath.Join(images, filepath.Base(file)))
+	}
+	w.writeConfigDrive(t, filepath.Join(dir, "config-drive.iso"), id)
+	command := exec.Command(filepath.Join(w.bin, light),
+		"--image", filepath.Join(w.bin, "server-image"), "--bridge", w.network.Name, "--container-images", images)
+	command.Env = append(os.Environ(), "SERVER_NAME="+managementNode, "SERVER_UUID="+id, "SERVER_MAC="+managementMAC, "SERVER_DIR="+dir)
+	console, err := os.Create(filepath.Join(dir, "console.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command.Stdout, command.Stderr = console, console
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Signal(syscall.SIGTERM) // it may have ended by itself, which is what Wait says then
+		if err := errors.Join(command.Wait(), console.Close()); err != nil {
+			t.Errorf("node %s has ended badly: %v", managementNode, err)
+		}
+	})
+	w.until(t, "node "+managementNode+" to be ready", func(ctx context.Context) error {
+		node := &corev1.Node{}
+		if err := w.Client.Get(ctx, client.ObjectKey{Name: managementNode}, node); err != nil {
+			return err
+		}
+		if node.Spec.PodCIDR != w.podNetwork().String() {
+			return errors.New("its pods have addresses of " + node.Spec.PodCIDR)
+		}
+		return nodeIsReady(node)
+	})
+	if err := w.network.Route(w.podNetwork(), w.network.Server(managementPlace).Addr()); err != nil {
+		t.Fatal(err)
+	}
+	w.traces.noteLinks(t, w.network.Name)
+	w.journal.say("node %s of the management cluster is ready", managementNode)
+}
+
+// imageArchives are what `make images` makes, for somebody to bring to the nodes.
+func imageArchives(bin string) []string {
+	var archives []string
+	for _, program := range []string{"manager", "provider", "webhook"} {
+		archives = append(archives, filepath.Join(bin, "images", program+".tar"))
+	}
+	return archives
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = source.Close() }() // it was only read
+	target, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o700)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.Copy(target, source)
+	if err := errors.Join(err, target.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writeConfigDrive writes what the node finds out from who it is and what it joins.
+func (w *world) writeConfigDrive(t *testing.T, path, id string) {
+	t.Helper()
+	networkData, err := bootstrap.NetworkData(bootstrap.NetworkConfig{
+		Address: w.network.Server(managementPlace), Gateway: w.network.Address.Addr(), MAC: managementMAC,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	metadata, err := json.Marshal(map[string]string{"uuid": id, "name": managementNode, "hostname": managementNode})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drive := t.TempDir()
+	for name, content := range map[string][]byte{"meta_data.json": metadata, "network_data.json": networkData, "user_data": w.nodeUserData(t)} {
+		writeFile(t, filepath.Join(drive, "openstack", "latest", name), content, 0o600)
+	}
+	tools := filepath.Join(w.bin, "server-image", "tools")
+	command := exec.Command(filepath.Join(tools, "usr/bin/genisoimage"), "-o", path, "-quiet", "-J", "-r", "-V", "config-2", drive)
+	command.Env = []string{"LD_LIBRARY_PATH=" + filepath.Join(tools, "usr/lib/x86_64-linux-gnu")}
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("making a config drive, %v: %s", err, output)
+	}
+}
+
+// nodeUserData joins the server by kubeadm, and has kube-proxy run on it, which makes Services work.
+func (w *world) nodeUserData(t *testing.T) []byte {
+	t.Helper()
+	realClock := clock.RealClock{}
+	// It is there only for the name of the join token.
+	machine := bootstrap.MachineRef{Namespace: stack.MachinesNamespace, Name: managementNode, UID: "0c5f3f0e-0000-4000-8000-000000000002"}
+	token, err := bootstrap.EnsureToken(t.Context(), w.Client, machine, realClock.Now().Add(time.Hour), realClock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hashes, err := bootstrap.CACertHashes(w.CertificateAuthority())
+	if err != nil {
+		t.Fatal(err)
+	}
+	join, err := bootstrap.UserData(bootstrap.Join{
+		NodeName: managementNode, ProviderID: "nobody://" + managementNode,
+		APIServerEndpoint: strings.TrimPrefix(w.REST.Host, "https://"), CACertHashes: hashes, Token: token,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(w.dir, "kube-proxy.kubeconfig")
+	// Every cluster gives this user the rights of a proxy.
+	if err := w.WriteKubeconfig(path, "system:kube-proxy"); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(path, content string) map[string]string {
+		return map[string]string{"path": path, "permissions": "0600", "content": content}
+	}
+	proxy, err := yaml.Marshal(map[string]any{
+		"write_files": []any{
+			file("/etc/systemd/system/kube-proxy.service", strings.Replace(proxyUnit, "@PODS@", w.podNetwork().String(), 1)),
+			file(proxyConfig, string(kubeconfig)),
+		},
+		"runcmd": []any{[]string{"systemctl", "start", "kube-proxy"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := bootstrap.Compose(append([]byte("#cloud-config\n"), proxy...), nil, join)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return document
+}
+
+// missingForCharts says what is not there that an installation by the charts needs, on top of the rest.
+func missingForCharts(bin string) error {
+	var errs []error
+	for program, remedy := range map[string]string{"helm": "make tools", "kubectl": "make tools", "kube-proxy": "make server-image"} {
+		if _, err := (controlplane.Binaries{bin}).Find(program); err != nil {
+			errs = append(errs, errors.New("bin/"+program+" is missing: run `"+remedy+"`"))
+		}
+	}
+	for _, archive := range imageArchives(bin) {
+		if _, err := os.Stat(archive); err != nil {
+			errs = append(errs, errors.New(archive+" is missing: run `make images`"))
+		}
+	}
+	return errors.Join(errs...)
+}
