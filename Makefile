@@ -18,6 +18,9 @@ LDFLAGS := -X $(version_package).gitVersion=$(VERSION) -X $(version_package).git
 COMMANDS := $(notdir $(wildcard cmd/*))
 # Tests start real control planes: two packages at a time is what a small machine can take.
 TEST_FLAGS ?= -p 2 -timeout 45m
+# Packages are tested in the order in which they are named. The two that take longest come first, one of which mostly waits and
+# one of which mostly computes, so that neither is alone on the machine in the end.
+FIRST_TESTS ?= ./test/e2e ./pkg/machine
 SANDBOX_DIR ?= .sandbox
 BENCHMARKS ?= $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' pkg test | sed 's,^,./,')))
 
@@ -129,7 +132,7 @@ e2e-metal: tools build images ironic boot-server boot-vm ## The whole chain on r
 
 .PHONY: test
 test: tools build images cloud-init upstream-tools ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox
-	bin/gotestsum --format pkgname-and-test-fails -- $(TEST_FLAGS) ./...
+	bin/gotestsum --format pkgname-and-test-fails -- $(TEST_FLAGS) $(FIRST_TESTS) ./...
 
 # Flags of the runner: UPSTREAM_FLAGS="--lane default --focus '^Drift '".
 UPSTREAM_FLAGS ?=

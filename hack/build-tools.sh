@@ -6,7 +6,7 @@
 # A program is built again only when its module's go.mod or go.sum, its flags, or Go itself changed.
 #
 # usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs), "node" (what a server needs to be a node), "dev"
-#                                     (generators and linters), or "upstream" (Karpenter's own regression suite, and
+#                                     (generators, linters, and what the tests of the pages type), or "upstream" (Karpenter's own regression suite, and
 #                                     Karpenter with its own provider)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -55,6 +55,8 @@ dev=(
   "staticcheck|dev|honnef.co/go/tools/cmd/staticcheck|honnef.co/go/tools|"
   "gotestsum|dev|gotest.tools/gotestsum|gotest.tools/gotestsum|"
   "helm|helm|helm.sh/helm/v3/cmd/helm|helm.sh/helm/v3|${rendered}"
+  "etcdctl|etcd|go.etcd.io/etcd/etcdctl/v3|go.etcd.io/etcd/etcdctl/v3|-s -w"
+  "etcdutl|etcd|go.etcd.io/etcd/etcdutl/v3|go.etcd.io/etcd/etcdutl/v3|-s -w"
 )
 # The suite is the test of a package, so it is compiled as one.
 upstream=(

@@ -76,6 +76,7 @@ func constants(folders ...string) (vocabulary, error) {
 		case strings.HasSuffix(name, "HookPrefix") || name == "HookMessagePrefix":
 			c.value += "/<hook>"
 			words.keys = append(words.keys, c)
+		case strings.HasPrefix(name, "Rule"): // of the webhook, in docs/webhooks.md
 		case key.MatchString(name) && !unicode.IsUpper(rune(value[0])):
 			words.keys = append(words.keys, c)
 		}

@@ -62,7 +62,7 @@ func run(path string) error {
 	return nil
 }
 
-const head = `<!-- Made of pkg/apis by ` + "`make generate`" + `. Do not edit. -->
+const head = `<!-- Generated from pkg/apis by ` + "`make generate`" + `. Do not edit. -->
 
 # Reference: every property, key, condition and field
 

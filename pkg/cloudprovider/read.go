@@ -25,6 +25,7 @@ func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpenterv
 		return nil, fmt.Errorf("reading machine %s, %w", name, err)
 	}
 	machine := &v1alpha1.Machine{}
+	restored := false
 	for _, reader := range []client.Reader{c.management.Client, c.management.Live} {
 		err := reader.Get(ctx, c.machineKey(name), machine)
 		if err == nil && c.isNodeClaims(machine) && machine.Status.ProviderID == providerID {
@@ -33,6 +34,11 @@ func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpenterv
 		if err != nil && !tenant.IsGone(err) {
 			return nil, fmt.Errorf("reading machine %s, %w", name, err)
 		}
+		restored = err == nil && machine.IsRestored() && machine.Status.ProviderID == ""
+	}
+	// Without its status, as some backups are: the manager is about to find its server again.
+	if restored {
+		return nil, fmt.Errorf("reading machine %s, it was restored and does not say yet which server it has", name)
 	}
 	return nil, notFound("no machine has provider ID %q", providerID)
 }

@@ -209,3 +209,21 @@ func TestMachinesOfAnotherTenantAreNotOurs(t *testing.T) {
 		t.Errorf("the machine of the other tenant was deleted (%v)", err)
 	}
 }
+
+// A Machine that was restored from a backup has no status until the manager has found its server. Were that taken for a
+// server that is gone, core would stop draining its node.
+func TestGetOfRestoredMachine(t *testing.T) {
+	f := newFixture(t, interceptor.Funcs{})
+	nodeClaim := f.nodeClaim("gpu-1")
+	machine := machineFor(nodeClaim, f.class, nil, func(string) bool { return true }, f.options)
+	machine.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "that-of-another-life"
+	f.create(machine)
+	const providerID = "metal3://metal3/a100-01/gpu-1"
+	if _, err := f.Get(f.ctx, providerID); err == nil || cloudprovider.IsNodeClaimNotFoundError(err) {
+		t.Errorf("Get returns %v", err)
+	}
+	f.answer("gpu-1", f.claims)
+	if _, err := f.Get(f.ctx, providerID); err != nil {
+		t.Error(err)
+	}
+}

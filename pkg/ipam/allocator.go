@@ -124,7 +124,7 @@ func (a Allocator) of(ctx context.Context, owner v1alpha1.MachineReference) ([]v
 	if err := a.Live.List(ctx, list, client.MatchingLabels{v1alpha1.MachineUIDLabelKey: string(owner.UID)}); err != nil {
 		return nil, fmt.Errorf("looking for addresses of Machine %s/%s, %w", owner.Namespace, owner.Name, err)
 	}
-	return slices.DeleteFunc(list.Items, func(object v1alpha1.IPAddress) bool { return object.Spec.MachineRef.UID != owner.UID }), nil
+	return slices.DeleteFunc(list.Items, func(object v1alpha1.IPAddress) bool { return object.Spec.MachineRef != owner }), nil
 }
 
 // free deletes an address, and no other that has been made under the same name since.

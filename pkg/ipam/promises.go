@@ -50,7 +50,7 @@ func (p *Promises) Make(ctx context.Context, owner v1alpha1.MachineReference, po
 	used := uint64(0)
 	for i := range taken.Items {
 		has := taken.Items[i].Spec.MachineRef
-		if has.UID == owner.UID {
+		if has == owner {
 			return nil
 		}
 		if made, found := p.made[keyOf(has)]; found && made.to == has.UID {

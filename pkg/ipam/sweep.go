@@ -85,7 +85,7 @@ func machineExists(ctx context.Context, reader client.Reader, reference v1alpha1
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("reading Machine %s/%s, which has an address, %w", reference.Namespace, reference.Name, err)
 	}
-	return err == nil && machine.UID == reference.UID, nil
+	return err == nil && machine.ClaimUID() == reference.UID, nil
 }
 
 // Register adds the controller to a manager, whose client and cache must be those of the Allocator.
@@ -114,10 +114,14 @@ func uidOf(object client.Object) []string {
 }
 
 // addressesOf are the addresses of a Machine.
-func (s *Sweep) addressesOf(ctx context.Context, machine client.Object) []reconcile.Request {
+func (s *Sweep) addressesOf(ctx context.Context, object client.Object) []reconcile.Request {
+	machine, ok := object.(*v1alpha1.Machine)
+	if !ok {
+		return nil
+	}
 	list := &v1alpha1.IPAddressList{}
 	// It reads from the cache, which fails only when the process is stopping.
-	if err := s.allocator.Client.List(ctx, list, client.MatchingFields{uidField: string(machine.GetUID())}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := s.allocator.Client.List(ctx, list, client.MatchingFields{uidField: string(machine.ClaimUID())}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil
 	}
 	requests := make([]reconcile.Request, 0, len(list.Items))

@@ -12,6 +12,7 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -108,19 +109,7 @@ const hostsPerPage = 500
 // deleted by force and for nothing else.
 func HoldsServer(live client.Reader) ipam.InUse {
 	return func(ctx context.Context, machine v1alpha1.MachineReference) (bool, error) {
-		page := &bmov1alpha1.BareMetalHostList{}
-		for {
-			if err := live.List(ctx, page, client.Limit(hostsPerPage), client.Continue(page.Continue)); err != nil {
-				return false, fmt.Errorf("looking for a server of Machine %s/%s, %w", machine.Namespace, machine.Name, err)
-			}
-			for i := range page.Items {
-				if consumer, ours := consumerOf(&page.Items[i]); ours && consumer.UID == machine.UID {
-					return true, nil
-				}
-			}
-			if page.Continue == "" {
-				return false, nil
-			}
-		}
+		host, err := findServer(ctx, live, owner{NamespacedName: types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}, UID: machine.UID}, client.Limit(hostsPerPage))
+		return host != nil, err
 	}
 }

@@ -76,11 +76,13 @@ func copyHooks(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) {
 	}
 }
 
-func annotate(host *bmov1alpha1.BareMetalHost, key, value string) {
-	if host.Annotations == nil {
-		host.Annotations = map[string]string{}
+func annotate(object client.Object, key, value string) {
+	annotations := object.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
 	}
-	host.Annotations[key] = value
+	annotations[key] = value
+	object.SetAnnotations(annotations)
 }
 
 // patch writes what change does to the Machine's metadata. It is a compare-and-swap on the Machine's version.

@@ -20,14 +20,15 @@ import (
 const machineKind = "Machine"
 
 // owner identifies a Machine. A name alone would not do: a Machine that was deleted and made again under the same
-// name has no right to the server of the first.
+// name has no right to the server of the first, unless it was restored from a backup of that. Nor would the UID alone: it is
+// the one that the Machine says it claims under.
 type owner struct {
 	types.NamespacedName
 	UID types.UID
 }
 
 func ownerOf(machine *v1alpha1.Machine) owner {
-	return owner{NamespacedName: client.ObjectKeyFromObject(machine), UID: machine.UID}
+	return owner{NamespacedName: client.ObjectKeyFromObject(machine), UID: machine.ClaimUID()}
 }
 
 // reference is what stands in a host's consumerRef.

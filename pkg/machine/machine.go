@@ -32,6 +32,8 @@ import (
 type Inventory interface {
 	// Choose picks a host and assumes it for the Machine. The error is a *hosts.NoHostError if there is none.
 	Choose(hosts.Request) (hosts.Choice, error)
+	// Recall describes a host as the choice of that type, which must exist.
+	Recall(host *bmov1alpha1.BareMetalHost, nodeType string) (hosts.Choice, bool)
 	// Forget ends the assumption.
 	Forget(host types.NamespacedName, machine types.UID)
 	// Synced is true once every host and type has been taken in.
@@ -138,6 +140,7 @@ func New(d Dependencies) *Reconciler {
 	r.handlers = map[state]handling{
 		gone:         r.done,
 		unprotected:  r.protect,
+		restored:     r.recall,
 		pending:      r.choose,
 		claiming:     r.claim,
 		held:         r.waitForHooks,

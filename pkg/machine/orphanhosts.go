@@ -82,8 +82,12 @@ func (o OrphanHosts) standsFor(ctx context.Context, reader client.Reader, consum
 		}
 		return false, false, fmt.Errorf("reading Machine %s, which claims host %s, %w", consumer, host, err)
 	}
-	if machine.UID != consumer.UID {
+	if machine.ClaimUID() != consumer.UID {
 		return false, false, nil
+	}
+	// One that was restored without its status is about to find out that the host is its own.
+	if machine.Status.HostRef == nil && machine.IsRestored() {
+		return true, true, nil
 	}
 	return machine.Status.HostRef != nil && hostKey(*machine.Status.HostRef) == host, true, nil
 }

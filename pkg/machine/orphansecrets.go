@@ -36,7 +36,7 @@ func (o OrphanSecrets) Reconcile(ctx context.Context, request ctrl.Request) (ctr
 	machine := &v1alpha1.Machine{}
 	err := o.live.Get(ctx, owner.NamespacedName, machine)
 	switch {
-	case err == nil && machine.UID == owner.UID:
+	case err == nil && machine.ClaimUID() == owner.UID:
 		return ctrl.Result{}, nil
 	case err != nil && !isGone(err):
 		return ctrl.Result{}, fmt.Errorf("reading Machine %s, which Secret %s belongs to, %w", owner, request, err)

@@ -19,10 +19,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
 )
 
-// protect adds the finalizer, before anything exists that a Machine could leave behind.
+// protect adds the finalizer, before anything exists that a Machine could leave behind, and writes down under which UID it
+// claims, for the day on which the Machine is restored under another.
 func (r *Reconciler) protect(ctx context.Context, now *run) (result, error) {
 	before := now.machine.DeepCopy()
 	controllerutil.AddFinalizer(now.machine, v1alpha1.MachineFinalizer)
+	if now.machine.Annotations[v1alpha1.ClaimUIDAnnotationKey] == "" {
+		annotate(now.machine, v1alpha1.ClaimUIDAnnotationKey, string(now.machine.UID))
+	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.client.Patch(ctx, now.machine, patch); err != nil {
 		if apierrors.IsNotFound(err) {

@@ -24,7 +24,17 @@ func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 	owner, outcome := ownerOf(now.machine), "no server was claimed"
 	// It will not take an address any more, and cleaning takes long.
 	r.addressForgotten(r.promises.Forget(owner.NamespacedName))
-	if reference := now.machine.Status.HostRef; reference != nil {
+	reference := now.machine.Status.HostRef
+	if reference == nil && now.machine.IsRestored() {
+		host, err := r.serverOf(ctx, owner)
+		if err != nil {
+			return result{}, err
+		}
+		if host != nil {
+			reference = &v1alpha1.HostReference{Namespace: host.Namespace, Name: host.Name, UID: host.UID}
+		}
+	}
+	if reference != nil {
 		unclean, what, err := r.releaseHost(ctx, now.machine, hostKey(*reference))
 		if err != nil {
 			return result{}, err
@@ -73,7 +83,7 @@ func (r *Reconciler) releaseHost(ctx context.Context, machine *v1alpha1.Machine,
 			return nil, "", err
 		}
 	}
-	r.inventory.Forget(key, o.UID)
+	r.inventory.Forget(key, machine.UID)
 	return nil, outcome, nil
 }
 

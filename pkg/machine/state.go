@@ -19,6 +19,8 @@ const (
 	gone state = "Gone"
 	// unprotected: nothing keeps the Machine from vanishing with a server in its hands.
 	unprotected state = "Unprotected"
+	// restored: the Machine comes from a backup, and does not say or says wrongly which server it has.
+	restored state = "Restored"
 	// pending: no server has been chosen.
 	pending state = "Pending"
 	// claiming: a server has been chosen, and it is not known yet whether it is ours.
@@ -55,6 +57,8 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 		return releasing
 	case !protected:
 		return unprotected
+	case machine.IsRestored() && (machine.Status.HostRef == nil || ownsHost(ownerOf(machine), host) && host.UID != machine.Status.HostRef.UID):
+		return restored
 	case machine.Status.HostRef == nil:
 		return pending
 	case machine.Status.ProviderID == "":

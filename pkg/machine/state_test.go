@@ -49,6 +49,22 @@ func TestStateOf(t *testing.T) {
 		"AnotherImage": {reason: "provisioned, but with what was there before", want: provisioning, change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
 			h.Status.Provisioning.Image.URL = "http://x/old"
 		}},
+		"RestoredWithoutStatus": {reason: "its server may name it, under the UID that it had", want: restored, change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
+			m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "former-uid"
+			m.Status = v1alpha1.MachineStatus{}
+		}},
+		"RestoredWithStatus": {reason: "the status names the host that was", want: restored, change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
+			m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "former-uid"
+			h.Spec.ConsumerRef.UID = "former-uid"
+			h.UID = "another"
+		}},
+		"RestoredLongAgo": {reason: "it has found its server", want: joined, change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
+			m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "former-uid"
+			h.Spec.ConsumerRef.UID = "former-uid"
+		}},
+		"RestoredAndLost": {reason: "somebody else has its server", want: lost, change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
+			m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "former-uid"
+		}},
 		"SwitchOff": {reason: "the spec wants it off", want: switching, change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
 			h.Spec.Online, m.Spec.Power = true, &v1alpha1.MachinePower{State: v1alpha1.PowerOff}
 		}},
@@ -113,7 +129,7 @@ func TestStateOf(t *testing.T) {
 
 func TestEveryStateHasAHandler(t *testing.T) {
 	handlers := New(Dependencies{}).handlers
-	for _, s := range []state{gone, unprotected, pending, claiming, held, claimed, provisioning, switching, provisioned, joined, broken, lost, abandoned, releasing} {
+	for _, s := range []state{gone, unprotected, restored, pending, claiming, held, claimed, provisioning, switching, provisioned, joined, broken, lost, abandoned, releasing} {
 		if handlers[s] == nil {
 			t.Errorf("state %s has no handler", s)
 		}

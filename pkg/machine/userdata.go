@@ -114,7 +114,7 @@ func (r *Reconciler) updateUserData(ctx context.Context, o owner, namespace stri
 	if err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: userDataName(o)}, secret); err != nil {
 		return err
 	}
-	if secret.Labels[v1alpha1.MachineUIDLabelKey] != string(o.UID) {
+	if belongsTo, ok := secretOwner(secret); !ok || belongsTo != o {
 		return fmt.Errorf("it does not belong to Machine %s: delete it", o)
 	}
 	before := secret.DeepCopy()

@@ -128,7 +128,7 @@ func (c *Controller) hostOf(ctx context.Context, machine *v1alpha1.Machine) (*bm
 		}
 		return nil, fmt.Errorf("reading host %s to move it, %w", key, err)
 	}
-	if consumer := host.Spec.ConsumerRef; consumer == nil || consumer.UID != machine.UID {
+	if consumer := host.Spec.ConsumerRef; consumer == nil || consumer.UID != machine.ClaimUID() {
 		return nil, nil
 	}
 	return host, nil

@@ -63,7 +63,7 @@ func (o orphans) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resu
 	machine := &v1alpha1.Machine{}
 	err := o.live.Get(ctx, types.NamespacedName{Namespace: consumer.Namespace, Name: consumer.Name}, machine)
 	switch {
-	case err == nil && machine.UID == consumer.UID:
+	case err == nil && machine.ClaimUID() == consumer.UID:
 		return ctrl.Result{}, nil // it has the hook itself
 	case err != nil && !apierrors.IsNotFound(err):
 		return ctrl.Result{}, fmt.Errorf("reading Machine %s/%s, which had host %s, %w", consumer.Namespace, consumer.Name, request, err)

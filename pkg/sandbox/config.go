@@ -79,6 +79,8 @@ type Config struct {
 	FeatureGates string
 	// AuditLogs is the directory in which the API servers write down who has asked them for what. Default: they do not.
 	AuditLogs string
+	// ManagementEtcd gives the management cluster an etcd of its own, for those who want to lose it and not the tenant.
+	ManagementEtcd bool
 	// Progress gets a line for each thing that is done or goes wrong; nil means none.
 	Progress io.Writer
 	// StartTimeout bounds Up. Default: DefaultStartTimeout.
@@ -202,7 +204,7 @@ func KubeconfigsIn(dir string) Kubeconfigs {
 
 // prepareDir makes the directory, or empties it of what an earlier sandbox left. The caller holds its lock.
 func prepareDir(dir string) error {
-	for _, name := range []string{"etcd", "management", "tenant", "users", "kwok", "log", "run", "management.kubeconfig", "tenant.kubeconfig"} {
+	for _, name := range []string{"etcd", "management-etcd", "management", "tenant", "users", "kwok", "log", "run", "management.kubeconfig", "tenant.kubeconfig"} {
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 			return fmt.Errorf("removing the remains of an earlier sandbox, %w", err)
 		}

@@ -35,6 +35,7 @@ type Sandbox struct {
 	progress    *progress
 	supervisor  *process.Supervisor
 
+	managementEtcd                 *controlplane.Etcd
 	management, tenant             *controlplane.Cluster
 	managementClient, tenantClient client.Client
 

@@ -33,8 +33,14 @@ func (s *Sandbox) start(ctx context.Context) error {
 		return err
 	}
 	s.progress.say("etcd is ready")
+	s.managementEtcd = etcd
+	if s.config.ManagementEtcd {
+		if s.managementEtcd, err = s.startManagementEtcd(ctx); err != nil {
+			return err
+		}
+	}
 
-	management, err := s.clusterConfig("management", etcd, ports.management, false, s.kubeconfigs.Management)
+	management, err := s.clusterConfig("management", s.managementEtcd, ports.management, false, s.kubeconfigs.Management)
 	if err != nil {
 		return err
 	}

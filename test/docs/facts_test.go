@@ -167,4 +167,6 @@ func TestFlags(t *testing.T) {
 }
 
 // foreign are flags of other programs that the pages speak of, and of ours those whose names are put together in the code.
-var foreign = map[string]bool{"config": true, "take-ownership": true, "management-kubeconfig": true}
+var foreign = map[string]bool{
+	"config": true, "take-ownership": true, "management-kubeconfig": true, "bump-revision": true, "mark-compacted": true, "secure-port": true,
+}

@@ -34,6 +34,7 @@ var elsewhere = map[string]string{
 	"CONTRIBUTING.md":                   "it is about building and testing: CI does that",
 	"docs/README.md":                    "it starts the sandbox that the pages are run on here",
 	"docs/testing.md":                   "it is about running the tests",
+	"docs/backup.md":                    "TestBackup loses the cluster where it says so",
 	"docs/dra.md":                       "test/dra runs every line of it",
 	"docs/webhooks.md":                  "test/webhooks runs it, and keeps what kubectl prints in testdata",
 	"docs/conformance.md":               "it is about Karpenter's suite, which make upstream-e2e runs",

@@ -30,7 +30,9 @@ const (
 )
 
 // Metal3Source takes power and config drives from the BareMetalHosts of one namespace, for a Metal3 that drives no
-// BMCs (demo mode): a host that is provisioned and online is a server with power.
+// BMCs (demo mode): a host that is provisioned and online is a server with power. Of a host that is paused nothing is
+// done, whatever its BareMetalHost says, nor of one whose BareMetalHost is gone: Metal3 switches a server off before it
+// lets go of it.
 type Metal3Source struct {
 	client    client.WithWatch
 	namespace string
@@ -61,21 +63,17 @@ func (s *Metal3Source) Watch(ctx context.Context, changed func(server string, po
 	}
 	informer := cache.NewSharedIndexInformer(s.hosts(), &metal3api.BareMetalHost{}, 0, nil)
 	report := func(obj any) {
-		if host, ok := obj.(*metal3api.BareMetalHost); ok {
+		host, ok := obj.(*metal3api.BareMetalHost)
+		if !ok {
+			return
+		}
+		if _, paused := host.Annotations[metal3api.PausedAnnotation]; !paused {
 			changed(host.Name, powerOf(host))
 		}
 	}
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    report,
 		UpdateFunc: func(_, obj any) { report(obj) },
-		DeleteFunc: func(obj any) {
-			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = gone.Obj
-			}
-			if host, ok := obj.(*metal3api.BareMetalHost); ok {
-				changed(host.Name, Power{})
-			}
-		},
 	}); err != nil {
 		return fmt.Errorf("watching BareMetalHosts, %w", err)
 	}

@@ -66,6 +66,9 @@ const (
 	// NodeNameAnnotationKey holds the name of the registered Node, set by the provider once it has seen the Node in
 	// the tenant cluster. It is how the manager, which sees no tenant, learns that the Machine has joined.
 	NodeNameAnnotationKey = Group + "/node-name"
+	// ClaimUIDAnnotationKey holds the UID that a Machine had when the manager first saw it, under which it claims its server
+	// and its address. It differs from the UID of a Machine that was restored from a backup by a tool that makes objects anew.
+	ClaimUIDAnnotationKey = Group + "/claim-uid"
 	// MachineLabelKey and MachineUIDLabelKey mark the objects in the hosts' namespace that belong to a Machine.
 	MachineLabelKey    = Group + "/machine"
 	MachineUIDLabelKey = Group + "/machine-uid"

@@ -4,6 +4,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,11 +19,13 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
 )
 
-// EtcdName is the name of etcd's process.
+// EtcdName is the name of etcd's process, if it is the only one.
 const EtcdName = "etcd"
 
 // EtcdConfig says how to run etcd.
 type EtcdConfig struct {
+	// Name of the process. Default: EtcdName.
+	Name string
 	// Dir is where data and certificates go.
 	Dir        string
 	Binaries   Binaries
@@ -34,10 +37,12 @@ type EtcdConfig struct {
 
 // Etcd is a running etcd of one member, which admits only bearers of a certificate.
 type Etcd struct {
-	URL               string
-	caFile            string
-	certFile, certKey string
-	clientTLS         *tls.Config
+	URL string
+	// Dir has the data in "data".
+	Dir string
+	// CAFile, CertFile and CertKey are what a client needs.
+	CAFile, CertFile, CertKey string
+	clientTLS                 *tls.Config
 }
 
 // StartEtcd starts etcd and returns when it serves.
@@ -46,20 +51,20 @@ func StartEtcd(ctx context.Context, config EtcdConfig) (*Etcd, error) {
 	if err != nil {
 		return nil, err
 	}
-	etcd := &Etcd{URL: fmt.Sprintf("https://%s:%d", loopback, config.ClientPort)}
+	etcd := &Etcd{URL: fmt.Sprintf("https://%s:%d", loopback, config.ClientPort), Dir: config.Dir}
 	servingCert, servingKey, err := etcd.writeCertificates(config)
 	if err != nil {
 		return nil, err
 	}
 	peerURL := fmt.Sprintf("https://%s:%d", loopback, config.PeerPort)
 	err = config.Supervisor.Start(process.Spec{
-		Name: EtcdName, Path: path, Rank: RankEtcd, Restart: true,
+		Name: cmp.Or(config.Name, EtcdName), Path: path, Rank: RankEtcd, Restart: true,
 		Args: []string{
 			"--name=sandbox", "--data-dir=" + filepath.Join(config.Dir, "data"),
 			"--listen-client-urls=" + etcd.URL, "--advertise-client-urls=" + etcd.URL,
 			"--listen-peer-urls=" + peerURL, "--initial-advertise-peer-urls=" + peerURL, "--initial-cluster=sandbox=" + peerURL,
-			"--client-cert-auth", "--trusted-ca-file=" + etcd.caFile, "--cert-file=" + servingCert, "--key-file=" + servingKey,
-			"--peer-client-cert-auth", "--peer-trusted-ca-file=" + etcd.caFile,
+			"--client-cert-auth", "--trusted-ca-file=" + etcd.CAFile, "--cert-file=" + servingCert, "--key-file=" + servingKey,
+			"--peer-client-cert-auth", "--peer-trusted-ca-file=" + etcd.CAFile,
 			"--peer-cert-file=" + servingCert, "--peer-key-file=" + servingKey,
 			// A throw-away cluster need not survive a power cut, only a crash of etcd, and the page cache does.
 			"--unsafe-no-fsync",
@@ -83,15 +88,15 @@ func (e *Etcd) writeCertificates(config EtcdConfig) (cert, key string, err error
 	if err != nil {
 		return "", "", err
 	}
-	e.caFile = filepath.Join(dir, "ca.crt")
-	if err := pki.WriteFile(e.caFile, authority.Certificate()); err != nil {
+	e.CAFile = filepath.Join(dir, "ca.crt")
+	if err := pki.WriteFile(e.CAFile, authority.Certificate()); err != nil {
 		return "", "", err
 	}
 	client, err := authority.Client("kube-apiserver")
 	if err != nil {
 		return "", "", err
 	}
-	if e.certFile, e.certKey, err = client.WriteFiles(dir, "client"); err != nil {
+	if e.CertFile, e.CertKey, err = client.WriteFiles(dir, "client"); err != nil {
 		return "", "", err
 	}
 	roots := x509.NewCertPool()

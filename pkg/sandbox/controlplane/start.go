@@ -31,7 +31,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	}
 	args := []string{
 		"--etcd-servers=" + etcd.URL, "--etcd-prefix=/" + c.config.Name,
-		"--etcd-cafile=" + etcd.caFile, "--etcd-certfile=" + etcd.certFile, "--etcd-keyfile=" + etcd.certKey,
+		"--etcd-cafile=" + etcd.CAFile, "--etcd-certfile=" + etcd.CertFile, "--etcd-keyfile=" + etcd.CertKey,
 		"--bind-address=" + c.config.Address, "--advertise-address=" + c.config.Address, fmt.Sprintf("--secure-port=%d", c.config.Port),
 		// The kubernetes service cannot point to a loopback address, and nothing here runs behind it: there is no proxy
 		// on any node.

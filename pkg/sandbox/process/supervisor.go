@@ -102,6 +102,15 @@ func (s *Supervisor) StartAgain(name string) error {
 	return s.Start(c.spec)
 }
 
+// Spec returns what a process was started as, for another of its kind.
+func (s *Supervisor) Spec(name string) (Spec, error) {
+	c, err := s.child(name)
+	if err != nil {
+		return Spec{}, err
+	}
+	return c.spec, nil
+}
+
 // Stop ends a process with SIGTERM, and with SIGKILL after its grace period. It returns when the process is gone;
 // stopping one that is gone already is no error.
 func (s *Supervisor) Stop(name string) error {

@@ -1,0 +1,349 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/fleet"
+)
+
+// backupPage is run on a sandbox of its own, whose management cluster is lost.
+const backupPage = "docs/backup.md"
+
+// lossy is a shell on a sandbox whose management cluster can be lost.
+type lossy struct {
+	*shell
+	box *sandbox.Sandbox
+	bin string
+	// server of each pod when the cluster was lost, and the Machine that has it.
+	servers, machines map[string]string
+}
+
+// stops are the marks on the page at which something happens that is no command, in their order.
+func (l *lossy) stops() []stop {
+	return []stop{
+		{"time goes by, and the cluster is lost", l.timeGoesBy},
+		{"etcd and an API server that only you reach", l.privately},
+		{"everybody is let in", l.letIn},
+		{"our programs run again", l.startOurs},
+		{"they are registered anew", l.registerAnew},
+		{"the cluster is lost, and there is another", l.loseAll},
+		{"Metal3 and our manager are installed", l.install},
+		{"what was compared fits, and the hosts are unpaused", l.unpause},
+	}
+}
+
+type stop struct {
+	name string
+	do   func(*testing.T)
+}
+
+var mark = regexp.MustCompile(`(?m)^<!-- test: (.+) -->$`)
+
+// TestBackup does what the page says, and loses the cluster where it says so.
+func TestBackup(t *testing.T) {
+	l := newLossy(t)
+	page := read(t, backupPage)
+	stops := l.stops()
+	if found := len(mark.FindAllString(page, -1)); found != len(stops) {
+		t.Fatalf("%s has %d marks, and this test knows %d", backupPage, found, len(stops))
+	}
+	line := 0
+	for n, text := range mark.Split(page, -1) {
+		for _, block := range blocks(text) {
+			where := fmt.Sprintf("%s:%d", backupPage, line+block.line)
+			switch {
+			case block.notRun != "":
+				t.Logf("%s: not run: %s", where, block.notRun)
+			case block.commands():
+				all, err := steps(block)
+				if err != nil {
+					t.Fatalf("%s: %v", where, err)
+				}
+				for _, step := range all {
+					l.run(t, where, step)
+				}
+			}
+		}
+		line += strings.Count(text, "\n")
+		if n < len(stops) {
+			if name := mark.FindAllStringSubmatch(page, -1)[n][1]; name != stops[n].name {
+				t.Fatalf("mark %d of %s is %q, want %q", n+1, backupPage, name, stops[n].name)
+			}
+			t.Log(stops[n].name)
+			stops[n].do(t)
+		}
+	}
+}
+
+func newLossy(t *testing.T) *lossy {
+	t.Helper()
+	bin := absolute(t, root("bin"))
+	servers, err := fleet.Load("backup-fleet.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lossy{shell: &shell{dir: t.TempDir()}, bin: bin, servers: map[string]string{}, machines: map[string]string{}}
+	l.box, err = sandbox.Up(t.Context(), sandbox.Config{
+		Dir: filepath.Join(t.TempDir(), "sandbox"), Binaries: controlplane.Binaries{bin}, Fleet: servers, Tenant: "acme", ManagementEtcd: true,
+	})
+	if err != nil {
+		t.Fatalf("starting a sandbox (run `make tools build` first), %v", err)
+	}
+	t.Cleanup(l.box.Close)
+	kubeconfigs, etcd := l.box.Kubeconfigs(), l.box.ManagementEtcd()
+	if err := os.Symlink(kubeconfigs.Tenant, filepath.Join(l.dir, "acme-admin.kubeconfig")); err != nil {
+		t.Fatal(err)
+	}
+	l.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+l.dir, "KUBECONFIG="+kubeconfigs.Management,
+		"ETCDCTL_ENDPOINTS="+etcd.URL, "ETCDCTL_CACERT="+etcd.CAFile, "ETCDCTL_CERT="+etcd.CertFile, "ETCDCTL_KEY="+etcd.CertKey)
+	for _, block := range blocks(read(t, "docs/first-server.md")) {
+		if name, ok := strings.CutPrefix(block.lines[0], "# "); ok && block.language == "yaml" && (name == "provider.yaml" || name == "pool.yaml") {
+			if err := os.WriteFile(filepath.Join(l.dir, name), []byte(strings.Join(block.lines, "\n")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	l.do(t, "kubectl get baremetalhosts -n metal3-system -o yaml | sed -e '/^    uid:/d' -e '/^    resourceVersion:/d' >registered.yaml")
+	l.do(t, "kubectl apply -f provider.yaml && kubectl --kubeconfig acme-admin.kubeconfig apply -f pool.yaml")
+	l.pod(t, "stays")
+	l.pod(t, "goes")
+	return l
+}
+
+// do runs what is not on the page.
+func (l *lossy) do(t *testing.T, command string) {
+	t.Helper()
+	l.run(t, "beside the page", step{command: command})
+}
+
+// get waits until a command prints something, and returns that.
+func (l *lossy) get(t *testing.T, command string) string {
+	t.Helper()
+	l.do(t, "until [ -n \"$("+command+")\" ]; do sleep 0.2; done; "+command+" >answer")
+	answer, err := os.ReadFile(filepath.Join(l.dir, "answer"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(bytes.TrimSpace(answer))
+}
+
+// pod makes a pod that takes a whole server, waits until it runs, and remembers where.
+func (l *lossy) pod(t *testing.T, name string) {
+	t.Helper()
+	l.do(t, `kubectl --kubeconfig acme-admin.kubeconfig run `+name+` --image=registry.example.com/train:1 --overrides='{"spec": {"containers": [{"name": "`+name+
+		`", "image": "registry.example.com/train:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}}'`)
+	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig wait pod "+name+" --for=condition=Ready --timeout=2m")
+	l.servers[name], l.machines[name] = l.where(t, name)
+}
+
+// where is the server that a pod runs on, and its Machine.
+func (l *lossy) where(t *testing.T, pod string) (server, machine string) {
+	t.Helper()
+	node := l.get(t, "kubectl --kubeconfig acme-admin.kubeconfig get pod "+pod+" -o jsonpath={.spec.nodeName}")
+	parts := strings.Split(l.get(t, "kubectl --kubeconfig acme-admin.kubeconfig get node "+node+" -o jsonpath={.spec.providerID}"), "/")
+	return parts[3], parts[4]
+}
+
+// remove deletes a pod and gives its server back.
+func (l *lossy) remove(t *testing.T, pod string) {
+	t.Helper()
+	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig delete pod "+pod+" --now")
+	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig delete nodeclaim "+l.machines[pod]+" --timeout=2m")
+	delete(l.servers, pod)
+}
+
+// checkRunning checks that every pod runs where it did, on a server that is still its Machine's.
+func (l *lossy) checkRunning(t *testing.T, pods ...string) {
+	t.Helper()
+	for _, pod := range pods {
+		l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig wait pod "+pod+" --for=condition=Ready --timeout=1s")
+		l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig wait node "+l.machines[pod]+" --for=condition=Ready --timeout=1s")
+		if server, machine := l.where(t, pod); server != l.servers[pod] || machine != l.machines[pod] {
+			t.Errorf("pod %s ran on %s of %s, and now it is on %s of %s", pod, l.servers[pod], l.machines[pod], server, machine)
+		}
+	}
+}
+
+// checkClaimed checks that the Machines of the pods have their servers, and that those run what was installed.
+func (l *lossy) checkClaimed(t *testing.T, pods ...string) {
+	t.Helper()
+	for _, pod := range pods {
+		l.do(t, "kubectl -n acme wait machine "+l.machines[pod]+" --for=condition=Ready --timeout=1m")
+		got := l.get(t, "kubectl -n metal3-system get baremetalhost "+l.servers[pod]+" -o jsonpath='{.spec.consumerRef.name} {.status.provisioning.state} {.spec.online}'")
+		if want := l.machines[pod] + " provisioned true"; got != want {
+			t.Errorf("server %s of pod %s is %q, want %q", l.servers[pod], pod, got, want)
+		}
+	}
+}
+
+// timeGoesBy has one server given back and claimed again, and another one claimed, since the backup was made.
+func (l *lossy) timeGoesBy(t *testing.T) {
+	l.remove(t, "goes")
+	l.pod(t, "again")
+	l.pod(t, "since")
+	want := map[string]string{"stays": "server-01", "again": "server-02", "since": "server-03"}
+	for pod, server := range want {
+		if l.servers[pod] != server {
+			t.Fatalf("pod %s is on %s, and the page shows %s", pod, l.servers[pod], server)
+		}
+	}
+	l.stop(t, sandbox.ManagementAPIServerName, sandbox.ManagementEtcdName)
+}
+
+func (l *lossy) stop(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := l.box.Processes().Stop(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (l *lossy) start(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := l.box.Processes().StartAgain(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const privateName = "private-kube-apiserver"
+
+// privately starts etcd on the restored snapshot, and an API server on another port. Everybody else goes on, and looks for the
+// one that was lost.
+func (l *lossy) privately(t *testing.T) {
+	data := filepath.Join(l.box.ManagementEtcd().Dir, "data")
+	if err := os.RemoveAll(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(l.dir, "restored"), data); err != nil {
+		t.Fatal(err)
+	}
+	l.start(t, sandbox.ManagementEtcdName)
+	ports, err := controlplane.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := l.box.Processes().Spec(sandbox.ManagementAPIServerName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Name, spec.Args = privateName, slices.Clone(spec.Args)
+	n := slices.IndexFunc(spec.Args, func(argument string) bool { return strings.HasPrefix(argument, "--secure-port=") })
+	if n < 0 {
+		t.Fatalf("the API server is not told its port: %v", spec.Args)
+	}
+	spec.Args[n] = "--secure-port=" + strconv.Itoa(ports[0])
+	if err := l.box.Processes().Start(spec); err != nil {
+		t.Fatal(err)
+	}
+	l.goTo(t, net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0])))
+}
+
+// goTo has kubectl speak to an API server, when that is ready.
+func (l *lossy) goTo(t *testing.T, address string) {
+	t.Helper()
+	config := rest.CopyConfig(l.box.ManagementConfig())
+	if address == "" {
+		address = strings.TrimPrefix(config.Host, "https://")
+	}
+	content, err := os.ReadFile(l.box.Kubeconfigs().Management)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(l.dir, "here.kubeconfig")
+	server := strings.TrimPrefix(config.Host, "https://")
+	if err := os.WriteFile(path, bytes.ReplaceAll(content, []byte(server), []byte(address)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.env = append(l.env, "KUBECONFIG="+path)
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := controlplane.AwaitURL(t.Context(), "the API server to be ready", &http.Client{Transport: transport}, "https://"+address+"/readyz"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// letIn opens the API server that everybody looks for. Our programs are stopped: they have no deployments here.
+func (l *lossy) letIn(t *testing.T) {
+	l.stop(t, privateName, sandbox.ManagerName, sandbox.ProviderName)
+	l.start(t, sandbox.ManagementAPIServerName)
+	l.goTo(t, "")
+}
+
+// startOurs checks what must hold once everything runs again: each server is still whose it was, and a pod gets the one that
+// is free, and not one of those that the snapshot says are free or are to be given back.
+func (l *lossy) startOurs(t *testing.T) {
+	l.start(t, sandbox.ManagerName, sandbox.ProviderName)
+	l.pod(t, "next")
+	if l.servers["next"] != "server-04" {
+		t.Errorf("the next pod is given %s, want the free server-04", l.servers["next"])
+	}
+	l.checkClaimed(t, "stays", "next")
+	l.checkRunning(t, "stays", "again", "since", "next")
+}
+
+// registerAnew plays who has the files of the servers.
+func (l *lossy) registerAnew(t *testing.T) {
+	l.do(t, "kubectl wait baremetalhosts -n metal3-system server-02 server-03 --for=delete --timeout=2m")
+	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig wait pods again since --for=delete --timeout=2m")
+	l.do(t, "kubectl create -f registered.yaml || true")
+	delete(l.servers, "again")
+	delete(l.servers, "since")
+	l.do(t, "until [ \"$(kubectl get nodetype h100-8x -o jsonpath={.status.capacity.available})\" = 2 ]; do sleep 0.2; done")
+	l.pod(t, "again")
+	l.checkClaimed(t, "stays", "next", "again")
+	l.checkRunning(t, "stays", "next", "again")
+}
+
+// loseAll throws everything away that the management cluster has, and installs what comes before the objects.
+func (l *lossy) loseAll(t *testing.T) {
+	l.stop(t, sandbox.ManagerName, sandbox.ProviderName, sandbox.WebhookName, sandbox.Metal3Name, sandbox.ManagementControllersName,
+		sandbox.ManagementAPIServerName, sandbox.ManagementEtcdName)
+	if err := os.RemoveAll(filepath.Join(l.box.ManagementEtcd().Dir, "data")); err != nil {
+		t.Fatal(err)
+	}
+	l.start(t, sandbox.ManagementEtcdName, sandbox.ManagementAPIServerName)
+	l.goTo(t, "")
+	if err := l.box.PrepareAgain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.start(t, sandbox.ManagementControllersName)
+}
+
+func (l *lossy) install(t *testing.T) { l.start(t, sandbox.Metal3Name, sandbox.ManagerName) }
+
+// unpause checks that every server is whose it was, and that a pod gets the one that is free.
+func (l *lossy) unpause(t *testing.T) {
+	l.checkClaimed(t, "stays", "next", "again")
+	l.do(t, "kubectl annotate baremetalhosts -n metal3-system --all baremetalhost.metal3.io/paused-")
+	l.start(t, sandbox.ProviderName)
+	l.pod(t, "last")
+	l.checkClaimed(t, "stays", "next", "again", "last")
+	l.checkRunning(t, "stays", "next", "again", "last")
+	for _, pod := range []string{"stays", "next", "again", "last"} {
+		l.remove(t, pod)
+	}
+	l.do(t, "kubectl -n acme wait --for=delete machines --all --timeout=2m")
+	l.do(t, "until [ \"$(kubectl get nodetype h100-8x -o jsonpath={.status.capacity.available})\" = 4 ]; do sleep 0.2; done")
+}
