@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -69,6 +70,9 @@ func TestSuite(t *testing.T) {
 	command.Env = append(os.Environ(),
 		"E2E_MANAGEMENT_KUBECONFIG="+w.Kubeconfig, "E2E_TENANT_KUBECONFIG="+w.tenant.Kubeconfig,
 		"E2E_FLEET="+manifests, "E2E_POD_IMAGE="+images.Reference(images.Workload), "E2E_PATIENCE="+suitePatience.String())
+	// With the tests that it starts, in case a part of the chain fails meanwhile.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	output := &bytes.Buffer{}
 	command.Stdout = io.MultiWriter(output, t.Output())
 	command.Stderr = command.Stdout
