@@ -128,7 +128,7 @@ e2e-metal: tools build images ironic boot-server boot-vm ## The whole chain on r
 	@hack/server-image.sh
 	@if [[ "$(E2E_METAL_SERVERS)" != light ]]; then hack/server-disk.sh; fi
 	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal/server
-	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal/chain
+	E2E_METAL=1 go test -count=1 -v -timeout 45m ./test/metal/chain
 
 .PHONY: test
 test: tools build images cloud-init upstream-tools ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox
