@@ -22,11 +22,7 @@ import (
 
 // TestAVirtualMachineBootsAndJoinsAndRunsAPod is short, for what such a server does takes it fifteen times as long.
 func TestAVirtualMachineBootsAndJoinsAndRunsAPod(t *testing.T) {
-	if wanted, err := vm.Wanted(); err != nil {
-		t.Fatal(err)
-	} else if !wanted {
-		t.Skip("virtual machines are not wanted: E2E_METAL_SERVERS is light")
-	}
+	needVirtualMachines(t)
 	// It takes 90 seconds where two processors are idle.
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
@@ -54,15 +50,48 @@ func TestAVirtualMachineBootsAndJoinsAndRunsAPod(t *testing.T) {
 	since("pod runs")
 	w.checkLog(ctx, t, "work")
 
-	// The program is killed, and nothing else, as it is when the rack is: the emulator must not live on.
+	w.turnOff(ctx, t, server)
+	since("off")
+	nothingIsLeft(t, before, w.remains(t))
+}
+
+func TestAVirtualMachineThatIsKilledLeavesNothing(t *testing.T) {
+	needVirtualMachines(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	w := newWorld(t)
+	program := buildCommand(t, "../vm/cmd/boot-vm")
+	before := w.remains(t)
+	w.install(t, []byte("#cloud-config\n"))
+	w.installDisk(t)
+	server := w.turnOn(t, program)
+	w.await(ctx, t, server, "the kernel to be started from the disk", func(context.Context) error {
+		console, err := os.ReadFile(filepath.Join(w.dir, "console.log"))
+		if err == nil && !bytes.Contains(console, []byte("Linux version")) {
+			err = &notYet{"the console says nothing of it"}
+		}
+		return err
+	})
 	if running := w.remains(t); len(running["interfaces"]) != 1 || len(running["processes"]) < 2 {
 		t.Errorf("a server runs, and what is left of it would not be seen: %v", running)
 	}
+	// The program, and nothing else, as it is when the rack is killed: the emulator must not live on.
 	if err := server.command.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitNothing(ctx, t, before)
-	since("killed, and cleared up")
+}
+
+// needVirtualMachines skips the test if somebody does without them.
+func needVirtualMachines(t *testing.T) {
+	t.Helper()
+	wanted, err := vm.Wanted()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !wanted {
+		t.Skip("virtual machines are not wanted: E2E_METAL_SERVERS is light")
+	}
 }
 
 // installDisk puts a disk in the place of the image, and returns its ID.
