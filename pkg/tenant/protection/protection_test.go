@@ -159,7 +159,10 @@ func TestPools(t *testing.T) {
 	run(t, c)
 	admitted(t, "the binding is back", theirs.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
 
-	// docs/install.md finds them by it when the provider is uninstalled.
+	// docs/install.md finds them by it when the provider is uninstalled. It is put back, too.
+	binding.Labels = nil
+	admitted(t, "an administrator", theirs.Update(t.Context(), binding))
+	run(t, c)
 	labelled := client.MatchingLabels{"app.kubernetes.io/managed-by": "karpenter-metal3-provider"}
 	policies, bindings := &admissionregistrationv1.ValidatingAdmissionPolicyList{}, &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{}
 	for _, list := range []client.ObjectList{policies, bindings} {

@@ -65,13 +65,27 @@ func defaulted(spec admissionregistrationv1.ValidatingAdmissionPolicySpec) admis
 	return spec
 }
 
+// label puts the label on an object, and tells whether it was there.
+func label(object client.Object) bool {
+	labels := object.GetLabels()
+	if labels[managedByLabel] == managedBy {
+		return true
+	}
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[managedByLabel] = managedBy
+	object.SetLabels(labels)
+	return false
+}
+
 // ensure reads an object, has change put it right, and writes it if that has changed something.
 func ensure(ctx context.Context, c client.Client, name string, object client.Object, change func() (same bool)) error {
 	err := c.Get(ctx, client.ObjectKey{Name: name}, object)
 	switch {
 	case tenant.IsGone(err):
 		object.SetName(name)
-		object.SetLabels(map[string]string{managedByLabel: managedBy})
+		label(object)
 		change()
 		if err := c.Create(ctx, object); err != nil {
 			return fmt.Errorf("creating %T %s, %w", object, name, err)
@@ -79,7 +93,9 @@ func ensure(ctx context.Context, c client.Client, name string, object client.Obj
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading %T %s, %w", object, name, err)
-	case change():
+	}
+	labelled := label(object)
+	if change() && labelled {
 		return nil
 	}
 	log.FromContext(ctx).Info("Putting back what protects the tenant", "name", name)
