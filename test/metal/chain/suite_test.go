@@ -29,11 +29,11 @@ import (
 
 const (
 	// suiteVariable says which tests of the suite to run, as the flag -run of go test does. All that can run here take
-	// a quarter of an hour: "." has them.
+	// a quarter of an hour and more: "." has them.
 	suiteVariable = "E2E_METAL_SUITE"
-	// suiteDefault are those that are worth their time each time: a burst, what is left of a server's secrets when its node has
-	// joined, and two that need no server.
-	suiteDefault = "^(TestCapacityBurstBeyondTheFleet|TestReleaseJoinTokenDoesNotOutliveTheJoin|TestGiveBackDefaults|TestWebhookRefuses)$"
+	// suiteDefault are those that are worth their time each time: the choice among types of servers, what is left of a server's
+	// secrets when its node has joined, and two that need no server.
+	suiteDefault = "^(TestCapacityCPUPodNeverGetsGPUServer|TestReleaseJoinTokenDoesNotOutliveTheJoin|TestGiveBackDefaults|TestWebhookRefuses)$"
 	// suitePatience is how long the suite waits for anything.
 	suitePatience = 4 * time.Minute
 )
