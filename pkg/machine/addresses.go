@@ -109,7 +109,7 @@ const hostsPerPage = 500
 // deleted by force and for nothing else.
 func HoldsServer(live client.Reader) ipam.InUse {
 	return func(ctx context.Context, machine v1alpha1.MachineReference) (bool, error) {
-		host, err := findServer(ctx, live, owner{NamespacedName: types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}, UID: machine.UID}, client.Limit(hostsPerPage))
+		host, err := findServer(ctx, live, owner{NamespacedName: types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}, UID: machine.UID})
 		return host != nil, err
 	}
 }

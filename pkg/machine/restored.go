@@ -58,27 +58,43 @@ func (r *Reconciler) recall(ctx context.Context, now *run) (result, error) {
 // serverOf finds the server that the owner has claimed, past the cache before it says that there is none. It looks at all
 // hosts, which is why it is for Machines that were restored without their status, and for nothing else.
 func (r *Reconciler) serverOf(ctx context.Context, o owner) (*bmov1alpha1.BareMetalHost, error) {
-	if found, err := findServer(ctx, r.client, o, client.UnsafeDisableDeepCopy); err != nil || found != nil {
-		return found, err
+	// The cache knows no pages.
+	all := &bmov1alpha1.BareMetalHostList{}
+	if err := r.client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("looking for a server of Machine %s, %w", o, err)
 	}
-	return findServer(ctx, r.live, o, client.Limit(hostsPerPage))
+	if found := ownedAmong(all.Items, o); found != nil {
+		return found, nil
+	}
+	return findServer(ctx, r.live, o)
 }
 
-// findServer looks for the server that the owner has claimed. Of two, which a crash can leave behind, it is the one that was
-// told to install something.
-func findServer(ctx context.Context, reader client.Reader, o owner, options ...client.ListOption) (found *bmov1alpha1.BareMetalHost, err error) {
+// findServer looks for the server that the owner has claimed, past every cache.
+func findServer(ctx context.Context, live client.Reader, o owner) (found *bmov1alpha1.BareMetalHost, err error) {
 	page := &bmov1alpha1.BareMetalHostList{}
 	for {
-		if err := reader.List(ctx, page, append(options, client.Continue(page.Continue))...); err != nil {
+		if err := live.List(ctx, page, client.Limit(hostsPerPage), client.Continue(page.Continue)); err != nil {
 			return nil, fmt.Errorf("looking for a server of Machine %s, %w", o, err)
 		}
-		for i := range page.Items {
-			if host := &page.Items[i]; ownsHost(o, host) && (found == nil || found.Spec.Image == nil) {
-				found = host.DeepCopy()
-			}
+		if host := ownedAmong(page.Items, o); host != nil && (found == nil || found.Spec.Image == nil) {
+			found = host
 		}
 		if page.Continue == "" {
 			return found, nil
 		}
 	}
+}
+
+// ownedAmong is the host that the owner has claimed, nil if there is none. Of two, which a crash can leave behind, it is the
+// one that was told to install something.
+func ownedAmong(list []bmov1alpha1.BareMetalHost, o owner) (found *bmov1alpha1.BareMetalHost) {
+	for i := range list {
+		if host := &list[i]; ownsHost(o, host) && (found == nil || found.Spec.Image == nil) {
+			found = host
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	return found.DeepCopy()
 }

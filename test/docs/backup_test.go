@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -120,11 +121,27 @@ func newLossy(t *testing.T) *lossy {
 			}
 		}
 	}
-	l.do(t, "kubectl get baremetalhosts -n metal3-system -o yaml | sed -e '/^    uid:/d' -e '/^    resourceVersion:/d' >registered.yaml")
+	l.do(t, "kubectl -n acme create secret generic acme-kubeconfig --from-file=kubeconfig=acme-admin.kubeconfig")
+	t.Cleanup(func() { l.show(t) })
+	// Metal3 takes the annotation off that says what it would find out about them.
+	l.do(t, "kubectl get secrets,baremetalhosts -n metal3-system -o yaml | "+
+		"sed -e '/^    ownerReferences:/,/^      uid:/d' -e '/^    uid:/d' -e '/^    resourceVersion:/d' | "+
+		"kubectl annotate --local -f - inspect.metal3.io/hardwaredetails='"+details+"' -o yaml >registered.yaml")
 	l.do(t, "kubectl apply -f provider.yaml && kubectl --kubeconfig acme-admin.kubeconfig apply -f pool.yaml")
 	l.pod(t, "stays")
 	l.pod(t, "goes")
 	return l
+}
+
+// show has the clusters tell what there is, if the test has failed.
+func (l *lossy) show(t *testing.T) {
+	if !t.Failed() {
+		return
+	}
+	command := exec.Command("bash", "-c", "kubectl get baremetalhosts,machines,nodetypes -A -o wide; kubectl --kubeconfig acme-admin.kubeconfig get nodeclaims,nodes,pods -o wide")
+	command.Dir, command.Env = l.dir, l.env
+	output, err := command.CombinedOutput()
+	t.Logf("%s%v", output, err)
 }
 
 // do runs what is not on the page.
@@ -307,7 +324,7 @@ func (l *lossy) startOurs(t *testing.T) {
 func (l *lossy) registerAnew(t *testing.T) {
 	l.do(t, "kubectl wait baremetalhosts -n metal3-system server-02 server-03 --for=delete --timeout=2m")
 	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig wait pods again since --for=delete --timeout=2m")
-	l.do(t, "kubectl create -f registered.yaml || true")
+	l.do(t, "kubectl create -f registered.yaml >created 2>&1 || true; cat created; grep -q server-02.*created created; grep -q server-03.*created created")
 	delete(l.servers, "again")
 	delete(l.servers, "since")
 	l.do(t, "until [ \"$(kubectl get nodetype h100-8x -o jsonpath={.status.capacity.available})\" = 2 ]; do sleep 0.2; done")

@@ -208,8 +208,10 @@ func (s *shell) forget(t *testing.T) {
 // small machine everywhere, which would be too small for any type.
 const inspected = `kind: BareMetalHost
 metadata:
-  annotations: {inspect.metal3.io/hardwaredetails: '{"cpu": {"arch": "x86_64", "count": 96}, "ramMebibytes": 786432}'}
+  annotations: {inspect.metal3.io/hardwaredetails: '` + details + `'}
 `
+
+const details = `{"cpu": {"arch": "x86_64", "count": 96}, "ramMebibytes": 786432}`
 
 func (s *shell) write(t *testing.T, name, content string) {
 	t.Helper()

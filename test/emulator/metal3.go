@@ -101,8 +101,9 @@ func powerOf(host *metal3api.BareMetalHost) Power {
 	}
 	return Power{
 		On: host.Spec.Online,
-		// Metal3 notes when it began to write the image; that differs for each installation on the same host.
-		Install: fmt.Sprintf("%s/%d", host.UID, host.Status.OperationHistory.Provision.Start.UnixNano()),
+		// Metal3 notes when it began to write the image; that differs for each installation on the same server, and stays the
+		// same when its BareMetalHost is restored under another UID.
+		Install: fmt.Sprintf("%s/%d", host.Name, host.Status.OperationHistory.Provision.Start.UnixNano()),
 	}
 }
 
