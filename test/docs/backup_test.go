@@ -365,9 +365,8 @@ func (l *lossy) unpause(t *testing.T) {
 	l.pod(t, "last")
 	l.checkClaimed(t, "stays", "next", "again", "last")
 	l.checkRunning(t, "stays", "next", "again", "last")
-	for _, pod := range []string{"stays", "next", "again", "last"} {
-		l.remove(t, pod)
-	}
+	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig delete pods --all --now")
+	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig delete nodeclaims --all --timeout=2m")
 	l.do(t, "kubectl -n acme wait --for=delete machines --all --timeout=2m")
 	l.do(t, "until [ \"$(kubectl get nodetype h100-8x -o jsonpath={.status.capacity.available})\" = 4 ]; do sleep 0.2; done")
 }
