@@ -14,12 +14,12 @@ import (
 const (
 	// patience is how long a test waits for what should happen at once. It is long, because a test machine may be busy,
 	// and costs nothing when all is well.
-	patience = 60 * time.Second
+	patience = 3 * time.Minute
 	interval = 25 * time.Millisecond
 )
 
 // Eventually looks again and again until the check has nothing to say, and fails the test with the last error if that
-// takes more than a minute.
+// takes more than three minutes, which is far beyond what anything takes.
 func Eventually(t testing.TB, what string, check func(context.Context) error) {
 	t.Helper()
 	var last error
