@@ -16,8 +16,8 @@ version_package := k8s.io/component-base/version
 LDFLAGS := -X $(version_package).gitVersion=$(VERSION) -X $(version_package).gitCommit=$(COMMIT)
 
 COMMANDS := $(notdir $(wildcard cmd/*))
-# Tests start real control planes: two packages at a time is what a small machine can take.
-TEST_FLAGS ?= -p 2 -timeout 45m
+# Tests start real control planes: two packages at a time is what a small machine can take. What go vet has to say, make lint does.
+TEST_FLAGS ?= -p 2 -timeout 45m -vet=off
 # Packages are tested in the order in which they are named. The two that take longest come first, one of which mostly waits and
 # one of which mostly computes, so that neither is alone on the machine in the end.
 FIRST_TESTS ?= ./test/e2e ./pkg/machine
