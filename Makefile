@@ -133,7 +133,8 @@ e2e-metal: tools build images ironic boot-server boot-vm ## The whole chain on r
 
 .PHONY: test
 test: tools build images cloud-init upstream-tools ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox
-	bin/gotestsum --format pkgname-and-test-fails -- $(TEST_FLAGS) $(FIRST_TESTS) ./...
+	@echo "testing, two packages at a time: $(FIRST_TESTS) come first and take 15 to 20 minutes, in which only a failed test has something to say"
+	@bin/gotestsum --format pkgname-and-test-fails -- $(TEST_FLAGS) $(FIRST_TESTS) ./...
 
 # Flags of the runner: UPSTREAM_FLAGS="--lane default --focus '^Drift '".
 UPSTREAM_FLAGS ?=
