@@ -15,12 +15,19 @@ COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 version_package := k8s.io/component-base/version
 LDFLAGS := -X $(version_package).gitVersion=$(VERSION) -X $(version_package).gitCommit=$(COMMIT)
 
-COMMANDS := $(notdir $(wildcard cmd/*))
-# Tests start real control planes: two packages at a time is what a small machine can take. What go vet has to say, make lint does.
-TEST_FLAGS ?= -p 2 -timeout 45m -vet=off
-# Packages are tested in the order in which they are named. The two that take longest come first, one of which mostly waits and
-# one of which mostly computes, so that neither is alone on the machine in the end.
-FIRST_TESTS ?= ./test/e2e ./pkg/machine
+# Packages of the commands that "make build" makes: the three programs, and the sandbox.
+COMMANDS := $(wildcard cmd/*) test/sandbox/cmd/sandbox
+# Packages are tested as many at a time as cores and memory allow; TEST_PACKAGES=2 sets it. What go vet has to say, make lint does.
+TEST_PACKAGES ?= 0
+TEST_FLAGS ?= -timeout 45m -vet=off
+# Packages are tested in the order in which they are named. Those that take longest come first, so that none of them is alone on
+# the machine in the end.
+FIRST_TESTS ?= ./test/e2e ./test/docs ./test/upstream ./pkg/controllers/management/machine
+run_tests = go run ./test/run -p $(TEST_PACKAGES) -flags "$(TEST_FLAGS)"
+comma := ,
+empty :=
+space := $(empty) $(empty)
+first_tests = $(subst $(space),$(comma),$(strip $(FIRST_TESTS)))
 SANDBOX_DIR ?= .sandbox
 BENCHMARKS ?= $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' pkg test | sed 's,^,./,')))
 
@@ -46,7 +53,7 @@ upstream-tools:
 build: check-go ## Build our own commands into bin/
 	@mkdir -p bin
 	@for command in $(COMMANDS); do \
-	  go build -trimpath -ldflags "$(LDFLAGS)" -o bin/$$command ./cmd/$$command || exit 1; \
+	  go build -trimpath -ldflags "$(LDFLAGS)" -o bin/$${command##*/} ./$$command || exit 1; \
 	done
 
 # What the charts run, under the names that they give it. Nothing is taken from a registry, nor put into one.
@@ -57,8 +64,6 @@ IMAGE_TAG      ?= $(shell awk '$$1 == "appVersion:" {print $$2; exit}' charts/ka
 IMAGE_SOURCE   ?= $(shell awk '$$1 == "home:" {print $$2; exit}' charts/karpenter-metal3/Chart.yaml)
 IMAGES_DIR     ?= $(CURDIR)/bin/images
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
-comma := ,
-empty :=
 
 .PHONY: images
 images: check-go ## Build the images of manager, provider and webhook into bin/images/, for amd64 and arm64, without a registry
@@ -69,7 +74,7 @@ images: check-go ## Build the images of manager, provider and webhook into bin/i
 	  done; \
 	done
 	@go -C tools/images run . --registry "$(IMAGE_REGISTRY)" --tag "$(IMAGE_TAG)" --version "$(VERSION)" --revision "$(COMMIT)" \
-	  --source "$(IMAGE_SOURCE)" --created $(SOURCE_DATE_EPOCH) --platforms "$(subst $(empty) $(empty),$(comma),$(strip $(PLATFORMS)))" \
+	  --source "$(IMAGE_SOURCE)" --created $(SOURCE_DATE_EPOCH) --platforms "$(subst $(space),$(comma),$(strip $(PLATFORMS)))" \
 	  --programs "$(IMAGES_DIR)/programs" --out "$(IMAGES_DIR)" $(IMAGES)
 
 .PHONY: generate
@@ -132,9 +137,12 @@ e2e-metal: tools build images ironic boot-server boot-vm ## The whole chain on r
 	E2E_METAL=1 go test -count=1 -v -timeout 45m ./test/metal/chain
 
 .PHONY: test
-test: tools build images cloud-init upstream-tools ## Run all tests: units, controllers on a real API server, and the whole system on a sandbox
-	@echo "testing, two packages at a time: $(FIRST_TESTS) come first and take 15 to 20 minutes, in which only a failed test has something to say"
-	@bin/gotestsum --format pkgname-and-test-fails -- $(TEST_FLAGS) $(FIRST_TESTS) ./...
+test: tools build cloud-init ## Run the tests for every change: units, controllers on a real API server, the main journeys on a sandbox
+	@$(run_tests) -tier test -first "$(first_tests)" ./...
+
+.PHONY: test-system
+test-system: tools build images cloud-init upstream-tools ## Run all other tests: every end-to-end story, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles
+	@$(run_tests) -tier system -first "$(first_tests)" ./...
 
 # Flags of the runner: UPSTREAM_FLAGS="--lane default --focus '^Drift '".
 UPSTREAM_FLAGS ?=
@@ -144,13 +152,13 @@ upstream-e2e: cluster-tools upstream-tools build ## Run Karpenter's own regressi
 	go run ./test/upstream/run $(UPSTREAM_FLAGS)
 
 # Tests that run our programs with the rights in config/rbac, and where their API servers write down what they were asked.
-RIGHTS_TESTS ?= ./charts ./cmd/provider ./pkg/dra ./pkg/tenant/protection ./test/dra ./test/rights ./test/snippets ./test/webhooks ./test/e2e
+RIGHTS_TESTS ?= ./charts ./cmd/provider ./pkg/dra ./pkg/controllers/tenant/protection ./test/dra ./test/rights ./test/snippets ./test/webhooks ./test/e2e
 AUDIT_LOGS := $(CURDIR)/.audit
 
 .PHONY: rights
 rights: tools build upstream-tools ## Run the tests of our programs with audited API servers, and fail if one has a right that it does not use
 	@rm -rf $(AUDIT_LOGS)
-	AUDIT_LOG_DIR=$(AUDIT_LOGS) bin/gotestsum --format pkgname-and-test-fails -- -count=1 $(TEST_FLAGS) $(RIGHTS_TESTS)
+	AUDIT_LOG_DIR=$(AUDIT_LOGS) go run ./test/run -p $(TEST_PACKAGES) -flags "-count=1 $(TEST_FLAGS)" $(RIGHTS_TESTS)
 	go test -count=1 ./test/rights -run TestEveryRightIsUsed --logs=$(AUDIT_LOGS)
 
 .PHONY: demo

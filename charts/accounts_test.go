@@ -17,13 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/audit"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // cluster is a real API server with what a chart makes for its accounts.
 type cluster struct {
-	*test.Environment
+	*env.Environment
 	// kinds that the API server knows, by what kubectl calls them: "machines.karpenter.metal3.io/status".
 	kinds map[string]kind
 }
@@ -38,7 +38,7 @@ type kind struct {
 // newCluster starts an API server with namespaces.
 func newCluster(t *testing.T, namespaces ...string) *cluster {
 	t.Helper()
-	c := &cluster{Environment: test.NewEnvironment(t), kinds: map[string]kind{}}
+	c := &cluster{Environment: env.NewEnvironment(t), kinds: map[string]kind{}}
 	for _, name := range namespaces {
 		if err := c.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			t.Fatal(err)
@@ -112,10 +112,11 @@ func TestForbidden(t *testing.T) {
 	tenant.accounts(t, "acme", systemNamespace, Tenant, "--set=target=tenant")
 
 	may := map[string]forbidden{
-		"karpenter-metal3-manager":       {verbs: reading, resource: "baremetalhosts.metal3.io"},
-		"karpenter-metal3-webhook":       {verbs: "list watch", resource: "machines.karpenter.metal3.io"},
-		"karpenter-metal3-provider-acme": {verbs: "get list watch create patch delete", resource: "machines.karpenter.metal3.io", namespaces: tenantNamespace},
-		"karpenter-metal3-provider":      {verbs: reading, resource: "nodes"},
+		"karpenter-metal3-manager": {verbs: reading, resource: "baremetalhosts.metal3.io"},
+		"karpenter-metal3-webhook": {verbs: "list watch", resource: "machines.karpenter.metal3.io"},
+		"karpenter-metal3-provider-acme": {verbs: "get list watch create patch delete", resource: "machines.karpenter.metal3.io",
+			namespaces: tenantNamespace},
+		"karpenter-metal3-provider": {verbs: reading, resource: "nodes"},
 	}
 	tables := map[string]string{}
 	for _, side := range []struct {

@@ -37,7 +37,8 @@ func TestAPIServer(t *testing.T) {
 					continue
 				}
 				//lint:ignore SA1019 what is applied is no type of ours, and another call takes none
-				if err := strict.Patch(t.Context(), object.DeepCopy(), client.Apply, client.DryRunAll, client.ForceOwnership, client.FieldOwner("helm")); err != nil {
+				if err := strict.Patch(t.Context(), object.DeepCopy(), client.Apply, client.DryRunAll, client.ForceOwnership,
+					client.FieldOwner("helm")); err != nil {
 					t.Errorf("%s %s: %v", object.GetKind(), object.GetName(), err)
 				}
 				taken++
@@ -57,7 +58,8 @@ func TestAPIServer(t *testing.T) {
 		})
 	}
 	// Else nothing above says anything.
-	bare := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bare"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	bare := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bare"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	if err := strict.Create(t.Context(), bare, client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "restricted") {
 		t.Errorf("a pod without any security is taken: %v", err)
 	}

@@ -95,10 +95,11 @@ func (c *cluster) as(t *testing.T, token string) *account {
 
 // reviewed is what the API server says about an attempt when it is only asked.
 func (a *account) reviewed(ctx context.Context, what attempt) (bool, error) {
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+	review := &authorizationv1.SelfSubjectAccessReview{}
+	review.Spec = authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 		Verb: what.verb, Group: what.kind.Group, Version: what.kind.Version, Resource: what.kind.Resource, Subresource: what.kind.subresource,
 		Namespace: what.namespace, Name: what.name,
-	}}}
+	}}
 	err := a.client.Create(ctx, review)
 	return review.Status.Allowed, err
 }
@@ -181,5 +182,6 @@ func (a *account) try(ctx context.Context, what attempt) error {
 	if _, err := text.ReadFrom(response.Body); err != nil {
 		return err
 	}
-	return apierrors.NewGenericServerResponse(response.StatusCode, what.verb, schema.GroupResource{Group: what.kind.Group, Resource: what.kind.Resource}, what.name, text.String(), 0, false)
+	return apierrors.NewGenericServerResponse(response.StatusCode, what.verb,
+		schema.GroupResource{Group: what.kind.Group, Resource: what.kind.Resource}, what.name, text.String(), 0, false)
 }

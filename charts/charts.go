@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/scheduler"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/packing"
 )
 
 const (
@@ -29,7 +29,8 @@ const (
 	// Generated is the folder in a chart that Files fills, and nobody else.
 	Generated = "files/generated"
 
-	head = "# Copyright The karpenter-provider-metal3 Authors.\n# SPDX-License-Identifier: Apache-2.0\n#\n# Made of %s by `make generate`. Do not edit.\n"
+	head = "# Copyright The karpenter-provider-metal3 Authors.\n# SPDX-License-Identifier: Apache-2.0\n#\n# Made of %s by `make generate`. " +
+		"Do not edit.\n"
 )
 
 // Files are the files that are copied into the charts, by path under charts/.
@@ -48,11 +49,7 @@ func Files() (map[string][]byte, error) {
 		}
 	}
 	add(files, Management, "webhook.yaml", "config/webhook/management.yaml", []byte(webhook.Template()))
-	scheduler, err := packing.YAML(packing.Configuration(packing.DefaultSettings()))
-	if err != nil {
-		return nil, err
-	}
-	add(files, Tenant, "scheduler-config.yaml", "pkg/packing", scheduler)
+	add(files, Tenant, "scheduler-config.yaml", "config/scheduler/packing.yaml", scheduler.Packing)
 	for _, definitions := range []struct {
 		chart, source string
 		load          func() ([]*apiextensionsv1.CustomResourceDefinition, error)

@@ -77,12 +77,15 @@ type accountTable struct {
 // The manager's release names the namespaces of the servers (manager.hostNamespaces).
 var managementAccounts = map[string]accountTable{
 	"karpenter-metal3-manager": {systemNamespace, []forbidden{
-		{"servers are registered by people, and it claims them by patches", "create update delete deletecollection", "baremetalhosts.metal3.io", hostNamespace, ""},
+		{"servers are registered by people, and it claims them by patches", "create update delete deletecollection", "baremetalhosts.metal3.io",
+			hostNamespace, ""},
 		{"what Metal3 says of a server is Metal3's", "update patch", "baremetalhosts.metal3.io/status", hostNamespace, ""},
 		{"it writes user data, one by one", "update deletecollection", "secrets", hostNamespace, ""},
-		{"user data is written where the servers are, and nowhere else", writing, "secrets", systemNamespace + "," + tenantNamespace + ",kube-system", ""},
+		{"user data is written where the servers are, and nowhere else", writing, "secrets", systemNamespace + "," + tenantNamespace +
+			",kube-system", ""},
 		{"providers ask for servers, and it answers", "create update deletecollection", "machines.karpenter.metal3.io", tenantNamespace, ""},
-		{"what a tenant may have is the platform's to say", "create update delete deletecollection", "tenantclusters.karpenter.metal3.io", tenantNamespace, ""},
+		{"what a tenant may have is the platform's to say", "create update delete deletecollection", "tenantclusters.karpenter.metal3.io",
+			tenantNamespace, ""},
 		{"what servers there are is the platform's to say", writing, "nodeproviders.karpenter.metal3.io", "", ""},
 		{"what runs on them too", writing, "osimages.karpenter.metal3.io", "", ""},
 		{"who may log in to them too", writing, "sshkeys.karpenter.metal3.io", "", ""},
@@ -106,20 +109,24 @@ var managementAccounts = map[string]accountTable{
 		{"nor any state", "update patch", "machines.karpenter.metal3.io/status", tenantNamespace, ""},
 		{"of the Secrets it has its own certificate, by name", "get update", "secrets", systemNamespace, "another"},
 		{"of the Secrets it has its own certificate, by name", "list watch", "secrets", systemNamespace, ""},
-		{"its own it writes by compare-and-swap, and nobody needs it deleted", "patch delete", "secrets", systemNamespace, "karpenter-metal3-webhook-certs"},
+		{"its own it writes by compare-and-swap, and nobody needs it deleted", "patch delete", "secrets", systemNamespace,
+			"karpenter-metal3-webhook-certs"},
 		{"BMC credentials, user data, join tokens", every, "secrets", hostNamespace + "," + tenantNamespace + ",kube-system", ""},
 		{"all of them", "list watch", "secrets", "", ""},
-		{"it tells the API server to trust it, and only for what the platform has installed", "create patch delete deletecollection", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "karpenter-metal3"},
+		{"it tells the API server to trust it, and only for what the platform has installed", "create patch delete deletecollection",
+			"validatingwebhookconfigurations.admissionregistration.k8s.io", "", "karpenter-metal3"},
 		{"the configurations of others", every, "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "another"},
 		{"it has nothing to do with pods", reading + " delete", "pods", tenantNamespace, ""},
 		{"nor with nodes", every, "nodes", "", ""},
 		{"it elects nobody", every, "leases.coordination.k8s.io", systemNamespace, "any"},
 	}},
 	"karpenter-metal3-provider-" + tenantNamespace: {tenantNamespace, []forbidden{
-		{"which servers there are, and who has them, is no tenant's to see", every, "baremetalhosts.metal3.io", hostNamespace + "," + tenantNamespace, ""},
+		{"which servers there are, and who has them, is no tenant's to see", every, "baremetalhosts.metal3.io", hostNamespace + "," +
+			tenantNamespace, ""},
 		{"nor in the whole cluster", "list watch", "baremetalhosts.metal3.io", "", ""},
 		{"nor what Metal3 has found in them", reading, "hardwaredata.metal3.io", hostNamespace, ""},
-		{"BMC credentials, user data of other tenants, certificates", every, "secrets", hostNamespace + "," + otherNamespace + "," + systemNamespace + ",kube-system,default", ""},
+		{"BMC credentials, user data of other tenants, certificates", every, "secrets", hostNamespace + "," + otherNamespace + "," +
+			systemNamespace + ",kube-system,default", ""},
 		{"all of them", "list watch deletecollection", "secrets", "", ""},
 		{"it writes user data of its own, one by one", "watch patch deletecollection", "secrets", tenantNamespace, ""},
 		{"other tenants' servers", every, "machines.karpenter.metal3.io", otherNamespace, ""},
@@ -148,7 +155,8 @@ var managementAccounts = map[string]accountTable{
 		{"who else there is", "list watch", "namespaces", "", ""},
 		{"who else there is", "get", "namespaces", "", otherNamespace},
 		{"nodes of the management cluster", every, "nodes", "", ""},
-		{"another tenant's provider would stop, or work twice", every, "leases.coordination.k8s.io", otherNamespace + "," + systemNamespace + ",kube-system", "any"},
+		{"another tenant's provider would stop, or work twice", every, "leases.coordination.k8s.io", otherNamespace + "," + systemNamespace +
+			",kube-system", "any"},
 		{"who is asked about writes is not its business", every, "validatingwebhookconfigurations.admissionregistration.k8s.io", "", ""},
 	}},
 }

@@ -54,7 +54,8 @@ func helm(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	home := t.TempDir()
 	command := exec.CommandContext(t.Context(), binary(t, "helm", "make tools"), args...)
-	command.Env = []string{"HOME=" + home, "HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home, "KUBECONFIG=" + filepath.Join(home, "none")}
+	command.Env = []string{"HOME=" + home, "HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home,
+		"KUBECONFIG=" + filepath.Join(home, "none")}
 	var out, problems strings.Builder
 	command.Stdout, command.Stderr = &out, &problems
 	err = command.Run()

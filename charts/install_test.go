@@ -22,18 +22,20 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // environment is an API server that has the definitions already, as one on which they were applied by hand. Like those of
 // before Kubernetes 1.34, it streams no lists: whoever watches has to list first, and needs the right to.
-var environment = &test.Environment{Flags: []string{"--feature-gates=WatchList=false"}}
+var environment = &env.Environment{Flags: []string{"--feature-gates=WatchList=false"}}
 
-func TestMain(m *testing.M) { test.Main(m, environment) }
+func TestMain(m *testing.M) { env.Main(m, environment) }
 
 // TestInstallUpgradeUninstall: an upgrade leaves what the webhook has written, and the end of a release the definitions.
 // In between, the programs work with the rights that the charts give them. Nothing runs pods here, so they run beside.
 func TestInstallUpgradeUninstall(t *testing.T) {
+	system.Only(t)
 	kubeconfig := writeKubeconfig(t, environment.Config)
 	run := func(args ...string) {
 		t.Helper()
@@ -59,16 +61,19 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 			return func() []string { return []string{"--kubeconfig=" + asAccount(t, tenant.Namespace, account)} }
 		}
 		startPrograms(t,
-			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-manager", lease: "karpenter-metal3-manager", flags: management("karpenter-metal3-manager")},
+			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-manager", lease: "karpenter-metal3-manager",
+				flags: management("karpenter-metal3-manager")},
 			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-webhook", flags: func() []string {
-				return append(management("karpenter-metal3-webhook")(), "--webhook-bind-address="+freeAddress(t), "--ca-settle=1s", "--shutdown-delay=0s")
+				return append(management("karpenter-metal3-webhook")(), "--webhook-bind-address="+freeAddress(t), "--ca-settle=1s",
+					"--shutdown-delay=0s")
 			}},
-			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-provider-acme", lease: "karpenter-metal3-provider-acme", flags: func() []string {
-				return []string{
-					"--management-kubeconfig=" + asAccount(t, tenant.Namespace, "karpenter-metal3-provider-acme"),
-					"--tenant-kubeconfig=" + asAccount(t, tenant.Namespace, "karpenter-metal3-provider"),
-				}
-			}},
+			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-provider-acme", lease: "karpenter-metal3-provider-acme",
+				flags: func() []string {
+					return []string{
+						"--management-kubeconfig=" + asAccount(t, tenant.Namespace, "karpenter-metal3-provider-acme"),
+						"--tenant-kubeconfig=" + asAccount(t, tenant.Namespace, "karpenter-metal3-provider"),
+					}
+				}},
 		)
 	})
 
@@ -135,7 +140,8 @@ func writeKubeconfig(t *testing.T, config *rest.Config) string {
 	t.Helper()
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
-	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken}
+	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData,
+		Token: config.BearerToken}
 	kubeconfig.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	kubeconfig.CurrentContext = "c"
 	path := filepath.Join(t.TempDir(), "kubeconfig")

@@ -18,14 +18,16 @@ func TestPods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for name, deployment := range ofKind[appsv1.Deployment](t, render(t, tc.chart, tc.flags...), "Deployment") {
 				pod := deployment.Spec.Template.Spec
-				if context := pod.SecurityContext; context == nil || !*context.RunAsNonRoot || *context.RunAsUser == 0 || context.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+				if context := pod.SecurityContext; context == nil || !*context.RunAsNonRoot || *context.RunAsUser == 0 ||
+					context.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 					t.Errorf("%s: security of the pod: %+v", name, context)
 				}
 				if *pod.EnableServiceLinks {
 					t.Errorf("%s: variables of Services begin like those of our flags", name)
 				}
 				container := pod.Containers[0]
-				if context := container.SecurityContext; context == nil || *context.AllowPrivilegeEscalation || !*context.ReadOnlyRootFilesystem || *context.Privileged || context.Capabilities.Drop[0] != "ALL" {
+				if context := container.SecurityContext; context == nil || *context.AllowPrivilegeEscalation || !*context.ReadOnlyRootFilesystem ||
+					*context.Privileged || context.Capabilities.Drop[0] != "ALL" {
 					t.Errorf("%s: security of the container: %+v", name, context)
 				}
 				if container.LivenessProbe == nil || container.ReadinessProbe == nil || container.StartupProbe == nil {

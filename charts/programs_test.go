@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // patience with a program that has been told to end.
@@ -66,11 +66,11 @@ func startPrograms(t *testing.T, programs ...program) {
 				t.Logf("%s ended with %v:\n%s", p.deployment, err, log.Bytes())
 			}
 		})
-		test.Eventually(t, p.deployment+" is ready", func(ctx context.Context) error { return ready(ctx, health) })
+		env.Eventually(t, p.deployment+" is ready", func(ctx context.Context) error { return ready(ctx, health) })
 		if p.lease == "" {
 			continue
 		}
-		test.Eventually(t, p.deployment+" leads", func(ctx context.Context) error {
+		env.Eventually(t, p.deployment+" leads", func(ctx context.Context) error {
 			lease := &coordinationv1.Lease{}
 			err := environment.Client.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: p.lease}, lease)
 			if err == nil && (lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "") {

@@ -82,23 +82,30 @@ func TestRights(t *testing.T) {
 
 	certManager := maps.Clone(all)
 	delete(certManager, "Role "+namespace+"/karpenter-metal3-webhook")
-	certManager["ClusterRole karpenter-metal3-webhook"] = slices.DeleteFunc(slices.Clone(all["ClusterRole karpenter-metal3-webhook"]), func(rule rbacv1.PolicyRule) bool {
-		return slices.Contains(rule.APIGroups, admissionregistrationv1.GroupName)
-	})
+	certManager["ClusterRole karpenter-metal3-webhook"] = slices.DeleteFunc(slices.Clone(all["ClusterRole karpenter-metal3-webhook"]),
+		func(rule rbacv1.PolicyRule) bool {
+			return slices.Contains(rule.APIGroups, admissionregistrationv1.GroupName)
+		})
 	for name, tc := range map[string]struct {
 		reason string
 		chart  string
 		flags  []string
 		want   map[string][]rbacv1.PolicyRule
 	}{
-		"Management":     {reason: "manager, webhook, and what tenants share", chart: Management, want: all},
-		"WithoutWebhook": {reason: "who is not there has no rights", chart: Management, flags: []string{"--set=webhook.enabled=false"}, want: withoutWebhook},
-		"CertManager":    {reason: "the webhook writes nothing then", chart: Management, flags: []string{"--set=webhook.certificates.source=certManager"}, want: certManager},
-		"Provider":       {reason: "roles in the tenant's namespace only", chart: Tenant, want: documented(t, own, providers...)},
-		"KarpenterAlone": {reason: "no claims, no pods", chart: Tenant, flags: []string{"--set=controllers={karpenter}"}, want: documented(t, own, providers[0])},
-		"DRAAlone":       {reason: "no Machines, no Secrets", chart: Tenant, flags: []string{"--set=controllers={dra}"}, want: documented(t, own, providers[1])},
-		"Tenant":         {reason: "in the tenant cluster", chart: Tenant, flags: []string{"--set=target=tenant"}, want: documented(t, unchanged, "provider-tenant.yaml", "provider-dra-tenant.yaml")},
-		"TenantDRAAlone": {reason: "in the tenant cluster", chart: Tenant, flags: []string{"--set=target=tenant", "--set=controllers={dra}"}, want: documented(t, unchanged, "provider-dra-tenant.yaml")},
+		"Management": {reason: "manager, webhook, and what tenants share", chart: Management, want: all},
+		"WithoutWebhook": {reason: "who is not there has no rights", chart: Management, flags: []string{"--set=webhook.enabled=false"},
+			want: withoutWebhook},
+		"CertManager": {reason: "the webhook writes nothing then", chart: Management,
+			flags: []string{"--set=webhook.certificates.source=certManager"}, want: certManager},
+		"Provider": {reason: "roles in the tenant's namespace only", chart: Tenant, want: documented(t, own, providers...)},
+		"KarpenterAlone": {reason: "no claims, no pods", chart: Tenant, flags: []string{"--set=controllers={karpenter}"},
+			want: documented(t, own, providers[0])},
+		"DRAAlone": {reason: "no Machines, no Secrets", chart: Tenant, flags: []string{"--set=controllers={dra}"},
+			want: documented(t, own, providers[1])},
+		"Tenant": {reason: "in the tenant cluster", chart: Tenant, flags: []string{"--set=target=tenant"},
+			want: documented(t, unchanged, "provider-tenant.yaml", "provider-dra-tenant.yaml")},
+		"TenantDRAAlone": {reason: "in the tenant cluster", chart: Tenant, flags: []string{"--set=target=tenant", "--set=controllers={dra}"},
+			want: documented(t, unchanged, "provider-dra-tenant.yaml")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if len(tc.want) == 0 {
@@ -205,21 +212,24 @@ func TestAdmission(t *testing.T) {
 		t.Fatal(err)
 	}
 	objects := render(t, Management)
-	got := ofKind[admissionregistrationv1.ValidatingWebhookConfiguration](t, objects, "ValidatingWebhookConfiguration")[webhook.ConfigurationName]
+	got := ofKind[admissionregistrationv1.ValidatingWebhookConfiguration](t, objects,
+		"ValidatingWebhookConfiguration")[webhook.ConfigurationName]
 	if got == nil {
 		t.Fatal("there is no configuration")
 	}
 	if diff := cmp.Diff(want.Webhooks, got.Webhooks); diff != "" {
 		t.Errorf("webhooks (-want +got):\n%s", diff)
 	}
-	if service := ofKind[corev1.Service](t, objects, "Service")["karpenter-metal3-webhook"]; service == nil || service.Spec.Ports[0].Port != 443 {
+	if service := ofKind[corev1.Service](t, objects, "Service")["karpenter-metal3-webhook"]; service == nil ||
+		service.Spec.Ports[0].Port != 443 {
 		t.Errorf("the API server asks a Service that is not there: %v", service)
 	}
 	if len(got.Annotations) > 0 {
 		t.Errorf("somebody else would write the CA: %v", got.Annotations)
 	}
 	certManager := render(t, Management, "--set=webhook.certificates.source=certManager")
-	for _, configuration := range ofKind[admissionregistrationv1.ValidatingWebhookConfiguration](t, certManager, "ValidatingWebhookConfiguration") {
+	for _, configuration := range ofKind[admissionregistrationv1.ValidatingWebhookConfiguration](t, certManager,
+		"ValidatingWebhookConfiguration") {
 		if configuration.Annotations["cert-manager.io/inject-ca-from"] != namespace+"/karpenter-metal3-webhook" {
 			t.Errorf("nobody writes the CA: %v", configuration.Annotations)
 		}

@@ -82,7 +82,8 @@ func Apply(ctx context.Context, target client.Client, file string) ([]*unstructu
 // ApplyAll creates or updates objects, as kubectl apply --server-side would.
 func ApplyAll(ctx context.Context, target client.Client, objects []*unstructured.Unstructured) error {
 	for _, object := range objects {
-		if err := target.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner("examples"), client.ForceOwnership); err != nil {
+		if err := target.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner("examples"),
+			client.ForceOwnership); err != nil {
 			return fmt.Errorf("applying %s %s, %w", object.GetKind(), object.GetName(), err)
 		}
 	}

@@ -53,7 +53,6 @@ node=(
 dev=(
   "controller-gen|dev|sigs.k8s.io/controller-tools/cmd/controller-gen|sigs.k8s.io/controller-tools|"
   "staticcheck|dev|honnef.co/go/tools/cmd/staticcheck|honnef.co/go/tools|"
-  "gotestsum|dev|gotest.tools/gotestsum|gotest.tools/gotestsum|"
   "helm|helm|helm.sh/helm/v3/cmd/helm|helm.sh/helm/v3|${rendered}"
   "etcdctl|etcd|go.etcd.io/etcd/etcdctl/v3|go.etcd.io/etcd/etcdctl/v3|-s -w"
   "etcdutl|etcd|go.etcd.io/etcd/etcdutl/v3|go.etcd.io/etcd/etcdutl/v3|-s -w"

@@ -75,7 +75,7 @@ bootstrap() {
   mkdir -p "${dir}/packages" "${rootfs}/etc/dpkg/dpkg.cfg.d"
   # What is made again when it is not complete need not be synced to the disk file by file.
   echo force-unsafe-io >"${rootfs}/etc/dpkg/dpkg.cfg.d/unsafe-io"
-  # In a mount namespace of its own, for what debootstrap mounts to be gone with it, even if it fails.
+  # In a separate mount namespace, so that the mounts of debootstrap are gone even if it fails.
   if ! DEBOOTSTRAP_DIR="${tools}/usr/share/debootstrap" unshare --mount --propagation private \
     "${tools}/usr/sbin/debootstrap" --variant=minbase --include="${include}" --cache-dir="${dir}/packages" \
     --keyring="${tools}/usr/share/keyrings/debian-archive-keyring.gpg" "${suite}" "${rootfs}" "${mirror}" >"${dir}/debootstrap.log" 2>&1; then

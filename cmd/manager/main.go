@@ -12,29 +12,22 @@ import (
 	"os"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
-	"k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ipam"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/machine"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/estimate"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/machine"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/network"
+	nodetypeprovider "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodeprovider"
+	nodetypestatus "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodetype"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/tenantcluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/metrics"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/network"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/nodetype/estimate"
-	nodetypeprovider "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/nodetype/provider"
-	nodetypestatus "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/nodetype/status"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenantcluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
 // name of the binary, of its user agent, of its lease, and of the source of its events.
@@ -42,7 +35,7 @@ const name = "karpenter-metal3-manager"
 
 func main() {
 	o := newOptions()
-	os.Exit(cli.Run(cli.NewCommand(cli.Command{
+	os.Exit(operator.Run(operator.NewCommand(operator.Command{
 		Name:  name,
 		Short: "Claims bare-metal servers for Machines",
 		Long: "The manager runs in the management cluster, where Metal3 lives. It makes NodeTypes of NodeProviders, keeps count of\n" +
@@ -53,25 +46,25 @@ func main() {
 }
 
 func run(ctx context.Context, o *options) error {
+	if err := errors.Join(o.process.Validate(), operator.CheckPositive("provisioning-deadline", o.provisioningDeadline)); err != nil {
+		return err
+	}
 	config, err := o.cluster.RESTConfig(name)
 	if err != nil {
 		return err
 	}
-	for flag, address := range map[string]string{"metrics-bind-address": o.metricsAddress, "health-probe-bind-address": o.healthAddress, "pprof-bind-address": o.pprofAddress} {
-		if err := cli.CheckAddress(flag, address); err != nil {
-			return err
-		}
-	}
-	if o.provisioningDeadline <= 0 {
-		return fmt.Errorf("--provisioning-deadline is %v: it must be greater than zero", o.provisioningDeadline)
-	}
-	if err := cli.WaitForAPI(ctx, config, o.cluster.Name, o.startupTimeout); err != nil {
+	kinds := operator.ManagementKinds("NodeProvider", "NodeType", "Machine", "OSImage", "SSHKey", "MachineConfigTemplate", "IPAddress",
+		"TenantCluster")
+	if err := o.process.Preflight(ctx, config, o.cluster.Name, kinds...); err != nil {
 		return err
 	}
-	if err := cli.RequireKinds(config, o.cluster.Name, requiredKinds()...); err != nil {
-		return err
-	}
-	mgr, err := newManager(config, o)
+	lease := &operator.Lease{Config: config, Namespace: o.leaderElectionNamespace, Name: name}
+	mgr, err := o.process.NewManager(config, manager.Options{
+		Scheme: operator.ManagementScheme(),
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&bmov1alpha1.BareMetalHost{}: {Transform: operator.TrimAlso(inventory.TrimHost)},
+		}},
+	}, lease)
 	if err != nil {
 		return err
 	}
@@ -84,58 +77,9 @@ func run(ctx context.Context, o *options) error {
 	return nil
 }
 
-func requiredKinds() []cli.Kind {
-	kinds := []cli.Kind{{
-		GroupVersionKind: bmov1alpha1.GroupVersion.WithKind("BareMetalHost"),
-		Remedy:           "install baremetal-operator's CRDs",
-	}}
-	for _, kind := range []string{"NodeProvider", "NodeType", "Machine", "OSImage", "SSHKey", "MachineConfigTemplate", "IPAddress", "TenantCluster"} {
-		kinds = append(kinds, cli.Kind{
-			GroupVersionKind: v1alpha1.GroupVersion.WithKind(kind),
-			Remedy:           "install this project's CRDs (pkg/apis/crds)",
-		})
-	}
-	return kinds
-}
-
-func newManager(config *rest.Config, o *options) (manager.Manager, error) {
-	scheme := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
-	utilruntime.Must(v1alpha1.AddToScheme(scheme))
-	utilruntime.Must(bmov1alpha1.AddToScheme(scheme))
-
-	managerOptions := manager.Options{
-		Scheme:                        scheme,
-		Cache:                         cache.Options{DefaultTransform: cli.TrimObject},
-		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
-		HealthProbeBindAddress:        o.healthAddress,
-		PprofBindAddress:              o.pprofAddress,
-		LeaderElection:                o.leaderElect,
-		LeaderElectionReleaseOnCancel: true, // the process ends when Start returns
-	}
-	if o.leaderElect {
-		lock, err := cli.NewLeaderLock(config, o.leaderElectionNamespace, name)
-		if err != nil {
-			return nil, err
-		}
-		managerOptions.LeaderElectionResourceLockInterface = lock
-		managerOptions.LeaseDuration, managerOptions.RenewDeadline, managerOptions.RetryPeriod =
-			ptr.To(cli.LeaseDuration), ptr.To(cli.LeaseRenewDeadline), ptr.To(cli.LeaseRetryPeriod)
-	}
-	mgr, err := ctrl.NewManager(config, managerOptions)
-	if err != nil {
-		return nil, fmt.Errorf("setting up the manager, %w", err)
-	}
-	synced := cli.CacheSynced(mgr.GetCache())
-	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", synced)); err != nil {
-		return nil, fmt.Errorf("setting up the probes, %w", err)
-	}
-	return mgr, nil
-}
-
 func register(ctx context.Context, mgr manager.Manager, o *options) error {
-	inventory := hosts.NewInventory(hosts.Options{TopologyLabels: o.topologyLabels})
-	if err := mgr.Add(hosts.NewFeed(mgr.GetCache(), inventory)); err != nil {
+	hosts := inventory.NewInventory(inventory.Options{TopologyLabels: o.topologyLabels})
+	if err := mgr.Add(feed.New(mgr.GetCache(), hosts)); err != nil {
 		return fmt.Errorf("feeding the inventory, %w", err)
 	}
 	addresses := ipam.Allocator{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
@@ -145,7 +89,7 @@ func register(ctx context.Context, mgr manager.Manager, o *options) error {
 		Live:      mgr.GetAPIReader(),
 		Claims:    machine.NewClaims(mgr.GetClient(), mgr.GetAPIReader()),
 		Addresses: addresses,
-		Inventory: inventory,
+		Inventory: hosts,
 		Recorder:  recorder,
 		Clock:     now,
 		Deadline:  o.provisioningDeadline,
@@ -154,12 +98,12 @@ func register(ctx context.Context, mgr manager.Manager, o *options) error {
 		Register(context.Context, manager.Manager) error
 	}{
 		nodetypeprovider.NewController(mgr.GetClient(), mgr.GetAPIReader(), recorder, now),
-		nodetypestatus.NewController(mgr.GetClient(), inventory, recorder, now),
+		nodetypestatus.NewController(mgr.GetClient(), hosts, recorder, now),
 		estimate.NewController(mgr.GetClient(), now),
 		machines,
 		tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), now),
 		ipam.NewSweep(addresses, machine.HoldsServer(mgr.GetAPIReader())),
-		metrics.NewFleet(inventory, now),
+		metrics.NewFleet(hosts, now),
 	}
 	if o.networkEndpoint != "" {
 		endpoint, err := network.NewHTTPEndpoint(o.networkEndpoint)

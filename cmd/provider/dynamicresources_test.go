@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func TestResourceClaimsAreLookedAtUnlessNamed(t *testing.T) {
+func TestIgnoreDRARequestsDefault(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason, environment, flag string
 		ignored                   bool

@@ -5,7 +5,7 @@ package main
 
 import "testing"
 
-func TestStaticCapacityIsOnUnlessNamed(t *testing.T) {
+func TestStaticCapacityDefault(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason, environment, flag string
 		want                      bool

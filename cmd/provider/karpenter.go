@@ -13,8 +13,8 @@ import (
 	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
 )
 
-// karpenterOwn are the flags of Karpenter's core that this binary passes on. The others are about things that core's
-// operator does and this binary does itself: clients, logs, ports, leader election.
+// karpenterOwn are the flags of Karpenter's core that this binary has. The others configure what this binary does itself
+// instead of core's operator: clients, logs, ports, leader election.
 var karpenterOwn = []string{
 	"batch-max-duration", "batch-idle-duration", "preference-policy", "min-values-policy", "feature-gates",
 	"ignore-dra-requests", "cpu-requests", "disable-cluster-state-observability",
@@ -37,14 +37,14 @@ func newKarpenterFlags() karpenterFlags {
 	return result
 }
 
-// defaultGates turns on the gate that this provider needs and core has off. Only who names the gate has another will.
+// defaultGates turns on the feature gate that this provider needs and core has off. An explicitly set gate wins.
 func (k karpenterFlags) defaultGates() {
 	gates := k.flags.Lookup(featureGates)
 	if gates == nil || strings.Contains(os.Getenv("FEATURE_GATES"), staticCapacity) {
 		return
 	}
 	gates.DefValue = strings.Replace(gates.DefValue, staticCapacity+"=false", staticCapacity+"=true", 1)
-	// A flag takes any text; what is wrong with it is found out when core parses it.
+	// Any text can be set here. Core validates it when it parses it.
 	_ = gates.Value.Set(gates.DefValue)
 }
 
@@ -62,11 +62,10 @@ func (k karpenterFlags) addTo(flags *pflag.FlagSet) {
 	}
 }
 
-// options returns what the flags say. Core finds out what is wrong with them when it parses, so it is given nothing
-// more to parse.
+// options parses the flags. Core validates them.
 func (k karpenterFlags) options() (*karpenteroptions.Options, error) {
 	gates := k.flags.Lookup(featureGates)
-	named := gates == nil || strings.Contains(gates.Value.String(), staticCapacity) // parsing makes core forget the text
+	named := gates == nil || strings.Contains(gates.Value.String(), staticCapacity) // parsing removes the text
 	if err := k.values.Parse(k.flags); err != nil {
 		return nil, fmt.Errorf("flags of Karpenter, %w", err)
 	}

@@ -24,12 +24,12 @@ import (
 	"k8s.io/klog/v2"
 
 	rbacfiles "github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-var environment test.Environment
+var environment env.Environment
 
-func TestMain(m *testing.M) { test.Main(m, &environment) }
+func TestMain(m *testing.M) { env.Main(m, &environment) }
 
 const (
 	// patience is far longer than anything takes: only a test that fails waits for it.
@@ -49,7 +49,8 @@ func optionsFor(namespace, kubeconfig string) *options {
 func grant(t *testing.T, w *world, file string) {
 	t.Helper()
 	var rendered bytes.Buffer
-	if err := template.Must(template.ParseFS(rbacfiles.Files, file)).Execute(&rendered, map[string]string{"Namespace": w.namespace}); err != nil {
+	if err := template.Must(template.ParseFS(rbacfiles.Files, file)).Execute(&rendered,
+		map[string]string{"Namespace": w.namespace}); err != nil {
 		t.Fatal(err)
 	}
 	for decoder := yaml.NewYAMLOrJSONDecoder(&rendered, 4096); ; {

@@ -8,20 +8,18 @@ package main
 import (
 	"os"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
 func main() {
 	options := defaultOptions()
-	command := cli.NewCommand(cli.Command{
+	command := operator.NewCommand(operator.Command{
 		Name:  name,
 		Short: "Give the pending pods of a tenant cluster bare-metal servers.",
 		Long: "Karpenter for bare metal, for one tenant. It watches the pods of the tenant cluster and asks for servers by making Machines " +
-			"in the tenant's namespace of the management cluster, where karpenter-metal3-manager claims them. The subcommand " +
-			"scheduler-config prints a configuration for the tenant's kube-scheduler that lets servers become empty.",
+			"in the tenant's namespace of the management cluster, where karpenter-metal3-manager claims them.",
 		Flags: options.addFlags,
 		Run:   options.run,
 	})
-	command.AddCommand(newSchedulerConfigCommand())
-	os.Exit(cli.Run(command))
+	os.Exit(operator.Run(command))
 }

@@ -13,10 +13,10 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclaimstatus"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant/advertised"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
 const (
@@ -31,20 +31,18 @@ const (
 
 	// defaultLaunchTimeout outlasts an outage of the management cluster or of the manager. Core's own five minutes
 	// would delete the NodeClaims that were being launched.
-	defaultLaunchTimeout  = time.Hour
-	defaultStartupTimeout = 30 * time.Second
+	defaultLaunchTimeout = time.Hour
 )
 
 // options are the flags.
 type options struct {
-	tenant     cli.Cluster
-	management cli.Cluster
+	tenant     operator.Cluster
+	management operator.Cluster
 
 	controllers    []string
 	namespace      string
 	tenantCluster  string
 	trustedUsers   []string
-	startupTimeout time.Duration
 	claimTimeout   time.Duration
 	launchTimeout  time.Duration
 	resourcesGrace time.Duration
@@ -52,27 +50,24 @@ type options struct {
 	instanceTypes  instancetypes.Settings
 	topologyLabels []string
 
-	leaderElect    bool
-	metricsAddress string
-	healthAddress  string
+	process operator.Options
 
 	karpenter karpenterFlags
 }
 
 func defaultOptions() *options {
+	process := operator.DefaultOptions()
+	process.MetricsAddress, process.HealthAddress = operator.Disabled, operator.Disabled
 	return &options{
-		tenant:         cli.Cluster{Name: tenantName, Prefix: "tenant-", QPS: 200, Burst: 300},
-		management:     cli.Cluster{Name: managementName, Prefix: "management-", QPS: 100, Burst: 200},
+		process:        process,
+		tenant:         operator.Cluster{Name: tenantName, Prefix: "tenant-", QPS: 200, Burst: 300},
+		management:     operator.Cluster{Name: managementName, Prefix: "management-", QPS: 100, Burst: 200},
 		controllers:    []string{karpenterControllers, draControllers},
-		startupTimeout: defaultStartupTimeout,
 		claimTimeout:   cloudprovider.DefaultClaimTimeout,
 		launchTimeout:  defaultLaunchTimeout,
-		resourcesGrace: advertised.DefaultGrace,
+		resourcesGrace: nodeclaimstatus.DefaultResourcesGrace,
 		instanceTypes:  instancetypes.DefaultSettings(),
 		topologyLabels: instancetypes.DefaultTopologyLabels(),
-		leaderElect:    true,
-		metricsAddress: cli.Disabled,
-		healthAddress:  cli.Disabled,
 		karpenter:      newKarpenterFlags(),
 	}
 }
@@ -81,8 +76,6 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	clusters := sections.FlagSet("clusters")
 	o.tenant.AddFlags(clusters)
 	o.management.AddFlags(clusters)
-	clusters.DurationVar(&o.startupTimeout, "startup-timeout", o.startupTimeout,
-		"How long to wait at start for an API server that does not answer.")
 
 	tenant := sections.FlagSet("tenant")
 	tenant.StringVar(&o.namespace, "namespace", o.namespace, "Namespace of the tenant in the management cluster, where its Machines are.")
@@ -94,7 +87,8 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 
 	capacity := sections.FlagSet("capacity")
 	capacity.StringVar(&o.instanceTypes.CapacityType, "capacity-type", o.instanceTypes.CapacityType,
-		"Capacity type of all servers: reserved, with which Karpenter never asks for more servers than there are, or on-demand. NodePools must allow it.")
+		"Capacity type of all servers: reserved, with which Karpenter never asks for more servers than there are, or on-demand. NodePools must "+
+			"allow it.")
 	capacity.Int64Var(&o.instanceTypes.Pods, "pods-per-node", o.instanceTypes.Pods,
 		"How many pods a node takes whose NodeType has no resource pods: kubelet's maxPods.")
 	capacity.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,
@@ -104,57 +98,48 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	capacity.DurationVar(&o.launchTimeout, "launch-timeout", o.launchTimeout,
 		"How long a NodeClaim may go without an answer before it is given up.")
 	capacity.DurationVar(&o.resourcesGrace, "resources-grace", o.resourcesGrace,
-		"How long a node may take to advertise all resources of its NodeType after it has registered, before its NodeClaim says which are missing.")
+		"How long a node may take to advertise all resources of its NodeType after it has registered, before its NodeClaim says which are "+
+			"missing.")
 
+	o.process.AddFlags(sections)
 	process := sections.FlagSet("process")
 	process.StringSliceVar(&o.controllers, "controllers", o.controllers,
 		"What runs here: karpenter, which gives pending pods servers, and dra, which keeps device classes and resource claims in sync "+
 			"with the management cluster. With dra alone, the tenant needs no CustomResourceDefinitions.")
-	process.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect,
-		"Work only while holding the lease in the tenant's namespace of the management cluster, so that several replicas can run.")
-	process.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "Address of the metrics endpoint, for example :8080; 0 for none.")
-	process.StringVar(&o.healthAddress, "health-probe-bind-address", o.healthAddress, "Address of the endpoints healthz and readyz, for example :8081; 0 for none.")
 
 	o.karpenter.addTo(sections.FlagSet("karpenter"))
 }
 
 // complete checks the flags, and returns Karpenter's own. The error names every flag that is wrong.
 func (o *options) complete() (*karpenteroptions.Options, error) {
-	var problems []error
+	errs := []error{o.process.Validate()}
 	for _, flag := range []struct{ name, value string }{{"namespace", o.namespace}, {"tenant-cluster", o.tenantCluster}} {
 		if flag.value == "" {
-			problems = append(problems, fmt.Errorf("--%s is not set: set it or %s", flag.name, cli.EnvName(flag.name)))
+			errs = append(errs, fmt.Errorf("--%s is not set: set it or %s", flag.name, operator.EnvName(flag.name)))
 		}
 	}
 	for _, flag := range []struct {
 		name  string
 		value time.Duration
-	}{{"startup-timeout", o.startupTimeout}, {"claim-timeout", o.claimTimeout}, {"launch-timeout", o.launchTimeout}, {"resources-grace", o.resourcesGrace}} {
-		if flag.value <= 0 {
-			problems = append(problems, fmt.Errorf("--%s is %v: it must be greater than zero", flag.name, flag.value))
-		}
+	}{{"claim-timeout", o.claimTimeout}, {"launch-timeout", o.launchTimeout}, {"resources-grace", o.resourcesGrace}} {
+		errs = append(errs, operator.CheckPositive(flag.name, flag.value))
 	}
 	if len(o.controllers) == 0 {
-		problems = append(problems, fmt.Errorf("--controllers is empty: name %s, %s or both", karpenterControllers, draControllers))
+		errs = append(errs, fmt.Errorf("--controllers is empty: name %s, %s or both", karpenterControllers, draControllers))
 	}
 	for _, name := range o.controllers {
 		if name != karpenterControllers && name != draControllers {
-			problems = append(problems, fmt.Errorf("--controllers names %q: there are only %s and %s", name, karpenterControllers, draControllers))
+			errs = append(errs, fmt.Errorf("--controllers names %q: there are only %s and %s", name, karpenterControllers, draControllers))
 		}
 	}
 	if err := o.instanceTypes.Validate(); err != nil {
-		problems = append(problems, fmt.Errorf("--capacity-type or --pods-per-node is wrong, %w", err))
-	}
-	for _, flag := range []struct{ name, address string }{{"metrics-bind-address", o.metricsAddress}, {"health-probe-bind-address", o.healthAddress}} {
-		if err := cli.CheckAddress(flag.name, flag.address); err != nil {
-			problems = append(problems, err)
-		}
+		errs = append(errs, fmt.Errorf("--capacity-type or --pods-per-node is wrong, %w", err))
 	}
 	karpenter, err := o.karpenter.options()
 	if err != nil {
-		problems = append(problems, err)
+		errs = append(errs, err)
 	}
-	return karpenter, errors.Join(problems...)
+	return karpenter, errors.Join(errs...)
 }
 
 // runs tells whether a group of controllers is to run.

@@ -18,8 +18,8 @@ import (
 	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
 const (
@@ -29,11 +29,11 @@ const (
 	managementRemedy = "install the CustomResourceDefinitions of karpenter-provider-metal3 there"
 )
 
-// preflight returns once both clusters answer and have what is needed, or says in a sentence what is missing. What core
-// can do without is turned off in its options.
+// preflight returns once both clusters answer and have the required kinds, or an error that names what is missing. Optional
+// features of core are turned off in its options.
 func (o *options) preflight(ctx context.Context, tenant, management *rest.Config, karpenter *karpenteroptions.Options) error {
-	var inTenant []cli.Kind
-	inManagement := []cli.Kind{kind(v1alpha1.Group, "v1alpha1", "TenantCluster", managementRemedy)}
+	var inTenant []operator.Kind
+	inManagement := []operator.Kind{kind(v1alpha1.Group, "v1alpha1", "TenantCluster", managementRemedy)}
 	if o.runs(karpenterControllers) {
 		inTenant = append(inTenant,
 			kind(karpenterapis.Group, "v1", "NodePool", karpenterRemedy),
@@ -52,26 +52,23 @@ func (o *options) preflight(ctx context.Context, tenant, management *rest.Config
 	for _, cluster := range []struct {
 		name   string
 		config *rest.Config
-		kinds  []cli.Kind
+		kinds  []operator.Kind
 	}{
 		{tenantName, tenant, inTenant},
 		{managementName, management, inManagement},
 	} {
-		if err := cli.WaitForAPI(ctx, cluster.config, cluster.name, o.startupTimeout); err != nil {
-			return err
-		}
-		if err := cli.RequireKinds(cluster.config, cluster.name, cluster.kinds...); err != nil {
+		if err := o.process.Preflight(ctx, cluster.config, cluster.name, cluster.kinds...); err != nil {
 			return err
 		}
 	}
 	return o.checkDynamicResources(ctx, tenant, karpenter)
 }
 
-func kind(group, version, name, remedy string) cli.Kind {
-	return cli.Kind{GroupVersionKind: schema.GroupVersionKind{Group: group, Version: version, Kind: name}, Remedy: remedy}
+func kind(group, version, name, remedy string) operator.Kind {
+	return operator.Kind{GroupVersionKind: schema.GroupVersionKind{Group: group, Version: version, Kind: name}, Remedy: remedy}
 }
 
-// registerLabels lets pods select on what servers can be told apart by.
+// registerLabels makes the labels of servers selectable for pods.
 func (o *options) registerLabels(ctx context.Context, management *rest.Config) error {
 	if err := instancetypes.Register(o.topologyLabels); err != nil {
 		return fmt.Errorf("--topology-labels is wrong, %w", err)
@@ -86,9 +83,9 @@ func (o *options) registerLabels(ctx context.Context, management *rest.Config) e
 	return nil
 }
 
-// selectableLabels are the topology labels and what NodeTypes advertise now. Pods can select on them without a NodePool
-// that lists them; core takes no further ones while it runs, so a property that comes later must be listed in a
-// NodePool's requirements, or waits for the next start.
+// selectableLabels are the topology labels and what NodeTypes advertise now. Pods can select on them without a NodePool that
+// lists them. Core accepts no more while it runs, so a later property must be listed in the requirements of a NodePool until
+// the next start.
 func (o *options) selectableLabels(ctx context.Context, management *rest.Config, scheme *runtime.Scheme) ([]string, error) {
 	reader, err := client.New(management, client.Options{Scheme: scheme})
 	if err != nil {

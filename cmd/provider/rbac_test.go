@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 )
 
@@ -27,7 +28,7 @@ func TestRightsCoverARenewal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	machine := bootstrap.MachineRef{Namespace: w.namespace, Name: "slow", UID: types.UID(w.namespace)}
+	machine := v1alpha1.MachineReference{Namespace: w.namespace, Name: "slow", UID: types.UID(w.namespace)}
 	t.Cleanup(func() { _ = bootstrap.DeleteToken(context.Background(), environment.Client, machine) })
 	for _, validity := range []time.Duration{time.Hour, 2 * time.Hour} {
 		if _, err := bootstrap.EnsureToken(t.Context(), c, machine, time.Now().Add(validity), clock.RealClock{}); err != nil {

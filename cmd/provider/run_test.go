@@ -32,6 +32,8 @@ func TestProvider(t *testing.T) {
 	management := newLine(t)
 	o := optionsFor(w.namespace, kubeconfigOf(t, environment.Config, user))
 	o.management.Kubeconfig = kubeconfigOf(t, management.config(), user)
+	// The lease is in the management cluster: an outage that is longer than the deadline ends the process.
+	o.process.LeaderElection.LeaseDuration, o.process.LeaderElection.RenewDeadline = 3*patience, 2*patience
 	w.start(o)
 
 	podGetsServer(t, w)
@@ -111,7 +113,8 @@ func managementGoesAway(t *testing.T, w *world, management *line) {
 	waiting := &karpenterv1.NodeClaim{}
 	w.eventually("a NodeClaim that says what it waits for", func() error {
 		nodeClaims := &karpenterv1.NodeClaimList{}
-		if err := environment.Client.List(context.Background(), nodeClaims, client.MatchingLabels{karpenterv1.NodePoolLabelKey: w.namespace}); err != nil {
+		if err := environment.Client.List(context.Background(), nodeClaims,
+			client.MatchingLabels{karpenterv1.NodePoolLabelKey: w.namespace}); err != nil {
 			return err
 		}
 		if len(nodeClaims.Items) != 1 {

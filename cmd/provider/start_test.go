@@ -33,7 +33,7 @@ func TestBadStart(t *testing.T) {
 		},
 		"management cluster down": {
 			reason: "it must give up after the timeout, and say who does not answer",
-			change: func(o *options) { o.management.Kubeconfig, o.startupTimeout = nobody, 100*time.Millisecond },
+			change: func(o *options) { o.management.Kubeconfig, o.process.StartupTimeout = nobody, 100*time.Millisecond },
 			want:   []string{"management cluster", "http://127.0.0.1:1", "did not answer within 100ms"},
 		},
 		"wrong label": {

@@ -19,7 +19,7 @@ import (
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // world is a management cluster and a tenant cluster in one, with two types of servers of which the test hands out
@@ -50,8 +50,8 @@ func newWorld(t *testing.T) *world {
 		t.Cleanup(func() { w.remove(object) })
 	}
 	for name, resources := range map[string]corev1.ResourceList{
-		w.a100():                 test.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "4"),
-		"h100-8x-" + w.namespace: test.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8"),
+		w.a100():                 env.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "4"),
+		"h100-8x-" + w.namespace: env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8"),
 	} {
 		nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		nodeType.Spec.ProviderRef.Name = w.namespace
@@ -60,7 +60,8 @@ func newWorld(t *testing.T) *world {
 		nodeType.Status.Cost = nodeType.Spec.EffectiveCost()
 		nodeType.Status.Zones = []v1alpha1.ZoneCapacity{{Name: "dc1", Capacity: v1alpha1.Capacity{Total: 1, Available: 1}}}
 		nodeType.Status.Requirements = []v1alpha1.NodeTypeRequirement{{Key: "rack", Values: []string{"r1"}}}
-		meta.SetStatusCondition(&nodeType.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionSynced, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonSynced})
+		meta.SetStatusCondition(&nodeType.Status.Conditions,
+			metav1.Condition{Type: v1alpha1.ConditionSynced, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonSynced})
 		w.updateStatus(nodeType)
 	}
 	return w
@@ -82,7 +83,7 @@ func (w *world) nodePool() *karpenterv1.NodePool {
 // pendingPod makes a pod that the scheduler has given up on.
 func (w *world) pendingPod(name string) *corev1.Pod {
 	w.t.Helper()
-	gpu := test.Resources("nvidia.com/gpu", "1")
+	gpu := env.Resources("nvidia.com/gpu", "1")
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
@@ -90,7 +91,8 @@ func (w *world) pendingPod(name string) *corev1.Pod {
 		}}},
 	}
 	w.create(pod)
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+		Reason: corev1.PodReasonUnschedulable}}
 	w.updateStatus(pod)
 	return pod
 }

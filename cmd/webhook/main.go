@@ -9,7 +9,7 @@ import (
 	"context"
 	"os"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
 // name of the binary and of its user agent.
@@ -17,7 +17,7 @@ const name = "karpenter-metal3-webhook"
 
 func main() {
 	o := newOptions()
-	os.Exit(cli.Run(cli.NewCommand(cli.Command{
+	os.Exit(operator.Run(operator.NewCommand(operator.Command{
 		Name:  name,
 		Short: "Admits or refuses what is written about bare-metal servers",
 		Long: "The webhook runs in the management cluster, in as many replicas as you like. The API server asks it about what is\n" +

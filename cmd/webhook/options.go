@@ -16,16 +16,14 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/certs"
 )
 
 type options struct {
-	cluster        cli.Cluster
-	startupTimeout time.Duration
+	cluster        operator.Cluster
+	process        operator.Options
 	address        string
-	metricsAddress string
-	healthAddress  string
 	topologyLabels []string
 	shutdownDelay  time.Duration
 
@@ -42,12 +40,12 @@ type options struct {
 }
 
 func newOptions() *options {
+	process := operator.DefaultOptions()
+	process.LeaderElection = nil // every replica answers
 	return &options{
-		cluster:        cli.Cluster{Name: "management cluster", QPS: 50, Burst: 100},
-		startupTimeout: 30 * time.Second,
+		process:        process,
+		cluster:        operator.Cluster{Name: "management cluster", QPS: 50, Burst: 100},
 		address:        ":9443",
-		metricsAddress: ":8080",
-		healthAddress:  ":8081",
 		topologyLabels: []string{v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey, v1alpha1.DatacenterLabelKey},
 		shutdownDelay:  5 * time.Second,
 		certRotation:   true,
@@ -62,90 +60,78 @@ func newOptions() *options {
 }
 
 func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
-	cluster := sections.FlagSet("management cluster")
-	o.cluster.AddFlags(cluster)
-	cluster.DurationVar(&o.startupTimeout, "startup-timeout", o.startupTimeout,
-		"How long to wait at start for an API server that does not answer.")
+	o.cluster.AddFlags(sections.FlagSet("management cluster"))
+	o.process.AddFlags(sections)
 
 	serving := sections.FlagSet("serving")
 	serving.StringVar(&o.address, "webhook-bind-address", o.address, "Address that requests of the API server are answered on, with TLS.")
-	serving.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress,
-		"Address that /metrics is served on, without encryption. \"0\" does without.")
-	serving.StringVar(&o.healthAddress, "health-probe-bind-address", o.healthAddress,
-		"Address that /healthz and /readyz are served on. \"0\" does without.")
-
 	serving.DurationVar(&o.shutdownDelay, "shutdown-delay", o.shutdownDelay,
-		"How long requests are still answered after the process has been told to end, while it says that it is not ready: how long a Service may take to send them elsewhere.")
+		"How long requests are still served after SIGTERM, while the process is not ready: how long a Service may take to stop sending them.")
 
 	certificates := sections.FlagSet("certificates")
 	certificates.BoolVar(&o.certRotation, "cert-rotation", o.certRotation,
 		"Make certificates, keep them in a Secret, renew them in time and tell the API server to trust them. "+
-			"If false, they are read from --cert-dir, and again when the files change; somebody else, such as cert-manager, does the rest.")
+			"If false, they are read from --cert-dir, and again when the files change; another program, such as cert-manager, does the rest.")
 	certificates.StringVar(&o.certDir, "cert-dir", o.certDir, "Directory of tls.crt and tls.key, with --cert-rotation=false.")
 	certificates.StringVar(&o.namespace, "namespace", o.namespace, "Namespace of the webhook, and of the Secret with its certificates.")
 	certificates.StringVar(&o.secret, "cert-secret", o.secret, "Name of the Secret with the certificates.")
 	certificates.StringVar(&o.service, "service", o.service, "Name of the Service in front of the webhook, for the names in the certificate.")
 	certificates.StringSliceVar(&o.certNames, "cert-names", o.certNames,
 		"DNS names and IP addresses by which the API server reaches the webhook. If unset, those of the Service.")
-	certificates.StringVar(&o.configuration, "configuration", o.configuration, "Name of the ValidatingWebhookConfiguration that is to trust the certificates.")
-	certificates.DurationVar(&o.certLifetime, "cert-lifetime", o.certLifetime, "How long a certificate is valid. It is renewed when two thirds of that are over.")
-	certificates.DurationVar(&o.caLifetime, "ca-lifetime", o.caLifetime, "How long a certificate authority is valid. It is renewed when two thirds of that are over.")
+	certificates.StringVar(&o.configuration, "configuration", o.configuration,
+		"Name of the ValidatingWebhookConfiguration that is to trust the certificates.")
+	certificates.DurationVar(&o.certLifetime, "cert-lifetime", o.certLifetime,
+		"How long a certificate is valid. It is renewed when two thirds of that are over.")
+	certificates.DurationVar(&o.caLifetime, "ca-lifetime", o.caLifetime,
+		"How long a certificate authority is valid. It is renewed when two thirds of that are over.")
 	certificates.DurationVar(&o.settle, "ca-settle", o.settle,
 		"How long a new certificate authority is made known before it signs anything: how long an API server may take to hear of it.")
 
 	inventory := sections.FlagSet("inventory")
 	inventory.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,
-		"Labels of BareMetalHosts that their nodes inherit, as the manager is told too.")
+		"Labels of BareMetalHosts that their nodes inherit. The manager has the same flag.")
 }
 
 // complete checks the flags and fills in what follows from them. The error names every flag that is wrong.
 func (o *options) complete() (host string, port int, err error) {
-	var problems []error
-	for _, flag := range []struct{ name, address string }{
-		{"webhook-bind-address", o.address}, {"metrics-bind-address", o.metricsAddress}, {"health-probe-bind-address", o.healthAddress},
-	} {
-		if err := cli.CheckAddress(flag.name, flag.address); err != nil {
-			problems = append(problems, err)
-		}
-	}
+	errs := []error{o.process.Validate(), operator.CheckAddress("webhook-bind-address", o.address)}
 	host, text, err := net.SplitHostPort(o.address)
 	if err == nil {
 		port, err = strconv.Atoi(text)
 	}
 	if err != nil || port < 1 {
-		problems = append(problems, fmt.Errorf("--webhook-bind-address is %q: write an address and a port, for example :9443", o.address))
+		errs = append(errs, fmt.Errorf("--webhook-bind-address is %q: write an address and a port, for example :9443", o.address))
 	}
 	if o.certRotation {
-		problems = append(problems, o.completeRotation()...)
+		errs = append(errs, o.completeRotation()...)
 	} else {
 		for _, file := range []string{"tls.crt", "tls.key"} {
 			if _, err := os.Stat(filepath.Join(o.certDir, file)); err != nil {
-				problems = append(problems, fmt.Errorf("--cert-rotation is false and --cert-dir is %q, %w: set it to a directory with tls.crt and tls.key", o.certDir, err))
+				errs = append(errs, fmt.Errorf("--cert-rotation is false and --cert-dir is %q, %w: set it to a directory with tls.crt and tls.key",
+					o.certDir, err))
 			}
 		}
 	}
-	return host, port, errors.Join(problems...)
+	return host, port, errors.Join(errs...)
 }
 
-func (o *options) completeRotation() (problems []error) {
+func (o *options) completeRotation() (errs []error) {
 	for _, flag := range []struct{ name, value string }{
 		{"namespace", o.namespace}, {"cert-secret", o.secret}, {"service", o.service}, {"configuration", o.configuration},
 	} {
 		if flag.value == "" {
-			problems = append(problems, fmt.Errorf("--%s is empty: set it or %s", flag.name, cli.EnvName(flag.name)))
+			errs = append(errs, fmt.Errorf("--%s is empty: set it or %s", flag.name, operator.EnvName(flag.name)))
 		}
 	}
 	for _, flag := range []struct {
 		name  string
 		value time.Duration
 	}{{"cert-lifetime", o.certLifetime}, {"ca-lifetime", o.caLifetime}, {"ca-settle", o.settle}} {
-		if flag.value <= 0 {
-			problems = append(problems, fmt.Errorf("--%s is %v: it must be greater than zero", flag.name, flag.value))
-		}
+		errs = append(errs, operator.CheckPositive(flag.name, flag.value))
 	}
 	if len(o.certNames) == 0 {
 		inNamespace := o.service + "." + o.namespace + ".svc"
 		o.certNames = []string{inNamespace, inNamespace + ".cluster.local"}
 	}
-	return problems
+	return errs
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Whatever becomes of the webhook, only our own kinds are held up, for five seconds at most, and only their specs.
-func TestManagementHoldsUpNothingElse(t *testing.T) {
+func TestManagementRules(t *testing.T) {
 	configuration, err := Management(Options{URL: "https://127.0.0.1:9443", CABundle: []byte("x"), Managers: []string{"a", `it's \ me`}})
 	if err != nil {
 		t.Fatal(err)
@@ -23,12 +23,14 @@ func TestManagementHoldsUpNothingElse(t *testing.T) {
 		t.Fatalf("%s has %d webhooks", configuration.Name, len(configuration.Webhooks))
 	}
 	for _, one := range configuration.Webhooks {
-		if len(one.Rules) != 1 || !slices.Equal(one.Rules[0].APIGroups, []string{v1alpha1.Group}) || len(one.Rules[0].Resources) != 1 || strings.ContainsAny(one.Rules[0].Resources[0], "*/") {
+		if len(one.Rules) != 1 || !slices.Equal(one.Rules[0].APIGroups, []string{v1alpha1.Group}) || len(one.Rules[0].Resources) != 1 ||
+			strings.ContainsAny(one.Rules[0].Resources[0], "*/") {
 			t.Errorf("%s is about more than one of our kinds, or a subresource: %+v", one.Name, one.Rules)
 			continue
 		}
 		resource := one.Rules[0].Resources[0]
-		if *one.FailurePolicy != admissionregistrationv1.Fail || *one.TimeoutSeconds != 5 || *one.SideEffects != admissionregistrationv1.SideEffectClassNone {
+		if *one.FailurePolicy != admissionregistrationv1.Fail || *one.TimeoutSeconds != 5 ||
+			*one.SideEffects != admissionregistrationv1.SideEffectClassNone {
 			t.Errorf("%s: failure policy %s, %d s, side effects %s", one.Name, *one.FailurePolicy, *one.TimeoutSeconds, *one.SideEffects)
 		}
 		if one.MatchConditions[0].Expression != "request.operation != 'UPDATE' || object.spec != oldObject.spec" {
@@ -41,7 +43,8 @@ func TestManagementHoldsUpNothingElse(t *testing.T) {
 		if selector == nil || len(selector.MatchExpressions) != 1 || selector.MatchExpressions[0].Key != "karpenter.metal3.io/admission" {
 			t.Errorf("%s has no way out: %v", one.Name, selector)
 		}
-		if want := "https://127.0.0.1:9443/validate/" + resource; one.ClientConfig.URL == nil || *one.ClientConfig.URL != want || string(one.ClientConfig.CABundle) != "x" {
+		if want := "https://127.0.0.1:9443/validate/" + resource; one.ClientConfig.URL == nil || *one.ClientConfig.URL != want ||
+			string(one.ClientConfig.CABundle) != "x" {
 			t.Errorf("%s is at %+v, want %s", one.Name, one.ClientConfig, want)
 		}
 		if resource == "nodetypes" && !strings.Contains(one.MatchConditions[1].Expression, `['a', 'it\'s \\ me']`) {
@@ -50,7 +53,7 @@ func TestManagementHoldsUpNothingElse(t *testing.T) {
 	}
 }
 
-func TestManagementByService(t *testing.T) {
+func TestManagementServiceReference(t *testing.T) {
 	configuration, err := Management(Options{Service: &admissionregistrationv1.ServiceReference{Namespace: "n", Name: "s"}})
 	if err != nil {
 		t.Fatal(err)

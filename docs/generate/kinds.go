@@ -25,7 +25,8 @@ func writeKind(page *strings.Builder, crd *apiextensionsv1.CustomResourceDefinit
 	names := append([]string{crd.Spec.Names.Plural}, crd.Spec.Names.ShortNames...)
 	fmt.Fprintf(page, "\n### %s\n\n%s\n\n`apiVersion: %s/%s`; `kubectl get %s`; %s.\n\n| field | type | |\n|---|---|---|\n",
 		crd.Spec.Names.Kind, sentences(root.Description), crd.Spec.Group, version.Name, strings.Join(names, "`, `"),
-		map[apiextensionsv1.ResourceScope]string{apiextensionsv1.NamespaceScoped: "in a namespace", apiextensionsv1.ClusterScoped: "in no namespace"}[crd.Spec.Scope])
+		map[apiextensionsv1.ResourceScope]string{apiextensionsv1.NamespaceScoped: "in a namespace",
+			apiextensionsv1.ClusterScoped: "in no namespace"}[crd.Spec.Scope])
 	for _, part := range []string{"spec", "status"} {
 		if s, ok := root.Properties[part]; ok {
 			writeField(page, part, s, slices.Contains(root.Required, part))

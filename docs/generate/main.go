@@ -15,7 +15,7 @@ import (
 )
 
 // folders have the constants, beside those that nobody outside of a package has to know.
-var folders = []string{"pkg/apis/v1alpha1", "pkg/hosts", "pkg/webhooks/rules"}
+var folders = []string{"pkg/apis/v1alpha1", "pkg/inventory", "pkg/webhooks/rules"}
 
 func main() {
 	path := "docs/reference.md"

@@ -36,7 +36,7 @@ func TenantCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 
 // KarpenterCRDs are the definitions of Karpenter for tenant clusters, with one default of their own: expireAfter is Never
 // in the place of 720h. A server takes half an hour to come back and what ran on it does not move in seconds; none is to be
-// drained every month because nobody thought of it. Who writes expireAfter gets what is written. The error says that this
+// drained every month because nobody thought of it. An expireAfter that is set is kept. The error says that this
 // Karpenter has its definitions otherwise than expected.
 func KarpenterCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var crds []*apiextensionsv1.CustomResourceDefinition
@@ -55,7 +55,8 @@ func KarpenterCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 		crds = append(crds, crd)
 	}
 	if patched != len(expireAfterPaths) {
-		return nil, fmt.Errorf("setting the default of expireAfter, it was found %d times in Karpenter's CRDs and not %d times", patched, len(expireAfterPaths))
+		return nil, fmt.Errorf("setting the default of expireAfter, it was found %d times in Karpenter's CRDs and not %d times", patched,
+			len(expireAfterPaths))
 	}
 	return crds, nil
 }

@@ -5,83 +5,134 @@ package bootstrap
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// CheckCloudConfig finds out whether a document is cloud-config that a join can be added to. The error is a sentence
-// without a subject, such as "is not cloud-config: ...", and repeats nothing of the document but names of keys and
-// lines.
-func CheckCloudConfig(document []byte) error {
-	_, err := readCloudConfig(document)
-	return err
+// cloudConfigHeader is the first line of a cloud-config document.
+const cloudConfigHeader = "#cloud-config"
+
+// knownHeaders are how the other documents begin that cloud-init takes as a part of user data.
+var knownHeaders = []string{"#!", "## template:", "#include", "#cloud-boothook", "#cloud-config-archive", "#cloud-config-jsonp",
+	"#part-handler"}
+
+// CheckUserData finds out whether cloud-init reads a document that a user has written. A cloud-config document, alone or in a
+// MIME message, must be valid as well. The error is a sentence without a subject, such as "is not valid YAML at line 3", and
+// repeats nothing of the document but names of keys and lines.
+func CheckUserData(document []byte) error {
+	if err := checkSize("the document", len(document)); err != nil {
+		return fmt.Errorf("is too large: %w", err)
+	}
+	// cloud-init skips what is blank before the header, and templates that start with a condition write such lines.
+	text := bytes.TrimLeft(document, " \t\r\n")
+	header, _, _ := strings.Cut(string(text), "\n")
+	switch {
+	case len(text) == 0:
+		return nil
+	case strings.TrimRight(header, " \t\r") == cloudConfigHeader:
+		return checkCloudConfig(document)
+	case isMIME(text):
+		return checkMIME(text)
+	case slices.ContainsFunc(knownHeaders, func(known string) bool { return strings.HasPrefix(header, known) }):
+		return nil
+	}
+	instead := ""
+	if strings.HasPrefix(header, "{") {
+		instead = "; this is JSON: put the header above it"
+	}
+	return fmt.Errorf("is not user data for cloud-init: its first line must be %q, or that of another format of cloud-init, such as "+
+		"\"#!/bin/sh\"%s", cloudConfigHeader, instead)
 }
 
-// readCloudConfig returns the mapping that a cloud-config document is. Nothing at all is an empty mapping.
-func readCloudConfig(document []byte) (*yaml.Node, error) {
-	empty := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-	// cloud-init overlooks what is blank before the header, and so do templates that start with a condition.
-	text := bytes.TrimLeft(document, " \t\r\n")
-	if len(text) == 0 {
-		return empty, nil
+// checkMIME checks each part of a MIME message.
+func checkMIME(message []byte) error {
+	header, body, err := readMIME(message)
+	if err != nil {
+		return err
 	}
-	header, _, _ := bytes.Cut(text, []byte("\n"))
-	if strings.TrimRight(string(header), " \t\r") != cloudConfigHeader {
-		return nil, fmt.Errorf("is not cloud-config: its first line must be %q%s", cloudConfigHeader, insteadOf(string(header)))
+	reader := multipart.NewReader(bytes.NewReader(body), header.boundary)
+	for n := 1; ; n++ {
+		part, err := reader.NextPart()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		var text []byte
+		if err == nil {
+			content := io.Reader(part)
+			if strings.EqualFold(part.Header.Get("Content-Transfer-Encoding"), "base64") {
+				content = base64.NewDecoder(base64.StdEncoding, part)
+			}
+			text, err = io.ReadAll(content)
+		}
+		if err != nil {
+			return fmt.Errorf("is a MIME message whose part %d cannot be read: check its encoding, and end the message with its boundary", n)
+		}
+		text = bytes.TrimLeft(text, " \t\r\n")
+		if bytes.HasPrefix(text, []byte(cloudConfigHeader+"\n")) || bytes.HasPrefix(text, []byte(cloudConfigHeader+"\r\n")) {
+			if err := checkCloudConfig(text); err != nil {
+				return fmt.Errorf("is a MIME message whose part %d %w", n, err)
+			}
+		}
 	}
-	if err := checkSize("the cloud-config document", len(document)); err != nil {
-		return nil, fmt.Errorf("is too large: %w", err)
-	}
+}
+
+// checkCloudConfig finds what cloud-init would drop with no more than a line in a log of the server.
+func checkCloudConfig(document []byte) error {
 	// Lines are counted in the document as it was written.
 	decoder := yaml.NewDecoder(bytes.NewReader(document))
 	var root yaml.Node
 	if err := decoder.Decode(&root); err != nil {
-		if isEnd(err) {
-			return empty, nil
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
-		return nil, errors.New("is not valid YAML" + position(err))
+		return errors.New("is not valid YAML" + position(err))
 	}
-	if err := decoder.Decode(new(yaml.Node)); !isEnd(err) {
-		return nil, errors.New("holds more than one YAML document: cloud-init reads one, so make it one, without \"---\" in between")
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return errors.New("holds more than one YAML document: cloud-init reads one, so make it one, without \"---\" in between")
 	}
 	if len(root.Content) == 0 || isNull(root.Content[0]) {
-		return empty, nil
+		return nil
 	}
 	mapping := root.Content[0]
 	if mapping.Kind != yaml.MappingNode {
-		return nil, errors.New("is not cloud-config: the document must be a mapping of keys, such as \"packages:\" and \"runcmd:\"")
+		return errors.New("is not cloud-config: the document must be a mapping of keys, such as \"packages:\" and \"runcmd:\"")
 	}
-	// cloud-init would take the last of two equal keys, and so silently drop what the first one says.
+	// cloud-init would take the last of two equal keys.
 	var decoded map[string]any
 	if err := mapping.Decode(&decoded); err != nil {
-		return nil, errors.New("is not cloud-config" + position(err) + ": its keys must be words, and each must be there once")
+		return errors.New("is not cloud-config" + position(err) + ": its keys must be words, and each must be there once")
 	}
-	return mapping, nil
-}
-
-// insteadOf says what else user data can be that cloud-init knows and that nothing can be merged into.
-func insteadOf(header string) string {
-	for prefix, kind := range map[string]string{
-		"#!":                       "a script: call it from runcmd",
-		"## template:":             "a Jinja template: a MachineConfigTemplate does the same",
-		"#include":                 "a list of addresses: fetch them in runcmd",
-		"#cloud-boothook":          "a boot hook: use bootcmd",
-		"#cloud-config-archive":    "an archive: write one document",
-		"Content-Type: multipart/": "a MIME message: write one document",
-		"MIME-Version:":            "a MIME message: write one document",
-		"{":                        "JSON: put the header above it",
-	} {
-		if strings.HasPrefix(header, prefix) {
-			return "; this is " + kind
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if err := checkList(mapping.Content[i].Value, mapping.Content[i+1]); err != nil {
+			return err
 		}
 	}
-	return ""
+	return nil
 }
 
-func isEnd(err error) bool { return errors.Is(err, io.EOF) }
+// checkList checks a value that must be a list. SSH keys are added to the one of the user's document; cloud-init adds
+// nothing to a key without a value.
+func checkList(key string, value *yaml.Node) error {
+	line := value.Line
+	if value.Kind == yaml.AliasNode {
+		value = value.Alias
+	}
+	switch {
+	case key != keySSHKeys && key != "write_files" && key != "runcmd", value.Kind == yaml.SequenceNode:
+		return nil
+	case !isNull(value):
+		return fmt.Errorf("has a %s in line %d that is not a list: write each entry after a dash", key, line)
+	case key == keySSHKeys:
+		return fmt.Errorf("has no value for %s in line %d, which keeps other SSH keys out: write a list, or leave the key out", key, line)
+	}
+	return nil
+}
 
 func isNull(node *yaml.Node) bool { return node.Kind == yaml.ScalarNode && node.Tag == "!!null" }

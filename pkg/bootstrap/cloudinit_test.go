@@ -4,6 +4,8 @@
 package bootstrap
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,14 +27,6 @@ func cloudInit(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// mustBeCloudConfig asks cloud-init what it thinks of user data.
-func mustBeCloudConfig(t *testing.T, document []byte) {
-	t.Helper()
-	if out, err := cloudInit(t, "schema", "--config-file", file(t, "user-data", document)); err != nil || !strings.Contains(out, "Valid cloud-config") {
-		t.Errorf("cloud-init does not take this (%v):\n%s\n%s", err, out, document)
-	}
-}
-
 // converted lets cloud-init make netplan's configuration of network data, as a server does at boot.
 func converted(t *testing.T, document []byte, macs ...string) string {
 	t.Helper()
@@ -51,6 +45,74 @@ func converted(t *testing.T, document []byte, macs ...string) string {
 		t.Fatalf("cloud-init has written no netplan: %v\n%s", err, out)
 	}
 	return string(netplan)
+}
+
+// nodePrograms are those of an image that can join by kubeadm.
+var nodePrograms = []string{"systemctl", "modprobe", "sysctl", "swapoff", "containerd", "kubelet", "kubeadm", "apt-get", "curl", "sleep"}
+
+// booted is a server after its first boot.
+type booted struct {
+	*image
+	// Config is the cloud-config that cloud-init has merged, Warnings what it has logged.
+	Config   map[string]any
+	Warnings []string
+	// runs are the programs that the scripts have run.
+	runs []string
+}
+
+// boot has Debian's cloud-init read user data and run its scripts, on an image that can join by kubeadm.
+func boot(t *testing.T, userData []byte) booted {
+	t.Helper()
+	return bootAll(t, toBoot{newNode(t), userData})[0]
+}
+
+// newNode returns an image that can join by kubeadm.
+func newNode(t *testing.T) *image {
+	image := newImage(t, nodePrograms...)
+	image.prepared()
+	return image
+}
+
+// toBoot is a server before its first boot.
+type toBoot struct {
+	image    *image
+	userData []byte
+}
+
+// bootAll boots several servers in one process, because cloud-init takes long to start.
+func bootAll(t *testing.T, servers ...toBoot) []booted {
+	t.Helper()
+	packages, err := filepath.Abs(filepath.Join("..", "..", "bin", "cloud-init", "root", "usr", "lib", "python3", "dist-packages"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(packages); err != nil {
+		t.Fatalf("there is no %s: run `make cloud-init` (as make test does)", packages)
+	}
+	var input []map[string]any
+	for _, server := range servers {
+		input = append(input, map[string]any{"directory": t.TempDir(), "path": server.image.programs, "root": server.image.root,
+			"userData": server.userData})
+	}
+	stdin, err := json.Marshal(input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), "/usr/bin/python3", "-W", "ignore", filepath.Join("testdata", "consume.py"))
+	command.Env = []string{"PYTHONPATH=" + packages, "PYTHONDONTWRITEBYTECODE=1", "TMPDIR=" + t.TempDir()}
+	command.Stdin = bytes.NewReader(stdin)
+	out, err := command.CombinedOutput()
+	lines, results := strings.Split(strings.TrimSpace(string(out)), "\n"), []booted{}
+	if err != nil || json.Unmarshal([]byte(lines[len(lines)-1]), &results) != nil || len(results) != len(servers) {
+		t.Fatalf("cloud-init: %v\n%s", err, out)
+	}
+	for i := range results {
+		results[i].image = servers[i].image
+		if journal, err := os.ReadFile(servers[i].image.journal); err == nil {
+			results[i].runs = strings.Split(strings.TrimSpace(strings.ReplaceAll(string(journal), servers[i].image.root, "")), "\n")
+		}
+	}
+	return results
 }
 
 func file(t *testing.T, name string, content []byte) string {

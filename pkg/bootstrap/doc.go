@@ -1,11 +1,13 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap knows what a server reads at its first boot: cloud-init user data, composed of the user's or a
-// template's document, SSH keys and the join, and the network data of the config drive. And it knows what it takes to
-// join a tenant cluster: the bootstrap token that the join presents, the hashes by which it recognises the cluster,
-// and the two ways to do it, kubeadm's and that of a vCluster.
+// Package bootstrap builds what a server reads at its first boot:
 //
-// Building and reading documents are pure functions of values. Only the functions of tokens.go talk to an API, and
-// only to that of the tenant cluster.
+//   - user data for cloud-init (userdata.go, mime.go): the user's document, SSH keys and the join, as parts of a MIME message;
+//   - the join of a tenant cluster (join.go, joinscript.go), by kubeadm or by the script of a vCluster, with a bootstrap token
+//     (token.go, tokens.go) and the hashes of the cluster's CA;
+//   - documents from templates (template.go, functions.go, limits.go, snapshot.go);
+//   - the network data of the config drive (network*.go).
+//
+// All are functions of values, but for those of tokens.go, which call the API of the tenant cluster.
 package bootstrap

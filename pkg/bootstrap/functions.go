@@ -4,173 +4,231 @@
 package bootstrap
 
 import (
-	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
+	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
-
-	"github.com/Masterminds/sprig/v3"
-	"github.com/mitchellh/copystructure"
 )
 
-// withheld are sprig's functions that are not offered, beyond those that sprig itself counts as not repeatable, and
-// why. A document must come out the same when it is made again after a crash, and on any machine.
-var withheld = map[string]string{
-	"ago": reasonClock, "now": reasonClock, "date": reasonClock, "dateInZone": reasonClock, "date_in_zone": reasonClock,
-	"dateModify": reasonClock, "date_modify": reasonClock, "mustDateModify": reasonClock, "must_date_modify": reasonClock,
-	"htmlDate": reasonClock, "htmlDateInZone": reasonClock, "toDate": reasonClock, "mustToDate": reasonClock, "unixEpoch": reasonClock,
-	"env": reasonMachine, "expandenv": reasonMachine, "getHostByName": reasonMachine,
-	"osBase": reasonMachine, "osDir": reasonMachine, "osExt": reasonMachine, "osClean": reasonMachine, "osIsAbs": reasonMachine,
-	"randAlphaNum": reasonRandom, "randAlpha": reasonRandom, "randAscii": reasonRandom, "randNumeric": reasonRandom, "randBytes": reasonRandom,
-	"randInt": reasonRandom, "shuffle": reasonRandom, "uuidv4": reasonRandom, "bcrypt": reasonRandom, "htpasswd": reasonRandom,
-	"encryptAES": reasonRandom, "genPrivateKey": reasonRandom, "genCA": reasonRandom, "genCAWithKey": reasonRandom,
-	"genSelfSignedCert": reasonRandom, "genSelfSignedCertWithKey": reasonRandom, "genSignedCert": reasonRandom, "genSignedCertWithKey": reasonRandom,
-	"derivePassword": reasonCostly,
-}
-
+// maxFormat bounds a format of printf, in bytes, and maxIndent the columns of indent. A short format with large widths
+// would otherwise make gigabytes before the result could be measured.
 const (
-	reasonMachine = "it reads the machine that the manager runs on"
-	reasonCostly  = "it takes long and much memory on purpose"
-	reasonClock   = "its result depends on the clock or the time zone of the machine that the manager runs on"
-	reasonRandom  = "its result is another one every time, and a document must not change when it is made again"
+	maxFormat = 1024
+	maxIndent = 100
 )
 
-func withheldReason(function string) string {
-	if reason, ok := withheld[function]; ok {
-		return ": it is not offered here, because " + reason
+// largeVerb finds a width above 999, one among the values, and a value that is printed more than once.
+var largeVerb = regexp.MustCompile(`%[^%a-zA-Z]*(\d{4}|[\[*])`)
+
+// functions returns what templates can call. Each is a pure function of text, numbers and flat lists: documents must come
+// out the same when they are made again after a crash, and values that hold each other could grow without end.
+func (l *limits) functions() template.FuncMap {
+	functions := template.FuncMap{
+		"add": func(a, b int) int { return a + b }, "sub": func(a, b int) int { return a - b }, "mul": func(a, b int) int { return a * b },
+		"div": divide(func(a, b int) int { return a / b }), "mod": divide(func(a, b int) int { return a % b }),
+		"b64dec": decodeBase64, "b64enc": func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+		"contains":  func(part, s string) bool { return strings.Contains(s, part) },
+		"default":   func(fallback, value any) any { return ternary(value, fallback, !isEmpty(value)) },
+		"empty":     isEmpty,
+		"fail":      func(message string) (string, error) { return "", errors.New(message) },
+		"get":       get,
+		"hasKey":    func(m map[string]any, key string) bool { _, found := m[key]; return found },
+		"hasPrefix": func(prefix, s string) bool { return strings.HasPrefix(s, prefix) },
+		"hasSuffix": func(suffix, s string) bool { return strings.HasSuffix(s, suffix) },
+		"indent":    indent,
+		"index":     index,
+		"int":       func(value any) (int, error) { return strconv.Atoi(fmt.Sprint(value)) },
+		"join":      join,
+		"list":      list,
+		"lower":     strings.ToLower,
+		"nindent":   func(columns int, s string) (string, error) { s, err := indent(columns, s); return "\n" + s, err },
+		"print":     func(values ...any) (string, error) { return printed(fmt.Sprint, values) },
+		"printf":    printf,
+		"println":   func(values ...any) (string, error) { return printed(fmt.Sprintln, values) },
+		"quote":     func(value any) (string, error) { return printf("%q", fmt.Sprint(value)) },
+		"replace":   replace,
+		"sha256sum": func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) },
+		"splitList": splitList,
+		"squote":    func(value any) string { return "'" + fmt.Sprint(value) + "'" },
+		"ternary":   ternary[any],
+		"toJson":    toJSON,
+		"trim":      strings.TrimSpace, "trimPrefix": func(prefix, s string) string { return strings.TrimPrefix(s, prefix) },
+		"trimSuffix": func(suffix, s string) string { return strings.TrimSuffix(s, suffix) },
+		"trunc":      func(length int, s string) string { return s[:min(max(length, 0), len(s))] },
+		"upper":      strings.ToUpper,
+		"html":       template.HTMLEscapeString, "js": template.JSEscapeString,
+		"urlquery": func(s string) string { return template.URLQueryEscaper(s) },
 	}
-	return ": the functions are those of text/template and sprig"
+	limited := template.FuncMap{stepName: l.step, callName: l.call}
+	for name, function := range functions {
+		limited[name] = l.limited(reflect.ValueOf(function))
+	}
+	return limited
 }
 
-// maxItems bounds what one call of a function can make. The document could not hold more.
-const maxItems = MaxDocumentBytes
+// builtins are functions of text/template that are replaced, because they do not limit what they return.
+var builtins = []string{"html", "index", "js", "print", "printf", "println", "urlquery"}
 
-// templateFunctions returns the functions of templates, which use up the budget.
-func templateFunctions(b *budget) template.FuncMap {
-	functions := template.FuncMap{
-		// Those of text/template that make text, to be counted like the others.
-		"print": fmt.Sprint, "println": fmt.Sprintln, "printf": fmt.Sprintf,
-		"html": template.HTMLEscaper, "js": template.JSEscaper, "urlquery": template.URLQueryEscaper,
-	}
-	maps.Copy(functions, sprig.TxtFuncMap())
-	for name := range withheld {
+// functionNames is for the message about a function that does not exist.
+func functionNames() string {
+	functions := (&limits{}).functions()
+	for _, name := range append(builtins, stepName, callName) {
 		delete(functions, name)
 	}
-	maps.Copy(functions, boundedFunctions(functions))
-	return b.within(functions)
+	return strings.Join(slices.Sorted(maps.Keys(functions)), ", ")
 }
 
-// boundedFunctions replaces those functions that could exhaust the memory, or the stack, of the manager by a typing
-// error: sprig itself does not limit them.
-func boundedFunctions(sprig template.FuncMap) template.FuncMap {
-	type mergeFunc = func(map[string]any, ...map[string]any) (any, error)
-	merge := detachedMerge(sprig["mustMerge"].(mergeFunc))
-	mergeOverwrite := detachedMerge(sprig["mustMergeOverwrite"].(mergeFunc))
-	until := sprig["untilStep"].(func(int, int, int) []int)
-	untilStep := func(start, stop, step int) ([]int, error) {
-		if !counts(start, stop, step) || step != 0 && (stop-start)/step > maxItems {
-			return nil, errTooMany
+func ternary[T any](yes, no T, condition bool) T {
+	if condition {
+		return yes
+	}
+	return no
+}
+
+func divide(operation func(a, b int) int) func(a, b int) (int, error) {
+	return func(a, b int) (int, error) {
+		if b == 0 {
+			return 0, errors.New("division by zero")
 		}
-		return until(start, stop, step), nil
+		return operation(a, b), nil
 	}
-	indent := func(spaces int, text string) (string, error) {
-		if spaces < 0 || spaces > 1000 || spaces*(strings.Count(text, "\n")+1) > maxItems {
-			return "", fmt.Errorf("cannot indent by %d spaces", spaces)
+}
+
+func decodeBase64(s string) (string, error) {
+	decoded, err := base64.StdEncoding.DecodeString(s)
+	return string(decoded), err
+}
+
+func isEmpty(value any) bool {
+	truth, ok := template.IsTrue(value)
+	return !ok || !truth
+}
+
+// get returns the value of a key that may be missing.
+func get(m map[string]any, key string) any {
+	if value, found := m[key]; found {
+		return value
+	}
+	return ""
+}
+
+// index is text/template's function of that name, except that a missing key is an error, as it is for a field: the keys of
+// properties with a slash can be written in no other way.
+func index(item any, keys ...any) (any, error) {
+	for _, key := range keys {
+		value := reflect.ValueOf(item)
+		switch value.Kind() {
+		case reflect.Map:
+			name, ok := key.(string)
+			entry := reflect.Value{}
+			if ok {
+				entry = value.MapIndex(reflect.ValueOf(name))
+			}
+			if !entry.IsValid() {
+				return nil, fmt.Errorf("map has no entry for key %q: use hasKey or get for what may be missing", fmt.Sprint(key))
+			}
+			item = entry.Interface()
+		case reflect.Slice, reflect.String:
+			n, ok := key.(int)
+			if !ok {
+				return nil, fmt.Errorf("an index must be a number, not %T", key)
+			}
+			if n < 0 || n >= value.Len() {
+				return nil, fmt.Errorf("index out of range: %d of %d", n, value.Len())
+			}
+			item = value.Index(n).Interface()
+		default:
+			return nil, fmt.Errorf("cannot index %T", item)
 		}
-		pad := strings.Repeat(" ", spaces)
-		return pad + strings.ReplaceAll(text, "\n", "\n"+pad), nil
 	}
-	return template.FuncMap{
-		"repeat": func(count int, text string) (string, error) {
-			if count < 0 || count > maxItems || count*len(text) > maxItems {
-				return "", errTooMany
-			}
-			return strings.Repeat(text, count), nil
-		},
-		"untilStep": untilStep,
-		"until": func(count int) ([]int, error) {
-			if count < 0 {
-				return untilStep(0, count, -1)
-			}
-			return untilStep(0, count, 1)
-		},
-		"seq":    boundedSeq(sprig["seq"].(func(...int) string)),
-		"indent": indent,
-		"nindent": func(spaces int, text string) (string, error) {
-			indented, err := indent(spaces, text)
-			return "\n" + indented, err
-		},
-		"index": index,
-		"set":   detachedSet,
-		"merge": merge, "mustMerge": merge,
-		"mergeOverwrite": mergeOverwrite, "mustMergeOverwrite": mergeOverwrite,
-	}
+	return item, nil
 }
 
-func boundedSeq(seq func(...int) string) func(...int) (string, error) {
-	return func(params ...int) (string, error) {
-		for _, param := range params {
-			if param > maxItems || param < -maxItems {
-				return "", errTooMany
-			}
+func indent(columns int, s string) (string, error) {
+	if columns < 0 || columns > maxIndent {
+		return "", fmt.Errorf("cannot indent by %d: write 0 to %d", columns, maxIndent)
+	}
+	if len(s)+columns*(strings.Count(s, "\n")+1) > MaxDocumentBytes {
+		return "", errValueTooLarge
+	}
+	pad := strings.Repeat(" ", columns)
+	return pad + strings.ReplaceAll(s, "\n", "\n"+pad), nil
+}
+
+func replace(old, replacement, s string) (string, error) {
+	if n := strings.Count(s, old); n > 0 && len(replacement) > (MaxDocumentBytes-len(s))/n {
+		return "", errValueTooLarge
+	}
+	return strings.ReplaceAll(s, old, replacement), nil
+}
+
+// list makes a flat list: lists of lists of lists would grow to any size in a loop.
+func list(values ...any) ([]any, error) {
+	for _, value := range values {
+		if kind := reflect.ValueOf(value).Kind(); kind == reflect.Map || kind == reflect.Slice {
+			return nil, errors.New("list takes text and numbers, no lists or maps")
 		}
-		return seq(params...), nil
 	}
+	return values, nil
 }
 
-// counts says whether the numbers are far enough from the ends of their type to be counted with.
-func counts(numbers ...int) bool {
-	return !slices.ContainsFunc(numbers, func(n int) bool { return n > math.MaxInt32 || n < math.MinInt32 })
+func splitList(separator, s string) []any {
+	parts := strings.Split(s, separator)
+	values := make([]any, len(parts))
+	for i, part := range parts {
+		values[i] = part
+	}
+	return values
 }
 
-// detached returns a copy of a map or a list. A map that is put into itself could not be printed: the stack would
-// overflow, and with it the manager would end.
-func detached(value any) (any, error) {
-	switch value.(type) {
-	case map[string]any, []any:
-		return copystructure.Copy(value)
+func join(separator string, values []any) (string, error) {
+	parts, size := make([]string, len(values)), 0
+	for i, value := range values {
+		parts[i] = fmt.Sprint(value)
+		size += len(parts[i]) + len(separator)
 	}
-	return value, nil
+	if size > MaxDocumentBytes+len(separator) {
+		return "", errValueTooLarge
+	}
+	return strings.Join(parts, separator), nil
 }
 
-func detachedSet(into map[string]any, key string, value any) (map[string]any, error) {
-	if into == nil {
-		return nil, errors.New("set needs a dict")
-	}
-	copied, err := detached(value)
-	if err != nil {
-		return nil, err
-	}
-	into[key] = copied
-	return into, nil
-}
-
-func detachedMerge(merge func(map[string]any, ...map[string]any) (any, error)) func(map[string]any, ...map[string]any) (any, error) {
-	return func(into map[string]any, from ...map[string]any) (any, error) {
-		for _, source := range from {
-			copied, err := detached(source)
-			if err != nil {
-				return nil, err
-			}
-			if _, err := merge(into, copied.(map[string]any)); err != nil {
-				return nil, err
-			}
+// printed prints text and numbers. Maps and lists, which are not measured before they are printed, go through toJson, which
+// takes one at a time.
+func printed(print func(...any) string, values []any) (string, error) {
+	size := 0
+	for _, value := range values {
+		switch reflect.ValueOf(value).Kind() {
+		case reflect.Map, reflect.Slice:
+			return "", errors.New("print and printf take text and numbers: use toJson for a list or a map")
+		case reflect.String:
+			size += len(value.(string))
 		}
-		return into, nil
 	}
+	if size > MaxDocumentBytes {
+		return "", errValueTooLarge
+	}
+	return print(values...), nil
 }
 
-// limitedBuffer is a buffer that takes no more than a document may have.
-type limitedBuffer struct{ bytes.Buffer }
-
-// Write implements io.Writer.
-func (b *limitedBuffer) Write(data []byte) (int, error) {
-	if b.Len()+len(data) > MaxDocumentBytes {
-		return 0, errTooLarge
+func printf(format string, values ...any) (string, error) {
+	if len(format) > maxFormat || largeVerb.MatchString(format) {
+		return "", fmt.Errorf("a format has at most %d bytes, no width above 999, and neither [ nor * in a verb: print other text beside it",
+			maxFormat)
 	}
-	return b.Buffer.Write(data)
+	return printed(func(values ...any) string { return fmt.Sprintf(format, values...) }, values)
+}
+
+func toJSON(value any) (string, error) {
+	text, err := json.Marshal(value)
+	return string(text), err
 }

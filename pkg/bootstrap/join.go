@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -52,9 +51,6 @@ type Join struct {
 }
 
 func (j Join) fetchesScript() bool { return j.Mode == v1alpha1.JoinVCluster }
-
-// equal says whether two joins that were read from documents are the same.
-func (j Join) equal(other Join) bool { return reflect.DeepEqual(j, other) }
 
 var minorVersion = regexp.MustCompile(`^v1\.[0-9]{1,3}$`)
 

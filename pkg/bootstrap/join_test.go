@@ -57,18 +57,21 @@ func TestValidate(t *testing.T) {
 		"EndpointNoHost":   {"an empty host would be the server itself", func(j *Join) { j.APIServerEndpoint = ":6443" }, "is not host:port"},
 		"EndpointBadPort":  {"ports end at 65535", func(j *Join) { j.APIServerEndpoint = "10.0.0.1:70000" }, "no port between 1 and 65535"},
 		"EndpointPortZero": {"nothing listens on port 0", func(j *Join) { j.APIServerEndpoint = "10.0.0.1:0" }, "no port between 1 and 65535"},
-		"EndpointBadHost":  {"a host is an address or a name", func(j *Join) { j.APIServerEndpoint = "a_b:6443" }, "neither an IP address nor a DNS name"},
-		"NoHash":           {"without a pin any cluster would do", func(j *Join) { j.CACertHashes = nil }, "there is no CA hash"},
-		"ShortHash":        {"a hash is complete", func(j *Join) { j.CACertHashes = []string{"sha256:00ff"} }, `CA hash "sha256:00ff" is not`},
-		"OtherHash":        {"kubeadm knows sha256 only", func(j *Join) { j.CACertHashes = []string{"md5:" + exampleHash[7:]} }, "CA hash"},
-		"NoToken":          {"nothing joins without a token", func(j *Join) { j.Token = Token{} }, "join token is empty"},
-		"LabelKey":         {"the kubelet would not start", func(j *Join) { j.Labels["a b"] = "c" }, `label key "a b" is not valid`},
-		"LabelValue":       {"the kubelet would not start", func(j *Join) { j.Labels["a"] = "b,c" }, `value "b,c" of label "a" is not valid`},
-		"TaintEffect":      {"a taint without effect does nothing", func(j *Join) { j.Taints[0].Effect = "" }, `effect "" of taint "karpenter.sh/unregistered"`},
-		"TaintKey":         {"the API would refuse the Node", func(j *Join) { j.Taints[0].Key = "" }, `taint key "" is not valid`},
-		"TaintValue":       {"the API would refuse the Node", func(j *Join) { j.Taints[0].Value = "a b" }, `of taint "karpenter.sh/unregistered"`},
-		"ReservedArg":      {"two provider IDs would contradict", func(j *Join) { j.KubeletArgs["provider-id"] = "x" }, `"provider-id" cannot be given: it is set from the provider ID`},
-		"DashedArg":        {"kubeadm adds the dashes", func(j *Join) { j.KubeletArgs["--max-pods"] = "3" }, "without leading dashes"},
+		"EndpointBadHost": {"a host is an address or a name", func(j *Join) { j.APIServerEndpoint = "a_b:6443" },
+			"neither an IP address nor a DNS name"},
+		"NoHash":     {"without a pin any cluster would do", func(j *Join) { j.CACertHashes = nil }, "there is no CA hash"},
+		"ShortHash":  {"a hash is complete", func(j *Join) { j.CACertHashes = []string{"sha256:00ff"} }, `CA hash "sha256:00ff" is not`},
+		"OtherHash":  {"kubeadm knows sha256 only", func(j *Join) { j.CACertHashes = []string{"md5:" + exampleHash[7:]} }, "CA hash"},
+		"NoToken":    {"nothing joins without a token", func(j *Join) { j.Token = Token{} }, "join token is empty"},
+		"LabelKey":   {"the kubelet would not start", func(j *Join) { j.Labels["a b"] = "c" }, `label key "a b" is not valid`},
+		"LabelValue": {"the kubelet would not start", func(j *Join) { j.Labels["a"] = "b,c" }, `value "b,c" of label "a" is not valid`},
+		"TaintEffect": {"a taint without effect does nothing", func(j *Join) { j.Taints[0].Effect = "" },
+			`effect "" of taint "karpenter.sh/unregistered"`},
+		"TaintKey":   {"the API would refuse the Node", func(j *Join) { j.Taints[0].Key = "" }, `taint key "" is not valid`},
+		"TaintValue": {"the API would refuse the Node", func(j *Join) { j.Taints[0].Value = "a b" }, `of taint "karpenter.sh/unregistered"`},
+		"ReservedArg": {"two provider IDs would contradict", func(j *Join) { j.KubeletArgs["provider-id"] = "x" },
+			`"provider-id" cannot be given: it is set from the provider ID`},
+		"DashedArg": {"kubeadm adds the dashes", func(j *Join) { j.KubeletArgs["--max-pods"] = "3" }, "without leading dashes"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -81,8 +84,8 @@ func TestValidate(t *testing.T) {
 			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
 				t.Errorf("%s: error %v does not say %q", tc.reason, err, tc.want)
 			}
-			if _, buildErr := UserData(j); (buildErr == nil) != (err == nil) {
-				t.Errorf("%s: UserData disagrees with Validate: %v", tc.reason, buildErr)
+			if _, buildErr := JoinUserData(j); (buildErr == nil) != (err == nil) {
+				t.Errorf("%s: JoinUserData disagrees with Validate: %v", tc.reason, buildErr)
 			}
 		})
 	}

@@ -4,10 +4,8 @@
 package bootstrap
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,7 +37,7 @@ type bootstrapTokenDiscovery struct {
 
 type nodeRegistration struct {
 	Name string `json:"name"`
-	// Taints are written even when there are none: kubeadm takes their absence for a wish for its defaults.
+	// Taints are written even when there are none: kubeadm adds its own defaults where they are absent.
 	Taints           []corev1.Taint `json:"taints"`
 	KubeletExtraArgs []kubeletArg   `json:"kubeletExtraArgs,omitempty"`
 }
@@ -71,46 +69,4 @@ func joinConfigurationFor(j Join) joinConfiguration {
 			KubeletExtraArgs: args,
 		},
 	}
-}
-
-// join returns the values that the document was made from.
-func (c joinConfiguration) join() (Join, error) {
-	token, err := ParseToken(c.Discovery.BootstrapToken.Token)
-	if err != nil {
-		return Join{}, err
-	}
-	j := Join{
-		NodeName:          c.NodeRegistration.Name,
-		APIServerEndpoint: c.Discovery.BootstrapToken.APIServerEndpoint,
-		CACertHashes:      c.Discovery.BootstrapToken.CACertHashes,
-		Token:             token,
-		Taints:            c.NodeRegistration.Taints,
-		Labels:            map[string]string{},
-		KubeletArgs:       map[string]string{},
-	}
-	for _, arg := range c.NodeRegistration.KubeletExtraArgs {
-		if err := j.setKubeletArg(arg.Name, arg.Value); err != nil {
-			return Join{}, err
-		}
-	}
-	return j, nil
-}
-
-// setKubeletArg takes an argument of the kubelet for what it says about the join.
-func (j *Join) setKubeletArg(name, value string) error {
-	switch name {
-	case argProviderID:
-		j.ProviderID = value
-	case argNodeLabels:
-		for pair := range strings.SplitSeq(value, ",") {
-			key, value, ok := strings.Cut(pair, "=")
-			if !ok {
-				return fmt.Errorf("kubelet argument %q holds %q, which is not key=value", argNodeLabels, pair)
-			}
-			j.Labels[key] = value
-		}
-	default:
-		j.KubeletArgs[name] = value
-	}
-	return nil
 }

@@ -38,12 +38,13 @@ var reservedArgs = map[string]string{
 // kubeletArgBreakers are what systemd, which starts the kubelet, does not leave as it is in an argument.
 const kubeletArgBreakers = " \t\r\n'\"\\$"
 
-// CheckKubeletArgs returns every reason why somebody who asks for these arguments cannot have them, or nil. The API
-// server holds Machines to the same rules; these are for what is older than the rules.
+// CheckKubeletArgs returns everything that is wrong with arguments that a user has written, or nil. The API server has the same
+// rules for Machines; these are for Machines that are older than the rules.
 func CheckKubeletArgs(args map[string]string) error {
 	errs := validateKubeletArgs(args)
 	if _, found := args[ArgKubeReserved]; found {
-		errs = append(errs, fmt.Errorf("kubelet argument %q cannot be given: set the overhead of the NodeType, which Karpenter reckons with", ArgKubeReserved))
+		errs = append(errs, fmt.Errorf("kubelet argument %q cannot be given: set the overhead of the NodeType, which Karpenter reckons with",
+			ArgKubeReserved))
 	}
 	return utilerrors.NewAggregate(errs)
 }

@@ -67,7 +67,8 @@ func NetworkData(config NetworkConfig) ([]byte, error) {
 	}
 	mac, err := net.ParseMAC(config.MAC)
 	if err != nil || len(mac) != 6 {
-		return nil, fmt.Errorf("building network data, %q is not the MAC address of the interface that the server boots from: set spec.bootMACAddress of its BareMetalHost", config.MAC)
+		return nil, fmt.Errorf("building network data, %q is not the MAC address of the interface that the server boots from: set "+
+			"spec.bootMACAddress of its BareMetalHost", config.MAC)
 	}
 	if config.Gateway.IsValid() && config.Gateway.Is4() != config.Address.Addr().Is4() {
 		return nil, fmt.Errorf("building network data, address %s and gateway %s are not of one family", config.Address, config.Gateway)

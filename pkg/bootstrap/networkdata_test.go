@@ -55,7 +55,8 @@ func TestNetworkData(t *testing.T) {
 	}{
 		"ipv4": {
 			"what cloud-init makes of it is what was meant",
-			NetworkConfig{netip.MustParsePrefix("192.0.2.10/23"), netip.MustParseAddr("192.0.2.1"), addresses("10.0.0.53", "10.0.1.53"), strings.ToUpper(exampleMAC)},
+			NetworkConfig{netip.MustParsePrefix("192.0.2.10/23"), netip.MustParseAddr("192.0.2.1"), addresses("10.0.0.53", "10.0.1.53"),
+				strings.ToUpper(exampleMAC)},
 			map[string]any{"addresses": []any{"192.0.2.10/23"}, "nameservers": map[string]any{"addresses": []any{"10.0.0.53", "10.0.1.53"}},
 				"routes": []any{map[string]any{"to": "0.0.0.0/0", "via": "192.0.2.1"}}, "match": match, "set-name": "eth0"},
 		},
@@ -106,35 +107,43 @@ func TestNetworkDataRefuses(t *testing.T) {
 }
 
 func TestReadNetworkData(t *testing.T) {
-	const openStack = "links:\n- {id: a, type: phy, ethernet_mac_address: '" + exampleMAC + "', x: kept}\nnetworks:\n- {id: net, link: a, type: ipv4_dhcp}\n"
+	const openStack = "links:\n- {id: a, type: phy, ethernet_mac_address: '" + exampleMAC +
+		"', x: kept}\nnetworks:\n- {id: net, link: a, type: ipv4_dhcp}\n"
 	cases := map[string]struct {
 		reason, document, want string
 	}{
-		"OpenStack":   {"passed on as it is", openStack, ""},
-		"JSON":        {"JSON is YAML", `{"links": [{"id": "a", "type": "phy", "ethernet_mac_address": "` + exampleMAC + `"}], "networks": [{"id": "n", "link": "a", "type": "ipv4", "ip_address": "192.0.2.7", "netmask": "255.255.255.0"}]}`, ""},
-		"Version2":    {"written as in the reference", "version: 2\nethernets:\n  eth0:\n    addresses: [192.0.2.10/24, '2001:db8::1/64']\n    gateway4: 192.0.2.1\n    routes: [{to: default, via: '2001:db8::2'}, {to: 10.0.0.0/8, via: 192.0.2.2}]\n    mtu: 9000\n", ""},
-		"Netplan":     {"with the key of netplan's files", "network:\n  version: 2\n  ethernets: {any: {match: {macaddress: '" + exampleMAC + "'}, dhcp4: true}}\n", ""},
-		"Boot":        {"one interface of any name is the one that the server boots from", "version: 2\nethernets: {lan: {dhcp4: true, dhcp6: true}}\n", ""},
-		"Empty":       {"nothing", "", "is not network data"},
-		"Text":        {"not a mapping", "hello", "is not network data"},
-		"BadYAML":     {"not YAML", "a: [\n", "is neither YAML nor JSON"},
-		"NoLinks":     {"cloud-init would configure nothing", "networks: []\n", "has no \"links\""},
-		"OtherLink":   {"a typing error", strings.Replace(openStack, "link: a", "link: b", 1), `networks[0] on the link "b", and no link of that id`},
-		"TwoLinks":    {"cloud-init would take one of them", "links: [{id: a, type: phy}, {id: a, type: phy}]\n", `two links with the id "a"`},
-		"Address":     {"not an address", strings.Replace(openStack, "type: ipv4_dhcp", "ip_address: 1.2.3", 1), "which is not an address"},
-		"Service":     {"not an address", openStack + "services: [{type: dns, address: a}]\n", "which is not an address"},
-		"WrongType":   {"names the field", "links: 3\n", `field "links"`},
-		"Bonds":       {"a config drive cannot carry it in this form", "version: 2\nbonds: {}\nethernets: {}\n", `unknown field "bonds"; write it as OpenStack`},
-		"Version1":    {"the older one", "version: 1\nconfig: []\n", "config"},
-		"NoNIC":       {"which of them", "version: 2\nethernets: {a: {}, b: {}}\n", "say which it is with match.macaddress"},
-		"BadRoute":    {"not an address", "version: 2\nethernets: {a: {gateway4: x}}\n", "which is not an address"},
-		"RouteFamily": {"nowhere to go from", "version: 2\nethernets: {a: {gateway4: 192.0.2.1, addresses: ['2001:db8::1/64']}}\n", "no address of that family"},
-		"NoPrefix":    {"half an address", "version: 2\nethernets: {a: {addresses: [192.0.2.1]}}\n", "not an address with a prefix length"},
-		"Large":       {"Metal3 could not store it", "a: " + strings.Repeat("a", MaxDocumentBytes), "Metal3 takes at most"},
+		"OpenStack": {"passed on as it is", openStack, ""},
+		"JSON": {"JSON is YAML", `{"links": [{"id": "a", "type": "phy", "ethernet_mac_address": "` + exampleMAC +
+			`"}], "networks": [{"id": "n", "link": "a", "type": "ipv4", "ip_address": "192.0.2.7", "netmask": "255.255.255.0"}]}`, ""},
+		"Version2": {"written as in the reference", "version: 2\nethernets:\n  eth0:\n    addresses: [192.0.2.10/24, '2001:db8::1/64']\n    " +
+			"gateway4: 192.0.2.1\n    routes: [{to: default, via: '2001:db8::2'}, {to: 10.0.0.0/8, via: 192.0.2.2}]\n    mtu: 9000\n", ""},
+		"Netplan": {"with the key of netplan's files", "network:\n  version: 2\n  ethernets: {any: {match: {macaddress: '" + exampleMAC +
+			"'}, dhcp4: true}}\n", ""},
+		"Boot": {"one interface of any name is the one that the server boots from",
+			"version: 2\nethernets: {lan: {dhcp4: true, dhcp6: true}}\n", ""},
+		"Empty":   {"nothing", "", "is not network data"},
+		"Text":    {"not a mapping", "hello", "is not network data"},
+		"BadYAML": {"not YAML", "a: [\n", "is neither YAML nor JSON"},
+		"NoLinks": {"cloud-init would configure nothing", "networks: []\n", "has no \"links\""},
+		"OtherLink": {"a typing error", strings.Replace(openStack, "link: a", "link: b", 1),
+			`networks[0] on the link "b", and no link of that id`},
+		"TwoLinks":  {"cloud-init would take one of them", "links: [{id: a, type: phy}, {id: a, type: phy}]\n", `two links with the id "a"`},
+		"Address":   {"not an address", strings.Replace(openStack, "type: ipv4_dhcp", "ip_address: 1.2.3", 1), "which is not an address"},
+		"Service":   {"not an address", openStack + "services: [{type: dns, address: a}]\n", "which is not an address"},
+		"WrongType": {"names the field", "links: 3\n", `field "links"`},
+		"Bonds": {"a config drive cannot carry it in this form", "version: 2\nbonds: {}\nethernets: {}\n",
+			`unknown field "bonds"; write it as OpenStack`},
+		"Version1": {"the older one", "version: 1\nconfig: []\n", "config"},
+		"NoNIC":    {"which of them", "version: 2\nethernets: {a: {}, b: {}}\n", "say which it is with match.macaddress"},
+		"BadRoute": {"not an address", "version: 2\nethernets: {a: {gateway4: x}}\n", "which is not an address"},
+		"RouteFamily": {"nowhere to go from", "version: 2\nethernets: {a: {gateway4: 192.0.2.1, addresses: ['2001:db8::1/64']}}\n",
+			"no address of that family"},
+		"NoPrefix": {"half an address", "version: 2\nethernets: {a: {addresses: [192.0.2.1]}}\n", "not an address with a prefix length"},
+		"Large":    {"Metal3 could not store it", "a: " + strings.Repeat("a", MaxDocumentBytes), "Metal3 takes at most"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			data, err := ReadNetworkData([]byte(tc.document), standInHost())
+			data, err := ReadNetworkData([]byte(tc.document), exampleHost())
 			if tc.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("%s: error %v does not say %q", tc.reason, err, tc.want)
@@ -145,8 +154,10 @@ func TestReadNetworkData(t *testing.T) {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
 			if got := netplanOf(t, data); name == "Version2" {
-				want := map[string]any{"addresses": []any{"192.0.2.10/24", "2001:db8::1/64"}, "mtu": 9000.0, "set-name": "eth0", "match": map[string]any{"macaddress": exampleMAC},
-					"routes": []any{map[string]any{"to": "0.0.0.0/0", "via": "192.0.2.1"}, map[string]any{"to": "10.0.0.0/8", "via": "192.0.2.2"}, map[string]any{"to": "::/0", "via": "2001:db8::2"}}}
+				want := map[string]any{"addresses": []any{"192.0.2.10/24", "2001:db8::1/64"}, "mtu": 9000.0, "set-name": "eth0",
+					"match": map[string]any{"macaddress": exampleMAC},
+					"routes": []any{map[string]any{"to": "0.0.0.0/0", "via": "192.0.2.1"}, map[string]any{"to": "10.0.0.0/8", "via": "192.0.2.2"},
+						map[string]any{"to": "::/0", "via": "2001:db8::2"}}}
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("%s: -want +got:\n%s", tc.reason, diff)
 				}
@@ -162,7 +173,7 @@ func TestReadNetworkData(t *testing.T) {
 func FuzzReadNetworkData(f *testing.F) {
 	f.Add([]byte("version: 2\nethernets: {a: {addresses: [1.2.3.4/5], gateway4: 1.2.3.4, nameservers: {addresses: [::1]}}}\n"))
 	f.Add([]byte("links: [{id: a, type: phy}]\nnetworks: [{link: a, ip_address: '::/3'}]\n"))
-	for _, host := range []*bmov1alpha1.BareMetalHost{standInHost()} {
+	for _, host := range []*bmov1alpha1.BareMetalHost{exampleHost()} {
 		f.Fuzz(func(t *testing.T, document []byte) {
 			data, err := ReadNetworkData(document, host)
 			if err != nil {

@@ -60,7 +60,8 @@ func openNetworkData(document []byte) (object []byte, isVersion2 bool, err error
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(object, &fields); err != nil || len(fields) == 0 {
-		return nil, false, errors.New("is not network data: it must be a mapping with \"links\" and \"networks\", or with \"version: 2\" and \"ethernets\"")
+		return nil, false, errors.New("is not network data: it must be a mapping with \"links\" and \"networks\", or with \"version: 2\" and " +
+			"\"ethernets\"")
 	}
 	if inner, wrapped := fields["network"]; wrapped && len(fields) == 1 {
 		object, fields = inner, nil

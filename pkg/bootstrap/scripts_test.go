@@ -24,7 +24,7 @@ type image struct {
 func newImage(t *testing.T, programs ...string) *image {
 	i := &image{T: t, root: t.TempDir(), programs: t.TempDir()}
 	i.journal = filepath.Join(i.programs, "journal")
-	for _, name := range []string{"sh", "cat", "mkdir", "wc", "tr", "sed", "grep", "mktemp", "rm"} {
+	for _, name := range []string{"sh", "cat", "mkdir", "wc", "tr", "sed", "grep", "mktemp", "rm", "chmod"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)
@@ -44,7 +44,12 @@ func newImage(t *testing.T, programs ...string) *image {
 func (i *image) program(name, script string) {
 	i.Helper()
 	text := fmt.Sprintf("#!/bin/sh\necho %s \"$@\" >>%s\n%s\n", name, i.journal, script)
-	if err := os.WriteFile(filepath.Join(i.programs, name), []byte(text), 0o755); err != nil {
+	path := filepath.Join(i.programs, name)
+	// It can be a link to a program of this machine, which must not be written.
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		i.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
 		i.Fatal(err)
 	}
 }
@@ -132,19 +137,22 @@ func TestPrepareNode(t *testing.T) {
 	t.Run("CRIO", func(t *testing.T) {
 		image := newImage(t, append(all, "crio")...)
 		image.prepared()
-		if got, out, err := image.run(prepareScript); err != nil || !slices.Contains(got, "systemctl enable --now crio") || strings.Contains(strings.Join(got, " "), "containerd") {
+		if got, out, err := image.run(prepareScript); err != nil || !slices.Contains(got, "systemctl enable --now crio") ||
+			strings.Contains(strings.Join(got, " "), "containerd") {
 			t.Errorf("an image with CRI-O needs no containerd: %q, %v\n%s", got, err, out)
 		}
 	})
 	t.Run("Bare", func(t *testing.T) {
 		image := newImage(t, "systemctl", "modprobe", "sysctl", "swapoff", "curl")
 		image.write("/proc/swaps", "Filename Type Size Used Priority\n/swap file 1 0 -2\n")
-		image.program("apt-get", "for p in \"$@\"; do case $p in containerd) printf '#!/bin/sh\\necho SystemdCgroup = false\\n' >"+image.programs+"/containerd; /bin/chmod +x "+image.programs+"/containerd;; esac; done")
+		image.program("apt-get", "for p in \"$@\"; do case $p in containerd) printf '#!/bin/sh\\necho SystemdCgroup = false\\n' >"+image.programs+
+			"/containerd; /bin/chmod +x "+image.programs+"/containerd;; esac; done")
 		got, out, err := image.run(prepareScript, "v1.35")
 		if err != nil {
 			t.Fatalf("%v:\n%s", err, out)
 		}
-		want := []string{"modprobe overlay", "modprobe br_netfilter", "sysctl -w net.ipv4.ip_forward=1", "swapoff -a", "systemctl mask swap.target",
+		want := []string{"modprobe overlay", "modprobe br_netfilter", "sysctl -w net.ipv4.ip_forward=1", "swapoff -a",
+			"systemctl mask swap.target",
 			"apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends containerd", "systemctl restart containerd",
 			"apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends kubelet kubeadm"}
 		for _, line := range want {
@@ -155,8 +163,10 @@ func TestPrepareNode(t *testing.T) {
 		for path, content := range map[string]string{
 			"/etc/containerd/config.toml":              "SystemdCgroup = true\n",
 			"/etc/modules-load.d/kubernetes-node.conf": "overlay\nbr_netfilter\n",
-			"/etc/sysctl.d/90-kubernetes-node.conf":    "net.ipv4.ip_forward = 1\nnet.bridge.bridge-nf-call-iptables = 1\nnet.bridge.bridge-nf-call-ip6tables = 1\n",
-			"/etc/apt/sources.list.d/kubernetes.list":  "deb [signed-by=/etc/apt/keyrings/kubernetes.asc] https://pkgs.k8s.io/core:/stable:/v1.35/deb/ /\n",
+			"/etc/sysctl.d/90-kubernetes-node.conf": "net.ipv4.ip_forward = 1\nnet.bridge.bridge-nf-call-iptables = " +
+				"1\nnet.bridge.bridge-nf-call-ip6tables = 1\n",
+			"/etc/apt/sources.list.d/kubernetes.list": "deb [signed-by=/etc/apt/keyrings/kubernetes.asc] " +
+				"https://pkgs.k8s.io/core:/stable:/v1.35/deb/ /\n",
 		} {
 			if diff := cmp.Diff(content, image.read(path)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", path, diff)
@@ -168,21 +178,24 @@ func TestPrepareNode(t *testing.T) {
 		image.prepared()
 		image.program("containerd", "echo SystemdCgroup = false")
 		image.write("/etc/containerd/config.toml", "disabled_plugins = [\"cri\"]\n")
-		if got, out, err := image.run(prepareScript); err != nil || image.read("/etc/containerd/config.toml") != "SystemdCgroup = true\n" || !slices.Contains(got, "systemctl restart containerd") {
+		if got, out, err := image.run(prepareScript); err != nil || image.read("/etc/containerd/config.toml") != "SystemdCgroup = true\n" ||
+			!slices.Contains(got, "systemctl restart containerd") {
 			t.Errorf("kubelet could not talk to it: %q, %v\n%s", got, err, out)
 		}
 	})
 	t.Run("NoVersion", func(t *testing.T) {
 		image := newImage(t, "systemctl", "containerd", "apt-get")
 		image.prepared()
-		if _, out, err := image.run(prepareScript); err == nil || !strings.Contains(out, "error: the image lacks kubelet kubeadm, and the version to install is not known") {
+		if _, out, err := image.run(prepareScript); err == nil ||
+			!strings.Contains(out, "error: the image lacks kubelet kubeadm, and the version to install is not known") {
 			t.Errorf("it says what is missing: %v\n%s", err, out)
 		}
 	})
 	t.Run("NoManager", func(t *testing.T) {
 		image := newImage(t, "systemctl")
 		image.prepared()
-		if _, out, err := image.run(prepareScript, "v1.35"); err == nil || !strings.Contains(out, "has no apt-get, dnf or yum to install it with") {
+		if _, out, err := image.run(prepareScript, "v1.35"); err == nil ||
+			!strings.Contains(out, "has no apt-get, dnf or yum to install it with") {
 			t.Errorf("it says what is missing: %v\n%s", err, out)
 		}
 	})
@@ -192,7 +205,8 @@ func TestVClusterJoinScript(t *testing.T) {
 	image := newImage(t, "sleep")
 	// The tenant is not ready the first time.
 	tried := filepath.Join(image.root, "tried")
-	image.program("curl", "[ -e "+tried+" ] || { : >"+tried+"; exit 22; }\nwhile [ $# -gt 1 ]; do if [ \"$1\" = --output ]; then echo joined --now >\"$2\"; fi; shift; done")
+	image.program("curl", "[ -e "+tried+" ] || { : >"+tried+"; exit 22; }\nwhile [ $# -gt 1 ]; do if [ \"$1\" = --output ]; then echo joined "+
+		"--now >\"$2\"; fi; shift; done")
 	image.program("joined", "")
 	image.write("/request", "url = \"https://10.0.0.1:6443/node/join?token=abcdef.0123456789abcdef\"\n")
 	got, out, err := image.run(vclusterScript, filepath.Join(image.root, "request"), "/ca.crt")

@@ -22,7 +22,8 @@ func AuthorizedKey(publicKey string) (string, error) {
 		return "", errors.New("is not one line: give one public key in the format of authorized_keys, and make an SSHKey for each")
 	}
 	if _, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line)); err != nil || strings.HasPrefix(line, "#") {
-		return "", errors.New("is not a public key: copy the whole line of the file that ends in .pub, for example \"ssh-ed25519 AAAAC3... user@host\"")
+		return "", errors.New("is not a public key: copy the whole line of the file that ends in .pub, for example \"ssh-ed25519 AAAAC3... " +
+			"user@host\"")
 	}
 	return line, nil
 }

@@ -6,9 +6,11 @@ package bootstrap
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strings"
 	"text/template"
+	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 
@@ -62,51 +64,44 @@ func (e *TemplateError) Error() string {
 }
 
 // Render returns what the template makes of the values. Equal values give equal bytes. A field or a property that
-// does not exist is an error: a server with half a configuration is worse than none. So is a template that takes too much
-// work, makes a value that is too large for a document, or a document that is. The error is a *TemplateError.
+// does not exist is an error: a server with half a configuration is worse than none. So is a template that takes too
+// long, or makes a document that is too large. The error is a *TemplateError.
 func Render(t Template, values Values) ([]byte, error) {
-	parsed, err := parseTemplate(t)
+	return render(t, values, renderTimeout)
+}
+
+func render(t Template, values Values, timeout time.Duration) ([]byte, error) {
+	limits := &limits{deadline: time.Now().Add(timeout)}
+	parsed, err := parseTemplate(t, limits)
 	if err != nil {
 		return nil, err
 	}
-	var out limitedBuffer
-	if err := parsed.Execute(&out, map[string]any{"Values": values.fields()}); err != nil {
+	if err := parsed.Execute(limits, map[string]any{"Values": snapshot(reflect.ValueOf(values))}); err != nil {
 		if errors.Is(err, errTooLarge) {
-			return nil, &TemplateError{Template: t.Name, Problem: fmt.Sprintf("makes a document of more than %d bytes, which is more than Metal3 takes: write less, or have the server fetch it at boot", MaxDocumentBytes)}
+			return nil, &TemplateError{Template: t.Name,
+				Problem: fmt.Sprintf("makes a document of more than %d bytes, which is more than Metal3 takes: write less, or have the server fetch "+
+					"it at boot", MaxDocumentBytes)}
 		}
 		return nil, templateError(t, err)
 	}
-	return out.Bytes(), nil
-}
-
-// fields returns the values as templates see them: what is missing is an error there, and the functions of sprig take
-// the properties. The objects are copies, because some of their methods write.
-func (v Values) fields() map[string]any {
-	properties := make(map[string]any, len(v.Properties))
-	for key, value := range v.Properties {
-		properties[key] = value
-	}
-	return map[string]any{
-		"NodeClaim": v.NodeClaim.DeepCopy(), "Project": v.Project, "Properties": properties, "SSHKeys": v.SSHKeys,
-		"BareMetalHost": v.BareMetalHost.DeepCopy(), "AllocatedIP": v.AllocatedIP, "PrefixLength": v.PrefixLength, "Gateway": v.Gateway,
-	}
+	return limits.out.Bytes(), nil
 }
 
 // CheckSyntax finds out whether the text is a template at all. The error is a *TemplateError.
 func CheckSyntax(t Template) error {
-	_, err := parseTemplate(t)
+	_, err := parseTemplate(t, &limits{})
 	return err
 }
 
 // parsedName stands for the template's own name, which may hold anything, in the messages of text/template.
 const parsedName = "template"
 
-func parseTemplate(t Template) (*template.Template, error) {
-	parsed, err := template.New(parsedName).Option("missingkey=error").Funcs(templateFunctions(newBudget())).Parse(t.Text)
+func parseTemplate(t Template, limits *limits) (*template.Template, error) {
+	parsed, err := template.New(parsedName).Option("missingkey=error").Funcs(limits.functions()).Parse(t.Text)
 	if err != nil {
 		return nil, templateError(t, err)
 	}
-	if err := instrument(parsed); err != nil {
+	if err := limit(parsed); err != nil {
 		return nil, templateError(t, err)
 	}
 	return parsed, nil
@@ -115,7 +110,7 @@ func parseTemplate(t Template) (*template.Template, error) {
 var (
 	templatePosition  = regexp.MustCompile("^template: (?:" + parsedName + "|[^:]*):(\\d+)(?::\\d+)?: (?:executing \"[^\"]*\" at )?")
 	undefinedFunction = regexp.MustCompile(`function "(\w+)" not defined`)
-	ownFunction       = regexp.MustCompile(`^<[^>]*>: error calling (?:` + strings.Join(ownFunctions, "|") + `): `)
+	ownFunction       = regexp.MustCompile(`^<[^>]*>: error calling (?:` + stepName + "|" + callName + `): `)
 	missingValue      = regexp.MustCompile(`<\.Values\.(\w+)[^>]*>: map has no entry for key "(\w+)"`)
 )
 
@@ -129,7 +124,7 @@ func templateError(t Template, err error) *TemplateError {
 	found.Problem = ownFunction.ReplaceAllString(found.Problem, "")
 	found.Problem = strings.TrimSuffix(strings.TrimPrefix(found.Problem, "template: "), " in type interface {}")
 	if match := undefinedFunction.FindStringSubmatch(found.Problem); match != nil {
-		found.Problem += withheldReason(match[1])
+		found.Problem += ": the functions are those of text/template, and " + functionNames()
 	}
 	if match := missingValue.FindStringSubmatch(found.Problem); match != nil && match[1] == match[2] {
 		found.Problem += ": .Values has NodeClaim, Project, Properties, SSHKeys, BareMetalHost, AllocatedIP, PrefixLength and Gateway"

@@ -56,8 +56,8 @@ func ParseToken(text string) (Token, error) {
 	return Token{id: id, secret: secret}, nil
 }
 
-// TokenID derives the ID of a Machine's token from its UID, so that whoever ensures the token after a crash looks
-// for the same one. The salt, from 0, gives a next ID where an earlier one is another Machine's.
+// TokenID derives the ID of a Machine's token from its UID, so that a run after a crash looks for the same
+// one. The salt, from 0, gives a next ID where an earlier one is another Machine's.
 func TokenID(machine types.UID, salt int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", machine, salt))
 	n := new(big.Int).SetBytes(sum[:])

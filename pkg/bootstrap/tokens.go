@@ -28,7 +28,8 @@ const tokenIDAttempts = 5
 // EnsureToken returns the Machine's token in the tenant cluster, and makes or renews it as needed, so that it is valid until
 // the deadline. It can be called again at any time, also after a crash between any two writes: a Machine keeps one
 // token. The client must read from the tenant's API server, not from a cache. A deadline that has passed is an error.
-func EnsureToken(ctx context.Context, c client.Client, machine MachineRef, deadline time.Time, clk clock.PassiveClock) (Token, error) {
+func EnsureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineReference, deadline time.Time,
+	clk clock.PassiveClock) (Token, error) {
 	if !deadline.After(clk.Now()) {
 		return Token{}, fmt.Errorf("ensuring the join token of Machine %s/%s, its deadline %s has passed",
 			machine.Namespace, machine.Name, deadline.UTC().Format(time.RFC3339))
@@ -40,7 +41,7 @@ func EnsureToken(ctx context.Context, c client.Client, machine MachineRef, deadl
 	return token, nil
 }
 
-func ensureToken(ctx context.Context, c client.Client, machine MachineRef, deadline time.Time) (Token, error) {
+func ensureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineReference, deadline time.Time) (Token, error) {
 	if machine.UID == "" {
 		return Token{}, errors.New("it has no UID: read it from the API first")
 	}
@@ -79,7 +80,9 @@ func ensureToken(ctx context.Context, c client.Client, machine MachineRef, deadl
 }
 
 // renewToken brings an existing Secret up to date. The secret half stays: user data may hold it already.
-func renewToken(ctx context.Context, c client.Client, machine MachineRef, secret *corev1.Secret, deadline time.Time) (Token, error) {
+func renewToken(
+	ctx context.Context, c client.Client, machine v1alpha1.MachineReference, secret *corev1.Secret, deadline time.Time,
+) (Token, error) {
 	token, err := tokenOf(secret)
 	if err != nil {
 		return Token{}, fmt.Errorf("secret %s of namespace %s is damaged, delete it and another is made: %w", secret.Name, secret.Namespace, err)
@@ -97,7 +100,7 @@ func renewToken(ctx context.Context, c client.Client, machine MachineRef, secret
 }
 
 // DeleteToken deletes the Machine's token from the tenant cluster. No token is no error.
-func DeleteToken(ctx context.Context, c client.Client, machine MachineRef) error {
+func DeleteToken(ctx context.Context, c client.Client, machine v1alpha1.MachineReference) error {
 	secrets, err := tokenSecrets(ctx, c, machine)
 	if err != nil {
 		return fmt.Errorf("deleting the join token of Machine %s/%s, %w", machine.Namespace, machine.Name, err)
@@ -111,7 +114,7 @@ func DeleteToken(ctx context.Context, c client.Client, machine MachineRef) error
 	return nil
 }
 
-func tokenSecrets(ctx context.Context, c client.Reader, machine MachineRef) ([]corev1.Secret, error) {
+func tokenSecrets(ctx context.Context, c client.Reader, machine v1alpha1.MachineReference) ([]corev1.Secret, error) {
 	list := &corev1.SecretList{}
 	if err := c.List(ctx, list, client.InNamespace(metav1.NamespaceSystem),
 		client.MatchingLabels{v1alpha1.MachineUIDLabelKey: string(machine.UID)}); err != nil {

@@ -19,15 +19,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 var (
 	now      = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	machine  = MachineRef{Namespace: "tenant-a", Name: "gpu-7f3k2", UID: "11111111-1111-1111-1111-111111111111"}
-	stranger = MachineRef{Namespace: "tenant-a", Name: "gpu-other", UID: "22222222-2222-2222-2222-222222222222"}
+	machine  = v1alpha1.MachineReference{Namespace: "tenant-a", Name: "gpu-7f3k2", UID: "11111111-1111-1111-1111-111111111111"}
+	stranger = v1alpha1.MachineReference{Namespace: "tenant-a", Name: "gpu-other", UID: "22222222-2222-2222-2222-222222222222"}
 )
 
-func tokenSecretWithID(t *testing.T, m MachineRef, id string, deadline time.Time) *corev1.Secret {
+func tokenSecretWithID(t *testing.T, m v1alpha1.MachineReference, id string, deadline time.Time) *corev1.Secret {
 	t.Helper()
 	token, err := NewToken(id, rand.Reader)
 	if err != nil {
@@ -40,7 +42,7 @@ func TestEnsureToken(t *testing.T) {
 	deadline := now.Add(time.Hour)
 	cases := map[string]struct {
 		reason   string
-		machine  MachineRef
+		machine  v1alpha1.MachineReference
 		existing []client.Object
 		deadline time.Time
 		funcs    interceptor.Funcs
@@ -49,8 +51,9 @@ func TestEnsureToken(t *testing.T) {
 		// wantKept: the secret half of the first existing object is what comes back.
 		wantKept bool
 	}{
-		"New":     {reason: "nothing there", machine: machine, deadline: deadline, wantID: TokenID(machine.UID, 0)},
-		"NoUID":   {reason: "all Machines without UID would share a token", machine: MachineRef{Name: "a"}, deadline: deadline, wantErr: "has no UID"},
+		"New": {reason: "nothing there", machine: machine, deadline: deadline, wantID: TokenID(machine.UID, 0)},
+		"NoUID": {reason: "all Machines without UID would share a token", machine: v1alpha1.MachineReference{Name: "a"}, deadline: deadline,
+			wantErr: "has no UID"},
 		"Expired": {reason: "a token that is not valid is no token", machine: machine, deadline: now, wantErr: "has passed"},
 		"Again": {reason: "user data may hold it already", machine: machine, deadline: deadline,
 			existing: []client.Object{tokenSecretWithID(t, machine, TokenID(machine.UID, 0), deadline)},

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	bootstraputil "k8s.io/cluster-bootstrap/token/util"
 
@@ -20,18 +19,10 @@ import (
 // for a client certificate, and having it approved.
 const nodeTokenGroup = "system:bootstrappers:kubeadm:default-node-token"
 
-// MachineRef names the Machine that a token is for.
-type MachineRef struct {
-	// Namespace and Name of the Machine in the management cluster.
-	Namespace, Name string
-	// UID tells it from an earlier Machine of that name.
-	UID types.UID
-}
-
 // TokenSecret returns the Secret that makes the token valid in the tenant cluster until the deadline. The Machine's
 // UID is a label, so that its tokens can be listed, and its name an annotation, so that a token whose Machine is gone
 // can be told.
-func TokenSecret(machine MachineRef, token Token, deadline time.Time) *corev1.Secret {
+func TokenSecret(machine v1alpha1.MachineReference, token Token, deadline time.Time) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceSystem,

@@ -4,80 +4,70 @@
 package bootstrap
 
 import (
+	"bytes"
 	"fmt"
 
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v3"
 )
 
 const (
-	cloudConfigHeader = "#cloud-config"
-	// joinConfigurationPath is where the server keeps the JoinConfiguration, beside kubeadm's own files.
-	joinConfigurationPath = "/etc/kubernetes/kubeadm-join.yaml"
+	keySSHKeys = "ssh_authorized_keys"
+	// mergeAdd makes cloud-init add a part to those before it: to lists, and of other keys only those that are missing.
+	// Without it, a part replaces each key that it has.
+	mergeAdd = "list(append)+dict(no_replace,recurse_list)+str()"
 )
 
-// cloudConfig is the part of a cloud-config document that a join needs. Another document can be merged around it:
-// its own files and commands come before these.
-type cloudConfig struct {
-	// Hostname, with PreserveHostname false, makes the server's own name that of its Node, whatever the image or the
-	// config drive's metadata say.
-	Hostname         string `json:"hostname,omitempty"`
-	PreserveHostname *bool  `json:"preserve_hostname,omitempty"`
-	// ManageEtcHosts "localhost" makes the hostname resolve without a DNS server, which kubeadm looks for.
-	ManageEtcHosts string      `json:"manage_etc_hosts,omitempty"`
-	WriteFiles     []writeFile `json:"write_files,omitempty"`
-	// RunCmd holds commands, each a list of words.
-	RunCmd [][]string `json:"runcmd,omitempty"`
+// UserData returns the user data of a server: the user's document, which may be empty, SSH keys for the login of the image's
+// default user, and the join that JoinUserData has made, or nothing. More than one of them are parts of a MIME message, which
+// cloud-init merges; one alone is returned as it is. The user's part comes first: cloud-init writes its files and runs its
+// commands first, and keeps its hostname. Nothing in it can change the join, which is a script of its own. The error is a
+// sentence about the user's document, without a subject; it repeats no content. Equal values give equal bytes.
+func UserData(userDocument []byte, sshKeys []string, join []byte) ([]byte, error) {
+	if len(userDocument) == 0 && len(sshKeys) == 0 {
+		return join, nil
+	}
+	if err := CheckUserData(userDocument); err != nil {
+		return nil, err
+	}
+	// A user can write the Secret of the join, too.
+	if err := CheckUserData(join); err != nil {
+		return nil, fmt.Errorf("cannot be combined with the user data of spec.bootstrap.dataSecretName, which %w", err)
+	}
+	var parts []part
+	// cloud-init reports a document without content as an error.
+	if document := bytes.TrimLeft(userDocument, " \t\r\n"); !isBlank(document) {
+		parts = append(parts, part{content: document})
+	}
+	if len(sshKeys) > 0 {
+		keys, err := yaml.Marshal(map[string][]string{keySSHKeys: sshKeys})
+		if err != nil {
+			return nil, fmt.Errorf("cannot have SSH keys added: %w", err)
+		}
+		parts = append(parts, part{content: append([]byte(cloudConfigHeader+"\n"), keys...), mergeType: mergeAdd})
+	}
+	if !isBlank(join) {
+		parts = append(parts, part{content: join})
+	}
+	if len(parts) == 0 {
+		return userDocument, nil // what a user has set is handed on, even without content
+	}
+	userData, err := messageOf(parts)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSize("the user data", len(userData)); err != nil {
+		return nil, fmt.Errorf("is too large: %w", err)
+	}
+	return userData, nil
 }
 
-type writeFile struct {
-	Path        string `json:"path"`
-	Owner       string `json:"owner,omitempty"`
-	Permissions string `json:"permissions,omitempty"`
-	Encoding    string `json:"encoding,omitempty"`
-	Content     string `json:"content"`
-}
-
-// UserData returns the cloud-config document with which a server joins. It holds the token in the clear: it belongs
-// in a Secret and nowhere else. Equal values give equal bytes. The error names every value that is not usable.
-func UserData(j Join) ([]byte, error) {
-	if err := j.Validate(); err != nil {
-		return nil, fmt.Errorf("building user data, %w", err)
+// isBlank tells whether a document has comments only.
+func isBlank(document []byte) bool {
+	for line := range bytes.Lines(document) {
+		line = bytes.TrimSpace(line)
+		if len(line) > 0 && (line[0] != '#' || bytes.HasPrefix(line, []byte("#!")) || bytes.HasPrefix(line, []byte("#include "))) {
+			return false
+		}
 	}
-	config, err := kubeadmConfig(j)
-	if j.fetchesScript() {
-		config, err = vclusterConfig(j), nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("building user data, %w", err)
-	}
-	preserve := false
-	config.Hostname, config.PreserveHostname, config.ManageEtcHosts = j.NodeName, &preserve, "localhost"
-	for i := range config.WriteFiles {
-		config.WriteFiles[i].Owner = "root:root"
-	}
-	document, err := yaml.Marshal(config)
-	if err != nil {
-		return nil, fmt.Errorf("building user data, encoding the cloud-config, %w", err)
-	}
-	return append([]byte(cloudConfigHeader+"\n"), document...), nil
-}
-
-// kubeadmConfig returns the cloud-config with which a server joins by kubeadm: it is made fit for that where its
-// image is not, and then it joins.
-func kubeadmConfig(j Join) (cloudConfig, error) {
-	configuration, err := yaml.Marshal(joinConfigurationFor(j))
-	if err != nil {
-		return cloudConfig{}, fmt.Errorf("encoding the kubeadm configuration, %w", err)
-	}
-	prepare := []string{"sh", prepareScriptPath}
-	if j.KubernetesVersion != "" {
-		prepare = append(prepare, j.KubernetesVersion)
-	}
-	return cloudConfig{
-		WriteFiles: []writeFile{
-			{Path: prepareScriptPath, Permissions: "0755", Content: prepareScript},
-			{Path: joinConfigurationPath, Permissions: "0600", Content: string(configuration)},
-		},
-		RunCmd: [][]string{prepare, {"kubeadm", "join", "--config", joinConfigurationPath}},
-	}, nil
+	return true
 }

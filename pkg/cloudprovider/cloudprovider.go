@@ -18,7 +18,7 @@ import (
 // Name of this provider, as Karpenter's metrics show it.
 const Name = "metal3"
 
-// DefaultClaimTimeout is how long Create waits for the manager's answer before Karpenter is told to ask again.
+// DefaultClaimTimeout is how long Create waits for the manager before it returns an error, after which Karpenter retries.
 const DefaultClaimTimeout = 10 * time.Second
 
 // Options say which tenant this provider is for.
@@ -27,7 +27,7 @@ type Options struct {
 	Namespace string
 	// TenantCluster is the name of the tenant's TenantCluster in that namespace.
 	TenantCluster string
-	// ClaimTimeout is how long Create waits for the manager's answer.
+	// ClaimTimeout is how long Create waits for the manager.
 	ClaimTimeout time.Duration
 }
 

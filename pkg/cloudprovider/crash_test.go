@@ -134,8 +134,8 @@ func claimAndReturn(t *testing.T, c *connection) {
 	}
 }
 
-// TestEveryCallMayGoWrong: whatever happens to whichever call, one Machine is made, and none is left.
-func TestEveryCallMayGoWrong(t *testing.T) {
+// TestFaultAtEveryCall: whatever happens to whichever call, one Machine is made, and none is left.
+func TestFaultAtEveryCall(t *testing.T) {
 	undisturbed := &connection{}
 	claimAndReturn(t, undisturbed)
 	if undisturbed.calls < 4 {

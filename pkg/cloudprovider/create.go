@@ -18,27 +18,29 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
-// Create makes the Machine of a NodeClaim, or takes up the one that an earlier call made, and waits until the manager
-// has claimed a server for it. It returns an InsufficientCapacityError if no server that fits is free, a
-// NodeClassNotReadyError if the class is missing or not ready, and otherwise an error upon which Karpenter asks again.
-// Once the manager has refused, no Machine is left behind; while it is not known what became of the Machine, it stays,
-// and the next call takes it up.
+// Create creates the Machine of a NodeClaim, or finds the one of an earlier call, and waits until the manager has claimed
+// a server for it. It returns an InsufficientCapacityError if no server that fits is free, a
+// NodeClassNotReadyError if the class is missing or not ready, and otherwise an error after which Karpenter calls
+// again. Once the manager has refused, the Machine is deleted; as long as there is no decision it stays, and the next call
+// finds it.
 func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (*karpenterv1.NodeClaim, error) {
 	class, err := c.nodeClassOf(ctx, nodeClaim)
 	if err != nil {
 		return nil, err
 	}
-	types, err := c.instanceTypes(ctx, class)
+	tenant, remaining, err := c.tenantCluster(ctx)
 	if err != nil {
 		return nil, createError(reasonManagementUnavailable, err)
 	}
+	types := remaining.LimitTypes(c.management.Catalog.InstanceTypes(instancetypes.NewFilter(tenant, class)))
 	// Subscribed before the Machine exists, so that no change of it is missed.
 	changes, done := c.management.machines.subscribe(nodeClaim.Name)
 	defer done()
-	machine, err := c.makeWithinLimits(ctx, nodeClaim, machineFor(nodeClaim, class, types, c.management.Catalog.Advertises, c.options))
+	machine, err := c.createWithinLimits(ctx, nodeClaim, machineFor(nodeClaim, class, types, c.management.Catalog.Advertises, c.options))
 	if notAdmitted := (*notAdmittedError)(nil); errors.As(err, &notAdmitted) {
 		return nil, c.refusal(nodeClaim, refused, metav1.Condition{Reason: reasonInvalidMachine, Message: notAdmitted.Error()})
 	}
@@ -48,8 +50,14 @@ func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpenterv1.NodeC
 	return c.await(ctx, nodeClaim, machine, changes)
 }
 
-// makeMachine creates the Machine or returns the one that is there, if it was made for the same NodeClaim.
-func (c *CloudProvider) makeMachine(ctx context.Context, wanted *v1alpha1.Machine) (*v1alpha1.Machine, error) {
+// createMachine creates the Machine or returns the one that is there, if it was made for the same NodeClaim.
+func (c *CloudProvider) createMachine(ctx context.Context, wanted *v1alpha1.Machine) (*v1alpha1.Machine, error) {
+	// A retry finds it in the cache, without a request that would fail. If it is gone since, its deletion follows as a change.
+	cached := &v1alpha1.Machine{}
+	if err := c.management.Client.Get(ctx, client.ObjectKeyFromObject(wanted), cached); err == nil && cached.DeletionTimestamp.IsZero() &&
+		sameNodeClaim(cached, wanted) {
+		return cached, nil
+	}
 	err := c.management.Client.Create(ctx, wanted)
 	switch {
 	case err == nil:
@@ -67,14 +75,19 @@ func (c *CloudProvider) makeMachine(ctx context.Context, wanted *v1alpha1.Machin
 	switch {
 	case !existing.DeletionTimestamp.IsZero():
 		return nil, createError(reasonMachineDeleted, fmt.Errorf("machine %s is being deleted: waiting until it is gone", existing.Name))
-	case existing.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] != wanted.Annotations[v1alpha1.NodeClaimUIDAnnotationKey]:
-		return nil, createError(reasonNameTaken, fmt.Errorf("machine %s/%s was not made for this NodeClaim: delete one of them", existing.Namespace, existing.Name))
+	case !sameNodeClaim(existing, wanted):
+		return nil, createError(reasonNameTaken,
+			fmt.Errorf("machine %s/%s was not made for this NodeClaim: delete one of them", existing.Namespace, existing.Name))
 	}
 	return existing, nil
 }
 
-// notAdmittedError says that the management cluster does not take a Machine as it is: its API, or its webhook, has
-// something against it, such as the tenant's quota. Asking again at once would not change that.
+func sameNodeClaim(a, b *v1alpha1.Machine) bool {
+	return a.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] == b.Annotations[v1alpha1.NodeClaimUIDAnnotationKey]
+}
+
+// notAdmittedError says that the API of the management cluster or its webhook denies a Machine, because of the tenant's
+// quota, for example. Retrying at once would not change that.
 type notAdmittedError struct {
 	machine string
 	reason  error
@@ -85,16 +98,17 @@ func (e *notAdmittedError) Error() string {
 	return fmt.Sprintf("creating machine %s, %v", e.machine, e.reason)
 }
 
-// Unwrap returns the answer of the API server.
+// Unwrap returns the error of the API server.
 func (e *notAdmittedError) Unwrap() error { return e.reason }
 
-// await returns once the manager has answered, or when the time for that is over.
-func (c *CloudProvider) await(ctx context.Context, nodeClaim *karpenterv1.NodeClaim, machine *v1alpha1.Machine, changes <-chan change) (*karpenterv1.NodeClaim, error) {
+// await returns once the manager has decided, or after the timeout.
+func (c *CloudProvider) await(ctx context.Context, nodeClaim *karpenterv1.NodeClaim, machine *v1alpha1.Machine,
+	changes <-chan change) (*karpenterv1.NodeClaim, error) {
 	timeout := c.clock.NewTimer(c.options.ClaimTimeout)
 	defer timeout.Stop()
 	for {
-		answer, condition := answerOf(machine)
-		switch answer {
+		result, condition := resultOf(machine)
+		switch result {
 		case claimed:
 			return c.succeed(nodeClaim, machine, condition)
 		case noServer, refused:
@@ -103,33 +117,35 @@ func (c *CloudProvider) await(ctx context.Context, nodeClaim *karpenterv1.NodeCl
 				return nil, err
 			}
 			if gone {
-				return nil, c.refusal(nodeClaim, answer, condition)
+				return nil, c.refusal(nodeClaim, result, condition)
 			}
-			// The manager has written since: its newest answer is on its way, or here already.
+			// The manager has written since: the update is being delivered, or already is.
 		}
 		select {
-		case news := <-changes:
-			if news.machine.UID != machine.UID {
+		case update := <-changes:
+			if update.machine.UID != machine.UID {
 				continue // of an earlier Machine of that name
 			}
-			if news.deleted || !news.machine.DeletionTimestamp.IsZero() {
+			if update.deleted || !update.machine.DeletionTimestamp.IsZero() {
 				return nil, createError(reasonMachineDeleted, fmt.Errorf("machine %s was deleted before it had a server", machine.Name))
 			}
-			machine = news.machine
+			machine = update.machine
 		case <-timeout.C():
-			return nil, createError(reasonWaitingForManager, fmt.Errorf("machine %s has no server after %v: %s", machine.Name, c.options.ClaimTimeout, whereItIs(machine, condition)))
+			return nil, createError(reasonWaitingForManager,
+				fmt.Errorf("machine %s has no server after %v: %s", machine.Name, c.options.ClaimTimeout, describeProgress(machine, condition)))
 		case <-ctx.Done():
 			return nil, createError(reasonWaitingForManager, fmt.Errorf("waiting for machine %s, %w", machine.Name, ctx.Err()))
 		}
 	}
 }
 
-// withdraw deletes a Machine that got no server, as it was when the manager refused: if a server has been found for it
-// since, it is kept, and withdraw reports false.
+// withdraw deletes a Machine that got no server, unless it has changed since the manager refused: then a server may have
+// been claimed for it, and withdraw returns false.
 func (c *CloudProvider) withdraw(ctx context.Context, machine *v1alpha1.Machine) (bool, error) {
-	err := c.management.Client.Delete(ctx, machine.DeepCopy(), client.Preconditions{UID: &machine.UID, ResourceVersion: &machine.ResourceVersion})
+	err := c.management.Client.Delete(ctx, machine.DeepCopy(),
+		client.Preconditions{UID: &machine.UID, ResourceVersion: &machine.ResourceVersion})
 	switch {
-	case err == nil, tenant.IsGone(err):
+	case err == nil, controllers.IsGone(err):
 		return true, nil
 	case apierrors.IsConflict(err):
 		return false, nil
@@ -137,15 +153,15 @@ func (c *CloudProvider) withdraw(ctx context.Context, machine *v1alpha1.Machine)
 	return false, createError(reasonManagementUnavailable, fmt.Errorf("deleting machine %s, which got no server, %w", machine.Name, err))
 }
 
-// refusal is the error for a NodeClaim that gets no server, in the manager's words. Core gives the NodeClaim up, even if
-// what is wrong will not pass by itself: while it has no provider ID, core makes no NodeClaim for any other pod of the
-// tenant. The event outlives it, for somebody to read why.
-func (c *CloudProvider) refusal(nodeClaim *karpenterv1.NodeClaim, answer verdict, condition metav1.Condition) error {
+// refusal is the error for a NodeClaim that gets no server, with the manager's message. It makes core delete the NodeClaim,
+// even if a retry cannot succeed: while it has no provider ID, core creates no NodeClaim for any pod of the tenant. The
+// event remains.
+func (c *CloudProvider) refusal(nodeClaim *karpenterv1.NodeClaim, result claimResult, condition metav1.Condition) error {
 	err := fmt.Errorf("%s: %s", condition.Reason, condition.Message)
-	if answer == noServer {
-		c.refusals.note(nodeClaim, c.clock.Now())
+	if result == noServer {
+		c.refusals.record(nodeClaim, c.clock.Now())
 	}
-	if answer == refused { // of the other case core publishes the event
+	if result == refused { // in the other case core publishes the event
 		c.recorder.Publish(events.Event{
 			InvolvedObject: nodeClaim,
 			Type:           corev1.EventTypeWarning,
@@ -157,15 +173,17 @@ func (c *CloudProvider) refusal(nodeClaim *karpenterv1.NodeClaim, answer verdict
 	return cloudprovider.NewInsufficientCapacityError(err)
 }
 
-// succeed tells Karpenter, and whoever reads the NodeClaim's events, which server it is.
-func (c *CloudProvider) succeed(nodeClaim *karpenterv1.NodeClaim, machine *v1alpha1.Machine, condition metav1.Condition) (*karpenterv1.NodeClaim, error) {
+// succeed returns the NodeClaim with its server, and publishes an event about it.
+func (c *CloudProvider) succeed(nodeClaim *karpenterv1.NodeClaim, machine *v1alpha1.Machine,
+	condition metav1.Condition) (*karpenterv1.NodeClaim, error) {
 	if machine.Status.NodeTypeRef == nil {
 		return nil, createError(reasonUnknownType, fmt.Errorf("machine %s has a server and no NodeType in its status", machine.Name))
 	}
 	instanceType, found := c.management.Catalog.InstanceType(machine.Status.NodeTypeRef.Name)
 	if !found {
-		// Without a capacity core would take the node for one that fits no pod, and ask for another.
-		return nil, createError(reasonUnknownType, fmt.Errorf("machine %s has a server of NodeType %s, which this provider does not see", machine.Name, machine.Status.NodeTypeRef.Name))
+		// Without a capacity the node would fit no pod, and core would create another.
+		return nil, createError(reasonUnknownType,
+			fmt.Errorf("machine %s has a server of NodeType %s, which this provider does not see", machine.Name, machine.Status.NodeTypeRef.Name))
 	}
 	c.refusals.forget(nodeClaim)
 	c.recorder.Publish(events.Event{
@@ -175,7 +193,7 @@ func (c *CloudProvider) succeed(nodeClaim *karpenterv1.NodeClaim, machine *v1alp
 		Message:        claimedMessage(machine, condition),
 		DedupeValues:   []string{string(nodeClaim.UID), machine.Status.ProviderID},
 	})
-	launched := nodeClaimOf(machine, instanceType)
+	launched := c.nodeClaimOf(machine)
 	launched.Annotations = awaitedDrivers(nodeClaim, instanceType)
 	return launched, nil
 }
@@ -194,8 +212,8 @@ func claimedMessage(machine *v1alpha1.Machine, condition metav1.Condition) strin
 	return message
 }
 
-// whereItIs says what is known of a Machine that has no answer yet.
-func whereItIs(machine *v1alpha1.Machine, condition metav1.Condition) string {
+// describeProgress is the state of a Machine without a decision.
+func describeProgress(machine *v1alpha1.Machine, condition metav1.Condition) string {
 	switch {
 	case condition.Message != "":
 		return condition.Message

@@ -24,10 +24,10 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-func TestCreateAsksAndAnswers(t *testing.T) {
+func TestCreate(t *testing.T) {
 	f := newFixture(t, interceptor.Funcs{})
 	nodeClaim := f.nodeClaim("gpu-1")
 	var asked *v1alpha1.Machine
@@ -45,8 +45,9 @@ func TestCreateAsksAndAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantSpec := v1alpha1.MachineSpec{
-		Requirements:     []corev1.NodeSelectorRequirement{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{f.nodeType}}},
-		Resources:        test.Resources("nvidia.com/gpu", "1"),
+		Requirements: []corev1.NodeSelectorRequirement{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn,
+			Values: []string{f.nodeType}}},
+		Resources:        env.Resources("nvidia.com/gpu", "1"),
 		Properties:       map[string]string{v1alpha1.PropertyOSImage: "ubuntu"},
 		TenantClusterRef: &v1alpha1.NameReference{Name: "tenant"},
 		Taints:           []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}, karpenterv1.UnregisteredNoExecuteTaint},
@@ -56,7 +57,8 @@ func TestCreateAsksAndAnswers(t *testing.T) {
 	if diff := cmp.Diff(wantSpec, asked.Spec); diff != "" {
 		t.Errorf("spec of the machine (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(map[string]string{v1alpha1.NodeClaimLabelKey: "gpu-1", karpenterv1.NodePoolLabelKey: "gpu"}, asked.Labels); diff != "" {
+	if diff := cmp.Diff(map[string]string{v1alpha1.NodeClaimLabelKey: "gpu-1", karpenterv1.NodePoolLabelKey: "gpu"},
+		asked.Labels); diff != "" {
 		t.Errorf("labels of the machine (-want +got):\n%s", diff)
 	}
 	wantLabels := map[string]string{
@@ -68,8 +70,8 @@ func TestCreateAsksAndAnswers(t *testing.T) {
 	}
 	wantStatus := karpenterv1.NodeClaimStatus{
 		ProviderID:  "metal3://metal3/a100-01/gpu-1",
-		Capacity:    test.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "4", "pods", "110"),
-		Allocatable: test.Resources("cpu", "63", "memory", "512Gi", "nvidia.com/gpu", "4", "pods", "110"),
+		Capacity:    env.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "4", "pods", "110"),
+		Allocatable: env.Resources("cpu", "63", "memory", "512Gi", "nvidia.com/gpu", "4", "pods", "110"),
 	}
 	if diff := cmp.Diff(wantStatus, created.Status); diff != "" {
 		t.Errorf("status of the NodeClaim (-want +got):\n%s", diff)
@@ -77,7 +79,7 @@ func TestCreateAsksAndAnswers(t *testing.T) {
 	f.wantEvent(reasonServerClaimed, f.nodeType, "41741", "metal3/a100-01")
 }
 
-func TestCreateTakesUpWhatACrashLeft(t *testing.T) {
+func TestCreateAfterACrash(t *testing.T) {
 	f := newFixture(t, interceptor.Funcs{})
 	nodeClaim := f.nodeClaim("gpu-1")
 	// The first provider dies once the Machine is there, before the manager has answered.
@@ -111,7 +113,7 @@ func TestCreateTakesUpWhatACrashLeft(t *testing.T) {
 	}
 }
 
-func TestCreateIsRefused(t *testing.T) {
+func TestCreateRefused(t *testing.T) {
 	counts := "no server available: a100: 2 match, 2 claimed, 0 in error"
 	for name, tc := range map[string]struct {
 		reason  string
@@ -157,7 +159,7 @@ func TestCreateIsRefused(t *testing.T) {
 }
 
 // The manager finds a server between its refusal and our withdrawal: what counts is the Machine as it is.
-func TestCreateKeepsAServerThatComesLate(t *testing.T) {
+func TestCreateKeepsALateServer(t *testing.T) {
 	var f *fixture
 	var deletes atomic.Int32
 	f = newFixture(t, interceptor.Funcs{

@@ -13,10 +13,11 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 )
 
-// Delete has the server of a NodeClaim given back. It returns nil while that goes on, and a NodeClaimNotFoundError once
+// Delete releases the server of a NodeClaim. It returns nil while that takes, and a NodeClaimNotFoundError once
 // the API server itself says that the Machine is gone, or if the provider ID is not one of this provider. Any other
 // error means that nothing is known.
 func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) error {
@@ -30,7 +31,7 @@ func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpenterv1.NodeC
 	}
 	machine := &v1alpha1.Machine{}
 	if err := c.management.Live.Get(ctx, c.machineKey(name), machine); err != nil {
-		if tenant.IsGone(err) {
+		if controllers.IsGone(err) {
 			return notFound("machine %s does not exist", name)
 		}
 		return fmt.Errorf("reading machine %s, %w", name, err)
@@ -41,11 +42,11 @@ func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpenterv1.NodeC
 	if !machine.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	if err := c.noteUnhealthy(ctx, machine, nodeClaim); err != nil {
+	if err := c.recordUnhealthy(ctx, machine, nodeClaim); err != nil {
 		return err
 	}
 	if err := c.management.Client.Delete(ctx, machine, client.Preconditions{UID: &machine.UID}); err != nil {
-		if tenant.IsGone(err) {
+		if controllers.IsGone(err) {
 			return notFound("machine %s does not exist", name)
 		}
 		return fmt.Errorf("deleting machine %s, %w", name, err)
@@ -53,9 +54,9 @@ func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpenterv1.NodeC
 	return nil
 }
 
-// madeFor tells whether the Machine is one of this tenant's, and the NodeClaim's.
+// madeFor tells whether the Machine belongs to this tenant and to the NodeClaim.
 func (c *CloudProvider) madeFor(machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) bool {
-	return c.isNodeClaims(machine) && tenant.MadeFor(machine, nodeClaim)
+	return c.isOurs(machine) && tenant.MadeFor(machine, nodeClaim)
 }
 
 func (c *CloudProvider) machineKey(name string) types.NamespacedName {

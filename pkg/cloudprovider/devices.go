@@ -16,9 +16,9 @@ import (
 // maxDrivers is how many drivers a Machine can name.
 const maxDrivers = 32
 
-// driversFor are the DRA drivers whose devices core has given to the claims of the NodeClaim's pods. The NodeClaim of a
-// static pool has no pods: if none but types with accelerators is left, and the one that is meant has only devices, it is
-// asked for by its driver.
+// driversFor are the DRA drivers whose devices core has allocated to the claims of the NodeClaim's pods. The NodeClaim of a
+// static NodePool has no pods: if only types with accelerators are left, and the cheapest has only devices, its driver is
+// requested.
 func driversFor(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovider.InstanceType) []string {
 	if requested := requestedDrivers(nodeClaim); len(requested) > 0 {
 		return requested[:min(len(requested), maxDrivers)]
@@ -45,7 +45,7 @@ func requestedDrivers(nodeClaim *karpenterv1.NodeClaim) []string {
 	return slices.Compact(requested)
 }
 
-// drivers are those of the devices that core was promised for the type, in the order of the NodeType.
+// drivers are those of the devices of the type, in the order of the NodeType.
 func drivers(instanceType *cloudprovider.InstanceType) []string {
 	var names []string
 	for _, template := range instanceType.DynamicResources.ResourceSliceTemplates {
@@ -58,9 +58,9 @@ func accelerated(instanceType *cloudprovider.InstanceType) bool {
 	return len(v1alpha1.Accelerators(instanceType.Capacity)) > 0 || len(drivers(instanceType)) > 0
 }
 
-// awaitedDrivers is the annotation by which core holds the initialization of a node until drivers have published their
-// devices, with those drivers alone that publish devices on nodes of the type. Core names every driver whose devices the
-// claims were given, also that of devices that belong to no node, and would wait for ever for it to publish some here.
+// awaitedDrivers is the annotation by which core delays the initialization of a node until drivers have published their
+// devices, with only those drivers that publish devices on nodes of the type. Core names every driver whose devices were
+// allocated, also that of devices that belong to no node, and would wait for ever for those.
 func awaitedDrivers(nodeClaim *karpenterv1.NodeClaim, instanceType *cloudprovider.InstanceType) map[string]string {
 	if _, annotated := nodeClaim.Annotations[karpenterv1.DRADriversAnnotationKey]; !annotated {
 		return nil

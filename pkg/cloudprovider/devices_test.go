@@ -13,7 +13,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 func TestDriversFor(t *testing.T) {
@@ -26,7 +26,7 @@ func TestDriversFor(t *testing.T) {
 		},
 	} {
 		nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		nodeType.Spec.Resources = test.Resources("cpu", "64", "memory", "512Gi")
+		nodeType.Spec.Resources = env.Resources("cpu", "64", "memory", "512Gi")
 		nodeType.Status.Requirements = []v1alpha1.NodeTypeRequirement{{Key: "rack", Values: []string{"r1"}}}
 		change(nodeType)
 		catalog.Set(nodeType)
@@ -40,13 +40,19 @@ func TestDriversFor(t *testing.T) {
 		want      []string
 		awaited   string
 	}{
-		"no claims":                        {reason: "most pods have none", types: []string{"plain", "dra"}},
-		"claims":                           {reason: "the manager gives servers with devices to nobody else", annotated: "gpu.example.com", types: []string{"dra"}, want: []string{"gpu.example.com"}, awaited: "gpu.example.com"},
-		"claims of two drivers":            {reason: "both are asked for", annotated: "nic.example.com, gpu.example.com", types: []string{"dra"}, want: []string{"gpu.example.com", "nic.example.com"}, awaited: "gpu.example.com,nic.example.com"},
-		"a driver whose devices are apart": {reason: "core would wait for ever for it to publish devices on this node", annotated: "gpu.example.com,net.example.com", types: []string{"dra"}, want: []string{"gpu.example.com", "net.example.com"}, awaited: "gpu.example.com"},
-		"static pool of devices":           {reason: "its NodeClaims ask for nothing but types", types: []string{"dra"}, static: true, want: []string{"gpu.example.com"}},
-		"static pool of accelerators":      {reason: "that one asks by resource", types: []string{"gpu"}, static: true},
-		"static pool of anything":          {reason: "a type without accelerators fits too, and is the one to take", types: []string{"dra", "plain"}, static: true},
+		"no claims": {reason: "most pods have none", types: []string{"plain", "dra"}},
+		"claims": {reason: "the manager gives servers with devices to nobody else", annotated: "gpu.example.com",
+			types: []string{"dra"}, want: []string{"gpu.example.com"}, awaited: "gpu.example.com"},
+		"claims of two drivers": {reason: "both are asked for", annotated: "nic.example.com, gpu.example.com", types: []string{"dra"},
+			want: []string{"gpu.example.com", "nic.example.com"}, awaited: "gpu.example.com,nic.example.com"},
+		"a driver whose devices are apart": {reason: "core would wait for ever for it to publish devices on this node",
+			annotated: "gpu.example.com,net.example.com", types: []string{"dra"}, want: []string{"gpu.example.com", "net.example.com"},
+			awaited: "gpu.example.com"},
+		"static pool of devices": {reason: "its NodeClaims ask for nothing but types", types: []string{"dra"}, static: true,
+			want: []string{"gpu.example.com"}},
+		"static pool of accelerators": {reason: "that one asks by resource", types: []string{"gpu"}, static: true},
+		"static pool of anything": {reason: "a type without accelerators fits too, and is the one to take", types: []string{"dra", "plain"},
+			static: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			nodeClaim := &karpenterv1.NodeClaim{Spec: karpenterv1.NodeClaimSpec{Requirements: []requirement{
@@ -56,7 +62,7 @@ func TestDriversFor(t *testing.T) {
 				nodeClaim.Annotations = map[string]string{karpenterv1.DRADriversAnnotationKey: tc.annotated}
 			}
 			if !tc.static {
-				nodeClaim.Spec.Resources.Requests = test.Resources("cpu", "1")
+				nodeClaim.Spec.Resources.Requests = env.Resources("cpu", "1")
 			}
 			if diff := cmp.Diff(tc.want, driversFor(nodeClaim, types)); diff != "" {
 				t.Errorf("%s: drivers of the Machine (-want +got):\n%s", tc.reason, diff)

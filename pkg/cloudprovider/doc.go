@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cloudprovider is Karpenter's CloudProvider on Machines: what Karpenter wants becomes a Machine in the
-// tenant's namespace of the management cluster, and what became of the Machine is told to Karpenter. It knows nothing
-// of BareMetalHosts.
+// Package cloudprovider implements Karpenter's CloudProvider with Machines: a NodeClaim becomes a Machine in the tenant's
+// namespace of the management cluster, and the status of the Machine becomes that of the NodeClaim. It does not read
+// BareMetalHosts.
 package cloudprovider

@@ -10,19 +10,19 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
-// IsDrifted returns why the server of a NodeClaim is not as one would be that it got now: the reason of the Machine's
-// condition Drifted, or NodeClassChanged if its class is for servers of another NodeProvider. It returns no reason for a
-// Machine of which that is not known, or whose replacement could not be installed. While the management cluster does not
-// answer it returns an error, and a NodeClaimNotFoundError if there is no such Machine: upon either core leaves things
-// as they are.
+// IsDrifted returns why the server of a NodeClaim differs from one that it would get now: the reason of the Machine's
+// condition Drifted, or NodeClassChanged if its class is for servers of another NodeProvider. It returns no reason if that is
+// not known, or if a replacement could not be installed. It returns an error while the management cluster is down, and a
+// NodeClaimNotFoundError if there is no such Machine: after either core changes nothing.
 func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	if err := c.management.Synced(); err != nil {
 		return "", fmt.Errorf("reading the machine of nodeclaim %s, %w", nodeClaim.Name, err)
@@ -33,7 +33,7 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpenterv1.No
 	}
 	machine := &v1alpha1.Machine{}
 	if err := c.management.Client.Get(ctx, c.machineKey(name), machine); err != nil {
-		if tenant.IsGone(err) {
+		if controllers.IsGone(err) {
 			return "", notFound("machine %s does not exist", name)
 		}
 		return "", fmt.Errorf("reading machine %s, %w", name, err)
@@ -47,15 +47,15 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpenterv1.No
 	if !meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionDrifted) {
 		return "", nil
 	}
-	// A drifted node is drained: that is not decided on what may have been taken back.
+	// A drifted node is drained, so this is decided on a live read.
 	if err := c.management.Live.Get(ctx, c.machineKey(name), machine); err != nil {
-		if tenant.IsGone(err) {
+		if controllers.IsGone(err) {
 			return "", notFound("machine %s does not exist", name)
 		}
 		return "", fmt.Errorf("reading machine %s, %w", name, err)
 	}
 	condition := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionDrifted)
-	if condition == nil || condition.Status != "True" {
+	if condition == nil || condition.Status != metav1.ConditionTrue {
 		return "", nil
 	}
 	return cloudprovider.DriftReason(condition.Reason), nil
@@ -64,7 +64,8 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpenterv1.No
 // classDrift returns what of the class of the NodeClaim is not in the Machine, which was made with the rest of it: the
 // NodeProvider whose servers it is for, and the arguments of kubelet. What else the class says is in the Machine, and the
 // manager compares it.
-func (c *CloudProvider) classDrift(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) (cloudprovider.DriftReason, error) {
+func (c *CloudProvider) classDrift(ctx context.Context, machine *v1alpha1.Machine,
+	nodeClaim *karpenterv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	reference := nodeClaim.Spec.NodeClassRef
 	if reference == nil || machine.Status.NodeTypeRef == nil {
 		return "", nil
@@ -84,7 +85,7 @@ func (c *CloudProvider) classDrift(ctx context.Context, machine *v1alpha1.Machin
 	}
 	nodeType := &v1alpha1.NodeType{}
 	if err := c.management.Client.Get(ctx, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType); err != nil {
-		if tenant.IsGone(err) {
+		if controllers.IsGone(err) {
 			return "", nil
 		}
 		return "", fmt.Errorf("reading NodeType %s, %w", machine.Status.NodeTypeRef.Name, err)

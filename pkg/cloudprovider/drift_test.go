@@ -25,7 +25,8 @@ import (
 // TestIsDrifted: the manager's word counts, and its silence, and an outage of its cluster is not taken for either.
 func TestIsDrifted(t *testing.T) {
 	down := atomic.Bool{}
-	f := newFixture(t, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	f := newFixture(t, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object,
+		opts ...client.GetOption) error {
 		if down.Load() {
 			return errors.New("connection refused")
 		}
@@ -80,10 +81,11 @@ func TestIsDrifted(t *testing.T) {
 	}
 }
 
-// TestDeleteForRepair: who deletes a server because its node is unhealthy tells the manager, and nobody else does.
+// TestDeleteForRepair: only the deletion of an unhealthy node is recorded on the Machine.
 func TestDeleteForRepair(t *testing.T) {
 	deleted := time.Now().Truncate(time.Second)
-	sick := corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionTrue, Message: "GPU 3", LastTransitionTime: metav1.NewTime(deleted.Add(-time.Hour))}
+	sick := corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionTrue, Message: "GPU 3",
+		LastTransitionTime: metav1.NewTime(deleted.Add(-time.Hour))}
 	fresh := sick
 	fresh.LastTransitionTime = metav1.NewTime(deleted.Add(-time.Minute))
 	for name, tc := range map[string]struct {
@@ -96,7 +98,8 @@ func TestDeleteForRepair(t *testing.T) {
 		"Drained": {"somebody has deleted it who gives pods time", deleted.Add(time.Hour), sick, ""},
 		"Deleted": {"somebody has deleted it", time.Time{}, sick, ""},
 		"Fresh":   {"it may pass", deleted, fresh, ""},
-		"Healthy": {"a GPU that is well", deleted, corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionFalse, LastTransitionTime: sick.LastTransitionTime}, ""},
+		"Healthy": {"a GPU that is well", deleted,
+			corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionFalse, LastTransitionTime: sick.LastTransitionTime}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, interceptor.Funcs{})

@@ -27,16 +27,16 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-var environment test.Environment
+var environment env.Environment
 
 func TestMain(m *testing.M) {
 	if err := instancetypes.Register(instancetypes.DefaultTopologyLabels()); err != nil {
 		panic(err)
 	}
-	test.Main(m, &environment)
+	env.Main(m, &environment)
 }
 
 // patience is far longer than anything takes: only a test that fails waits for it.
@@ -89,7 +89,8 @@ func newFixture(t *testing.T, intercept interceptor.Funcs) *fixture {
 	}
 	// Writes and live reads go through the interceptor, cached reads do not: they need no API server.
 	direct := interceptor.NewClient(live, intercept)
-	servers, err := NewManagement(ctx, management.GetCache(), cachedReads{Client: direct, Reader: management.GetCache()}, direct, instancetypes.NewCatalog(instancetypes.DefaultSettings()))
+	servers, err := NewManagement(ctx, management.GetCache(), cachedReads{Client: direct, Reader: management.GetCache()}, direct,
+		instancetypes.NewCatalog(instancetypes.DefaultSettings()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +135,8 @@ func newNodeType(name string) *v1alpha1.NodeType {
 		Spec: v1alpha1.NodeTypeSpec{
 			ProviderRef: v1alpha1.NameReference{Name: "metal3"},
 			HardwareProfile: v1alpha1.HardwareProfile{
-				Resources: test.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "4"),
-				Overhead:  &v1alpha1.NodeTypeOverhead{KubeReserved: test.Resources("cpu", "1")},
+				Resources: env.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "4"),
+				Overhead:  &v1alpha1.NodeTypeOverhead{KubeReserved: env.Resources("cpu", "1")},
 			},
 		},
 		Status: v1alpha1.NodeTypeStatus{
@@ -190,7 +191,7 @@ func (f *fixture) nodeClaim(name string) *karpenterv1.NodeClaim {
 				{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{f.nodeType}},
 				{Key: karpenterv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"gpu"}},
 			},
-			Resources: karpenterv1.ResourceRequirements{Requests: test.Resources("nvidia.com/gpu", "1", "pods", "1")},
+			Resources: karpenterv1.ResourceRequirements{Requests: env.Resources("nvidia.com/gpu", "1", "pods", "1")},
 			Taints:    []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}},
 		},
 	}

@@ -17,34 +17,35 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// makeWithinLimits makes the Machine unless its NodePool has all the nodes that it may have. Then the error is an
-// InsufficientCapacityError. Core plans no more than the limit, but a limit that is lowered while it plans, and nodes that
-// replace others, outrun it: here the limit holds.
-func (c *CloudProvider) makeWithinLimits(ctx context.Context, nodeClaim *karpenterv1.NodeClaim, wanted *v1alpha1.Machine) (*v1alpha1.Machine, error) {
+// createWithinLimits creates the Machine unless its NodePool has reached limits.nodes. Then the error is an
+// InsufficientCapacityError. Core plans within the limit, but exceeds it with nodes that replace others, and when the limit
+// is lowered while it plans.
+func (c *CloudProvider) createWithinLimits(ctx context.Context, nodeClaim *karpenterv1.NodeClaim,
+	wanted *v1alpha1.Machine) (*v1alpha1.Machine, error) {
 	limit, limited, err := c.nodesLimitOf(ctx, nodeClaim)
 	if err != nil {
 		return nil, createError(reasonNodePoolUnavailable, err)
 	}
 	if !limited {
-		return c.makeMachine(ctx, wanted)
+		return c.createMachine(ctx, wanted)
 	}
 	pool := nodeClaim.Labels[karpenterv1.NodePoolLabelKey]
-	count, err := c.limits.take(ctx, c.machinesOf(pool, wanted), pool, wanted.Name, limit)
+	count, err := c.limits.assume(ctx, c.machinesOf(pool, wanted), pool, wanted.Name, limit)
 	if err != nil {
 		return nil, createError(reasonManagementUnavailable, fmt.Errorf("counting the machines of NodePool %s, %w", pool, err))
 	}
 	if count >= limit {
-		c.refusals.note(nodeClaim, c.clock.Now())
+		c.refusals.record(nodeClaim, c.clock.Now())
 		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf(
 			"NodePool %s has %d nodes and may have %d: raise its limits.nodes, or wait until a node is given back", pool, count, limit))
 	}
-	machine, err := c.makeMachine(ctx, wanted)
+	machine, err := c.createMachine(ctx, wanted)
 	notAdmitted := (*notAdmittedError)(nil)
-	c.limits.settle(pool, wanted.Name, errors.As(err, &notAdmitted))
+	c.limits.finish(pool, wanted.Name, errors.As(err, &notAdmitted))
 	return machine, err
 }
 
-// machinesOf lists the names of the Machines of a tenant's NodePool that are there to stay.
+// machinesOf lists the names of the Machines of a tenant's NodePool that are not being deleted.
 func (c *CloudProvider) machinesOf(pool string, wanted *v1alpha1.Machine) machineLister {
 	return func(ctx context.Context, live bool) (map[string]bool, error) {
 		reader, options := client.Reader(c.management.Client), []client.ListOption{
@@ -77,7 +78,7 @@ func (c *CloudProvider) nodesLimitOf(ctx context.Context, nodeClaim *karpenterv1
 	nodePool := &karpenterv1.NodePool{}
 	err := c.tenant.Get(ctx, types.NamespacedName{Name: name}, nodePool)
 	if apierrors.IsNotFound(err) {
-		return 0, false, nil // Its NodeClaims go with it; that is core's to see to.
+		return 0, false, nil // Core deletes its NodeClaims.
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("reading NodePool %s, %w", name, err)

@@ -20,7 +20,7 @@ import (
 )
 
 // Core lets a burst of pods go beyond limits.nodes; whoever sets the limit means it.
-func TestNodesLimitHoldsInABurst(t *testing.T) {
+func TestNodesLimitInABurst(t *testing.T) {
 	const burst, limit = 20, 3
 	f := newFixture(t, interceptor.Funcs{})
 	pool := &karpenterv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: f.namespace}}
@@ -39,7 +39,7 @@ func TestNodesLimitHoldsInABurst(t *testing.T) {
 			nodeClaim.Labels[karpenterv1.NodePoolLabelKey] = pool.Name
 			wanted := machineFor(nodeClaim, f.class, nil, f.management.Catalog.Advertises, f.options)
 			for range 2 { // Karpenter asks again
-				_, errs[i] = f.makeWithinLimits(f.ctx, nodeClaim, wanted.DeepCopy())
+				_, errs[i] = f.createWithinLimits(f.ctx, nodeClaim, wanted.DeepCopy())
 			}
 		})
 	}

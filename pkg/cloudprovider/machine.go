@@ -17,7 +17,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// machineFor is the Machine that asks for what the NodeClaim asks for. types are those that the NodeClaim may get.
+// machineFor is the Machine for a NodeClaim. types are those that the NodeClaim may get.
 func machineFor(nodeClaim *karpenterv1.NodeClaim, class *v1alpha1.MetalNodeClass, types []*cloudprovider.InstanceType,
 	advertised func(key string) bool, options Options,
 ) *v1alpha1.Machine {
@@ -38,7 +38,7 @@ func machineFor(nodeClaim *karpenterv1.NodeClaim, class *v1alpha1.MetalNodeClass
 			RequestedDrivers: driversFor(nodeClaim, types),
 			Properties:       maps.Clone(class.Spec.Properties),
 			TenantClusterRef: &v1alpha1.NameReference{Name: options.TenantCluster},
-			// Core takes the last one away once it has put labels and taints on the node: until then no pod may run.
+			// Core removes the last one once it has put labels and taints on the node: until then no pod may run.
 			Taints:        append(slices.Clone(nodeClaim.Spec.Taints), karpenterv1.UnregisteredNoExecuteTaint),
 			StartupTaints: slices.Clone(nodeClaim.Spec.StartupTaints),
 			Labels:        maps.Clone(nodeClaim.Labels),
@@ -47,12 +47,12 @@ func machineFor(nodeClaim *karpenterv1.NodeClaim, class *v1alpha1.MetalNodeClass
 	}
 }
 
-// resourcesFor is what the pods of the NodeClaim need. Their number is left out: core has compared it with the types
-// that the requirements name, and hosts know nothing of it.
+// resourcesFor is what the pods of the NodeClaim need. Their number is left out: core has compared it with the types that
+// the requirements name, and hosts have no such resource.
 //
-// The NodeClaim of a static pool asks for no resources but for types, by its requirements. If none but types with
-// accelerators is left, the one that is meant is asked for by its accelerator: without it the manager would refuse, as
-// it must for claims that ask for none.
+// The NodeClaim of a static NodePool requests no resources, only types, by its requirements. If only types with
+// accelerators are left, one of them is requested: otherwise the manager would refuse, as it must for Machines that request
+// none.
 func resourcesFor(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovider.InstanceType) corev1.ResourceList {
 	if len(nodeClaim.Spec.Resources.Requests) == 0 {
 		return oneAccelerator(nodeClaim, types)
@@ -74,8 +74,8 @@ func oneAccelerator(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovider.Ins
 	return corev1.ResourceList{v1alpha1.Accelerators(cheapest.Capacity)[0]: *resource.NewQuantity(1, resource.DecimalSI)}
 }
 
-// cheapestAccelerated is the cheapest type that a NodeClaim may get, if all of those have accelerators. It is nil if one
-// has none: that is the one to take.
+// cheapestAccelerated is the cheapest type that a NodeClaim may get, if all of those have accelerators. It is nil if one of
+// them has none.
 func cheapestAccelerated(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovider.InstanceType) *cloudprovider.InstanceType {
 	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(nodeClaim.Spec.Requirements...)
 	var fitting cloudprovider.InstanceTypes

@@ -16,11 +16,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
-// errNotSynced is returned while the caches of the management cluster are being filled: an empty answer would have
-// Karpenter collect nodes that are alive.
+// errNotSynced is returned while the caches of the management cluster are being filled: after an empty list Karpenter would
+// delete nodes that are alive.
 var errNotSynced = errors.New("the cache of the management cluster is not filled yet")
 
-// Management is what the provider sees of the management cluster.
+// Management reads and writes the management cluster.
 type Management struct {
 	// Client reads from the cache and writes to the API server.
 	Client client.Client
@@ -33,9 +33,10 @@ type Management struct {
 	handlers []toolscache.ResourceEventHandlerRegistration
 }
 
-// NewManagement has the catalog and the waiters of Create follow the informers of the cache. It must be called before
-// the cache starts, or with one that can reach its API server. An error says which kind cannot be watched.
-func NewManagement(ctx context.Context, informers cache.Cache, writer client.Client, live client.Reader, catalog *instancetypes.Catalog) (*Management, error) {
+// NewManagement adds the catalog and the subscriptions of Create to the informers of the cache. It must be called before the
+// cache starts, or with one that can reach its API server. An error names the kind that cannot be watched.
+func NewManagement(ctx context.Context, informers cache.Cache, writer client.Client, live client.Reader,
+	catalog *instancetypes.Catalog) (*Management, error) {
 	m := &Management{Client: writer, Live: live, Catalog: catalog, machines: newSubscriptions()}
 	for _, watch := range []struct {
 		kind    string
@@ -59,7 +60,7 @@ func NewManagement(ctx context.Context, informers cache.Cache, writer client.Cli
 	return m, nil
 }
 
-// Synced returns an error until everything that was there at start has been seen.
+// Synced returns an error until all objects that existed at the start have been handled.
 func (m *Management) Synced() error {
 	for _, registration := range m.handlers {
 		if !registration.HasSynced() {

@@ -15,9 +15,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// nodeClaimOf tells Karpenter of a claimed Machine. instanceType is nil if its NodeType is not known any more; its
-// capacity is not told then.
-func nodeClaimOf(machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceType) *karpenterv1.NodeClaim {
+// nodeClaimOf is the NodeClaim of a claimed Machine. It has no capacity if the NodeType does not exist any more.
+func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine) *karpenterv1.NodeClaim {
+	var instanceType *cloudprovider.InstanceType
+	if reference := machine.Status.NodeTypeRef; reference != nil {
+		instanceType, _ = c.management.Catalog.InstanceType(reference.Name)
+	}
 	nodeClaim := &karpenterv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:              machine.Labels[v1alpha1.NodeClaimLabelKey],
@@ -63,8 +66,8 @@ func labelsOf(machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceTyp
 	return labels
 }
 
-// offeringOf is the offering that stands for the nodes of a zone: the first. The manager may have seen a zone that has not reached us yet: then any other
-// says the same about the capacity type.
+// offeringOf is the offering for the existing nodes of a zone, which is the first. A zone may be too new for this provider:
+// then any other offering has the same capacity type.
 func offeringOf(instanceType *cloudprovider.InstanceType, zone string) *cloudprovider.Offering {
 	for _, offering := range instanceType.Offerings {
 		if offering.Zone() == zone {

@@ -8,104 +8,104 @@ import (
 	"sync"
 )
 
-// nodeLimits counts the Machines of the NodePools whose nodes are limited, so that no two calls take the last place. A
-// count goes by the cache and by what this process has made that the cache does not show yet: to ask the API server for
-// every Machine of a pool before each new one made a burst of a hundred take a minute. The API server is asked twice:
-// once for every pool, because an earlier leader may have made what the cache does not show yet, and before anything is
-// refused, because the cache may show what has gone.
+// nodeLimits counts the Machines of the NodePools with a limit on nodes, so that concurrent calls do not exceed it together.
+// It counts the Machines in the cache and those that this process has created and that are not in the cache yet: listing
+// them live before each new one made a burst of a hundred take a minute. They are listed live once for every NodePool,
+// because an earlier leader may have created some that are not in the cache yet, and before anything is refused, because the
+// cache may still have some that are gone.
 type nodeLimits struct {
 	mu    sync.Mutex
-	pools map[string]*poolPlaces
+	pools map[string]*assumedMachines
 }
 
-// poolPlaces are the places in a pool that are taken by Machines which the cache did not show when it was last looked at.
-type poolPlaces struct {
-	// taken has the names. The value is true while the Machine is being made.
-	taken map[string]bool
+// assumedMachines are Machines of a NodePool that were not in the cache when it was last read.
+type assumedMachines struct {
+	// machines has their names. The value is true while the Machine is being created.
+	machines map[string]bool
 }
 
 // machineLister returns the names of the Machines of a pool: those in the cache, or those on the API server.
 type machineLister func(ctx context.Context, live bool) (map[string]bool, error)
 
-// take takes a place for the Machine of that name if fewer than limit others have one, and returns how many have. Who has
-// taken a place must call settle.
-func (l *nodeLimits) take(ctx context.Context, list machineLister, pool, name string, limit int64) (others int64, err error) {
+// assume counts the Machine of that name if there are fewer than limit others, and returns how many others there are. The
+// caller must call finish afterwards.
+func (l *nodeLimits) assume(ctx context.Context, list machineLister, pool, name string, limit int64) (others int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	places, known := l.pools[pool]
+	assumed, known := l.pools[pool]
 	if !known {
-		places = &poolPlaces{taken: map[string]bool{}}
+		assumed = &assumedMachines{machines: map[string]bool{}}
 	}
 	shown, err := list(ctx, false)
 	if err != nil {
 		return 0, err
 	}
-	if others = places.seen(shown, name); !known || others >= limit {
+	if others = assumed.countCached(shown, name); !known || others >= limit {
 		if shown, err = list(ctx, true); err != nil {
 			return 0, err
 		}
-		others = places.verified(shown, name)
+		others = assumed.countLive(shown, name)
 	}
 	if !known {
 		if l.pools == nil {
-			l.pools = map[string]*poolPlaces{}
+			l.pools = map[string]*assumedMachines{}
 		}
-		l.pools[pool] = places
+		l.pools[pool] = assumed
 	}
 	if others < limit {
-		places.taken[name] = true
+		assumed.machines[name] = true
 	}
 	return others, nil
 }
 
-// settle is called when it is known what became of a Machine that has a place. refused means that there is none.
-// Otherwise it keeps the place, made or not, until the cache shows it or the API server does not.
-func (l *nodeLimits) settle(pool, name string, refused bool) {
+// finish is called after the attempt to create a Machine that was assumed. refused means that it was denied. Otherwise it
+// is counted, created or not, until it is in the cache or not on the API server.
+func (l *nodeLimits) finish(pool, name string, refused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	places := l.pools[pool]
+	assumed := l.pools[pool]
 	if refused {
-		delete(places.taken, name)
+		delete(assumed.machines, name)
 		return
 	}
-	if _, kept := places.taken[name]; kept {
-		places.taken[name] = false
+	if _, kept := assumed.machines[name]; kept {
+		assumed.machines[name] = false
 	}
 }
 
-// seen counts the Machines other than that of the name. What the cache shows needs no place any more.
-func (p *poolPlaces) seen(cached map[string]bool, name string) int64 {
-	for taken, making := range p.taken {
+// countCached counts the Machines other than that of the name. Those in the cache need not be assumed any more.
+func (p *assumedMachines) countCached(cached map[string]bool, name string) int64 {
+	for taken, making := range p.machines {
 		if cached[taken] && !making {
-			delete(p.taken, taken)
+			delete(p.machines, taken)
 		}
 	}
 	return p.count(cached, name)
 }
 
-// verified counts the same by what is on the API server, and keeps places for all of that: the cache may not show it.
-func (p *poolPlaces) verified(existing map[string]bool, name string) int64 {
-	for taken, making := range p.taken {
+// countLive counts the same with what is on the API server, and assumes all of that: it may not be in the cache yet.
+func (p *assumedMachines) countLive(existing map[string]bool, name string) int64 {
+	for taken, making := range p.machines {
 		if !existing[taken] && !making {
-			delete(p.taken, taken)
+			delete(p.machines, taken)
 		}
 	}
 	count := p.count(existing, name)
 	for one := range existing {
-		if _, taken := p.taken[one]; !taken {
-			p.taken[one] = false
+		if _, taken := p.machines[one]; !taken {
+			p.machines[one] = false
 		}
 	}
 	return count
 }
 
-func (p *poolPlaces) count(machines map[string]bool, name string) (count int64) {
+func (p *assumedMachines) count(machines map[string]bool, name string) (count int64) {
 	for one := range machines {
 		if one != name {
 			count++
 		}
 	}
-	for one := range p.taken {
+	for one := range p.machines {
 		if one != name && !machines[one] {
 			count++
 		}

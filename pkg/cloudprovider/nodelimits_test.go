@@ -37,13 +37,13 @@ func TestNodeLimits(t *testing.T) {
 	take := func(name string, others int64) func(*testing.T, *nodeLimits, *clusterOfNames) {
 		return func(t *testing.T, l *nodeLimits, c *clusterOfNames) {
 			t.Helper()
-			if got, err := l.take(t.Context(), c.list, "pool", name, limit); err != nil || got != others {
+			if got, err := l.assume(t.Context(), c.list, "pool", name, limit); err != nil || got != others {
 				t.Fatalf("taking a place for %s: %d others, %v, want %d", name, got, err, others)
 			}
 		}
 	}
-	settle := func(name string, refused bool) func(*testing.T, *nodeLimits, *clusterOfNames) {
-		return func(_ *testing.T, l *nodeLimits, _ *clusterOfNames) { l.settle("pool", name, refused) }
+	finish := func(name string, refused bool) func(*testing.T, *nodeLimits, *clusterOfNames) {
+		return func(_ *testing.T, l *nodeLimits, _ *clusterOfNames) { l.finish("pool", name, refused) }
 	}
 	becomes := func(cached, live map[string]bool) func(*testing.T, *nodeLimits, *clusterOfNames) {
 		return func(_ *testing.T, _ *nodeLimits, c *clusterOfNames) { c.cached, c.live = cached, live }
@@ -66,42 +66,42 @@ func TestNodeLimits(t *testing.T) {
 		"MadeAndNotCached": {
 			reason: "one that was made has its place until the cache shows it",
 			steps: []func(*testing.T, *nodeLimits, *clusterOfNames){
-				take("a", 0), settle("a", false), becomes(nil, namesOf("a")), take("b", 1),
+				take("a", 0), finish("a", false), becomes(nil, namesOf("a")), take("b", 1),
 			},
 			liveLists: 1,
 		},
 		"MadeAndCached": {
 			reason: "one that the cache shows counts once",
 			steps: []func(*testing.T, *nodeLimits, *clusterOfNames){
-				take("a", 0), settle("a", false), becomes(namesOf("a"), namesOf("a")), take("b", 1),
+				take("a", 0), finish("a", false), becomes(namesOf("a"), namesOf("a")), take("b", 1),
 			},
 			liveLists: 1,
 		},
 		"Refused": {
 			reason: "one that the API server has refused gives its place back",
 			steps: []func(*testing.T, *nodeLimits, *clusterOfNames){
-				take("a", 0), settle("a", true), take("b", 0), take("c", 1),
+				take("a", 0), finish("a", true), take("b", 0), take("c", 1),
 			},
 			liveLists: 1,
 		},
 		"NobodyKnows": {
 			reason: "one whose making was not answered has its place, until the API server turns out not to have it",
 			steps: []func(*testing.T, *nodeLimits, *clusterOfNames){
-				take("a", 0), settle("a", false), take("b", 1), settle("b", false), becomes(nil, namesOf("b")), take("c", 1),
+				take("a", 0), finish("a", false), take("b", 1), finish("b", false), becomes(nil, namesOf("b")), take("c", 1),
 			},
 			liveLists: 2,
 		},
 		"AskedAgain": {
 			reason: "a Machine does not count against itself",
 			steps: []func(*testing.T, *nodeLimits, *clusterOfNames){
-				take("a", 0), settle("a", false), take("b", 1), settle("b", false), becomes(namesOf("a", "b"), namesOf("a", "b")), take("a", 1),
+				take("a", 0), finish("a", false), take("b", 1), finish("b", false), becomes(namesOf("a", "b"), namesOf("a", "b")), take("a", 1),
 			},
 			liveLists: 1,
 		},
 		"EarlierLeader": {
 			reason: "what an earlier process has made counts, also while the cache does not show it",
 			steps: []func(*testing.T, *nodeLimits, *clusterOfNames){
-				becomes(nil, namesOf("x")), take("a", 1), settle("a", false), becomes(nil, namesOf("x", "a")), take("b", 2),
+				becomes(nil, namesOf("x")), take("a", 1), finish("a", false), becomes(nil, namesOf("x", "a")), take("b", 2),
 			},
 			liveLists: 2,
 		},
@@ -115,7 +115,7 @@ func TestNodeLimits(t *testing.T) {
 		"GoneBeforeItWasCached": {
 			reason: "a place does not outlive its Machine",
 			steps: []func(*testing.T, *nodeLimits, *clusterOfNames){
-				take("a", 0), settle("a", false), take("b", 1), settle("b", false), take("c", 0), settle("c", false),
+				take("a", 0), finish("a", false), take("b", 1), finish("b", false), take("c", 0), finish("c", false),
 			},
 			liveLists: 2,
 		},
@@ -135,11 +135,11 @@ func TestNodeLimits(t *testing.T) {
 // A count that failed has taken nothing, and is not taken for one.
 func TestNodeLimitsOfAnUnknownCount(t *testing.T) {
 	limits, cluster := &nodeLimits{}, &clusterOfNames{failure: errors.New("the API server is away")}
-	if _, err := limits.take(t.Context(), cluster.list, "pool", "a", 1); !errors.Is(err, cluster.failure) {
+	if _, err := limits.assume(t.Context(), cluster.list, "pool", "a", 1); !errors.Is(err, cluster.failure) {
 		t.Fatalf("got %v", err)
 	}
 	cluster.failure, cluster.live = nil, namesOf("x")
-	if others, err := limits.take(t.Context(), cluster.list, "pool", "b", 1); err != nil || others != 1 {
+	if others, err := limits.assume(t.Context(), cluster.list, "pool", "b", 1); err != nil || others != 1 {
 		t.Errorf("%d others, %v, want the one that is there", others, err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 type requirement = karpenterv1.NodeSelectorRequirementWithMinValues
@@ -34,7 +34,8 @@ func TestRequirementsFor(t *testing.T) {
 				{Key: v1alpha1.AcceleratedLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist},
 				{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{"a100"}},
 			},
-			want: []corev1.NodeSelectorRequirement{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{"a100"}}},
+			want: []corev1.NodeSelectorRequirement{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn,
+				Values: []string{"a100"}}},
 		},
 		"labels for the node": {
 			reason: "a label that the pool puts on nodes is nothing that a server has",
@@ -77,9 +78,9 @@ func TestRequirementsFor(t *testing.T) {
 func TestResourcesFor(t *testing.T) {
 	catalog := instancetypes.NewCatalog(instancetypes.DefaultSettings())
 	for name, resources := range map[string]corev1.ResourceList{
-		"a100":  test.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "4"),
-		"mi300": test.Resources("cpu", "96", "memory", "1Ti", "amd.com/gpu", "8"),
-		"cpu":   test.Resources("cpu", "32", "memory", "128Gi"),
+		"a100":  env.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "4"),
+		"mi300": env.Resources("cpu", "96", "memory", "1Ti", "amd.com/gpu", "8"),
+		"cpu":   env.Resources("cpu", "32", "memory", "128Gi"),
 	} {
 		nodeType := newNodeType(name)
 		nodeType.Spec.Resources = resources
@@ -98,20 +99,20 @@ func TestResourcesFor(t *testing.T) {
 	}{
 		"pods": {
 			reason:   "hosts know nothing of the number of pods",
-			requests: test.Resources("cpu", "1", "nvidia.com/gpu", "1", "pods", "3"),
-			want:     test.Resources("cpu", "1", "nvidia.com/gpu", "1"),
+			requests: env.Resources("cpu", "1", "nvidia.com/gpu", "1", "pods", "3"),
+			want:     env.Resources("cpu", "1", "nvidia.com/gpu", "1"),
 		},
 		"pods that ask for nothing": {
 			reason:   "they ask for no accelerator, whatever type was named",
-			requests: test.Resources("pods", "3"), requirements: of("a100"), want: corev1.ResourceList{},
+			requests: env.Resources("pods", "3"), requirements: of("a100"), want: corev1.ResourceList{},
 		},
 		"static pool of a type with accelerators": {
 			reason:       "naming the type is how a static pool asks for its accelerators",
-			requirements: of("a100"), want: test.Resources("nvidia.com/gpu", "1"),
+			requirements: of("a100"), want: env.Resources("nvidia.com/gpu", "1"),
 		},
 		"static pool of two vendors": {
 			reason:       "no server has both; the cheaper one is meant",
-			requirements: of("mi300", "a100"), want: test.Resources("nvidia.com/gpu", "1"),
+			requirements: of("mi300", "a100"), want: env.Resources("nvidia.com/gpu", "1"),
 		},
 		"static pool that names a plain type too": {
 			reason:       "it does not insist on accelerators, so it gets none",
@@ -132,7 +133,7 @@ func TestResourcesFor(t *testing.T) {
 	}
 }
 
-func TestAnswerOf(t *testing.T) {
+func TestResultOf(t *testing.T) {
 	no := func(reason string) metav1.Condition {
 		return metav1.Condition{Type: v1alpha1.ConditionClaimed, Status: metav1.ConditionFalse, Reason: reason, ObservedGeneration: 1}
 	}
@@ -140,7 +141,7 @@ func TestAnswerOf(t *testing.T) {
 		reason    string
 		condition metav1.Condition
 		status    v1alpha1.MachineStatus
-		want      verdict
+		want      claimResult
 	}{
 		"not looked at": {reason: "nobody has answered", want: pending},
 		"claimed": {
@@ -158,12 +159,14 @@ func TestAnswerOf(t *testing.T) {
 		"invalid":          {reason: "final", condition: no(v1alpha1.ReasonInvalidSpec), want: refused},
 		"claiming":         {reason: "the manager is at it", condition: no(v1alpha1.ReasonClaiming), want: pending},
 		"no capacity, of an earlier spec": {
-			reason:    "the answer is to another question",
-			condition: metav1.Condition{Type: v1alpha1.ConditionClaimed, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoCapacity, ObservedGeneration: 0}, want: pending,
+			reason: "the answer is to another question",
+			condition: metav1.Condition{Type: v1alpha1.ConditionClaimed, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoCapacity,
+				ObservedGeneration: 0}, want: pending,
 		},
 		"no capacity, but a host": {
 			reason:    "a claim is half done: deleting the Machine would throw it away",
-			condition: no(v1alpha1.ReasonNoCapacity), status: v1alpha1.MachineStatus{HostRef: &v1alpha1.HostReference{Name: "a100-01"}}, want: pending,
+			condition: no(v1alpha1.ReasonNoCapacity), status: v1alpha1.MachineStatus{HostRef: &v1alpha1.HostReference{Name: "a100-01"}},
+			want: pending,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +174,7 @@ func TestAnswerOf(t *testing.T) {
 			if tc.condition.Type != "" {
 				machine.Status.Conditions = []metav1.Condition{tc.condition}
 			}
-			if got, _ := answerOf(machine); got != tc.want {
+			if got, _ := resultOf(machine); got != tc.want {
 				t.Errorf("got %d, want %d: %s", got, tc.want, tc.reason)
 			}
 		})

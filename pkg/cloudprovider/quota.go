@@ -15,22 +15,21 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
-// holding is what the tenant has.
-type holding struct{ servers, gpus int64 }
+// usage is what the tenant has.
+type usage struct{ servers, gpus int64 }
 
-// QuotaReached says that the tenant's quota leaves no server for a pod, and is empty if it leaves one, or if there is no
-// quota.
+// QuotaReached is a message if the tenant's quota leaves no server for a pod, and empty otherwise.
 func (c *CloudProvider) QuotaReached(ctx context.Context, pod *corev1.Pod) (string, error) {
-	tenant, allowance, err := c.tenantCluster(ctx)
-	if err != nil || allowance == (instancetypes.Allowance{}) {
+	tenant, remaining, err := c.tenantCluster(ctx)
+	if err != nil || remaining == (instancetypes.RemainingQuota{}) {
 		return "", err
 	}
-	has, err := c.holdingOf(ctx, tenant)
+	has, err := c.usageOf(ctx, tenant)
 	if err != nil {
 		return "", err
 	}
 	name := client.ObjectKeyFromObject(tenant)
-	if allowance.Servers != nil && *allowance.Servers == 0 {
+	if remaining.Servers != nil && *remaining.Servers == 0 {
 		return fmt.Sprintf("TenantCluster %s has %d servers and its spec.quota.servers is %d: raise the quota, or give a server back",
 			name, has.servers, *tenant.Spec.Quota.Servers), nil
 	}
@@ -39,7 +38,7 @@ func (c *CloudProvider) QuotaReached(ctx context.Context, pod *corev1.Pod) (stri
 		if !resources.Fits(requests, instanceType.Allocatable()) {
 			continue
 		}
-		if allowance.Of(instanceType) > 0 {
+		if remaining.Of(instanceType) > 0 {
 			return "", nil
 		}
 		if count := v1alpha1.CountAccelerators(instanceType.Capacity); least == 0 || count < least {
@@ -49,40 +48,41 @@ func (c *CloudProvider) QuotaReached(ctx context.Context, pod *corev1.Pod) (stri
 	if least == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("TenantCluster %s has %d GPUs, a server for this pod has %d or more, and its spec.quota.gpus is %d: raise the quota, or give a server back",
+	return fmt.Sprintf("TenantCluster %s has %d GPUs, a server for this pod has %d or more, and its spec.quota.gpus is %d: raise the quota, "+
+		"or give a server back",
 		name, has.gpus, least, *tenant.Spec.Quota.GPUs), nil
 }
 
-// allowanceOf is how much more the tenant may have within its quota. The manager is who holds the quota; here it keeps
-// core from asking for what would be refused.
-func (c *CloudProvider) allowanceOf(ctx context.Context, tenant *v1alpha1.TenantCluster) (instancetypes.Allowance, error) {
+// allowanceWithin is how much more the tenant may get within its quota. The manager enforces the quota; this keeps core from
+// creating NodeClaims that would be refused.
+func (c *CloudProvider) allowanceWithin(ctx context.Context, tenant *v1alpha1.TenantCluster) (instancetypes.RemainingQuota, error) {
 	quota := tenant.Spec.Quota
 	if quota == nil || (quota.Servers == nil && quota.GPUs == nil) {
-		return instancetypes.Allowance{}, nil
+		return instancetypes.RemainingQuota{}, nil
 	}
-	has, err := c.holdingOf(ctx, tenant)
+	has, err := c.usageOf(ctx, tenant)
 	if err != nil {
-		return instancetypes.Allowance{}, err
+		return instancetypes.RemainingQuota{}, err
 	}
-	allowance := instancetypes.Allowance{}
+	remaining := instancetypes.RemainingQuota{}
 	if quota.Servers != nil {
 		left := max(0, *quota.Servers-has.servers)
-		allowance.Servers = &left
+		remaining.Servers = &left
 	}
 	if quota.GPUs != nil {
 		left := max(0, *quota.GPUs-has.gpus)
-		allowance.GPUs = &left
+		remaining.GPUs = &left
 	}
-	return allowance, nil
+	return remaining, nil
 }
 
-// holdingOf counts what the tenant has, or is about to get.
-func (c *CloudProvider) holdingOf(ctx context.Context, tenant *v1alpha1.TenantCluster) (holding, error) {
+// usageOf counts what the tenant has or is about to get.
+func (c *CloudProvider) usageOf(ctx context.Context, tenant *v1alpha1.TenantCluster) (usage, error) {
 	machines := &v1alpha1.MachineList{}
 	if err := c.management.Client.List(ctx, machines, client.InNamespace(tenant.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return holding{}, fmt.Errorf("counting the servers of TenantCluster %s, %w", client.ObjectKeyFromObject(tenant), err)
+		return usage{}, fmt.Errorf("counting the servers of TenantCluster %s, %w", client.ObjectKeyFromObject(tenant), err)
 	}
-	has := holding{}
+	has := usage{}
 	for i := range machines.Items {
 		machine := &machines.Items[i]
 		reference := machine.Spec.TenantClusterRef
@@ -90,7 +90,7 @@ func (c *CloudProvider) holdingOf(ctx context.Context, tenant *v1alpha1.TenantCl
 			continue
 		}
 		if machine.Status.HostRef == nil && !machine.DeletionTimestamp.IsZero() {
-			continue // It leaves without ever having had a server.
+			continue // It is deleted without ever having had a server.
 		}
 		has.servers++
 		if chosen := machine.Status.NodeTypeRef; chosen != nil {

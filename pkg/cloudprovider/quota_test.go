@@ -15,16 +15,17 @@ import (
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // rackOf is a domain of the type, with so many free servers.
 func rackOf(name string, free int32) v1alpha1.DomainCapacity {
-	return v1alpha1.DomainCapacity{Zone: "dc1", Labels: map[string]string{"rack": name}, Capacity: v1alpha1.Capacity{Total: free, Available: free}}
+	return v1alpha1.DomainCapacity{Zone: "dc1", Labels: map[string]string{"rack": name},
+		Capacity: v1alpha1.Capacity{Total: free, Available: free}}
 }
 
 // What core plans with, and what a static pool can have, follow the type and the quota.
-func TestCapacityFollowsTheQuota(t *testing.T) {
+func TestQuotaLimitsCapacity(t *testing.T) {
 	f := newFixture(t, interceptor.Funcs{})
 	nodeType := &v1alpha1.NodeType{}
 	key := types.NamespacedName{Name: f.nodeType}
@@ -43,14 +44,26 @@ func TestCapacityFollowsTheQuota(t *testing.T) {
 
 	pool := func(requirements ...karpenterv1.NodeSelectorRequirementWithMinValues) *karpenterv1.NodePool {
 		nodePool := &karpenterv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "static"}}
-		nodePool.Spec.Template.Spec.NodeClassRef = &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: f.class.Name}
+		nodePool.Spec.Template.Spec.NodeClassRef = &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass",
+			Name: f.class.Name}
 		nodePool.Spec.Template.Spec.Requirements = requirements
 		return nodePool
 	}
 	inRack := karpenterv1.NodeSelectorRequirementWithMinValues{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"r1"}}
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: test.Resources("nvidia.com/gpu", "1")}}}}}
+	pod := &corev1.Pod{
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: env.Resources("nvidia.com/gpu",
+			"1")}}}},
+	}
 	two, five, nothing := int64(2), int64(5), int64(1)
 
+	// More pods than there are servers in a rack, so that racks are counted.
+	for n := range 4 {
+		pending := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: fmt.Sprintf("spread-%d", n)}}
+		pending.Spec.Containers = []corev1.Container{{Name: "main", Image: "example.com/main"}}
+		pending.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: "rack", MaxSkew: 1,
+			WhenUnsatisfiable: corev1.DoNotSchedule}}
+		f.create(pending)
+	}
 	for _, step := range []struct {
 		name  string
 		quota *v1alpha1.Quota
@@ -62,8 +75,10 @@ func TestCapacityFollowsTheQuota(t *testing.T) {
 	}{
 		{"no quota", nil, 5, 3, []int{5, 3, 2}, ""},
 		{"one of two servers", &v1alpha1.Quota{Servers: &two}, 1, 1, []int{1, 1, 1}, ""},
-		{"four of five GPUs", &v1alpha1.Quota{GPUs: &five}, 0, 0, nil, "TenantCluster " + f.namespace + "/tenant has 4 GPUs, a server for this pod has 4 or more, and its spec.quota.gpus is 5: raise the quota, or give a server back"},
-		{"all", &v1alpha1.Quota{Servers: &nothing}, 0, 0, nil, "TenantCluster " + f.namespace + "/tenant has 1 servers and its spec.quota.servers is 1: raise the quota, or give a server back"},
+		{"four of five GPUs", &v1alpha1.Quota{GPUs: &five}, 0, 0, nil, "TenantCluster " + f.namespace +
+			"/tenant has 4 GPUs, a server for this pod has 4 or more, and its spec.quota.gpus is 5: raise the quota, or give a server back"},
+		{"all", &v1alpha1.Quota{Servers: &nothing}, 0, 0, nil, "TenantCluster " + f.namespace +
+			"/tenant has 1 servers and its spec.quota.servers is 1: raise the quota, or give a server back"},
 	} {
 		tenant := &v1alpha1.TenantCluster{}
 		if err := environment.Client.Get(f.ctx, types.NamespacedName{Namespace: f.namespace, Name: "tenant"}, tenant); err != nil {
@@ -73,7 +88,6 @@ func TestCapacityFollowsTheQuota(t *testing.T) {
 		if err := environment.Client.Update(f.ctx, tenant); err != nil {
 			t.Fatal(err)
 		}
-		f.management.Catalog.Use([]string{"rack"}, f.clock.Now())
 		f.eventually(step.name, func() error {
 			free, err := f.FreeFor(f.ctx, pool())
 			if err != nil {

@@ -11,11 +11,11 @@ import (
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
 // Get returns the NodeClaim of a provider ID. It returns a NodeClaimNotFoundError only if the API server itself says
-// that there is no such Machine, or if the provider ID is not one of this provider: upon it core stops draining.
+// that there is no such Machine, or if the provider ID is not one of this provider: after it core stops draining.
 func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpenterv1.NodeClaim, error) {
 	_, _, name, ok := v1alpha1.ParseProviderID(providerID)
 	if !ok {
@@ -28,50 +28,43 @@ func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpenterv
 	restored := false
 	for _, reader := range []client.Reader{c.management.Client, c.management.Live} {
 		err := reader.Get(ctx, c.machineKey(name), machine)
-		if err == nil && c.isNodeClaims(machine) && machine.Status.ProviderID == providerID {
+		if err == nil && c.isOurs(machine) && machine.Status.ProviderID == providerID {
 			return c.nodeClaimOf(machine), nil
 		}
-		if err != nil && !tenant.IsGone(err) {
+		if err != nil && !controllers.IsGone(err) {
 			return nil, fmt.Errorf("reading machine %s, %w", name, err)
 		}
 		restored = err == nil && machine.IsRestored() && machine.Status.ProviderID == ""
 	}
-	// Without its status, as some backups are: the manager is about to find its server again.
+	// It was restored without its status, and the manager will find its server again.
 	if restored {
 		return nil, fmt.Errorf("reading machine %s, it was restored and does not say yet which server it has", name)
 	}
 	return nil, notFound("no machine has provider ID %q", providerID)
 }
 
-// List returns the NodeClaims of all Machines that Karpenter has asked for and that have a server.
+// List returns the NodeClaims of all Machines of this provider that have a server.
 func (c *CloudProvider) List(ctx context.Context) ([]*karpenterv1.NodeClaim, error) {
 	if err := c.management.Synced(); err != nil {
 		return nil, fmt.Errorf("listing machines, %w", err)
 	}
 	machines := &v1alpha1.MachineList{}
-	if err := c.management.Client.List(ctx, machines, client.InNamespace(c.options.Namespace), client.HasLabels{v1alpha1.NodeClaimLabelKey}); err != nil {
+	if err := c.management.Client.List(ctx, machines, client.InNamespace(c.options.Namespace),
+		client.HasLabels{v1alpha1.NodeClaimLabelKey}); err != nil {
 		return nil, fmt.Errorf("listing machines, %w", err)
 	}
 	nodeClaims := make([]*karpenterv1.NodeClaim, 0, len(machines.Items))
 	for i := range machines.Items {
-		if c.isNodeClaims(&machines.Items[i]) && machines.Items[i].Status.ProviderID != "" {
+		if c.isOurs(&machines.Items[i]) && machines.Items[i].Status.ProviderID != "" {
 			nodeClaims = append(nodeClaims, c.nodeClaimOf(&machines.Items[i]))
 		}
 	}
 	return nodeClaims, nil
 }
 
-func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine) *karpenterv1.NodeClaim {
-	if machine.Status.NodeTypeRef == nil {
-		return nodeClaimOf(machine, nil)
-	}
-	instanceType, _ := c.management.Catalog.InstanceType(machine.Status.NodeTypeRef.Name)
-	return nodeClaimOf(machine, instanceType)
-}
-
-// isNodeClaims tells a Machine that this tenant's Karpenter asked for from one that somebody made by hand, or that another
-// tenant has in the same namespace.
-func (c *CloudProvider) isNodeClaims(machine *v1alpha1.Machine) bool {
+// isOurs tells whether a Machine was created by this provider for this tenant, and not by hand or for another tenant in the
+// same namespace.
+func (c *CloudProvider) isOurs(machine *v1alpha1.Machine) bool {
 	tenant := machine.Spec.TenantClusterRef
 	return tenant != nil && tenant.Name == c.options.TenantCluster && machine.Labels[v1alpha1.NodeClaimLabelKey] != ""
 }

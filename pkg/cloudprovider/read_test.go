@@ -62,7 +62,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-func TestDeleteAndGetKnowWhatIsNotTheirs(t *testing.T) {
+func TestForeignProviderIDs(t *testing.T) {
 	f := newFixture(t, interceptor.Funcs{})
 	f.launched("gpu-1")
 	f.create(&v1alpha1.Machine{
@@ -160,7 +160,8 @@ func TestOutageIsNeverNotFound(t *testing.T) {
 		return err
 	})
 	down.Store(true)
-	if err := f.Delete(f.ctx, nodeClaim); err == nil || cloudprovider.IsNodeClaimNotFoundError(err) || !strings.Contains(err.Error(), "connection refused") {
+	if err := f.Delete(f.ctx, nodeClaim); err == nil || cloudprovider.IsNodeClaimNotFoundError(err) ||
+		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("Delete returns %v", err)
 	}
 	if _, err := f.Get(f.ctx, "metal3://metal3/a100-01/gpu-9"); err == nil || cloudprovider.IsNodeClaimNotFoundError(err) {

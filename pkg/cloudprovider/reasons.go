@@ -7,19 +7,19 @@ package cloudprovider
 const (
 	// reasonServerClaimed: the NodeClaim has its server. An event only.
 	reasonServerClaimed = "ServerClaimed"
-	// reasonServerRefused: the manager will not give a server to this NodeClaim, whatever is free. An event only.
+	// reasonServerRefused: the manager gives no server to this NodeClaim, whatever is free. An event only.
 	reasonServerRefused = "ServerRefused"
-	// reasonNodeClassUnknown: nobody has looked at the MetalNodeClass yet.
+	// reasonNodeClassUnknown: the MetalNodeClass has not been reconciled yet.
 	reasonNodeClassUnknown = "NodeClassReadinessUnknown"
-	// reasonManagementUnavailable: the management cluster did not answer, or answered with an error.
+	// reasonManagementUnavailable: a request to the management cluster failed.
 	reasonManagementUnavailable = "ManagementClusterUnavailable"
 	// reasonInvalidMachine: the management cluster does not accept the Machine.
 	reasonInvalidMachine = "InvalidMachine"
-	// reasonWaitingForManager: the manager has not answered in time.
+	// reasonWaitingForManager: the manager has not decided in time.
 	reasonWaitingForManager = "WaitingForManager"
-	// reasonMachineDeleted: somebody deletes the Machine while its server is being claimed.
+	// reasonMachineDeleted: the Machine was deleted while its server was being claimed.
 	reasonMachineDeleted = "MachineDeleted"
-	// reasonNameTaken: a Machine of that name belongs to somebody else.
+	// reasonNameTaken: a Machine of that name belongs to another NodeClaim.
 	reasonNameTaken = "MachineNameTaken"
 	// reasonNodePoolUnavailable: the NodePool cannot be read.
 	reasonNodePoolUnavailable = "NodePoolUnavailable"

@@ -11,17 +11,17 @@ import (
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
-// refusalMemory is how long a NodePool counts as one that gets no server, unless it gets one. What is in the way, a limit,
-// a quota, somebody who was faster, does not show in the types that are offered.
+// refusalMemory is how long a NodePool counts as one that gets no server, unless it gets one. The reason, such as a limit, a
+// quota or another tenant, does not show in the instance types.
 const refusalMemory = 5 * time.Minute
 
-// refusals remembers which NodePools were refused a server for want of one.
+// refusals stores which NodePools were refused for lack of a server.
 type refusals struct {
 	mu    sync.Mutex
 	since map[string]time.Time
 }
 
-func (r *refusals) note(nodeClaim *karpenterv1.NodeClaim, now time.Time) {
+func (r *refusals) record(nodeClaim *karpenterv1.NodeClaim, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.since == nil {
@@ -43,8 +43,8 @@ func (r *refusals) lately(nodePool string, clk clock.PassiveClock) bool {
 	return found && clk.Since(since) < refusalMemory
 }
 
-// RefusedLately tells whether a NodeClaim of the NodePool was refused a server within the last five minutes for want of
-// one, and none has got one since.
+// RefusedLately tells whether a NodeClaim of the NodePool was refused within the last five minutes for lack of a server, and
+// none has got one since.
 func (c *CloudProvider) RefusedLately(nodePool string) bool {
 	return c.refusals.lately(nodePool, c.clock)
 }

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// notReadyToleration outlasts a reboot: a big server takes a quarter of an hour for its memory alone.
+	// notReadyToleration is longer than a reboot: a big server needs 15 minutes to initialize its memory.
 	notReadyToleration = 30 * time.Minute
-	// faultToleration is for conditions that say that the hardware is at fault. It leaves the time for whatever has set
-	// one to reset the device, and for pods to be moved by hand.
+	// faultToleration is for conditions that report faults of the hardware. It leaves time to reset the device, and to move
+	// pods by hand.
 	faultToleration = 10 * time.Minute
 )
 
@@ -31,7 +31,7 @@ var faults = []corev1.NodeConditionType{
 	"SysLogsXIDError", "SysLogsSXIDError", "SysLogsGPUFallenOff",
 }
 
-// RepairPolicies are the conditions of a node upon which Karpenter replaces its server, if its gate NodeRepair is on.
+// RepairPolicies are the conditions of a node for which Karpenter replaces its server, if the feature gate NodeRepair is on.
 func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy {
 	policies := []cloudprovider.RepairPolicy{
 		{ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionFalse, TolerationDuration: notReadyToleration},

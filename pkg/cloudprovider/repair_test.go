@@ -29,14 +29,19 @@ func TestRepairWithCore(t *testing.T) {
 		condition corev1.NodeCondition
 		after     time.Duration // from when on it is replaced; zero for never
 	}{
-		"Rebooting": {"a big server takes a quarter of an hour to boot", corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}, 30 * time.Minute},
-		"NotReady":  {"kubelet says so itself", corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse}, 30 * time.Minute},
-		"Memory":    {"NVSentinel: uncontained ECC errors", corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionTrue}, 10 * time.Minute},
-		"Bus":       {"NVSentinel: a GPU has fallen off the bus", corev1.NodeCondition{Type: "SysLogsGPUFallenOff", Status: corev1.ConditionTrue}, 10 * time.Minute},
-		"ReadOnly":  {"node-problem-detector: the disk is going", corev1.NodeCondition{Type: "ReadonlyFilesystem", Status: corev1.ConditionTrue}, 10 * time.Minute},
-		"Well":      {"False means that nothing was found", corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionFalse}, 0},
-		"Unknown":   {"a monitor that does not answer is no broken GPU", corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionUnknown}, 0},
-		"Pressure":  {"that is the pods' doing", corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue}, 0},
+		"Rebooting": {"a big server takes a quarter of an hour to boot",
+			corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}, 30 * time.Minute},
+		"NotReady": {"kubelet says so itself", corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse}, 30 * time.Minute},
+		"Memory": {"NVSentinel: uncontained ECC errors", corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionTrue},
+			10 * time.Minute},
+		"Bus": {"NVSentinel: a GPU has fallen off the bus", corev1.NodeCondition{Type: "SysLogsGPUFallenOff", Status: corev1.ConditionTrue},
+			10 * time.Minute},
+		"ReadOnly": {"node-problem-detector: the disk is going", corev1.NodeCondition{Type: "ReadonlyFilesystem", Status: corev1.ConditionTrue},
+			10 * time.Minute},
+		"Well": {"False means that nothing was found", corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionFalse}, 0},
+		"Unknown": {"a monitor that does not answer is no broken GPU",
+			corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionUnknown}, 0},
+		"Pressure": {"that is the pods' doing", corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, interceptor.Funcs{})
@@ -119,7 +124,8 @@ func byProviderID(t *testing.T) client.Client {
 // API server refuses annotations that are too long, and the server would never be released.
 func TestLongMessagesOfNodes(t *testing.T) {
 	node := &corev1.Node{}
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Message: strings.Repeat("ö", 1<<18)}}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse,
+		Message: strings.Repeat("ö", 1<<18)}}
 	why := (&CloudProvider{}).unhealthy(node, time.Now())
 	if len(why) == 0 || len(why) > maxUnhealthy || !utf8.ValidString(why) {
 		t.Errorf("%d bytes are noted, valid: %v; want no more than %d", len(why), utf8.ValidString(why), maxUnhealthy)

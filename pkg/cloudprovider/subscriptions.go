@@ -11,19 +11,19 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// subscriptions tell whoever waits for a Machine that it has changed, out of the informer that exists anyway: a watch
-// for each waiting NodeClaim would cost the API server a connection each.
+// subscriptions deliver changes of Machines to the calls of Create that wait for them, from the informer that exists
+// anyway: a watch for each NodeClaim would cost the API server a connection each.
 type subscriptions struct {
 	mu      sync.Mutex
 	waiting map[string]map[*subscription]struct{} // by name: all Machines are in one namespace
 }
 
-// subscription is told of one Machine. The channel holds at most the newest state.
+// subscription gets the changes of one Machine. The channel holds at most the newest state.
 type subscription struct {
 	changes chan change
 }
 
-// change is what happened to a Machine.
+// change is a change of a Machine.
 type change struct {
 	machine *v1alpha1.Machine // shared with the cache: not to be changed
 	deleted bool
@@ -52,16 +52,16 @@ func (s *subscriptions) subscribe(name string) (<-chan change, func()) {
 	}
 }
 
-// publish never blocks: a state that nobody has taken yet is replaced.
-func (s *subscriptions) publish(news change) {
+// publish never blocks: a state that has not been received yet is replaced.
+func (s *subscriptions) publish(update change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for subscriber := range s.waiting[news.machine.Name] {
+	for subscriber := range s.waiting[update.machine.Name] {
 		select {
 		case <-subscriber.changes:
 		default:
 		}
-		subscriber.changes <- news
+		subscriber.changes <- update
 	}
 }
 

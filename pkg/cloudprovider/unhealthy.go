@@ -18,12 +18,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// maxUnhealthy is how many bytes of what a node says of itself are written into a Machine. The tenant writes them.
+// maxUnhealthy is how many bytes of the condition of a node are written into a Machine. The tenant controls them.
 const maxUnhealthy = 512
 
-// noteUnhealthy tells the manager of a Machine that is given up because its node is unhealthy: whoever comes next must not
-// get the same server. Without that, Karpenter would replace a broken server by itself.
-func (c *CloudProvider) noteUnhealthy(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) error {
+// recordUnhealthy annotates a Machine that is deleted because its node is unhealthy, so that the manager quarantines the
+// server. Otherwise Karpenter might replace a broken server by itself.
+func (c *CloudProvider) recordUnhealthy(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) error {
 	if !isRepair(nodeClaim) || machine.Annotations[v1alpha1.UnhealthyAnnotationKey] != "" {
 		return nil
 	}
@@ -44,13 +44,13 @@ func (c *CloudProvider) noteUnhealthy(ctx context.Context, machine *v1alpha1.Mac
 	}
 	machine.Annotations[v1alpha1.UnhealthyAnnotationKey] = why
 	if err := c.management.Client.Patch(ctx, machine, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("noting on machine %s that its node is unhealthy, %w", machine.Name, err)
+		return fmt.Errorf("recording on machine %s that its node is unhealthy, %w", machine.Name, err)
 	}
 	return nil
 }
 
-// isRepair tells whether core has deleted the NodeClaim to replace an unhealthy node: then it lets no pod delay that. A
-// terminationGracePeriod leaves pods some time from the deletion on.
+// isRepair tells whether core has deleted the NodeClaim to replace an unhealthy node: then pods cannot delay it. With a
+// terminationGracePeriod they have some time from the deletion on.
 func isRepair(nodeClaim *karpenterv1.NodeClaim) bool {
 	if nodeClaim.DeletionTimestamp.IsZero() || nodeClaim.Status.NodeName == "" {
 		return false

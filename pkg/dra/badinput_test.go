@@ -16,26 +16,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/tohost"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/vcluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/claims"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 )
 
 // A selector that does not parse selects nothing new and takes nothing away.
-func TestSelectorThatDoesNotParse(t *testing.T) {
+func TestInvalidSelector(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	w.createClaim("before")
 	w.awaitHostClaim("before")
 	w.awaitClass(w.class, nil)
 	w.setSync(func(sync *v1alpha1.Sync) {
-		sync.FromHost.DeviceClasses.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "for", Operator: "Like", Values: []string{"x"}}}}
+		sync.FromHost.DeviceClasses.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "for",
+			Operator: "Like", Values: []string{"x"}}}}
 	})
 	w.awaitCondition(v1alpha1.ReasonInvalidSelector)
 	if got := w.condition(); !strings.Contains(got, "spec.sync.fromHost.deviceClasses.selector") || !strings.Contains(got, `"Like"`) {
 		t.Errorf("the condition is %q", got)
 	}
 	w.createClaim("after")
-	w.awaitEvent(tohost.ReasonInvalidSelector, "after")
+	w.awaitEvent(claims.ReasonInvalidSelector, "after")
 	w.awaitClass(w.class, nil)
 	if w.hostClaim("before") == nil || w.hostClaim("after") != nil {
 		t.Error("a claim has come or gone")
@@ -48,7 +49,7 @@ func TestSelectorThatDoesNotParse(t *testing.T) {
 }
 
 // A class that goes between the check and the write leaves a claim that says so, and stays.
-func TestClassThatVanishesBetweenCheckAndWrite(t *testing.T) {
+func TestClassDeletedBetweenCheckAndWrite(t *testing.T) {
 	w := newWorld(t)
 	p := immortal()
 	var once sync.Once
@@ -60,7 +61,7 @@ func TestClassThatVanishesBetweenCheckAndWrite(t *testing.T) {
 	w.run(p)
 	w.createClaim("gpu")
 	w.awaitHostClaim("gpu")
-	w.awaitEvent(tohost.ReasonOrphaned, "gpu", w.class)
+	w.awaitEvent(claims.ReasonOrphaned, "gpu", w.class)
 	w.awaitGone(w.tenant, w.classObject())
 	if claim := w.hostClaim("gpu"); claim == nil || !claim.DeletionTimestamp.IsZero() {
 		t.Error("the claim has not stayed")
@@ -91,7 +92,7 @@ func TestClaimWith32Requests(t *testing.T) {
 	// One class of 144 that is not allowed is enough.
 	requests[31].FirstAvailable[7].DeviceClassName = "vip"
 	w.createClaim("too-big", requests...)
-	w.awaitEvent(tohost.ReasonClassNotAllowed, "too-big", "DeviceClass vip")
+	w.awaitEvent(claims.ReasonClassNotAllowed, "too-big", "DeviceClass vip")
 }
 
 func TestLongestName(t *testing.T) {
@@ -116,11 +117,11 @@ func TestLongestName(t *testing.T) {
 }
 
 // What could be read as another object is refused.
-func TestNameThatIsNotUnique(t *testing.T) {
+func TestAmbiguousName(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	w.createClaim("a-x-b")
-	w.awaitEvent(tohost.ReasonInvalidName, "a-x-b", "a-x-b-x-"+w.namespace+"-x-blue", `without "-x-"`)
+	w.awaitEvent(claims.ReasonInvalidName, "a-x-b", "a-x-b-x-"+w.namespace+"-x-blue", `without "-x-"`)
 	claim := w.tenantClaim("a-x-b")
 	if len(claim.Finalizers) > 0 {
 		t.Errorf("it has finalizers %v", claim.Finalizers)
@@ -130,19 +131,21 @@ func TestNameThatIsNotUnique(t *testing.T) {
 }
 
 // An object on the host with our labels that somebody else has made is never adopted, never changed and never deleted.
-func TestObjectsOfOthersOnTheHost(t *testing.T) {
+func TestNameTakenOnHost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
-		forge  func(w *world, forged *resourcev1.ResourceClaim, real vcluster.Metadata)
+		forge  func(w *world, forged *resourcev1.ResourceClaim, real names.Metadata)
 	}{
-		"Labels": {"labels alone", func(_ *world, forged *resourcev1.ResourceClaim, real vcluster.Metadata) { forged.Labels = real.Labels }},
-		"AnotherUID": {"the copy of an object that there was, by another syncer", func(_ *world, forged *resourcev1.ResourceClaim, real vcluster.Metadata) {
-			forged.Labels, forged.Annotations = real.Labels, real.Annotations
-			forged.Annotations[vcluster.UIDAnnotation] = "00000000-0000-0000-0000-000000000000"
-		}},
-		"Everything": {"all our marks without our finalizer, as another syncer would make it", func(_ *world, forged *resourcev1.ResourceClaim, real vcluster.Metadata) {
-			forged.Labels, forged.Annotations = real.Labels, real.Annotations
-		}},
+		"Labels": {"labels alone", func(_ *world, forged *resourcev1.ResourceClaim, real names.Metadata) { forged.Labels = real.Labels }},
+		"AnotherUID": {"the copy of an object that there was, by another syncer",
+			func(_ *world, forged *resourcev1.ResourceClaim, real names.Metadata) {
+				forged.Labels, forged.Annotations = real.Labels, real.Annotations
+				forged.Annotations[names.UIDAnnotation] = "00000000-0000-0000-0000-000000000000"
+			}},
+		"Everything": {"all our marks without our finalizer, as another syncer would make it",
+			func(_ *world, forged *resourcev1.ResourceClaim, real names.Metadata) {
+				forged.Labels, forged.Annotations = real.Labels, real.Annotations
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -150,13 +153,15 @@ func TestObjectsOfOthersOnTheHost(t *testing.T) {
 			key := client.ObjectKey{Namespace: w.cluster.Namespace, Name: w.hostName("gpu")}
 			forged := &resourcev1.ResourceClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
-				Spec:       resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{exactly("other", "other")}}},
+				Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{exactly("other",
+					"other")}}},
 			}
-			tc.forge(w, forged, vcluster.HostMetadata(claim, resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"), key, w.cluster.Name, vcluster.Metadata{}))
+			tc.forge(w, forged, names.HostMetadata(claim, resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"), key, w.cluster.Name,
+				names.Metadata{}))
 			w.must(w.host.Create(t.Context(), forged))
 			version := forged.ResourceVersion
 			w.run()
-			w.awaitEvent(tohost.ReasonNameTaken, "gpu", key.Name, "was not made for it")
+			w.awaitEvent(claims.ReasonNameTaken, "gpu", key.Name, "is not its copy")
 			if got := w.tenantClaim("gpu"); got.Status.Allocation != nil || len(got.Finalizers) > 0 {
 				t.Errorf("%s: the tenant's claim is %v", tc.reason, got)
 			}
@@ -173,7 +178,7 @@ func TestObjectsOfOthersOnTheHost(t *testing.T) {
 			again := w.createClaim("gpu")
 			w.must(w.host.Delete(t.Context(), forged))
 			w.eventually("the claim has its copy", func(context.Context) error {
-				if copied := w.hostClaim("gpu"); copied == nil || copied.Annotations[vcluster.UIDAnnotation] != string(again.UID) {
+				if copied := w.hostClaim("gpu"); copied == nil || copied.Annotations[names.UIDAnnotation] != string(again.UID) {
 					return fmt.Errorf("it is %v", copied)
 				}
 				return nil
@@ -183,11 +188,12 @@ func TestObjectsOfOthersOnTheHost(t *testing.T) {
 }
 
 // A tenant whose API is away for a while loses nothing, and neither does the host.
-func TestTenantAPIAway(t *testing.T) {
+func TestTenantAPIOutage(t *testing.T) {
 	for name, away := range map[string]error{
 		"Unavailable": apierrors.NewServiceUnavailable("the tenant is away"),
 		// What a server answers that does not know the kind, while it starts.
-		"KindUnknown": apierrors.NewGenericServerResponse(404, "GET", resourcev1.Resource("resourceclaims"), "gpu", "404 page not found", 0, true),
+		"KindUnknown": apierrors.NewGenericServerResponse(404, "GET", resourcev1.Resource("resourceclaims"), "gpu", "404 page not found", 0,
+			true),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -220,7 +226,7 @@ func TestTenantAPIAway(t *testing.T) {
 }
 
 // The copy of a claim that has left the tenant by force, while nobody looked, goes.
-func TestClaimThatHasLeftByForce(t *testing.T) {
+func TestForceDeletedClaim(t *testing.T) {
 	w := newWorld(t)
 	stop := w.run()
 	claim := w.createClaim("gpu")
@@ -239,7 +245,7 @@ func TestClaimThatHasLeftByForce(t *testing.T) {
 	again := w.createClaim("gpu")
 	w.run()
 	w.eventually("the new claim has a copy of its own", func(context.Context) error {
-		if now := w.hostClaim("gpu"); now == nil || now.UID == copied.UID || now.Annotations[vcluster.UIDAnnotation] != string(again.UID) {
+		if now := w.hostClaim("gpu"); now == nil || now.UID == copied.UID || now.Annotations[names.UIDAnnotation] != string(again.UID) {
 			return fmt.Errorf("it is %v", now)
 		}
 		return nil

@@ -14,8 +14,9 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/tohost"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/vcluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/claims"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 )
 
 // Point 3: claims flow to the host, with what they may have.
@@ -25,7 +26,8 @@ func TestClaims(t *testing.T) {
 	w.run(p)
 	claim := w.createClaim("gpu")
 	copied := w.awaitHostClaim("gpu")
-	if copied.Name != "gpu-x-"+w.namespace+"-x-blue" || !vcluster.IsCopyOf(copied, claim, resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"), "blue") {
+	if copied.Name != "gpu-x-"+w.namespace+"-x-blue" ||
+		!names.IsCopyOf(copied, claim, resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"), "blue") {
 		t.Errorf("the copy is not one that vCluster finds: %s %v %v", copied.Name, copied.Labels, copied.Annotations)
 	}
 	if copied.Labels["app"] != "train" {
@@ -37,7 +39,7 @@ func TestClaims(t *testing.T) {
 	changed.Labels = map[string]string{"team": "a"}
 	w.must(w.tenant.Patch(t.Context(), changed, client.MergeFrom(stored)))
 	w.eventually("the labels are on the host", func(context.Context) error {
-		if labels := w.hostClaim("gpu").Labels; labels["team"] != "a" || labels["app"] != "" || labels[vcluster.MarkerLabel] != "blue" {
+		if labels := w.hostClaim("gpu").Labels; labels["team"] != "a" || labels["app"] != "" || labels[names.MarkerLabel] != "blue" {
 			return fmt.Errorf("they are %v", labels)
 		}
 		return nil
@@ -48,7 +50,7 @@ func TestClaims(t *testing.T) {
 	t.Log("writes:", p.written())
 }
 
-func TestClassesThatAreNotAllowed(t *testing.T) {
+func TestClassNotAllowed(t *testing.T) {
 	w := newWorld(t)
 	w.createClass("vip", func(class *resourcev1.DeviceClass) { class.Labels = nil })
 	w.run()
@@ -56,7 +58,7 @@ func TestClassesThatAreNotAllowed(t *testing.T) {
 	w.createClaim("alternative", firstOf("a", w.class, "vip"))
 	w.createClaim("unknown", exactly("a", "nothing"))
 	for name, class := range map[string]string{"exact": "vip", "alternative": "vip", "unknown": "nothing"} {
-		w.awaitEvent(tohost.ReasonClassNotAllowed, name, "DeviceClass "+class, "for="+w.labels()["for"])
+		w.awaitEvent(claims.ReasonClassNotAllowed, name, "DeviceClass "+class, "for="+w.labels()["for"])
 	}
 	w.createClaim("good", firstOf("a", w.class, w.class))
 	w.awaitHostClaim("good")
@@ -74,7 +76,7 @@ func TestClassesThatAreNotAllowed(t *testing.T) {
 	w.awaitHostClaim("alternative")
 }
 
-func TestAdminAccessIsNeverPassedOn(t *testing.T) {
+func TestAdminAccessIsRemoved(t *testing.T) {
 	w := newWorld(t)
 	for c, namespace := range map[client.Client]string{w.tenant: w.namespace, w.host: w.cluster.Namespace} {
 		// Even where both namespaces are for administrators.
@@ -87,7 +89,7 @@ func TestAdminAccessIsNeverPassedOn(t *testing.T) {
 	if got := w.awaitHostClaim("admin").Spec.Devices.Requests[0].Exactly.AdminAccess; got != nil {
 		t.Errorf("admin access is %v on the host", *got)
 	}
-	w.awaitEvent(tohost.ReasonNoAdminAccess, "admin")
+	w.awaitEvent(claims.ReasonNoAdminAccess, "admin")
 }
 
 func TestTemplates(t *testing.T) {
@@ -98,7 +100,7 @@ func TestTemplates(t *testing.T) {
 	w.eventually("the template is on the host", func(ctx context.Context) error {
 		return w.host.Get(ctx, client.ObjectKeyFromObject(copied), copied)
 	})
-	if labels := copied.Spec.Labels; labels["app"] != "train" || labels[vcluster.MarkerLabel] != "" {
+	if labels := copied.Spec.Labels; labels["app"] != "train" || labels[names.MarkerLabel] != "" {
 		t.Errorf("claims would have labels %v", labels)
 	}
 	w.must(w.tenant.Delete(t.Context(), template))
@@ -126,7 +128,7 @@ func TestDeletionOfClaimsInUse(t *testing.T) {
 				if there == nil || here.DeletionTimestamp.IsZero() || there.DeletionTimestamp.IsZero() {
 					return fmt.Errorf("the tenant's is deleted at %v, the host's is %v", here.DeletionTimestamp, there)
 				}
-				if !slices.Contains(here.Finalizers, tohost.Finalizer) || here.Status.Allocation == nil {
+				if !slices.Contains(here.Finalizers, v1alpha1.DRASyncFinalizer) || here.Status.Allocation == nil {
 					return fmt.Errorf("the tenant's claim was let go: %v", here.Finalizers)
 				}
 				return nil

@@ -25,30 +25,31 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 )
 
-const (
-	// servedRetry is how often to look whether a cluster that had no resource.k8s.io/v1 has it now.
-	servedRetry = time.Minute
-)
+// servedRetry is how often to look whether a cluster that did not serve resource.k8s.io/v1 serves it now.
+const servedRetry = time.Minute
 
-// Controller decides from the TenantCluster whether the sync runs, starts it, and says so in a condition.
+// Controller starts the controllers of the sync when the TenantCluster enables it, and records in a condition whether they
+// work.
 type Controller struct {
-	clock   clock.PassiveClock
-	planes  tenant.Planes
-	waiting []controller.Controller
-	manager lateManager
-	// failure is why a controller could not be started. It stays: registering it again would fail, its name is taken.
+	clock    clock.PassiveClock
+	clusters tenant.Clusters
+	pending  []controller.Controller
+	manager  managerWithRunnables
+	// failure is why a controller could not be registered. It is kept: the name of that controller is taken, so that
+	// registering it again would fail.
 	failure error
 }
 
 // NewController constructs the controller that starts the others.
-func NewController(clk clock.PassiveClock, planes tenant.Planes, others ...controller.Controller) *Controller {
-	return &Controller{clock: clk, planes: planes, waiting: others, manager: lateManager{latecomers: newLatecomers()}}
+func NewController(clk clock.PassiveClock, clusters tenant.Clusters, others ...controller.Controller) *Controller {
+	return &Controller{clock: clk, clusters: clusters, pending: others, manager: managerWithRunnables{runnables: newDynamicRunnables()}}
 }
 
-// Reconcile looks at the TenantCluster.
+// Reconcile checks the preconditions of the sync, starts it, and writes the condition.
 func (c *Controller) Reconcile(ctx context.Context, cluster *v1alpha1.TenantCluster) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	present := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionDRASynced)
@@ -56,32 +57,32 @@ func (c *Controller) Reconcile(ctx context.Context, cluster *v1alpha1.TenantClus
 	if !cluster.Spec.Sync.Enabled() && present == nil {
 		return reconcile.Result{}, nil
 	}
-	finding, err := c.examine(ctx, cluster)
+	result, err := c.check(ctx, cluster)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	// 2. What was enabled once has left finalizers, so the controllers run on to take them away.
-	if finding.canRun {
+	// 2. If it was enabled once there are finalizers, which the controllers must be able to remove.
+	if result.canRun {
 		if err := c.start(ctx); err != nil {
-			finding.reason, finding.message = v1alpha1.ReasonNotStarted, sentence(err.Error()+"; restart the provider")
+			result.reason, result.message = v1alpha1.ReasonNotStarted, sentence(err.Error()+"; restart the provider")
 		}
 	}
-	if err := c.say(ctx, cluster, finding); apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: tenant.ConflictRetry}, nil
+	if err := c.writeCondition(ctx, cluster, result); apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: controllers.ConflictRetry}, nil
 	} else if err != nil {
 		return reconcile.Result{}, err
 	}
-	if finding.reason == v1alpha1.ReasonAPINotServed {
+	if result.reason == v1alpha1.ReasonAPINotServed {
 		return reconcile.Result{RequeueAfter: servedRetry}, nil
 	}
 	return reconcile.Result{}, nil
 }
 
-// start registers the controllers that do not run yet with the manager, which runs already.
+// start registers the controllers that do not run yet. The manager runs already.
 func (c *Controller) start(ctx context.Context) error {
-	for len(c.waiting) > 0 && c.failure == nil {
-		next := c.waiting[0]
-		c.waiting = c.waiting[1:]
+	for len(c.pending) > 0 && c.failure == nil {
+		next := c.pending[0]
+		c.pending = c.pending[1:]
 		if err := next.Register(ctx, c.manager); err != nil {
 			c.failure = fmt.Errorf("starting a controller, %w", err)
 		}
@@ -89,37 +90,37 @@ func (c *Controller) start(ctx context.Context) error {
 	return c.failure
 }
 
-// say writes the condition, if it says anything new.
-func (c *Controller) say(ctx context.Context, cluster *v1alpha1.TenantCluster, finding finding) error {
+// writeCondition writes the condition, if it has changed.
+func (c *Controller) writeCondition(ctx context.Context, cluster *v1alpha1.TenantCluster, result precondition) error {
 	stored := cluster.DeepCopy()
 	status := metav1.ConditionFalse
-	if finding.reason == v1alpha1.ReasonSynced {
+	if result.reason == v1alpha1.ReasonSynced {
 		status = metav1.ConditionTrue
 	}
 	if !meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.ConditionDRASynced, Status: status, Reason: finding.reason, Message: finding.message,
+		Type: v1alpha1.ConditionDRASynced, Status: status, Reason: result.reason, Message: result.message,
 		ObservedGeneration: cluster.Generation, LastTransitionTime: metav1.NewTime(c.clock.Now()),
 	}) {
 		return nil
 	}
-	if err := c.planes.Management.Client.Status().Patch(ctx, cluster,
+	if err := c.clusters.Management.Client.Status().Patch(ctx, cluster,
 		client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("writing the status of TenantCluster %s, %w", c.planes.TenantCluster, err))
+		return client.IgnoreNotFound(fmt.Errorf("writing the status of TenantCluster %s, %w", c.clusters.TenantCluster, err))
 	}
-	log.FromContext(ctx).Info("DRA sync", "reason", finding.reason, "message", finding.message)
+	log.FromContext(ctx).Info("DRA sync", "reason", result.reason, "message", result.message)
 	return nil
 }
 
-// sameCluster tells whether the host is the tenant. Everything would be copied to where it is, and again from there.
+// sameCluster tells whether the host is the tenant cluster. Each copy would be copied again.
 func (c *Controller) sameCluster(ctx context.Context) (bool, error) {
 	var uids []string
-	for _, plane := range []struct {
+	for _, cluster := range []struct {
 		name string
 		live client.Reader
-	}{{"host", c.planes.Management.Live}, {"tenant", c.planes.Tenant.Live}} {
+	}{{"host", c.clusters.Management.Live}, {"tenant", c.clusters.Tenant.Live}} {
 		namespace := &corev1.Namespace{}
-		if err := plane.live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, namespace); err != nil {
-			return false, fmt.Errorf("reading namespace %s of the %s, %w", metav1.NamespaceSystem, plane.name, err)
+		if err := cluster.live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, namespace); err != nil {
+			return false, fmt.Errorf("reading namespace %s of the %s, %w", metav1.NamespaceSystem, cluster.name, err)
 		}
 		uids = append(uids, string(namespace.UID))
 	}
@@ -132,15 +133,15 @@ func (c *Controller) Name() string { return "dra" }
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	c.manager.Manager = m
-	if err := m.Add(c.manager.latecomers); err != nil {
-		return fmt.Errorf("adding the controllers that start later, %w", err)
+	if err := m.Add(c.manager.runnables); err != nil {
+		return fmt.Errorf("adding the runnable for controllers that start later, %w", err)
 	}
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
-		WatchesRawSource(source.Kind(c.planes.Management.Cache, &v1alpha1.TenantCluster{},
+		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.TenantCluster{},
 			&handler.TypedEnqueueRequestForObject[*v1alpha1.TenantCluster]{},
 			predicate.NewTypedPredicateFuncs(func(cluster *v1alpha1.TenantCluster) bool {
-				return client.ObjectKeyFromObject(cluster) == c.planes.TenantCluster
+				return client.ObjectKeyFromObject(cluster) == c.clusters.TenantCluster
 			}), predicate.TypedGenerationChangedPredicate[*v1alpha1.TenantCluster]{})).
-		Complete(reconcile.AsReconciler(c.planes.Management.Client, c))
+		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
 }

@@ -19,8 +19,7 @@ import (
 
 // cycle is a whole life: a class, a claim, a template and a generated claim come, are allocated, changed and deleted, and
 // the class leaves. A process that dies on the way is replaced by one that does not.
-func cycle(t *testing.T, p *process) {
-	w := newWorld(t)
+func cycle(t *testing.T, w *world, p *process) {
 	w.must(w.tenant.Create(t.Context(), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}}))
 	ctx, cancel := context.WithCancel(t.Context())
 	stop, replaced := w.run(p), make(chan struct{})
@@ -38,7 +37,8 @@ func cycle(t *testing.T, p *process) {
 	claim, template := w.createClaim("gpu"), w.createTemplate("one-gpu")
 	copied := w.awaitHostClaim("gpu")
 	w.awaitClass(w.class, nil)
-	copiedTemplate := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: w.cluster.Namespace, Name: w.hostName("one-gpu")}}
+	copiedTemplate := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: w.cluster.Namespace,
+		Name: w.hostName("one-gpu")}}
 	w.eventually("the template is on the host", func(ctx context.Context) error {
 		return w.host.Get(ctx, client.ObjectKeyFromObject(copiedTemplate), copiedTemplate)
 	})
@@ -80,7 +80,8 @@ func cycle(t *testing.T, p *process) {
 	for _, object := range []client.Object{copied, copiedTemplate, made} {
 		w.awaitGone(w.host, object)
 	}
-	for _, object := range []client.Object{claim, template, shown, w.classObject(), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}}} {
+	for _, object := range []client.Object{claim, template, shown, w.classObject(),
+		&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}}} {
 		w.awaitGone(w.tenant, object)
 	}
 	w.awaitCondition(v1alpha1.ReasonSynced)
@@ -89,19 +90,40 @@ func cycle(t *testing.T, p *process) {
 // Invariant 2: the process may die before any of its writes.
 func TestCrashAtEveryWrite(t *testing.T) {
 	whole := immortal()
-	t.Run("Undisturbed", func(t *testing.T) { cycle(t, whole) })
+	t.Run("Undisturbed", func(t *testing.T) { cycle(t, newMemoryWorld(t), whole) })
 	writes := whole.written()
 	t.Logf("a cycle has %d writes: %v", len(writes), writes)
+	processes := make([]*process, len(writes))
+	t.Run("Crash", func(t *testing.T) {
+		for point := range writes {
+			processes[point] = dyingAfter(point)
+			t.Run(fmt.Sprintf("BeforeWrite%d", point), func(t *testing.T) {
+				t.Parallel()
+				cycle(t, newMemoryWorld(t), processes[point])
+			})
+		}
+	})
 	tried := 0
-	for point := range writes {
-		p := dyingAfter(point)
-		t.Run(fmt.Sprintf("BeforeWrite%d", point), func(t *testing.T) { cycle(t, p) })
+	for _, p := range processes {
 		if p.isDead() {
 			tried++
 		}
 	}
-	t.Logf("%d points tried", tried)
 	if tried < len(writes)-2 {
 		t.Errorf("the process died at %d points only, of %d", tried, len(writes))
+	}
+}
+
+// TestCrashOnAPIServers is TestCrashAtEveryWrite with watches and API servers, at a few of the writes: a copy, a status, a
+// generated claim, the deletion of a copy, and its finalizer. Their order may differ a little from run to run.
+func TestCrashOnAPIServers(t *testing.T) {
+	for _, point := range []int{4, 7, 8, 13, 17} {
+		t.Run(fmt.Sprintf("BeforeWrite%d", point), func(t *testing.T) {
+			p := dyingAfter(point)
+			cycle(t, newWorld(t), p)
+			if !p.isDead() {
+				t.Errorf("the process has only %d writes", len(p.written()))
+			}
+		})
 	}
 }

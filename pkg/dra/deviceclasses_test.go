@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/deviceclasses"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/classes"
 )
 
 func (w *world) awaitClass(name string, check func(*resourcev1.DeviceClass) error) {
@@ -46,7 +46,7 @@ func TestDeviceClasses(t *testing.T) {
 		return nil
 	})
 	w.awaitGone(w.tenant, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}})
-	w.awaitEvent(deviceclasses.ReasonRemoved, "by-hand", "the host has no such DeviceClass")
+	w.awaitEvent(classes.ReasonRemoved, "by-hand", "the host has no such DeviceClass")
 
 	// One that changes is updated, on either side.
 	host := &resourcev1.DeviceClass{}
@@ -87,11 +87,13 @@ func TestHiddenPartsOfClasses(t *testing.T) {
 	w.createClass("configured", func(class *resourcev1.DeviceClass) {
 		class.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "{secret}", "note": "n"}
 		class.Spec.Config = []resourcev1.DeviceClassConfiguration{{DeviceConfiguration: resourcev1.DeviceConfiguration{
-			Opaque: &resourcev1.OpaqueDeviceConfiguration{Driver: "gpu.example.com", Parameters: runtime.RawExtension{Raw: []byte(`{"host":"node-7"}`)}}}}}
+			Opaque: &resourcev1.OpaqueDeviceConfiguration{Driver: "gpu.example.com",
+				Parameters: runtime.RawExtension{Raw: []byte(`{"host":"node-7"}`)}}}}}
 	})
 	w.run()
 	w.awaitClass("configured", func(class *resourcev1.DeviceClass) error {
-		if len(class.Spec.Config) > 0 || class.Annotations[corev1.LastAppliedConfigAnnotation] != "" || class.Annotations["note"] != "n" || len(class.Spec.Selectors) != 1 {
+		if len(class.Spec.Config) > 0 || class.Annotations[corev1.LastAppliedConfigAnnotation] != "" || class.Annotations["note"] != "n" ||
+			len(class.Spec.Selectors) != 1 {
 			return fmt.Errorf("it is %v", class)
 		}
 		return nil

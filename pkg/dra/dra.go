@@ -5,9 +5,8 @@
 // and a tenant whose pods run on the host's nodes: the device classes that the tenant may ask for flow to it, its claims
 // and templates flow to the host, and the status of the claims flows back.
 //
-// The packages below know one thing each: settings, what the platform has decided; devices, which classes are allowed and
-// what of them is seen; vcluster, the names and marks on the host; claimstatus, what the tenant sees of a status. The
-// controllers are in deviceclasses, tohost and generated.
+// The packages below: policy, which classes a tenant may ask for; names, the names and annotations on the host; classes,
+// the controller of DeviceClasses; claims, those of ResourceClaims and ResourceClaimTemplates.
 //
 // # Rights
 //
@@ -26,21 +25,21 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/karpenter/pkg/events"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/deviceclasses"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/generated"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/tohost"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/claims"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/classes"
 )
 
-// Controllers are all there is to run for a tenant: one controller, which starts the others when the TenantCluster asks
-// for them. Until then they watch nothing, so a tenant without Dynamic Resource Allocation costs nothing and need not
-// serve it. The recorder is that of the tenant cluster. The scheme of both planes must have resource.k8s.io/v1, core/v1
-// and our own kinds. The controllers make the indexes that they need by themselves. Others are started with them.
-func Controllers(planes tenant.Planes, clk clock.PassiveClock, recorder events.Recorder, others ...controller.Controller) []controller.Controller {
-	return []controller.Controller{NewController(clk, planes, append([]controller.Controller{
-		deviceclasses.NewController(planes, recorder),
-		tohost.NewClaimController(planes, recorder),
-		tohost.NewTemplateController(planes, recorder),
-		generated.NewController(planes, recorder),
+// Controllers returns what to run for a tenant: one controller, which starts the others when the TenantCluster enables the
+// sync. Until then they watch nothing, so that a tenant without Dynamic Resource Allocation costs nothing and need not serve
+// it. The recorder is that of the tenant cluster. The scheme of both clusters must have resource.k8s.io/v1, core/v1 and our
+// own kinds. The controllers add the indexes that they need. Others are started with them.
+func Controllers(clusters tenant.Clusters, clk clock.PassiveClock, recorder events.Recorder,
+	others ...controller.Controller) []controller.Controller {
+	return []controller.Controller{NewController(clk, clusters, append([]controller.Controller{
+		classes.NewController(clusters, recorder),
+		claims.NewClaimController(clusters, recorder),
+		claims.NewTemplateController(clusters, recorder),
+		claims.NewGeneratedController(clusters, recorder),
 	}, others...)...)}
 }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/vcluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 )
 
 // protection is Kubernetes' own finalizer on allocated claims.
@@ -67,7 +67,7 @@ func (w *world) createTemplate(name string) *resourcev1.ResourceClaimTemplate {
 	template := &resourcev1.ResourceClaimTemplate{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
 		Spec: resourcev1.ResourceClaimTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "train", vcluster.MarkerLabel: "red"}},
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "train", names.MarkerLabel: "red"}},
 			Spec:       resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{exactly("gpu", w.class)}}},
 		},
 	}
@@ -97,7 +97,7 @@ func (w *world) createHostPod(tenantPod *corev1.Pod) *corev1.Pod {
 	w.Helper()
 	key := client.ObjectKey{Namespace: w.cluster.Namespace, Name: w.hostName(tenantPod.Name)}
 	hostPod := pod(key.Namespace, key.Name)
-	metadata := vcluster.HostMetadata(tenantPod, corev1.SchemeGroupVersion.WithKind("Pod"), key, w.cluster.Name, vcluster.Metadata{})
+	metadata := names.HostMetadata(tenantPod, corev1.SchemeGroupVersion.WithKind("Pod"), key, w.cluster.Name, names.Metadata{})
 	hostPod.Labels, hostPod.Annotations = metadata.Labels, metadata.Annotations
 	w.must(w.host.Create(w.Context(), hostPod))
 	return hostPod
@@ -141,7 +141,8 @@ func (w *world) allocate(claim *resourcev1.ResourceClaim, device string, pods ..
 		}
 		status.ReservedFor = nil
 		for _, pod := range pods {
-			status.ReservedFor = append(status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+			status.ReservedFor = append(status.ReservedFor,
+				resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
 		}
 	})
 }

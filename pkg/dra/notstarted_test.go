@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 )
 
 // unstartable is a controller that the manager does not take.
@@ -28,12 +28,12 @@ func (unstartable) Register(context.Context, manager.Manager) error {
 // A sync of which a part does not run is not in sync, however often it is looked at.
 func TestNotStarted(t *testing.T) {
 	w := newWorld(t)
-	planes := tenant.Planes{
+	clusters := tenant.Clusters{
 		TenantCluster: w.cluster,
-		Tenant:        tenant.Plane{Client: w.tenant, Live: w.tenant},
-		Management:    tenant.Plane{Client: w.host, Live: w.host},
+		Tenant:        tenant.Cluster{Client: w.tenant, Live: w.tenant},
+		Management:    tenant.Cluster{Client: w.host, Live: w.host},
 	}
-	controller := NewController(clock.RealClock{}, planes, unstartable{})
+	controller := NewController(clock.RealClock{}, clusters, unstartable{})
 	for look := range 2 {
 		cluster := &v1alpha1.TenantCluster{}
 		w.must(w.host.Get(t.Context(), w.cluster, cluster))

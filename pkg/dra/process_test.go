@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/karpenter/pkg/events"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 )
 
 // errDead is what a dead process gets for an answer.
@@ -59,11 +59,11 @@ func (p *process) isDead() bool {
 	return p.dead
 }
 
-// spy wraps one plane's client.
+// spy wraps one cluster's client.
 type spy struct {
 	client.Client
 	*process
-	plane string
+	cluster string
 }
 
 func (s spy) read() error {
@@ -72,7 +72,7 @@ func (s spy) read() error {
 	if s.dead {
 		return errDead
 	}
-	if s.plane == "tenant" {
+	if s.cluster == "tenant" {
 		return s.away
 	}
 	return nil
@@ -83,7 +83,7 @@ func (s spy) write(verb string, object client.Object) error {
 	if err != nil {
 		return err
 	}
-	write := fmt.Sprintf("%s %s %s", s.plane, verb, kind.Kind)
+	write := fmt.Sprintf("%s %s %s", s.cluster, verb, kind.Kind)
 	s.mu.Lock()
 	before := s.before
 	s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s spy) write(verb string, object client.Object) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.plane == "tenant" && s.away != nil {
+	if s.cluster == "tenant" && s.away != nil {
 		return s.away
 	}
 	if !s.dead && len(s.writes) == s.last {
@@ -107,7 +107,7 @@ func (s spy) write(verb string, object client.Object) error {
 }
 
 func (s spy) RESTMapper() meta.RESTMapper {
-	if s.mapper != nil && s.plane == "tenant" {
+	if s.mapper != nil && s.cluster == "tenant" {
 		return s.mapper
 	}
 	return s.Client.RESTMapper()
@@ -189,9 +189,9 @@ func (s liveSpy) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 	return s.Reader.Get(ctx, key, object, opts...)
 }
 
-func (p *process) watch(plane tenant.Plane, name string) tenant.Plane {
-	s := spy{Client: plane.Client, process: p, plane: name}
-	return tenant.Plane{Client: s, Live: liveSpy{plane.Live, s}, Cache: plane.Cache}
+func (p *process) watch(cluster tenant.Cluster, name string) tenant.Cluster {
+	s := spy{Client: cluster.Client, process: p, cluster: name}
+	return tenant.Cluster{Client: s, Live: liveSpy{cluster.Live, s}, Cache: cluster.Cache}
 }
 
 // eventLog keeps the events that were published.

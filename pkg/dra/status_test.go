@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/generated"
 )
 
 // Point 4: the status flows back, in the tenant's terms.
@@ -42,7 +41,8 @@ func TestStatus(t *testing.T) {
 	changeStatus(w, copied, func(status *resourcev1.ResourceClaimStatus) {
 		status.Devices = []resourcev1.AllocatedDeviceStatus{{
 			Driver: "gpu.example.com", Pool: "node-7", Device: "gpu-0", Data: &runtime.RawExtension{Raw: []byte(`{"node":"node-7"}`)},
-			Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Prepared", Message: "gpu-0 of node-7 is ready", LastTransitionTime: metav1.Now()}},
+			Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Prepared", Message: "gpu-0 of node-7 is ready",
+				LastTransitionTime: metav1.Now()}},
 		}}
 	})
 	w.eventually("the device's condition is back", func(context.Context) error {
@@ -77,7 +77,7 @@ func TestStatus(t *testing.T) {
 }
 
 // The scheduler may say that a pod uses a claim before anybody has seen the pod, and pods of others are not shown.
-func TestReservedForPodsThatComeLater(t *testing.T) {
+func TestReservedForLaterPods(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	w.createClaim("gpu")
@@ -117,7 +117,8 @@ func TestWritesPerClaim(t *testing.T) {
 		counts[write]++
 	}
 	t.Log("20 claims, allocated:", counts)
-	for write, want := range map[string]int{"host create ResourceClaim": 20, "tenant patch ResourceClaim": 20, "tenant status ResourceClaim": 20} {
+	for write, want := range map[string]int{"host create ResourceClaim": 20, "tenant patch ResourceClaim": 20,
+		"tenant status ResourceClaim": 20} {
 		if counts[write] != want {
 			t.Errorf("%d times %s, want %d", counts[write], write, want)
 		}
@@ -143,11 +144,12 @@ func TestGeneratedClaims(t *testing.T) {
 		prepare func(*world, *corev1.Pod) string
 	}{
 		"HostsName": {"the pod's status is copied from the host", func(*world, *corev1.Pod) string { return "" }},
-		"InStatus": {"the tenant has a controller that has chosen a name, and died before it made the claim", func(w *world, pod *corev1.Pod) string {
-			pod.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: ptr.To("train-gpu-abcde")}}
-			w.must(w.tenant.Status().Update(w.Context(), pod))
-			return "train-gpu-abcde"
-		}},
+		"InStatus": {"the tenant has a controller that has chosen a name, and died before it made the claim",
+			func(w *world, pod *corev1.Pod) string {
+				pod.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: ptr.To("train-gpu-abcde")}}
+				w.must(w.tenant.Status().Update(w.Context(), pod))
+				return "train-gpu-abcde"
+			}},
 		"MadeByTenant": {"the tenant has a controller that has made the claim", func(w *world, pod *corev1.Pod) string {
 			claim := w.generatedClaim(w.namespace, "train-gpu-fghij", pod)
 			w.must(w.tenant.Create(w.Context(), claim))
@@ -191,7 +193,7 @@ func TestGeneratedClaims(t *testing.T) {
 			// The host's goes with its pod, and the one made for it goes too.
 			w.deallocate(copied)
 			w.must(w.host.Delete(t.Context(), copied))
-			if claim.Annotations[generated.HostClaimAnnotation] != "" {
+			if claim.Annotations[v1alpha1.HostClaimAnnotationKey] != "" {
 				w.awaitGone(w.tenant, claim)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -27,22 +28,27 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/vcluster"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // hostEnvironment and tenantEnvironment are two real API servers, which know nothing of each other.
-var hostEnvironment, tenantEnvironment *test.Environment
+var hostEnvironment, tenantEnvironment *env.Environment
 
 // suite stands in for a test where there is none yet.
 type suite struct {
 	testing.TB
+	mu       sync.Mutex
 	cleanups []func()
 }
 
-func (s *suite) Helper()           {}
-func (s *suite) Cleanup(f func())  { s.cleanups = append(s.cleanups, f) }
+func (s *suite) Helper() {}
+func (s *suite) Cleanup(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cleanups = append(s.cleanups, f)
+}
 func (s *suite) Fatal(args ...any) { s.end(fmt.Sprintln(args...)) }
 func (s *suite) Errorf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "error: "+format+"\n", args...)
@@ -62,7 +68,10 @@ func (s *suite) stop() {
 
 func TestMain(m *testing.M) {
 	s := &suite{}
-	hostEnvironment, tenantEnvironment = test.NewEnvironment(s), test.NewEnvironment(s)
+	var starting sync.WaitGroup
+	starting.Go(func() { hostEnvironment = env.NewEnvironment(s) })
+	starting.Go(func() { tenantEnvironment = env.NewEnvironment(s) })
+	starting.Wait()
 	code := m.Run()
 	s.stop()
 	os.Exit(code)
@@ -74,13 +83,15 @@ var worlds atomic.Int64
 type world struct {
 	*testing.T
 	host, tenant client.Client
-	environment  *test.Environment
+	environment  *env.Environment
 	cluster      types.NamespacedName
 	// namespace is the tenant's namespace that its objects are in.
 	namespace string
 	events    *eventLog
 	// class is a class on the host that the tenant may ask for, once the controllers run.
 	class string
+	// memory: there are no API servers.
+	memory bool
 }
 
 // newWorld makes a tenant with the sync of everything enabled, for classes with the label "for" of the test. The
@@ -90,7 +101,7 @@ func newWorld(t *testing.T, change ...func(*v1alpha1.Sync)) *world {
 	return newWorldIn(t, tenantEnvironment, hostEnvironment.Namespace(t), "blue", change...)
 }
 
-func newWorldIn(t *testing.T, environment *test.Environment, hostNamespace, name string, change ...func(*v1alpha1.Sync)) *world {
+func newWorldIn(t *testing.T, environment *env.Environment, hostNamespace, name string, change ...func(*v1alpha1.Sync)) *world {
 	t.Helper()
 	w := &world{
 		T: t, host: hostEnvironment.Client, tenant: environment.Client, environment: environment, events: &eventLog{},
@@ -117,7 +128,8 @@ func (w *world) createCluster(change ...func(*v1alpha1.Sync)) {
 			FromHost: v1alpha1.SyncFromHost{DeviceClasses: v1alpha1.DeviceClassSync{
 				SyncSwitch: v1alpha1.SyncSwitch{Enabled: true}, Selector: &metav1.LabelSelector{MatchLabels: w.labels()},
 			}},
-			ToHost: v1alpha1.SyncToHost{ResourceClaims: v1alpha1.SyncSwitch{Enabled: true}, ResourceClaimTemplates: v1alpha1.SyncSwitch{Enabled: true}},
+			ToHost: v1alpha1.SyncToHost{ResourceClaims: v1alpha1.SyncSwitch{Enabled: true},
+				ResourceClaimTemplates: v1alpha1.SyncSwitch{Enabled: true}},
 		}},
 	}
 	for _, change := range change {
@@ -165,11 +177,14 @@ func (w *world) run(processes ...*process) (stop func()) {
 	if len(processes) > 0 {
 		p = processes[0]
 	}
+	if w.memory {
+		return w.runInMemory(p)
+	}
 	m, host := w.manager(), w.hostCluster()
 	w.must(m.Add(host))
-	planes := tenant.Planes{TenantCluster: w.cluster,
-		Tenant: p.watch(tenant.PlaneOf(m), "tenant"), Management: p.watch(tenant.PlaneOf(host), "host")}
-	for _, c := range Controllers(planes, clock.RealClock{}, w.events) {
+	clusters := tenant.Clusters{TenantCluster: w.cluster,
+		Tenant: p.watch(tenant.ClusterOf(m), "tenant"), Management: p.watch(tenant.ClusterOf(host), "host")}
+	for _, c := range Controllers(clusters, clock.RealClock{}, w.events) {
 		w.must(c.Register(w.Context(), m))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -217,7 +232,8 @@ func (w *world) hostCluster() cluster.Cluster {
 func (w *world) wipe() {
 	ctx := context.Background()
 	for _, c := range []client.Client{w.host, w.tenant} {
-		for _, list := range []client.ObjectList{&resourcev1.ResourceClaimList{}, &resourcev1.ResourceClaimTemplateList{}, &resourcev1.DeviceClassList{}, &corev1.PodList{}} {
+		for _, list := range []client.ObjectList{&resourcev1.ResourceClaimList{}, &resourcev1.ResourceClaimTemplateList{},
+			&resourcev1.DeviceClassList{}, &corev1.PodList{}} {
 			if err := c.List(ctx, list); err != nil {
 				w.Fatal(err)
 			}
@@ -251,7 +267,7 @@ func (w *world) must(err error) {
 
 func (w *world) eventually(what string, check func(context.Context) error) {
 	w.Helper()
-	test.Eventually(w, what, check)
+	env.Eventually(w, what, check)
 }
 
 // awaitGone waits until an object is not there.
@@ -289,7 +305,7 @@ func (w *world) awaitEvent(reason, name string, words ...string) {
 
 func (w *world) hostName(name string) string {
 	w.Helper()
-	hostName, err := vcluster.HostName(name, w.namespace, w.cluster.Name)
+	hostName, err := names.HostName(name, w.namespace, w.cluster.Name)
 	w.must(err)
 	return hostName
 }

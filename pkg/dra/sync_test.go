@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // Point 1: everything is off by default, and nothing is so much as watched.
@@ -103,7 +103,7 @@ func TestOrphans(t *testing.T) {
 func TestIsolation(t *testing.T) {
 	namespace := hostEnvironment.Namespace(t)
 	blue := newWorldIn(t, tenantEnvironment, namespace, "blue")
-	other := test.NewEnvironment(t)
+	other := env.NewEnvironment(t)
 	red := newWorldIn(t, other, namespace, "red")
 	// The same namespace and names in both.
 	red.namespace = "default"
@@ -128,16 +128,19 @@ func TestIsolation(t *testing.T) {
 	blue.awaitStatus("gpu", "", bluePod)
 	red.allocate(ofRed, "gpu-1", redHostPod)
 	red.awaitStatus("gpu", "", redPod)
-	if a, b := blue.tenantClaim("gpu").Status.Allocation, red.tenantClaim("gpu").Status.Allocation; a.Devices.Results[0].Pool == b.Devices.Results[0].Pool {
+	if a, b := blue.tenantClaim("gpu").Status.Allocation,
+		red.tenantClaim("gpu").Status.Allocation; a.Devices.Results[0].Pool == b.Devices.Results[0].Pool {
 		t.Errorf("both can tell that they are on one server: pool %s", a.Devices.Results[0].Pool)
 	}
 	// Marks of another tenant, written by this one, do nothing.
 	forged := blue.createClaim("forged")
 	change(blue, blue.tenant, forged, func(claim *resourcev1.ResourceClaim) {
 		claim.Labels["vcluster.loft.sh/managed-by"] = "red"
-		claim.Annotations = map[string]string{"vcluster.loft.sh/object-name": "gpu", "vcluster.loft.sh/object-uid": string(red.tenantClaim("gpu").UID)}
+		claim.Annotations = map[string]string{"vcluster.loft.sh/object-name": "gpu",
+			"vcluster.loft.sh/object-uid": string(red.tenantClaim("gpu").UID)}
 	})
-	if copied := blue.awaitHostClaim("forged"); copied.Labels["vcluster.loft.sh/managed-by"] != "blue" || copied.Annotations["vcluster.loft.sh/object-name"] != "forged" {
+	if copied := blue.awaitHostClaim("forged"); copied.Labels["vcluster.loft.sh/managed-by"] != "blue" ||
+		copied.Annotations["vcluster.loft.sh/object-name"] != "forged" {
 		t.Errorf("the marks on the host are %v %v", copied.Labels, copied.Annotations)
 	}
 	// One tenant's deletion is not the other's.

@@ -8,26 +8,25 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Catalog holds the NodeTypes that there are, as instance types. It is safe for concurrent use. A type is converted
-// again only when it, or the set of labels that types advertise, has changed; reading costs a walk over the types.
-// What it gives out is shared: callers must not change instance types, and core does not.
+// Catalog holds the NodeTypes as instance types. It is safe for concurrent use. A type is converted again only when it, or
+// the set of labels that types advertise, has changed; reading costs a walk over the types. Instance types are shared:
+// callers must not change them, and core does not.
 type Catalog struct {
 	settings Settings
 
 	mu    sync.Mutex
 	types map[string]*entry
 	keys  []string
-	// used are the topology labels that somebody asks for, with when somebody did last.
-	used map[string]time.Time
-	// current is nil after a change, until somebody reads.
+	// current is nil after a change, until the next read.
 	current atomic.Pointer[snapshot]
+	// planned are the types for the demand of the last caller.
+	planned atomic.Pointer[plannedTypes]
 	// listeners are only added to.
 	listeners []func()
 }
@@ -44,6 +43,13 @@ type snapshot struct {
 	keys   map[string]struct{}
 }
 
+// plannedTypes are the types of a snapshot, in its order, with the offerings for a demand. It is never changed either.
+type plannedTypes struct {
+	of     *snapshot
+	demand *Demand
+	types  []*cloudprovider.InstanceType
+}
+
 type item struct {
 	name, provider string
 	nodeType       *v1alpha1.NodeType
@@ -52,13 +58,10 @@ type item struct {
 
 // NewCatalog returns an empty catalog.
 func NewCatalog(settings Settings) *Catalog {
-	return &Catalog{settings: settings, types: map[string]*entry{}, used: map[string]time.Time{}}
+	return &Catalog{settings: settings, types: map[string]*entry{}}
 }
 
-// Settings are what the catalog was made with.
-func (c *Catalog) Settings() Settings { return c.settings }
-
-// OnChange adds a listener that is called after each change, by whoever made it. It must not block.
+// OnChange adds a listener that is called after each change, by the goroutine that made it. It must not block.
 func (c *Catalog) OnChange(listener func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +87,7 @@ func (c *Catalog) Delete(name string) {
 	c.changed()
 }
 
-// changed gives the lock back, and tells the listeners.
+// changed releases the lock and calls the listeners.
 func (c *Catalog) changed() {
 	c.current.Store(nil)
 	listeners := c.listeners
@@ -105,6 +108,54 @@ func (c *Catalog) InstanceTypes(filter Filter) []*cloudprovider.InstanceType {
 		}
 	}
 	return types
+}
+
+// InstanceTypesFor returns the same types with the offerings that core needs to schedule the pods of a demand.
+func (c *Catalog) InstanceTypesFor(filter Filter, demand *Demand) []*cloudprovider.InstanceType {
+	current := c.read()
+	planned := c.planned.Load()
+	if planned == nil || planned.of != current || !planned.demand.Equal(demand) {
+		planned = &plannedTypes{of: current, demand: demand, types: make([]*cloudprovider.InstanceType, len(current.items))}
+		for i := range current.items {
+			planned.types[i] = withDemand(&current.items[i], c.settings, demand)
+		}
+		c.planned.Store(planned)
+	}
+	types := make([]*cloudprovider.InstanceType, 0, len(planned.types))
+	for i := range current.items {
+		if filter.Allows(current.items[i].name, current.items[i].provider) {
+			types = append(types, planned.types[i])
+		}
+	}
+	return types
+}
+
+// withDemand returns the type itself if the demand uses no topology label of its servers.
+func withDemand(item *item, settings Settings, demand *Demand) *cloudprovider.InstanceType {
+	used := slices.ContainsFunc(item.nodeType.Status.Domains, func(domain v1alpha1.DomainCapacity) bool {
+		for key := range domain.Labels {
+			if demand.uses(key) {
+				return true
+			}
+		}
+		return false
+	})
+	if !used {
+		return item.instanceType
+	}
+	return withOfferings(item.instanceType, offerings(item.nodeType, settings, demand))
+}
+
+// withOfferings copies a type. It does not copy the struct, because core stores there what it derives from the offerings.
+func withOfferings(original *cloudprovider.InstanceType, offerings cloudprovider.Offerings) *cloudprovider.InstanceType {
+	return &cloudprovider.InstanceType{
+		Name:             original.Name,
+		Requirements:     original.Requirements,
+		Offerings:        offerings,
+		Capacity:         original.Capacity,
+		DynamicResources: original.DynamicResources,
+		Overhead:         original.Overhead,
+	}
 }
 
 // InstanceType returns the type of that name.
@@ -160,7 +211,7 @@ func (c *Catalog) build() *snapshot {
 	result := &snapshot{items: make([]item, 0, len(known)), byName: make(map[string]*cloudprovider.InstanceType, len(known)), keys: set}
 	for _, entry := range known {
 		if entry.converted == nil || !sameKeys {
-			entry.converted = convert(entry.nodeType, keys, c.settings, c.inUse)
+			entry.converted = convert(entry.nodeType, keys, c.settings, noDemand())
 		}
 		result.items = append(result.items, item{
 			name: entry.nodeType.Name, provider: entry.nodeType.Spec.ProviderRef.Name, nodeType: entry.nodeType, instanceType: entry.converted,

@@ -81,7 +81,8 @@ func TestCatalogFollowsChanges(t *testing.T) {
 
 	withFabric := nodeType("h100", 8, zone("dc1", 2))
 	withFabric.ResourceVersion = "2"
-	withFabric.Status.Requirements = append(withFabric.Status.Requirements, v1alpha1.NodeTypeRequirement{Key: "example.com/fabric", Values: []string{"ib"}})
+	withFabric.Status.Requirements = append(withFabric.Status.Requirements,
+		v1alpha1.NodeTypeRequirement{Key: "example.com/fabric", Values: []string{"ib"}})
 	catalog.Set(withFabric)
 	infiniband := scheduling.NewRequirements(scheduling.NewRequirement("example.com/fabric", corev1.NodeSelectorOpIn, "ib"))
 	for _, instanceType := range catalog.InstanceTypes(everything) {

@@ -18,8 +18,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Known tells whether the manager has written what follows from the NodeType, ever. One that turned bad later keeps
-// its last status and stays known: Karpenter would take the nodes of a type that vanishes for drifted.
+// Known tells whether the manager has ever written the status of the NodeType. One that became invalid later keeps its last
+// status and stays known: to Karpenter the nodes of a type that vanishes have drifted.
 func Known(nodeType *v1alpha1.NodeType) bool {
 	if len(nodeType.Status.Requirements) > 0 {
 		return true
@@ -29,19 +29,15 @@ func Known(nodeType *v1alpha1.NodeType) bool {
 	})
 }
 
-// Convert makes Karpenter's instance type of a NodeType. keys are the labels that some NodeType advertises: a type
-// without one of them says that it does not have it. The result shares nothing with the NodeType.
-func Convert(nodeType *v1alpha1.NodeType, keys []string, settings Settings) *cloudprovider.InstanceType {
-	return convert(nodeType, keys, settings, func(string) bool { return true })
-}
-
-// convert makes domains of those labels only that are in use.
-func convert(nodeType *v1alpha1.NodeType, keys []string, settings Settings, inUse func(key string) bool) *cloudprovider.InstanceType {
+// convert returns Karpenter's instance type for a NodeType. keys are the labels that some NodeType advertises: a type
+// without one of them says that it does not have it. The result shares nothing with the NodeType. Without a demand it has
+// an offering for each domain.
+func convert(nodeType *v1alpha1.NodeType, keys []string, settings Settings, demand *Demand) *cloudprovider.InstanceType {
 	zones := zonesOf(nodeType)
 	return &cloudprovider.InstanceType{
 		Name:         nodeType.Name,
 		Requirements: requirements(nodeType, zones, keys, settings),
-		Offerings:    offerings(nodeType, settings, inUse),
+		Offerings:    offerings(nodeType, settings, demand),
 		Capacity:     capacity(nodeType, settings),
 		Overhead:     &cloudprovider.InstanceTypeOverhead{KubeReserved: kubeReserved(nodeType)},
 

@@ -55,8 +55,8 @@ func nodeType(name string, accelerators int64, zones ...v1alpha1.ZoneCapacity) *
 }
 
 func TestRequirements(t *testing.T) {
-	gpu := Convert(nodeType("a100", 4, zone("dc1", 2)), []string{"rack", "example.com/fabric"}, DefaultSettings())
-	plain := Convert(nodeType("cpu", 0, zone("dc1", 2)), nil, DefaultSettings())
+	gpu := convert(nodeType("a100", 4, zone("dc1", 2)), []string{"rack", "example.com/fabric"}, DefaultSettings(), nil)
+	plain := convert(nodeType("cpu", 0, zone("dc1", 2)), nil, DefaultSettings(), nil)
 	in := func(key string, values ...string) scheduling.Requirements {
 		return scheduling.NewRequirements(scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, values...))
 	}
@@ -68,14 +68,15 @@ func TestRequirements(t *testing.T) {
 		of, wants scheduling.Requirements
 		meets     bool
 	}{
-		"own name":                      {"the reference selects types this way", gpu.Requirements, in(v1alpha1.NodeTypeLabelKey, "a100"), true},
-		"other name":                    {"it is another type", gpu.Requirements, in(corev1.LabelInstanceTypeStable, "h100"), false},
-		"rack of some server":           {"all values of all servers count", gpu.Requirements, in("rack", "r2"), true},
-		"rack of no server":             {"core must not ask for it", gpu.Requirements, in("rack", "r9"), false},
-		"topology that it lacks":        {"core lets pass what a type says nothing of", gpu.Requirements, in("nvlink-domain", "n1"), false},
-		"property of another type":      {"as above", gpu.Requirements, in("example.com/fabric", "ib"), false},
-		"region":                        {"as above, for what Kubernetes knows", gpu.Requirements, in(corev1.LabelTopologyRegion, "eu"), false},
-		"pool":                          {"every claim has one, and types know none", gpu.Requirements, in(karpenterv1.NodePoolLabelKey, "gpu"), true},
+		"own name":                 {"the reference selects types this way", gpu.Requirements, in(v1alpha1.NodeTypeLabelKey, "a100"), true},
+		"other name":               {"it is another type", gpu.Requirements, in(corev1.LabelInstanceTypeStable, "h100"), false},
+		"rack of some server":      {"all values of all servers count", gpu.Requirements, in("rack", "r2"), true},
+		"rack of no server":        {"core must not ask for it", gpu.Requirements, in("rack", "r9"), false},
+		"topology that it lacks":   {"core lets pass what a type says nothing of", gpu.Requirements, in("nvlink-domain", "n1"), false},
+		"property of another type": {"as above", gpu.Requirements, in("example.com/fabric", "ib"), false},
+		"region":                   {"as above, for what Kubernetes knows", gpu.Requirements, in(corev1.LabelTopologyRegion, "eu"), false},
+		"pool": {"every claim has one, and types know none", gpu.Requirements, in(karpenterv1.NodePoolLabelKey, "gpu"),
+			true},
 		"os":                            {"all servers run Linux", gpu.Requirements, in(corev1.LabelOSStable, "linux"), true},
 		"architecture":                  {"from the hosts", gpu.Requirements, in(corev1.LabelArchStable, "arm64"), false},
 		"reservation":                   {"core writes it into claims", gpu.Requirements, in(v1alpha1.ReservationIDLabelKey, "a100"), true},

@@ -16,8 +16,10 @@ import (
 
 // domain is servers of a type that are in the same place and match the same types.
 type domain struct {
-	// place is the value of each label that tells domains apart; one that the servers do not have is left out.
-	place map[string]string
+	// place is the value of each label that tells domains apart; one that the servers do not have is left out. It is
+	// anyValue for the label that several domains were joined by, which have these values.
+	place  map[string]string
+	values []string
 	// pool names all types that these servers match, sorted, if they are more than one.
 	pool []string
 	// available servers, and whether that number is less than there are free ones, because of maxCapacity.
@@ -35,25 +37,25 @@ type layout struct {
 	domains []domain
 }
 
-// layoutOf reads the layout from the status of a type. Types that do not tell their domains have those of their zones.
-// Without reservations nothing is counted, and which types servers match besides makes no difference. Labels that are
-// not in use tell no domains apart: core looks at every domain for every pod.
-func layoutOf(nodeType *v1alpha1.NodeType, settings Settings, inUse func(key string) bool) layout {
+// layoutOf reads the layout from the status of a type. Types without domains in their status have those of their zones.
+// Without reservations nothing is counted, and it makes no difference which other types servers match. Only labels that
+// the demand uses tell domains apart.
+func layoutOf(nodeType *v1alpha1.NodeType, settings Settings, demand *Demand) layout {
 	var domains []domain
 	free := int32(0)
-	for _, told := range nodeType.Status.Domains {
-		place := map[string]string{corev1.LabelTopologyZone: told.Zone}
-		for key, value := range told.Labels {
-			if Selectable(key) && inUse(key) {
+	for _, reported := range nodeType.Status.Domains {
+		place := map[string]string{corev1.LabelTopologyZone: reported.Zone}
+		for key, value := range reported.Labels {
+			if Selectable(key) && demand.uses(key) {
 				place[key] = value
 			}
 		}
-		one := domain{place: place, available: told.Available}
-		if len(told.SharedWith) > 0 && settings.Reserved() {
-			one.pool = append(slices.Clone(told.SharedWith), nodeType.Name)
+		one := domain{place: place, available: reported.Available}
+		if len(reported.SharedWith) > 0 && settings.Reserved() {
+			one.pool = append(slices.Clone(reported.SharedWith), nodeType.Name)
 			slices.Sort(one.pool)
 		}
-		free += told.Available
+		free += reported.Available
 		domains = append(domains, one)
 	}
 	if len(domains) == 0 {
@@ -71,8 +73,8 @@ func layoutOf(nodeType *v1alpha1.NodeType, settings Settings, inUse func(key str
 }
 
 // freePlaces are the values of the labels of domains that a new server could have now. Core spreads pods over the values
-// that types promise, and waits for a domain that it knows for as long as it is the emptiest: one that is full would
-// hold up all others. Of those that have nodes core knows by itself, and only those count for kube-scheduler, too.
+// that types have, and waits for a domain that it knows as long as that is the emptiest: a full one would block all others.
+// Core knows the domains with nodes by itself, and only those count for kube-scheduler, too.
 func freePlaces(nodeType *v1alpha1.NodeType) map[string][]string {
 	values := map[string][]string{}
 	insert := func(key, value string, free bool) {
@@ -86,13 +88,65 @@ func freePlaces(nodeType *v1alpha1.NodeType) map[string][]string {
 			values[key] = append(values[key], value)
 		}
 	}
-	for _, told := range nodeType.Status.Domains {
-		insert(corev1.LabelTopologyZone, told.Zone, told.Available > 0)
-		for key, value := range told.Labels {
-			insert(key, value, told.Available > 0)
+	for _, reported := range nodeType.Status.Domains {
+		insert(corev1.LabelTopologyZone, reported.Zone, reported.Available > 0)
+		for key, value := range reported.Labels {
+			insert(key, value, reported.Available > 0)
 		}
 	}
 	return values
+}
+
+// anyValue is no value of a label.
+const anyValue = "*"
+
+// joinAmple returns the domains with free servers. Those that have a server for every pod that could need one there are
+// joined to one: they need no count of their own. Servers that match several types are left as they are, because another
+// type may join other domains, and zones too, because core reads the zone of an offering.
+func (l layout) joinAmple(demand *Demand, total int32) []domain {
+	key := l.widestKey()
+	var result []domain
+	joined := map[string]int{}
+	for _, one := range l.domains {
+		value, has := one.place[key]
+		switch {
+		case one.available <= 0:
+			continue
+		case !has || len(one.pool) > 0 || int64(one.available) < demand.atMost(one.place):
+			result = append(result, one)
+			continue
+		}
+		one.place = maps.Clone(one.place)
+		one.place[key], one.values = anyValue, []string{value}
+		id := placeOf(l.keys, one.place)
+		at, found := joined[id]
+		if !found {
+			joined[id] = len(result)
+			result = append(result, one)
+			continue
+		}
+		result[at].values = append(result[at].values, value)
+		result[at].available += one.available
+		if result[at].limited = result[at].limited || one.limited; result[at].limited {
+			result[at].available = min(result[at].available, total)
+		}
+	}
+	return result
+}
+
+// widestKey is the label with the most values, other than the zone.
+func (l layout) widestKey() string {
+	widest, most := "", 0
+	for _, key := range l.keys {
+		values := map[string]struct{}{}
+		for _, one := range l.domains {
+			values[one.place[key]] = struct{}{}
+		}
+		if key != corev1.LabelTopologyZone && len(values) > most {
+			widest, most = key, len(values)
+		}
+	}
+	return widest
 }
 
 // condense leaves out of the places what all have alike, and joins the domains that are the same then.

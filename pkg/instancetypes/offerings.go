@@ -15,27 +15,28 @@ import (
 // offerings are what Karpenter can choose from, in three kinds. A NodeClaim reserves one unit of every offering that it
 // is compatible with and that has any left, and fails only if none has, so:
 //
-//   - claims that do not ask for a place draw from the pool of all servers, and take one of each domain on the way, so
-//     that those who do ask find no more than there is. The pool is not for them: it says that it has none of the
-//     labels that differ among its servers.
-//   - claims that ask for a place draw from the domains there.
-//   - the keepers, one for each zone, have no servers. They stand for the nodes that run: core takes a node for drifted
-//     whose labels match no offering, and knows no price for it, and hosts are given other labels and filled up.
+//   - NodeClaims that select no domain reserve from the offering of all servers, and one of each domain too, so that the
+//     others find no more than is left. It says that it has none of the labels that differ among its servers, so that
+//     NodeClaims which select a domain do not reserve from it. Without pods for it there is none.
+//   - NodeClaims that select a domain reserve from the offerings of that domain. Domains that have enough servers for all
+//     pods share one offering.
+//   - One offering for each zone has no servers. It is for the nodes that exist: to core a node whose labels match no
+//     offering has drifted and has no price, and hosts get other labels, and domains become full.
 //
 // Servers that match several types have the same reservation in each of them. A domain without a free server has no
 // offering.
-func offerings(nodeType *v1alpha1.NodeType, settings Settings, inUse func(key string) bool) cloudprovider.Offerings {
-	layout := layoutOf(nodeType, settings, inUse)
+func offerings(nodeType *v1alpha1.NodeType, settings Settings, demand *Demand) cloudprovider.Offerings {
+	layout := layoutOf(nodeType, settings, demand)
 	maker := offeringMaker{nodeType: nodeType, settings: settings}
 	var result cloudprovider.Offerings
 	zones := zonesOf(nodeType)
 	for _, zone := range zones {
-		keeper := maker.offering(0, reservationID(nodeType.Name, zone.Name, len(zones)))
-		keeper.Requirements.Add(in(corev1.LabelTopologyZone, zone.Name))
-		result = append(result, keeper)
+		existing := maker.offering(0, reservationID(nodeType.Name, zone.Name, len(zones)))
+		existing.Requirements.Add(in(corev1.LabelTopologyZone, zone.Name))
+		result = append(result, existing)
 	}
 	for _, pool := range layout.pools(nodeType) {
-		if pool.available <= 0 {
+		if pool.available <= 0 || demand.onlySelects(layout.keys) {
 			continue
 		}
 		offering := maker.offering(pool.available, maker.id(pool, ""))
@@ -50,13 +51,12 @@ func offerings(nodeType *v1alpha1.NodeType, settings Settings, inUse func(key st
 	if len(layout.keys) == 0 {
 		return result // there is but one place, which is the pool
 	}
-	for _, domain := range layout.domains {
-		if domain.available <= 0 {
-			continue
-		}
+	for _, domain := range layout.joinAmple(demand, nodeType.Status.Capacity.Available) {
 		offering := maker.offering(domain.available, maker.id(domain, placeOf(layout.keys, domain.place)))
 		for _, key := range layout.keys {
-			if value, has := domain.place[key]; has {
+			if value, has := domain.place[key]; value == anyValue {
+				offering.Requirements.Add(in(key, domain.values...))
+			} else if has {
 				offering.Requirements.Add(in(key, value))
 			} else {
 				offering.Requirements.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))

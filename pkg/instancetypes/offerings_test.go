@@ -4,8 +4,8 @@
 package instancetypes
 
 import (
-	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,7 +25,7 @@ type offering struct {
 	Reservation int
 }
 
-func told(domains ...v1alpha1.DomainCapacity) *v1alpha1.NodeType {
+func withDomains(domains ...v1alpha1.DomainCapacity) *v1alpha1.NodeType {
 	result := nodeType("a100", 4)
 	zones := map[string]int32{}
 	for _, domain := range domains {
@@ -58,7 +58,7 @@ func limited(to int32, nodeType *v1alpha1.NodeType) *v1alpha1.NodeType {
 
 func TestOfferings(t *testing.T) {
 	onDemand := Settings{CapacityType: karpenterv1.CapacityTypeOnDemand, Pods: DefaultPods}
-	keeper := func(zone, id string) offering { return offering{[]string{zoneIs + zone}, id, false, 0} }
+	existing := func(zone, id string) offering { return offering{[]string{zoneIs + zone}, id, false, 0} }
 	pool, shared := poolID("a100", ""), sharedPoolID([]string{"a100", "h100"}, "")
 	in := func(rack string) string { return poolID("a100", "rack="+rack+",") }
 	for name, tc := range map[string]struct {
@@ -70,33 +70,33 @@ func TestOfferings(t *testing.T) {
 		"one zone, no topology": {
 			reason: "the servers of the type are interchangeable", settings: DefaultSettings(),
 			nodeType: nodeType("a100", 4, zone("dc1", 2)),
-			want:     []offering{keeper("dc1", "a100"), {[]string{zoneIs + "dc1"}, pool, true, 2}},
+			want:     []offering{existing("dc1", "a100"), {[]string{zoneIs + "dc1"}, pool, true, 2}},
 		},
 		"one rack": {
-			reason: "who asks for it gets what all get", settings: DefaultSettings(),
-			nodeType: told(rack("r1", 3)),
-			want:     []offering{keeper("dc1", "a100"), {[]string{zoneIs + "dc1"}, pool, true, 3}},
+			reason: "pods that select it get what all get", settings: DefaultSettings(),
+			nodeType: withDomains(rack("r1", 3)),
+			want:     []offering{existing("dc1", "a100"), {[]string{zoneIs + "dc1"}, pool, true, 3}},
 		},
 		"two racks": {
-			reason: "the pool is for who does not ask, and each rack for who does", settings: DefaultSettings(),
-			nodeType: told(rack("r1", 3), rack("r2", 2)),
+			reason: "one offering for pods that select no rack, and one for each rack", settings: DefaultSettings(),
+			nodeType: withDomains(rack("r1", 3), rack("r2", 2)),
 			want: []offering{
-				keeper("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 5},
+				existing("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 5},
 				{[]string{"rack=r1", zoneIs + "dc1"}, in("r1"), true, 3}, {[]string{"rack=r2", zoneIs + "dc1"}, in("r2"), true, 2},
 			},
 		},
 		"a full rack": {
 			reason: "nothing to draw from", settings: DefaultSettings(),
-			nodeType: told(rack("r1", 0), rack("r2", 2)),
+			nodeType: withDomains(rack("r1", 0), rack("r2", 2)),
 			want: []offering{
-				keeper("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 2}, {[]string{"rack=r2", zoneIs + "dc1"}, in("r2"), true, 2},
+				existing("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 2}, {[]string{"rack=r2", zoneIs + "dc1"}, in("r2"), true, 2},
 			},
 		},
 		"a server without a rack": {
-			reason: "it is there for who asks for none", settings: DefaultSettings(),
-			nodeType: told(rack("", 1), rack("r2", 2)),
+			reason: "it is for pods that select no rack", settings: DefaultSettings(),
+			nodeType: withDomains(rack("", 1), rack("r2", 2)),
 			want: []offering{
-				keeper("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 3},
+				existing("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 3},
 				{[]string{"rack=r2", zoneIs + "dc1"}, in("r2"), true, 2}, {[]string{"!rack", zoneIs + "dc1"}, in(""), true, 1},
 			},
 		},
@@ -104,72 +104,62 @@ func TestOfferings(t *testing.T) {
 			reason: "a zone is a place like a rack, and a claim on any draws from all", settings: DefaultSettings(),
 			nodeType: nodeType("a100", 4, zone("dc2", 1), zone("dc1", 2)),
 			want: []offering{
-				keeper("dc1", "a100.dc1"), keeper("dc2", "a100.dc2"), {[]string{"!" + corev1.LabelTopologyZone}, pool, true, 3},
+				existing("dc1", "a100.dc1"), existing("dc2", "a100.dc2"), {[]string{"!" + corev1.LabelTopologyZone}, pool, true, 3},
 				{[]string{zoneIs + "dc1"}, poolID("a100", zoneIs+"dc1,"), true, 2}, {[]string{zoneIs + "dc2"}, poolID("a100", zoneIs+"dc2,"), true, 1},
 			},
 		},
 		"shared": {
 			reason: "what another type draws from too has the other's reservation", settings: DefaultSettings(),
-			nodeType: told(rack("r1", 3, "h100"), rack("r1", 1)),
+			nodeType: withDomains(rack("r1", 3, "h100"), rack("r1", 1)),
 			want: []offering{
-				keeper("dc1", "a100"), {[]string{zoneIs + "dc1"}, pool, true, 1}, {[]string{zoneIs + "dc1"}, shared, true, 3},
+				existing("dc1", "a100"), {[]string{zoneIs + "dc1"}, pool, true, 1}, {[]string{zoneIs + "dc1"}, shared, true, 3},
 			},
 		},
 		"limited": {
 			reason: "no place has more than the type may have", settings: DefaultSettings(),
-			nodeType: limited(2, told(rack("r1", 3), rack("r2", 1))),
+			nodeType: limited(2, withDomains(rack("r1", 3), rack("r2", 1))),
 			want: []offering{
-				keeper("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 2},
+				existing("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 2},
 				{[]string{"rack=r1", zoneIs + "dc1"}, in("r1"), true, 2}, {[]string{"rack=r2", zoneIs + "dc1"}, in("r2"), true, 1},
 			},
 		},
 		"limited and shared": {
 			reason: "the limit of this type says nothing about the other's", settings: DefaultSettings(),
-			nodeType: limited(2, told(rack("r1", 3, "h100"), rack("r2", 1, "h100"))),
+			nodeType: limited(2, withDomains(rack("r1", 3, "h100"), rack("r2", 1, "h100"))),
 			want: []offering{
-				keeper("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 2},
+				existing("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 2},
 				{[]string{"rack=r1", zoneIs + "dc1"}, in("r1"), true, 2}, {[]string{"rack=r2", zoneIs + "dc1"}, in("r2"), true, 1},
 			},
 		},
 		"exhausted": {
 			reason: "a type that vanishes would have its nodes replaced", settings: DefaultSettings(),
-			nodeType: told(rack("r1", 0), rack("r2", 0)),
-			want:     []offering{keeper("dc1", "a100")},
+			nodeType: withDomains(rack("r1", 0), rack("r2", 0)),
+			want:     []offering{existing("dc1", "a100")},
 		},
 		"no servers at all": {
 			reason: "as above", settings: DefaultSettings(),
 			nodeType: nodeType("a100", 4),
-			want:     []offering{keeper("global", "a100")},
+			want:     []offering{existing("global", "a100")},
 		},
 		"on demand": {
 			reason: "for NodePools that insist on it; nothing is counted then, but a full rack is still none", settings: onDemand,
-			nodeType: told(rack("r1", 3, "h100"), rack("r2", 1), rack("r3", 0)),
+			nodeType: withDomains(rack("r1", 3, "h100"), rack("r2", 1), rack("r3", 0)),
 			want: []offering{
-				keeper("dc1", ""), {[]string{"!rack", zoneIs + "dc1"}, "", true, 0},
+				existing("dc1", ""), {[]string{"!rack", zoneIs + "dc1"}, "", true, 0},
 				{[]string{"rack=r1", zoneIs + "dc1"}, "", true, 0}, {[]string{"rack=r2", zoneIs + "dc1"}, "", true, 0},
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []offering
-			for _, o := range Convert(tc.nodeType, nil, tc.settings).Offerings {
+			for _, o := range convert(tc.nodeType, nil, tc.settings, nil).Offerings {
 				if o.CapacityType() != tc.settings.CapacityType || o.Price != 1234 {
 					t.Errorf("capacity type %s, price %v", o.CapacityType(), o.Price)
 				}
-				one := offering{ID: o.ReservationID(), Available: o.Available}
-				if tc.settings.Reserved() {
-					one.Reservation = o.ReservationCapacity
+				one := describe(o)
+				if !tc.settings.Reserved() {
+					one.Reservation = 0
 				}
-				for key, requirement := range o.Requirements {
-					switch {
-					case key == karpenterv1.CapacityTypeLabelKey || key == v1alpha1.ReservationIDLabelKey:
-					case requirement.Operator() == corev1.NodeSelectorOpDoesNotExist:
-						one.Where = append(one.Where, "!"+key)
-					default:
-						one.Where = append(one.Where, fmt.Sprintf("%s=%s", key, requirement.Any()))
-					}
-				}
-				slices.Sort(one.Where)
 				got = append(got, one)
 			}
 			byWhere := func(a, b offering) int { return slices.Compare(append(a.Where, a.ID), append(b.Where, b.ID)) }
@@ -182,6 +172,23 @@ func TestOfferings(t *testing.T) {
 	}
 }
 
+func describe(o *cloudprovider.Offering) offering {
+	result := offering{ID: o.ReservationID(), Available: o.Available, Reservation: o.ReservationCapacity}
+	for key, requirement := range o.Requirements {
+		switch {
+		case key == karpenterv1.CapacityTypeLabelKey || key == v1alpha1.ReservationIDLabelKey:
+		case requirement.Operator() == corev1.NodeSelectorOpDoesNotExist:
+			result.Where = append(result.Where, "!"+key)
+		default:
+			values := requirement.Values()
+			slices.Sort(values)
+			result.Where = append(result.Where, key+"="+strings.Join(values, " "))
+		}
+	}
+	slices.Sort(result.Where)
+	return result
+}
+
 const zoneIs = corev1.LabelTopologyZone + "="
 
 // A node runs for months. Meanwhile its rack fills up, its host is given other labels, and the domain vanishes.
@@ -190,7 +197,7 @@ func TestEveryNodeHasAnOffering(t *testing.T) {
 		corev1.LabelTopologyZone: "dc1", "rack": "gone", karpenterv1.CapacityTypeLabelKey: karpenterv1.CapacityTypeReserved,
 		v1alpha1.ReservationIDLabelKey: "a100", corev1.LabelInstanceTypeStable: "a100",
 	}
-	instanceType := Convert(told(rack("r1", 3), rack("r2", 0)), nil, DefaultSettings())
+	instanceType := convert(withDomains(rack("r1", 3), rack("r2", 0)), nil, DefaultSettings(), nil)
 	compatible := instanceType.Offerings.Compatible(scheduling.NewLabelRequirements(labels))
 	if len(compatible) != 1 || compatible[0].Price != 1234 {
 		t.Errorf("%d offerings for the node, want one with its price: without, core takes it for drifted", len(compatible))
@@ -208,18 +215,18 @@ func TestAllowance(t *testing.T) {
 	none := int64(0)
 	for name, tc := range map[string]struct {
 		reason    string
-		allowance Allowance
+		remaining RemainingQuota
 		want      []int
 	}{
-		"no quota":         {"all that there are", Allowance{}, []int{5, 3, 2}},
-		"two servers more": {"in whatever place", Allowance{Servers: &two}, []int{2, 2, 2}},
-		"nine GPUs more":   {"a server has four, and half a server cannot be had", Allowance{GPUs: &nine}, []int{2, 2, 2}},
-		"no server more":   {"nothing", Allowance{Servers: &none, GPUs: &nine}, nil},
-		"no GPU more":      {"nothing of this type", Allowance{GPUs: &none}, nil},
+		"no quota":         {"all that there are", RemainingQuota{}, []int{5, 3, 2}},
+		"two servers more": {"in whatever place", RemainingQuota{Servers: &two}, []int{2, 2, 2}},
+		"nine GPUs more":   {"a server has four, and half a server cannot be had", RemainingQuota{GPUs: &nine}, []int{2, 2, 2}},
+		"no server more":   {"nothing", RemainingQuota{Servers: &none, GPUs: &nine}, nil},
+		"no GPU more":      {"nothing of this type", RemainingQuota{GPUs: &none}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			original := Convert(told(rack("r1", 3), rack("r2", 2)), nil, DefaultSettings())
-			narrowed := tc.allowance.Narrow([]*cloudprovider.InstanceType{original})[0]
+			original := convert(withDomains(rack("r1", 3), rack("r2", 2)), nil, DefaultSettings(), nil)
+			narrowed := tc.remaining.LimitTypes([]*cloudprovider.InstanceType{original})[0]
 			if diff := cmp.Diff(tc.want, of(narrowed)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
@@ -231,8 +238,8 @@ func TestAllowance(t *testing.T) {
 			}
 		})
 	}
-	plain := Convert(nodeType("cpu", 0, zone("dc1", 7)), nil, DefaultSettings())
-	if got := (Allowance{GPUs: &none}).Narrow([]*cloudprovider.InstanceType{plain})[0]; got != plain {
+	plain := convert(nodeType("cpu", 0, zone("dc1", 7)), nil, DefaultSettings(), nil)
+	if got := (RemainingQuota{GPUs: &none}).LimitTypes([]*cloudprovider.InstanceType{plain})[0]; got != plain {
 		t.Error("a type without GPUs is bounded by the quota of GPUs")
 	}
 }

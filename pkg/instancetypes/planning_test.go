@@ -17,7 +17,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test/planning"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
 )
 
 // planned are the types and racks that the NodeClaims of one pass ask for, with how many do.
@@ -39,7 +39,7 @@ func planned(t *testing.T, plan planning.Plan) map[string]int {
 	return result
 }
 
-func TestOnePassNeverAsksForMoreThanThereIs(t *testing.T) {
+func TestPassStaysWithinFreeServers(t *testing.T) {
 	whole := []string{"nvidia.com/gpu", "4"}
 	pods := func(prefix string, count int, change ...func(*corev1.Pod)) (result []client.Object) {
 		for i := range count {
@@ -67,11 +67,11 @@ func TestOnePassNeverAsksForMoreThanThereIs(t *testing.T) {
 		total int
 	}{
 		"anywhere": {
-			reason: "who does not ask for a place can have all of them in one pass, and no more",
+			reason: "pods that select no domain can get all of them in one pass, and no more",
 			plan:   planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9)}, want: map[string]int{"[a100]": 5},
 		},
 		"one rack": {
-			reason: "who asks for a rack gets what is free there",
+			reason: "pods that select a rack get what is free there",
 			plan:   planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("r2", 9, inRack("r2"))}, want: map[string]int{"[a100] [r2]": 2},
 		},
 		"a full rack": {
@@ -80,42 +80,50 @@ func TestOnePassNeverAsksForMoreThanThereIs(t *testing.T) {
 		},
 		"several racks": {
 			reason: "each is counted by itself",
-			plan:   planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: slices.Concat(pods("r1", 9, inRack("r1")), pods("r2", 9, inRack("r2")), pods("r3", 9, inRack("r3")))},
-			want:   map[string]int{"[a100] [r1]": 3, "[a100] [r2]": 2},
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks},
+				Objects: slices.Concat(pods("r1", 9, inRack("r1")), pods("r2", 9, inRack("r2")), pods("r3", 9, inRack("r3")))},
+			want: map[string]int{"[a100] [r1]": 3, "[a100] [r2]": 2},
 		},
 		"a pool of one rack": {
 			reason: "the NodePool asks for its pods",
-			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{planning.Pool("r1", func(pool *karpenterv1.NodePool) {
-				pool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"r1"}}}
-			})}},
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9),
+				Pools: []*karpenterv1.NodePool{planning.Pool("r1", func(pool *karpenterv1.NodePool) {
+					pool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{{Key: "rack",
+						Operator: corev1.NodeSelectorOpIn, Values: []string{"r1"}}}
+				})}},
 			want: map[string]int{"[a100] [r1]": 3},
 		},
 		"two zones": {
-			reason: "servers of all zones are there for who does not ask for one",
-			plan:   planning.Plan{Types: []*v1alpha1.NodeType{planning.NodeType("a100", 4, planning.Domain(2), planning.Domain(3, corev1.LabelTopologyZone, "dc2"))}, Objects: pods("any", 9)},
-			want:   map[string]int{"[a100]": 5},
+			reason: "pods that select no zone can get servers of all zones",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{planning.NodeType("a100", 4, planning.Domain(2),
+				planning.Domain(3, corev1.LabelTopologyZone, "dc2"))}, Objects: pods("any", 9)},
+			want: map[string]int{"[a100]": 5},
 		},
 		"two types, the same servers": {
-			reason: "a server that two types have is not promised twice",
+			reason: "a server that two types match is counted once",
 			plan:   planning.Plan{Types: twins, Objects: slices.Concat(pods("small", 9, ofType("a100")), pods("big", 9, ofType("a100-big")))},
 			total:  5,
 		},
 		"two types, the same servers, one rack": {
 			reason: "nor in a rack",
-			plan:   planning.Plan{Types: twins, Objects: slices.Concat(pods("big", 9, ofType("a100-big"), inRack("r1")), pods("small", 9, ofType("a100"), inRack("r1")))},
-			total:  3,
+			plan: planning.Plan{Types: twins,
+				Objects: slices.Concat(pods("big", 9, ofType("a100-big"), inRack("r1")), pods("small", 9, ofType("a100"), inRack("r1")))},
+			total: 3,
 		},
 		"not in a rack": {
 			reason: "a free server in a rack that is not wanted is none",
-			plan: planning.Plan{Types: []*v1alpha1.NodeType{planning.NodeType("a100", 4, planning.Domain(3, "rack", "r1"), planning.Domain(0, "rack", "r2"))}, Objects: pods("elsewhere", 9, func(pod *corev1.Pod) {
-				pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "rack", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"r1"}}}}},
-				}}}
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{planning.NodeType("a100", 4, planning.Domain(3, "rack", "r1"),
+				planning.Domain(0, "rack", "r2"))}, Objects: pods("elsewhere", 9, func(pod *corev1.Pod) {
+				pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
+				pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
+					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "rack",
+						Operator: corev1.NodeSelectorOpNotIn, Values: []string{"r1"}}}}},
+				}
 			})},
 			want: map[string]int{},
 		},
 		"spread over racks": {
-			reason: "evenly over those that have free servers; a full one where nothing runs holds nobody up",
+			reason: "evenly over those that have free servers; a full one where nothing runs does not block",
 			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("spread", 4, func(pod *corev1.Pod) {
 				pod.Labels = map[string]string{"app": "spread"}
 				pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
@@ -127,9 +135,10 @@ func TestOnePassNeverAsksForMoreThanThereIs(t *testing.T) {
 		},
 		"a limit of nodes": {
 			reason: "core itself plans no more than limits.nodes in a burst",
-			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{planning.Pool("few", func(pool *karpenterv1.NodePool) {
-				pool.Spec.Limits = karpenterv1.Limits{v1alpha1.ResourceNodes: resource.MustParse("2")}
-			})}},
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9),
+				Pools: []*karpenterv1.NodePool{planning.Pool("few", func(pool *karpenterv1.NodePool) {
+					pool.Spec.Limits = karpenterv1.Limits{v1alpha1.ResourceNodes: resource.MustParse("2")}
+				})}},
 			want: map[string]int{"[a100]": 2},
 		},
 		"a limit of nodes, on demand": {
@@ -153,8 +162,9 @@ func TestOnePassNeverAsksForMoreThanThereIs(t *testing.T) {
 		},
 		"a quota": {
 			reason: "what the tenant may have is all that there is",
-			plan:   planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Allowance: instancetypes.Allowance{Servers: &two}},
-			want:   map[string]int{"[a100]": 2},
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9),
+				RemainingQuota: instancetypes.RemainingQuota{Servers: &two}},
+			want: map[string]int{"[a100]": 2},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,15 +17,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// DefaultTopologyLabels are the labels of BareMetalHosts that nodes inherit unless the manager is told of others.
+// DefaultTopologyLabels are the labels of BareMetalHosts that nodes inherit unless the manager is configured with others.
 func DefaultTopologyLabels() []string {
 	return []string{v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey, v1alpha1.DatacenterLabelKey}
 }
 
-// Register tells Karpenter's core of our labels and kinds. Pods and NodePools can then select on labels, a list of
-// keys, without a NodePool that lists them: topology labels, and properties of NodeTypes. Core keeps all of this in
-// package variables without a lock, so Register must be called before any of core runs, and not afterwards.
-// The error names every key that is not a label key.
+// Register adds labels and kinds to Karpenter's core. Pods can then select on these labels, which are topology labels and
+// properties of NodeTypes, without a NodePool that lists them. Core has all of this in package variables without a lock, so
+// Register must be called before core runs, and not afterwards. The error names every key that is not a label key.
 func Register(labels []string) error {
 	var wrong []string
 	for _, key := range labels {
@@ -36,7 +35,7 @@ func Register(labels []string) error {
 	if len(wrong) > 0 {
 		return fmt.Errorf("not usable as label keys: %s", strings.Join(wrong, "; "))
 	}
-	// Core asks client-go's scheme for the group and kind of the NodeClass.
+	// Core looks the group and kind of the NodeClass up in client-go's scheme.
 	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
 		return fmt.Errorf("adding our kinds to client-go's scheme, %w", err)
 	}
@@ -63,8 +62,8 @@ func Selectable(key string) bool {
 
 const karpenterDomain = "karpenter.sh"
 
-// wellKnown are the keys that every instance type must say something of, because core lets any value pass where a type
-// says nothing. Of NodePools core itself keeps account.
+// wellKnown are the keys for which every instance type must have a requirement, because core accepts any value where it has
+// none. The label of the NodePool is core's own.
 func wellKnown() []string {
 	keys := sets.New(karpenterv1.WellKnownLabels.UnsortedList()...)
 	keys.Delete(karpenterv1.NodePoolLabelKey)

@@ -10,7 +10,20 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
+
+// RemoveReservationIDs removes from a NodeClaim the reservations that core has planned with: one for each type and domain
+// that would do, which are thousands in a big fleet, and a hundred kilobytes in each NodeClaim. Nothing reads them: the
+// manager chooses the server by the other requirements.
+func RemoveReservationIDs(nodeClaim *karpenterv1.NodeClaim) {
+	nodeClaim.Spec.Requirements = slices.DeleteFunc(nodeClaim.Spec.Requirements,
+		func(requirement karpenterv1.NodeSelectorRequirementWithMinValues) bool {
+			return requirement.Key == v1alpha1.ReservationIDLabelKey
+		})
+}
 
 // digestLength is enough to tell the reservations of one fleet apart.
 const digestLength = 8

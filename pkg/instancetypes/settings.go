@@ -29,7 +29,8 @@ func DefaultSettings() Settings {
 // Validate returns one sentence that names the setting that is wrong.
 func (s Settings) Validate() error {
 	if s.CapacityType != karpenterv1.CapacityTypeReserved && s.CapacityType != karpenterv1.CapacityTypeOnDemand {
-		return fmt.Errorf("capacity type %q is unknown: use %s or %s", s.CapacityType, karpenterv1.CapacityTypeReserved, karpenterv1.CapacityTypeOnDemand)
+		return fmt.Errorf("capacity type %q is unknown: use %s or %s", s.CapacityType, karpenterv1.CapacityTypeReserved,
+			karpenterv1.CapacityTypeOnDemand)
 	}
 	if s.Pods <= 0 {
 		return fmt.Errorf("the number of pods of a node is %d: it must be greater than zero", s.Pods)

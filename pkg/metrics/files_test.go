@@ -140,13 +140,15 @@ func TestCheck(t *testing.T) {
 	cases := map[string]struct {
 		reason, expression, want string
 	}{
-		"Right":         {reason: "What is right passes.", expression: `sum by (nodetype) (rate(karpenter_metal3_machine_claims_total{nodetype="a"}[5m]))`},
+		"Right": {reason: "What is right passes.", expression: `sum by (nodetype) ` +
+			`(rate(karpenter_metal3_machine_claims_total{nodetype="a"}[5m]))`},
 		"Core":          {reason: "So does a metric of core.", expression: `sum(karpenter_nodeclaims_created_total)`},
 		"Syntax":        {reason: "An expression that does not parse.", expression: `sum(`, want: "parse error"},
 		"UnknownMetric": {reason: "A misspelt metric.", expression: `karpenter_metal3_host`, want: `nobody has a metric "karpenter_metal3_host"`},
 		"UnknownLabel":  {reason: "A misspelt label.", expression: `karpenter_metal3_hosts{type="a"}`, want: `no label "type"`},
-		"UnknownGroup":  {reason: "The same where series are grouped.", expression: `sum by (type) (karpenter_metal3_hosts)`, want: `the label "type"`},
-		"NoMetric":      {reason: "A number is always the same.", expression: `1 + 1`, want: "reads no metric"},
+		"UnknownGroup": {reason: "The same where series are grouped.", expression: `sum by (type) (karpenter_metal3_hosts)`,
+			want: `the label "type"`},
+		"NoMetric": {reason: "A number is always the same.", expression: `1 + 1`, want: "reads no metric"},
 	}
 	names := known(t)
 	for name, tc := range cases {
@@ -315,7 +317,8 @@ func TestLabelsDoNotGrowWithTheFleet(t *testing.T) {
 				t.Errorf("%s has the label %s", name, label)
 			}
 		}
-		if !strings.HasPrefix(name, Namespace+"_") || metric.kind == "counter" && !strings.HasSuffix(name, "_total") || metric.kind == "histogram" && !strings.HasSuffix(name, "_seconds") {
+		if !strings.HasPrefix(name, Namespace+"_") || metric.kind == "counter" && !strings.HasSuffix(name, "_total") ||
+			metric.kind == "histogram" && !strings.HasSuffix(name, "_seconds") {
 			t.Errorf("%s, a %s, is not named as Prometheus names metrics", name, metric.kind)
 		}
 	}

@@ -6,7 +6,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
 // Inventory is what knows the hosts.
@@ -14,7 +14,7 @@ type Inventory interface {
 	// Synced tells whether all hosts and types have been taken in.
 	Synced() bool
 	// States counts the hosts of each type by state and reason.
-	States() []hosts.StateCount
+	States() []inventory.StateCount
 }
 
 var hostsDescription = describe("hosts",

@@ -23,7 +23,8 @@ var (
 	failedDescription   = describe("machines_failed",
 		"Machines that need somebody to look at them, by the reason of their condition Ready.", NodeTypeLabel, ReasonLabel)
 	driftedDescription = describe("machines_drifted",
-		"Machines that would be installed differently if they were made now, by the reason of their condition Drifted.", NodeTypeLabel, ReasonLabel)
+		"Machines that would be installed differently if they were made now, by the reason of their condition Drifted.", NodeTypeLabel,
+		ReasonLabel)
 	progressDescription = describe("machine_progress_age_seconds",
 		"Longest time since a Machine of the type that is on its way to a node last made progress.", NodeTypeLabel)
 )
@@ -55,28 +56,28 @@ func (m machineCounts) Collect(metrics chan<- prometheus.Metric) {
 		log.FromContext(ctx).Error(err, "Counting Machines for metrics")
 		return
 	}
-	census := takeCensus(machines.Items, m.clock.Now())
+	counts := countMachines(machines.Items, m.clock.Now())
 	for _, group := range []struct {
 		description *prometheus.Desc
 		counts      map[[2]string]int
-	}{{machinesDescription, census.phases}, {failedDescription, census.failed}, {driftedDescription, census.drifted}} {
+	}{{machinesDescription, counts.phases}, {failedDescription, counts.failed}, {driftedDescription, counts.drifted}} {
 		for key, count := range group.counts {
 			metrics <- prometheus.MustNewConstMetric(group.description, prometheus.GaugeValue, float64(count), key[0], key[1])
 		}
 	}
-	for nodeType, age := range census.progress {
+	for nodeType, age := range counts.progress {
 		metrics <- prometheus.MustNewConstMetric(progressDescription, prometheus.GaugeValue, age.Seconds(), nodeType)
 	}
 }
 
-// census is the Machines by type and something else.
-type census struct {
+// machineCounts are the Machines by type and something else.
+type counts struct {
 	phases, failed, drifted map[[2]string]int
 	progress                map[string]time.Duration
 }
 
-func takeCensus(machines []v1alpha1.Machine, now time.Time) census {
-	c := census{phases: map[[2]string]int{}, failed: map[[2]string]int{}, drifted: map[[2]string]int{}, progress: map[string]time.Duration{}}
+func countMachines(machines []v1alpha1.Machine, now time.Time) counts {
+	c := counts{phases: map[[2]string]int{}, failed: map[[2]string]int{}, drifted: map[[2]string]int{}, progress: map[string]time.Duration{}}
 	for i := range machines {
 		machine := &machines[i]
 		nodeType, phase := nodeTypeOf(machine), cmp.Or(machine.Status.Phase, v1alpha1.MachinePending)
@@ -86,10 +87,12 @@ func takeCensus(machines []v1alpha1.Machine, now time.Time) census {
 			}
 		}
 		c.phases[[2]string{nodeType, string(phase)}]++
-		if ready := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionReady); ready != nil && phase == v1alpha1.MachineFailed {
+		if ready := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionReady); ready != nil &&
+			phase == v1alpha1.MachineFailed {
 			c.failed[[2]string{nodeType, ready.Reason}]++
 		}
-		if drifted := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionDrifted); drifted != nil && drifted.Status == metav1.ConditionTrue {
+		if drifted := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionDrifted); drifted != nil &&
+			drifted.Status == metav1.ConditionTrue {
 			c.drifted[[2]string{nodeType, drifted.Reason}]++
 		}
 		if progress := machine.Status.Progress; progress != nil && onItsWay(machine, phase) {

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
 var start = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
@@ -55,9 +55,10 @@ func TestObserve(t *testing.T) {
 		before, after []metav1.Condition
 		want          observation
 	}{
-		"Nothing":   {reason: "A heartbeat tells nothing.", before: []metav1.Condition{claimed}, after: []metav1.Condition{claimed}},
-		"Claimed":   {reason: "A claim is counted once.", after: []metav1.Condition{claimed}, want: observation{claimed: true}},
-		"Installed": {reason: "The installation counts from the claim.", before: []metav1.Condition{claimed}, after: []metav1.Condition{claimed, installed}, want: observation{steps: map[string]time.Duration{StepInstall: 12 * time.Minute}}},
+		"Nothing": {reason: "A heartbeat tells nothing.", before: []metav1.Condition{claimed}, after: []metav1.Condition{claimed}},
+		"Claimed": {reason: "A claim is counted once.", after: []metav1.Condition{claimed}, want: observation{claimed: true}},
+		"Installed": {reason: "The installation counts from the claim.", before: []metav1.Condition{claimed},
+			after: []metav1.Condition{claimed, installed}, want: observation{steps: map[string]time.Duration{StepInstall: 12 * time.Minute}}},
 		"Joined": {
 			reason: "The join counts from the boot, the whole from the claim.",
 			before: []metav1.Condition{claimed, installed}, after: []metav1.Condition{claimed, installed, joined},
@@ -72,17 +73,20 @@ func TestObserve(t *testing.T) {
 		},
 		"Backwards": {
 			reason: "A clock that was put back makes no negative duration.",
-			before: []metav1.Condition{is(v1alpha1.ConditionClaimed, "Claimed", 20)}, after: []metav1.Condition{is(v1alpha1.ConditionClaimed, "Claimed", 20), installed},
-			want: observation{steps: map[string]time.Duration{StepInstall: 0}},
+			before: []metav1.Condition{is(v1alpha1.ConditionClaimed, "Claimed", 20)},
+			after:  []metav1.Condition{is(v1alpha1.ConditionClaimed, "Claimed", 20), installed},
+			want:   observation{steps: map[string]time.Duration{StepInstall: 0}},
 		},
 		"GivenUp": {
-			reason: "The reason says why.", before: []metav1.Condition{claimed}, after: []metav1.Condition{claimed, is(v1alpha1.ConditionGivenUp, "HostError", 30)},
-			want: observation{givenUp: "HostError"},
+			reason: "The reason says why.", before: []metav1.Condition{claimed},
+			after: []metav1.Condition{claimed, is(v1alpha1.ConditionGivenUp, "HostError", 30)},
+			want:  observation{givenUp: "HostError"},
 		},
 		"Drifted": {
 			reason: "A condition that was false before has become true.",
-			before: []metav1.Condition{isNot(v1alpha1.ConditionDrifted, "UpToDate")}, after: []metav1.Condition{is(v1alpha1.ConditionDrifted, "OSImage", 30)},
-			want: observation{drifted: "OSImage"},
+			before: []metav1.Condition{isNot(v1alpha1.ConditionDrifted, "UpToDate")},
+			after:  []metav1.Condition{is(v1alpha1.ConditionDrifted, "OSImage", 30)},
+			want:   observation{drifted: "OSImage"},
 		},
 	}
 	for name, tc := range cases {
@@ -147,20 +151,20 @@ karpenter_metal3_machines_failed{nodetype="h100",reason="HostError"} 1
 	}
 }
 
-type inventory struct {
+type fakeInventory struct {
 	synced bool
-	counts []hosts.StateCount
+	counts []inventory.StateCount
 }
 
-func (i inventory) Synced() bool               { return i.synced }
-func (i inventory) States() []hosts.StateCount { return i.counts }
+func (i fakeInventory) Synced() bool                   { return i.synced }
+func (i fakeInventory) States() []inventory.StateCount { return i.counts }
 
 func TestHostCounts(t *testing.T) {
-	counts := []hosts.StateCount{
-		{NodeType: "h100", State: hosts.StateAvailable, Hosts: 3},
-		{NodeType: "h100", State: hosts.StateUnavailable, Reason: hosts.ReasonPaused, Hosts: 1},
+	counts := []inventory.StateCount{
+		{NodeType: "h100", State: inventory.StateAvailable, Hosts: 3},
+		{NodeType: "h100", State: inventory.StateUnavailable, Reason: inventory.ReasonPaused, Hosts: 1},
 	}
-	if got := testutil.CollectAndCount(hostCounts{inventory{synced: false, counts: counts}}); got != 0 {
+	if got := testutil.CollectAndCount(hostCounts{fakeInventory{synced: false, counts: counts}}); got != 0 {
 		t.Errorf("an inventory that is still being filled has %d series, want none: they would look like servers that are gone", got)
 	}
 	want := `
@@ -169,7 +173,7 @@ func TestHostCounts(t *testing.T) {
 karpenter_metal3_hosts{nodetype="h100",reason="",state="available"} 3
 karpenter_metal3_hosts{nodetype="h100",reason="Paused",state="unavailable"} 1
 `
-	if err := testutil.CollectAndCompare(hostCounts{inventory{synced: true, counts: counts}}, strings.NewReader(want)); err != nil {
+	if err := testutil.CollectAndCompare(hostCounts{fakeInventory{synced: true, counts: counts}}, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
 }

@@ -35,11 +35,14 @@ func newWatcher(informers cache.Informers, clock clock.PassiveClock) *watcher {
 	}
 	return &watcher{
 		informers: informers, clock: clock,
-		claims:  counter("machine_claims_total", "Claims on servers, by type.", NodeTypeLabel),
-		givenUp: counter("machines_given_up_total", "Machines that were given up, by the reason of their condition GivenUp.", NodeTypeLabel, ReasonLabel),
-		drifts:  counter("machine_drifts_total", "Machines that have drifted, by the reason of their condition Drifted.", NodeTypeLabel, ReasonLabel),
+		claims: counter("machine_claims_total", "Claims on servers, by type.", NodeTypeLabel),
+		givenUp: counter("machines_given_up_total", "Machines that were given up, by the reason of their condition GivenUp.", NodeTypeLabel,
+			ReasonLabel),
+		drifts: counter("machine_drifts_total", "Machines that have drifted, by the reason of their condition Drifted.", NodeTypeLabel,
+			ReasonLabel),
 		steps: histogram("machine_step_duration_seconds",
-			"Seconds that a Machine took for a step: install (claim to booted image), join (booted image to node), release (deletion to the server's return to the pool).",
+			"Seconds that a Machine took for a step: install (claim to booted image), join (booted image to node), release (deletion to the "+
+				"server's return to the pool).",
 			NodeTypeLabel, StepLabel),
 		provisioning: histogram("machine_provisioning_duration_seconds", "Seconds from the claim on a server to its node.", NodeTypeLabel),
 	}

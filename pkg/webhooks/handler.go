@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/fleet"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/rules"
 )
 
@@ -32,13 +32,13 @@ type object[T any] interface {
 
 // handler answers requests about one kind.
 type handler[T any, P object[T]] struct {
-	kind  string
-	fleet *fleet.Fleet
-	clock clock.PassiveClock
-	// written looks at an object that is created, when before is nil, or changed.
-	written func(fleet rules.Fleet, before, after P) rules.Verdict
-	// deleted looks at the deletion of an object; nil admits it.
-	deleted func(fleet rules.Fleet, name string) rules.Verdict
+	kind    string
+	cluster *cluster.Cluster
+	clock   clock.PassiveClock
+	// written validates an object that is created, when before is nil, or updated.
+	written func(cluster rules.Cluster, before, after P) rules.Result
+	// deleted validates the deletion of an object. Nil admits all.
+	deleted func(cluster rules.Cluster, name string) rules.Result
 }
 
 // Handle implements admission.Handler.
@@ -50,8 +50,8 @@ func (h *handler[T, P]) Handle(ctx context.Context, request admission.Request) a
 }
 
 func (h *handler[T, P]) handle(ctx context.Context, request *admission.Request) admission.Response {
-	view := h.fleet.For(ctx)
-	verdict, err := h.judge(view, request)
+	view := h.cluster.For(ctx)
+	result, err := h.evaluate(view, request)
 	if err != nil {
 		countFailure(h.kind)
 		return admission.Errored(http.StatusBadRequest, err)
@@ -59,35 +59,35 @@ func (h *handler[T, P]) handle(ctx context.Context, request *admission.Request) 
 	if err := view.Err(); err != nil {
 		countFailure(h.kind)
 		log.FromContext(ctx).Error(err, "reading from a cache")
-		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("looking at what there is, %w", err))
+		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("reading the management cluster, %w", err))
 	}
-	count(h.kind, verdict)
-	return answer(request, verdict)
+	count(h.kind, result)
+	return responseOf(request, result)
 }
 
-// judge has the rules look at what the request is about. The error is about a request that cannot be read.
-func (h *handler[T, P]) judge(view rules.Fleet, request *admission.Request) (rules.Verdict, error) {
+// evaluate applies the rules to the object of the request. It returns an error if the request cannot be decoded.
+func (h *handler[T, P]) evaluate(view rules.Cluster, request *admission.Request) (rules.Result, error) {
 	var before, after P
 	var err error
 	switch request.Operation {
 	case admissionv1.Create, admissionv1.Update:
 		if after, err = decode[T, P](request.Object); err != nil {
-			return rules.Verdict{}, err
+			return rules.Result{}, err
 		}
 		if !after.GetDeletionTimestamp().IsZero() {
-			return rules.Verdict{}, nil // on its way out: nothing may keep it
+			return rules.Result{}, nil // its finalizers must be removable, whatever else is wrong
 		}
 	case admissionv1.Delete:
 		if h.deleted != nil {
 			return h.deleted(view, request.Name), nil
 		}
-		return rules.Verdict{}, nil
+		return rules.Result{}, nil
 	default:
-		return rules.Verdict{}, nil
+		return rules.Result{}, nil
 	}
 	if request.Operation == admissionv1.Update {
 		if before, err = decode[T, P](request.OldObject); err != nil {
-			return rules.Verdict{}, err
+			return rules.Result{}, err
 		}
 	}
 	return h.written(view, before, after), nil
@@ -101,18 +101,18 @@ func decode[T any, P object[T]](raw runtime.RawExtension) (P, error) {
 	return into, nil
 }
 
-// answer puts a verdict in the form in which the API server itself refuses: as the status of an invalid object, of which
-// kubectl shows each field in a line of its own.
-func answer(request *admission.Request, verdict rules.Verdict) admission.Response {
-	response := admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: verdict.Allowed(), Warnings: verdict.Warnings}}
-	if verdict.Allowed() {
+// responseOf returns the response of the API server's own validation: the status of an invalid object, of which kubectl
+// shows each field on a line of its own.
+func responseOf(request *admission.Request, result rules.Result) admission.Response {
+	response := admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: result.Allowed(), Warnings: result.Warnings}}
+	if result.Allowed() {
 		return response
 	}
 	resource := schema.GroupResource{Group: request.Resource.Group, Resource: request.Resource.Resource}
-	refusal := apierrors.NewForbidden(resource, request.Name, errors.New(verdict.Refusal))
-	if len(verdict.Errors) > 0 {
+	refusal := apierrors.NewForbidden(resource, request.Name, errors.New(result.Refusal))
+	if len(result.Errors) > 0 {
 		kind := schema.GroupKind{Group: request.Kind.Group, Kind: request.Kind.Kind}
-		refusal = apierrors.NewInvalid(kind, cmp.Or(request.Name, "(name to be generated)"), verdict.Errors)
+		refusal = apierrors.NewInvalid(kind, cmp.Or(request.Name, "(name to be generated)"), result.Errors)
 	}
 	status := refusal.Status()
 	response.Result = &status

@@ -21,8 +21,8 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/fleet"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/cluster"
 )
 
 func handlers(t *testing.T, synced bool) map[string]admission.Handler {
@@ -31,12 +31,12 @@ func handlers(t *testing.T, synced bool) map[string]admission.Handler {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	inventory := hosts.NewInventory(hosts.Options{IndexLabels: true})
+	inventory := inventory.NewInventory(inventory.Options{IndexLabels: true})
 	if synced {
 		inventory.MarkHostsSynced()
 		inventory.MarkTypesSynced()
 	}
-	return Handlers(fleet.New(fake.NewClientBuilder().WithScheme(scheme).Build(), inventory), clock.RealClock{})
+	return Handlers(cluster.New(fake.NewClientBuilder().WithScheme(scheme).Build(), inventory), clock.RealClock{})
 }
 
 // Everything that the API server is told to ask about is answered, and nothing else is served.
@@ -75,20 +75,28 @@ func TestHandle(t *testing.T) {
 		code     int32
 		says     string
 	}{
-		"Good":       {reason: "nothing is wrong", request: request(admissionv1.Create, good, ""), allowed: true},
-		"Wrong":      {reason: "in the API's own form", request: request(admissionv1.Create, wrong, ""), code: http.StatusUnprocessableEntity, says: `Machine.karpenter.metal3.io "m" is invalid: spec.labels["a b"]: Invalid value: "a b"`},
-		"Update":     {reason: "what has changed is wrong", request: request(admissionv1.Update, wrong, good), code: http.StatusUnprocessableEntity, says: `spec.labels["a b"]`},
-		"Old":        {reason: "it was so before", request: request(admissionv1.Update, wrong, wrong), allowed: true},
-		"Going":      {reason: "nothing may keep what is on its way out", request: request(admissionv1.Update, `{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"labels":{"a b":"c"}}}`, good), allowed: true},
-		"Delete":     {reason: "a Machine can always be deleted", request: request(admissionv1.Delete, "", wrong), allowed: true},
-		"Connect":    {reason: "nobody asks about it", request: request(admissionv1.Connect, "", ""), allowed: true},
-		"Malformed":  {reason: "it is no Machine", request: request(admissionv1.Create, `{"spec":[]}`, ""), code: http.StatusBadRequest, says: "reading the object"},
-		"Empty":      {reason: "it is nothing", request: request(admissionv1.Create, "", ""), code: http.StatusBadRequest, says: "reading the object"},
-		"OldGarbage": {reason: "it was nothing", request: request(admissionv1.Update, good, "x"), code: http.StatusBadRequest, says: "reading the object"},
-		"Unsynced":   {reason: "what is not known would count as what does not exist", request: request(admissionv1.Create, good, ""), unsynced: true, code: http.StatusInternalServerError, says: "the servers are not known yet"},
+		"Good": {reason: "nothing is wrong", request: request(admissionv1.Create, good, ""), allowed: true},
+		"Wrong": {reason: "in the API's own form", request: request(admissionv1.Create, wrong, ""), code: http.StatusUnprocessableEntity,
+			says: `Machine.karpenter.metal3.io "m" is invalid: spec.labels["a b"]: Invalid value: "a b"`},
+		"Update": {reason: "what has changed is wrong", request: request(admissionv1.Update, wrong, good),
+			code: http.StatusUnprocessableEntity, says: `spec.labels["a b"]`},
+		"Old": {reason: "it was so before", request: request(admissionv1.Update, wrong, wrong), allowed: true},
+		"Going": {reason: "nothing may keep what is on its way out",
+			request: request(admissionv1.Update, `{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"labels":{"a b":"c"}}}`, good),
+			allowed: true},
+		"Delete":  {reason: "a Machine can always be deleted", request: request(admissionv1.Delete, "", wrong), allowed: true},
+		"Connect": {reason: "nobody asks about it", request: request(admissionv1.Connect, "", ""), allowed: true},
+		"Malformed": {reason: "it is no Machine", request: request(admissionv1.Create, `{"spec":[]}`, ""), code: http.StatusBadRequest,
+			says: "reading the object"},
+		"Empty": {reason: "it is nothing", request: request(admissionv1.Create, "", ""), code: http.StatusBadRequest,
+			says: "reading the object"},
+		"OldGarbage": {reason: "it was nothing", request: request(admissionv1.Update, good, "x"), code: http.StatusBadRequest,
+			says: "reading the object"},
+		"Unsynced": {reason: "what is not known would count as what does not exist", request: request(admissionv1.Create, good, ""),
+			unsynced: true, code: http.StatusInternalServerError, says: "the servers are not known yet"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			verdicts.Reset()
+			requests.Reset()
 			response := handlers(t, !tc.unsynced)["/validate/machines"].Handle(t.Context(), tc.request)
 			if response.Allowed != tc.allowed {
 				t.Fatalf("%s: allowed is %v: %v", tc.reason, response.Allowed, response.Result)
@@ -97,8 +105,8 @@ func TestHandle(t *testing.T) {
 				t.Errorf("%s: %d %s, want %d %s", tc.reason, response.Result.Code, response.Result.Message, tc.code, tc.says)
 			}
 			counted := make(chan prometheus.Metric, 10)
-			if verdicts.Collect(counted); len(counted) == 0 {
-				t.Errorf("%s: no verdict is counted", tc.reason)
+			if requests.Collect(counted); len(counted) == 0 {
+				t.Errorf("%s: no result is counted", tc.reason)
 			}
 		})
 	}

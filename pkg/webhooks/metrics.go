@@ -12,43 +12,44 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/rules"
 )
 
-// Verdicts, in metrics.
+// Values of the label result.
 const (
-	verdictAdmitted = "admitted"
-	verdictWarned   = "warned"
-	verdictDenied   = "denied"
-	verdictFailed   = "failed"
-	// noRule is the rule of a verdict that no single rule has come to.
+	resultAdmitted = "admitted"
+	resultWarned   = "warned"
+	resultDenied   = "denied"
+	resultFailed   = "failed"
+	// noRule is the rule of a request that is admitted or has failed.
 	noRule rules.Rule = ""
 )
 
 var (
-	verdicts = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "karpenter_metal3", Subsystem: "webhook", Name: "verdicts_total",
-		Help: "Verdicts on requests by kind, rule and verdict: denied and warned count once for each rule that had something to say; admitted and failed have no rule.",
-	}, []string{"kind", "rule", "verdict"})
+	requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "karpenter_metal3", Subsystem: "webhook", Name: "results_total",
+		Help: "Admission requests by kind, rule and result: denied and warned count once for each rule with an error or a warning; admitted " +
+			"and failed have no rule.",
+	}, []string{"kind", "rule", "result"})
 	durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "karpenter_metal3", Subsystem: "webhook", Name: "duration_seconds",
-		Help:    "How long it took to come to a verdict, by kind and operation, in seconds.",
+		Help:    "Duration of admission requests by kind and operation, in seconds.",
 		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 	}, []string{"kind", "operation"})
 )
 
-func init() { metrics.Registry.MustRegister(verdicts, durations) }
+func init() { metrics.Registry.MustRegister(requests, durations) }
 
-func count(kind string, verdict rules.Verdict) {
-	if verdict.Allowed() {
-		verdicts.WithLabelValues(kind, string(noRule), verdictAdmitted).Inc()
+func count(kind string, result rules.Result) {
+	if result.Allowed() {
+		requests.WithLabelValues(kind, string(noRule), resultAdmitted).Inc()
 	}
-	for _, rule := range verdict.Denied {
-		verdicts.WithLabelValues(kind, string(rule), verdictDenied).Inc()
+	for _, rule := range result.Denied {
+		requests.WithLabelValues(kind, string(rule), resultDenied).Inc()
 	}
-	for _, rule := range verdict.Warned {
-		verdicts.WithLabelValues(kind, string(rule), verdictWarned).Inc()
+	for _, rule := range result.Warned {
+		requests.WithLabelValues(kind, string(rule), resultWarned).Inc()
 	}
 }
 
-func countFailure(kind string) { verdicts.WithLabelValues(kind, string(noRule), verdictFailed).Inc() }
+func countFailure(kind string) { requests.WithLabelValues(kind, string(noRule), resultFailed).Inc() }
 
 func measure(kind, operation string, took time.Duration) {
 	durations.WithLabelValues(kind, operation).Observe(took.Seconds())

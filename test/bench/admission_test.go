@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 )
 
@@ -67,7 +67,7 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 // awaitTypes waits until the manager has made the NodeTypes and counted their servers.
 func awaitTypes(b *testing.B, cluster *management.Cluster) {
-	test.Eventually(b, "the NodeTypes have their servers", func(ctx context.Context) error {
+	env.Eventually(b, "the NodeTypes have their servers", func(ctx context.Context) error {
 		list, total := &v1alpha1.NodeTypeList{}, int32(0)
 		if err := cluster.Client.List(ctx, list); err != nil {
 			return err
@@ -88,8 +88,9 @@ func review(b *testing.B, n int) []byte {
 	switch n % 3 {
 	case 1:
 		machine.Spec.NodeTypeRef = nil
-		machine.Spec.Resources = test.Resources("nvidia.com/gpu", "8", "cpu", "16")
-		machine.Spec.Requirements = []corev1.NodeSelectorRequirement{{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{fmt.Sprintf("rack-%04d", n%500)}}}
+		machine.Spec.Resources = env.Resources("nvidia.com/gpu", "8", "cpu", "16")
+		machine.Spec.Requirements = []corev1.NodeSelectorRequirement{{Key: "rack", Operator: corev1.NodeSelectorOpIn,
+			Values: []string{fmt.Sprintf("rack-%04d", n%500)}}}
 	case 2:
 		machine.Spec.Properties = map[string]string{v1alpha1.PropertyServerName: fmt.Sprintf("server-%05d", n%admissionHosts), "team": "a"}
 		machine.Spec.NodeTypeRef.Name = fmt.Sprintf("type-%d", n%admissionHosts%10)

@@ -77,7 +77,8 @@ func measureClaims(b *testing.B, hosts int) {
 	cluster.PlayMetal3(b)
 	provisioned := cluster.Count(b, management.InPhase(v1alpha1.MachineProvisioned))
 	management.Each(b, claims, func(ctx context.Context, n int) error {
-		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"bootstrap":{"dataSecretName":"`+management.UserDataName+`"}}}`))
+		patch := client.RawPatch("application/merge-patch+json",
+			[]byte(`{"spec":{"bootstrap":{"dataSecretName":"`+management.UserDataName+`"}}}`))
 		return cluster.Client.Patch(ctx, management.Machine(n), patch)
 	})
 	first, last = provisioned.Wait(b, "provisioned", claims)
@@ -98,7 +99,8 @@ func bareRate(b *testing.B, cluster *management.Cluster) float64 {
 	begin := time.Now()
 	management.EachOf(b, workers, claims, func(ctx context.Context, n int) error {
 		before := hosts[n].DeepCopy()
-		hosts[n].Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "n", Name: "m", UID: "u"}
+		hosts[n].Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "n",
+			Name: "m", UID: "u"}
 		return cluster.Client.Patch(ctx, &hosts[n], client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
 	rate := claims / time.Since(begin).Seconds()

@@ -33,12 +33,12 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/world"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
 const (
@@ -242,10 +242,10 @@ func class(i int) string { return fmt.Sprintf("class-%03d", i) }
 
 // newSync is what the provider of a tenant runs with --controllers=dra, over connections that count.
 func newSync(w *world.World, t *world.Tenant, requests *counter) (ctrl.Manager, error) {
-	scheme := test.Scheme()
+	scheme := env.Scheme()
 	mgr, err := ctrl.NewManager(requests.counting(t.REST, "tenant"), ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache: cache.Options{DefaultTransform: cli.TrimObject},
+		Cache: cache.Options{DefaultTransform: operator.TrimObject},
 		// There are twenty of each in this process.
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
@@ -255,7 +255,7 @@ func newSync(w *world.World, t *world.Tenant, requests *counter) (ctrl.Manager, 
 	host, err := cluster.New(requests.counting(w.Host.REST, "host"), func(options *cluster.Options) {
 		options.Scheme = scheme
 		options.Cache.DefaultNamespaces = map[string]cache.Config{t.Name: {}}
-		options.Cache.DefaultTransform = cli.TrimObject
+		options.Cache.DefaultTransform = operator.TrimObject
 	})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the host for %s, %w", t.Name, err)
@@ -263,13 +263,13 @@ func newSync(w *world.World, t *world.Tenant, requests *counter) (ctrl.Manager, 
 	if err := mgr.Add(host); err != nil {
 		return nil, fmt.Errorf("setting up the host for %s, %w", t.Name, err)
 	}
-	planes := tenant.Planes{
+	clusters := tenant.Clusters{
 		TenantCluster: types.NamespacedName{Namespace: t.Name, Name: t.Name},
-		Tenant:        tenant.PlaneOf(mgr), Management: tenant.PlaneOf(host),
+		Tenant:        tenant.ClusterOf(mgr), Management: tenant.ClusterOf(host),
 	}
 	//lint:ignore SA1019 core's recorder takes no other
 	recorder := events.NewRecorder(mgr.GetEventRecorderFor("karpenter-metal3-provider"))
-	for _, c := range dra.Controllers(planes, clock.RealClock{}, recorder) {
+	for _, c := range dra.Controllers(clusters, clock.RealClock{}, recorder) {
 		if err := c.Register(context.Background(), mgr); err != nil {
 			return nil, fmt.Errorf("registering a controller of %s, %w", t.Name, err)
 		}
@@ -315,18 +315,18 @@ func settled(ctx context.Context, what string, count func(context.Context) (int,
 	return nil
 }
 
-// counter counts requests by plane, verb and resource.
+// counter counts requests by cluster, verb and resource.
 type counter struct {
 	mu     sync.Mutex
 	counts map[string]*atomic.Int64
 }
 
 // counting returns a connection whose requests are counted.
-func (c *counter) counting(connection *rest.Config, plane string) *rest.Config {
+func (c *counter) counting(connection *rest.Config, cluster string) *rest.Config {
 	connection = rest.CopyConfig(connection)
 	connection.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(request *http.Request) (*http.Response, error) {
-			c.count(plane + " " + request.Method + " " + resourceOf(request.URL.Path))
+			c.count(cluster + " " + request.Method + " " + resourceOf(request.URL.Path))
 			return next.RoundTrip(request)
 		})
 	})

@@ -25,9 +25,9 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/fleet"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
 
 const (
@@ -77,7 +77,8 @@ func twenty() []fleet.Server {
 			Name:   fmt.Sprintf("server-%02d", i+1),
 			Labels: map[string]string{"gpu-model": "h100", "gpu-count": "8"},
 			Capacity: corev1.ResourceList{
-				corev1.ResourceCPU: resource.MustParse("96"), corev1.ResourceMemory: resource.MustParse("768Gi"), "nvidia.com/gpu": resource.MustParse("8"),
+				corev1.ResourceCPU: resource.MustParse("96"), corev1.ResourceMemory: resource.MustParse("768Gi"),
+				"nvidia.com/gpu": resource.MustParse("8"),
 			},
 		})
 	}

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/gangs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test/planning"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/gangs"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
 )
 
 // A fleet of 10,000 hosts: 100 NodeTypes with 100 free hosts each, in 50 racks of two.
@@ -78,18 +80,20 @@ func BenchmarkSchedulingPass(b *testing.B) {
 func schedulingPass(b *testing.B, domains func() []v1alpha1.DomainCapacity, constrain func(n int) []func(*corev1.Pod)) func() {
 	b.Helper()
 	plan := planning.Plan{Decorate: func(c client.Client, catalog *instancetypes.Catalog) client.Client {
-		return gangs.New(c, gangs.Options{
-			Rooms: func(context.Context) ([]instancetypes.Room, error) {
-				return catalog.Rooms(instancetypes.NewFilter(nil, nil)), nil
+		return interceptor.NewClient(c, gangs.NewPlacer(gangs.Dependencies{
+			Reader: c,
+			FreeServers: func(context.Context) ([]instancetypes.FreeServers, error) {
+				return catalog.FreeServers(instancetypes.NewFilter(nil, nil)), nil
 			},
-			Use: func(labels []string) { catalog.Use(labels, time.Unix(0, 0)) },
-		})
+			NodeClaimOf: func(types.NamespacedName) string { return "" },
+		}).PendingPods())
 	}}
 	for n := range planTypes {
 		plan.Types = append(plan.Types, planning.NodeType(fmt.Sprintf("type-%03d", n), 8, domains()...))
 	}
 	for n := range planPods {
-		plan.Objects = append(plan.Objects, client.Object(planning.Pod(fmt.Sprintf("pod-%03d", n), []string{"nvidia.com/gpu", "8"}, constrain(n)...)))
+		plan.Objects = append(plan.Objects,
+			client.Object(planning.Pod(fmt.Sprintf("pod-%03d", n), []string{"nvidia.com/gpu", "8"}, constrain(n)...)))
 	}
 	planner := plan.Planner(b)
 	return func() {

@@ -37,11 +37,11 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/fleet"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 const (
@@ -275,43 +275,48 @@ var ourBurst = burst{setUp: func(ctx context.Context, box *sandbox.Sandbox, tena
 	return []string{box.Metrics(sandbox.ManagerName), box.Metrics(sandbox.ProviderName)}, makePool(ctx, tenant, nodeClass)
 }}
 
-var kwokBurst = burst{without: []string{sandbox.ManagerName, sandbox.ProviderName}, setUp: func(ctx context.Context, box *sandbox.Sandbox, tenant client.Client) ([]string, error) {
-	for _, crd := range kwokapis.CRDs {
-		if err := tenant.Create(ctx, crd.DeepCopy()); err != nil {
-			return nil, fmt.Errorf("creating the CRD %s, %w", crd.Name, err)
+var kwokBurst = burst{without: []string{sandbox.ManagerName, sandbox.ProviderName},
+	setUp: func(ctx context.Context, box *sandbox.Sandbox, tenant client.Client) ([]string, error) {
+		for _, crd := range kwokapis.CRDs {
+			if err := tenant.Create(ctx, crd.DeepCopy()); err != nil {
+				return nil, fmt.Errorf("creating the CRD %s, %w", crd.Name, err)
+			}
 		}
-	}
-	ports, err := controlplane.FreePorts(2)
-	if err != nil {
-		return nil, err
-	}
-	program, err := filepath.Abs(filepath.Join("..", "..", "bin", "karpenter-kwok"))
-	if err != nil {
-		return nil, err
-	}
-	if err := box.Processes().Start(process.Spec{
-		Name: "karpenter-kwok", Path: program, Rank: controlplane.RankClients + 1, Restart: true,
-		Env: []string{
-			"KUBECONFIG=" + box.Kubeconfigs().Tenant, "DISABLE_LEADER_ELECTION=true", "SYSTEM_NAMESPACE=kube-system",
-			fmt.Sprintf("METRICS_PORT=%d", ports[0]), fmt.Sprintf("HEALTH_PROBE_PORT=%d", ports[1]),
-		},
-	}); err != nil {
-		return nil, err
-	}
-	if err := controlplane.AwaitURL(ctx, "karpenter-kwok to be ready", http.DefaultClient, fmt.Sprintf("http://127.0.0.1:%d/readyz", ports[1])); err != nil {
-		return nil, err
-	}
-	nodeClass := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": kwokapis.Group + "/v1alpha1", "kind": "KWOKNodeClass", "metadata": map[string]any{"name": "burst"},
+		ports, err := controlplane.FreePorts(2)
+		if err != nil {
+			return nil, err
+		}
+		program, err := filepath.Abs(filepath.Join("..", "..", "bin", "karpenter-kwok"))
+		if err != nil {
+			return nil, err
+		}
+		if err := box.Processes().Start(process.Spec{
+			Name: "karpenter-kwok", Path: program, Rank: controlplane.RankClients + 1, Restart: true,
+			Env: []string{
+				"KUBECONFIG=" + box.Kubeconfigs().Tenant, "DISABLE_LEADER_ELECTION=true", "SYSTEM_NAMESPACE=kube-system",
+				fmt.Sprintf("METRICS_PORT=%d", ports[0]), fmt.Sprintf("HEALTH_PROBE_PORT=%d", ports[1]),
+			},
+		}); err != nil {
+			return nil, err
+		}
+		if err := controlplane.AwaitURL(ctx, "karpenter-kwok to be ready", http.DefaultClient,
+			fmt.Sprintf("http://127.0.0.1:%d/readyz", ports[1])); err != nil {
+			return nil, err
+		}
+		nodeClass := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": kwokapis.Group + "/v1alpha1", "kind": "KWOKNodeClass", "metadata": map[string]any{"name": "burst"},
+		}}
+		return []string{fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[0])}, makePool(ctx, tenant, nodeClass,
+			karpv1.NodeSelectorRequirementWithMinValues{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn,
+				Values: []string{"c-16x-amd64-linux"}},
+			karpv1.NodeSelectorRequirementWithMinValues{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn,
+				Values: []string{karpv1.CapacityTypeOnDemand}},
+		)
 	}}
-	return []string{fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[0])}, makePool(ctx, tenant, nodeClass,
-		karpv1.NodeSelectorRequirementWithMinValues{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{"c-16x-amd64-linux"}},
-		karpv1.NodeSelectorRequirementWithMinValues{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand}},
-	)
-}}
 
 // makePool makes a pool of at most a hundred nodes, and returns when Karpenter has found it ready.
-func makePool(ctx context.Context, tenant client.Client, nodeClass *unstructured.Unstructured, requirements ...karpv1.NodeSelectorRequirementWithMinValues) error {
+func makePool(ctx context.Context, tenant client.Client, nodeClass *unstructured.Unstructured,
+	requirements ...karpv1.NodeSelectorRequirementWithMinValues) error {
 	pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "burst"}}
 	pool.Spec.Limits = karpv1.Limits{"nodes": resource.MustParse(fmt.Sprint(burstServers))}
 	pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")

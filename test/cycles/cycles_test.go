@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cycles takes servers through many lives, one after the other, and looks for what is left behind.
+// Package cycles claims, provisions and releases servers many times, one after the other, and looks for what is left behind.
 package cycles
 
 import (
@@ -19,70 +19,98 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 const (
 	servers = 4
-	cycles  = 500
+	// few cycles leave behind what every cycle would; it takes many to see what the manager itself keeps.
+	few, many = 50, 500
 	// warm is the number of cycles after which the manager's caches have everything that they will ever have.
 	warm = 100
 	// perCycle is how many bytes of live memory a cycle may leave behind for a while: the events of a cycle, which the
 	// recorder of events in client-go keeps for six minutes at least, to tell those that come again from new ones. They
 	// are less than half of that. slack is what two measurements may differ by whatever happens.
 	perCycle, slack = 16 << 10, 1 << 20
-	// patience is how long a step may take on a busy machine. Nothing depends on it when all is well.
-	patience = time.Minute
+	// timeout is how long a step may take on a busy machine. Nothing depends on it when all is well.
+	timeout = time.Minute
 )
 
-// TestFiveHundredCycles has the manager claim, provision and release servers 500 times. Each Machine has an address of
-// a pool that is not much larger than the fleet, and user data.
-func TestFiveHundredCycles(t *testing.T) {
+// TestCycles has the manager claim, provision and release servers 50 times: no object and no server is changed afterwards.
+func TestCycles(t *testing.T) {
+	newWorld(t).check(t, 0, few)
+}
+
+// TestManyCycles does it 500 times, and watches the memory and the goroutines of the manager.
+func TestManyCycles(t *testing.T) {
+	system.Only(t)
+	// What is live is known after a garbage collection only: there is one for every 5% that the heap grows.
+	w := newWorld(t, "GOGC=5")
+	samples := []management.Metrics{}
+	for from := 0; from < many; from += warm {
+		w.check(t, from, from+warm)
+		samples = append(samples, w.manager.Metrics(t))
+	}
+	const live, goroutines = "go_gc_heap_live_bytes", "go_goroutines"
+	for n, sample := range samples {
+		t.Logf("after %d cycles: %.2f MiB live, %.0f goroutines, %.0f MiB resident", (n+1)*warm, sample[live]/(1<<20), sample[goroutines],
+			sample.Resident()/(1<<20))
+	}
+	early, late := samples[0], samples[len(samples)-1]
+	if allowed := early[live] + slack + perCycle*(many-warm); early[live] == 0 || late[live] > allowed {
+		t.Errorf("the manager's live memory went from %.0f to %.0f bytes in %d cycles, want at most %.0f", early[live], late[live], many-warm,
+			allowed)
+	}
+	if early[goroutines] == 0 || late[goroutines] > early[goroutines]+20 {
+		t.Errorf("the manager's goroutines went from %.0f to %.0f", early[goroutines], late[goroutines])
+	}
+}
+
+// world is a cluster with a manager, and how it was before the first cycle.
+type world struct {
+	cluster *management.Cluster
+	manager *management.Manager
+	objects []string
+	hosts   []bmov1alpha1.BareMetalHost
+}
+
+// newWorld starts the manager. Each Machine will have an address of a pool that is not much larger than the fleet, and user data.
+func newWorld(t *testing.T, environment ...string) *world {
+	t.Helper()
 	cluster := management.New(t, map[string]string{
 		v1alpha1.PropertyNetworkCIDR: "192.168.100.1/24", v1alpha1.PropertyNetworkIPRange: "192.168.100.10-192.168.100.15",
 	})
 	cluster.CreateHosts(t, servers)
 	annotate(t, cluster, "server-00000", map[string]string{v1alpha1.IPAddressAnnotationKey: "10.0.0.9/24", "other": "1"})
-	// What is live is known after a garbage collection only: there is one for every 5% that the heap grows.
-	manager := cluster.StartManager(t, "GOGC=5")
+	w := &world{cluster: cluster, manager: cluster.StartManager(t, environment...)}
 	cluster.PlayMetal3(t)
-	test.Eventually(t, "there are NodeTypes", func(ctx context.Context) error {
+	env.Eventually(t, "there are NodeTypes", func(ctx context.Context) error {
 		return cluster.Client.Get(ctx, client.ObjectKey{Name: "type-9"}, &v1alpha1.NodeType{})
 	})
-	objects, fleet := cluster.Objects(t), cluster.Hosts(t)
+	w.objects, w.hosts = cluster.Objects(t), cluster.Hosts(t)
+	return w
+}
 
-	samples := []management.Metrics{}
-	for from := 0; from < cycles; from += warm {
-		run(t, cluster, from, from+warm)
-		samples = append(samples, manager.Metrics(t))
+// check makes the cycles from one number to another, and finds what they leave behind.
+func (w *world) check(t *testing.T, from, to int) {
+	t.Helper()
+	run(t, w.cluster, from, to)
+	if diff := cmp.Diff(w.objects, w.cluster.Objects(t)); diff != "" {
+		t.Errorf("after %d cycles there are other objects than before (-before +after):\n%s", to, diff)
 	}
-	early, late := samples[0], samples[len(samples)-1]
-
-	if diff := cmp.Diff(objects, cluster.Objects(t)); diff != "" {
-		t.Errorf("after %d cycles there are other objects than before (-before +after):\n%s", cycles, diff)
-	}
-	for n, host := range cluster.Hosts(t) {
-		if verdict := hosts.Eligibility(&host); !verdict.Claimable {
-			t.Errorf("host %s is not back in the pool: it %s", host.Name, verdict.Message)
+	for n, host := range w.cluster.Hosts(t) {
+		if eligibility := inventory.EligibilityOf(&host); !eligibility.Claimable {
+			t.Errorf("host %s is not back in the pool: it %s", host.Name, eligibility.Message)
 		}
-		if diff := cmp.Diff(fleet[n].Spec, host.Spec); diff != "" {
+		if diff := cmp.Diff(w.hosts[n].Spec, host.Spec); diff != "" {
 			t.Errorf("host %s (-before +after):\n%s", host.Name, diff)
 		}
-		if diff := cmp.Diff(fleet[n].Annotations, host.Annotations); diff != "" {
+		if diff := cmp.Diff(w.hosts[n].Annotations, host.Annotations); diff != "" {
 			t.Errorf("annotations of host %s (-before +after):\n%s", host.Name, diff)
 		}
-	}
-	const live, goroutines = "go_gc_heap_live_bytes", "go_goroutines"
-	for n, sample := range samples {
-		t.Logf("after %d cycles: %.2f MiB live, %.0f goroutines, %.0f MiB resident", (n+1)*warm, sample[live]/(1<<20), sample[goroutines], sample.Resident()/(1<<20))
-	}
-	if allowed := early[live] + slack + perCycle*(cycles-warm); early[live] == 0 || late[live] > allowed {
-		t.Errorf("the manager's live memory went from %.0f to %.0f bytes in %d cycles, want at most %.0f", early[live], late[live], cycles-warm, allowed)
-	}
-	if early[goroutines] == 0 || late[goroutines] > early[goroutines]+20 {
-		t.Errorf("the manager's goroutines went from %.0f to %.0f", early[goroutines], late[goroutines])
 	}
 }
 
@@ -162,7 +190,7 @@ func cycle(t *testing.T, cluster *management.Cluster, n, lane int) error {
 // eventually is test.Eventually for goroutines, which may not end a test.
 func eventually(ctx context.Context, what string, check func(context.Context) error) error {
 	last := errors.New("it was never looked at")
-	err := wait.PollUntilContextTimeout(ctx, 25*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 25*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		last = check(ctx)
 		return last == nil, nil
 	})
@@ -182,10 +210,12 @@ func hasAddress(t *testing.T, cluster *management.Cluster, machine *v1alpha1.Mac
 		return fmt.Errorf("the Machine has %d addresses, want 1", len(list.Items))
 	}
 	host := &bmov1alpha1.BareMetalHost{}
-	if err := cluster.Client.Get(t.Context(), client.ObjectKey{Namespace: machine.Status.HostRef.Namespace, Name: machine.Status.HostRef.Name}, host); err != nil {
+	if err := cluster.Client.Get(t.Context(), client.ObjectKey{Namespace: machine.Status.HostRef.Namespace, Name: machine.Status.HostRef.Name},
+		host); err != nil {
 		return err
 	}
-	if want := fmt.Sprintf("%s/%d", list.Items[0].Spec.Address, list.Items[0].Spec.PrefixLength); host.Annotations[v1alpha1.IPAddressAnnotationKey] != want {
+	if want := fmt.Sprintf("%s/%d", list.Items[0].Spec.Address,
+		list.Items[0].Spec.PrefixLength); host.Annotations[v1alpha1.IPAddressAnnotationKey] != want {
 		return fmt.Errorf("host %s is annotated with address %q, want %q", host.Name, host.Annotations[v1alpha1.IPAddressAnnotationKey], want)
 	}
 	return nil

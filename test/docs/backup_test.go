@@ -19,9 +19,10 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/fleet"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // backupPage is run on a sandbox of its own, whose management cluster is lost.
@@ -59,6 +60,7 @@ var mark = regexp.MustCompile(`(?m)^<!-- test: (.+) -->$`)
 
 // TestBackup does what the page says, and loses the cluster where it says so.
 func TestBackup(t *testing.T) {
+	system.Only(t)
 	l := newLossy(t)
 	page := read(t, backupPage)
 	stops := l.stops()
@@ -115,7 +117,8 @@ func newLossy(t *testing.T) *lossy {
 	l.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+l.dir, "KUBECONFIG="+kubeconfigs.Management,
 		"ETCDCTL_ENDPOINTS="+etcd.URL, "ETCDCTL_CACERT="+etcd.CAFile, "ETCDCTL_CERT="+etcd.CertFile, "ETCDCTL_KEY="+etcd.CertKey)
 	for _, block := range blocks(read(t, "docs/first-server.md")) {
-		if name, ok := strings.CutPrefix(block.lines[0], "# "); ok && block.language == "yaml" && (name == "provider.yaml" || name == "pool.yaml") {
+		if name, ok := strings.CutPrefix(block.lines[0], "# "); ok && block.language == "yaml" &&
+			(name == "provider.yaml" || name == "pool.yaml") {
 			if err := os.WriteFile(filepath.Join(l.dir, name), []byte(strings.Join(block.lines, "\n")), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -138,7 +141,8 @@ func (l *lossy) show(t *testing.T) {
 	if !t.Failed() {
 		return
 	}
-	command := exec.Command("bash", "-c", "kubectl get baremetalhosts,machines,nodetypes -A -o wide; kubectl --kubeconfig acme-admin.kubeconfig get nodeclaims,nodes,pods -o wide")
+	command := exec.Command("bash", "-c", "kubectl get baremetalhosts,machines.karpenter.metal3.io,nodetypes -A -o wide; kubectl "+
+		"--kubeconfig acme-admin.kubeconfig get nodeclaims,nodes,pods -o wide")
 	command.Dir, command.Env = l.dir, l.env
 	output, err := command.CombinedOutput()
 	t.Logf("%s%v", output, err)
@@ -172,7 +176,8 @@ func (l *lossy) pod(t *testing.T, name string) {
 // ask makes a pod that takes a whole server.
 func (l *lossy) ask(t *testing.T, name string) {
 	t.Helper()
-	l.do(t, `kubectl --kubeconfig acme-admin.kubeconfig run `+name+` --image=registry.example.com/train:1 --overrides='{"spec": {"containers": [{"name": "`+name+
+	l.do(t, `kubectl --kubeconfig acme-admin.kubeconfig run `+name+` --image=registry.example.com/train:1 --overrides='{"spec": `+
+		`{"containers": [{"name": "`+name+
 		`", "image": "registry.example.com/train:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}}'`)
 }
 
@@ -208,8 +213,9 @@ func (l *lossy) checkRunning(t *testing.T, pods ...string) {
 func (l *lossy) checkClaimed(t *testing.T, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
-		l.do(t, "kubectl -n acme wait machine "+l.machines[pod]+" --for=condition=Ready --timeout=1m")
-		got := l.get(t, "kubectl -n metal3-system get baremetalhost "+l.servers[pod]+" -o jsonpath='{.spec.consumerRef.name} {.status.provisioning.state} {.spec.online}'")
+		l.do(t, "kubectl -n acme wait machines.karpenter.metal3.io "+l.machines[pod]+" --for=condition=Ready --timeout=1m")
+		got := l.get(t, "kubectl -n metal3-system get baremetalhost "+l.servers[pod]+" -o jsonpath='{.spec.consumerRef.name} "+
+			"{.status.provisioning.state} {.spec.online}'")
 		if want := l.machines[pod] + " provisioned true"; got != want {
 			t.Errorf("server %s of pod %s is %q, want %q", l.servers[pod], pod, got, want)
 		}
@@ -302,7 +308,8 @@ func (l *lossy) goTo(t *testing.T, address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := controlplane.AwaitURL(t.Context(), "the API server to be ready", &http.Client{Transport: transport}, "https://"+address+"/readyz"); err != nil {
+	if err := controlplane.AwaitURL(t.Context(), "the API server to be ready", &http.Client{Transport: transport},
+		"https://"+address+"/readyz"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -326,11 +333,12 @@ func (l *lossy) startOurs(t *testing.T) {
 	l.checkRunning(t, "stays", "again", "since", "next")
 }
 
-// registerAnew plays who has the files of the servers.
+// registerAnew applies the files of the servers.
 func (l *lossy) registerAnew(t *testing.T) {
 	l.do(t, "kubectl wait baremetalhosts -n metal3-system server-02 server-03 --for=delete --timeout=2m")
 	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig wait pods again since --for=delete --timeout=2m")
-	l.do(t, "kubectl create -f registered.yaml >created 2>&1 || true; cat created; grep -q server-02.*created created; grep -q server-03.*created created")
+	l.do(t, "kubectl create -f registered.yaml >created 2>&1 || true; cat created; grep -q server-02.*created created; grep -q "+
+		"server-03.*created created")
 	delete(l.servers, "again")
 	delete(l.servers, "since")
 	l.do(t, "until [ \"$(kubectl get nodetype h100-8x -o jsonpath={.status.capacity.available})\" = 2 ]; do sleep 0.2; done")
@@ -375,6 +383,6 @@ func (l *lossy) unpause(t *testing.T) {
 	l.checkRunning(t, "stays", "next", "again")
 	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig delete pods --all --now")
 	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig delete nodeclaims --all --timeout=2m")
-	l.do(t, "kubectl -n acme wait --for=delete machines --all --timeout=2m")
+	l.do(t, "kubectl -n acme wait --for=delete machines.karpenter.metal3.io --all --timeout=2m")
 	l.do(t, "until [ \"$(kubectl get nodetype h100-8x -o jsonpath={.status.capacity.available})\" = 4 ]; do sleep 0.2; done")
 }

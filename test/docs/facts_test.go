@@ -18,7 +18,8 @@ import (
 
 // TestVersions holds docs/compatibility.md to what is built and tested.
 func TestVersions(t *testing.T) {
-	row := regexp.MustCompile("(?m)^\\|[^|]+\\| `([^`]+)` \\| `(v[^`]+)` \\| `([^`]+go\\.mod)` \\|$|^\\|[^|]+\\| `([^`]+)` \\| `(v[^`]+)` \\| `(go\\.mod)` \\|$")
+	row := regexp.MustCompile("(?m)^\\|[^|]+\\| `([^`]+)` \\| `(v[^`]+)` \\| `([^`]+go\\.mod)` \\|$|^\\|[^|]+\\| `([^`]+)` \\| `(v[^`]+)` " +
+		"\\| `(go\\.mod)` \\|$")
 	told := map[string]bool{}
 	for _, found := range row.FindAllStringSubmatch(read(t, "docs/compatibility.md"), -1) {
 		module, version, file := found[1]+found[4], found[2]+found[5], found[3]+found[6]
@@ -38,7 +39,8 @@ func TestVersions(t *testing.T) {
 	}
 	minimum := regexp.MustCompile(`\| Kubernetes, both clusters \| ([0-9.]+) \|`).FindStringSubmatch(read(t, "docs/compatibility.md"))
 	for _, chart := range []string{"karpenter-metal3", "karpenter-metal3-tenant"} {
-		if definition := read(t, "charts/"+chart+"/Chart.yaml"); minimum == nil || !strings.Contains(definition, `kubeVersion: ">=`+minimum[1]+`.`) {
+		if definition := read(t, "charts/"+chart+"/Chart.yaml"); minimum == nil ||
+			!strings.Contains(definition, `kubeVersion: ">=`+minimum[1]+`.`) {
 			t.Errorf("docs/compatibility.md asks for Kubernetes %v, and the chart %s for another", minimum, chart)
 		}
 	}
@@ -47,21 +49,21 @@ func TestVersions(t *testing.T) {
 // TestMessages holds the messages in docs/operations.md to the code: each is what some string in it makes, with … in the
 // place of what is filled in.
 func TestMessages(t *testing.T) {
-	said := messages(t, "pkg/machine", "pkg/hosts")
+	said := messages(t, "pkg/controllers/management/machine", "pkg/inventory")
 	_, table, _ := strings.Cut(read(t, "docs/operations.md"), "| message |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	count := 0
 	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(table, -1) {
 		count++
 		if message := row[1]; !said(message) {
-			t.Errorf("nothing in pkg/machine and pkg/hosts says %q", message)
+			t.Errorf("nothing in pkg/controllers/management/machine and pkg/inventory says %q", message)
 		}
 	}
 	if count < 10 {
 		t.Errorf("%d messages: the table is not where it was", count)
 	}
 	if said("server … is fine") {
-		t.Error("a message that nobody says is found")
+		t.Error("a message that no program prints is found")
 	}
 }
 
@@ -138,7 +140,7 @@ func literal(expression ast.Expr) (string, bool) {
 // TestFlags: flags that the pages speak of exist.
 func TestFlags(t *testing.T) {
 	var known strings.Builder
-	for _, folder := range []string{"cmd", "pkg/cli", "tools", "hack", "test/upstream"} {
+	for _, folder := range []string{"cmd", "pkg/operator", "tools", "hack", "test/upstream"} {
 		if err := filepath.WalkDir(root(folder), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") {
 				return err

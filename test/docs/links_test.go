@@ -16,7 +16,7 @@ import (
 func allPages(t *testing.T) []string {
 	t.Helper()
 	var pages []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "charts/*/*.md", "test/*/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "designs/*.md", "charts/*/*.md", "test/*/*.md"} {
 		found, err := filepath.Glob(root(pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +67,8 @@ func TestIndex(t *testing.T) {
 	index := read(t, "docs/README.md")
 	for _, page := range allPages(t) {
 		name, ok := strings.CutPrefix(page, "docs/")
-		if ok && name != "README.md" && (!strings.Contains(name, "/") || strings.HasSuffix(name, "/README.md")) && !strings.Contains(index, "("+name+")") {
+		if ok && name != "README.md" && (!strings.Contains(name, "/") || strings.HasSuffix(name, "/README.md")) &&
+			!strings.Contains(index, "("+name+")") {
 			t.Errorf("docs/README.md does not name %s", name)
 		}
 	}

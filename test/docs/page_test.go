@@ -160,7 +160,8 @@ func TestSteps(t *testing.T) {
 	if err != nil || len(all) != 3 {
 		t.Fatalf("%d steps, %v", len(all), err)
 	}
-	if all[0].command != "kubectl apply -f - <<EOF\na: 1\nEOF" || len(all[0].output) != 1 || all[1].command != "one \\\n  two" || all[2].command != "three" {
+	if all[0].command != "kubectl apply -f - <<EOF\na: 1\nEOF" || len(all[0].output) != 1 || all[1].command != "one \\\n  two" ||
+		all[2].command != "three" {
 		t.Errorf("steps are %+v", all)
 	}
 }

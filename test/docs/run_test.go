@@ -19,10 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/fleet"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // pages are run one after the other, each on what the one before has left.
@@ -30,21 +31,22 @@ var pages = []string{"docs/first-server.md", "docs/pinning.md", "docs/operations
 
 // elsewhere are the pages with commands that are not run here, and why.
 var elsewhere = map[string]string{
-	"README.md":                         "CI runs its make targets, and test/e2e the demo",
-	"CONTRIBUTING.md":                   "it is about building and testing: CI does that",
-	"docs/README.md":                    "it starts the sandbox that the pages are run on here",
-	"docs/testing.md":                   "it is about running the tests",
-	"docs/backup.md":                    "TestBackup loses the cluster where it says so",
-	"docs/dra.md":                       "test/dra runs every line of it",
-	"docs/webhooks.md":                  "test/webhooks runs it, and keeps what kubectl prints in testdata",
-	"docs/conformance.md":               "it is about Karpenter's suite, which make upstream-e2e runs",
-	"docs/finite-hardware/drift.md":     "TestDrift of test/e2e goes through it",
-	"docs/finite-hardware/give-back.md": "TestGiveBack of test/e2e goes through it",
-	"docs/finite-hardware/packing.md":   "TestPacking of test/e2e goes through it",
+	"README.md":                          "CI runs its make targets",
+	"CONTRIBUTING.md":                    "it is about building and testing: CI does that",
+	"docs/README.md":                     "it starts the sandbox that the pages are run on here",
+	"docs/testing.md":                    "it is about running the tests",
+	"docs/backup.md":                     "TestBackup loses the cluster where it says so",
+	"docs/dra.md":                        "test/dra runs every line of it",
+	"docs/webhooks.md":                   "test/webhooks runs it, and keeps what kubectl prints in testdata",
+	"docs/conformance.md":                "it is about Karpenter's suite, which make upstream-e2e runs",
+	"docs/finite-hardware/drift.md":      "TestDrift of test/e2e goes through it",
+	"docs/finite-hardware/scale-down.md": "TestGiveBack of test/e2e goes through it",
+	"docs/finite-hardware/packing.md":    "TestPacking of test/e2e goes through it",
 }
 
 // TestPages does what the pages say.
 func TestPages(t *testing.T) {
+	system.Only(t)
 	s := newShell(t)
 	for _, page := range pages {
 		ran := t.Run(filepath.Base(page), func(t *testing.T) {
@@ -82,7 +84,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestEveryCommand finds pages whose commands nobody runs.
+// TestEveryCommand finds pages whose commands no test runs.
 func TestEveryCommand(t *testing.T) {
 	for _, page := range allPages(t) {
 		if strings.HasPrefix(page, "test/") {
@@ -147,7 +149,8 @@ func newShell(t *testing.T) *shell {
 	}
 	tools := t.TempDir()
 	// The sandbox has the definitions already, and no pods that could answer as the webhook: its own does.
-	wrapper := "#!/bin/sh\ncase \"$*\" in\n*\"install karpenter-metal3 charts/karpenter-metal3 \"*) set -- \"$@\" --take-ownership --set webhook.enabled=false ;;\n" +
+	wrapper := "#!/bin/sh\ncase \"$*\" in\n*\"install karpenter-metal3 charts/karpenter-metal3 \"*) set -- \"$@\" --take-ownership --set " +
+		"webhook.enabled=false ;;\n" +
 		"*\"upgrade karpenter-metal3 charts/karpenter-metal3 \"*) set -- \"$@\" --set webhook.enabled=false ;;\n" +
 		"*\"uninstall \"*) ;;\n*\"install \"*) set -- \"$@\" --take-ownership ;;\nesac\nexec '" + bin + "/helm' \"$@\"\n"
 	if err := os.WriteFile(filepath.Join(tools, "helm"), []byte(wrapper), 0o700); err != nil {
@@ -176,7 +179,7 @@ func (s *shell) unregister(t *testing.T) {
 	if err := s.hosts.DeleteAllOf(t.Context(), &metal3v1alpha1.BareMetalHost{}, client.InNamespace(sandbox.HostNamespace)); err != nil {
 		t.Fatal(err)
 	}
-	test.Eventually(t, "the servers are unregistered", func(ctx context.Context) error {
+	env.Eventually(t, "the servers are unregistered", func(ctx context.Context) error {
 		hosts := &metal3v1alpha1.BareMetalHostList{}
 		if err := s.hosts.List(ctx, hosts); err != nil || len(hosts.Items) == 0 {
 			return err
@@ -201,7 +204,7 @@ func (s *shell) forget(t *testing.T) {
 	if err := s.hosts.Delete(t.Context(), host); client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
-	s.run(t, "after docs/operations.md", step{command: "kubectl -n acme wait --for=delete machines --all --timeout=1m"})
+	s.run(t, "after docs/operations.md", step{command: "kubectl -n acme wait --for=delete machines.karpenter.metal3.io --all --timeout=1m"})
 }
 
 // inspected is what Metal3 would find out about the servers of fleet.yaml. In its demo mode it inspects nothing, and finds the same
@@ -223,7 +226,7 @@ func (s *shell) write(t *testing.T, name, content string) {
 	}
 }
 
-// reads finds commands that change nothing, and are asked again until they answer as the page says.
+// reads finds commands that change nothing, and are run again until they print what the page says.
 var reads = regexp.MustCompile(`\b(kubectl|\$k)\b.* (get|describe|wait) `)
 
 var assignment = regexp.MustCompile(`^\w+=`)
@@ -243,7 +246,7 @@ func (s *shell) run(t *testing.T, where string, step step) {
 		command.Stdout, command.Stderr = &output, &output
 		err := command.Run()
 		if ctx.Err() != nil && last != nil {
-			return last // the end of patience is no answer
+			return last // what was printed when the time was up says nothing
 		}
 		printed := strings.Trim(output.String(), "\n")
 		if err != nil && !step.shown {
@@ -252,7 +255,7 @@ func (s *shell) run(t *testing.T, where string, step step) {
 		}
 		var lines []string
 		for line := range strings.Lines(printed) {
-			// What is created in one go may be warned of or not: it depends on who is faster.
+			// What is created in one go may be warned of or not: it depends on timing.
 			if line = strings.TrimRight(line, "\n"); printed != "" && !strings.HasPrefix(line, "Warning: ") {
 				lines = append(lines, line)
 			}
@@ -266,7 +269,7 @@ func (s *shell) run(t *testing.T, where string, step step) {
 	start := time.Now()
 	defer func() { t.Logf("%s: %.1f s: $ %s", where, time.Since(start).Seconds(), step.command) }()
 	if reads.MatchString(step.command) && !strings.Contains(step.command, "apply") {
-		test.Eventually(t, where+": "+step.command, check)
+		env.Eventually(t, where+": "+step.command, check)
 		return
 	}
 	if err := check(t.Context()); err != nil {

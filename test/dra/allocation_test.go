@@ -15,11 +15,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/world"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 const model = `device.attributes["gpu.example.com"].model == `
 
 func TestSelector(t *testing.T) {
+	system.Only(t)
 	s := begin(t)
 	s.claim("one", `{requests: [{name: gpu, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+`"a100"'}}]}}]}`)
 	s.runs("one")
@@ -33,6 +35,7 @@ func TestSelector(t *testing.T) {
 
 // The A100 is on socket 1; of the H100s, only gpu-2 is.
 func TestMatchAttribute(t *testing.T) {
+	system.Only(t)
 	s := begin(t)
 	s.claim("pair", `
     requests:
@@ -46,6 +49,7 @@ func TestMatchAttribute(t *testing.T) {
 
 // There are not eight H100s, so it is the second best.
 func TestFirstAvailable(t *testing.T) {
+	system.Only(t)
 	s := begin(t)
 	s.claim("best", `
     requests:
@@ -60,6 +64,7 @@ func TestFirstAvailable(t *testing.T) {
 
 // The claim goes when neither pod uses it any more, and not before.
 func TestSharedClaim(t *testing.T) {
+	system.Only(t)
 	s := begin(t)
 	s.claim("both", `{requests: [{name: gpu, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+`"a100"'}}]}}]}`)
 	s.pod("other", "resourceClaimName: both")
@@ -82,6 +87,7 @@ func TestSharedClaim(t *testing.T) {
 
 // 48Gi are enough for two claims of 20Gi, and not for three.
 func TestConsumableCapacity(t *testing.T) {
+	system.Only(t)
 	s := begin(t)
 	const twenty = `{requests: [{name: gpu, exactly: {deviceClassName: tested-shared, capacity: {requests: {memory: 20Gi}}}}]}`
 	shares := map[string]bool{}
@@ -105,6 +111,7 @@ func TestConsumableCapacity(t *testing.T) {
 
 // A device that is being repaired goes to who tolerates that, and to nobody else.
 func TestDeviceTaint(t *testing.T) {
+	system.Only(t)
 	s := begin(t)
 	const b200 = `deviceClassName: tested-gpu, selectors: [{cel: {expression: '` + model + `"b200"'}}]`
 	s.claim("careful", `{requests: [{name: gpu, exactly: {`+b200+`}}]}`)
@@ -117,6 +124,7 @@ func TestDeviceTaint(t *testing.T) {
 
 // The host's controller makes the claim, and the tenant sees it under the name in its pod's status.
 func TestGeneratedClaim(t *testing.T) {
+	system.Only(t)
 	s := begin(t)
 	s.create(`
 apiVersion: resource.k8s.io/v1
@@ -148,8 +156,10 @@ spec:
 
 // What the driver says of a device comes to the tenant, and what it takes back goes.
 func TestDeviceStatus(t *testing.T) {
+	system.Only(t)
 	s := begin(t)
-	s.claim("watched", `{requests: [{name: gpu, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+`"a100"'}}]}}]}`)
+	s.claim("watched", `{requests: [{name: gpu, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+
+		`"a100"'}}]}}]}`)
 	s.runs("watched")
 	s.allocated("watched", []string{"watched"}, "gpu=gpu-3")
 	for _, reason := range []string{"Attached", "Healthy"} {

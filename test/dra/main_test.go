@@ -18,8 +18,8 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/world"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
 // Tenants, each with a provider and a pod syncer of its own. Those of the page docs/dra.md are made by that page.
@@ -97,7 +97,8 @@ func startWorld(ctx context.Context) (*world.World, error) {
 // wholeGPUs are three H100s and an A100 on two sockets, and one that is being repaired.
 func wholeGPUs() []resourcev1.Device {
 	broken := device("gpu-4", "gpu", "b200", 1, "192Gi")
-	broken.Taints = []resourcev1.DeviceTaint{{Key: "gpu.example.com/maintenance", Value: "fan", Effect: resourcev1.DeviceTaintEffectNoSchedule}}
+	broken.Taints = []resourcev1.DeviceTaint{{Key: "gpu.example.com/maintenance", Value: "fan",
+		Effect: resourcev1.DeviceTaintEffectNoSchedule}}
 	return []resourcev1.Device{
 		device("gpu-0", "gpu", "h100", 0, "80Gi"), device("gpu-1", "gpu", "h100", 0, "80Gi"),
 		device("gpu-2", "gpu", "h100", 1, "80Gi"), device("gpu-3", "gpu", "a100", 1, "80Gi"),

@@ -18,13 +18,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/world"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // TestPage does what docs/dra.md says: YAML blocks are files, named in their first line; console blocks are commands, each
 // followed by what it prints. A command that reads is run until it prints that; one that writes, once.
 func TestPage(t *testing.T) {
+	system.Only(t)
 	w := enter(t)
 	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "dra.md"))
 	if err != nil {
@@ -157,7 +159,7 @@ func (s *shell) run(t *testing.T, step step) {
 		return nil
 	}
 	if slices.Contains(arguments, "get") {
-		test.Eventually(t, "it prints what the page says: "+step.command, check)
+		env.Eventually(t, "it prints what the page says: "+step.command, check)
 		return
 	}
 	if err := check(t.Context()); err != nil {

@@ -21,9 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/vcluster"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/world"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // story is what happens to a tenant's objects, seen from both sides.
@@ -183,7 +183,7 @@ func (s *story) allocated(name string, pods []string, devices ...string) *resour
 func (s *story) onHost(name string) *resourcev1.ResourceClaim {
 	s.Helper()
 	claim := &resourcev1.ResourceClaim{}
-	hostName, err := vcluster.HostName(name, metav1.NamespaceDefault, s.tenant.Name)
+	hostName, err := names.HostName(name, metav1.NamespaceDefault, s.tenant.Name)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func (s *story) empty() {
 
 func (s *story) eventually(what string, check func(context.Context) error) {
 	s.Helper()
-	test.Eventually(s.T, what, check)
+	env.Eventually(s.T, what, check)
 }
 
 // deviceNames are request=device, in the order of the allocation.

@@ -3,14 +3,19 @@
 
 package e2e
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
+)
 
 // Accelerators go by the names that their device plugins give them: a slice of a partitioned GPU and a GPU of another
 // vendor are asked for, and found, as nvidia.com/gpu is.
 func TestAcceleratorsByName(t *testing.T) {
-	w := enter(t)
-	w.line(t, "mig", 1, resources("cpu", "16", "memory", "64Gi", "nvidia.com/mig-1g.10gb", "7"), nil)
-	w.line(t, "amd", 1, resources("cpu", "16", "memory", "64Gi", "amd.com/gpu", "4"), nil)
+	system.Only(t)
+	w := enterAlone(t, otherNames)
+	w.createPool(t, "mig", 1, resources("cpu", "16", "memory", "64Gi", "nvidia.com/mig-1g.10gb", "7"), nil)
+	w.createPool(t, "amd", 1, resources("cpu", "16", "memory", "64Gi", "amd.com/gpu", "4"), nil)
 	w.createPod(t, "slice", resources("cpu", "1", "nvidia.com/mig-1g.10gb", "2"))
 	w.createPod(t, "rocm", resources("cpu", "1", "amd.com/gpu", "1"))
 	w.createPod(t, "other-slice", resources("cpu", "1", "nvidia.com/mig-3g.40gb", "1"))
@@ -21,7 +26,7 @@ func TestAcceleratorsByName(t *testing.T) {
 		}
 	}
 	w.eventually(t, "a pod that asks for what no server has is told so",
-		w.saysWhy("other-slice", "no node type fits", "mig: has accelerators (nvidia.com/mig-1g.10gb) and the pod asks for none"))
+		w.podHasEvent("other-slice", "no NodeType fits", "mig: has accelerators (nvidia.com/mig-1g.10gb) and the pod asks for none"))
 	if claimed := w.claimedHosts(t.Context(), t); len(claimed) != 2 {
 		t.Errorf("claimed servers are %v, want mig and amd", claimed)
 	}

@@ -15,13 +15,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // What a user gets wrong ends in one clear sentence and an exit code that is not zero.
 func TestBadInput(t *testing.T) {
+	system.Only(t)
 	if os.Getenv(managementVariable) != "" {
 		t.Skip("this test starts programs with input of its own, and needs no clusters")
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	write := func(name, content string) string {
 		path := filepath.Join(dir, name)
@@ -39,8 +43,11 @@ func TestBadInput(t *testing.T) {
 
 	missing := filepath.Join(dir, "missing.kubeconfig")
 	hollow := write("hollow.kubeconfig", "apiVersion: v1\nkind: Config\n")
-	nobody := write("nobody.kubeconfig", fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:%s'}}]\nusers: [{name: u, user: {token: none}}]\n", closedPort(t)))
-	fleetWithTypo := write("typo.yaml", "apiVersion: sandbox.karpenter.metal3.io/v1alpha1\nkind: Fleet\nservers:\n- name: server-01\n  label: {gpu-model: h100}\n  capacity: {cpu: '1', memory: 1Gi}\n")
+	down := write("down.kubeconfig",
+		fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nclusters: [{name: "+
+			"c, cluster: {server: 'https://127.0.0.1:%s'}}]\nusers: [{name: u, user: {token: none}}]\n", closedPort(t)))
+	fleetWithTypo := write("typo.yaml", "apiVersion: sandbox.karpenter.metal3.io/v1alpha1\nkind: Fleet\nservers:\n- name: server-01\n  "+
+		"label: {gpu-model: h100}\n  capacity: {cpu: '1', memory: 1Gi}\n")
 
 	for name, tc := range map[string]struct {
 		reason    string
@@ -60,32 +67,35 @@ func TestBadInput(t *testing.T) {
 		},
 		"ManagerAPIDown": {
 			reason:  "an API that is down at start is named",
-			command: "manager", arguments: []string{"--kubeconfig", nobody, "--startup-timeout", "1s"},
+			command: "manager", arguments: []string{"--kubeconfig", down, "--startup-timeout", "1s"},
 			want: []string{"127.0.0.1"},
 		},
 		"ProviderKubeconfigMissing": {
 			reason:  "of the provider's two kubeconfigs, the one that is missing is named",
-			command: "provider", arguments: []string{"--tenant-kubeconfig", missing, "--management-kubeconfig", nobody, "--namespace", "a", "--tenant-cluster", "a"},
+			command: "provider", arguments: []string{"--tenant-kubeconfig", missing, "--management-kubeconfig", down, "--namespace", "a",
+				"--tenant-cluster", "a"},
 			want: []string{missing},
 		},
 		"ProviderAPIDown": {
 			reason:  "a management API that is down at start is named",
-			command: "provider", arguments: []string{"--tenant-kubeconfig", nobody, "--management-kubeconfig", nobody, "--namespace", "a", "--tenant-cluster", "a", "--startup-timeout", "1s"},
+			command: "provider", arguments: []string{"--tenant-kubeconfig", down, "--management-kubeconfig", down, "--namespace", "a",
+				"--tenant-cluster", "a", "--startup-timeout", "1s"},
 			want: []string{"127.0.0.1"},
 		},
 		"ProviderNamespaceMissing": {
 			reason:  "without a namespace the provider could see other tenants",
-			command: "provider", arguments: []string{"--tenant-kubeconfig", nobody, "--management-kubeconfig", nobody},
+			command: "provider", arguments: []string{"--tenant-kubeconfig", down, "--management-kubeconfig", down},
 			want: []string{"--namespace"},
 		},
 		"WebhookKubeconfigMissing": {
 			reason:  "a typo in the path names the path",
-			command: "webhook", arguments: []string{"--kubeconfig", missing, "--webhook-bind-address", "127.0.0.1:" + closedPort(t), "--metrics-bind-address=0", "--health-probe-bind-address=0"},
+			command: "webhook", arguments: []string{"--kubeconfig", missing, "--webhook-bind-address", "127.0.0.1:" + closedPort(t),
+				"--metrics-bind-address=0", "--health-probe-bind-address=0"},
 			want: []string{missing},
 		},
 		"WebhookCertificatesMissing": {
-			reason:  "who brings certificates along says where they are",
-			command: "webhook", arguments: []string{"--kubeconfig", nobody, "--cert-rotation=false", "--webhook-bind-address", "127.0.0.1:" + busy},
+			reason:  "with certificates of your own, the folder that has none is named",
+			command: "webhook", arguments: []string{"--kubeconfig", down, "--cert-rotation=false", "--webhook-bind-address", "127.0.0.1:" + busy},
 			want: []string{"--cert-dir", "tls.crt", "--webhook-bind-address", busy},
 		},
 		"UnknownFlag": {
@@ -133,7 +143,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// closedPort returns a port on loopback that nobody listens on.
+// closedPort returns a port on loopback that nothing listens on.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -13,12 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // A buffer holds one server of eight GPUs ready before anybody asks for it. A pod that comes then is bound at once, to a
 // node that was there before it, and the buffer is filled again with the other server.
-func TestBuffersHoldAServerReady(t *testing.T) {
-	w := enter(t)
+func TestBuffersKeepServerReady(t *testing.T) {
+	system.Only(t)
+	w := enter(t, reference)
 	// A buffer is looked at every 30 seconds. A node that may be empty for less would go in between.
 	w.consolidateAfter(t, "10m")
 	w.buffer(t, "training", 1, resources("cpu", "4", gpu, "8"))
@@ -46,8 +49,9 @@ func TestBuffersHoldAServerReady(t *testing.T) {
 }
 
 // Headroom for pods without accelerators is a plain server. When there is none, no GPU server is held for it.
-func TestBuffersForPlainPodsHoldNoGPUs(t *testing.T) {
-	w := enter(t)
+func TestBuffersPlainPodsGetNoGPUServer(t *testing.T) {
+	system.Only(t)
+	w := enter(t, reference)
 	w.consolidateAfter(t, "10m")
 	// Two of these need two servers, and one plain server is there.
 	w.buffer(t, "web", 2, resources("cpu", "20"))
@@ -72,10 +76,11 @@ func TestBuffersForPlainPodsHoldNoGPUs(t *testing.T) {
 	}
 }
 
-// readyNodes is a condition: so many nodes are there, and initialized.
+// readyNodes is a condition: so many nodes of the group are there, and initialized.
 func (w *world) readyNodes(ctx context.Context, want int) (string, error) {
 	nodes := &corev1.NodeList{}
-	if err := w.tenant.List(ctx, nodes, client.MatchingLabels{karpv1.NodeInitializedLabelKey: "true"}); err != nil {
+	if err := w.tenant.List(ctx, nodes,
+		client.MatchingLabels{karpv1.NodeInitializedLabelKey: "true", karpv1.NodePoolLabelKey: w.group.pools[0]}); err != nil {
 		return "", err
 	}
 	if len(nodes.Items) != want {
@@ -95,7 +100,7 @@ func (w *world) bufferFits(ctx context.Context, name string) (string, error) {
 
 // provisioning is what Karpenter says of a buffer.
 func (w *world) provisioning(ctx context.Context, name string) (reason, message string, err error) {
-	buffer := newBuffer(name)
+	buffer := w.newBuffer(name)
 	if err := w.tenant.Get(ctx, client.ObjectKeyFromObject(buffer), buffer); err != nil {
 		return "", "", err
 	}
@@ -111,20 +116,22 @@ func (w *world) provisioning(ctx context.Context, name string) (reason, message 
 // buffer holds room for so many pods that ask for so much, until the test ends.
 func (w *world) buffer(t *testing.T, name string, replicas int64, asks corev1.ResourceList) {
 	t.Helper()
-	w.make(t, w.tenant, &corev1.PodTemplate{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+	template := &corev1.PodTemplate{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: name},
 		Template:   corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{w.container(asks)}}},
-	})
-	buffer := newBuffer(name)
+	}
+	w.group.place(&template.Template.Spec)
+	w.make(t, w.tenant, template)
+	buffer := w.newBuffer(name)
 	buffer.Object["spec"] = map[string]any{"podTemplateRef": map[string]any{"name": name}, "replicas": replicas}
 	w.make(t, w.tenant, buffer)
 }
 
-func newBuffer(name string) *unstructured.Unstructured {
+func (w *world) newBuffer(name string) *unstructured.Unstructured {
 	buffer := &unstructured.Unstructured{}
 	buffer.SetAPIVersion("autoscaling.x-k8s.io/v1beta1")
 	buffer.SetKind("CapacityBuffer")
-	buffer.SetNamespace(metav1.NamespaceDefault)
+	buffer.SetNamespace(w.group.namespace)
 	buffer.SetName(name)
 	return buffer
 }

@@ -8,29 +8,59 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
-// A pod that asks for one GPU could run on an A100 or an H100 server. It gets the cheaper one.
+// The three pods of the demo: one asks for no GPU, one for eight, and one for one GPU, which an A100 or an H100 server has. For each
+// the cheapest server that fits is claimed. When the pods are gone, all three servers go back.
 func TestCapacityCheapestType(t *testing.T) {
-	w := enter(t)
-	w.createPod(t, "one-gpu", resources("cpu", "4", "memory", "16Gi", gpu, "1"))
-	w.eventually(t, "the pod runs", w.runs("one-gpu"))
-	machine := w.machineOf(t, "one-gpu")
-	if got := machine.Status.NodeTypeRef.Name; got != "a100-4x" {
-		t.Errorf("the pod got a server of type %s, want a100-4x, the cheapest with a GPU", got)
+	w := enter(t, reference)
+	// In this order: pods that ask for no GPU may use what is left of a GPU server that is on its way for another pod.
+	w.createPod(t, "web-no-gpu", resources("cpu", "4", "memory", "8Gi"))
+	w.createPod(t, "train-8-gpus", resources("cpu", "16", "memory", "64Gi", gpu, "8"))
+	w.createPod(t, "infer-1-gpu", resources("cpu", "4", "memory", "16Gi", gpu, "1"))
+	want := map[string]int64{
+		"cpu":     595,   // 32 x 10 + 137.44 GB x 2
+		"h100-8x": 82610, // 96 x 10 + 824.63 GB x 2 + 8 x 10000
+		"a100-4x": 41190, // 64 x 10 + 274.88 GB x 2 + 4 x 10000
 	}
-	if got := *machine.Status.Cost; got != 41190 {
-		t.Errorf("the Machine cost %d, want 41190 = 64 x 10 + 274.88 GB x 2 + 4 x 10000", got)
+	w.eventually(t, "there is a Machine of each type, with its cost", func(ctx context.Context) (string, error) {
+		machines, err := w.machines(ctx)
+		got := map[string]int64{}
+		for _, machine := range machines {
+			if machine.Status.NodeTypeRef != nil && machine.Status.Cost != nil {
+				got[machine.Status.NodeTypeRef.Name] = *machine.Status.Cost
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" || len(machines) != len(want) {
+			return fmt.Sprintf("%d Machines (-want +got):\n%s", len(machines), diff), err
+		}
+		return "", err
+	})
+	for _, pod := range []string{"web-no-gpu", "train-8-gpus", "infer-1-gpu"} {
+		w.eventually(t, "the pod runs", w.runs(pod))
 	}
+	if got := w.machineOf(t, "train-8-gpus").Status.NodeTypeRef.Name; got != "h100-8x" {
+		t.Errorf("pod train-8-gpus runs on a server of type %s, want h100-8x, the only one with eight GPUs", got)
+	}
+	if got := w.machineOf(t, "infer-1-gpu").Status.NodeTypeRef.Name; got != "a100-4x" {
+		t.Errorf("pod infer-1-gpu runs on a server of type %s, want a100-4x, the cheapest with a GPU", got)
+	}
+	if err := w.deletePods(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "all servers are back in the pool", w.leftOver)
 }
 
 // The platform team makes the H100 servers cheaper than the A100 ones; the next pod gets an H100 server.
 func TestCapacityCostOverride(t *testing.T) {
-	w := enter(t)
+	system.Only(t)
+	w := enter(t, reference)
 	provider := &v1alpha1.NodeProvider{}
 	if err := w.management.Get(t.Context(), client.ObjectKey{Name: "metal3-provider"}, provider); err != nil {
 		t.Fatal(err)
@@ -74,16 +104,17 @@ func TestCapacityCostOverride(t *testing.T) {
 }
 
 // The only free CPU server is taken. Four GPU servers are free, and so is a CPU server of another tenant: a pod that asks
-// for no GPU gets none of them, and is told why.
+// for no GPU gets none of them, and an event says why.
 func TestCapacityCPUPodNeverGetsGPUServer(t *testing.T) {
-	w := enter(t)
+	system.Only(t)
+	w := enterAlone(t, reference)
 	w.createPod(t, "first", resources("cpu", "20", "memory", "64Gi"))
 	w.eventually(t, "the first pod runs", w.runs("first"))
 	if got := w.machineOf(t, "first").Status.HostRef.Name; got != "server-05" {
 		t.Errorf("the first pod got %s, want server-05, the CPU server that is no other tenant's", got)
 	}
 	w.createPod(t, "second", resources("cpu", "20", "memory", "64Gi"))
-	w.eventually(t, "the second pod is told why", w.saysWhy("second",
+	w.eventually(t, "an event on the second pod says why", w.podHasEvent("second",
 		"cpu: 1 server matches, 1 claimed, 0 in error",
 		"a100-4x: has accelerators (nvidia.com/gpu) and the pod asks for none",
 		"h100-8x: has accelerators (nvidia.com/gpu) and the pod asks for none"))
@@ -99,17 +130,18 @@ func TestCapacityCPUPodNeverGetsGPUServer(t *testing.T) {
 	}
 }
 
-// Ten pods want eight GPUs each; there are two servers with eight. Two are claimed, once, and the other eight pods are
-// told how many servers there are and what has become of them.
-func TestCapacityBurstBeyondTheFleet(t *testing.T) {
-	w := enter(t)
+// Ten pods want eight GPUs each; there are two servers with eight. Two are claimed, once, and the other eight pods have
+// an event that says how many servers there are and what has become of them.
+func TestCapacityBurstBeyondFleet(t *testing.T) {
+	system.Only(t)
+	w := enterAlone(t, reference)
 	ctx, stop := context.WithCancel(t.Context())
 	made, counted := w.countNodeClaims(ctx, t)
 	const pods, servers = 10, 2
 	for i := range pods {
 		w.createPod(t, fmt.Sprintf("eight-gpus-%d", i), resources("cpu", "8", "memory", "64Gi", gpu, "8"))
 	}
-	w.eventually(t, "two pods run and eight are told why not", func(ctx context.Context) (string, error) {
+	w.eventually(t, "two pods run, and events on the other eight say why not", func(ctx context.Context) (string, error) {
 		running, told := 0, 0
 		for i := range pods {
 			name := fmt.Sprintf("eight-gpus-%d", i)
@@ -121,7 +153,7 @@ func TestCapacityBurstBeyondTheFleet(t *testing.T) {
 				running++
 				continue
 			}
-			unexplained, err := w.saysWhy(name, "h100-8x: 2 servers match, 2 claimed, 0 in error", "a100-4x: too small")(ctx)
+			unexplained, err := w.podHasEvent(name, "h100-8x: 2 servers match, 2 claimed, 0 in error", "a100-4x: too small")(ctx)
 			if err != nil {
 				return "", err
 			}
@@ -130,7 +162,7 @@ func TestCapacityBurstBeyondTheFleet(t *testing.T) {
 			}
 		}
 		if running != servers || told != pods-servers {
-			return fmt.Sprintf("%d pods run, %d are told why not", running, told), nil
+			return fmt.Sprintf("%d pods run, events on %d say why not", running, told), nil
 		}
 		return "", nil
 	})
@@ -144,7 +176,7 @@ func TestCapacityBurstBeyondTheFleet(t *testing.T) {
 	}
 }
 
-// countNodeClaims collects the names of all NodeClaims that are created until the context ends.
+// countNodeClaims collects the names of all NodeClaims of the group that are created until the context ends.
 func (w *world) countNodeClaims(ctx context.Context, t *testing.T) (map[string]bool, <-chan struct{}) {
 	t.Helper()
 	watch, err := w.tenant.Watch(ctx, &karpv1.NodeClaimList{})
@@ -163,7 +195,7 @@ func (w *world) countNodeClaims(ctx context.Context, t *testing.T) (map[string]b
 				if !open {
 					return
 				}
-				if claim, ok := event.Object.(*karpv1.NodeClaim); ok {
+				if claim, ok := event.Object.(*karpv1.NodeClaim); ok && w.group.owns(claim.Name) {
 					made[claim.Name] = true
 				}
 			}

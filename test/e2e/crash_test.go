@@ -17,11 +17,12 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // The manager is killed between choosing a server and having it: the next one finishes the claim, on one server.
 func TestCrashManagerMidClaim(t *testing.T) {
-	w := enter(t)
+	w := enterAlone(t, reference)
 	w.needsSandbox(t)
 	killed := w.killWhen(t, "manager", w.management, &v1alpha1.MachineList{}, func(object client.Object) bool {
 		machine, ok := object.(*v1alpha1.Machine)
@@ -42,7 +43,8 @@ func TestCrashManagerMidClaim(t *testing.T) {
 
 // The provider is killed while Karpenter launches a NodeClaim: the next one finds the Machine that was made for it.
 func TestCrashProviderMidLaunch(t *testing.T) {
-	w := enter(t)
+	system.Only(t)
+	w := enterAlone(t, reference)
 	w.needsSandbox(t)
 	killed := w.killWhen(t, "provider", w.management, &v1alpha1.MachineList{}, func(object client.Object) bool {
 		_, ok := object.(*v1alpha1.Machine)
@@ -66,17 +68,18 @@ func TestCrashProviderMidLaunch(t *testing.T) {
 
 // A NodeClaim is deleted while the provider is dead: the server still goes back once the provider lives.
 func TestCrashProviderMidDelete(t *testing.T) {
-	w := enter(t)
+	system.Only(t)
+	w := enterAlone(t, reference)
 	w.needsSandbox(t)
 	w.createPod(t, "one-gpu", resources("cpu", "4", gpu, "1"))
 	w.eventually(t, "the pod runs", w.runs("one-gpu"))
 	killed := w.killWhen(t, "provider", w.management, &v1alpha1.MachineList{}, func(object client.Object) bool {
 		return object.GetDeletionTimestamp() != nil
 	})
-	if err := w.tenant.DeleteAllOf(t.Context(), &karpv1.NodeClaim{}); err != nil {
+	if err := w.deleteNodeClaims(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.tenant.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default"), client.GracePeriodSeconds(0)); err != nil {
+	if err := w.deletePods(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	<-killed
@@ -86,7 +89,8 @@ func TestCrashProviderMidDelete(t *testing.T) {
 // The management API is down while a tenant asks for another server. Nothing is deleted because of it, and once it is
 // back, the pod gets its server, through the same NodeClaim.
 func TestCrashManagementOutage(t *testing.T) {
-	w := enter(t)
+	system.Only(t)
+	w := enterAlone(t, reference)
 	w.needsSandbox(t)
 	w.createPod(t, "one-gpu", resources("cpu", "4", gpu, "1"))
 	w.eventually(t, "the pod runs", w.runs("one-gpu"))
@@ -161,7 +165,8 @@ func (w *world) identities(t *testing.T) map[types.UID]string {
 }
 
 // killWhen kills a process of the sandbox, without warning, at the first object that is as wanted.
-func (w *world) killWhen(t *testing.T, process string, cluster client.WithWatch, list client.ObjectList, wanted func(client.Object) bool) <-chan struct{} {
+func (w *world) killWhen(t *testing.T, process string, cluster client.WithWatch, list client.ObjectList,
+	wanted func(client.Object) bool) <-chan struct{} {
 	t.Helper()
 	pid := w.sandbox.pid(t, process)
 	watcher, err := cluster.Watch(t.Context(), list)

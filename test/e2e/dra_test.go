@@ -18,6 +18,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // deviceServers publish their GPUs by a DRA driver, and by no device plugin.
@@ -50,8 +51,8 @@ servers:
 // A pod claims a device with at least 80 GiB. Of two types only the dearer one has such devices; its server is claimed,
 // although there is no node yet on which a driver could have said so. When the driver has published them, the scheduler
 // allocates one of them, and the pod runs.
-func TestDRAClaimGetsTheRightServer(t *testing.T) {
-	w := enter(t)
+func TestDRAClaimSelectsNodeType(t *testing.T) {
+	w := enter(t, devices)
 	w.deviceTypes(t)
 	w.createClaimingPod(t, "train-80", resourcev1.DeviceClaim{
 		Requests: []resourcev1.DeviceRequest{deviceRequest("gpu", `device.capacity["gpu.example.com"].memory.compareTo(quantity("80Gi")) >= 0`)},
@@ -80,13 +81,15 @@ func TestDRAClaimGetsTheRightServer(t *testing.T) {
 	})
 }
 
-// A pod claims a GPU and a network card at one PCIe root. Which root that is nobody knows before the server runs; that
+// A pod claims a GPU and a network card at one PCIe root. Which root that is will be known when the server runs; that
 // the type has such pairs is known.
-func TestDRADevicesShareAPCIeRoot(t *testing.T) {
-	w := enter(t)
+func TestDRAMatchAttribute(t *testing.T) {
+	system.Only(t)
+	w := enter(t, devices)
 	w.deviceTypes(t)
 	w.createClaimingPod(t, "rdma", resourcev1.DeviceClaim{
-		Requests:    []resourcev1.DeviceRequest{deviceRequest("gpu", `device.driver == "gpu.example.com"`), deviceRequest("nic", `device.driver == "nic.example.com"`)},
+		Requests: []resourcev1.DeviceRequest{deviceRequest("gpu", `device.driver == "gpu.example.com"`),
+			deviceRequest("nic", `device.driver == "nic.example.com"`)},
 		Constraints: []resourcev1.DeviceConstraint{{MatchAttribute: ptr.To(resourcev1.FullyQualifiedName("resource.kubernetes.io/pcieRoot"))}},
 	})
 	w.eventually(t, "the pod runs", w.runs("rdma"))
@@ -99,11 +102,12 @@ func TestDRADevicesShareAPCIeRoot(t *testing.T) {
 }
 
 // A pod that claims no device never gets a server with devices, even if it insists on that type.
-func TestDRAServersAreNotForOthers(t *testing.T) {
-	w := enter(t)
+func TestDRANodeTypeNeedsClaim(t *testing.T) {
+	system.Only(t)
+	w := enter(t, devices)
 	w.deviceTypes(t)
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "web"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: "web"},
 		Spec: corev1.PodSpec{
 			NodeSelector: map[string]string{v1alpha1.NodeTypeLabelKey: "dra-40"},
 			Containers:   []corev1.Container{w.container(nil)},
@@ -112,7 +116,8 @@ func TestDRAServersAreNotForOthers(t *testing.T) {
 	if err := w.tenant.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, "the pod is told why it waits", w.saysWhy("web", "dra-40", "has accelerators (gpu.example.com) and the pod asks for none of them"))
+	w.eventually(t, "an event on the pod says why it waits",
+		w.podHasEvent("web", "dra-40", "has accelerators (gpu.example.com) and the pod asks for none of them"))
 	machines, err := w.machines(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +141,8 @@ func (w *world) deviceTypes(t *testing.T) {
 		}}
 	}
 	gpus := func(memory string, roots ...string) v1alpha1.NodeTypeDevice {
-		return v1alpha1.NodeTypeDevice{Driver: "gpu.example.com", Count: 4, Capacity: map[string]resource.Quantity{"memory": resource.MustParse(memory)}, PCIeRoots: roots}
+		return v1alpha1.NodeTypeDevice{Driver: "gpu.example.com", Count: 4,
+			Capacity: map[string]resource.Quantity{"memory": resource.MustParse(memory)}, PCIeRoots: roots}
 	}
 	provider := &v1alpha1.NodeProvider{
 		ObjectMeta: metav1.ObjectMeta{Name: "dra"},
@@ -144,7 +150,8 @@ func (w *world) deviceTypes(t *testing.T) {
 			Properties: map[string]string{v1alpha1.PropertyOSImage: "ubuntu-noble-gpu"},
 			Metal3: v1alpha1.Metal3Fleet{ClusterRef: v1alpha1.Metal3ClusterRef{Namespace: hostNamespace}, NodeTypes: []v1alpha1.NodeTypeTemplate{
 				nodeType("40", 1000, gpus("40Gi")),
-				nodeType("80", 2000, gpus("80Gi", "a", "b"), v1alpha1.NodeTypeDevice{Driver: "nic.example.com", Count: 2, PCIeRoots: []string{"a", "b"}}),
+				nodeType("80", 2000, gpus("80Gi", "a", "b"),
+					v1alpha1.NodeTypeDevice{Driver: "nic.example.com", Count: 2, PCIeRoots: []string{"a", "b"}}),
 			}},
 		},
 	}
@@ -158,6 +165,8 @@ func (w *world) deviceTypes(t *testing.T) {
 	}
 	pool = &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "dra"}, Spec: pool.Spec}
 	pool.Spec.Template.Spec.NodeClassRef.Name = "dra"
+	// The tests of the default pool change this one.
+	pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("5s")
 	devices := &resourcev1.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "devices.example.com"},
 		Spec: resourcev1.DeviceClassSpec{Selectors: []resourcev1.DeviceSelector{
@@ -209,18 +218,19 @@ func deviceRequest(name, selector string) resourcev1.DeviceRequest {
 func (w *world) createClaimingPod(t *testing.T, name string, devices resourcev1.DeviceClaim) {
 	t.Helper()
 	w.make(t, w.tenant, &resourcev1.ResourceClaimTemplate{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: name},
 		Spec:       resourcev1.ResourceClaimTemplateSpec{Spec: resourcev1.ResourceClaimSpec{Devices: devices}},
 	})
 	container := w.container(resources("cpu", "4"))
 	container.Resources.Limits, container.Resources.Claims = nil, []corev1.ResourceClaim{{Name: "devices"}}
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: name},
 		Spec: corev1.PodSpec{
 			ResourceClaims: []corev1.PodResourceClaim{{Name: "devices", ResourceClaimTemplateName: &name}},
 			Containers:     []corev1.Container{container},
 		},
 	}
+	w.group.place(&pod.Spec)
 	if err := w.tenant.Create(t.Context(), pod); err != nil {
 		t.Fatalf("creating pod %s, %v", name, err)
 	}
@@ -230,14 +240,14 @@ func (w *world) createClaimingPod(t *testing.T, name string, devices resourcev1.
 func (w *world) allocatedTo(t *testing.T, pod string) []resourcev1.DeviceRequestAllocationResult {
 	t.Helper()
 	placed := &corev1.Pod{}
-	if err := w.tenant.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: pod}, placed); err != nil {
+	if err := w.tenant.Get(t.Context(), client.ObjectKey{Namespace: w.group.namespace, Name: pod}, placed); err != nil {
 		t.Fatal(err)
 	}
 	if len(placed.Status.ResourceClaimStatuses) != 1 || placed.Status.ResourceClaimStatuses[0].ResourceClaimName == nil {
 		t.Fatalf("pod %s has no claim: %v", pod, placed.Status.ResourceClaimStatuses)
 	}
 	claim := &resourcev1.ResourceClaim{}
-	key := client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: *placed.Status.ResourceClaimStatuses[0].ResourceClaimName}
+	key := client.ObjectKey{Namespace: w.group.namespace, Name: *placed.Status.ResourceClaimStatuses[0].ResourceClaimName}
 	if err := w.tenant.Get(t.Context(), key, claim); err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // trio is a type of exactly three servers, and the name of the pool that has them all.
@@ -36,8 +37,8 @@ const (
 // All three servers of a pool run a pod each. The platform team points their type at a new OSImage. No fourth server is
 // free, so one node after the other is drained, installed anew on the same server, and comes back: at no time is more than
 // one missing.
-func TestDriftRollsAFullPool(t *testing.T) {
-	w := enter(t)
+func TestDriftReplacesFullPool(t *testing.T) {
+	w := enter(t, threeServers)
 	w.createTrio(t, nil)
 	w.createTrioPods(t, trioSize)
 	before := w.trioMachines(t, trioSize)
@@ -74,8 +75,9 @@ func TestDriftRollsAFullPool(t *testing.T) {
 }
 
 // The same for a static pool, whose limit on nodes is its number of replicas: Karpenter alone would never move.
-func TestDriftRollsAFullStaticPool(t *testing.T) {
-	w := enter(t)
+func TestDriftReplacesFullStaticPool(t *testing.T) {
+	system.Only(t)
+	w := enter(t, threeServers)
 	const replicas = 2
 	w.createTrio(t, func(pool *karpv1.NodePool) {
 		pool.Spec.Replicas = ptr.To(int64(replicas))
@@ -93,20 +95,22 @@ func TestDriftRollsAFullStaticPool(t *testing.T) {
 
 // A PodDisruptionBudget allows no pod to be moved: the nodes have drifted, stay, and say why. When it is gone, they roll.
 func TestDriftWaitsForPodDisruptionBudget(t *testing.T) {
-	w := enter(t)
+	system.Only(t)
+	w := enter(t, threeServers)
 	w.createTrio(t, nil)
 	w.createTrioPods(t, 1)
 	before := w.trioMachines(t, 1)
 	budget := &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: trio},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": trio}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: trio},
+		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)),
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": trio}}},
 	}
 	w.make(t, w.tenant, budget)
 	w.eventually(t, "the budget is in force", func(ctx context.Context) (string, error) {
 		seen := &policyv1.PodDisruptionBudget{}
 		err := w.tenant.Get(ctx, client.ObjectKeyFromObject(budget), seen)
 		if seen.Status.ObservedGeneration == 0 {
-			return "nobody has looked at it", err
+			return "its status is not set", err
 		}
 		return "", err
 	})
@@ -119,7 +123,8 @@ func TestDriftWaitsForPodDisruptionBudget(t *testing.T) {
 			return "", err
 		}
 		for _, event := range events.Items {
-			if event.InvolvedObject.Kind == "NodeClaim" && event.Reason == "DisruptionBlocked" && containsAll(event.Message, "default/"+trio) == "" {
+			if event.InvolvedObject.Kind == "NodeClaim" && event.Reason == "DisruptionBlocked" &&
+				containsAll(event.Message, w.group.namespace+"/"+trio) == "" {
 				return "", nil
 			}
 		}
@@ -137,8 +142,9 @@ func TestDriftWaitsForPodDisruptionBudget(t *testing.T) {
 }
 
 // An OSImage is edited in place, and then the type is pointed at one that does not exist. Neither moves anything.
-func TestDriftNotByEditsInPlaceNorByMistakes(t *testing.T) {
-	w := enter(t)
+func TestDriftIgnoresEditsAndUnknownImages(t *testing.T) {
+	system.Only(t)
+	w := enter(t, threeServers)
 	w.createTrio(t, nil)
 	w.createTrioPods(t, 1)
 	before := w.trioMachines(t, 1)
@@ -157,7 +163,7 @@ func TestDriftNotByEditsInPlaceNorByMistakes(t *testing.T) {
 			return fmt.Sprintf("there are %d", len(claims)), err
 		}
 		why := claims[0].Annotations[v1alpha1.DriftAnnotationKey]
-		if missing := containsAll(why, "this one stays as it is", "trio-typo", "no OSImage of that name"); missing != "" {
+		if missing := containsAll(why, "this one is not replaced", "trio-typo", "no OSImage of that name"); missing != "" {
 			return fmt.Sprintf("it says %q", why), nil
 		}
 		if claims[0].StatusConditions().Get(karpv1.ConditionTypeDrifted).IsTrue() {
@@ -176,8 +182,10 @@ func (w *world) createTrio(t *testing.T, change func(*karpv1.NodePool)) {
 	for _, name := range []string{oldImage, newImage} {
 		w.newImage(t, name)
 	}
-	for _, server := range []string{"server-01", "server-02", "server-03"} {
-		w.labelHost(t, server, trio, "true")
+	if w.sandbox == nil { // its servers have the label
+		for _, server := range []string{"server-01", "server-02", "server-03"} {
+			w.labelHost(t, server, trio, "true")
+		}
 	}
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: trio}}
 	provider.Spec.Properties = w.fleetProperties(t)
@@ -185,7 +193,8 @@ func (w *world) createTrio(t *testing.T, change func(*karpv1.NodePool)) {
 	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{trioType(oldImage)}
 	w.make(t, w.management, provider)
-	class := &v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: trio}, Spec: v1alpha1.MetalNodeClassSpec{ProviderRef: &v1alpha1.NameReference{Name: trio}}}
+	class := &v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: trio},
+		Spec: v1alpha1.MetalNodeClassSpec{ProviderRef: &v1alpha1.NameReference{Name: trio}}}
 	pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: trio}}
 	pool.Spec.Template.Labels = map[string]string{"pool": trio}
 	pool.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: trio}
@@ -238,17 +247,18 @@ func (w *world) pointTrioAt(t *testing.T, image string) {
 func (w *world) createTrioPods(t *testing.T, replicas int32) {
 	t.Helper()
 	asks, labels := resources("cpu", "40", gpu, "4"), map[string]string{"app": trio}
+	apart := &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+		TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: labels},
+	}}}
 	w.make(t, w.tenant, &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: trio},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: trio},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
 				TerminationGracePeriodSeconds: ptr.To(int64(0)),
 				NodeSelector:                  map[string]string{"pool": trio},
-				Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-					TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: labels},
-				}}}},
-				Containers: []corev1.Container{w.container(asks)},
+				Affinity:                      &corev1.Affinity{PodAntiAffinity: apart},
+				Containers:                    []corev1.Container{w.container(asks)},
 			}},
 		},
 	})
@@ -347,7 +357,7 @@ func (w *world) watchUp(t *testing.T, size int) *upCounter {
 		up, full := map[string]bool{}, false
 		for event := range watching.ResultChan() {
 			claim, ok := event.Object.(*karpv1.NodeClaim)
-			if !ok {
+			if !ok || !w.group.owns(claim.Name) {
 				continue
 			}
 			delete(up, claim.Name)

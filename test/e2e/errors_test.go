@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // A server fails while its image is written. Its type says nothing about errors, so the Machine stays, in Metal3's own
@@ -22,13 +22,14 @@ import (
 // runs on the other server of the type. When that one turns to error with the node up, nothing is done to the node; it
 // and its NodeClaim say what is wrong.
 func TestErrorsHoldAndReplace(t *testing.T) {
-	w := enter(t)
-	w.troubled(t, "flaky", func(*v1alpha1.HardwareProfile) {}, fails, "server-05")
-	w.createPodOn(t, "patient", "flaky", resources("cpu", "4", "memory", "8Gi"))
-	w.eventually(t, "the NodeClaim says what is wrong and what to do", w.claimSays("flaky", v1alpha1.ReasonHostError,
-		"server metal3-system/"+fails, "provisioning error", "validation failed", "mend the server, or delete the Machine"))
+	system.Only(t)
+	w := enter(t, flaky)
+	w.createFaultyPool(t, "flaky", func(*v1alpha1.HardwareProfile) {}, fails, "spare")
+	w.createPodOn(t, "waiting", "flaky", resources("cpu", "4", "memory", "8Gi"))
+	w.eventually(t, "the NodeClaim says what is wrong and what to do", w.claimHasCondition("flaky", v1alpha1.ReasonHostError,
+		"server metal3-system/"+fails, "provisioning error", "validation failed", "repair the server, or delete the Machine"))
 	if annotation, err := w.quarantine(t.Context(), fails); err != nil || annotation != "" {
-		t.Errorf("the server is quarantined (%q, error %v), although nobody has said so", annotation, err)
+		t.Errorf("the server is quarantined (%q, error %v), although onError is not Replace", annotation, err)
 	}
 	held, err := w.machines(t.Context())
 	if err != nil || len(held) != 1 || held[0].Status.Phase != v1alpha1.MachineFailed {
@@ -43,38 +44,39 @@ func TestErrorsHoldAndReplace(t *testing.T) {
 	if err := w.management.Update(t.Context(), provider); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, "the NodePool hears that the server is replaced", w.heard("NodePool", "flaky", "ServerGivenUp",
+	w.eventually(t, "an event on the NodePool says that the server is replaced", w.hasEvent("NodePool", "flaky", "ServerGivenUp",
 		"NodeClaim "+held[0].Name+" is deleted", "because its server is in error", "validation failed"))
-	w.eventually(t, "the pod runs elsewhere", w.runs("patient"))
-	machine := w.machineOf(t, "patient")
-	if machine.Status.HostRef.Name != "server-05" {
-		t.Errorf("the pod runs on %s, want server-05", machine.Status.HostRef.Name)
+	w.eventually(t, "the pod runs elsewhere", w.runs("waiting"))
+	machine := w.machineOf(t, "waiting")
+	if machine.Status.HostRef.Name != "spare" {
+		t.Errorf("the pod runs on %s, want spare", machine.Status.HostRef.Name)
 	}
 	annotation, err := w.quarantine(t.Context(), fails)
-	if err != nil || !strings.HasPrefix(annotation, "HostError, since ") {
+	if err != nil || !strings.HasPrefix(annotation, `{"reason":"HostError","since":"`) {
 		t.Errorf("the server is quarantined with %q, error %v", annotation, err)
 	}
 
 	// Its BMC does not answer any more. (Metal3 is paused, or it would not take our word for it.)
-	w.editHost(t, "server-05", func(host *bmov1alpha1.BareMetalHost) {
+	w.editHost(t, "spare", func(host *bmov1alpha1.BareMetalHost) {
 		host.Annotations[bmov1alpha1.PausedAnnotation] = ""
 	})
 	t.Cleanup(func() {
-		w.failHost(t, "server-05", "", "")
-		w.editHost(t, "server-05", func(host *bmov1alpha1.BareMetalHost) { delete(host.Annotations, bmov1alpha1.PausedAnnotation) })
+		w.failHost(t, "spare", "", "")
+		w.editHost(t, "spare", func(host *bmov1alpha1.BareMetalHost) { delete(host.Annotations, bmov1alpha1.PausedAnnotation) })
 	})
-	w.failHost(t, "server-05", bmov1alpha1.PowerManagementError, "the BMC does not answer")
-	w.eventually(t, "the NodeClaim says so", w.claimSays("flaky", v1alpha1.ReasonHostError, "the BMC does not answer"))
-	w.eventually(t, "the node says so", w.nodeSays(machine.Status.NodeName, corev1.ConditionFalse, "the BMC does not answer"))
-	w.eventually(t, "an event on the node says so", w.heard("Node", machine.Status.NodeName, v1alpha1.ReasonHostError, "the BMC does not answer"))
-	if missing, err := w.runs("patient")(t.Context()); missing != "" || err != nil {
+	w.failHost(t, "spare", bmov1alpha1.PowerManagementError, "the BMC does not answer")
+	w.eventually(t, "the NodeClaim says so", w.claimHasCondition("flaky", v1alpha1.ReasonHostError, "the BMC does not answer"))
+	w.eventually(t, "the node says so", w.nodeHasCondition(machine.Status.NodeName, corev1.ConditionFalse, "the BMC does not answer"))
+	w.eventually(t, "an event on the node says so",
+		w.hasEvent("Node", machine.Status.NodeName, v1alpha1.ReasonHostError, "the BMC does not answer"))
+	if missing, err := w.runs("waiting")(t.Context()); missing != "" || err != nil {
 		t.Errorf("the pod is not left alone: %s, %v", missing, err)
 	}
-	w.failHost(t, "server-05", "", "")
-	w.eventually(t, "the node says that all is well", w.nodeSays(machine.Status.NodeName, corev1.ConditionTrue))
+	w.failHost(t, "spare", "", "")
+	w.eventually(t, "the node says that all is well", w.nodeHasCondition(machine.Status.NodeName, corev1.ConditionTrue))
 }
 
-func (w *world) nodeSays(node string, is corev1.ConditionStatus, parts ...string) func(context.Context) (string, error) {
+func (w *world) nodeHasCondition(node string, is corev1.ConditionStatus, parts ...string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		got := &corev1.Node{}
 		if err := w.tenant.Get(ctx, client.ObjectKey{Name: node}, got); err != nil {
@@ -122,8 +124,8 @@ func (w *world) failHost(t *testing.T, name string, kind bmov1alpha1.ErrorType, 
 	}
 }
 
-// unquarantine does what an operator does who has found a server to be well.
+// unquarantine does what an operator does with a server that works.
 func (w *world) unquarantine(t *testing.T, server string) {
 	t.Helper()
-	w.editHost(t, server, func(host *bmov1alpha1.BareMetalHost) { delete(host.Annotations, hosts.QuarantinedAnnotation) })
+	w.editHost(t, server, func(host *bmov1alpha1.BareMetalHost) { delete(host.Annotations, v1alpha1.QuarantinedAnnotationKey) })
 }

@@ -17,13 +17,15 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // An operator deletes a Machine under a running Deployment: its NodeClaim and its Node go, the server goes back to the
-// pool, and the Deployment's pod runs on another one. Then somebody deletes a NodeClaim by force, so that Karpenter never
+// pool, and the Deployment's pod runs on another one. Then a NodeClaim is deleted by force, so that Karpenter never
 // asks for its server back: the Machine is released all the same.
-func TestGCBothWays(t *testing.T) {
-	w := enter(t)
+func TestGarbageCollection(t *testing.T) {
+	system.Only(t)
+	w := enter(t, reference)
 	deployment := w.createDeployment(t, "web", resources("cpu", "4", "memory", "16Gi", gpu, "1"))
 	pod := w.podOf(t, deployment)
 	machine := w.machineOf(t, pod)
@@ -49,7 +51,7 @@ func TestGCBothWays(t *testing.T) {
 		}
 		return "", nil
 	})
-	w.eventually(t, "the NodeClaim said why it went", w.heard("NodeClaim", machine.Labels[v1alpha1.NodeClaimLabelKey], "MachineDeleted",
+	w.eventually(t, "the NodeClaim said why it went", w.hasEvent("NodeClaim", machine.Labels[v1alpha1.NodeClaimLabelKey], "MachineDeleted",
 		"its Machine "+machine.Name+" is being deleted"))
 	next := w.machineOf(t, w.podOf(t, deployment))
 	if next.Name == machine.Name {
@@ -88,7 +90,7 @@ func (w *world) createDeployment(t *testing.T, name string, asks corev1.Resource
 	t.Helper()
 	labels := map[string]string{"app": name}
 	deployment := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: name},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To[int32](1),
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -98,6 +100,7 @@ func (w *world) createDeployment(t *testing.T, name string, asks corev1.Resource
 			},
 		},
 	}
+	w.group.place(&deployment.Spec.Template.Spec)
 	if err := w.tenant.Create(t.Context(), deployment); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +118,8 @@ func (w *world) podOf(t *testing.T, deployment *appsv1.Deployment) string {
 	name := ""
 	w.eventually(t, "a pod of Deployment "+deployment.Name+" runs", func(ctx context.Context) (string, error) {
 		pods := &corev1.PodList{}
-		if err := w.tenant.List(ctx, pods, client.InNamespace(deployment.Namespace), client.MatchingLabels(deployment.Spec.Selector.MatchLabels)); err != nil {
+		if err := w.tenant.List(ctx, pods, client.InNamespace(deployment.Namespace),
+			client.MatchingLabels(deployment.Spec.Selector.MatchLabels)); err != nil {
 			return "", err
 		}
 		for _, pod := range pods.Items {

@@ -21,7 +21,7 @@ import (
 // hour after it has become empty, interrupts no pod, and rolls nothing for its age; the other does as it is told. A NodePool
 // that a user of the tenant writes is not rolled for its age either.
 func TestGiveBackDefaults(t *testing.T) {
-	w := enter(t)
+	w := enter(t, reference)
 	cluster := &v1alpha1.TenantCluster{}
 	key := client.ObjectKey{Namespace: tenantNamespace, Name: tenantNamespace}
 	if err := w.management.Get(t.Context(), key, cluster); err != nil {
@@ -31,8 +31,8 @@ func TestGiveBackDefaults(t *testing.T) {
 	cluster.Spec.PrivateNodes = &v1alpha1.PrivateNodes{AutoNodes: []v1alpha1.AutoNodes{{
 		Provider: "metal3-provider",
 		Dynamic: []v1alpha1.DynamicNodes{
-			{NodesTemplate: v1alpha1.NodesTemplate{Name: "patient"}},
-			{NodesTemplate: v1alpha1.NodesTemplate{Name: "hasty", ExpireAfter: "48h", Disruption: &v1alpha1.NodesDisruption{
+			{NodesTemplate: v1alpha1.NodesTemplate{Name: "defaults"}},
+			{NodesTemplate: v1alpha1.NodesTemplate{Name: "explicit", ExpireAfter: "48h", Disruption: &v1alpha1.NodesDisruption{
 				ConsolidateAfter: "1m", ConsolidationPolicy: "WhenEmptyOrUnderutilized", Budgets: []v1alpha1.DisruptionBudget{{Nodes: "3"}},
 			}}},
 		},
@@ -56,11 +56,11 @@ func TestGiveBackDefaults(t *testing.T) {
 		disruption karpv1.Disruption
 		expire     string
 	}{
-		"patient": {karpv1.Disruption{
+		"defaults": {karpv1.Disruption{
 			ConsolidateAfter: karpv1.MustParseNillableDuration("30m"), ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
 			Budgets: []karpv1.Budget{{Nodes: "10%"}},
 		}, "Never"},
-		"hasty": {karpv1.Disruption{
+		"explicit": {karpv1.Disruption{
 			ConsolidateAfter: karpv1.MustParseNillableDuration("1m"), ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized,
 			Budgets: []karpv1.Budget{{Nodes: "3"}},
 		}, "48h"},
@@ -94,15 +94,16 @@ func TestGiveBackDefaults(t *testing.T) {
 }
 
 // Two pods run on two servers. One of them is done: its server goes back, and the other's stays.
-func TestGiveBackOnlyWhatIsEmpty(t *testing.T) {
-	w := enter(t)
+func TestGiveBackEmptyServers(t *testing.T) {
+	w := enter(t, reference)
 	for _, name := range []string{"done", "busy"} {
 		w.createPod(t, name, resources("cpu", "60", gpu, "4")) // no server takes two of them
 	}
 	w.eventually(t, "the first pod runs", w.runs("done"))
 	w.eventually(t, "the second pod runs", w.runs("busy"))
 	done, busy := w.machineOf(t, "done").Status.HostRef.Name, w.machineOf(t, "busy").Status.HostRef.Name
-	if err := w.tenant.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "done"}}, client.GracePeriodSeconds(0)); err != nil {
+	if err := w.tenant.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: "done"}},
+		client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
 	w.eventually(t, "the empty server is back in the pool", func(ctx context.Context) (string, error) {

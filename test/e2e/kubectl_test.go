@@ -10,24 +10,28 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
-// kubectl get, without -o yaml, tells the whole story on both sides.
-func TestKubectlTellsTheStory(t *testing.T) {
-	w := enter(t)
+// kubectl get, without -o yaml, shows the whole state on both sides.
+func TestKubectlOutput(t *testing.T) {
+	system.Only(t)
+	w := enter(t, reference)
 	w.createPod(t, "one-gpu", resources("cpu", "4", gpu, "1"))
 	w.eventually(t, "the pod runs", w.runs("one-gpu"))
 	machine := w.machineOf(t, "one-gpu")
 
 	// Karpenter notes that a NodeClaim is ready a moment after its pods run.
-	for _, story := range []struct {
+	for _, command := range []struct {
 		kubeconfig string
 		arguments  []string
 		rows       [][]string
 	}{
 		{w.managementKubeconfig, []string{"get", "nodetypes,machines", "--all-namespaces"}, [][]string{
 			{"nodetype.karpenter.metal3.io/a100-4x", "metal3-provider", "64", "256Gi", "nvidia.com/gpu=4", "41190", "2", "1", "True"},
-			{"machine.karpenter.metal3.io/" + machine.Name, "Joined", "a100-4x", "41190", machine.Status.HostRef.Name, "provisioned", "tenant-a", "True"},
+			{"machine.karpenter.metal3.io/" + machine.Name, "Joined", "a100-4x", "41190", machine.Status.HostRef.Name, "provisioned", "tenant-a",
+				"True"},
 		}},
 		{w.tenantKubeconfig, []string{"get", "nodepools,nodeclaims,nodes"}, [][]string{
 			{"nodepool.karpenter.sh/default", "1", "True"},
@@ -36,16 +40,16 @@ func TestKubectlTellsTheStory(t *testing.T) {
 		}},
 	} {
 		var table string
-		w.eventually(t, "kubectl "+strings.Join(story.arguments, " ")+" tells the story", func(ctx context.Context) (string, error) {
-			table = w.kubectl(ctx, t, story.kubeconfig, story.arguments...)
-			for _, row := range story.rows {
+		w.eventually(t, "kubectl "+strings.Join(command.arguments, " ")+" shows it", func(ctx context.Context) (string, error) {
+			table = w.kubectl(ctx, t, command.kubeconfig, command.arguments...)
+			for _, row := range command.rows {
 				if missing := missingIn(table, row[0], row[1:]...); missing != "" {
 					return missing, nil
 				}
 			}
 			return "", nil
 		})
-		t.Logf("kubectl %s\n%s", strings.Join(story.arguments, " "), table)
+		t.Logf("kubectl %s\n%s", strings.Join(command.arguments, " "), table)
 	}
 }
 
@@ -53,7 +57,7 @@ func (w *world) kubectl(ctx context.Context, t *testing.T, kubeconfig string, ar
 	t.Helper()
 	path, err := binary("kubectl")
 	if err != nil {
-		// Who tests clusters of their own has one, and need not build ours.
+		// On clusters of your own, the installed one will do.
 		installed, missing := exec.LookPath("kubectl")
 		if missing != nil {
 			t.Fatalf("%v; and there is none in the PATH", err)

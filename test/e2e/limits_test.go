@@ -14,13 +14,15 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // Ten servers are free. The pool may have three nodes, and eight pods want one each: three NodeClaims are made, and not
 // a fourth, not even for a moment. Then the pool may have all, but the tenant five servers: two more are made.
-func TestLimitsHoldInABurst(t *testing.T) {
-	w := enter(t)
-	nodePool := w.line(t, "nvl", 10, resources("cpu", "16", "memory", "64Gi", gpu, "8"), func(pool *karpv1.NodePool) {
+func TestLimitsInBurst(t *testing.T) {
+	system.Only(t)
+	w := enterAlone(t, nvlink)
+	nodePool := w.createPool(t, "nvl", 10, resources("cpu", "16", "memory", "64Gi", gpu, "8"), func(pool *karpv1.NodePool) {
 		pool.Spec.Limits = karpv1.Limits{"nodes": resource.MustParse("3")}
 	})
 	ctx, stop := context.WithCancel(t.Context())
@@ -28,7 +30,8 @@ func TestLimitsHoldInABurst(t *testing.T) {
 	pods := w.createPods(t, "burst", 8, resources("cpu", "4", gpu, "8"), func(pod *corev1.Pod) {
 		pod.Spec.NodeSelector = map[string]string{karpv1.NodePoolLabelKey: "nvl"}
 	})
-	w.eventually(t, "three pods run, and Karpenter names the limit to the others", w.exactly(3, pods, "node limits have been exhausted for nodepool"))
+	w.eventually(t, "three pods run, and Karpenter names the limit to the others",
+		w.exactly(3, pods, "node limits have been exhausted for nodepool"))
 
 	w.quota(t, 5)
 	unlimited := nodePool.DeepCopy()

@@ -16,17 +16,23 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
+	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // TestMetrics tells the story of one claim by what Prometheus would see: a server is free, is claimed, becomes a node, and
 // goes back.
 func TestMetrics(t *testing.T) {
-	w := enter(t)
+	system.Only(t)
+	w := enterAlone(t, reference)
 	w.needsSandbox(t)
 	manager := func(ctx context.Context) series { return w.scrape(ctx, t, sandboxes.ManagerName) }
-	free, claims := `karpenter_metal3_hosts{nodetype="cpu",reason="",state="available"}`, `karpenter_metal3_machine_claims_total{nodetype="cpu"}`
-	joined, released := `karpenter_metal3_machine_provisioning_duration_seconds_count{nodetype="cpu"}`, `karpenter_metal3_machine_step_duration_seconds_count{nodetype="cpu",step="release"}`
+	free, claims := `karpenter_metal3_hosts{nodetype="cpu",reason="",state="available"}`,
+		`karpenter_metal3_machine_claims_total{nodetype="cpu"}`
+	joined, released := `karpenter_metal3_machine_provisioning_duration_seconds_count{nodetype="cpu"}`,
+		`karpenter_metal3_machine_step_duration_seconds_count{nodetype="cpu",step="release"}`
+	installs, claimCount := `karpenter_metal3_machine_step_duration_seconds_count{nodetype="cpu",step="install"}`,
+		`karpenter_metal3_machine_claim_duration_seconds_count{}`
 
 	before := manager(t.Context())
 	if before[free] != 1 {
@@ -41,10 +47,10 @@ func TestMetrics(t *testing.T) {
 			free: 0,
 			`karpenter_metal3_hosts{nodetype="cpu",reason="",state="claimed"}`: 1,
 			`karpenter_metal3_machines{nodetype="cpu",phase="Joined"}`:         1,
-			claims: before[claims] + 1,
-			joined: before[joined] + 1,
-			`karpenter_metal3_machine_step_duration_seconds_count{nodetype="cpu",step="install"}`: before[`karpenter_metal3_machine_step_duration_seconds_count{nodetype="cpu",step="install"}`] + 1,
-			`karpenter_metal3_machine_claim_duration_seconds_count{}`:                             before[`karpenter_metal3_machine_claim_duration_seconds_count{}`] + 1,
+			claims:     before[claims] + 1,
+			joined:     before[joined] + 1,
+			installs:   before[installs] + 1,
+			claimCount: before[claimCount] + 1,
 		} {
 			if now[name] != want {
 				return fmt.Sprintf("%s is %v, want %v", name, now[name], want), nil
@@ -55,8 +61,10 @@ func TestMetrics(t *testing.T) {
 
 	provider := w.scrape(t.Context(), t, sandboxes.ProviderName)
 	for name, why := range map[string]string{
-		`karpenter_nodeclaims_created_total{min_values_relaxed="false",nodepool="default",reason="provisioned"}`:             "core's own metrics are there",
-		`karpenter_cloudprovider_duration_seconds_count{controller="nodeclaim.lifecycle",method="Create",provider="metal3"}`: "and those of its calls to this provider",
+		`karpenter_nodeclaims_created_total{min_values_relaxed="false",nodepool="default",reason="provisioned"}`: "core's own metrics are there",
+		`karpenter_cloudprovider_duration_seconds_count{controller="nodeclaim.lifecycle",method="Create",provider="metal3"}`: "and those of " +
+			"its " +
+			"calls to this provider",
 	} {
 		if provider[name] == 0 {
 			t.Errorf("%s: the provider has no %s", why, name)

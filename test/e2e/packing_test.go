@@ -14,13 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // Two servers with eight GPUs are free, and eight pods want one GPU each. The tenant's scheduler fills one server; the
 // other one stays empty and is given back.
 func TestPackingFillsOneServer(t *testing.T) {
-	w := enter(t)
+	w := enter(t, reference)
 	w.needsSandbox(t)
 	w.twoFreeServers(t)
 	pods := w.eightPods(t)
@@ -41,8 +42,9 @@ func TestPackingFillsOneServer(t *testing.T) {
 }
 
 // The same with the scheduler as it comes: half of each server is used, and neither ever becomes empty.
-func TestPackingWithoutItBothServersAreUsed(t *testing.T) {
-	w := enter(t)
+func TestPackingDisabledSpreads(t *testing.T) {
+	system.Only(t)
+	w := enterAlone(t, reference)
 	w.needsSandbox(t)
 	w.schedulerAsItComes(t)
 	w.twoFreeServers(t)
@@ -62,16 +64,16 @@ func (w *world) twoFreeServers(t *testing.T) {
 	for _, name := range []string{"holder-1", "holder-2"} {
 		w.eventually(t, "server of "+name+" is there", w.runs(name))
 	}
-	if err := w.tenant.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(metav1.NamespaceDefault), client.GracePeriodSeconds(0)); err != nil {
+	if err := w.deletePods(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.eventually(t, "both servers are free", func(ctx context.Context) (string, error) {
 		pods := &corev1.PodList{}
-		if err := w.tenant.List(ctx, pods, client.InNamespace(metav1.NamespaceDefault)); err != nil || len(pods.Items) > 0 {
+		if err := w.tenant.List(ctx, pods, client.InNamespace(w.group.namespace)); err != nil || len(pods.Items) > 0 {
 			return fmt.Sprintf("%d pods are left", len(pods.Items)), err
 		}
 		nodes := &corev1.NodeList{}
-		err := w.tenant.List(ctx, nodes, client.MatchingLabels{karpv1.NodeInitializedLabelKey: "true"})
+		err := w.tenant.List(ctx, nodes, client.MatchingLabels{karpv1.NodeInitializedLabelKey: "true", karpv1.NodePoolLabelKey: w.group.pools[0]})
 		if len(nodes.Items) != 2 {
 			return fmt.Sprintf("%d nodes are initialized, want 2", len(nodes.Items)), err
 		}
@@ -99,7 +101,7 @@ func (w *world) nodesOf(t *testing.T, pods []string) map[string]int {
 	nodes := map[string]int{}
 	for _, name := range pods {
 		pod := &corev1.Pod{}
-		if err := w.tenant.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: name}, pod); err != nil {
+		if err := w.tenant.Get(t.Context(), client.ObjectKey{Namespace: w.group.namespace, Name: name}, pod); err != nil {
 			t.Fatal(err)
 		}
 		nodes[pod.Spec.NodeName]++

@@ -31,9 +31,10 @@ func resources(pairs ...string) corev1.ResourceList {
 func (w *world) createPod(t *testing.T, name string, asks corev1.ResourceList) {
 	t.Helper()
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: name},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{w.container(asks)}},
 	}
+	w.group.place(&pod.Spec)
 	if err := w.tenant.Create(t.Context(), pod); err != nil {
 		t.Fatalf("creating pod %s, %v", name, err)
 	}
@@ -43,7 +44,7 @@ func (w *world) createPod(t *testing.T, name string, asks corev1.ResourceList) {
 func (w *world) runs(name string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		pod := &corev1.Pod{}
-		if err := w.tenant.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: name}, pod); err != nil {
+		if err := w.tenant.Get(ctx, client.ObjectKey{Namespace: w.group.namespace, Name: name}, pod); err != nil {
 			return "", err
 		}
 		if pod.Status.Phase != corev1.PodRunning {
@@ -54,8 +55,8 @@ func (w *world) runs(name string) func(context.Context) (string, error) {
 	}
 }
 
-// saysWhy is a condition: an event on the pod holds all parts.
-func (w *world) saysWhy(name string, parts ...string) func(context.Context) (string, error) {
+// podHasEvent is a condition: an event on the pod holds all parts.
+func (w *world) podHasEvent(name string, parts ...string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		events, err := w.events(ctx, name)
 		if err != nil {
@@ -74,7 +75,7 @@ func (w *world) saysWhy(name string, parts ...string) func(context.Context) (str
 func (w *world) machineOf(t *testing.T, pod string) *v1alpha1.Machine {
 	t.Helper()
 	placed := &corev1.Pod{}
-	if err := w.tenant.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: pod}, placed); err != nil {
+	if err := w.tenant.Get(t.Context(), client.ObjectKey{Namespace: w.group.namespace, Name: pod}, placed); err != nil {
 		t.Fatal(err)
 	}
 	node := &corev1.Node{}

@@ -6,6 +6,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,10 +15,10 @@ import (
 	"testing"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/audit"
-	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/fleet"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
+	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
 
 // running is the sandbox that this run of the tests started, if it did.
@@ -31,6 +32,12 @@ type sandbox struct {
 }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// Tests wait for servers and for other tests of their group, and not for cores.
+	if err := flag.Set("test.parallel", "64"); err != nil {
+		fmt.Fprintln(os.Stderr, "error: setting -parallel,", err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	if running != nil {
 		running.box.Close()
@@ -60,11 +67,11 @@ func startSandbox() (*sandbox, error) {
 		return nil, err
 	}
 	servers = append(servers, withDevices...)
-	inLines, err := fleet.Parse("the servers in lines", []byte(lines))
+	others, err := fleet.Parse("the other servers", []byte(otherServers))
 	if err != nil {
 		return nil, err
 	}
-	servers = append(servers, inLines...)
+	servers = append(servers, others...)
 	dir, err := os.MkdirTemp("", "e2e-sandbox-")
 	if err != nil {
 		return nil, err
@@ -92,8 +99,8 @@ func (w *world) needsSandbox(t *testing.T) {
 	}
 }
 
-// needsServers skips a test about servers that are not in the reference fleet (with devices, in lines, or that Metal3's demo mode
-// has trouble with) where nobody could have added them.
+// needsServers skips a test about servers that are not in the reference fleet (with devices, of other groups, or that Metal3's demo mode
+// has trouble with) on clusters that do not have them.
 func (w *world) needsServers(t *testing.T) {
 	t.Helper()
 	if w.sandbox == nil {

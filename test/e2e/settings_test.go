@@ -29,13 +29,13 @@ const (
 	fleetVariable = "E2E_FLEET"
 	// podImageVariable is the image of all pods: nodes must have it, or be able to pull it.
 	podImageVariable = "E2E_POD_IMAGE"
-	// patienceVariable is how long a test waits for anything, such as 40m.
-	patienceVariable = "E2E_PATIENCE"
+	// timeoutVariable is how long a test waits for anything, such as 40m.
+	timeoutVariable = "E2E_TIMEOUT"
 
 	// No emulated server looks for this image.
 	defaultPodImage = "registry.example.com/main:1"
 	// Far beyond what anything takes on a sandbox, so that only what never happens fails.
-	defaultPatience = 3 * time.Minute
+	defaultTimeout = 3 * time.Minute
 
 	fleetProvider = "metal3-provider"
 )
@@ -43,17 +43,17 @@ const (
 // settings are what the environment says.
 type settings struct {
 	podImage string
-	patience time.Duration
+	timeout  time.Duration
 	// management and tenant are the objects that describe the fleet, for either cluster.
 	management, tenant []*unstructured.Unstructured
 }
 
 func readSettings() (settings, error) {
-	s := settings{podImage: cmp.Or(os.Getenv(podImageVariable), defaultPodImage), patience: defaultPatience}
-	if given := os.Getenv(patienceVariable); given != "" {
+	s := settings{podImage: cmp.Or(os.Getenv(podImageVariable), defaultPodImage), timeout: defaultTimeout}
+	if given := os.Getenv(timeoutVariable); given != "" {
 		var err error
-		if s.patience, err = time.ParseDuration(given); err != nil || s.patience <= 0 {
-			return s, fmt.Errorf("%s is %q: it must be a duration, such as 40m", patienceVariable, given)
+		if s.timeout, err = time.ParseDuration(given); err != nil || s.timeout <= 0 {
+			return s, fmt.Errorf("%s is %q: it must be a duration, such as 40m", timeoutVariable, given)
 		}
 	}
 	for file, into := range map[string]*[]*unstructured.Unstructured{examples.ManagementFile: &s.management, examples.TenantFile: &s.tenant} {

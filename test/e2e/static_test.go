@@ -20,11 +20,12 @@ import (
 // A pool wants three edge servers, of which one is out on loan. It gets the two that there are, says so, and makes
 // nothing that fails, until the third comes back. Then it shrinks to one, and the servers go back.
 func TestStaticPool(t *testing.T) {
-	w := enter(t)
+	w := enter(t, edge)
 	loan := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: "on-loan"}}
 	loan.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: "edge"}
 	replicas := int64(0)
-	nodePool := w.line(t, "edge", 3, resources("cpu", "8", "memory", "32Gi"), func(pool *karpv1.NodePool) { pool.Spec.Replicas = &replicas })
+	nodePool := w.createPool(t, "edge", 3, resources("cpu", "8", "memory", "32Gi"),
+		func(pool *karpv1.NodePool) { pool.Spec.Replicas = &replicas })
 	if err := w.management.Create(t.Context(), loan); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,8 @@ func TestStaticPool(t *testing.T) {
 			return "", err
 		}
 		for _, event := range events.Items {
-			if event.InvolvedObject.Kind == "NodePool" && event.Reason == "NotEnoughServers" && strings.Contains(event.Message, "of the 3 that replicas asks for") {
+			if event.InvolvedObject.Kind == "NodePool" && event.Reason == "NotEnoughServers" &&
+				strings.Contains(event.Message, "of the 3 that replicas asks for") {
 				return "", nil
 			}
 		}
@@ -90,7 +92,8 @@ func (w *world) edgeServersFree(want int32) func(context.Context) (string, error
 func (w *world) edgeNodes(want int) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		nodes := &corev1.NodeList{}
-		if err := w.tenant.List(ctx, nodes, client.MatchingLabels{karpv1.NodePoolLabelKey: "edge", karpv1.NodeInitializedLabelKey: "true"}); err != nil {
+		if err := w.tenant.List(ctx, nodes,
+			client.MatchingLabels{karpv1.NodePoolLabelKey: "edge", karpv1.NodeInitializedLabelKey: "true"}); err != nil {
 			return "", err
 		}
 		if len(nodes.Items) != want {

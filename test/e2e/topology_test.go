@@ -10,15 +10,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // There are two NVLink domains, of four and of six free servers. A training job has five pods that must be in one
-// domain, each as big as a server; nobody says which. All of them run, in the domain that has room for five, and no
+// domain, each as big as a server; the job does not name the domain. All of them run, in the domain that has room for five, and no
 // server of the other one is claimed on the way. Another job asks for rack r1, with five pods for its four servers: four
 // run, and the fifth is told how full the rack is, while a server in the other rack stays free.
 func TestTopologyGangAndRack(t *testing.T) {
-	w := enter(t)
-	w.line(t, "nvl", 10, resources("cpu", "16", "memory", "64Gi", gpu, "8"), nil)
+	system.Only(t)
+	w := enter(t, nvlink)
+	w.createPool(t, "nvl", 10, resources("cpu", "16", "memory", "64Gi", gpu, "8"), nil)
 	ctx, stop := context.WithCancel(t.Context())
 	made, counted := w.countNodeClaims(ctx, t)
 	whole := resources("cpu", "4", gpu, "8")
@@ -37,7 +40,7 @@ func TestTopologyGangAndRack(t *testing.T) {
 	}
 
 	inRack := w.createPods(t, "in-r1", 5, whole, func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"rack": "r1"} })
-	w.eventually(t, "four pods run in the rack and the fifth is told why not",
+	w.eventually(t, "four pods run in the rack, and an event on the fifth says why not",
 		w.exactly(4, inRack, "nvl: 4 servers match in rack r1, 4 claimed, 0 in error"))
 	if diff := cmp.Diff(map[string]int{"r1": 4}, w.nodeLabels(t, "rack", inRack)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

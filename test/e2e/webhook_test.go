@@ -15,11 +15,12 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // A wrong pin is found out when it is written; what the example files hold has been admitted by now.
-func TestWebhookRefuses(t *testing.T) {
-	w := enter(t)
+func TestWebhookDenies(t *testing.T) {
+	w := enter(t, reference)
 	pinned := func(server string) *v1alpha1.Machine {
 		machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: "pinned"}}
 		machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: "h100-8x"}
@@ -39,16 +40,30 @@ func TestWebhookRefuses(t *testing.T) {
 			t.Errorf("pinned to %s: got %v, want that %s", server, err, want)
 		}
 	}
-	inUse := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "ubuntu-noble-gpu"}}
-	if err := w.management.Delete(t.Context(), inUse, client.DryRunAll); !apierrors.IsForbidden(err) || containsAll(err.Error(), "in use by NodeProvider metal3-provider") != "" {
-		t.Errorf("deleting the image of the fleet: %v", err)
-	}
+	const inUse = "in-use"
+	w.newImage(t, inUse)
+	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: inUse}}
+	provider.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: inUse}
+	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
+	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{{Name: inUse}}
+	provider.Spec.Metal3.NodeTypes[0].Resources = resources("cpu", "1", "memory", "1Gi")
+	provider.Spec.Metal3.NodeTypes[0].BareMetalHosts.Selector.MatchLabels = map[string]string{inUse: "true"}
+	w.make(t, w.management, provider)
+	image := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: inUse}}
+	w.eventually(t, "the webhook denies it, and names what uses the image", func(ctx context.Context) (string, error) {
+		err := w.management.Delete(ctx, image, client.DryRunAll)
+		if !apierrors.IsForbidden(err) || containsAll(err.Error(), "in use by NodeProvider "+inUse) != "" {
+			return fmt.Sprintf("deleting it: %v", err), nil
+		}
+		return "", nil
+	})
 }
 
 // The webhook is down while a tenant asks for a server. The NodeClaim waits for it, what is there goes on, and the pod gets
 // its server through the same NodeClaim when the webhook is back.
 func TestWebhookOutage(t *testing.T) {
-	w := enter(t)
+	system.Only(t)
+	w := enterAlone(t, reference)
 	w.needsSandbox(t)
 	const webhook = "webhook"
 	processes := w.sandbox.box.Processes()
@@ -81,9 +96,9 @@ func TestWebhookOutage(t *testing.T) {
 		}
 		return fmt.Sprintf("none of %d NodeClaims says so", len(claims)), err
 	})
-	// Nobody needs the webhook to give a server back.
+	// A server can be given back without the webhook.
 	for _, object := range []client.Object{
-		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "before"}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: "before"}},
 		&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: w.claimOf(t, "before", waiting)}},
 	} {
 		if err := w.tenant.Delete(t.Context(), object, client.GracePeriodSeconds(0)); err != nil {

@@ -4,10 +4,13 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -45,24 +48,11 @@ type world struct {
 	// sandbox is nil if the clusters were there before.
 	sandbox  *sandbox
 	settings settings
+	// group is that of the test.
+	group *group
 }
 
 var theWorld = sync.OnceValues(newWorld)
-
-// enter returns the world with the reference manifests applied and every server free.
-func enter(t *testing.T) *world {
-	t.Helper()
-	w, err := theWorld()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.describeFleet(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { w.giveBack(t) })
-	w.eventually(t, "the fleet is ready", w.fleetIsReady)
-	return w
-}
 
 func newWorld() (*world, error) {
 	w := &world{
@@ -83,6 +73,9 @@ func newWorld() (*world, error) {
 		}
 		w.sandbox = box
 		w.managementKubeconfig, w.tenantKubeconfig = box.kubeconfigs.Management, box.kubeconfigs.Tenant
+	}
+	if w.sandbox == nil {
+		threeServers.servers = reference.servers
 	}
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
@@ -106,14 +99,14 @@ func newWorld() (*world, error) {
 			return nil, fmt.Errorf("connecting with kubeconfig %s, %w", cluster.kubeconfig, err)
 		}
 	}
-	return w, nil
+	return w, w.describeFleet(context.Background()) // all groups need its image
 }
 
 // eventually waits until nothing is missing, and fails with what was missing last.
 func (w *world) eventually(t *testing.T, goal string, check func(context.Context) (missing string, err error)) {
 	t.Helper()
 	missing := "never looked"
-	err := wait.PollUntilContextTimeout(t.Context(), interval, w.settings.patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), interval, w.settings.timeout, true, func(ctx context.Context) (bool, error) {
 		var err error
 		missing, err = check(ctx)
 		return missing == "" && err == nil, err
@@ -127,7 +120,7 @@ func (w *world) eventually(t *testing.T, goal string, check func(context.Context
 func (w *world) remove(t *testing.T, in client.Client, object client.Object) {
 	t.Helper()
 	var refused error
-	err := wait.PollUntilContextTimeout(context.Background(), interval, w.settings.patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(context.Background(), interval, w.settings.timeout, true, func(ctx context.Context) (bool, error) {
 		refused = in.Delete(ctx, object, client.PropagationPolicy(metav1.DeletePropagationBackground))
 		if apierrors.IsForbidden(refused) {
 			return false, nil
@@ -140,14 +133,11 @@ func (w *world) remove(t *testing.T, in client.Client, object client.Object) {
 }
 
 func (w *world) fleetIsReady(ctx context.Context) (string, error) {
-	nodeTypes := &v1alpha1.NodeTypeList{}
-	if err := w.management.List(ctx, nodeTypes); err != nil {
-		return "", err
-	}
-	if len(nodeTypes.Items) < 3 {
-		return fmt.Sprintf("%d of 3 NodeTypes", len(nodeTypes.Items)), nil
-	}
-	for _, nodeType := range nodeTypes.Items {
+	for _, name := range w.group.types {
+		nodeType := &v1alpha1.NodeType{}
+		if err := w.management.Get(ctx, client.ObjectKey{Name: name}, nodeType); err != nil {
+			return "there is no NodeType " + name, client.IgnoreNotFound(err)
+		}
 		if capacity := nodeType.Status.Capacity; capacity.Total == 0 || capacity.Available != capacity.Total {
 			return fmt.Sprintf("NodeType %s has %d of %d servers available", nodeType.Name, capacity.Available, capacity.Total), nil
 		}
@@ -162,20 +152,20 @@ func (w *world) fleetIsReady(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// giveBack deletes the pods of a test and waits until every server is free and nothing is left over.
+// giveBack deletes the pods of a test and waits until every server of the group is free and nothing is left over.
 func (w *world) giveBack(t *testing.T) {
 	t.Helper()
 	// The test's own context is over by now.
-	ctx, cancel := context.WithTimeout(context.Background(), w.settings.patience)
+	ctx, cancel := context.WithTimeout(context.Background(), w.settings.timeout)
 	defer cancel()
 	if t.Failed() && w.sandbox != nil {
 		w.sandbox.keepLogs(t)
 	}
-	if err := w.tenant.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(metav1.NamespaceDefault), client.GracePeriodSeconds(0)); err != nil {
+	if err := w.deletePods(ctx); err != nil {
 		t.Errorf("deleting the pods, %v", err)
 	}
 	// The next test does not wait for Karpenter to find its nodes empty.
-	if err := w.tenant.DeleteAllOf(ctx, &karpv1.NodeClaim{}); err != nil {
+	if err := w.deleteNodeClaims(ctx); err != nil {
 		t.Errorf("deleting the NodeClaims, %v", err)
 	}
 	missing := ""
@@ -188,7 +178,7 @@ func (w *world) giveBack(t *testing.T) {
 	}
 }
 
-// leftOver names something that a claim left behind, or is empty.
+// leftOver names something that a claim of the group left behind, or is empty.
 func (w *world) leftOver(ctx context.Context) (string, error) {
 	for _, left := range []struct {
 		from    client.Client
@@ -197,7 +187,8 @@ func (w *world) leftOver(ctx context.Context) (string, error) {
 	}{
 		{w.tenant, &karpv1.NodeClaimList{}, nil},
 		{w.tenant, &corev1.NodeList{}, nil},
-		{w.tenant, &corev1.SecretList{}, []client.ListOption{client.InNamespace(metav1.NamespaceSystem), client.HasLabels{v1alpha1.MachineUIDLabelKey}}},
+		{w.tenant, &corev1.SecretList{},
+			[]client.ListOption{client.InNamespace(metav1.NamespaceSystem), client.HasLabels{v1alpha1.MachineUIDLabelKey}}},
 		{w.management, &v1alpha1.MachineList{}, nil},
 		{w.management, &corev1.SecretList{}, []client.ListOption{client.HasLabels{v1alpha1.MachineLabelKey}}},
 	} {
@@ -208,8 +199,10 @@ func (w *world) leftOver(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if len(items) > 0 {
-			return fmt.Sprintf("%d objects in a %T, the first is %s", len(items), left.list, items[0].(client.Object).GetName()), nil
+		for _, item := range items {
+			if object := item.(client.Object); w.ownsObject(object) {
+				return fmt.Sprintf("%T %s is left", object, object.GetName()), nil
+			}
 		}
 	}
 	hosts, err := w.hosts(ctx)
@@ -217,32 +210,48 @@ func (w *world) leftOver(ctx context.Context) (string, error) {
 		return "", err
 	}
 	for _, host := range hosts {
-		if host.Spec.ConsumerRef != nil || host.Spec.Image != nil || host.Spec.UserData != nil || host.Status.Provisioning.State != bmov1alpha1.StateAvailable {
+		if host.Spec.ConsumerRef != nil || host.Spec.Image != nil || host.Spec.UserData != nil ||
+			host.Status.Provisioning.State != bmov1alpha1.StateAvailable {
 			return fmt.Sprintf("server %s is %s, consumer %v", host.Name, host.Status.Provisioning.State, host.Spec.ConsumerRef), nil
 		}
 	}
 	return "", nil
 }
 
+// ownsObject tells whether an object is of the group. A secret says of which Machine it is.
+func (w *world) ownsObject(object client.Object) bool {
+	switch object := object.(type) {
+	case *v1alpha1.Machine:
+		return w.group.ownsMachine(object)
+	case *corev1.Secret:
+		machine := cmp.Or(object.Labels[v1alpha1.MachineLabelKey], path.Base(object.Annotations[v1alpha1.MachineLabelKey]))
+		return w.group.owns(machine)
+	}
+	return w.group.owns(object.GetName())
+}
+
+// hosts returns the servers of the group.
 func (w *world) hosts(ctx context.Context) ([]bmov1alpha1.BareMetalHost, error) {
 	hosts := &bmov1alpha1.BareMetalHostList{}
 	err := w.management.List(ctx, hosts, client.InNamespace(hostNamespace))
-	return hosts.Items, err
+	return slices.DeleteFunc(hosts.Items, func(host bmov1alpha1.BareMetalHost) bool { return !w.group.ownsServer(host.Name) }), err
 }
 
+// machines returns those of the group.
 func (w *world) machines(ctx context.Context) ([]v1alpha1.Machine, error) {
 	machines := &v1alpha1.MachineList{}
 	err := w.management.List(ctx, machines, client.InNamespace(tenantNamespace))
-	return machines.Items, err
+	return slices.DeleteFunc(machines.Items, func(machine v1alpha1.Machine) bool { return !w.group.ownsMachine(&machine) }), err
 }
 
+// nodeClaims returns those of the group.
 func (w *world) nodeClaims(ctx context.Context) ([]karpv1.NodeClaim, error) {
 	claims := &karpv1.NodeClaimList{}
 	err := w.tenant.List(ctx, claims)
-	return claims.Items, err
+	return slices.DeleteFunc(claims.Items, func(claim karpv1.NodeClaim) bool { return !w.group.owns(claim.Name) }), err
 }
 
-// claimedHosts returns the consumer of each claimed server by the server's name, and fails on a server that is claimed
+// claimedHosts returns the consumer of each claimed server of the group by the server's name, and fails on a server that is claimed
 // by no existing Machine or a Machine that claims two.
 func (w *world) claimedHosts(ctx context.Context, t *testing.T) map[string]string {
 	t.Helper()
@@ -268,7 +277,7 @@ func (w *world) claimedHosts(ctx context.Context, t *testing.T) map[string]strin
 // events returns the messages of the events on a pod.
 func (w *world) events(ctx context.Context, pod string) ([]string, error) {
 	events := &corev1.EventList{}
-	if err := w.tenant.List(ctx, events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+	if err := w.tenant.List(ctx, events, client.InNamespace(w.group.namespace)); err != nil {
 		return nil, err
 	}
 	var messages []string
@@ -282,14 +291,14 @@ func (w *world) events(ctx context.Context, pod string) ([]string, error) {
 
 // binary returns the path of one of the programs in bin/.
 func binary(name string) (string, error) {
-	path, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
+	file, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
 	if err != nil {
 		return "", err
 	}
-	if _, err := os.Stat(path); err != nil {
+	if _, err := os.Stat(file); err != nil {
 		return "", fmt.Errorf("%s is not built, run `make tools build`, %w", name, err)
 	}
-	return path, nil
+	return file, nil
 }
 
 func containsAll(text string, parts ...string) string {

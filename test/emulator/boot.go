@@ -40,7 +40,7 @@ type boot struct {
 // context is done.
 func (b *boot) run(ctx context.Context) {
 	b.report(Booting, b.disk.join.NodeName, "")
-	// 1. cloud-init runs once per installation. A server that has joined starts its kubelet and no more.
+	// 1. cloud-init runs once per installation. A server that has joined only starts its kubelet.
 	if b.disk.identity == nil {
 		join, err := b.readConfigDrive(ctx)
 		if err != nil {
@@ -80,7 +80,7 @@ func (b *boot) readConfigDrive(ctx context.Context) (bootstrap.Join, error) {
 	if missing != nil {
 		return bootstrap.Join{}, missing
 	}
-	return bootstrap.ParseUserData(data)
+	return ReadJoin(data)
 }
 
 // kubeadmJoin returns the identity that a kubelet has after `kubeadm join`.

@@ -79,7 +79,8 @@ func verify(info map[string]string, join bootstrap.Join) (cluster, error) {
 	kubeconfig := info[bootstrapapi.KubeConfigKey]
 	signature := info[bootstrapapi.JWSSignatureKeyPrefix+join.Token.ID()]
 	if !jws.DetachedTokenIsValid(signature, kubeconfig, join.Token.ID(), join.Token.SecretHalf()) {
-		return cluster{}, fmt.Errorf("the signature of cluster-info was not made with token %s: the token is wrong or the cluster is another", join.Token.ID())
+		return cluster{}, fmt.Errorf("the signature of cluster-info was not made with token %s: the token is wrong or the cluster is another",
+			join.Token.ID())
 	}
 	config, err := clientcmd.Load([]byte(kubeconfig))
 	if err != nil {

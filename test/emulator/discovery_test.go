@@ -40,10 +40,11 @@ func TestVerify(t *testing.T) {
 		pinned     []byte
 		want       string
 	}{
-		"Right":      {"all is as the user data says", describe(ca), secret, ca, ""},
-		"Bundle":     {"any CA of a bundle may be the pinned one", describe(append(append([]byte{}, foreignCA...), ca...)), secret, ca, ""},
-		"Signature":  {"somebody without the token made it", describe(ca), "fedcba9876543210", ca, "was not made with token abcdef"},
-		"CA":         {"a cluster with the same token is another cluster", describe(foreignCA), secret, ca, "no CA in cluster-info matches the 1 pinned"},
+		"Right":     {"all is as the user data says", describe(ca), secret, ca, ""},
+		"Bundle":    {"any CA of a bundle may be the pinned one", describe(append(append([]byte{}, foreignCA...), ca...)), secret, ca, ""},
+		"Signature": {"somebody without the token made it", describe(ca), "fedcba9876543210", ca, "was not made with token abcdef"},
+		"CA": {"a cluster with the same token is another cluster", describe(foreignCA), secret, ca,
+			"no CA in cluster-info matches the 1 pinned"},
 		"NoCA":       {"there is nothing to compare", describe(nil), secret, ca, "holds no CA certificate"},
 		"Garbage":    {"a signature alone is no cluster", "{", secret, ca, "holds no kubeconfig"},
 		"NoClusters": {"a signature alone is no cluster", "", secret, ca, "names 0 clusters"},

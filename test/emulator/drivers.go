@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/devices"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 )
 
 // publish does what the drivers on the server do, with the rights of its kubelet: each has a pool of its own that is named
@@ -50,7 +50,8 @@ func publishSlice(ctx context.Context, clientset kubernetes.Interface, wanted *r
 	if err != nil {
 		return err
 	}
-	if equality.Semantic.DeepEqual(existing.Spec, wanted.Spec) && equality.Semantic.DeepEqual(existing.OwnerReferences, wanted.OwnerReferences) {
+	if equality.Semantic.DeepEqual(existing.Spec, wanted.Spec) &&
+		equality.Semantic.DeepEqual(existing.OwnerReferences, wanted.OwnerReferences) {
 		return nil
 	}
 	// It is of an earlier Node of that name, which takes it away in its own time.

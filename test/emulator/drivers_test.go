@@ -10,13 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/devices"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 )
 
-func TestSlicesArePoolsThatCanBeComplete(t *testing.T) {
+func TestResourceSlicesFormCompletePools(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid"}}
 	drivers := devices.Expand([]v1alpha1.NodeTypeDevice{
-		{Driver: "gpu.example.com", Count: 128, PCIeRoots: []string{"a"}}, {Driver: "gpu.example.com", Count: 2}, {Driver: "nic.example.com", Count: 1},
+		{Driver: "gpu.example.com", Count: 128, PCIeRoots: []string{"a"}}, {Driver: "gpu.example.com", Count: 2},
+		{Driver: "nic.example.com", Count: 1},
 	})
 	names := map[string]bool{}
 	for n, want := range [][]int{{128, 2}, {1}} {
@@ -26,7 +27,8 @@ func TestSlicesArePoolsThatCanBeComplete(t *testing.T) {
 		}
 		for i, slice := range slices {
 			if len(slice.Spec.Devices) != want[i] || slice.Spec.Pool.ResourceSliceCount != int64(len(want)) || slice.Spec.Pool.Name != "n1" {
-				t.Errorf("slice %s has %d devices of pool %v, want %d of one with %d slices", slice.Name, len(slice.Spec.Devices), slice.Spec.Pool, want[i], len(want))
+				t.Errorf("slice %s has %d devices of pool %v, want %d of one with %d slices", slice.Name, len(slice.Spec.Devices), slice.Spec.Pool,
+					want[i], len(want))
 			}
 			if *slice.Spec.NodeName != "n1" || slice.OwnerReferences[0].UID != "uid" {
 				t.Errorf("slice %s does not belong to its Node", slice.Name)

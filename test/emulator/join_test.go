@@ -23,13 +23,14 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 )
 
 // joinOf returns what a server of the name needs to join the cluster, with a token that is valid.
 func (c *testCluster) joinOf(t *testing.T, name string) bootstrap.Join {
 	t.Helper()
-	machine := bootstrap.MachineRef{Namespace: "tenant", Name: "m-" + name, UID: types.UID("uid-" + name)}
+	machine := v1alpha1.MachineReference{Namespace: "tenant", Name: "m-" + name, UID: types.UID("uid-" + name)}
 	clk := clock.RealClock{}
 	token, err := bootstrap.EnsureToken(t.Context(), c, machine, clk.Now().Add(time.Hour), clk)
 	if err != nil {
@@ -97,7 +98,7 @@ func TestJoin(t *testing.T) {
 func testLifeOfServer(t *testing.T, c *testCluster) {
 	const name = "server-1"
 	join := c.joinOf(t, name)
-	userData, err := bootstrap.UserData(join)
+	userData, err := bootstrap.JoinUserData(join)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +149,8 @@ func testLifeOfServer(t *testing.T, c *testCluster) {
 		t.Errorf("want one signing request by the token's user, got %d", len(requests.Items))
 	}
 
-	// Its token is of no use any more, and a server that is only switched off and on does not need it.
-	if err := bootstrap.DeleteToken(t.Context(), c, bootstrap.MachineRef{UID: types.UID("uid-" + name)}); err != nil {
+	// The token is deleted. A server that is switched off and on does not need it again.
+	if err := bootstrap.DeleteToken(t.Context(), c, v1alpha1.MachineReference{UID: types.UID("uid-" + name)}); err != nil {
 		t.Fatal(err)
 	}
 	c.setOnline(t, host, false)
@@ -204,7 +205,7 @@ func testWhatDoesNotJoin(t *testing.T, c *testCluster) {
 	for name, tc := range cases {
 		join := c.joinOf(t, name)
 		tc.change(&join)
-		userData, err := bootstrap.UserData(join)
+		userData, err := bootstrap.JoinUserData(join)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +248,7 @@ func testNoCRD(t *testing.T, c *testCluster) {
 	})
 }
 
-// closedPort returns an address that nobody listens on.
+// closedPort returns an address on which no process listens.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

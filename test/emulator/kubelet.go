@@ -97,7 +97,7 @@ func nodeOf(now time.Time, server Server, join bootstrap.Join) *corev1.Node {
 			Conditions: []corev1.NodeCondition{{
 				Type: corev1.NodeReady, Status: corev1.ConditionFalse,
 				Reason: "KubeletNotReady", Message: "the emulated server has just registered",
-				// Whoever repairs nodes takes one that does not say since when it is not ready for one that has been for ages.
+				// Without a transition time, Karpenter's node repair would treat the node as not ready since the epoch.
 				LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),
 			}},
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: join.NodeName}},

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 // testHeartbeats runs the real kwok beside a server: its Node gets Ready and keeps its GPUs, and its heartbeats stop
@@ -28,7 +28,7 @@ func testHeartbeats(t *testing.T, c *testCluster) {
 	}
 	// kwok renews a lease four times in its duration.
 	const duration = "--node-lease-duration-seconds=1"
-	stages := filepath.Join("..", "..", "pkg", "sandbox", "manifests", "kwok.yaml")
+	stages := filepath.Join("..", "sandbox", "manifests", "kwok.yaml")
 	home := t.TempDir()
 	if err := c.supervisor.Start(process.Spec{
 		Name: "kwok", Path: kwok, Rank: controlplane.RankClients,
@@ -46,7 +46,7 @@ func testHeartbeats(t *testing.T, c *testCluster) {
 
 	const name = "server-2"
 	join := c.joinOf(t, name)
-	userData, err := bootstrap.UserData(join)
+	userData, err := bootstrap.JoinUserData(join)
 	if err != nil {
 		t.Fatal(err)
 	}

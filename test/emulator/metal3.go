@@ -94,7 +94,7 @@ func (s *Metal3Source) hosts() cache.ListerWatcher {
 	}
 }
 
-// powerOf says what Metal3's view of a host means for the server. Metal3 in demo mode reports no power of its own.
+// powerOf derives the power of the server from the BareMetalHost. Metal3 in demo mode does not report power.
 func powerOf(host *metal3api.BareMetalHost) Power {
 	if host.Status.Provisioning.State != metal3api.StateProvisioned {
 		return Power{}
@@ -132,5 +132,6 @@ func (s *Metal3Source) UserData(ctx context.Context, server string) ([]byte, err
 			return data, nil
 		}
 	}
-	return nil, fmt.Errorf("secret %s of host %s has neither key %s nor %s, %w", ref.Name, server, userDataKey, userDataFallbackKey, ErrNoUserData)
+	return nil, fmt.Errorf("secret %s of host %s has neither key %s nor %s, %w", ref.Name, server, userDataKey, userDataFallbackKey,
+		ErrNoUserData)
 }

@@ -57,12 +57,13 @@ func TestUserDataOfHost(t *testing.T) {
 		secret *corev1.Secret
 		want   string
 	}{
-		"Key":            {"the usual one", &corev1.SecretReference{Name: "data"}, secret("userData"), ""},
-		"Fallback":       {"Metal3 takes it too", &corev1.SecretReference{Name: "data", Namespace: "hosts"}, secret("value"), ""},
-		"OtherKey":       {"Metal3 does not guess", &corev1.SecretReference{Name: "data"}, secret("data"), "neither key userData nor value"},
-		"NoRef":          {"a host may have none", nil, secret("userData"), "refers to no secret"},
-		"OtherNamespace": {"Metal3 refuses it", &corev1.SecretReference{Name: "data", Namespace: "tenant"}, secret("userData"), "which Metal3 refuses"},
-		"Missing":        {"there is nothing to read", &corev1.SecretReference{Name: "gone"}, secret("userData"), "does not exist"},
+		"Key":      {"the usual one", &corev1.SecretReference{Name: "data"}, secret("userData"), ""},
+		"Fallback": {"Metal3 takes it too", &corev1.SecretReference{Name: "data", Namespace: "hosts"}, secret("value"), ""},
+		"OtherKey": {"Metal3 does not guess", &corev1.SecretReference{Name: "data"}, secret("data"), "neither key userData nor value"},
+		"NoRef":    {"a host may have none", nil, secret("userData"), "refers to no secret"},
+		"OtherNamespace": {"Metal3 refuses it", &corev1.SecretReference{Name: "data", Namespace: "tenant"}, secret("userData"),
+			"which Metal3 refuses"},
+		"Missing": {"there is nothing to read", &corev1.SecretReference{Name: "gone"}, secret("userData"), "does not exist"},
 	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(metal3api.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {

@@ -96,12 +96,12 @@ func TestRackFollowsPower(t *testing.T) {
 	}}
 	changes, stop := runRack(t, source, "a", "b")
 
-	source.set("stranger", Power{On: true, Install: "1"}) // somebody else's server
+	source.set("stranger", Power{On: true, Install: "1"}) // a server of another rack
 	source.set("a", Power{})                              // off already
 	source.set("a", Power{On: true, Install: "1"})
 	expect(t, changes, "a", Booting, "")
 	expect(t, changes, "a", Booting, "connection refused") // an outage passes
-	expect(t, changes, "a", Failed, `first line must be "#cloud-config"`)
+	expect(t, changes, "a", Failed, `no script in it runs`)
 	source.set("a", Power{On: true, Install: "1"}) // nothing changed: a failed boot is not repeated
 	source.set("a", Power{On: false, Install: "1"})
 	expect(t, changes, "a", Off, "")
@@ -118,7 +118,7 @@ func TestRackFollowsPower(t *testing.T) {
 	expectGoroutines(t, before)
 }
 
-// expectGoroutines waits until there are no more goroutines than before.
+// expectGoroutines waits until the number of goroutines is back to the earlier one.
 func expectGoroutines(t *testing.T, before int) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {

@@ -34,7 +34,7 @@ const (
 	Booting State = "Booting"
 	// Joining is a server that tries to join the cluster that its user data names.
 	Joining State = "Joining"
-	// Registered is a server whose Node exists and reports its hardware.
+	// Registered: the Node of the server exists and reports its hardware.
 	Registered State = "Registered"
 	// Failed is a server that gave up, and stays as it is until it is switched off.
 	Failed State = "Failed"

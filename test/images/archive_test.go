@@ -92,7 +92,8 @@ func (a archive) blob(t *testing.T, described descriptor) []byte {
 	t.Helper()
 	content, ok := a["blobs/"+strings.Replace(described.Digest, ":", "/", 1)]
 	if !ok || int64(len(content)) != described.Size || digest(content) != described.Digest {
-		t.Fatalf("the blob %s of %d bytes is not in the archive as it is described (there: %t, %d bytes)", described.Digest, described.Size, ok, len(content))
+		t.Fatalf("the blob %s of %d bytes is not in the archive as it is described (there: %t, %d bytes)", described.Digest, described.Size, ok,
+			len(content))
 	}
 	return content
 }

@@ -20,13 +20,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 var programs = []string{"manager", "provider", "webhook"}
 
-// TestNames holds that what is built is what the charts run when nobody sets anything. charts/testdata is what they
+// TestNames holds that what is built is what the charts run by default. charts/testdata is what they
 // render then; the tests of the charts keep it true.
 func TestNames(t *testing.T) {
+	system.Only(t)
 	built := map[string]bool{}
 	for _, program := range programs {
 		described, _ := open(t, repository("bin", "images", program+".tar")).images(t)
@@ -63,6 +66,7 @@ func rendered(t *testing.T) map[string]bool {
 }
 
 func TestContent(t *testing.T) {
+	system.Only(t)
 	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 	for _, program := range programs {
 		t.Run(program, func(t *testing.T) {
@@ -124,7 +128,7 @@ func checkFiles(t *testing.T, program string, files map[string]entry, c config) 
 	for name, file := range files {
 		mode := file.header.FileInfo().Mode()
 		if file.header.Uid != 0 || mode.Perm()&0o022 != 0 && name != "tmp/" {
-			t.Errorf("%s is %s of user %d: who runs it must not be able to change it", name, mode, file.header.Uid)
+			t.Errorf("%s is %s of user %d: the user that runs it must not be able to change it", name, mode, file.header.Uid)
 		}
 		if !file.header.ModTime.Equal(created) {
 			t.Errorf("%s is of %s, the image of %s", name, file.header.ModTime, created)
@@ -167,6 +171,7 @@ func checkVersion(t *testing.T, program []byte, version string) {
 
 // TestReproducible builds an image again, elsewhere, and gets the same digest.
 func TestReproducible(t *testing.T) {
+	system.Only(t)
 	const program = "webhook"
 	a := open(t, repository("bin", "images", program+".tar"))
 	described, images := a.images(t)
@@ -181,12 +186,14 @@ func TestReproducible(t *testing.T) {
 	dir := t.TempDir()
 	label := func(name string) string { return c.Config.Labels["org.opencontainers.image."+name] }
 	command := exec.CommandContext(t.Context(), "make", "-C", repository(), "images",
-		"IMAGES="+program, "IMAGES_DIR="+dir, "VERSION="+label("version"), "COMMIT="+label("revision"), fmt.Sprintf("SOURCE_DATE_EPOCH=%d", created.Unix()))
+		"IMAGES="+program, "IMAGES_DIR="+dir, "VERSION="+label("version"), "COMMIT="+label("revision"),
+		fmt.Sprintf("SOURCE_DATE_EPOCH=%d", created.Unix()))
 	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("make images: %v\n%s", err, output)
 	}
 	again, _ := open(t, filepath.Join(dir, program+".tar")).images(t)
 	if again.Digest != described.Digest {
-		t.Errorf("built again it is %s, and was %s: either it is not of this source any more (run `make images`), or not reproducible", again.Digest, described.Digest)
+		t.Errorf("built again it is %s, and was %s: either it is not of this source any more (run `make images`), or not reproducible",
+			again.Digest, described.Digest)
 	}
 }

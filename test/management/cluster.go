@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 
 // Cluster is a management cluster.
 type Cluster struct {
-	*test.Environment
+	*env.Environment
 	// Watch is a client that can watch; it reads from the API server itself.
 	Watch client.WithWatch
 }
@@ -41,7 +41,7 @@ type Cluster struct {
 // New starts an API server with a fleet of ten types, and a tenant. properties are those of the fleet.
 func New(t testing.TB, properties map[string]string) *Cluster {
 	t.Helper()
-	cluster := &Cluster{Environment: test.NewEnvironment(t)}
+	cluster := &Cluster{Environment: env.NewEnvironment(t)}
 	var err error
 	if cluster.Watch, err = client.NewWithWatch(cluster.Config, client.Options{Scheme: cluster.Scheme}); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func New(t testing.TB, properties map[string]string) *Cluster {
 	}
 	for n := range types {
 		template := v1alpha1.NodeTypeTemplate{Name: typeName(n)}
-		template.Resources = test.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8")
+		template.Resources = env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8")
 		template.BareMetalHosts.Selector.MatchLabels = map[string]string{"kind": typeName(n)}
 		provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes, template)
 	}
@@ -83,11 +83,23 @@ func typeName(n int) string { return fmt.Sprintf("type-%d", n%types) }
 // CreateHosts creates a number of hosts that can be claimed, of all types in turn, 20 to a rack.
 func (c *Cluster) CreateHosts(t testing.TB, count int) {
 	t.Helper()
+	c.createHosts(t, count, func(*bmov1alpha1.BareMetalHost) {})
+}
+
+// CreateInspectedHosts is CreateHosts with all that Metal3's inspection finds in a big GPU server.
+func (c *Cluster) CreateInspectedHosts(t testing.TB, count int) {
+	t.Helper()
+	c.createHosts(t, count, Inspect)
+}
+
+func (c *Cluster) createHosts(t testing.TB, count int, complete func(*bmov1alpha1.BareMetalHost)) {
+	t.Helper()
 	Each(t, count, func(ctx context.Context, n int) error {
-		host := test.AvailableHost(HostsNamespace, fmt.Sprintf("server-%05d", n), map[string]string{
+		host := env.AvailableHost(HostsNamespace, fmt.Sprintf("server-%05d", n), map[string]string{
 			"kind": typeName(n), "rack": fmt.Sprintf("rack-%04d", n/20), "datacenter": fmt.Sprintf("dc-%d", n/200%4),
 		})
 		host.Spec.BootMACAddress = fmt.Sprintf("00:00:5e:%02x:%02x:%02x", n>>16&0xff, n>>8&0xff, n&0xff)
+		complete(host)
 		status := host.Status.DeepCopy()
 		if err := c.Client.Create(ctx, host); err != nil {
 			return fmt.Errorf("creating host %s, %w", host.Name, err)

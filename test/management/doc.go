@@ -2,5 +2,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package management is a management cluster for tests that are about numbers: a real API server, the real manager as
-// a process of its own, which can be measured, and Metal3 played by the test, which is as fast as the API server.
+// a separate process that can be measured. The test plays Metal3, as fast as the API server allows.
 package management

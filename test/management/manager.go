@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // Manager is the manager, running as a process.
@@ -32,10 +32,12 @@ type Manager struct {
 // are shown if the test has failed. environment is what it has in its environment beside that of the test.
 func (c *Cluster) StartManager(t testing.TB, environment ...string) *Manager {
 	t.Helper()
-	return c.start(t, "manager", environment, "--leader-elect=false", "--kube-api-qps=100000", "--kube-api-burst=100000", "--health-probe-bind-address=0")
+	return c.start(t, "manager", environment, "--leader-elect=false", "--kube-api-qps=100000", "--kube-api-burst=100000",
+		"--health-probe-bind-address=0")
 }
 
-// start starts one of our programs, with the rights that it has in production. environment is what it has in its environment beside that of the test.
+// start starts one of our programs, with the rights that it has in production. environment is what it has in its environment beside
+// that of the test.
 func (c *Cluster) start(t testing.TB, name string, environment []string, flags ...string) *Manager {
 	t.Helper()
 	binary := filepath.Join("..", "..", "bin", name)
@@ -45,7 +47,8 @@ func (c *Cluster) start(t testing.TB, name string, environment []string, flags .
 	c.Grant(t, TenantNamespace, name+".yaml")
 	address := freeAddress(t)
 	output := &bytes.Buffer{}
-	command := exec.Command(binary, append([]string{"--kubeconfig", c.Kubeconfig(t, "karpenter-metal3-"+name), "--metrics-bind-address", address}, flags...)...)
+	command := exec.Command(binary,
+		append([]string{"--kubeconfig", c.Kubeconfig(t, "karpenter-metal3-"+name), "--metrics-bind-address", address}, flags...)...)
 	command.Stdout, command.Stderr = output, output
 	command.Env = append(os.Environ(), environment...)
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -62,7 +65,7 @@ func (c *Cluster) start(t testing.TB, name string, environment []string, flags .
 		}
 	})
 	manager := &Manager{command: command, metrics: "http://" + address + "/metrics"}
-	test.Eventually(t, "the "+name+" answers", func(ctx context.Context) error {
+	env.Eventually(t, "the "+name+" answers", func(ctx context.Context) error {
 		_, err := manager.read(ctx)
 		return err
 	})
@@ -140,7 +143,8 @@ func (m Metrics) Conflicts() float64 {
 
 // Reconciles is how often a controller has looked at an object.
 func (m Metrics) Reconciles(controller string) float64 {
-	return m.sum("controller_runtime_reconcile_total{", func(name string) bool { return strings.Contains(name, `controller="`+controller+`"`) })
+	return m.sum("controller_runtime_reconcile_total{",
+		func(name string) bool { return strings.Contains(name, `controller="`+controller+`"`) })
 }
 
 // Busy is the number of objects that controllers have in their queues or are looking at. What is only to be looked at
@@ -155,6 +159,9 @@ func (m Metrics) HeapInUse() float64 { return m["go_memstats_heap_inuse_bytes"] 
 
 // Resident is the memory in bytes that the process has from the operating system.
 func (m Metrics) Resident() float64 { return m["process_resident_memory_bytes"] }
+
+// CPUSeconds is the time in seconds that the process has had a core for itself.
+func (m Metrics) CPUSeconds() float64 { return m["process_cpu_seconds_total"] }
 
 func (m Metrics) sum(prefix string, wanted func(name string) bool) (total float64) {
 	for name, value := range m {

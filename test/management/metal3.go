@@ -52,7 +52,7 @@ func (c *Cluster) PlayMetal3(t testing.TB) {
 	})
 }
 
-// play takes hosts until the queue is closed, also after an error, so that nobody waits for it.
+// play takes hosts until the queue is closed, also after an error, so that senders are never blocked.
 func (c *Cluster) play(ctx context.Context, hosts <-chan *bmov1alpha1.BareMetalHost) (failure error) {
 	for host := range hosts {
 		before := host.DeepCopy()

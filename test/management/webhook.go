@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // Webhook is the webhook, running as a process. Its API server asks it.
@@ -40,8 +40,9 @@ func (c *Cluster) StartWebhook(t testing.TB) *Webhook {
 	if err := c.Client.Create(t.Context(), configuration); err != nil {
 		t.Fatal(err)
 	}
-	process := c.start(t, "webhook", nil, "--webhook-bind-address", address, "--cert-names=127.0.0.1", "--shutdown-delay=0", "--health-probe-bind-address", health)
-	test.Eventually(t, "the webhook is ready", func(ctx context.Context) error {
+	process := c.start(t, "webhook", nil, "--webhook-bind-address", address, "--cert-names=127.0.0.1", "--shutdown-delay=0",
+		"--health-probe-bind-address", health)
+	env.Eventually(t, "the webhook is ready", func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+health+"/readyz", nil)
 		if err != nil {
 			return err

@@ -72,7 +72,8 @@ var allFaults = []faultCase{
 	{
 		server: "no-bmc", fault: faults.Fault{Kind: faults.BMCUnreachable}, when: fromTheStart,
 		hostError: bmov1alpha1.RegistrationError, hostSays: "Unable to connect to http://127.0.0.1",
-		phase: v1alpha1.MachineFailed, machineSays: `pinned to server "no-bmc", which cannot be had: small: server metal3-system/no-bmc is in error (registration error: `,
+		phase: v1alpha1.MachineFailed, machineSays: `pinned to server "no-bmc", which cannot be had: small: server metal3-system/no-bmc is in ` +
+			`error (registration error: `,
 		afterwards: (*world).lookAgain,
 	},
 	{
@@ -168,7 +169,8 @@ func (w *world) tryFault(t *testing.T, tc faultCase, table *table) {
 	repaired := time.Now()
 	how := tc.afterwards(w, t, tc.server, machine.Name)
 	host, found, _ := w.journal.look(tc.server, machine.Name)
-	table.recovered(tc, fmt.Sprintf("%s: after %.0fs the host is %s, the Machine %s", how, time.Since(repaired).Seconds(), plain.Host(host), phaseOf(found)))
+	table.recovered(tc, fmt.Sprintf("%s: after %.0fs the host is %s, the Machine %s", how, time.Since(repaired).Seconds(), plain.Host(host),
+		phaseOf(found)))
 }
 
 // phaseOf is the phase of a Machine, or that it is gone.
@@ -199,12 +201,14 @@ func (w *world) correctPassword(t *testing.T, host, machine string) string {
 // has the server, or still has it.
 func (w *world) lookAgain(t *testing.T, host, machine string) string {
 	w.nudge(t, host)
-	w.until(t, fmt.Sprintf("host %s to be in order, and Machine %s to have it", host, machine), host, machine, func(host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
-		if host == nil || machine == nil || host.Status.ErrorType != "" || !host.Status.PoweredOn || machine.Status.Phase != v1alpha1.MachineProvisioned {
-			return fmt.Errorf("the host is %s, the Machine is %s", plain.Host(host), plain.Machine(machine))
-		}
-		return nil
-	})
+	w.until(t, fmt.Sprintf("host %s to be in order, and Machine %s to have it", host, machine), host, machine,
+		func(host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
+			if host == nil || machine == nil || host.Status.ErrorType != "" || !host.Status.PoweredOn ||
+				machine.Status.Phase != v1alpha1.MachineProvisioned {
+				return fmt.Errorf("the host is %s, the Machine is %s", plain.Host(host), plain.Machine(machine))
+			}
+			return nil
+		})
 	w.say("server %s is well, and Machine %s has it", host, machine)
 	return "BareMetalHost annotated, for Metal3 to look now"
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
@@ -31,7 +31,7 @@ func (w *world) checkInstalled(t *testing.T, name string, image stack.Image) {
 		t.Errorf("server %s has image %+v on its disk, want %+v, with the checksum found to be right", server.Name, server.Image, image)
 	}
 	booted := fmt.Sprintf("%s boots image %s", server.Name, image.Checksum)
-	test.Eventually(t, "server "+server.Name+" has booted", func(context.Context) error {
+	env.Eventually(t, "server "+server.Name+" has booted", func(context.Context) error {
 		console, err := os.ReadFile(filepath.Join(server.Dir, "console.log"))
 		if err == nil && !strings.Contains(string(console), booted) {
 			err = fmt.Errorf("its console says %q", console)
@@ -96,7 +96,8 @@ func checkNetworkData(t *testing.T, data []byte, mac, address string) {
 // readDrive reads a file of a config drive, with the program that comes with the one that Ironic made it with.
 func readDrive(t *testing.T, drive, file string) []byte {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), filepath.Join(bin, "ironic", "root", "usr", "bin", "isoinfo"), "-R", "-i", drive, "-x", "/openstack/latest/"+file)
+	command := exec.CommandContext(t.Context(), filepath.Join(bin, "ironic", "root", "usr", "bin", "isoinfo"), "-R", "-i", drive, "-x",
+		"/openstack/latest/"+file)
 	content, err := command.Output()
 	if err != nil || len(content) == 0 {
 		t.Fatalf("reading %s of the config drive %s, it has %d bytes, %v", file, drive, len(content), err)

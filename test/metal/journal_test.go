@@ -17,7 +17,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
-// A journal follows all hosts and Machines. It tells what becomes of them as it happens, and wakes who waits for it.
+// A journal watches all hosts and Machines. It logs their changes, and notifies the goroutines that wait for one.
 type journal struct {
 	say func(format string, args ...any)
 

@@ -17,14 +17,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 // places are where Ironic, its libraries, and Metal3's operator keep files unless they are told otherwise. Ironic's own tree
 // is one of them: it is unpacked once, and is not to change by being used.
 var places = []string{
-	filepath.Join(bin, "ironic"), "/etc/ironic", "/var/lib/ironic", "/var/log/ironic", "/var/cache/ironic", "/tftpboot", "/httpboot", "/opt/metal3",
+	filepath.Join(bin, "ironic"), "/etc/ironic", "/var/lib/ironic", "/var/log/ironic", "/var/cache/ironic", "/tftpboot", "/httpboot",
+	"/opt/metal3",
 }
 
 // snapshot has a line for each file of the places.
@@ -118,7 +119,7 @@ func TestLeftoversAreFound(t *testing.T) {
 		_ = command.Process.Kill() // it runs
 		_ = command.Wait()         // it was killed
 	}()
-	test.Eventually(t, "the process is seen", func(context.Context) error {
+	env.Eventually(t, "the process is seen", func(context.Context) error {
 		found, err := processesOf(dir)
 		if err == nil && len(found) != 1 {
 			err = fmt.Errorf("found are %v", found)

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
@@ -48,7 +48,7 @@ type world struct {
 	say     func(format string, args ...any)
 }
 
-// newWorld starts a stack in a directory, or skips the test if nobody has asked for it.
+// newWorld starts a stack in a directory, or skips the test if it is not enabled.
 func newWorld(t *testing.T, dir string) *world {
 	t.Helper()
 	w := &world{started: time.Now()}
@@ -67,7 +67,7 @@ func newWorld(t *testing.T, dir string) *world {
 	return w
 }
 
-// need skips the test if nobody has asked for it, and fails it if something is missing that it needs.
+// need skips the test if it is not enabled, and fails it if a prerequisite is missing.
 func need(t *testing.T) {
 	t.Helper()
 	if os.Getenv(enabled) == "" {
@@ -111,7 +111,7 @@ func (w *world) createFleet(t *testing.T, image stack.Image) {
 		"small": {"cpu", "8", "memory", "64Gi"},
 	} {
 		template := v1alpha1.NodeTypeTemplate{Name: name}
-		template.Resources = test.Resources(resources...)
+		template.Resources = env.Resources(resources...)
 		template.BareMetalHosts.Selector.MatchLabels = map[string]string{"kind": name}
 		provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes, template)
 	}

@@ -12,7 +12,8 @@ const (
 	// and whoever may list may see as much.
 	ofCore = "it is read from a cache in all that is tested; Karpenter's core reads it too, and its own chart gives the right"
 	// Of the tests, those of the charts have an API server like that.
-	ofOldServers = "caches list before they watch where the API server streams no lists; the test that has such a one does not start this cache"
+	ofOldServers = "caches list before they watch where the API server streams no lists; the test that has such a one does not start this " +
+		"cache"
 	// Nodes here are played by kwok, which mounts nothing.
 	ofVolumes   = "Karpenter's core looks at it for pods with volumes, which no test has"
 	ofWorkloads = "Karpenter's core looks at it for CapacityBuffers that name a workload; those of the tests name a PodTemplate"
@@ -65,7 +66,8 @@ var exceptions = map[string]map[string]string{
 		"watch replicasets":            ofWorkloads,
 		"watch namespaces":             "Karpenter's core looks at it for pods whose affinity selects namespaces, which no test has",
 		"list namespaces":              "Karpenter's core looks at it for pods whose affinity selects namespaces, which no test has",
-		"delete pods":                  "Karpenter's core deletes pods that outlive the terminationGracePeriod of their NodePool, which no test has",
+		"delete pods": "Karpenter's core deletes pods that outlive the terminationGracePeriod of their NodePool, which no test " +
+			"has",
 	},
 	"provider-dra-tenant.yaml": {
 		"list resourceclaimtemplates":                 ofOldServers,

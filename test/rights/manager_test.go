@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 )
 
@@ -33,7 +33,7 @@ func TestManager(t *testing.T) {
 	}
 	is := func(what string, reached func() bool) {
 		t.Helper()
-		test.Eventually(t, "the Machine "+what, func(ctx context.Context) error {
+		env.Eventually(t, "the Machine "+what, func(ctx context.Context) error {
 			if err := cluster.Client.Get(ctx, client.ObjectKeyFromObject(machine), machine); err != nil {
 				return err
 			}
@@ -49,17 +49,18 @@ func TestManager(t *testing.T) {
 	}
 
 	name := machine.Spec.NodeTypeRef.Name
-	test.Eventually(t, "the type is dropped", func(ctx context.Context) error {
+	env.Eventually(t, "the type is dropped", func(ctx context.Context) error {
 		provider := &v1alpha1.NodeProvider{}
 		if err := cluster.Client.Get(ctx, client.ObjectKey{Name: "fleet"}, provider); err != nil {
 			return err
 		}
-		provider.Spec.Metal3.NodeTypes = slices.DeleteFunc(provider.Spec.Metal3.NodeTypes, func(template v1alpha1.NodeTypeTemplate) bool { return template.Name == name })
+		provider.Spec.Metal3.NodeTypes = slices.DeleteFunc(provider.Spec.Metal3.NodeTypes,
+			func(template v1alpha1.NodeTypeTemplate) bool { return template.Name == name })
 		return cluster.Client.Update(ctx, provider)
 	})
 	gone := func(what string, object client.Object) {
 		t.Helper()
-		test.Eventually(t, what+" is gone", func(ctx context.Context) error {
+		env.Eventually(t, what+" is gone", func(ctx context.Context) error {
 			if err := cluster.Client.Get(ctx, client.ObjectKeyFromObject(object), object); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("it is there: %w", err)
 			}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/audit"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
 )
 
 // logs is not the variable that has API servers keep logs: this test is to run when they are complete.
@@ -101,7 +101,8 @@ func short(right audit.Right) string { return right.Verb + " " + right.Resource 
 
 func isUsed(right audit.Right, requests map[audit.Request]bool, user string, without []string) bool {
 	for request := range requests {
-		if (request.User == user || strings.HasPrefix(request.User, user+"-")) && !slices.Contains(without, request.Cluster) && right.Gives(request) {
+		if (request.User == user || strings.HasPrefix(request.User, user+"-")) && !slices.Contains(without, request.Cluster) &&
+			right.Gives(request) {
 			return true
 		}
 	}

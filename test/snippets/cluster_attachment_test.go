@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 const gpuNodes = `
@@ -55,7 +55,7 @@ func (w *world) machines(ctx context.Context) ([]v1alpha1.Machine, error) {
 func (w *world) awaitMachines(count int) []v1alpha1.Machine {
 	w.t.Helper()
 	var machines []v1alpha1.Machine
-	test.Eventually(w.t, fmt.Sprintf("there are %d Machines", count), func(ctx context.Context) error {
+	env.Eventually(w.t, fmt.Sprintf("there are %d Machines", count), func(ctx context.Context) error {
 		var err error
 		if machines, err = w.machines(ctx); err == nil && len(machines) != count {
 			err = fmt.Errorf("there are %d", len(machines))
@@ -126,7 +126,8 @@ spec:
 		t.Fatal(err)
 	}
 	// No scheduler runs here: this is what it would say.
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+		Reason: corev1.PodReasonUnschedulable}}
 	if err := w.Client.Status().Update(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}

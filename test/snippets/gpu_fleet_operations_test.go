@@ -16,7 +16,7 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 const oneTypePerProfile = `
@@ -70,7 +70,8 @@ func TestGPUFleetOperationsOneNodeTypePerHardwareProfile(t *testing.T) {
 	}
 	host := &bmov1alpha1.BareMetalHost{}
 	host.Namespace, host.Name = hosts, "server-01"
-	if err := w.Client.Patch(t.Context(), host, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"gpu-model":"a100","gpu-count":"4"}}}`))); err != nil {
+	if err := w.Client.Patch(t.Context(), host,
+		client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"gpu-model":"a100","gpu-count":"4"}}}`))); err != nil {
 		t.Fatal(err)
 	}
 	w.nodeType("a100-4x", 2)
@@ -189,7 +190,7 @@ func TestGPUFleetOperationsServerPinning(t *testing.T) {
 	if claimed := w.awaitClaimed(1); claimed["server-01"] == "" {
 		t.Errorf("claimed are %v, want server-01 alone", claimed)
 	}
-	// Taken: who else is pinned to it fails, and gets no other.
+	// It is claimed: another Machine that is pinned to it fails, and gets no other server.
 	w.standAlone("late", "{nodeTypeRef: {name: h100-8x}, properties: {metal3.vcluster.com/server-name: server-01}}", "has failed",
 		func(machine *v1alpha1.Machine) bool {
 			return machine.Status.Phase == v1alpha1.MachineFailed && machine.Status.HostRef == nil
@@ -222,12 +223,14 @@ func TestGPUFleetOperationsLabelStrategy(t *testing.T) {
 	w.shell(tenantLabel)
 	w.server("server-02", "gpu-model=h100", "gpu-count=8", "nvlink-domain=nvlink-0")
 	w.nodeType("h100-8x", 2) // the manager has seen the labels: it sees one host after the other
-	later := w.standAlone("later", "{requirements: [{key: nvlink-domain, operator: In, values: [nvlink-0]}], resources: {nvidia.com/gpu: 1}}", "has its server", hasServer)
+	later := w.standAlone("later", "{requirements: [{key: nvlink-domain, operator: In, values: [nvlink-0]}], resources: {nvidia.com/gpu: 1}}",
+		"has its server", hasServer)
 	if later.Status.HostRef.Name != "server-02" {
 		t.Errorf("the later Machine has %s", later.Status.HostRef.Name)
 	}
 	after, host, _ := w.installed("claimed")
-	if after.Status.ProviderID != before.Status.ProviderID || after.Status.NodeLabels["nvlink-domain"] != "" || host.Labels["tenant"] != "customer-a" {
+	if after.Status.ProviderID != before.Status.ProviderID || after.Status.NodeLabels["nvlink-domain"] != "" ||
+		host.Labels["tenant"] != "customer-a" {
 		t.Errorf("before its labels changed, the Machine was %+v, and is %+v", before.Status, after.Status)
 	}
 }
@@ -243,8 +246,9 @@ func TestGPUFleetOperationsRotatingOSImages(t *testing.T) {
 		w.server(name, "gpu-model=h100", "gpu-count=8")
 	}
 	w.nodeType("h100-8x", 3)
-	const wish = "{nodeTypeRef: {name: h100-8x}, properties: {vcluster.com/user-data: '#cloud-config'}}"
-	const old, edited, next = "https://images.example.com/noble.qcow2", "https://images.example.com/noble-edited.qcow2", "https://images.example.com/noble-2.qcow2"
+	const spec = "{nodeTypeRef: {name: h100-8x}, properties: {vcluster.com/user-data: '#cloud-config'}}"
+	const old, edited, next = "https://images.example.com/noble.qcow2", "https://images.example.com/noble-edited.qcow2",
+		"https://images.example.com/noble-2.qcow2"
 	image := func(name, url string) string {
 		return `
 apiVersion: karpenter.metal3.io/v1alpha1
@@ -262,21 +266,22 @@ spec:
 			t.Errorf("Machine %s gets %s, want %s", machine, host.Spec.Image.URL, want)
 		}
 	}
-	w.installedFrom(wish, "running")
+	w.installedFrom(spec, "running")
 	installs("running", old)
 	w.apply(image("ubuntu-noble-gpu", edited))
 	// 1. Create a new OSImage. 2. Update the node type.
 	w.apply(image("ubuntu-noble-gpu-2", next))
 	w.nodeTypes(strings.ReplaceAll(oneTypePerProfile, "os-image: ubuntu-noble-gpu", "os-image: ubuntu-noble-gpu-2"))
-	test.Eventually(t, "the manager knows that the node type refers to the new image", func(ctx context.Context) error {
+	env.Eventually(t, "the manager knows that the node type refers to the new image", func(ctx context.Context) error {
 		nodeType := w.nodeType("h100-8x", 3)
 		synced := meta.FindStatusCondition(nodeType.Status.Conditions, v1alpha1.ConditionSynced)
-		if got := nodeType.Spec.Properties[v1alpha1.PropertyOSImage]; got != "ubuntu-noble-gpu-2" || synced == nil || synced.ObservedGeneration != nodeType.Generation {
+		if got := nodeType.Spec.Properties[v1alpha1.PropertyOSImage]; got != "ubuntu-noble-gpu-2" || synced == nil ||
+			synced.ObservedGeneration != nodeType.Generation {
 			return fmt.Errorf("it refers to %s, and its condition is %+v", got, synced)
 		}
 		return nil
 	})
-	w.installedFrom(wish, "next")
+	w.installedFrom(spec, "next")
 	installs("next", next)
 	// The manager sees one image after the other, so it has seen the edited one too.
 	installs("running", old)

@@ -22,8 +22,8 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // page holds the YAML blocks of docs/reference-snippets.md, by the name in their first line.
@@ -47,7 +47,7 @@ func page(t *testing.T) map[string]string {
 func (w *world) installed(name string) (*v1alpha1.Machine, *bmov1alpha1.BareMetalHost, map[string][]byte) {
 	w.t.Helper()
 	machine, host, secret := &v1alpha1.Machine{}, &bmov1alpha1.BareMetalHost{}, &corev1.Secret{}
-	test.Eventually(w.t, "Machine "+name+" is being installed", func(ctx context.Context) error {
+	env.Eventually(w.t, "Machine "+name+" is being installed", func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, client.ObjectKey{Namespace: tenant, Name: name}, machine); err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func checkUserData(t *testing.T, w *world) {
 			t.Errorf("annotation %s of the host is %q, want %q", key, got, value)
 		}
 	}
-	// The image of the provider, and a property that nobody knows.
+	// The image of the provider, and a property that is not defined.
 	if image := host.Spec.Image; image.URL != "https://images.example.com/ubuntu-noble-gpu.qcow2" || image.ChecksumType != bmov1alpha1.SHA256 {
 		t.Errorf("the image is %+v", image)
 	}
@@ -163,7 +163,8 @@ func checkUserData(t *testing.T, w *world) {
 
 func checkTemplates(t *testing.T, w *world) {
 	machine, host, data := w.installed("templates")
-	contains(t, data["userData"], "name: ubuntu", "operator@example.com", "Provisioning templates in project team-a", `echo "us-east-1" `+host.Name)
+	contains(t, data["userData"], "name: ubuntu", "operator@example.com", "Provisioning templates in project team-a", `echo "us-east-1" `+
+		host.Name)
 	contains(t, data["networkData"], machine.Status.Addresses[0].Address, host.Spec.BootMACAddress, "8.8.4.4", "10.20.0.1")
 	var network struct {
 		Links    []any `json:"links"`
@@ -177,7 +178,8 @@ func checkTemplates(t *testing.T, w *world) {
 func checkImage(t *testing.T, w *world) {
 	_, host, _ := w.installed("image")
 	image := host.Spec.Image
-	if host.Name != "server-04" || image.URL != "https://images.example.com/debian.raw" || image.Checksum != "d41d8cd98f00b204e9800998ecf8427e" ||
+	if host.Name != "server-04" || image.URL != "https://images.example.com/debian.raw" ||
+		image.Checksum != "d41d8cd98f00b204e9800998ecf8427e" ||
 		image.ChecksumType != bmov1alpha1.MD5 || image.DiskFormat == nil || *image.DiskFormat != "raw" {
 		t.Errorf("host %s has image %+v", host.Name, image)
 	}
@@ -196,13 +198,14 @@ func checkPools(t *testing.T, w *world) {
 		t.Errorf("the static pool is %+v", reserve.Spec)
 	}
 	held := &v1alpha1.Machine{}
-	test.Eventually(t, "the Machine of the pool waits for its network", func(ctx context.Context) error {
+	env.Eventually(t, "the Machine of the pool waits for its network", func(ctx context.Context) error {
 		machines, err := w.machines(ctx)
 		if err != nil {
 			return err
 		}
 		for _, machine := range machines {
-			if machine.Labels[karpv1.NodePoolLabelKey] == "reserve" && machine.Annotations[v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, v1alpha1.NetworkHook)] == "vlan:100" {
+			if machine.Labels[karpv1.NodePoolLabelKey] == "reserve" &&
+				machine.Annotations[v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, v1alpha1.NetworkHook)] == "vlan:100" {
 				held = &machine
 				return nil
 			}
@@ -228,7 +231,8 @@ func checkPools(t *testing.T, w *world) {
 	if !slices.Equal(requirements, wantRequirements) {
 		t.Errorf("the pool selects %v, want %v", requirements, wantRequirements)
 	}
-	if diff := cmp.Diff([]corev1.Taint{{Key: "team", Value: "training", Effect: corev1.TaintEffectNoSchedule}}, spec.Template.Spec.Taints); diff != "" {
+	if diff := cmp.Diff([]corev1.Taint{{Key: "team", Value: "training", Effect: corev1.TaintEffectNoSchedule}},
+		spec.Template.Spec.Taints); diff != "" {
 		t.Errorf("taints (-want +got):\n%s", diff)
 	}
 	gpus := spec.Limits["nvidia.com/gpu"]
@@ -237,17 +241,20 @@ func checkPools(t *testing.T, w *world) {
 		t.Errorf("the dynamic pool is %+v", spec)
 	}
 	disruption := spec.Disruption
-	if *disruption.ConsolidateAfter.Duration != 10*time.Minute || disruption.ConsolidationPolicy != karpv1.ConsolidationPolicyWhenEmpty || len(disruption.Budgets) != 1 {
+	if *disruption.ConsolidateAfter.Duration != 10*time.Minute || disruption.ConsolidationPolicy != karpv1.ConsolidationPolicyWhenEmpty ||
+		len(disruption.Budgets) != 1 {
 		t.Fatalf("disruption is %+v", disruption)
 	}
-	if budget := disruption.Budgets[0]; budget.Nodes != "1" || *budget.Schedule != "0 9 * * 1-5" || budget.Duration.Duration != 8*time.Hour || !slices.Equal(budget.Reasons, []karpv1.DisruptionReason{karpv1.DisruptionReasonDrifted}) {
+	if budget := disruption.Budgets[0]; budget.Nodes != "1" || *budget.Schedule != "0 9 * * 1-5" || budget.Duration.Duration != 8*time.Hour ||
+		!slices.Equal(budget.Reasons, []karpv1.DisruptionReason{karpv1.DisruptionReasonDrifted}) {
 		t.Errorf("the budget is %+v", budget)
 	}
 	class := &v1alpha1.MetalNodeClass{}
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Name: "training"}, class); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{v1alpha1.PropertySSHKeys: "operator", v1alpha1.PropertyUserDataTemplate: "ubuntu"}, class.Spec.Properties); diff != "" {
+	if diff := cmp.Diff(map[string]string{v1alpha1.PropertySSHKeys: "operator", v1alpha1.PropertyUserDataTemplate: "ubuntu"},
+		class.Spec.Properties); diff != "" {
 		t.Errorf("properties of the pool (-want +got):\n%s", diff)
 	}
 }
@@ -255,7 +262,7 @@ func checkPools(t *testing.T, w *world) {
 func (w *world) pool(name string) *karpv1.NodePool {
 	w.t.Helper()
 	pool := &karpv1.NodePool{}
-	test.Eventually(w.t, "there is a NodePool "+name, func(ctx context.Context) error {
+	env.Eventually(w.t, "there is a NodePool "+name, func(ctx context.Context) error {
 		return w.Client.Get(ctx, client.ObjectKey{Name: name}, pool)
 	})
 	return pool
@@ -264,7 +271,7 @@ func (w *world) pool(name string) *karpv1.NodePool {
 // checkKubeletArgs looks at what the provider has made for the server to join with.
 func checkKubeletArgs(t *testing.T, w *world) {
 	secret := &corev1.Secret{}
-	test.Eventually(t, "the Machine is invited", func(ctx context.Context) error {
+	env.Eventually(t, "the Machine has its user data", func(ctx context.Context) error {
 		machine := &v1alpha1.Machine{}
 		if err := w.Client.Get(ctx, client.ObjectKey{Namespace: tenant, Name: "kubelet-args"}, machine); err != nil {
 			return err
@@ -274,7 +281,7 @@ func checkKubeletArgs(t *testing.T, w *world) {
 		}
 		return w.Client.Get(ctx, client.ObjectKey{Namespace: tenant, Name: machine.Spec.Bootstrap.DataSecretName}, secret)
 	})
-	join, err := bootstrap.ParseUserData(secret.Data[v1alpha1.UserDataSecretKey])
+	join, err := emulator.ReadJoin(secret.Data[v1alpha1.UserDataSecretKey])
 	if err != nil {
 		t.Fatal(err)
 	}

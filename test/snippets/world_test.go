@@ -16,13 +16,16 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // hosts is the namespace of the reference's servers, tenant that of the tenant's Machines.
@@ -31,40 +34,28 @@ const (
 	tenant = "team-a"
 )
 
-// programs is where TestMain puts the manager and the provider.
-var programs string
+// environment is the API server of all tests. Each begins with none of the objects of the one before.
+var environment = &env.Environment{}
 
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		var err error
-		if programs, err = os.MkdirTemp("", "snippets-"); err != nil {
-			fmt.Fprintln(os.Stderr, "error: making a directory for the programs,", err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(programs) }() // the system clears its temporary directory too
-		build := exec.Command("go", "build", "-o", programs+string(filepath.Separator), "../../cmd/manager", "../../cmd/provider")
-		build.Stdout, build.Stderr = os.Stderr, os.Stderr
-		if err := build.Run(); err != nil {
-			fmt.Fprintln(os.Stderr, "error: building the manager and the provider,", err)
-			return 1
-		}
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { env.Main(m, environment) }
 
 // world is an API server with the manager, and the tenant's provider if a test starts it.
 type world struct {
-	*test.Environment
+	*env.Environment
 	t *testing.T
 }
 
 // newWorld starts the manager beside an OSImage and the servers of the page.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{Environment: test.NewEnvironment(t), t: t}
+	w := &world{Environment: environment, t: t}
 	for _, namespace := range []string{hosts, tenant} {
-		w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+		err := w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
 	}
+	w.deleteAll()
 	w.apply(`
 apiVersion: karpenter.metal3.io/v1alpha1
 kind: OSImage
@@ -75,8 +66,73 @@ spec:
     metal3.vcluster.com/image-checksum: d41d8cd98f00b204e9800998ecf8427e
 `)
 	w.Grant(t, "", "manager.yaml")
-	w.run("manager", "--kubeconfig", w.Kubeconfig(t, "karpenter-metal3-manager"), "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	w.run("manager", "--kubeconfig", w.Kubeconfig(t, "karpenter-metal3-manager"), "--leader-elect=false", "--metrics-bind-address=0",
+		"--health-probe-bind-address=0")
 	return w
+}
+
+// deleteAll deletes what another test has left: the policies of the provider, all objects of the kinds that were defined, the pods,
+// and the secrets. The programs of that test have ended, so nothing waits for finalizers.
+func (w *world) deleteAll() {
+	w.t.Helper()
+	for _, kind := range []string{"ValidatingAdmissionPolicyBindingList", "ValidatingAdmissionPolicyList"} {
+		list := &unstructured.UnstructuredList{}
+		list.SetAPIVersion("admissionregistration.k8s.io/v1")
+		list.SetKind(kind)
+		w.deleteListed(list)
+	}
+	definitions := &apiextensionsv1.CustomResourceDefinitionList{}
+	if err := w.Client.List(w.t.Context(), definitions); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, definition := range definitions.Items {
+		list := &unstructured.UnstructuredList{}
+		list.SetAPIVersion(definition.Spec.Group + "/" + definition.Status.StoredVersions[0])
+		list.SetKind(definition.Spec.Names.ListKind)
+		w.deleteListed(list)
+	}
+	for kind, namespaces := range map[string][]string{"PodList": {metav1.NamespaceDefault},
+		"SecretList": {hosts, tenant, metav1.NamespaceSystem}} {
+		for _, namespace := range namespaces {
+			list := &unstructured.UnstructuredList{}
+			list.SetAPIVersion("v1")
+			list.SetKind(kind)
+			w.deleteListed(list, client.InNamespace(namespace))
+		}
+	}
+}
+
+// deleteListed deletes what the API server lists, whatever finalizers it has.
+func (w *world) deleteListed(list *unstructured.UnstructuredList, options ...client.ListOption) {
+	w.t.Helper()
+	if err := w.Client.List(w.t.Context(), list, options...); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, object := range list.Items {
+		env.Eventually(w.t, fmt.Sprintf("%s %s is deleted", object.GetKind(), object.GetName()), func(ctx context.Context) error {
+			if len(object.GetFinalizers()) > 0 {
+				patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+				// For a moment the API server still knows the policies.
+				if err := client.IgnoreNotFound(w.Client.Patch(ctx, object.DeepCopy(), patch)); err != nil {
+					return err
+				}
+			}
+			return client.IgnoreNotFound(w.Client.Delete(ctx, object.DeepCopy(), client.GracePeriodSeconds(0)))
+		})
+	}
+}
+
+// binary returns the path of one of the programs in bin.
+func binary(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		t.Fatalf("%s is not built: run make build, %v", name, err)
+	}
+	return path
 }
 
 // startProvider starts the provider of the tenant, which must exist.
@@ -91,7 +147,7 @@ func (w *world) startProvider() {
 // run starts a program that is stopped when the test ends. If the test has failed, its last words are shown.
 func (w *world) run(name string, arguments ...string) {
 	w.t.Helper()
-	output, command := &bytes.Buffer{}, exec.Command(filepath.Join(programs, name), arguments...)
+	output, command := &bytes.Buffer{}, exec.Command(binary(w.t, name), arguments...)
 	command.Stdout, command.Stderr = output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
@@ -119,13 +175,6 @@ func (w *world) shell(line string) {
 	command.Env = append(os.Environ(), "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"), "KUBECONFIG="+w.Kubeconfig(w.t, ""))
 	if out, err := command.CombinedOutput(); err != nil {
 		w.t.Fatalf("%s\n%v:\n%s", line, err, out)
-	}
-}
-
-func (w *world) create(object client.Object) {
-	w.t.Helper()
-	if err := w.Client.Create(w.t.Context(), object); err != nil {
-		w.t.Fatalf("creating %T %s, %v", object, object.GetName(), err)
 	}
 }
 
@@ -191,14 +240,14 @@ func (w *world) server(name string, labels ...string) {
 		key, value, _ := strings.Cut(label, "=")
 		set[key] = value
 	}
-	w.CreateHost(w.t, test.AvailableHost(hosts, name, set))
+	w.CreateHost(w.t, env.AvailableHost(hosts, name, set))
 }
 
 // nodeType waits until the manager has counted the servers of a type, and returns it.
 func (w *world) nodeType(name string, total int32) *v1alpha1.NodeType {
 	w.t.Helper()
 	nodeType := &v1alpha1.NodeType{}
-	test.Eventually(w.t, fmt.Sprintf("NodeType %s has %d servers", name, total), func(ctx context.Context) error {
+	env.Eventually(w.t, fmt.Sprintf("NodeType %s has %d servers", name, total), func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, client.ObjectKey{Name: name}, nodeType); err != nil {
 			return err
 		}
@@ -228,7 +277,7 @@ func (w *world) claimed(ctx context.Context) (map[string]string, error) {
 func (w *world) awaitClaimed(count int) map[string]string {
 	w.t.Helper()
 	var claimed map[string]string
-	test.Eventually(w.t, fmt.Sprintf("%d servers are claimed", count), func(ctx context.Context) error {
+	env.Eventually(w.t, fmt.Sprintf("%d servers are claimed", count), func(ctx context.Context) error {
 		var err error
 		if claimed, err = w.claimed(ctx); err == nil && len(claimed) != count {
 			err = fmt.Errorf("claimed are %v", claimed)
@@ -243,7 +292,7 @@ func (w *world) standAlone(name, spec, what string, check func(*v1alpha1.Machine
 	w.t.Helper()
 	w.apply("{apiVersion: karpenter.metal3.io/v1alpha1, kind: Machine, metadata: {name: " + name + ", namespace: team-a}, spec: " + spec + "}")
 	machine := &v1alpha1.Machine{}
-	test.Eventually(w.t, "Machine "+name+" "+what, func(ctx context.Context) error {
+	env.Eventually(w.t, "Machine "+name+" "+what, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, client.ObjectKey{Namespace: tenant, Name: name}, machine); err != nil {
 			return err
 		}

@@ -27,19 +27,19 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 )
 
 const (
-	servers  = 10
-	patience = time.Minute
+	servers = 10
+	timeout = time.Minute
 )
 
-// Both tenants want all ten servers at once. Each server goes to one of them, and whoever was refused leaves nothing
+// Both tenants want all ten servers at once. Each server goes to one of them, and a tenant that was refused leaves nothing
 // behind. Then one tenant has everything, goes on asking, and gives one server back after the other: the other one gets
 // its server all the same.
-func TestTwoTenantsShareAPool(t *testing.T) {
+func TestTwoTenants(t *testing.T) {
 	if err := instancetypes.Register(instancetypes.DefaultTopologyLabels()); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,8 @@ func TestTwoTenantsShareAPool(t *testing.T) {
 	fleet.CreateHosts(t, servers)
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}},
-		&v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "tenant"}, Spec: v1alpha1.TenantClusterSpec{APIServerEndpoint: "other.example.com:6443"}},
+		&v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "tenant"},
+			Spec: v1alpha1.TenantClusterSpec{APIServerEndpoint: "other.example.com:6443"}},
 	} {
 		if err := fleet.Client.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
@@ -64,10 +65,10 @@ func TestTwoTenantsShareAPool(t *testing.T) {
 	fleet.StartManager(t)
 	fleet.PlayMetal3(t)
 	one, other := newProvider(t, fleet, management.TenantNamespace), newProvider(t, fleet, "other")
-	test.Eventually(t, "all servers are free", func(ctx context.Context) error {
-		rooms, err := one.Rooms(ctx)
-		if err == nil && len(rooms) != servers {
-			err = fmt.Errorf("%d of %d", len(rooms), servers)
+	env.Eventually(t, "all servers are free", func(ctx context.Context) error {
+		free, err := one.FreeServers(ctx)
+		if err == nil && len(free) != servers {
+			err = fmt.Errorf("%d of %d", len(free), servers)
 		}
 		return err
 	})
@@ -93,7 +94,7 @@ func TestTwoTenantsShareAPool(t *testing.T) {
 		t.Errorf("%d NodeClaims got a server, want %d", got.Load(), servers)
 	}
 	machines := &v1alpha1.MachineList{}
-	test.Eventually(t, "Machines that got no server are gone", func(ctx context.Context) error {
+	env.Eventually(t, "Machines that got no server are gone", func(ctx context.Context) error {
 		if err := fleet.Client.List(ctx, machines); err != nil {
 			return err
 		}
@@ -113,12 +114,13 @@ func TestTwoTenantsShareAPool(t *testing.T) {
 	}
 
 	// 2. The first tenant takes what it can get, and goes on asking while the other one wants a single server.
-	ctx, stop := context.WithTimeout(t.Context(), patience)
+	ctx, stop := context.WithTimeout(t.Context(), timeout)
 	defer stop()
 	var greedy sync.WaitGroup
 	greedy.Go(func() {
 		for n := 100; ctx.Err() == nil; n++ {
-			if _, err := one.Create(ctx, nodeClaim(fmt.Sprintf("greedy-%03d", n))); err != nil && !karpentercloud.IsInsufficientCapacityError(err) && ctx.Err() == nil {
+			if _, err := one.Create(ctx, nodeClaim(fmt.Sprintf("greedy-%03d", n))); err != nil && !karpentercloud.IsInsufficientCapacityError(err) &&
+				ctx.Err() == nil {
 				t.Errorf("the greedy tenant: %v", err)
 			}
 		}
@@ -157,7 +159,8 @@ func newProvider(t *testing.T, fleet *management.Cluster, namespace string) *clo
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen, err := cloudprovider.NewManagement(ctx, plane.GetCache(), plane.GetClient(), plane.GetAPIReader(), instancetypes.NewCatalog(instancetypes.DefaultSettings()))
+	seen, err := cloudprovider.NewManagement(ctx, plane.GetCache(), plane.GetClient(), plane.GetAPIReader(),
+		instancetypes.NewCatalog(instancetypes.DefaultSettings()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,9 +172,9 @@ func newProvider(t *testing.T, fleet *management.Cluster, namespace string) *clo
 			t.Error(err)
 		}
 	})
-	test.Eventually(t, "the cache of tenant "+namespace+" is filled", func(context.Context) error { return seen.Synced() })
+	env.Eventually(t, "the cache of tenant "+namespace+" is filled", func(context.Context) error { return seen.Synced() })
 	return cloudprovider.New(fleet.Client, seen, events.NewRecorder(record.NewFakeRecorder(10000)), clock.RealClock{}, cloudprovider.Options{
-		Namespace: namespace, TenantCluster: "tenant", ClaimTimeout: patience,
+		Namespace: namespace, TenantCluster: "tenant", ClaimTimeout: timeout,
 	})
 }
 
@@ -181,7 +184,7 @@ func nodeClaim(name string) *karpenterv1.NodeClaim {
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name), CreationTimestamp: metav1.Now()},
 		Spec: karpenterv1.NodeClaimSpec{
 			NodeClassRef: &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: "default"},
-			Resources:    karpenterv1.ResourceRequirements{Requests: test.Resources("nvidia.com/gpu", "8")},
+			Resources:    karpenterv1.ResourceRequirements{Requests: env.Resources("nvidia.com/gpu", "8")},
 		},
 	}
 }

@@ -43,7 +43,8 @@ func writeDefaults(dir string, lane Lane) ([]string, error) {
 		Budgets:             []karpv1.Budget{{Nodes: "100%"}},
 	}
 	nodePool.Spec.Template.Spec.ExpireAfter = karpv1.MustParseNillableDuration("Never")
-	nodePool.Spec.Template.Spec.Requirements = append([]karpv1.NodeSelectorRequirementWithMinValues{require(corev1.LabelOSStable, "linux")}, lane.Requirements...)
+	nodePool.Spec.Template.Spec.Requirements = append([]karpv1.NodeSelectorRequirementWithMinValues{require(corev1.LabelOSStable, "linux")},
+		lane.Requirements...)
 	pool, err := yaml.Marshal(nodePool)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the default NodePool, %w", err)
@@ -69,7 +70,8 @@ func apply(ctx context.Context, target client.Client, manifest []byte) error {
 		} else if err != nil {
 			return fmt.Errorf("parsing a manifest, %w", err)
 		}
-		if err := target.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("upstream-e2e"), client.ForceOwnership); err != nil {
+		if err := target.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("upstream-e2e"),
+			client.ForceOwnership); err != nil {
 			return fmt.Errorf("applying %s %s, %w", object.GetKind(), object.GetName(), err)
 		}
 	}

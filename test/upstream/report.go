@@ -67,7 +67,8 @@ func readReport(path string) ([]Spec, error) {
 			}
 			if !spec.Passed {
 				file := from.Failure.Location.FileName
-				spec.Failure = fmt.Sprintf("%s, at %s:%d: %s", from.State, file[strings.LastIndex(file, "/")+1:], from.Failure.Location.LineNumber, from.Failure.Message)
+				spec.Failure = fmt.Sprintf("%s, at %s:%d: %s", from.State, file[strings.LastIndex(file, "/")+1:], from.Failure.Location.LineNumber,
+					from.Failure.Message)
 			}
 			specs = append(specs, spec)
 		}

@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/fleet"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
 
 // Program is the suite, as `make upstream-tools` builds it.
@@ -140,7 +140,8 @@ func runSuite(ctx context.Context, program, kubeconfig string, lane Lane, option
 	defer func() { _ = output.Close() }()
 	_, _ = fmt.Fprintf(options.Progress, "the suite runs; its output is %s\n", output.Name())
 
-	args = append(args, "--kubeconfig="+kubeconfig, "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.json-report="+report, "--ginkgo.timeout="+options.Timeout.String())
+	args = append(args, "--kubeconfig="+kubeconfig, "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.json-report="+report, "--ginkgo.timeout="+
+		options.Timeout.String())
 	command := exec.CommandContext(ctx, program, append(args, lane.filter(options.Focus)...)...)
 	command.Stdout, command.Stderr = output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -15,13 +15,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
-// short are the specs that `make test` and CI run, of each kind one or two that end soon: about three minutes together.
+// short are the specs that `make test-system` and CI run, of each kind one or two that end soon: about three minutes together.
 // `make upstream-e2e` runs all.
 const short = "^(" +
-	"NodeClaim StandaloneNodeClaim should (create a standard NodeClaim based|create a NodeClaim propagating|remove the cloudProvider|delete a NodeClaim if)|" +
+	"NodeClaim StandaloneNodeClaim should (create a standard NodeClaim based|create a NodeClaim propagating|remove the cloudProvider|delete " +
+	"a NodeClaim if)|" +
 	"Termination should terminate the node and the instance|" +
 	"Drift NodePool Drift Taints|" +
 	"StaticCapacity Deprovisioning should scale down to zero|" +
@@ -30,9 +32,7 @@ const short = "^(" +
 
 // TestConformance runs a part of Karpenter's regression suite that fits CI's time.
 func TestConformance(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes minutes")
-	}
+	system.Only(t)
 	bin, err := filepath.Abs(filepath.Join("..", "..", "bin"))
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,8 @@ func TestConformance(t *testing.T) {
 	}
 	var progress bytes.Buffer
 	specs, err := Run(t.Context(), lane, Options{
-		Dir: filepath.Join(dir, "sandbox"), Binaries: controlplane.Binaries{bin}, Focus: short, Small: true, Timeout: 15 * time.Minute, Progress: &progress,
+		Dir: filepath.Join(dir, "sandbox"), Binaries: controlplane.Binaries{bin}, Focus: short, Small: true, Timeout: 15 * time.Minute,
+		Progress: &progress,
 	})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &progress)
@@ -74,12 +75,15 @@ func TestFilter(t *testing.T) {
 		spec   string
 		want   bool
 	}{
-		"Own":          {reason: "A spec of the lane runs.", lane: buffers, spec: "CapacityBuffer Lifecycle should scale buffer down", want: true},
-		"Other":        {reason: "One of another lane does not.", lane: buffers, spec: "Drift Budgets should respect budgets"},
-		"Rest":         {reason: "The default lane takes what no other does.", lane: Lanes()[0], spec: "Drift Budgets should respect budgets", want: true},
-		"NotTheRest":   {reason: "And nothing else.", lane: Lanes()[0], spec: "CapacityBuffer Lifecycle should scale buffer down"},
-		"Focus":        {reason: "A focus narrows a lane down.", lane: Lanes()[0], focus: "^Drift ", spec: "Termination should drain pods"},
-		"FocusOutside": {reason: "It never leaves it.", lane: Lanes()[0], focus: "CapacityBuffer", spec: "CapacityBuffer Lifecycle should scale buffer down"},
+		"Own": {reason: "A spec of the lane runs.", lane: buffers, spec: "CapacityBuffer Lifecycle should scale buffer down",
+			want: true},
+		"Other": {reason: "One of another lane does not.", lane: buffers, spec: "Drift Budgets should respect budgets"},
+		"Rest": {reason: "The default lane takes what no other does.", lane: Lanes()[0], spec: "Drift Budgets should respect budgets",
+			want: true},
+		"NotTheRest": {reason: "And nothing else.", lane: Lanes()[0], spec: "CapacityBuffer Lifecycle should scale buffer down"},
+		"Focus":      {reason: "A focus narrows a lane down.", lane: Lanes()[0], focus: "^Drift ", spec: "Termination should drain pods"},
+		"FocusOutside": {reason: "It never leaves it.", lane: Lanes()[0], focus: "CapacityBuffer",
+			spec: "CapacityBuffer Lifecycle should scale buffer down"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +161,8 @@ func TestReadReport(t *testing.T) {
 	if failed := Print(&table, got); failed != 1 {
 		t.Errorf("%d failed unexpectedly, want 1\n%s", failed, &table)
 	}
-	for _, part := range []string{"passed  2s    Drift Budgets should respect", "FAILED  1s    Drift should drift", "at drift_test.go:7", "2 specs, 1 passed, 0 failed as known, 1 failed otherwise"} {
+	for _, part := range []string{"passed  2s    Drift Budgets should respect", "FAILED  1s    Drift should drift", "at drift_test.go:7",
+		"2 specs, 1 passed, 0 failed as known, 1 failed otherwise"} {
 		if !strings.Contains(table.String(), part) {
 			t.Errorf("the table has no %q:\n%s", part, &table)
 		}

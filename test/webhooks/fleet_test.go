@@ -14,8 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 const hostNamespace = "metal3-system"
@@ -33,8 +32,9 @@ func parse[T any](t testing.TB, text string) *T {
 var fleetOnce sync.Once
 
 // fleet makes what the cases are about, before any webhook is asked: the servers h100-1 (free), h100-2 (claimed),
-// h100-3 (in error), h100-4 (Machine team-a/holder is pinned to it), h100-5 (quarantined), h100-6 (too small), a100-1 (of no type) and cpu-1, two NodeTypes, and two tenants, of which
-// team-a may have h100 only and no more than the one server that it has, and team-b has Machines that wait for the OSImage popular.
+// h100-3 (in error), h100-4 (Machine team-a/holder is pinned to it), h100-5 (quarantined), h100-6 (too small), a100-1 (of no type)
+// and cpu-1, two NodeTypes, and two tenants, of which team-a may have h100 only and no more than the one server that it has, and
+// team-b has Machines that wait for the OSImage popular.
 func fleet(t testing.TB) {
 	t.Helper()
 	fleetOnce.Do(func() { makeFleet(t) })
@@ -45,20 +45,23 @@ func makeFleet(t testing.TB) {
 	for _, name := range []string{hostNamespace, "team-a", "team-b"} {
 		create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	claimed := test.AvailableHost(hostNamespace, "h100-2", map[string]string{"gpu-model": "h100", "rack": "rack-b"})
-	claimed.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "team-b", Name: "somebody"}
-	failed := test.AvailableHost(hostNamespace, "h100-3", map[string]string{"gpu-model": "h100", "rack": "rack-a"})
+	claimed := env.AvailableHost(hostNamespace, "h100-2", map[string]string{"gpu-model": "h100", "rack": "rack-b"})
+	claimed.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "team-b",
+		Name: "somebody"}
+	failed := env.AvailableHost(hostNamespace, "h100-3", map[string]string{"gpu-model": "h100", "rack": "rack-a"})
 	failed.Status.ErrorType, failed.Status.ErrorMessage = bmov1alpha1.PowerManagementError, "the BMC does not answer"
-	quarantined := test.AvailableHost(hostNamespace, "h100-5", map[string]string{"gpu-model": "h100", "rack": "rack-d"})
-	quarantined.Annotations = map[string]string{hosts.QuarantinedAnnotation: "HostError, since 2026-01-02T15:04:05Z, machine team-b/somebody"}
-	small := test.AvailableHost(hostNamespace, "h100-6", map[string]string{"gpu-model": "h100", "rack": "rack-d"})
+	quarantined := env.AvailableHost(hostNamespace, "h100-5", map[string]string{"gpu-model": "h100", "rack": "rack-d"})
+	quarantined.Annotations = map[string]string{
+		v1alpha1.QuarantinedAnnotationKey: `{"reason":"HostError","since":"2026-01-02T15:04:05Z","machine":"team-b/somebody"}`,
+	}
+	small := env.AvailableHost(hostNamespace, "h100-6", map[string]string{"gpu-model": "h100", "rack": "rack-d"})
 	small.Status.HardwareDetails.CPU.Count, small.Status.HardwareDetails.RAMMebibytes = 64, 512<<10
 	for _, host := range []*bmov1alpha1.BareMetalHost{
-		test.AvailableHost(hostNamespace, "h100-1", map[string]string{"gpu-model": "h100", "rack": "rack-a"}), claimed, failed,
-		test.AvailableHost(hostNamespace, "h100-4", map[string]string{"gpu-model": "h100", "rack": "rack-b"}),
+		env.AvailableHost(hostNamespace, "h100-1", map[string]string{"gpu-model": "h100", "rack": "rack-a"}), claimed, failed,
+		env.AvailableHost(hostNamespace, "h100-4", map[string]string{"gpu-model": "h100", "rack": "rack-b"}),
 		quarantined, small,
-		test.AvailableHost(hostNamespace, "a100-1", map[string]string{"gpu-model": "a100", "rack": "rack-c"}),
-		test.AvailableHost(hostNamespace, "cpu-1", map[string]string{"server-class": "cpu", "rack": "rack-a"}),
+		env.AvailableHost(hostNamespace, "a100-1", map[string]string{"gpu-model": "a100", "rack": "rack-c"}),
+		env.AvailableHost(hostNamespace, "cpu-1", map[string]string{"server-class": "cpu", "rack": "rack-a"}),
 	} {
 		environment.CreateHost(t, host)
 	}
@@ -73,24 +76,32 @@ spec:
     - {name: cpu, resources: {cpu: 32, memory: 128Gi}, bareMetalHosts: {selector: {matchLabels: {server-class: cpu}}}}
 `)
 	create(t, provider,
-		parse[v1alpha1.OSImage](t, "{metadata: {name: ubuntu}, spec: {properties: {metal3.vcluster.com/image-url: 'https://images.example.com/ubuntu.qcow2', metal3.vcluster.com/image-checksum: d41d8cd98f00b204e9800998ecf8427e}}}"),
-		parse[v1alpha1.OSImage](t, "{metadata: {name: popular}, spec: {properties: {metal3.vcluster.com/image-url: 'https://images.example.com/popular.qcow2', metal3.vcluster.com/image-checksum: d41d8cd98f00b204e9800998ecf8427e}}}"),
-		parse[v1alpha1.SSHKey](t, "{metadata: {name: ops}, spec: {publicKey: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAfBTTODvtUTvt6MIKSCdwSl4XIKVUE95P8SIJPBWL6e ops'}}"),
+		parse[v1alpha1.OSImage](t, "{metadata: {name: ubuntu}, spec: {properties: {metal3.vcluster.com/image-url: "+
+			"'https://images.example.com/ubuntu.qcow2', metal3.vcluster.com/image-checksum: d41d8cd98f00b204e9800998ecf8427e}}}"),
+		parse[v1alpha1.OSImage](t, "{metadata: {name: popular}, spec: {properties: {metal3.vcluster.com/image-url: "+
+			"'https://images.example.com/popular.qcow2', metal3.vcluster.com/image-checksum: d41d8cd98f00b204e9800998ecf8427e}}}"),
+		parse[v1alpha1.SSHKey](t, "{metadata: {name: ops}, spec: {publicKey: 'ssh-ed25519 "+
+			"AAAAC3NzaC1lZDI1NTE5AAAAIAfBTTODvtUTvt6MIKSCdwSl4XIKVUE95P8SIJPBWL6e ops'}}"),
 		parse[v1alpha1.MachineConfigTemplate](t, "{metadata: {name: base}, spec: {cloudInitTemplate: '#cloud-config'}}"),
-		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: team-a, name: team-a}, spec: {apiServerEndpoint: 'a.example.com:6443', allowedNodeTypes: [h100], quota: {servers: 1}}}"),
+		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: team-a, name: team-a}, spec: {apiServerEndpoint: 'a.example.com:6443', "+
+			"allowedNodeTypes: [h100], quota: {servers: 1}}}"),
 		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: team-b, name: team-b}, spec: {apiServerEndpoint: 'b.example.com:6443'}}"))
 	for i := range provider.Spec.Metal3.NodeTypes {
 		template := &provider.Spec.Metal3.NodeTypes[i]
 		nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{
-			Name: template.Name, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(provider, v1alpha1.GroupVersion.WithKind("NodeProvider"))},
+			Name: template.Name, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(provider,
+				v1alpha1.GroupVersion.WithKind("NodeProvider"))},
 		}}
 		nodeType.Spec.ProviderRef.Name, nodeType.Spec.HardwareProfile = provider.Name, template.HardwareProfile
 		create(t, nodeType)
 	}
 	for n := range 7 {
-		create(t, parse[v1alpha1.Machine](t, fmt.Sprintf("{metadata: {namespace: team-b, name: crowd-%d}, spec: {resources: {cpu: 1}, tenantClusterRef: {name: team-b}, properties: {vcluster.com/os-image: popular}}}", n+1)))
+		create(t, parse[v1alpha1.Machine](t,
+			fmt.Sprintf("{metadata: {namespace: team-b, name: crowd-%d}, spec: {resources: {cpu: 1}, tenantClusterRef: {name: team-b}, properties: "+
+				"{vcluster.com/os-image: popular}}}", n+1)))
 	}
-	holder := parse[v1alpha1.Machine](t, "{metadata: {namespace: team-a, name: holder}, spec: {nodeTypeRef: {name: h100}, tenantClusterRef: {name: team-a}, properties: {metal3.vcluster.com/server-name: h100-4}}}")
+	holder := parse[v1alpha1.Machine](t, "{metadata: {namespace: team-a, name: holder}, spec: {nodeTypeRef: {name: h100}, tenantClusterRef: "+
+		"{name: team-a}, properties: {metal3.vcluster.com/server-name: h100-4}}}")
 	create(t, holder)
 	holder.Status.HostRef = &v1alpha1.HostReference{Namespace: hostNamespace, Name: "h100-4", UID: "u"}
 	holder.Status.NodeTypeRef = &v1alpha1.NameReference{Name: "h100"}

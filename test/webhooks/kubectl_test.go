@@ -39,6 +39,7 @@ func TestKubectl(t *testing.T) {
 	for _, file := range cases {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
@@ -60,15 +61,15 @@ func TestKubectl(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v: write it with -update, and read it", err)
 			}
-			if diff := cmp.Diff(sortedFaults(string(want)), sortedFaults(string(output))); diff != "" {
+			if diff := cmp.Diff(sortedErrors(string(want)), sortedErrors(string(output))); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", strings.TrimPrefix(reason, "# "), diff)
 			}
 		})
 	}
 }
 
-// sortedFaults sorts the faults of an object: the API server names those that its schema finds in any order.
-func sortedFaults(output string) string {
+// sortedErrors sorts the errors of an object: the API server lists those of its schema in any order.
+func sortedErrors(output string) string {
 	lines := strings.Split(output, "\n")
 	first := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "* ") })
 	if first < 0 {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // What docs/webhooks.md says of an outage: specs of our kinds cannot be written, and everything else can. When the
@@ -42,7 +42,8 @@ func TestKilled(t *testing.T) {
 		}
 	}
 	c, ctx := environment.Client, t.Context()
-	refused("creating a Machine", c.Create(ctx, parse[v1alpha1.Machine](t, "{metadata: {namespace: team-b, name: other}, spec: {nodeTypeRef: {name: cpu}}}")))
+	refused("creating a Machine",
+		c.Create(ctx, parse[v1alpha1.Machine](t, "{metadata: {namespace: team-b, name: other}, spec: {nodeTypeRef: {name: cpu}}}")))
 	refused("changing a spec", patch(ctx, machine, `{"spec":{"bootstrap":{"dataSecretName":"s"}}}`))
 	refused("deleting an OSImage", c.Delete(ctx, parse[v1alpha1.OSImage](t, "{metadata: {name: ubuntu}}")))
 	admitted("a finalizer", patch(ctx, machine, `{"metadata":{"finalizers":["karpenter.metal3.io/machine"],"annotations":{"a":"b"}}}`))
@@ -51,7 +52,8 @@ func TestKilled(t *testing.T) {
 	admitted("deleting a Machine", c.Delete(ctx, machine))
 	admitted("taking a finalizer away", patch(ctx, machine, `{"metadata":{"finalizers":null}}`))
 	// The rules of the API itself hold all the same.
-	if err := c.Create(ctx, parse[v1alpha1.Machine](t, "{metadata: {namespace: team-b, name: other}}")); err == nil || !strings.Contains(err.Error(), "say either nodeTypeRef") {
+	if err := c.Create(ctx, parse[v1alpha1.Machine](t, "{metadata: {namespace: team-b, name: other}}")); err == nil ||
+		!strings.Contains(err.Error(), "say either nodeTypeRef") {
 		t.Errorf("a Machine that asks for nothing: %v", err)
 	}
 	namespace := &corev1.Namespace{}
@@ -63,13 +65,15 @@ func TestKilled(t *testing.T) {
 	if err := c.Get(ctx, types.NamespacedName{Name: "made-without-webhook"}, labels); err != nil {
 		t.Fatal(err)
 	}
-	admitted("labelling a namespace", c.Patch(ctx, labels, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"karpenter.metal3.io/admission":"ignore"}}}`))))
+	admitted("labelling a namespace",
+		c.Patch(ctx, labels, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"karpenter.metal3.io/admission":"ignore"}}}`))))
 	free := parse[v1alpha1.Machine](t, "{metadata: {namespace: made-without-webhook, name: m}, spec: {nodeTypeRef: {name: cpu}}}")
-	test.Eventually(t, "the namespace is not asked about", func(ctx context.Context) error { return c.Create(ctx, free.DeepCopy()) })
+	env.Eventually(t, "the namespace is not asked about", func(ctx context.Context) error { return c.Create(ctx, free.DeepCopy()) })
 
 	start(t, webhook.address).await(t)
 	awaitAsked(t)
-	admitted("the same Machine, now", c.Create(ctx, parse[v1alpha1.Machine](t, "{metadata: {namespace: team-b, name: other}, spec: {nodeTypeRef: {name: cpu}}}")))
+	admitted("the same Machine, now",
+		c.Create(ctx, parse[v1alpha1.Machine](t, "{metadata: {namespace: team-b, name: other}, spec: {nodeTypeRef: {name: cpu}}}")))
 }
 
 func patch(ctx context.Context, machine *v1alpha1.Machine, text string) error {

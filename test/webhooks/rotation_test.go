@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // Certificates and their authority are renewed every few seconds, while two replicas see to it and objects are written
@@ -55,14 +55,15 @@ func TestRotationUnderLoad(t *testing.T) {
 	}
 
 	authorities, certificates := map[string]bool{}, map[string]bool{}
-	test.Eventually(t, "the authority has been renewed three times", func(ctx context.Context) error {
+	env.Eventually(t, "the authority has been renewed three times", func(ctx context.Context) error {
 		select {
 		case err := <-faults:
 			t.Fatalf("a write failed: %v", err)
 		default:
 		}
 		secret := &corev1.Secret{}
-		if err := environment.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: "karpenter-metal3-webhook-certs"}, secret); err != nil {
+		if err := environment.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: "karpenter-metal3-webhook-certs"},
+			secret); err != nil {
 			return err
 		}
 		newest, _ := pem.Decode(secret.Data["ca.crt"])

@@ -23,11 +23,11 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 var (
-	environment test.Environment
+	environment env.Environment
 	// binary is the webhook.
 	binary string
 )
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "error: building the webhook,", err)
 		os.Exit(1)
 	}
-	test.Main(m, &environment)
+	env.Main(m, &environment)
 }
 
 // process is a running webhook.
@@ -66,8 +66,9 @@ func start(t testing.TB, address string, flags ...string) *process {
 	health, metrics := freeAddress(t), freeAddress(t)
 	output := &bytes.Buffer{}
 	environment.Grant(t, "default", "webhook.yaml")
-	command := exec.Command(binary, append([]string{"--kubeconfig", environment.Kubeconfig(t, "karpenter-metal3-webhook"), "--webhook-bind-address", address,
-		"--health-probe-bind-address", health, "--metrics-bind-address", metrics, "--cert-names=127.0.0.1"}, flags...)...)
+	command := exec.Command(binary,
+		append([]string{"--kubeconfig", environment.Kubeconfig(t, "karpenter-metal3-webhook"), "--webhook-bind-address", address,
+			"--health-probe-bind-address", health, "--metrics-bind-address", metrics, "--cert-names=127.0.0.1"}, flags...)...)
 	command.Stdout, command.Stderr = output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
@@ -99,7 +100,7 @@ func (p *process) kill(t testing.TB) {
 // await waits until the webhook says that it is ready.
 func (p *process) await(t testing.TB) *process {
 	t.Helper()
-	test.Eventually(t, "the webhook is ready", func(ctx context.Context) error {
+	env.Eventually(t, "the webhook is ready", func(ctx context.Context) error {
 		_, err := get(ctx, p.health+"/readyz")
 		return err
 	})
@@ -147,7 +148,7 @@ func configure(t testing.TB, address string) {
 func awaitAsked(t testing.TB) {
 	t.Helper()
 	wrong := parse[v1alpha1.Machine](t, "{metadata: {namespace: team-b, name: wrong}, spec: {nodeTypeRef: {name: h100}, labels: {'a b': c}}}")
-	test.Eventually(t, "the API server asks the webhook", func(ctx context.Context) error {
+	env.Eventually(t, "the API server asks the webhook", func(ctx context.Context) error {
 		err := environment.Client.Create(ctx, wrong.DeepCopy(), client.DryRunAll)
 		if !apierrors.IsInvalid(err) {
 			return fmt.Errorf("it answers %v", err)

@@ -131,7 +131,8 @@ func layer(modified time.Time, files []file) (v1.Layer, error) {
 }
 
 func writeEntry(archive *tar.Writer, file file, modified time.Time) error {
-	header := &tar.Header{Name: file.name, Mode: file.mode, Size: int64(len(file.content)), ModTime: modified, Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
+	header := &tar.Header{Name: file.name, Mode: file.mode, Size: int64(len(file.content)), ModTime: modified, Typeflag: tar.TypeReg,
+		Format: tar.FormatUSTAR}
 	if file.name[len(file.name)-1] == '/' {
 		header.Typeflag = tar.TypeDir
 	}

@@ -139,7 +139,7 @@ type NodeTypeSelectorRequirement struct {
 	// Operator is In (the default), NotIn, Exists or NotExists.
 	// +optional
 	Operator SelectorOperator `json:"operator,omitempty"`
-	// Value is one value. Who has several uses values instead.
+	// Value is one value. Use values for several.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Value string `json:"value,omitempty"`

@@ -11,7 +11,7 @@ import (
 
 // ClaimUID is the UID under which the Machine claims its server and its address, and stands in their references to it. A
 // Machine that was restored from a backup keeps it when its own is another. It means nothing without the Machine's namespace
-// and name: who writes Machines can give them the annotation that holds it.
+// and name: anybody with the right to write Machines can set the annotation.
 func (m *Machine) ClaimUID() types.UID {
 	return cmp.Or(types.UID(m.Annotations[ClaimUIDAnnotationKey]), m.UID)
 }

@@ -8,19 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Annotations of BareMetalHosts that the DHCP server of the reference gives addresses out by.
-const (
-	// IPAddressAnnotationKey holds the address of the server and its prefix length: 192.168.100.10/24.
-	IPAddressAnnotationKey = "metal3.vcluster.com/ip-address"
-	// GatewayAnnotationKey holds the address of the gateway.
-	GatewayAnnotationKey = "metal3.vcluster.com/gateway"
-	// DNSServersAnnotationKey holds the addresses of the name servers, separated by commas.
-	DNSServersAnnotationKey = "metal3.vcluster.com/dns-servers"
-	// SavedNetworkAnnotationKey holds, as a JSON object, what the three annotations were before the server was
-	// claimed; null for one that was not there. It is there as long as they hold the values of a Machine.
-	SavedNetworkAnnotationKey = Group + "/saved-network"
-)
-
 // IPAddressSpec says whose an address is. It does not change: a released address is deleted, and made anew for the
 // next Machine.
 //
@@ -73,7 +60,7 @@ type MachineReference struct {
 // The manager alone writes them, and deletes them when the server of their Machine is back in the pool.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,path=ipaddresses,shortName=ipa,categories=karpenter-metal3
+// +kubebuilder:resource:scope=Cluster,path=ipaddresses,shortName=kmip,categories=karpenter-metal3
 // +kubebuilder:validation:XValidation:rule="self.spec.address.contains(':') || (has(self.spec.network) ? self.metadata.name.endsWith('.' + self.spec.address) : self.metadata.name == self.spec.address)",message="the name of an IPAddress must be its address, after that of its network if it has one"
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
 // +kubebuilder:printcolumn:name="Prefix",type=integer,JSONPath=`.spec.prefixLength`

@@ -39,9 +39,9 @@ const (
 	PropertyImageChecksumType = "metal3.vcluster.com/image-checksum-type"
 	// PropertySSHKeys names the SSHKeys, separated by commas, whose owners may log in.
 	PropertySSHKeys = "vcluster.com/ssh-keys"
-	// PropertyUserData is a cloud-config document for the first boot.
+	// PropertyUserData is a document that cloud-init reads at the first boot: cloud-config, a script, or a MIME message.
 	PropertyUserData = "vcluster.com/user-data"
-	// PropertyUserDataTemplate names the MachineConfigTemplate that makes the cloud-config document.
+	// PropertyUserDataTemplate names the MachineConfigTemplate that makes the document for cloud-init.
 	PropertyUserDataTemplate = "vcluster.com/user-data-template-config"
 	// PropertyNetworkDataTemplate names the MachineConfigTemplate that makes the network data.
 	PropertyNetworkDataTemplate = "vcluster.com/network-data-template-config"
@@ -55,6 +55,7 @@ const (
 	PropertyNetworkData = "metal3.vcluster.com/network-data"
 )
 
+// Keys of Machines.
 const (
 	// MachineFinalizer keeps a Machine until its server is back in the pool.
 	MachineFinalizer = Group + "/machine"
@@ -69,9 +70,104 @@ const (
 	// ClaimUIDAnnotationKey holds the UID that a Machine had when the manager first saw it, under which it claims its server
 	// and its address. It differs from the UID of a Machine that was restored from a backup by a tool that makes objects anew.
 	ClaimUIDAnnotationKey = Group + "/claim-uid"
+	// RebootAnnotationKey on a Machine reboots its server once. The value is hard (reset), soft (ask the operating system
+	// first, reset if it does not answer) or empty, which means soft. The manager removes the annotation after it has
+	// told Metal3. It takes effect once the image is installed and only while the server is to be on.
+	RebootAnnotationKey = Group + "/reboot"
+	// UnhealthyAnnotationKey on a Machine holds the condition of the Node because of which Karpenter replaces it. The
+	// provider sets it before it deletes the Machine, and the manager quarantines the server.
+	UnhealthyAnnotationKey = Group + "/unhealthy"
+)
+
+// Hooks hold a Machine, in the manner of Cluster API's pre-drain and pre-terminate hooks. A hook is an annotation of
+// the Machine: one of these prefixes, a slash, and a name. It holds the Machine until the controller that owns it
+// removes it. Its value is for that controller.
+const (
+	// PreProvisionHookPrefix holds a Machine that has its server, before anything is installed on it.
+	PreProvisionHookPrefix = "pre-provision.hook." + Group
+	// PreReturnHookPrefix holds a Machine that is being deleted and whose server has been cleaned, before the server
+	// goes back to the pool. Until the hook is gone nobody else can claim the server.
+	PreReturnHookPrefix = "pre-return.hook." + Group
+	// HookMessagePrefix begins the annotation, with a slash and the name of a hook after it, in which the owner of the hook
+	// can say what it is waiting for. The manager repeats it in the condition NetworkReady.
+	HookMessagePrefix = "message.hook." + Group
+	// NetworkHook is the name of the hook that moves a server into the network of its tenant and back. The manager
+	// sets it on Machines whose TenantCluster has a spec.network, with that network as its value.
+	NetworkHook = "tenant-network"
+)
+
+// Keys of BareMetalHosts, and of the Secrets beside them.
+const (
 	// MachineLabelKey and MachineUIDLabelKey mark the objects in the hosts' namespace that belong to a Machine.
 	MachineLabelKey    = Group + "/machine"
 	MachineUIDLabelKey = Group + "/machine-uid"
+	// MachineAnnotationKey on a Secret holds namespace/name of the Machine that it belongs to: an owner reference cannot
+	// cross namespaces, and a label is too short for some names.
+	MachineAnnotationKey = Group + "/machine"
+	// NodeTypeAnnotationKey on a claimed host names the NodeType that it was claimed as. It is written and removed
+	// together with the consumer. A host may match several types, so the count against maxCapacity needs it.
+	NodeTypeAnnotationKey = Group + "/node-type"
+	// QuarantinedAnnotationKey keeps a host out of the pool until somebody removes it: only a person can tell that a
+	// server is well after a Machine was given up on it. An operator may set it too, with any value. It has no effect on
+	// a Machine that has the host.
+	QuarantinedAnnotationKey = Group + "/quarantined"
+	// MaintenanceAnnotationKey takes a host out of the pool for as long as it is there. Its value says why, for people.
+	MaintenanceAnnotationKey = Group + "/maintenance"
+	// RebootedAnnotationKey on a host says when Metal3 was told to reboot it for a request that its Machine may still carry.
+	// Metal3 removes its own annotation when it is done, so without this one a run that was killed between the two
+	// writes would reboot the server a second time.
+	RebootedAnnotationKey = Group + "/rebooted"
+	// CAPIUnhealthyAnnotationKey marks a host that Cluster API's provider for Metal3 found to be unhealthy. Such a host
+	// is not claimed.
+	CAPIUnhealthyAnnotationKey = "capi.metal3.io/unhealthy"
+)
+
+// Annotations of BareMetalHosts by which the DHCP server of the reference assigns addresses.
+const (
+	// IPAddressAnnotationKey holds the address of the server and its prefix length: 192.168.100.10/24.
+	IPAddressAnnotationKey = "metal3.vcluster.com/ip-address"
+	// GatewayAnnotationKey holds the address of the gateway.
+	GatewayAnnotationKey = "metal3.vcluster.com/gateway"
+	// DNSServersAnnotationKey holds the addresses of the name servers, separated by commas.
+	DNSServersAnnotationKey = "metal3.vcluster.com/dns-servers"
+	// SavedNetworkAnnotationKey holds, as a JSON object, what the three annotations were before the server was
+	// claimed; null for one that was not there. It is there as long as they hold the values of a Machine.
+	SavedNetworkAnnotationKey = Group + "/saved-network"
+)
+
+// Keys of Karpenter's objects in the tenant cluster.
+const (
+	// NodeClassTerminationFinalizer keeps a MetalNodeClass while NodeClaims refer to it: without it they could not be
+	// launched again, drained or compared any more.
+	NodeClassTerminationFinalizer = Group + "/termination"
+	// RolloutAnnotationKey is on NodePools: the NodeClaims that were given up for want of a spare server, so that the server
+	// comes back installed as it should be, as JSON. An entry is removed when the pool is next looked at after the server is back.
+	RolloutAnnotationKey = Group + "/rollout"
+	// DriftAnnotationKey is on NodeClaims: what has changed since the server was installed, in words.
+	DriftAnnotationKey = Group + "/drift"
+)
+
+// Keys of TenantClusters, NodeProviders and NodeTypes, and of what is made for them.
+const (
+	// TenantClusterFinalizer keeps a TenantCluster until its servers are back in the pool.
+	TenantClusterFinalizer = Group + "/tenantcluster"
+	// TenantPoolLabelKey marks the NodePools and MetalNodeClasses that a TenantCluster's autoNodes call for. Its value
+	// is made of the namespace and name of the TenantCluster.
+	TenantPoolLabelKey = Group + "/tenantcluster"
+	// SelectAllHostsAnnotationKey on a NodeProvider or a NodeType names the types, separated by commas, whose empty
+	// selector is meant: they have every server of the namespace.
+	SelectAllHostsAnnotationKey = Group + "/select-all-hosts"
+)
+
+// Keys of the objects that the DRA sync writes.
+const (
+	// AddressPoolAnnotationKey is on IPAddresses, and holds the pool that the address was taken from as a JSON object: its
+	// network, and its ranges if it has any.
+	AddressPoolAnnotationKey = Group + "/address-pool"
+	// HostClaimAnnotationKey is on the claims that the provider makes in the tenant, and holds the name of the host's claim.
+	HostClaimAnnotationKey = Group + "/host-claim"
+	// DRASyncFinalizer is on the tenant's objects that have a copy on the host, and on the copies.
+	DRASyncFinalizer = Group + "/dra-sync"
 )
 
 // UserDataSecretKey is the key of the user data in the Secret that Machine.spec.bootstrap.dataSecretName names and

@@ -192,7 +192,7 @@ type MachineStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.hostRef) || ((has(self.spec.properties) && 'metal3.vcluster.com/server-name' in self.spec.properties) ? (has(oldSelf.spec.properties) && 'metal3.vcluster.com/server-name' in oldSelf.spec.properties) && self.spec.properties['metal3.vcluster.com/server-name'] == oldSelf.spec.properties['metal3.vcluster.com/server-name'] : !(has(oldSelf.spec.properties) && 'metal3.vcluster.com/server-name' in oldSelf.spec.properties))",message="spec.properties[metal3.vcluster.com/server-name] is immutable once a server is claimed: delete the Machine and make another",fieldPath=".spec.properties"
-// +kubebuilder:resource:scope=Namespaced,shortName=mc,categories=karpenter-metal3
+// +kubebuilder:resource:scope=Namespaced,shortName=kmm,categories=karpenter-metal3
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.status.nodeTypeRef.name`
 // +kubebuilder:printcolumn:name="Cost",type=integer,JSONPath=`.status.cost`

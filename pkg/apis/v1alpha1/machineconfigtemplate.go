@@ -5,9 +5,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// MachineConfigTemplateSpec holds the templates, in the language of Go's text/template with the functions of the
-// sprig library that need nothing but their arguments. In both, .Values has NodeClaim (the Machine), Project (its
-// namespace), Properties, SSHKeys (lines for authorized_keys), BareMetalHost, AllocatedIP, PrefixLength and Gateway.
+// MachineConfigTemplateSpec holds the templates, in the language of Go's text/template with the functions that
+// docs/reference-snippets.md lists. In both, .Values has NodeClaim (the Machine), Project (its namespace), Properties,
+// SSHKeys (lines for authorized_keys), BareMetalHost, AllocatedIP, PrefixLength and Gateway.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.cloudInitTemplate) || has(self.networkDataTemplate)",message="give cloudInitTemplate, networkDataTemplate, or both"
 type MachineConfigTemplateSpec struct {
@@ -19,8 +19,8 @@ type MachineConfigTemplateSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
-	// CloudInitTemplate makes a cloud-config document, for the property vcluster.com/user-data-template-config. SSH
-	// keys and the join are added to what it makes.
+	// CloudInitTemplate makes a document for cloud-init, for the property vcluster.com/user-data-template-config: cloud-config,
+	// a script, or a MIME message. SSH keys and the join are further parts of the user data.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=524288
@@ -37,7 +37,7 @@ type MachineConfigTemplateSpec struct {
 // properties. Editing one changes no running Machine.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,shortName=mct,categories=karpenter-metal3
+// +kubebuilder:resource:scope=Cluster,shortName=kmct,categories=karpenter-metal3
 // +kubebuilder:printcolumn:name="Display Name",type=string,JSONPath=`.spec.displayName`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Description",type=string,priority=1,JSONPath=`.spec.description`

@@ -33,7 +33,7 @@ type MetalNodeClassStatus struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:scope=Cluster,path=metalnodeclasses,shortName=mnc,categories=karpenter
+// +kubebuilder:resource:scope=Cluster,path=metalnodeclasses,shortName=kmnc,categories={karpenter,karpenter-metal3}
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.providerRef.name`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -67,7 +67,7 @@ type NodeProviderStatus struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:scope=Cluster,shortName=nprov,categories=karpenter-metal3
+// +kubebuilder:resource:scope=Cluster,shortName=kmp,categories=karpenter-metal3
 // +kubebuilder:printcolumn:name="Display Name",type=string,JSONPath=`.spec.displayName`
 // +kubebuilder:printcolumn:name="Hosts In",type=string,JSONPath=`.spec.metal3.clusterRef.namespace`
 // +kubebuilder:printcolumn:name="Types",type=integer,JSONPath=`.status.nodeTypes`

@@ -94,7 +94,7 @@ type NodeTypeSpec struct {
 type Capacity struct {
 	// Total is the number of hosts that match the selector.
 	Total int32 `json:"total"`
-	// Claimed is the number of those that have a consumer, whoever it is.
+	// Claimed is the number of those that have a consumer, of any kind.
 	Claimed int32 `json:"claimed"`
 	// Available is the number of those that can be claimed now and are as big as resources says.
 	Available int32 `json:"available"`
@@ -166,7 +166,7 @@ type NodeTypeStatus struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:scope=Cluster,shortName=nt,categories=karpenter-metal3
+// +kubebuilder:resource:scope=Cluster,shortName=kmt,categories=karpenter-metal3
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.providerRef.name`
 // +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.spec.resources.cpu`
 // +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.resources.memory`

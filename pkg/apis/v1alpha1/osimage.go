@@ -23,7 +23,7 @@ type OSImageSpec struct {
 // a new one and point the NodeType at it.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,shortName=osi,categories=karpenter-metal3
+// +kubebuilder:resource:scope=Cluster,shortName=kmi,categories=karpenter-metal3
 // +kubebuilder:printcolumn:name="Display Name",type=string,JSONPath=`.spec.displayName`
 // +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.properties.metal3\.vcluster\.com/image-url`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -5,11 +5,6 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// RebootAnnotationKey on a Machine reboots its server once. The value is hard (reset), soft (ask the operating system
-// first, reset if it does not answer) or empty, which means soft. The manager takes the annotation off when it has
-// told Metal3. It is served once the image is installed and only while the server is not to be off.
-const RebootAnnotationKey = Group + "/reboot"
-
 // Values of RebootAnnotationKey.
 const (
 	RebootHard = "hard"

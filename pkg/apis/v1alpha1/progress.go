@@ -16,13 +16,41 @@ const (
 	OnErrorReplace OnErrorPolicy = "Replace"
 )
 
+// MachineStage is a part of the way from the claim to the node that shows from outside. A Machine reaches each at most
+// once.
+// +kubebuilder:validation:Enum=Network;UserData;Waiting;Preparing;Writing;Booting;Provisioned;Joined
+type MachineStage string
+
+// Stages, in the order in which a Machine reaches them.
+const (
+	// StageNetwork: the server moves into the network of the tenant.
+	StageNetwork MachineStage = "Network"
+	// StageUserData: user data is being prepared.
+	StageUserData MachineStage = "UserData"
+	// StageWaiting: Metal3 has not started on the server.
+	StageWaiting MachineStage = "Waiting"
+	// StagePreparing: Metal3 prepares the server.
+	StagePreparing MachineStage = "Preparing"
+	// StageWriting: Metal3 writes the image.
+	StageWriting MachineStage = "Writing"
+	// StageBooting: the server boots, and its node has not registered.
+	StageBooting MachineStage = "Booting"
+	// StageProvisioned: the image is installed. It is the last stage of a Machine without a tenant.
+	StageProvisioned MachineStage = "Provisioned"
+	// StageJoined: the node has registered. It is the last stage of a tenant's Machine.
+	StageJoined MachineStage = "Joined"
+)
+
 // MachineProgress says how far a Machine is on its way from a claim to a node.
 type MachineProgress struct {
 	// Step that the Machine is at, counted from 1.
 	Step int32 `json:"step"`
 	// Steps that there are on the way.
 	Steps int32 `json:"steps"`
-	// Description of the step, for people to read: "writing image".
+	// Stage that the Machine has reached: a step, or a part of one.
+	// +optional
+	Stage MachineStage `json:"stage,omitempty"`
+	// Description of the stage, for people to read: "writing image".
 	Description string `json:"description"`
 	// StartTime is when the server was claimed.
 	StartTime metav1.Time `json:"startTime"`

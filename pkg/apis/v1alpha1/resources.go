@@ -29,7 +29,8 @@ const ResourceNodes corev1.ResourceName = "nodes"
 // extended resource by whatever vendor's name.
 func IsAccelerator(name corev1.ResourceName) bool {
 	switch name {
-	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage, corev1.ResourceStorage, ResourceNodes:
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage, corev1.ResourceStorage,
+		ResourceNodes:
 		return false
 	}
 	return !strings.HasPrefix(string(name), hugePagesNamespace)

@@ -27,7 +27,7 @@ type SSHKeySpec struct {
 // log in to their servers. Editing one changes no running Machine.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,path=sshkeys,shortName=sshk,categories=karpenter-metal3
+// +kubebuilder:resource:scope=Cluster,path=sshkeys,shortName=kmk,categories=karpenter-metal3
 // +kubebuilder:printcolumn:name="Display Name",type=string,JSONPath=`.spec.displayName`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Description",type=string,priority=1,JSONPath=`.spec.description`

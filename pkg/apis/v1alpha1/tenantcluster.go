@@ -49,7 +49,7 @@ type TenantClusterStatus struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:scope=Namespaced,shortName=tc,categories=karpenter-metal3
+// +kubebuilder:resource:scope=Namespaced,shortName=kmc,categories=karpenter-metal3
 // +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.spec.apiServerEndpoint`
 // +kubebuilder:printcolumn:name="Allowed Types",type=string,JSONPath=`.spec.allowedNodeTypes`
 // +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.status.conditions[?(@.type=="PoolsSynced")].reason`

@@ -3,15 +3,6 @@
 
 package v1alpha1
 
-// Marks of TenantClusters and of what is made for them.
-const (
-	// TenantClusterFinalizer keeps a TenantCluster until its servers are back in the pool.
-	TenantClusterFinalizer = Group + "/tenantcluster"
-	// TenantPoolLabelKey marks the NodePools and MetalNodeClasses that a TenantCluster's autoNodes call for. Its value
-	// is made of the namespace and name of the TenantCluster.
-	TenantPoolLabelKey = Group + "/tenantcluster"
-)
-
 // Condition types of TenantCluster.
 const (
 	// ConditionPoolsSynced is true when the tenant has the pools that privateNodes.autoNodes call for. Written by the

@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package names knows the names that vCluster gives to a tenant's objects on the host. It knows nothing else, and needs
-// nothing but the standard library, so that its fuzz test is quick to build. A table of names made by vCluster's own code is
-// in testdata, and tools/vclusternames makes it.
+// Package names has vCluster's rules for a tenant's objects on the host: their names, labels and annotations, by which its
+// syncers find each other's objects. They are those of vCluster v0.30.0, pkg/util/translate. testdata has a table of names
+// from vCluster's own code, written by tools/vclusternames.
 package names
 
 import (
@@ -16,7 +16,7 @@ import (
 const (
 	// maxName is the longest name that is not hashed, in bytes. It is that of a label's value.
 	maxName = 63
-	// kept and digits are what remains of a longer one: so many bytes of it, and of the SHA-256 of the whole in hex.
+	// A longer one is cut to kept bytes, and has so many digits of the SHA-256 of the whole in hexadecimal.
 	kept   = 52
 	digits = 10
 	// separator is between name, namespace and tenant.
@@ -30,8 +30,8 @@ const (
 //
 // That rule reads a-x-b in namespace c and a in namespace b-x-c alike. HostName returns an error for what can be read in
 // more than one way, and for empty parts and tenants of more than 63 bytes, which vCluster cannot have. For everything
-// else it is vCluster's, and no two names that are not hashed meet. Two hashed ones would have to agree in 40 bits of
-// SHA-256 and 52 bytes of text; who writes to the host finds out by vcluster.IsCopyOf.
+// else it is vCluster's, and no two names that are not hashed are equal. Two hashed ones would have to agree in 40 bits of
+// SHA-256 and 52 bytes of text; IsCopyOf tells them apart.
 func HostName(name, namespace, tenant string) (string, error) {
 	if name == "" || namespace == "" || tenant == "" {
 		return "", fmt.Errorf("name %q, namespace %q and tenant %q: none may be empty", name, namespace, tenant)
@@ -71,9 +71,9 @@ func occurrences(s string) int {
 	return count
 }
 
-// LabelKey is the key on the host of a tenant's label that would have a meaning there: Helm's "release" would have the
+// labelKey is the key on the host of a tenant's label that would have a meaning there: Helm's "release" would have the
 // host's Helm mistake the copy for its own.
-func LabelKey(key, tenant string) string {
+func labelKey(key, tenant string) string {
 	digest := sha256.Sum256([]byte(key))
 	return shorten(labelPrefix + "-" + tenant + "-x-" + hex.EncodeToString(digest[:])[:digits])
 }

@@ -39,7 +39,7 @@ func TestHostNamesAreVClusters(t *testing.T) {
 		if got != row.Host {
 			t.Errorf("%s/%s of %s is %s, want %s", row.Namespace, row.Name, row.Tenant, got, row.Host)
 		}
-		if got := LabelKey("release", row.Tenant); got != row.ReleaseLabel {
+		if got := labelKey("release", row.Tenant); got != row.ReleaseLabel {
 			t.Errorf("the label release of %s is %s, want %s", row.Tenant, got, row.ReleaseLabel)
 		}
 	}
@@ -88,7 +88,8 @@ func FuzzHostName(f *testing.F) {
 		{"a", "b-x", "t", "a", "b", "x-t"},
 		{"a", "b", "t", "a", "b", "u"},
 		{strings.Repeat("c", 51) + ".d", "b", "t", strings.Repeat("c", 51), "d", "t"},
-		{strings.Repeat("c", 253), strings.Repeat("n", 63), strings.Repeat("t", 63), strings.Repeat("c", 253), strings.Repeat("n", 63), strings.Repeat("t", 62)},
+		{strings.Repeat("c", 253), strings.Repeat("n", 63), strings.Repeat("t", 63), strings.Repeat("c", 253), strings.Repeat("n", 63),
+			strings.Repeat("t", 62)},
 		{strings.Repeat("c", 42), "b", "0123456789", strings.Repeat("c", 60), "b", "0123456789"},
 	} {
 		f.Add(seed[0], seed[1], seed[2], seed[3], seed[4], seed[5])
@@ -117,7 +118,7 @@ func FuzzHostName(f *testing.F) {
 }
 
 // All short names of the letters that separators are made of, against each other.
-func TestShortNamesNeverMeet(t *testing.T) {
+func TestShortNamesAreUnique(t *testing.T) {
 	parts := []string{"x", "a", "-"}
 	var words []string
 	var grow func(string)

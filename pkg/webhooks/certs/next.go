@@ -28,8 +28,7 @@ type Settings struct {
 	// AuthorityLifetime and Lifetime are how long certificate authorities and certificates are valid. They are renewed
 	// when two thirds of that are over.
 	AuthorityLifetime, Lifetime time.Duration
-	// Settle is how long a new authority is made known before it signs anything: how long an API server may take to hear
-	// of it.
+	// Settle is how long a new authority is published before it signs anything: how long an API server may take to read it.
 	Settle time.Duration
 }
 
@@ -40,18 +39,18 @@ const (
 	DefaultSettle            = time.Minute
 )
 
-// next returns what the Secret should hold now, and after how long that has to be looked at again. If what it holds is
-// as it should be, that is returned.
+// next returns the data that the Secret should have now, and after how long to call it again. Data that is up to date is
+// returned unchanged.
 func next(current map[string][]byte, now time.Time, settings Settings) (map[string][]byte, time.Duration, error) {
 	data := maps.Clone(current)
 	if data == nil {
 		data = map[string][]byte{}
 	}
-	// 1. Authorities whose time is over are not trusted any more.
+	// 1. Expired authorities are no longer trusted.
 	trusted := slices.DeleteFunc(parseBundle(data[CAKey]), func(one *x509.Certificate) bool { return !now.Before(one.NotAfter) })
 	newest, usable := newestOf(trusted, data[caPrivateKey])
 
-	// 2. A new authority is made in time, and trusted at once.
+	// 2. A new authority is created before the old one expires, and trusted at once.
 	if !usable || !now.Before(renewal(newest.certificate)) {
 		made, err := newAuthority(now, settings.AuthorityLifetime)
 		if err != nil {
@@ -66,8 +65,8 @@ func next(current map[string][]byte, now time.Time, settings Settings) (map[stri
 		data[CAKey] = bundle
 	}
 
-	// 3. The certificate is renewed in time; by a new authority, not before everybody has heard of that, unless nobody
-	// would accept what there is either.
+	// 3. The certificate is renewed before it expires. A new authority signs only once API servers trust it, unless they
+	// would not accept the present certificate either.
 	settled := newest.certificate.NotBefore.Add(backdated + settings.Settle)
 	served, signer := serving(data, trusted, now)
 	switch {
@@ -81,7 +80,7 @@ func next(current map[string][]byte, now time.Time, settings Settings) (map[stri
 		served, signer = parseBundle(certificate)[0], newest.certificate
 	}
 
-	// 4. The next time that something is due.
+	// 4. The time of the next renewal.
 	due := renewal(newest.certificate)
 	if !signer.Equal(newest.certificate) {
 		due = earlier(due, settled)
@@ -106,7 +105,7 @@ func newestOf(trusted []*x509.Certificate, key []byte) (authority, bool) {
 	return authority{certificate: trusted[0], key: private}, true
 }
 
-// serving returns the certificate that is served and the authority that has signed it; nil if nobody would accept it.
+// serving returns the certificate that is served and the authority that has signed it; nil if no API server would accept it.
 func serving(data map[string][]byte, trusted []*x509.Certificate, now time.Time) (certificate, signer *x509.Certificate) {
 	if _, err := parsePair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey]); err != nil {
 		return nil, nil
@@ -123,7 +122,7 @@ func serving(data map[string][]byte, trusted []*x509.Certificate, now time.Time)
 	return nil, nil
 }
 
-// renewal is when two thirds of a certificate's time are over.
+// renewal is when two thirds of a certificate's lifetime have passed.
 func renewal(certificate *x509.Certificate) time.Time {
 	made := certificate.NotBefore.Add(backdated)
 	return made.Add(certificate.NotAfter.Sub(made) / 3 * 2)

@@ -13,14 +13,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-var testSettings = Settings{Names: []string{"webhook.default.svc", "127.0.0.1"}, AuthorityLifetime: 1000 * time.Hour, Lifetime: 90 * time.Hour, Settle: time.Hour}
+var testSettings = Settings{Names: []string{"webhook.default.svc", "127.0.0.1"}, AuthorityLifetime: 1000 * time.Hour,
+	Lifetime: 90 * time.Hour, Settle: time.Hour}
 
 // accepted tells whether a client that trusts a bundle accepts what is served.
 func accepted(data map[string][]byte, bundle []byte, now time.Time) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
 	for _, name := range testSettings.Names {
-		if _, err := parseBundle(data[corev1.TLSCertKey])[0].Verify(x509.VerifyOptions{Roots: roots, DNSName: name, CurrentTime: now}); err != nil {
+		options := x509.VerifyOptions{Roots: roots, DNSName: name, CurrentTime: now}
+		if _, err := parseBundle(data[corev1.TLSCertKey])[0].Verify(options); err != nil {
 			return err
 		}
 	}
@@ -70,7 +72,7 @@ func TestNextForYears(t *testing.T) {
 	}
 }
 
-func TestNextMends(t *testing.T) {
+func TestNextRepairs(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	good, _, err := next(nil, now, testSettings)
 	if err != nil {
@@ -87,16 +89,18 @@ func TestNextMends(t *testing.T) {
 		// keepsBundle tells that clients need not hear of anything.
 		keepsBundle bool
 	}{
-		"NoKey":   {reason: "it cannot be served", change: func(d map[string][]byte) { delete(d, corev1.TLSPrivateKeyKey) }, keepsBundle: true},
-		"Garbage": {reason: "somebody has written into it", change: func(d map[string][]byte) { d[corev1.TLSCertKey] = []byte("x") }, keepsBundle: true},
+		"NoKey": {reason: "it cannot be served", change: func(d map[string][]byte) { delete(d, corev1.TLSPrivateKeyKey) }, keepsBundle: true},
+		"Garbage": {reason: "somebody has written into it", keepsBundle: true,
+			change: func(d map[string][]byte) { d[corev1.TLSCertKey] = []byte("x") }},
 		"Foreign": {reason: "nobody trusts it", change: func(d map[string][]byte) {
 			d[corev1.TLSCertKey], d[corev1.TLSPrivateKeyKey] = other[corev1.TLSCertKey], other[corev1.TLSPrivateKeyKey]
 		}, keepsBundle: true},
-		"NoAuthority":  {reason: "nothing can be signed", change: func(d map[string][]byte) { delete(d, CAKey) }},
-		"WrongKey":     {reason: "nothing can be signed", change: func(d map[string][]byte) { d[caPrivateKey] = other[caPrivateKey] }},
-		"LongAsleep":   {reason: "everything has expired", later: 5000 * time.Hour},
-		"CertExpired":  {reason: "nobody has renewed it", later: 200 * time.Hour, keepsBundle: true},
-		"BundleAppend": {reason: "garbage among the authorities", change: func(d map[string][]byte) { d[CAKey] = append([]byte("x\n"), d[CAKey]...) }},
+		"NoAuthority": {reason: "nothing can be signed", change: func(d map[string][]byte) { delete(d, CAKey) }},
+		"WrongKey":    {reason: "nothing can be signed", change: func(d map[string][]byte) { d[caPrivateKey] = other[caPrivateKey] }},
+		"LongAsleep":  {reason: "everything has expired", later: 5000 * time.Hour},
+		"CertExpired": {reason: "nobody has renewed it", later: 200 * time.Hour, keepsBundle: true},
+		"BundleAppend": {reason: "garbage among the authorities",
+			change: func(d map[string][]byte) { d[CAKey] = append([]byte("x\n"), d[CAKey]...) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := maps.Clone(good)

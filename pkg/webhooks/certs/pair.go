@@ -94,7 +94,8 @@ func newTemplate(now time.Time, lifetime time.Duration) (*x509.Certificate, erro
 	if err != nil {
 		return nil, fmt.Errorf("making a serial number, %w", err)
 	}
-	return &x509.Certificate{SerialNumber: serial, NotBefore: now.Add(-backdated), NotAfter: now.Add(lifetime), BasicConstraintsValid: true}, nil
+	return &x509.Certificate{SerialNumber: serial, NotBefore: now.Add(-backdated), NotAfter: now.Add(lifetime), BasicConstraintsValid: true},
+		nil
 }
 
 func encode(der []byte) []byte {

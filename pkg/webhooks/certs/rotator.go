@@ -33,11 +33,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// conflictRetry is when to look again after another replica has written first.
+// conflictRetry is the delay after another replica has written first.
 const conflictRetry = 100 * time.Millisecond
 
-// Rotator makes the certificates, renews them, tells the API server which authorities to trust, and hands out what is to
-// be served. Every replica has one; they need no leader, because each write is a compare-and-swap.
+// Rotator issues and renews the certificates, publishes the authorities to trust, and returns the certificate to serve.
+// Every replica has one; they need no leader, because each write is a compare-and-swap.
 type Rotator struct {
 	client        client.Client
 	clock         clock.PassiveClock
@@ -48,13 +48,14 @@ type Rotator struct {
 	mu sync.RWMutex
 	// serving is the certificate to serve; nil as long as there is none.
 	serving *tls.Certificate
-	// announced tells whether the API server has been told of the authorities that are in the Secret.
-	announced bool
+	// published tells whether the configuration has the authorities of the Secret.
+	published bool
 }
 
 // NewRotator returns a rotator of the certificates in a Secret. configuration is the name of the
 // ValidatingWebhookConfiguration that is to trust them. The client reads both from a cache.
-func NewRotator(client client.Client, clk clock.PassiveClock, secret types.NamespacedName, configuration string, settings Settings) *Rotator {
+func NewRotator(client client.Client, clk clock.PassiveClock, secret types.NamespacedName, configuration string,
+	settings Settings) *Rotator {
 	return &Rotator{client: client, clock: clk, secret: secret, configuration: configuration, settings: settings}
 }
 
@@ -86,8 +87,8 @@ func (r *Rotator) Register(_ context.Context, mgr manager.Manager) error {
 	return nil
 }
 
-// Reconcile brings the Secret, what is served and what is trusted up to date, in an order in which what is served is
-// always trusted.
+// Reconcile updates the Secret, the served certificate and the trusted authorities, in an order in which the served
+// certificate is always trusted.
 func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: r.secret.Namespace, Name: r.secret.Name}, Type: corev1.SecretTypeTLS}
 	err := r.client.Get(ctx, r.secret, secret)
@@ -95,14 +96,14 @@ func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("reading Secret %s, %w", r.secret, err)
 	}
-	// 1. What is in the Secret is trusted, and then served. Another replica may have written it.
+	// 1. The certificate of the Secret is trusted, and then served. Another replica may have written it.
 	if !missing && len(secret.Data[CAKey]) > 0 {
-		if err := r.announce(ctx, secret.Data[CAKey]); err != nil {
+		if err := r.publish(ctx, secret.Data[CAKey]); err != nil {
 			return r.retry(err)
 		}
 		r.serve(ctx, secret)
 	}
-	// 2. What is due is written. It comes back as an event, or as a conflict if another replica was faster.
+	// 2. Renewals are written. The write returns as an event, or as a conflict if another replica was faster.
 	data, wait, err := next(secret.Data, r.clock.Now(), r.settings)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("renewing the certificates in Secret %s, %w", r.secret, err)
@@ -124,7 +125,7 @@ func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	return reconcile.Result{RequeueAfter: conflictRetry}, nil
 }
 
-// retry looks again soon if somebody else has written first.
+// retry requeues soon if another replica has written first.
 func (r *Rotator) retry(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
@@ -132,13 +133,13 @@ func (r *Rotator) retry(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// announce writes the authorities to trust into the configuration.
-func (r *Rotator) announce(ctx context.Context, bundle []byte) error {
+// publish writes the authorities to trust into the configuration.
+func (r *Rotator) publish(ctx context.Context, bundle []byte) error {
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	if err := r.client.Get(ctx, types.NamespacedName{Name: r.configuration}, configuration); err != nil {
 		if apierrors.IsNotFound(err) {
-			// Nobody is told of this webhook, so nobody asks it. When that changes, an event comes.
-			r.set(func() { r.announced = false })
+			// No API server calls this webhook. Once the configuration exists, there is an event.
+			r.set(func() { r.published = false })
 			return nil
 		}
 		return fmt.Errorf("reading ValidatingWebhookConfiguration %s, %w", r.configuration, err)
@@ -155,11 +156,11 @@ func (r *Rotator) announce(ctx context.Context, bundle []byte) error {
 			return fmt.Errorf("writing the CA bundle into ValidatingWebhookConfiguration %s, %w", r.configuration, err)
 		}
 	}
-	r.set(func() { r.announced = true })
+	r.set(func() { r.published = true })
 	return nil
 }
 
-// serve takes the certificate from now on. One that cannot be read is renewed right afterwards.
+// serve starts to serve the certificate of the Secret. One that does not parse is renewed right afterwards.
 func (r *Rotator) serve(ctx context.Context, secret *corev1.Secret) {
 	pair, err := parsePair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
@@ -185,15 +186,14 @@ func (r *Rotator) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	return r.serving, nil
 }
 
-// Ready is a readiness probe: it fails until there is a certificate that the API server has been told to trust, and from
-// when that is over, should it not have been renewed.
+// Ready is a readiness probe: it fails until the certificate is published, and again if it expires.
 func (r *Rotator) Ready(*http.Request) error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	switch {
 	case r.serving == nil:
 		return errors.New("there is no certificate yet")
-	case !r.announced:
+	case !r.published:
 		return fmt.Errorf("the CA bundle is not in ValidatingWebhookConfiguration %s yet", r.configuration)
 	case r.serving.Leaf != nil && !r.clock.Now().Before(r.serving.Leaf.NotAfter):
 		return fmt.Errorf("the certificate has expired at %s", r.serving.Leaf.NotAfter.Format(time.RFC3339))

@@ -51,7 +51,7 @@ func configuration(hooks ...string) *admissionregistrationv1.ValidatingWebhookCo
 	return c
 }
 
-func TestReplicasAgree(t *testing.T) {
+func TestReplicasConverge(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c, clk, all := replicas(t, 3, now)
 	for _, r := range all {
@@ -118,7 +118,7 @@ func TestReplicasAgree(t *testing.T) {
 }
 
 // Somebody who writes the configuration anew, without a CA bundle, as a package manager does, is put right.
-func TestBundleIsPutBack(t *testing.T) {
+func TestBundleIsRestored(t *testing.T) {
 	c, _, all := replicas(t, 1, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	if err := c.Create(t.Context(), configuration("a")); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,8 @@ func TestBundleIsPutBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	round(t, all...)
-	if err := c.Get(t.Context(), types.NamespacedName{Name: "config"}, stored); err != nil || !bytes.Equal(stored.Webhooks[0].ClientConfig.CABundle, bundle) || len(bundle) == 0 {
+	if err := c.Get(t.Context(), types.NamespacedName{Name: "config"}, stored); err != nil ||
+		!bytes.Equal(stored.Webhooks[0].ClientConfig.CABundle, bundle) || len(bundle) == 0 {
 		t.Errorf("%v, %d bytes, want %d", err, len(stored.Webhooks[0].ClientConfig.CABundle), len(bundle))
 	}
 }

@@ -3,26 +3,26 @@
 
 package rules
 
-// Deleted looks at an object that is to be deleted, and refuses while others refer to it.
-func Deleted(fleet Fleet, kind Kind, name string) Verdict {
-	v := &Verdict{}
-	if users := fleet.Users(kind, name); len(users) > 0 {
-		v.refuse(RuleInUse, "it is in use by %s: have them use something else, or delete them first", list(users))
+// Deleted validates the deletion of a object, and refuses while others refer to it.
+func Deleted(cluster Cluster, kind Kind, name string) Result {
+	r := &Result{}
+	if users := cluster.Users(kind, name); len(users) > 0 {
+		r.refuse(RuleInUse, "it is in use by %s: have them use something else, or delete them first", list(users))
 	}
-	return *v
+	return *r
 }
 
-// ProviderDeleted looks at a NodeProvider that is to be deleted: its NodeTypes would go with it.
-func ProviderDeleted(fleet Fleet, name string) Verdict {
-	v := &Verdict{}
-	for _, nodeType := range fleet.NodeTypes() {
+// ProviderDeleted validates the deletion of a NodeProvider: its NodeTypes would go with it.
+func ProviderDeleted(cluster Cluster, name string) Result {
+	r := &Result{}
+	for _, nodeType := range cluster.NodeTypes() {
 		if nodeType.Spec.ProviderRef.Name != name {
 			continue
 		}
-		if users := fleet.Users(KindNodeType, nodeType.Name); len(users) > 0 {
-			v.refuse(RuleInUse, "its NodeType %s is in use by %s: delete them first", nodeType.Name, list(users))
-			return *v
+		if users := cluster.Users(KindNodeType, nodeType.Name); len(users) > 0 {
+			r.refuse(RuleInUse, "its NodeType %s is in use by %s: delete them first", nodeType.Name, list(users))
+			return *r
 		}
 	}
-	return *v
+	return *r
 }

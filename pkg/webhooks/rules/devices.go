@@ -4,7 +4,6 @@
 package rules
 
 import (
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -12,25 +11,21 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/devices"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 )
 
-// devices looks at the devices of a type. path is that of its profile.
-func (v *Verdict) devices(path *field.Path, groups []v1alpha1.NodeTypeDevice) {
+// devices validates the devices of a type. path is that of its profile.
+func (r *Result) devices(path *field.Path, groups []v1alpha1.NodeTypeDevice) {
 	for _, fault := range devices.Faults(groups) {
-		value := fault.Value
-		if text, ok := value.(string); ok {
-			value = shown(text)
-		}
-		v.deny(RuleDevices, field.Invalid(path.Child(shown(fault.Field)), value, oneLine(fault.Problem, maxReason)))
+		r.deny(RuleDevices, field.Invalid(path.Child(shown(fault.Field)), fault.Value, fault.Problem))
 	}
 }
 
-// drivers looks at the DRA drivers that a Machine asks for.
-func (v *Verdict) drivers(path *field.Path, drivers []string) {
+// drivers validates the DRA drivers that a Machine asks for.
+func (r *Result) drivers(path *field.Path, drivers []string) {
 	for i, driver := range drivers {
 		if len(validation.IsDNS1123Subdomain(driver)) > 0 {
-			v.deny(RuleDevices, field.Invalid(path.Index(i), shown(driver), "is not the DNS name of a DRA driver: use a name like gpu.nvidia.com"))
+			r.deny(RuleDevices, field.Invalid(path.Index(i), driver, "is not the DNS name of a DRA driver: use a name like gpu.nvidia.com"))
 		}
 	}
 }
@@ -40,7 +35,7 @@ func (v *Verdict) drivers(path *field.Path, drivers []string) {
 const shortestBoot = 5 * time.Minute
 
 // deadline warns of a deadline that healthy servers miss.
-func (v *Verdict) deadline(path *field.Path, profile *v1alpha1.HardwareProfile) {
+func (r *Result) deadline(path *field.Path, profile *v1alpha1.HardwareProfile) {
 	given := profile.ProvisioningDeadline
 	if given == nil || given.Duration <= 0 || given.Duration >= shortestBoot {
 		return
@@ -49,14 +44,15 @@ func (v *Verdict) deadline(path *field.Path, profile *v1alpha1.HardwareProfile) 
 	if profile.OnError == v1alpha1.OnErrorReplace {
 		what = "given up and quarantined"
 	}
-	v.warn(RuleDeadline, path, "%s is less than servers take to boot, and those that boot are %s: set it to how long one may go without progress, for example 60m", given.Duration, what)
+	r.warn(RuleDeadline, path, "%s is less than servers take to boot, and those that boot are %s: set it to how long one may go without "+
+		"progress, for example 60m", given.Duration, what)
 }
 
-// kubeletArgs looks at arguments of the kubelet. The schema has the same rules; these are for when it is older.
-func (v *Verdict) kubeletArgs(path *field.Path, args v1alpha1.KubeletArgs) {
+// kubeletArgs validates arguments of the kubelet. The schema has the same rules; these are for when it is older.
+func (r *Result) kubeletArgs(path *field.Path, args v1alpha1.KubeletArgs) {
 	for _, name := range sortedKeys(args) {
 		if err := bootstrap.CheckKubeletArgs(map[string]string{name: string(args[name])}); err != nil {
-			v.deny(RuleKubeletArgs, field.Invalid(key(path, name), shown(string(args[name])), oneLine(fmt.Sprint(err), maxReason)))
+			r.deny(RuleKubeletArgs, field.Invalid(key(path, name), string(args[name]), err.Error()))
 		}
 	}
 }

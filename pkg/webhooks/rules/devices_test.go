@@ -10,12 +10,12 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/nodetype"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
 func TestDevices(t *testing.T) {
-	const gpus = "devices: [{driver: gpu.nvidia.com, count: 8, attributes: {model: {string: H100}, driverVersion: {version: 570.1.2}}, capacity: {memory: 80Gi}}]"
+	const gpus = "devices: [{driver: gpu.nvidia.com, count: 8, attributes: {model: {string: H100}, driverVersion: {version: 570.1.2}}, " +
+		"capacity: {memory: 80Gi}}]"
 	var many []string
 	for _, letter := range strings.Split("abcdefghijklmnopqrstuvwxyzABCDEFG", "") {
 		many = append(many, letter+": {int: 1}")
@@ -24,23 +24,41 @@ func TestDevices(t *testing.T) {
 		reason, profile string
 		want            []string
 	}{
-		"Good":     {"as a driver publishes them", gpus, nil},
-		"None":     {"a server without devices", "devices: []", nil},
-		"Driver":   {"no driver has such a name", "devices: [{driver: a..b, count: 1}]", []string{typeAt + `devices[0].driver: Invalid value: "a..b": is not the DNS name of a driver: use a name like gpu.nvidia.com`}},
-		"Names":    {"no driver can publish them", "devices: [{driver: d, count: 1, attributes: {'gpu model': {string: x}}, capacity: {A/b: 1}}]", []string{typeAt + `devices[0].attributes["gpu model"]: Invalid value: "gpu model": is not an identifier of at most 32`, typeAt + `devices[0].capacity["A/b"]: Invalid value: "A/b": has the domain "A", which is not a DNS name`}},
-		"Version":  {"claims could not compare it", "devices: [{driver: d, count: 1, attributes: {driverVersion: {version: v570}}}]", []string{typeAt + `devices[0].attributes["driverVersion"].version: Invalid value: "v570": is not a semantic version`}},
-		"Two":      {"one value each, as in the schema", "devices: [{driver: d, count: 0, attributes: {a: {string: x, int: 1}}}]", []string{typeAt + "devices[0].count: Invalid value: 0: devices are none", typeAt + `devices[0].attributes["a"]: Invalid value: 2: values are set: set exactly one`}},
-		"Roots":    {"they could contradict each other", "devices: [{driver: d, count: 2, pcieRoots: [a], attributes: {resource.kubernetes.io/pcieRoot: {string: x}}}]", []string{typeAt + `devices[0].attributes["resource.kubernetes.io/pcieRoot"]: Invalid value: "resource.kubernetes.io/pcieRoot": is what pcieRoots says already`}},
-		"Capacity": {"no device has less than nothing", "devices: [{driver: d, count: 1, capacity: {memory: -1}}]", []string{typeAt + `devices[0].capacity["memory"]: Invalid value: "-1": is less than nothing`}},
-		"Many":     {"a slice of them would be refused", "devices: [{driver: d, count: 1, attributes: {" + strings.Join(many, ", ") + "}}]", []string{typeAt + "devices[0]: Invalid value: 33: attributes and capacities are more than the 32"}},
-		"OnError":  {"what becomes of them is said", "onError: Replace, provisioningDeadline: 90m", nil},
-		"Short":    {"servers that are well would be given up", "provisioningDeadline: 90s", []string{"warning: " + typeAt + "provisioningDeadline: 1m30s is less than servers take to boot, and those that boot are given up: set it"}},
-		"Replaced": {"and kept out of the pool", "onError: Replace, provisioningDeadline: 1m", []string{"warning: " + typeAt + "provisioningDeadline: 1m0s is less than servers take to boot, and those that boot are given up and quarantined: set it"}},
-		"Just":     {"as long as some take", "provisioningDeadline: 5m", nil},
+		"Good": {"as a driver publishes them", gpus, nil},
+		"None": {"a server without devices", "devices: []", nil},
+		"Driver": {"no driver has such a name", "devices: [{driver: a..b, count: 1}]",
+			[]string{typeAt + `devices[0].driver: Invalid value: "a..b": is not the DNS name of a driver: use a name like gpu.nvidia.com`}},
+		"Names": {"no driver can publish them", "devices: [{driver: d, count: 1, attributes: {'gpu model': {string: x}}, capacity: {A/b: 1}}]",
+			[]string{typeAt + `devices[0].attributes["gpu model"]: Invalid value: "gpu model": is not an identifier of at most 32`,
+				typeAt + `devices[0].capacity["A/b"]: Invalid value: "A/b": has the domain "A", which is not a DNS name`}},
+		"Version": {"claims could not compare it", "devices: [{driver: d, count: 1, attributes: {driverVersion: {version: v570}}}]",
+			[]string{typeAt + `devices[0].attributes["driverVersion"].version: Invalid value: "v570": is not a semantic version`}},
+		"Two": {"one value each, as in the schema", "devices: [{driver: d, count: 0, attributes: {a: {string: x, int: 1}}}]",
+			[]string{typeAt + "devices[0].count: Invalid value: 0: devices are none",
+				typeAt + `devices[0].attributes["a"]: Invalid value: 2: values are set: set exactly one`}},
+		"Roots": {"they could contradict each other", "devices: [{driver: d, count: 2, pcieRoots: [a], attributes: " +
+			"{resource.kubernetes.io/pcieRoot: {string: x}}}]",
+			[]string{typeAt + `devices[0].attributes["resource.kubernetes.io/pcieRoot"]: Invalid value: "resource.kubernetes.io/pcieRoot": is ` +
+				`what ` +
+				`pcieRoots says already`}},
+		"Capacity": {"no device has less than nothing", "devices: [{driver: d, count: 1, capacity: {memory: -1}}]",
+			[]string{typeAt + `devices[0].capacity["memory"]: Invalid value: "-1": is less than nothing`}},
+		"Many": {"a slice of them would be refused", "devices: [{driver: d, count: 1, attributes: {" + strings.Join(many, ", ") + "}}]",
+			[]string{typeAt + "devices[0]: Invalid value: 33: attributes and capacities are more than the 32"}},
+		"OnError": {"what becomes of them is said", "onError: Replace, provisioningDeadline: 90m", nil},
+		"Short": {"servers that are well would be given up", "provisioningDeadline: 90s",
+			[]string{"warning: " + typeAt + "provisioningDeadline: 1m30s is less than servers take to boot, and those that boot are given up: set " +
+				"it"}},
+		"Replaced": {"and kept out of the pool", "onError: Replace, provisioningDeadline: 1m",
+			[]string{"warning: " + typeAt + "provisioningDeadline: 1m0s is less than servers take to boot, and those that boot are given up and " +
+				"quarantined: set it"}},
+		"Just": {"as long as some take", "provisioningDeadline: 5m", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := append(tc.want, unmatched)
-			mentions(t, tc.reason, NodeProvider(newFleet(t), nil, provided(t, fine+tc.profile+", bareMetalHosts: {selector: {matchLabels: {class: cpu, rack: r9}}}")), want...)
+			mentions(t, tc.reason,
+				NodeProvider(newCluster(t), nil, provided(t, fine+tc.profile+", bareMetalHosts: {selector: {matchLabels: {class: cpu, rack: r9}}}")),
+				want...)
 		})
 	}
 }
@@ -51,19 +69,25 @@ func TestKubeletArgs(t *testing.T) {
 		reason, args string
 		want         []string
 	}{
-		"Good":     {"as kubelet takes them", "max-pods: '200', v: '2'", nil},
-		"Identity": {"the join says who the node is", "provider-id: x, node-labels: a=b", []string{at("node-labels") + `"a=b": kubelet argument "node-labels" cannot be given: use the labels`, at("provider-id") + `"x": kubelet argument "provider-id" cannot be given`}},
-		"Reserved": {"Karpenter reckons with the NodeType's", "kube-reserved: cpu=1", []string{at("kube-reserved") + `"cpu=1": kubelet argument "kube-reserved" cannot be given: set the overhead of the NodeType`}},
-		"Dashes":   {"they are added", "--max-pods: '200'", []string{at("--max-pods") + `"200": kubelet argument "--max-pods" is not a flag name; write it without leading dashes`}},
-		"Blank":    {"systemd would split it", "feature-gates: a b", []string{at("feature-gates") + `"a b": the value of kubelet argument "feature-gates" holds a blank`}},
+		"Good": {"as kubelet takes them", "max-pods: '200', v: '2'", nil},
+		"Identity": {"the join says who the node is", "provider-id: x, node-labels: a=b",
+			[]string{at("node-labels") + `"a=b": kubelet argument "node-labels" cannot be given: use the labels`,
+				at("provider-id") + `"x": kubelet argument "provider-id" cannot be given`}},
+		"Reserved": {"Karpenter reckons with the NodeType's", "kube-reserved: cpu=1",
+			[]string{at("kube-reserved") + `"cpu=1": kubelet argument "kube-reserved" cannot be given: set the overhead of the NodeType`}},
+		"Dashes": {"they are added", "--max-pods: '200'",
+			[]string{at("--max-pods") + `"200": kubelet argument "--max-pods" is not a flag name; write it without leading dashes`}},
+		"Blank": {"systemd would split it", "feature-gates: a b",
+			[]string{at("feature-gates") + `"a b": the value of kubelet argument "feature-gates" holds a blank`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine := func(args string) *v1alpha1.Machine {
-				return parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m}, spec: {nodeTypeRef: {name: h100}, tenantClusterRef: {name: a}, kubeletArgs: {"+args+"}}}")
+				return parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m}, spec: {nodeTypeRef: {name: h100}, tenantClusterRef: {name: a}, "+
+					"kubeletArgs: {"+args+"}}}")
 			}
-			mentions(t, tc.reason, Machine(newFleet(t), nil, machine(tc.args)), tc.want...)
-			mentions(t, tc.reason+", also later", Machine(newFleet(t), machine(""), machine(tc.args)), tc.want...)
-			mentions(t, "what is not changed is not held against it", Machine(newFleet(t), machine(tc.args), machine(tc.args)))
+			mentions(t, tc.reason, Machine(newCluster(t), nil, machine(tc.args)), tc.want...)
+			mentions(t, tc.reason+", also later", Machine(newCluster(t), machine(""), machine(tc.args)), tc.want...)
+			mentions(t, "what is not changed is not held against it", Machine(newCluster(t), machine(tc.args), machine(tc.args)))
 		})
 	}
 }
@@ -76,19 +100,21 @@ func TestRequestedDrivers(t *testing.T) {
 	}{
 		"Theirs":  {"the type has such devices", "[gpu.nvidia.com]", nil},
 		"Nobodys": {"no type has", "[fpga.example.com]", []string{"spec.requirements: Forbidden: this tenant is allowed no NodeType that fits"}},
-		"NoName":  {"no driver has such a name", "[GPU]", []string{`spec.requestedDrivers[0]: Invalid value: "GPU": is not the DNS name of a DRA driver: use a name like gpu.nvidia.com`}},
+		"NoName": {"no driver has such a name", "[GPU]",
+			[]string{`spec.requestedDrivers[0]: Invalid value: "GPU": is not the DNS name of a DRA driver: use a name like gpu.nvidia.com`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fleet := newFleet(t)
-			nodeType := fleet.NodeType("h100")
+			cluster := newCluster(t)
+			nodeType := cluster.NodeType("h100")
 			nodeType.Spec.Devices = []v1alpha1.NodeTypeDevice{{Driver: "gpu.nvidia.com", Count: 8}}
-			profile, err := nodetype.Profile(nodeType, fleet.providers[0])
+			profile, err := inventory.ProfileOf(nodeType, cluster.providers[0])
 			if err != nil {
 				t.Fatal(err)
 			}
-			fleet.inventory.SetType(profile)
-			machine := parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m}, spec: {resources: {cpu: 1}, requestedDrivers: "+tc.drivers+", tenantClusterRef: {name: a}}}")
-			mentions(t, tc.reason, Machine(fleet, nil, machine), tc.want...)
+			cluster.inventory.SetType(profile)
+			machine := parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m}, spec: {resources: {cpu: 1}, requestedDrivers: "+tc.drivers+
+				", tenantClusterRef: {name: a}}}")
+			mentions(t, tc.reason, Machine(cluster, nil, machine), tc.want...)
 		})
 	}
 }
@@ -103,21 +129,26 @@ func TestPinnedToQuarantined(t *testing.T) {
 		reason, server, annotation string
 		machine, pool              []string
 	}{
-		"ByManager": {"a Machine was given up on it", "q1", "HostError, since 2026-01-02T15:04:05Z, machine tenant/x", waits, poolWaits},
-		"ByPeople":  {"with a story", "q1", strings.Repeat("it smells ", 100), waits, poolWaits},
-		"WrongType": {"it would not do if it were well", "q2", "", []string{pinAt + `Invalid value: "q2": pinned to server "q2", which cannot be had: h100: server metal3-system/q2 is not of this type`},
-			[]string{poolPinAt + `Invalid value: "q2": the server is of NodeType cpu, and the pool is for h100`, "warning: " + poolPinAt + "server q2 is quarantined"}},
+		"ByManager": {"a Machine was given up on it", "q1", `{"reason":"HostError","since":"2026-01-02T15:04:05Z","machine":"tenant/x"}`, waits,
+			poolWaits},
+		"ByPeople": {"with a story", "q1", strings.Repeat("it smells ", 100), waits, poolWaits},
+		"WrongType": {"it would not do if it were well", "q2", "",
+			[]string{pinAt + `Invalid value: "q2": pinned to server "q2", which cannot be had: h100: server metal3-system/q2 is not of this type`},
+			[]string{poolPinAt + `Invalid value: "q2": the server is of NodeType cpu, and the pool is for h100`, "warning: " + poolPinAt +
+				"server q2 is quarantined"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fleet := newFleet(t)
+			cluster := newCluster(t)
 			for server, set := range map[string]map[string]string{"q1": {"gpu": "h100"}, "q2": {"class": "cpu"}} {
-				fleet.server(server, set, func(h *bmov1alpha1.BareMetalHost) {
-					h.Annotations = map[string]string{hosts.QuarantinedAnnotation: tc.annotation}
+				cluster.server(server, set, func(h *bmov1alpha1.BareMetalHost) {
+					h.Annotations = map[string]string{v1alpha1.QuarantinedAnnotationKey: tc.annotation}
 				})
 			}
-			mentions(t, tc.reason, Machine(fleet, nil, pinned(t, "a", "m", tc.server)), tc.machine...)
-			pool := "{name: s, quantity: 1, nodeTypeSelector: [{property: vcluster.com/node-type, value: h100}], properties: {metal3.vcluster.com/server-name: " + tc.server + "}}"
-			mentions(t, tc.reason, TenantCluster(fleet, nil, tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: fleet, static: ["+pool+"]}]}")), tc.pool...)
+			mentions(t, tc.reason, Machine(cluster, nil, pinned(t, "a", "m", tc.server)), tc.machine...)
+			pool := "{name: s, quantity: 1, nodeTypeSelector: [{property: vcluster.com/node-type, value: h100}], properties: " +
+				"{metal3.vcluster.com/server-name: " + tc.server + "}}"
+			mentions(t, tc.reason,
+				TenantCluster(cluster, nil, tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: fleet, static: ["+pool+"]}]}")), tc.pool...)
 		})
 	}
 }

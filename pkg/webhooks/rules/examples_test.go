@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
 // Whatever is shown to users, as an example or in the documentation, is admitted where nothing is known yet but what it
@@ -31,9 +31,9 @@ func TestExamplesAreAdmitted(t *testing.T) {
 				return err
 			}
 			for _, document := range documentsIn(path, string(text)) {
-				kind, verdict := judged(document)
+				kind, result := judged(document)
 				seen[kind]++
-				for _, fault := range verdict.Errors {
+				for _, fault := range result.Errors {
 					// The servers that pins are on are not here.
 					if !strings.Contains(fault.Detail, "there is no BareMetalHost of this name") {
 						t.Errorf("%s: %s is refused: %v", path, kind, fault)
@@ -70,39 +70,39 @@ func documentsIn(path, text string) []string {
 }
 
 // judged is the kind of a document, and what is said of it. It is not ours if the kind is empty.
-func judged(document string) (string, Verdict) {
+func judged(document string) (string, Result) {
 	var header struct {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
 	}
 	if yaml.Unmarshal([]byte(document), &header) != nil || header.APIVersion != v1alpha1.GroupVersion.String() {
-		return "", Verdict{}
+		return "", Result{}
 	}
-	fleet := &memory{inventory: hosts.NewInventory(hosts.Options{IndexLabels: true})}
+	cluster := &memory{inventory: inventory.NewInventory(inventory.Options{IndexLabels: true})}
 	switch header.Kind {
 	case "NodeProvider":
-		return header.Kind, of(document, func(o *v1alpha1.NodeProvider) Verdict { return NodeProvider(fleet, nil, o) })
+		return header.Kind, of(document, func(o *v1alpha1.NodeProvider) Result { return NodeProvider(cluster, nil, o) })
 	case "NodeType":
-		return header.Kind, of(document, func(o *v1alpha1.NodeType) Verdict { return NodeType(fleet, nil, o) })
+		return header.Kind, of(document, func(o *v1alpha1.NodeType) Result { return NodeType(cluster, nil, o) })
 	case "Machine":
-		return header.Kind, of(document, func(o *v1alpha1.Machine) Verdict { return Machine(fleet, nil, o) })
+		return header.Kind, of(document, func(o *v1alpha1.Machine) Result { return Machine(cluster, nil, o) })
 	case "TenantCluster":
-		return header.Kind, of(document, func(o *v1alpha1.TenantCluster) Verdict { return TenantCluster(fleet, nil, o) })
+		return header.Kind, of(document, func(o *v1alpha1.TenantCluster) Result { return TenantCluster(cluster, nil, o) })
 	case "OSImage":
-		return header.Kind, of(document, func(o *v1alpha1.OSImage) Verdict { return OSImage(fleet, nil, o) })
+		return header.Kind, of(document, func(o *v1alpha1.OSImage) Result { return OSImage(cluster, nil, o) })
 	case "SSHKey":
 		return header.Kind, of(document, SSHKey)
 	case "MachineConfigTemplate":
 		return header.Kind, of(document, MachineConfigTemplate)
 	}
-	return "", Verdict{}
+	return "", Result{}
 }
 
 // of judges a document. One that is a part of an object, as pages have, says nothing.
-func of[T any](document string, judge func(*T) Verdict) Verdict {
+func of[T any](document string, judge func(*T) Result) Result {
 	object := new(T)
 	if yaml.Unmarshal([]byte(document), object) != nil {
-		return Verdict{}
+		return Result{}
 	}
 	return judge(object)
 }

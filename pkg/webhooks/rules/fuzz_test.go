@@ -8,20 +8,21 @@ import (
 	"strings"
 	"testing"
 
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ipam"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
 // Whatever an object holds, the answer is one that can be sent: every error has a field, every warning is a line, and
 // neither grows with the object. That it does not panic and comes in time, the fuzzer sees by itself.
-func checkVerdict(t *testing.T, verdict Verdict) {
+func checkResult(t *testing.T, result Result) {
 	t.Helper()
-	for _, err := range verdict.Errors {
+	for _, err := range result.Errors {
 		if err.Field == "" || err.Detail == "" && err.Type != "FieldValueDuplicate" && err.Type != "FieldValueNotSupported" {
 			t.Errorf("an error without a field or a reason: %#v", err)
 		}
@@ -29,13 +30,13 @@ func checkVerdict(t *testing.T, verdict Verdict) {
 			t.Errorf("an error of %d bytes: %.200s", size, err.Error())
 		}
 	}
-	for _, warning := range verdict.Warnings {
+	for _, warning := range result.Warnings {
 		if len(warning) > maxWarning || strings.ContainsAny(warning, "\r\n") {
 			t.Errorf("not a line: %q", warning)
 		}
 	}
-	if len(verdict.Errors) > maxErrors+1 || len(verdict.Warnings) > maxWarnings+1 {
-		t.Errorf("%d errors and %d warnings", len(verdict.Errors), len(verdict.Warnings))
+	if len(result.Errors) > maxErrors+1 || len(result.Warnings) > maxWarnings+1 {
+		t.Errorf("%d errors and %d warnings", len(result.Errors), len(result.Warnings))
 	}
 }
 
@@ -47,65 +48,77 @@ func decoded[T any](text string) (*T, bool) {
 
 func FuzzNodeProvider(f *testing.F) {
 	f.Add(fleetYAML)
-	f.Add("{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: a}, nodeTypes: [{name: h100, resources: {cpu: -1, a/b/c: 1.5}, bareMetalHosts: {selector: {matchExpressions: [{key: 'x y', operator: Like}]}}, overhead: {kubeReserved: {cpu: 5}}}]}}}")
-	f.Add("{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: elsewhere}, nodeTypes: [{name: t, resources: {cpu: 1, memory: 1}, provisioningDeadline: 1s, onError: Replace, devices: [{driver: a..b, count: 0, pcieRoots: [a], attributes: {'x y/z': {version: v1}, resource.kubernetes.io/pcieRoot: {}}, capacity: {m: -1}}], bareMetalHosts: {selector: {}}}]}}}")
-	fleet := newFleet(f)
+	f.Add("{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: a}, nodeTypes: [{name: h100, resources: {cpu: -1, a/b/c: 1.5}, " +
+		"bareMetalHosts: {selector: {matchExpressions: [{key: 'x y', operator: Like}]}}, overhead: {kubeReserved: {cpu: 5}}}]}}}")
+	f.Add("{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: elsewhere}, nodeTypes: [{name: t, resources: {cpu: 1, memory: " +
+		"1}, provisioningDeadline: 1s, onError: Replace, devices: [{driver: a..b, count: 0, pcieRoots: [a], attributes: {'x y/z': {version: " +
+		"v1}, resource.kubernetes.io/pcieRoot: {}}, capacity: {m: -1}}], bareMetalHosts: {selector: {}}}]}}}")
+	cluster := newCluster(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		after, ok := decoded[v1alpha1.NodeProvider](text)
 		if !ok {
 			return
 		}
-		checkVerdict(t, NodeProvider(fleet, nil, after))
-		checkVerdict(t, NodeProvider(fleet, after, fleet.providers[0]))
+		checkResult(t, NodeProvider(cluster, nil, after))
+		checkResult(t, NodeProvider(cluster, after, cluster.providers[0]))
 		for i := range after.Spec.Metal3.NodeTypes {
 			one := &v1alpha1.NodeType{}
 			one.Name, one.Spec.HardwareProfile = after.Name, after.Spec.Metal3.NodeTypes[i].HardwareProfile
-			checkVerdict(t, NodeType(fleet, nil, one))
+			checkResult(t, NodeType(cluster, nil, one))
 		}
 	})
 }
 
 func FuzzMachine(f *testing.F) {
-	f.Add("{metadata: {namespace: a, name: m}, spec: {nodeTypeRef: {name: h100}, tenantClusterRef: {name: a}, properties: {metal3.vcluster.com/server-name: h1, rack: 'a,*'}}}")
-	f.Add("{metadata: {namespace: a, name: m}, spec: {resources: {nvidia.com/gpu: 1500m}, requirements: [{key: rack, operator: In, values: [r1]}, {key: gen, operator: Gt, values: ['5']}, {key: gen, operator: Lt, values: [x]}], labels: {a: b}, taints: [{key: x, effect: No}]}, status: {hostRef: {name: h1}}}")
-	f.Add("{metadata: {namespace: a, name: m}, spec: {resources: {cpu: 1}, requestedDrivers: [gpu.nvidia.com, 'x y'], tenantClusterRef: {name: a}, kubeletArgs: {provider-id: x, '--v': '2 3'}, properties: {'a b': c}}, status: {hostRef: {name: h1}, conditions: [{type: Provisioned, status: 'True'}]}}")
-	fleet := newFleet(f)
-	fleet.machines = append(fleet.machines, pinned(f, "b", "other", "h2"))
+	f.Add("{metadata: {namespace: a, name: m}, spec: {nodeTypeRef: {name: h100}, tenantClusterRef: {name: a}, properties: " +
+		"{metal3.vcluster.com/server-name: h1, rack: 'a,*'}}}")
+	f.Add("{metadata: {namespace: a, name: m}, spec: {resources: {nvidia.com/gpu: 1500m}, requirements: [{key: rack, operator: In, values: " +
+		"[r1]}, {key: gen, operator: Gt, values: ['5']}, {key: gen, operator: Lt, values: [x]}], labels: {a: b}, taints: [{key: x, effect: " +
+		"No}]}, status: {hostRef: {name: h1}}}")
+	f.Add("{metadata: {namespace: a, name: m}, spec: {resources: {cpu: 1}, requestedDrivers: [gpu.nvidia.com, 'x y'], tenantClusterRef: " +
+		"{name: a}, kubeletArgs: {provider-id: x, '--v': '2 3'}, properties: {'a b': c}}, status: {hostRef: {name: h1}, conditions: [{type: " +
+		"Provisioned, status: 'True'}]}}")
+	cluster := newCluster(f)
+	cluster.machines = append(cluster.machines, pinned(f, "b", "other", "h2"))
 	f.Fuzz(func(t *testing.T, text string) {
 		after, ok := decoded[v1alpha1.Machine](text)
 		if !ok {
 			return
 		}
-		checkVerdict(t, Machine(fleet, nil, after))
-		checkVerdict(t, Machine(fleet, after, pinned(t, "a", "m", "h2")))
+		checkResult(t, Machine(cluster, nil, after))
+		checkResult(t, Machine(cluster, after, pinned(t, "a", "m", "h2")))
 	})
 }
 
 func FuzzTenantCluster(f *testing.F) {
-	f.Add("{metadata: {namespace: c, name: t}, spec: {apiServerEndpoint: 't:6443', allowedNodeTypes: [h100, 'fleet.*'], privateNodes: {autoNodes: [{provider: fleet, static: [{name: s, quantity: 1, nodeTypeSelector: [{property: vcluster.com/node-type, value: h100}], properties: {metal3.vcluster.com/server-name: h1}}], dynamic: [{name: d, nodeTypeSelector: [{property: rak, operator: Exists}], limits: {nodes: 1.5}}]}]}}}")
-	fleet := newFleet(f)
+	f.Add("{metadata: {namespace: c, name: t}, spec: {apiServerEndpoint: 't:6443', allowedNodeTypes: [h100, 'fleet.*'], privateNodes: " +
+		"{autoNodes: [{provider: fleet, static: [{name: s, quantity: 1, nodeTypeSelector: [{property: vcluster.com/node-type, value: h100}], " +
+		"properties: {metal3.vcluster.com/server-name: h1}}], dynamic: [{name: d, nodeTypeSelector: [{property: rak, operator: Exists}], " +
+		"limits: {nodes: 1.5}}]}]}}}")
+	cluster := newCluster(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		if after, ok := decoded[v1alpha1.TenantCluster](text); ok {
-			checkVerdict(t, TenantCluster(fleet, nil, after))
-			checkVerdict(t, TenantCluster(fleet, fleet.tenants[0], after))
+			checkResult(t, TenantCluster(cluster, nil, after))
+			checkResult(t, TenantCluster(cluster, cluster.tenants[0], after))
 		}
 	})
 }
 
 func FuzzOtherKinds(f *testing.F) {
-	f.Add("{{ if .Values.Project }}x{{ end }}", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAfBTTODvtUTvt6MIKSCdwSl4XIKVUE95P8SIJPBWL6e me", "https://x/y.qcow2", "abc", "#cloud-config\n", "version: 2")
-	fleet := newFleet(f)
+	f.Add("{{ if .Values.Project }}x{{ end }}", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAfBTTODvtUTvt6MIKSCdwSl4XIKVUE95P8SIJPBWL6e me",
+		"https://x/y.qcow2", "abc", "#cloud-config\n", "version: 2")
+	cluster := newCluster(f)
 	f.Fuzz(func(t *testing.T, template, key, url, checksum, userData, networkData string) {
 		object := &v1alpha1.MachineConfigTemplate{}
 		object.Spec.CloudInitTemplate, object.Spec.NetworkDataTemplate = template, template
-		checkVerdict(t, MachineConfigTemplate(object))
+		checkResult(t, MachineConfigTemplate(object))
 		sshKey := &v1alpha1.SSHKey{}
 		sshKey.Spec.PublicKey = key
-		checkVerdict(t, SSHKey(sshKey))
+		checkResult(t, SSHKey(sshKey))
 		image := &v1alpha1.OSImage{}
 		image.Spec.Properties = map[string]string{v1alpha1.PropertyImageURL: url, v1alpha1.PropertyImageChecksum: checksum,
 			v1alpha1.PropertyUserData: userData, v1alpha1.PropertyNetworkData: networkData, key: template}
-		checkVerdict(t, OSImage(fleet, nil, image))
+		checkResult(t, OSImage(cluster, nil, image))
 	})
 }
 
@@ -121,7 +134,9 @@ func FuzzTemplate(f *testing.F) {
 		if bootstrap.CheckSyntax(template) != nil {
 			return
 		}
-		document, err := bootstrap.Rehearse(template, bootstrap.Values{NodeClaim: &v1alpha1.Machine{}, Project: "a", Properties: map[string]string{"rack": "r1"}, SSHKeys: []string{"k"}})
+		document, err := bootstrap.Render(template,
+			bootstrap.Values{BareMetalHost: &bmov1alpha1.BareMetalHost{}, NodeClaim: &v1alpha1.Machine{}, Project: "a",
+				Properties: map[string]string{"rack": "r1"}, SSHKeys: []string{"k"}})
 		if err == nil && len(document) > bootstrap.MaxDocumentBytes {
 			t.Errorf("a document of %d bytes", len(document))
 		}
@@ -150,8 +165,8 @@ func FuzzAddresses(f *testing.F) {
 	})
 }
 
-// FuzzContradiction looks for a label that meets what is said to be a contradiction.
-func FuzzContradiction(f *testing.F) {
+// FuzzConflict looks for a label that meets what is said to be a contradiction.
+func FuzzConflict(f *testing.F) {
 	f.Add("gpu in (a,b),gpu notin (b),gpu", "a")
 	f.Add("gen>5,gen<7", "6")
 	f.Add("rack=r1,!rack", "")
@@ -161,7 +176,7 @@ func FuzzContradiction(f *testing.F) {
 			return
 		}
 		requirements, _ := selector.Requirements()
-		about, why := contradiction(requirements)
+		about, why := conflict(requirements)
 		if about == "" {
 			return
 		}

@@ -10,42 +10,44 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// OSImage looks at an OSImage that is created, or changed from what it was before.
-func OSImage(fleet Fleet, before, after *v1alpha1.OSImage) Verdict {
-	v := &Verdict{}
+// OSImage validates an OSImage that is created, or updated from before.
+func OSImage(cluster Cluster, before, after *v1alpha1.OSImage) Result {
+	r := &Result{}
 	path := field.NewPath("spec", "properties")
 	layer := properties.Layer{Source: string(KindOSImage) + " " + after.Name, Values: after.Spec.Properties}
-	v.properties(fleet, path, layer)
+	r.properties(cluster, path, layer)
 	set := properties.Merge(layer)
 	var wrong *properties.Error
-	if _, err := set.Image(); v.Allowed() && errors.As(err, &wrong) {
+	if _, err := set.Image(); r.Allowed() && errors.As(err, &wrong) {
 		// Machines may have what the image lacks, so this is no fault of the image yet.
-		v.warn(RuleProperties, key(path, wrong.Property), "%s: %s", wrong.Problem, wrong.Remedy)
+		r.warn(RuleProperties, key(path, wrong.Property), "%s: %s", wrong.Problem, wrong.Remedy)
 	}
-	if before != nil && v.Allowed() {
+	if before != nil && r.Allowed() {
 		old := properties.Merge(properties.Layer{Values: before.Spec.Properties})
-		if set.Get(v1alpha1.PropertyImageURL) != old.Get(v1alpha1.PropertyImageURL) || set.Get(v1alpha1.PropertyImageChecksum) != old.Get(v1alpha1.PropertyImageChecksum) {
-			v.warn(RuleImmutable, path, "machines that are running keep the image that they have: to roll them over, make a new OSImage and name it in the NodeType")
+		if set.Get(v1alpha1.PropertyImageURL) != old.Get(v1alpha1.PropertyImageURL) ||
+			set.Get(v1alpha1.PropertyImageChecksum) != old.Get(v1alpha1.PropertyImageChecksum) {
+			r.warn(RuleImmutable, path, "machines that are running keep the image that they have: to roll them over, make a new OSImage and name "+
+				"it in the NodeType")
 		}
 	}
-	return v.done()
+	return r.done()
 }
 
-// SSHKey looks at an SSHKey.
-func SSHKey(key *v1alpha1.SSHKey) Verdict {
-	v := &Verdict{}
+// SSHKey validates an SSHKey.
+func SSHKey(key *v1alpha1.SSHKey) Result {
+	r := &Result{}
 	if _, err := bootstrap.AuthorizedKey(key.Spec.PublicKey); err != nil {
-		v.deny(RuleSSHKey, field.Invalid(field.NewPath("spec", "publicKey"), bytesOf(key.Spec.PublicKey), err.Error()))
+		r.deny(RuleSSHKey, field.Invalid(field.NewPath("spec", "publicKey"), bytesOf(key.Spec.PublicKey), err.Error()))
 	}
-	return v.done()
+	return r.done()
 }
 
-// MachineConfigTemplate looks at a MachineConfigTemplate.
-func MachineConfigTemplate(template *v1alpha1.MachineConfigTemplate) Verdict {
-	v := &Verdict{}
+// MachineConfigTemplate validates a MachineConfigTemplate.
+func MachineConfigTemplate(template *v1alpha1.MachineConfigTemplate) Result {
+	r := &Result{}
 	for _, one := range []struct{ field, text string }{
 		{"cloudInitTemplate", template.Spec.CloudInitTemplate},
 		{"networkDataTemplate", template.Spec.NetworkDataTemplate},
@@ -54,10 +56,10 @@ func MachineConfigTemplate(template *v1alpha1.MachineConfigTemplate) Verdict {
 			continue
 		}
 		if err := bootstrap.CheckSyntax(bootstrap.Template{Name: "it", Text: one.text}); err != nil {
-			v.deny(RuleTemplate, field.Invalid(field.NewPath("spec", one.field), bytesOf(one.text), problemOf(err)))
+			r.deny(RuleTemplate, field.Invalid(field.NewPath("spec", one.field), bytesOf(one.text), problemOf(err)))
 		}
 	}
-	return v.done()
+	return r.done()
 }
 
 func problemOf(err error) string {

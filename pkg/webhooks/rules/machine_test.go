@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
 var consumer = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "x", Name: "y"}
@@ -19,7 +19,8 @@ var consumer = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(
 const pinAt = `spec.properties["metal3.vcluster.com/server-name"]: `
 
 func pinned(t testing.TB, namespace, name, server string) *v1alpha1.Machine {
-	return parse[v1alpha1.Machine](t, "{metadata: {namespace: "+namespace+", name: "+name+"}, spec: {nodeTypeRef: {name: h100}, properties: {metal3.vcluster.com/server-name: "+server+"}}}")
+	return parse[v1alpha1.Machine](t, "{metadata: {namespace: "+namespace+", name: "+name+
+		"}, spec: {nodeTypeRef: {name: h100}, properties: {metal3.vcluster.com/server-name: "+server+"}}}")
 }
 
 func TestMachine(t *testing.T) {
@@ -35,54 +36,81 @@ func TestMachine(t *testing.T) {
 			`warning: spec.nodeTypeRef.name: there is no NodeType "h10" yet (did you mean "h100"?): the Machine gets no server before there is`}},
 		"NoTenant": {reason: "it may come later", spec: "nodeTypeRef: {name: h100}, tenantClusterRef: {name: c}", want: []string{
 			`warning: spec.tenantClusterRef.name: there is no TenantCluster "c" in namespace a yet: the Machine gets no server before there is`}},
-		"OtherTenant": {reason: "that there is one of that name elsewhere is nobody's business", spec: "nodeTypeRef: {name: h100}, tenantClusterRef: {name: b}", want: []string{
-			`warning: spec.tenantClusterRef.name: there is no TenantCluster "b" in namespace a yet: the Machine gets no server before there is`}},
-		"OtherNamespace": {reason: "a tenant refers to what is its own", spec: "nodeTypeRef: {name: h100}, tenantClusterRef: {name: b/b}, bootstrap: {dataSecretName: b/s}", want: []string{
-			`spec.tenantClusterRef.name: Invalid value: "b/b": what a Machine refers to is in its own namespace, a: write the name alone`,
-			`spec.bootstrap.dataSecretName: Invalid value: "b/s": what a Machine refers to is in its own namespace, a: write the name alone`}},
+		"OtherTenant": {reason: "that there is one of that name elsewhere is nobody's business",
+			spec: "nodeTypeRef: {name: h100}, tenantClusterRef: {name: b}", want: []string{
+				`warning: spec.tenantClusterRef.name: there is no TenantCluster "b" in namespace a yet: the Machine gets no server before there is`}},
+		"OtherNamespace": {reason: "a tenant refers to what is its own",
+			spec: "nodeTypeRef: {name: h100}, tenantClusterRef: {name: b/b}, bootstrap: {dataSecretName: b/s}", want: []string{
+				`spec.tenantClusterRef.name: Invalid value: "b/b": what a Machine refers to is in its own namespace, a: write the name alone`,
+				`spec.bootstrap.dataSecretName: Invalid value: "b/s": what a Machine refers to is in its own namespace, a: write the name alone`}},
 		"NotAllowed": {reason: "the tenant may not have the type", spec: "nodeTypeRef: {name: cpu}, " + toA, want: []string{
-			`spec.nodeTypeRef.name: Forbidden: this tenant is allowed no NodeType that fits: cpu: not allowed for this tenant: allowedNodeTypes of TenantCluster a are: h100: ask for one of these, or have them extended`}},
+			`spec.nodeTypeRef.name: Forbidden: this tenant is allowed no NodeType that fits: cpu: not allowed for this tenant: allowedNodeTypes ` +
+				`of ` +
+				`TenantCluster a are: h100: ask for one of these, or have them extended`}},
 		"NotAllowedByRequirements": {reason: "the type that fits is none that it may have", spec: "resources: {cpu: 1}, " + toA, want: []string{
-			`spec.requirements: Forbidden: this tenant is allowed no NodeType that fits: cpu: not allowed for this tenant; h100: has accelerators (nvidia.com/gpu) and the claim asks for none: allowedNodeTypes of TenantCluster a are: h100: ask for one of these, or have them extended`}},
+			`spec.requirements: Forbidden: this tenant is allowed no NodeType that fits: cpu: not allowed for this tenant; h100: has accelerators ` +
+				`(nvidia.com/gpu) and the Machine asks for none of them: allowedNodeTypes of TenantCluster a are: h100: ask for one of these, or ` +
+				`have ` +
+				`them extended`}},
 		"NotAllowedStandAlone": {reason: "leaving the tenant out gets nothing more", spec: "nodeTypeRef: {name: cpu}", want: []string{
-			`spec.nodeTypeRef.name: Forbidden: this tenant is allowed no NodeType that fits: cpu: not allowed for this tenant: allowedNodeTypes of the TenantClusters in namespace a are: none of them: ask for one of these, or have them extended`}},
+			`spec.nodeTypeRef.name: Forbidden: this tenant is allowed no NodeType that fits: cpu: not allowed for this tenant: allowedNodeTypes ` +
+				`of ` +
+				`the TenantClusters in namespace a are: none of them: ask for one of these, or have them extended`}},
 		"NothingFits": {reason: "a server may be registered yet", spec: "resources: {nvidia.com/gpu: 16}, " + toA, want: []string{
-			`warning: spec.requirements: no NodeType fits: cpu: too small (nvidia.com/gpu); h100: too small (nvidia.com/gpu)`}},
+			`warning: spec.requirements: no NodeType fits: cpu: has no nvidia.com/gpu; h100: too small: asks nvidia.com/gpu 16, has 8`}},
 		"Quota": {reason: "the tenant has all it may have", spec: "nodeTypeRef: {name: h100}, " + toA,
 			change: func(_ *testing.T, m *memory) { m.quota = "TenantCluster a/a has 2 servers" },
 			want:   []string{`spec: Forbidden: TenantCluster a/a has 2 servers`}},
-		"QuotaStandAlone": {reason: "nobody's quota", spec: "nodeTypeRef: {name: h100}", change: func(_ *testing.T, m *memory) { m.quota = "no" }},
+		"QuotaStandAlone": {reason: "nobody's quota", spec: "nodeTypeRef: {name: h100}",
+			change: func(_ *testing.T, m *memory) { m.quota = "no" }},
 		"Operator": {reason: "Kubernetes' own, spelled as they are", spec: "requirements: [{key: rack, operator: NotExists}]", want: []string{
 			`spec.requirements[0].operator: Unsupported value: "NotExists": supported values: "DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn"`}},
-		"Values": {reason: "operators take what they take", spec: "requirements: [{key: 'r k', operator: In}, {key: rack, operator: Exists, values: [a]}]", want: []string{
-			`spec.requirements[0]: Invalid value: "r k In": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character`,
+		"Values": {reason: "operators take what they take", spec: "requirements: [{key: 'r k', operator: In}, {key: rack, operator: Exists, " +
+			"values: [a]}]", want: []string{
+			`spec.requirements[0]: Invalid value: "r k In": name part must consist of alphanumeric characters, '-', '_' or '.', and must start ` +
+				`and ` +
+				`end with an alphanumeric character`,
 			`spec.requirements[0]: Invalid value: "r k In": for 'in', 'notin' operators, values set can't be empty`,
 			`spec.requirements[1]: Invalid value: "rack Exists": values set must be empty for exists and does not exist`}},
-		"Contradiction": {reason: "nothing can match", spec: "requirements: [{key: gen, operator: Gt, values: ['5']}, {key: gen, operator: Lt, values: ['6']}]", want: []string{
-			`spec.requirements: Invalid value: "gen": no server can match: of this label, it must be greater than 5 and less than 6: take one of the two away`}},
+		"Contradiction": {reason: "nothing can match", spec: "requirements: [{key: gen, operator: Gt, values: ['5']}, {key: gen, operator: Lt, " +
+			"values: ['6']}]", want: []string{
+			`spec.requirements: Invalid value: "gen": no server can match: of this label, it must be greater than 5 and less than 6: take one of ` +
+				`the two away`}},
 		"Resources": {reason: "no half GPUs", spec: "resources: {nvidia.com/gpu: 500m, gpu: 1, cpu: '-1'}", want: []string{
 			`spec.resources["cpu"]: Invalid value: "-1": there cannot be less than nothing of it: write how much there is`,
-			`spec.resources["gpu"]: Invalid value: "gpu": is neither one of cpu, memory, ephemeral-storage, pods nor an extended resource: write it with its domain, for example nvidia.com/gpu`,
+			`spec.resources["gpu"]: Invalid value: "gpu": is neither one of cpu, memory, ephemeral-storage, pods nor an extended resource: write ` +
+				`it with its domain, for example nvidia.com/gpu`,
 			`spec.resources["nvidia.com/gpu"]: Invalid value: "500m": devices are counted in whole ones: write a whole number`}},
-		"Properties": {reason: "each with its own sentence", spec: "nodeTypeRef: {name: h100}, properties: {'gpu model': x, metal3.vcluster.com/network-cidr: x, vcluster.com/os-image: debian, vcluster.com/ssh-keys: 'me,you'}", want: []string{
-			`spec.properties["metal3.vcluster.com/network-cidr"]: Invalid value: "x": is not an address and a prefix length: set it to the gateway and the prefix length of the network, for example 192.168.100.1/24`,
-			`spec.properties["gpu model"]: Invalid value: "x": has a key that cannot be one of a label (name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character): write a name, or a domain, a slash and a name, for example example.com/team`,
+		"Properties": {reason: "each with its own sentence", spec: "nodeTypeRef: {name: h100}, properties: {'gpu model': x, " +
+			"metal3.vcluster.com/network-cidr: x, vcluster.com/os-image: debian, vcluster.com/ssh-keys: 'me,you'}", want: []string{
+			`spec.properties["metal3.vcluster.com/network-cidr"]: Invalid value: "x": is not an address and a prefix length: set it to the ` +
+				`gateway ` +
+				`and the prefix length of the network, for example 192.168.100.1/24`,
+			`spec.properties["gpu model"]: Invalid value: "x": has a key that cannot be one of a label (name part must consist of alphanumeric ` +
+				`characters, '-', '_' or '.', and must start and end with an alphanumeric character): write a name, or a domain, a slash and a name, ` +
+				`for example example.com/team`,
 			`warning: spec.properties["vcluster.com/os-image"]: there is no OSImage "debian" yet: Machines get no server before there is`,
 			`warning: spec.properties["vcluster.com/ssh-keys"]: there is no SSHKey "you" yet: Machines get no server before there is`}},
-		"Documents": {reason: "without what is in them", spec: "nodeTypeRef: {name: h100}, properties: {vcluster.com/user-data: 'password: secret', metal3.vcluster.com/network-data: '[secret]'}", want: []string{
-			`spec.properties["vcluster.com/user-data"]: Invalid value: "(16 bytes)": is not cloud-config: its first line must be "#cloud-config"`,
-			`spec.properties["metal3.vcluster.com/network-data"]: Invalid value: "(8 bytes)": is not network data: it must be a mapping with "links" and "networks", or with "version: 2" and "ethernets"`}},
-		"Node": {reason: "what kubelet would not take", spec: "nodeTypeRef: {name: h100}, labels: {rack: 'a b'}, taints: [{key: x, effect: Never}, {key: z, effect: NoSchedule}, {key: z, effect: NoSchedule}]", want: []string{
-			`spec.labels["rack"]: Invalid value: "a b": cannot be the value of a label: a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character`,
+		"Documents": {reason: "without what is in them", spec: "nodeTypeRef: {name: h100}, properties: {vcluster.com/user-data: 'password: " +
+			"secret', metal3.vcluster.com/network-data: '[secret]'}", want: []string{
+			`spec.properties["vcluster.com/user-data"]: Invalid value: "(16 bytes)": is not user data for cloud-init: its first line must be ` +
+				`"#cloud-config", or that of another format of cloud-init, such as "#!/bin/sh"`,
+			`spec.properties["metal3.vcluster.com/network-data"]: Invalid value: "(8 bytes)": is not network data: it must be a mapping with ` +
+				`"links" and "networks", or with "version: 2" and "ethernets"`}},
+		"Node": {reason: "what kubelet would not take", spec: "nodeTypeRef: {name: h100}, labels: {rack: 'a b'}, taints: [{key: x, effect: " +
+			"Never}, {key: z, effect: NoSchedule}, {key: z, effect: NoSchedule}]", want: []string{
+			`spec.labels["rack"]: Invalid value: "a b": cannot be the value of a label: a valid label must be an empty string or consist of ` +
+				`alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character`,
 			`spec.taints[0].effect: Unsupported value: "Never": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"`,
 			`spec.taints[2]: Duplicate value: "z:NoSchedule"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fleet := newFleet(t)
+			cluster := newCluster(t)
 			if tc.change != nil {
-				tc.change(t, fleet)
+				tc.change(t, cluster)
 			}
-			says(t, tc.reason, Machine(fleet, nil, parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m}, spec: {"+tc.spec+"}}")), tc.want...)
+			says(t, tc.reason, Machine(cluster, nil, parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m}, spec: {"+tc.spec+"}}")),
+				tc.want...)
 		})
 	}
 }
@@ -101,71 +129,112 @@ func TestPinning(t *testing.T) {
 		change               func(*testing.T, *memory)
 		want                 []string
 	}{
-		"Free":    {reason: "it can be had", server: "h1"},
-		"Claimed": {reason: "it may come free", server: "h2", want: []string{`warning: ` + pinAt + `server metal3-system/h2 is claimed by a Machine: the Machine waits for it, and gets no other`}},
-		"Error":   {reason: "it may be mended", server: "h3", want: []string{`warning: ` + pinAt + `server metal3-system/h3 is in error (power management error: no answer): the Machine waits for it, and gets no other`}},
-		"Missing": {reason: "a typing error", server: "h9", want: []string{pinAt + `Invalid value: "h9": there is no BareMetalHost of this name in namespace metal3-system: correct it, or register the server first`}},
-		"NoName":  {reason: "no server has such a name", server: "H_1", want: []string{pinAt + `Invalid value: "H_1": cannot be the name of a BareMetalHost (a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')): set it to the name of a BareMetalHost that exists`}},
+		"Free": {reason: "it can be had", server: "h1"},
+		"Claimed": {reason: "it may come free", server: "h2",
+			want: []string{`warning: ` + pinAt + `server metal3-system/h2 is claimed by a Machine: the Machine waits for it, and gets no other`}},
+		"Error": {reason: "it may be mended", server: "h3",
+			want: []string{`warning: ` + pinAt + `server metal3-system/h3 is in error (power management error: no answer): the Machine waits for ` +
+				`it, and gets no other`}},
+		"Missing": {reason: "a typing error", server: "h9",
+			want: []string{pinAt + `Invalid value: "h9": there is no BareMetalHost of this name in namespace metal3-system: correct it, or ` +
+				`register the server first`}},
+		"NoName": {reason: "no server has such a name", server: "H_1",
+			want: []string{pinAt + `Invalid value: "H_1": cannot be the name of a BareMetalHost (a lowercase RFC 1123 subdomain must consist of ` +
+				`lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex ` +
+				`used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')): set it to the name of a BareMetalHost ` +
+				`that exists`}},
 		"NoFleet": {reason: "nothing is known yet", server: "h1", change: func(_ *testing.T, m *memory) {
-			m.providers, m.types, m.inventory = nil, nil, hosts.NewInventory(hosts.Options{})
+			m.providers, m.types, m.inventory = nil, nil, inventory.NewInventory(inventory.Options{})
 		}, spec: "resources: {cpu: 1}", want: []string{`warning: ` + pinAt + `there is no NodeProvider yet, so that the server is not known`}},
-		"Type":     {reason: "another type's", server: "c1", want: []string{pinAt + `Invalid value: "c1": pinned to server "c1", which cannot be had: h100: server metal3-system/c1 is not of this type: pin to another server, or ask for another type`}},
-		"TooSmall": {reason: "it would not do", server: "h1", spec: "resources: {nvidia.com/gpu: 9}", want: []string{pinAt + `Invalid value: "h1": pinned to server "h1", which cannot be had: cpu: too small (nvidia.com/gpu); h100: too small (nvidia.com/gpu): pin to another server, or ask for another type`}},
+		"Type": {reason: "another type's", server: "c1",
+			want: []string{pinAt + `Invalid value: "c1": pinned to server "c1", which cannot be had: h100: server metal3-system/c1 is not of this ` +
+				`type: pin to another server, or ask for another type`}},
+		"TooSmall": {reason: "it would not do", server: "h1", spec: "resources: {nvidia.com/gpu: 9}",
+			want: []string{pinAt + `Invalid value: "h1": pinned to server "h1", which cannot be had: cpu: has no nvidia.com/gpu; h100: too small: ` +
+				`asks nvidia.com/gpu 9, has 8: pin to another server, or ask for another type`}},
 		"ServerTooSmall": {reason: "inspection has found less than its type says", server: "h4", change: func(_ *testing.T, m *memory) {
 			m.server("h4", map[string]string{"gpu": "h100"}, smaller)
-		}, want: []string{pinAt + `Invalid value: "h4": pinned to server "h4", which cannot be had: h100: server metal3-system/h4 is too small for this type (cpu 64 of 96): pin to another server, or ask for another type`}},
-		"Rack":    {reason: "it is elsewhere", server: "h1", spec: "resources: {nvidia.com/gpu: 1}, requirements: [{key: rack, operator: In, values: [r2]}]", want: []string{pinAt + `Invalid value: "h1": pinned to server "h1", which cannot be had: cpu: too small (nvidia.com/gpu); h100: does not meet rack in (r2): pin to another server, or ask for another type`}},
-		"Taken":   {reason: "one server, one Machine", server: "h1", change: with("a", "other", "h1"), want: []string{pinAt + `Invalid value: "h1": Machine other is pinned to this server already: choose another, or delete that Machine first`}},
-		"Foreign": {reason: "whose it is, is not said", server: "h1", change: with("b", "other", "h1"), want: []string{pinAt + `Invalid value: "h1": a Machine of another tenant is pinned to this server already: choose another, or delete that Machine first`}},
-		"Itself":  {reason: "it is not in its own way", server: "h1", change: with("a", "m", "h1")},
-		"Going":   {reason: "a replacement waits for it", server: "h1", change: going, want: []string{`warning: ` + pinAt + `Machine old, which is being deleted, still has this server: it is claimed once it is clean`}},
+		}, want: []string{pinAt + `Invalid value: "h4": pinned to server "h4", which cannot be had: h100: server metal3-system/h4 is too small ` +
+			`for this type (cpu 64 of 96): pin to another server, or ask for another type`}},
+		"Rack": {reason: "it is elsewhere", server: "h1", spec: "resources: {nvidia.com/gpu: 1}, requirements: [{key: rack, operator: In, " +
+			"values: [r2]}]", want: []string{pinAt + `Invalid value: "h1": pinned to server "h1", which cannot be had: cpu: has no ` +
+			`nvidia.com/gpu; ` +
+			`h100: does not meet rack in (r2): pin to another server, or ask for another type`}},
+		"Taken": {reason: "one server, one Machine", server: "h1", change: with("a", "other", "h1"),
+			want: []string{pinAt + `Invalid value: "h1": Machine other is pinned to this server already: choose another, or delete that Machine ` +
+				`first`}},
+		"Foreign": {reason: "whose it is, is not said", server: "h1", change: with("b", "other", "h1"),
+			want: []string{pinAt + `Invalid value: "h1": a Machine of another tenant is pinned to this server already: choose another, or delete ` +
+				`that Machine first`}},
+		"Itself": {reason: "it is not in its own way", server: "h1", change: with("a", "m", "h1")},
+		"Going": {reason: "a replacement waits for it", server: "h1", change: going,
+			want: []string{`warning: ` + pinAt + `Machine old, which is being deleted, still has this server: it is claimed once it is clean`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fleet := newFleet(t)
+			cluster := newCluster(t)
 			if tc.change != nil {
-				tc.change(t, fleet)
+				tc.change(t, cluster)
 			}
 			spec := tc.spec
 			if spec == "" {
 				spec = "nodeTypeRef: {name: h100}"
 			}
-			says(t, tc.reason, Machine(fleet, nil, parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m}, spec: {"+spec+", properties: {metal3.vcluster.com/server-name: "+tc.server+"}}}")), tc.want...)
+			says(t, tc.reason, Machine(cluster, nil,
+				parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m}, spec: {"+spec+", properties: {metal3.vcluster.com/server-name: "+
+					tc.server+"}}}")), tc.want...)
 		})
 	}
 }
 
 func TestMachineChanged(t *testing.T) {
-	const provisioned = "status: {hostRef: {namespace: metal3-system, name: h1, uid: u}, conditions: [{type: Provisioned, status: 'True', reason: x, message: '', lastTransitionTime: null}]}"
+	const provisioned = "status: {hostRef: {namespace: metal3-system, name: h1, uid: u}, conditions: [{type: Provisioned, status: 'True', " +
+		"reason: x, message: '', lastTransitionTime: null}]}"
 	const claimed = "status: {hostRef: {namespace: metal3-system, name: h1, uid: u}}"
-	const noEffect = ": the server is installed and has registered with what was there before: delete the Machine and make another for the change to have an effect"
+	const noEffect = ": the server is installed and has registered with what was there before: delete the Machine and make another for the " +
+		"change to have an effect"
 	for name, tc := range map[string]struct {
 		reason, before, status, labels, after string
 		want                                  []string
 	}{
 		"Bootstrap": {reason: "as the provider does", after: "bootstrap: {dataSecretName: s}"},
 		"Unpinned":  {reason: "nothing is claimed yet", before: "properties: {metal3.vcluster.com/server-name: h1}"},
-		"Repinned": {reason: "it is looked at anew", before: "properties: {metal3.vcluster.com/server-name: h1}", after: "properties: {metal3.vcluster.com/server-name: h9}", want: []string{
-			pinAt + `Invalid value: "h9": there is no BareMetalHost of this name in namespace metal3-system: correct it, or register the server first`}},
-		"Claimed": {reason: "it would need another server", before: "properties: {metal3.vcluster.com/server-name: h1}", status: claimed, after: "properties: {metal3.vcluster.com/server-name: h2}", want: []string{
-			pinAt + `Invalid value: "h2": the Machine has claimed server h1: delete it and make another`}},
-		"Installed": {reason: "the server does not look at it any more", status: provisioned, after: "properties: {vcluster.com/os-image: ubuntu}, labels: {a: b}", want: []string{
-			"warning: spec.properties" + noEffect, "warning: spec.labels" + noEffect}},
-		"Drift": {reason: "the provider tells a Machine what its class says now, before and after it is installed", before: "properties: {rack: r1, metal3.vcluster.com/server-name: h1}", status: claimed,
+		"Repinned": {reason: "it is looked at anew", before: "properties: {metal3.vcluster.com/server-name: h1}",
+			after: "properties: {metal3.vcluster.com/server-name: h9}", want: []string{
+				pinAt + `Invalid value: "h9": there is no BareMetalHost of this name in namespace metal3-system: correct it, or register the server ` +
+					`first`}},
+		"Claimed": {reason: "it would need another server", before: "properties: {metal3.vcluster.com/server-name: h1}", status: claimed,
+			after: "properties: {metal3.vcluster.com/server-name: h2}", want: []string{
+				pinAt + `Invalid value: "h2": the Machine has claimed server h1: delete it and make another`}},
+		"Installed": {reason: "the server does not look at it any more", status: provisioned,
+			after: "properties: {vcluster.com/os-image: ubuntu}, labels: {a: b}", want: []string{
+				"warning: spec.properties" + noEffect, "warning: spec.labels" + noEffect}},
+		"Drift": {reason: "the provider tells a Machine what its class says now, before and after it is installed",
+			before: "properties: {rack: r1, metal3.vcluster.com/server-name: h1}", status: claimed,
 			after: "properties: {vcluster.com/os-image: ubuntu, tier: silver, metal3.vcluster.com/server-name: h1}"},
-		"DriftInstalled": {reason: "it is replaced without anybody's doing", status: provisioned, labels: "karpenter.metal3.io/nodeclaim: m", after: "properties: {vcluster.com/os-image: ubuntu}"},
-		"DriftToNonsense": {reason: "the manager says in the condition Drifted that it makes no sense, and nothing else is held up", status: claimed, after: "properties: {'gpu model': x, vcluster.com/os-image: debian}", want: []string{
-			`warning: spec.properties["gpu model"]: Invalid value: "x": has a key that cannot be one of a label (name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character): write a name, or a domain, a sla...`,
-			`warning: spec.properties["vcluster.com/os-image"]: there is no OSImage "debian" yet: Machines get no server before there is`}},
+		"DriftInstalled": {reason: "it is replaced without anybody's doing", status: provisioned, labels: "karpenter.metal3.io/nodeclaim: m",
+			after: "properties: {vcluster.com/os-image: ubuntu}"},
+		"DriftToNonsense": {reason: "the manager says in the condition Drifted that it makes no sense, and nothing else is held up",
+			status: claimed, after: "properties: {'gpu model': x, vcluster.com/os-image: debian}", want: []string{
+				`warning: spec.properties["gpu model"]: Invalid value: "x": has a key that cannot be one of a label (name part must consist of ` +
+					`alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character): write a name, or a domain, a ` +
+					`sla...`,
+				`warning: spec.properties["vcluster.com/os-image"]: there is no OSImage "debian" yet: Machines get no server before there is`}},
 		"Nonsense": {reason: "nothing is claimed yet", after: "properties: {tier: very good}", want: []string{
-			`spec.properties["tier"]: Invalid value: "very good": has a value that cannot be one of a label (a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character): write letters, digits, -, _ and . only, several values separated by commas, or * for any`}},
-		"PinDropped": {reason: "it would be free to go elsewhere", before: "properties: {metal3.vcluster.com/server-name: h1}", status: claimed, want: []string{
-			pinAt + `Invalid value: "": the Machine has claimed server h1: delete it and make another`}},
+			`spec.properties["tier"]: Invalid value: "very good": has a value that cannot be one of a label (a valid label must be an empty ` +
+				`string ` +
+				`or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character): write letters, ` +
+				`digits, -, _ and . only, several values separated by commas, or * for any`}},
+		"PinDropped": {reason: "it would be free to go elsewhere", before: "properties: {metal3.vcluster.com/server-name: h1}", status: claimed,
+			want: []string{
+				pinAt + `Invalid value: "": the Machine has claimed server h1: delete it and make another`}},
 		"PinAdded": {reason: "it may have another", status: claimed, after: "properties: {metal3.vcluster.com/server-name: h2}", want: []string{
 			pinAt + `Invalid value: "h2": the Machine has claimed server h1: delete it and make another`}},
-		"Kubelet":      {reason: "kubelet has been started", before: "kubeletArgs: {v: '2'}", status: provisioned, after: "kubeletArgs: {v: '4'}", want: []string{"warning: spec.kubeletArgs" + noEffect}},
+		"Kubelet": {reason: "kubelet has been started", before: "kubeletArgs: {v: '2'}", status: provisioned, after: "kubeletArgs: {v: '4'}",
+			want: []string{"warning: spec.kubeletArgs" + noEffect}},
 		"KubeletEarly": {reason: "nothing is installed yet", status: claimed, after: "kubeletArgs: {v: '4'}"},
 		"Power":        {reason: "a switch", status: provisioned, after: "power: {state: 'Off'}"},
-		"OldFault":     {reason: "what is not changed is not held against it", before: "labels: {'a b': c}", after: "labels: {'a b': c}, bootstrap: {dataSecretName: s}"},
+		"OldFault": {reason: "what is not changed is not held against it", before: "labels: {'a b': c}",
+			after: "labels: {'a b': c}, bootstrap: {dataSecretName: s}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine := func(spec string) *v1alpha1.Machine {
@@ -176,9 +245,10 @@ func TestMachineChanged(t *testing.T) {
 				if status == "" {
 					status = "status: {}"
 				}
-				return parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m, labels: {"+tc.labels+"}}, spec: {nodeTypeRef: {name: h100}"+spec+"}, "+status+"}")
+				return parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m, labels: {"+tc.labels+"}}, spec: {nodeTypeRef: {name: h100}"+spec+
+					"}, "+status+"}")
 			}
-			says(t, tc.reason, Machine(newFleet(t), machine(tc.before), machine(tc.after)), tc.want...)
+			says(t, tc.reason, Machine(newCluster(t), machine(tc.before), machine(tc.after)), tc.want...)
 		})
 	}
 }

@@ -11,48 +11,49 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// machineProperties looks at the properties of a Machine. Of one that has its server, what is wrong is warned of and not
+// machineProperties validates the properties of a Machine. Of one that has its server, what is wrong is warned of and not
 // refused: the provider tells it what its class says now, and the manager answers in the condition Drifted, also that it
 // makes no sense. Refused, the Machine would go on as if nothing had been said.
-func (v *Verdict) machineProperties(fleet Fleet, path *field.Path, before, after *v1alpha1.Machine) {
+func (r *Result) machineProperties(cluster Cluster, path *field.Path, before, after *v1alpha1.Machine) {
 	layer := properties.OfMachine(after)
 	if before == nil || before.Status.HostRef == nil {
-		v.properties(fleet, path, layer)
+		r.properties(cluster, path, layer)
 		return
 	}
-	found := &Verdict{}
-	found.properties(fleet, path, layer)
+	found := &Result{}
+	found.properties(cluster, path, layer)
 	for _, err := range found.Errors {
-		v.warn(RuleProperties, field.NewPath(err.Field), "%s", err.ErrorBody())
+		r.warn(RuleProperties, field.NewPath(err.Field), "%s", err.ErrorBody())
 	}
-	v.omittedWarnings += found.omittedErrors + found.omittedWarnings
+	r.omittedWarnings += found.omittedErrors + found.omittedWarnings
 	for _, warning := range found.Warnings {
-		v.Warned = once(v.Warned, RuleReferences)
-		if v.deaf() {
-			v.omittedWarnings++
+		r.Warned = appendOnce(r.Warned, RuleReferences)
+		if r.warningsFull() {
+			r.omittedWarnings++
 			continue
 		}
-		v.Warnings = append(v.Warnings, warning)
+		r.Warnings = append(r.Warnings, warning)
 	}
 }
 
-// machineChanged looks at what must not change once there is a server, and at what does not change it any more.
-func (v *Verdict) machineChanged(fleet Fleet, spec *field.Path, before, after *v1alpha1.Machine) {
+// machineChanged validates what must not change once there is a server, and at what does not change it any more.
+func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after *v1alpha1.Machine) {
 	old, pin := before.Spec.Properties[v1alpha1.PropertyServerName], after.Spec.Properties[v1alpha1.PropertyServerName]
 	at := key(spec.Child("properties"), v1alpha1.PropertyServerName)
 	switch {
 	case old != pin && before.Status.HostRef != nil:
-		v.deny(RuleImmutable, field.Invalid(at, shown(pin), fmt.Sprintf("the Machine has claimed server %s: delete it and make another", before.Status.HostRef.Name)))
-	case old != pin && v.Allowed():
-		v.pin(fleet, spec, after, v.choose(fleet, after, allowedTypes(fleet, after)))
+		r.deny(RuleImmutable, field.Invalid(at, pin,
+			fmt.Sprintf("the Machine has claimed server %s: delete it and make another", before.Status.HostRef.Name)))
+	case old != pin && r.Allowed():
+		r.pin(cluster, spec, after, r.choose(cluster, after, allowedTypes(cluster, after)))
 	}
 	if !meta.IsStatusConditionTrue(before.Status.Conditions, v1alpha1.ConditionProvisioned) {
 		return
 	}
-	// A NodeClaim's Machine that differs from its class is replaced, without anybody's doing.
+	// Karpenter replaces a NodeClaim's Machine that differs from its class.
 	replaced := before.Labels[v1alpha1.NodeClaimLabelKey] != ""
 	for _, one := range []struct {
 		field    string
@@ -66,7 +67,8 @@ func (v *Verdict) machineChanged(fleet Fleet, spec *field.Path, before, after *v
 		{"kubeletArgs", before.Spec.KubeletArgs, after.Spec.KubeletArgs, false},
 	} {
 		if !equality.Semantic.DeepEqual(one.old, one.now) && !(one.drifts && replaced) {
-			v.warn(RuleImmutable, spec.Child(one.field), "the server is installed and has registered with what was there before: delete the Machine and make another for the change to have an effect")
+			r.warn(RuleImmutable, spec.Child(one.field), "the server is installed and has registered with what was there before: delete the "+
+				"Machine and make another for the change to have an effect")
 		}
 	}
 }

@@ -14,40 +14,40 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// NodeProvider looks at a NodeProvider that is created, or changed from what it was before.
-func NodeProvider(fleet Fleet, before, after *v1alpha1.NodeProvider) Verdict {
-	v := &Verdict{}
+// NodeProvider validates a NodeProvider that is created, or updated from before.
+func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result {
+	r := &Result{}
 	spec := field.NewPath("spec")
 	namespace := after.Spec.Metal3.ClusterRef.Namespace
-	v.properties(fleet, spec.Child("properties"), properties.OfProvider(after))
-	v.hostNamespace(fleet, spec.Child("metal3", "clusterRef", "namespace"), namespace)
+	r.properties(cluster, spec.Child("properties"), properties.OfProvider(after))
+	r.hostNamespace(cluster, spec.Child("metal3", "clusterRef", "namespace"), namespace)
 
 	types := after.Spec.Metal3.NodeTypes
-	owners := ownersOf(fleet)
+	owners := ownersOf(cluster)
 	selectors, own := make([]labels.Selector, len(types)), templateNames(after)
 	if before != nil {
 		own = append(own, templateNames(before)...)
 	}
 	for i := range types {
 		path := spec.Child("metal3", "nodeTypes").Index(i)
-		v.uniqueName(path.Child("name"), owners, types[i].Name, after.Name)
-		v.profile(path, &types[i].HardwareProfile)
-		v.properties(fleet, path.Child("properties"), properties.Layer{Source: "NodeType " + types[i].Name, Values: types[i].Properties})
+		r.uniqueName(path.Child("name"), owners, types[i].Name, after.Name)
+		r.profile(path, &types[i].HardwareProfile)
+		r.properties(cluster, path.Child("properties"), properties.Layer{Source: "NodeType " + types[i].Name, Values: types[i].Properties})
 		at := path.Child("bareMetalHosts", "selector")
-		if selectors[i] = v.hostSelector(at, &types[i].BareMetalHosts.Selector, selectsAll(after, types[i].Name)); selectors[i] != nil {
-			v.selects(fleet, at, namespace, selectors[i], own)
-			v.bigEnough(fleet, path.Child("resources"), namespace, selectors[i], types[i].Resources)
+		if selectors[i] = r.hostSelector(at, &types[i].BareMetalHosts.Selector, selectsAll(after, types[i].Name)); selectors[i] != nil {
+			r.selects(cluster, at, namespace, selectors[i], own)
+			r.bigEnough(cluster, path.Child("resources"), namespace, selectors[i], types[i].Resources)
 		}
 	}
-	v.overlapsSiblings(fleet, spec.Child("metal3", "nodeTypes"), namespace, types, selectors)
+	r.overlapsSiblings(cluster, spec.Child("metal3", "nodeTypes"), namespace, types, selectors)
 	if before != nil {
-		v.dropped(fleet, spec.Child("metal3", "nodeTypes"), before, after)
-		v.moved(fleet, spec.Child("metal3", "clusterRef", "namespace"), before, namespace)
+		r.dropped(cluster, spec.Child("metal3", "nodeTypes"), before, after)
+		r.moved(cluster, spec.Child("metal3", "clusterRef", "namespace"), before, namespace)
 	}
-	return v.done()
+	return r.done()
 }
 
 func templateNames(provider *v1alpha1.NodeProvider) []string {
@@ -59,12 +59,12 @@ func templateNames(provider *v1alpha1.NodeProvider) []string {
 }
 
 // ownersOf returns who has which NodeType: the NodeProvider that lists it, or that has made it.
-func ownersOf(fleet Fleet) map[string]string {
+func ownersOf(cluster Cluster) map[string]string {
 	owners := map[string]string{}
-	for _, nodeType := range fleet.NodeTypes() {
+	for _, nodeType := range cluster.NodeTypes() {
 		owners[nodeType.Name] = nodeType.Spec.ProviderRef.Name
 	}
-	for _, provider := range fleet.NodeProviders() {
+	for _, provider := range cluster.NodeProviders() {
 		for _, name := range templateNames(provider) {
 			if _, made := owners[name]; !made {
 				owners[name] = provider.Name
@@ -74,34 +74,38 @@ func ownersOf(fleet Fleet) map[string]string {
 	return owners
 }
 
-func (v *Verdict) uniqueName(path *field.Path, owners map[string]string, name, provider string) {
+func (r *Result) uniqueName(path *field.Path, owners map[string]string, name, provider string) {
 	if owner, taken := owners[name]; taken && owner != provider {
-		v.deny(RuleNames, field.Invalid(path, name, fmt.Sprintf("a NodeType of this name belongs to NodeProvider %s: names are unique across providers, so choose another", owner)))
+		r.deny(RuleNames, field.Invalid(path, name,
+			fmt.Sprintf("a NodeType of this name belongs to NodeProvider %s: names are unique across providers, so choose another", owner)))
 	}
 }
 
 // hostNamespace refuses servers in the namespace of a tenant, whose provider may read the Secrets there: they would
 // hold the credentials of the BMCs.
-func (v *Verdict) hostNamespace(fleet Fleet, path *field.Path, namespace string) {
-	if len(fleet.TenantClusters(namespace)) > 0 {
-		v.deny(RuleNamespaces, field.Invalid(path, namespace, "is the namespace of a TenantCluster, whose provider may read the Secrets there, and so the BMC credentials: keep the servers in one of their own"))
+func (r *Result) hostNamespace(cluster Cluster, path *field.Path, namespace string) {
+	if len(cluster.TenantClusters(namespace)) > 0 {
+		r.deny(RuleNamespaces,
+			field.Invalid(path, namespace, "is the namespace of a TenantCluster, whose provider may read the Secrets there, and so the BMC "+
+				"credentials: keep the servers in one of their own"))
 	}
 }
 
 // overlapsSiblings compares the types of one provider with each other.
-func (v *Verdict) overlapsSiblings(fleet Fleet, path *field.Path, namespace string, types []v1alpha1.NodeTypeTemplate, selectors []labels.Selector) {
-	if len(types) < 2 || v.deaf() {
+func (r *Result) overlapsSiblings(cluster Cluster, path *field.Path, namespace string, types []v1alpha1.NodeTypeTemplate,
+	selectors []labels.Selector) {
+	if len(types) < 2 || r.warningsFull() {
 		return
 	}
-	common := fleet.Overlaps(namespace, selectors)
+	common := cluster.Overlaps(namespace, selectors)
 	pairs := slices.SortedFunc(maps.Keys(common), func(a, b [2]int) int { return cmp.Or(a[0]-b[0], a[1]-b[1]) })
 	for _, pair := range pairs {
-		v.overlap(path.Index(pair[0]).Child("bareMetalHosts", "selector"), types[pair[1]].Name, common[pair])
+		r.overlap(path.Index(pair[0]).Child("bareMetalHosts", "selector"), types[pair[1]].Name, common[pair])
 	}
 }
 
-// dropped refuses to drop a type that is in use.
-func (v *Verdict) dropped(fleet Fleet, path *field.Path, before, after *v1alpha1.NodeProvider) {
+// dropped denies the removal of a type that is in use.
+func (r *Result) dropped(cluster Cluster, path *field.Path, before, after *v1alpha1.NodeProvider) {
 	kept := map[string]bool{}
 	for _, name := range templateNames(after) {
 		kept[name] = true
@@ -110,55 +114,58 @@ func (v *Verdict) dropped(fleet Fleet, path *field.Path, before, after *v1alpha1
 		if kept[name] {
 			continue
 		}
-		if users := fleet.Users(KindNodeType, name); len(users) > 0 {
-			v.deny(RuleInUse, field.Forbidden(path, fmt.Sprintf("NodeType %s is in use by %s: it cannot be taken away before they are gone", name, list(users))))
+		if users := cluster.Users(KindNodeType, name); len(users) > 0 {
+			r.deny(RuleInUse, field.Forbidden(path,
+				fmt.Sprintf("NodeType %s is in use by %s: it cannot be taken away before they are gone", name, list(users))))
 		}
 	}
 }
 
-// moved refuses to look for the servers of a provider elsewhere while Machines have some of them: they would be of no type.
-func (v *Verdict) moved(fleet Fleet, path *field.Path, before *v1alpha1.NodeProvider, namespace string) {
+// moved denies a change of the hosts' namespace while Machines have some of them: these would be of no type.
+func (r *Result) moved(cluster Cluster, path *field.Path, before *v1alpha1.NodeProvider, namespace string) {
 	if before.Spec.Metal3.ClusterRef.Namespace == namespace {
 		return
 	}
 	var machines []string
 	for _, name := range templateNames(before) {
-		for _, user := range fleet.Users(KindNodeType, name) {
+		for _, user := range cluster.Users(KindNodeType, name) {
 			if strings.HasPrefix(user, "Machine ") && !slices.Contains(machines, user) {
 				machines = append(machines, user)
 			}
 		}
 	}
 	if len(machines) > 0 {
-		v.deny(RuleImmutable, field.Invalid(path, namespace, fmt.Sprintf("Machines have servers in namespace %s (%s): delete them first, or make another NodeProvider for these servers",
-			before.Spec.Metal3.ClusterRef.Namespace, list(machines))))
+		r.deny(RuleImmutable, field.Invalid(path, namespace,
+			fmt.Sprintf("Machines have servers in namespace %s (%s): delete them first, or make another NodeProvider for these servers",
+				before.Spec.Metal3.ClusterRef.Namespace, list(machines))))
 	}
 }
 
-// NodeType looks at a NodeType that is created, or changed from what it was before.
-func NodeType(fleet Fleet, before, after *v1alpha1.NodeType) Verdict {
-	v := &Verdict{}
+// NodeType validates a NodeType that is created, or updated from before.
+func NodeType(cluster Cluster, before, after *v1alpha1.NodeType) Result {
+	r := &Result{}
 	spec := field.NewPath("spec")
-	v.profile(spec, &after.Spec.HardwareProfile)
-	v.properties(fleet, spec.Child("properties"), properties.OfType(after))
+	r.profile(spec, &after.Spec.HardwareProfile)
+	r.properties(cluster, spec.Child("properties"), properties.OfType(after))
 	at := spec.Child("bareMetalHosts", "selector")
-	selector := v.hostSelector(at, &after.Spec.BareMetalHosts.Selector, selectsAll(after, after.Name))
-	provider := providerNamed(fleet, after.Spec.ProviderRef.Name)
+	selector := r.hostSelector(at, &after.Spec.BareMetalHosts.Selector, selectsAll(after, after.Name))
+	provider := providerNamed(cluster, after.Spec.ProviderRef.Name)
 	if provider == nil {
-		v.warn(RuleReferences, spec.Child("providerRef", "name"), "there is no NodeProvider %q yet: the type has no servers before there is", after.Spec.ProviderRef.Name)
+		r.warn(RuleReferences, spec.Child("providerRef", "name"), "there is no NodeProvider %q yet: the type has no servers before there is",
+			after.Spec.ProviderRef.Name)
 	}
 	if before == nil {
-		v.uniqueName(field.NewPath("metadata", "name"), ownersOf(fleet), after.Name, after.Spec.ProviderRef.Name)
+		r.uniqueName(field.NewPath("metadata", "name"), ownersOf(cluster), after.Name, after.Spec.ProviderRef.Name)
 	}
 	if selector != nil && provider != nil {
-		v.selects(fleet, at, provider.Spec.Metal3.ClusterRef.Namespace, selector, []string{after.Name})
-		v.bigEnough(fleet, spec.Child("resources"), provider.Spec.Metal3.ClusterRef.Namespace, selector, after.Spec.Resources)
+		r.selects(cluster, at, provider.Spec.Metal3.ClusterRef.Namespace, selector, []string{after.Name})
+		r.bigEnough(cluster, spec.Child("resources"), provider.Spec.Metal3.ClusterRef.Namespace, selector, after.Spec.Resources)
 	}
-	return v.done()
+	return r.done()
 }
 
-func providerNamed(fleet Fleet, name string) *v1alpha1.NodeProvider {
-	for _, provider := range fleet.NodeProviders() {
+func providerNamed(cluster Cluster, name string) *v1alpha1.NodeProvider {
+	for _, provider := range cluster.NodeProviders() {
 		if provider.Name == name {
 			return provider
 		}

@@ -15,7 +15,8 @@ import (
 
 // provided is a NodeProvider with one type, made of a profile.
 func provided(t testing.TB, profile string) *v1alpha1.NodeProvider {
-	return parse[v1alpha1.NodeProvider](t, "{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: metal3-system}, nodeTypes: [{name: t, "+profile+"}]}}}")
+	return parse[v1alpha1.NodeProvider](t, "{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: metal3-system}, nodeTypes: "+
+		"[{name: t, "+profile+"}]}}}")
 }
 
 const (
@@ -30,24 +31,39 @@ func TestHostSelector(t *testing.T) {
 		reason, selector string
 		want             []string
 	}{
-		"Good":      {"it selects what no other type does", "{matchLabels: {gpu: a100}}", []string{unmatched}},
-		"Overlap":   {"they are counted twice", "{matchExpressions: [{key: rack, operator: Exists}]}", []string{"warning: " + selectorAt + ": 2 servers match NodeType h100 too: each is counted in both and claimed as one of them"}},
-		"One":       {"one server is one", "{matchLabels: {rack: r1}}", []string{"warning: " + selectorAt + ": 1 server matches NodeType h100 too"}},
-		"Empty":     {"it selects everything", "{}", []string{selectorAt + ": Required value: an empty selector selects every server"}},
-		"Key":       {"no label has such a key", "{matchLabels: {'gpu model': h100}}", []string{selectorAt + `.matchLabels["gpu model"]: Invalid value: "gpu model": cannot be the key of a label`}},
-		"Value":     {"no label has such a value", "{matchLabels: {gpu: 'h 100'}}", []string{selectorAt + `.matchLabels["gpu"]: Invalid value: "h 100": cannot be the value of a label`}},
-		"Operator":  {"no such operator", "{matchExpressions: [{key: gpu, operator: Like, values: [h]}]}", []string{selectorAt + `.matchExpressions[0].operator: Unsupported value: "Like": supported values: "In", "NotIn", "Exists", "DoesNotExist"`}},
-		"NoValues":  {"nothing to compare with", "{matchExpressions: [{key: gpu, operator: In}, {key: x/y/z, operator: Exists}]}", []string{selectorAt + ".matchExpressions[0].values: Required value: In compares with values", selectorAt + `.matchExpressions[1].key: Invalid value: "x/y/z"`}},
-		"Values":    {"they would be overlooked", "{matchExpressions: [{key: gpu, operator: DoesNotExist, values: [a]}]}", []string{selectorAt + `.matchExpressions[0].values: Invalid value: "a": DoesNotExist takes no values: leave them out, or write In or NotIn`}},
-		"ExprValue": {"no label has such a value", "{matchExpressions: [{key: gpu, operator: In, values: [a, '*']}]}", []string{selectorAt + `.matchExpressions[0].values[1]: Invalid value: "*"`}},
-		"Both":      {"a label has one value", "{matchLabels: {gpu: h100}, matchExpressions: [{key: gpu, operator: In, values: [a100]}]}", []string{`no server can match: of the label gpu, it must have different values at the same time`}},
-		"NotThere":  {"it cannot be and not be", "{matchLabels: {gpu: h100}, matchExpressions: [{key: gpu, operator: DoesNotExist}]}", []string{"it must be there and must not be there"}},
-		"RuledOut":  {"nothing is left", "{matchExpressions: [{key: gpu, operator: In, values: [a, b]}, {key: gpu, operator: NotIn, values: [b, a]}]}", []string{"every value that it may have (a, b) is ruled out"}},
-		"Left":      {"something is left", "{matchExpressions: [{key: class, operator: In, values: [a, b]}, {key: class, operator: NotIn, values: [b]}]}", []string{unmatched}},
+		"Good": {"it selects what no other type does", "{matchLabels: {gpu: a100}}", []string{unmatched}},
+		"Overlap": {"they are counted twice", "{matchExpressions: [{key: rack, operator: Exists}]}",
+			[]string{"warning: " + selectorAt + ": 2 servers match NodeType h100 too: each is counted in both and claimed as one of them"}},
+		"One": {"one server is one", "{matchLabels: {rack: r1}}",
+			[]string{"warning: " + selectorAt + ": 1 server matches NodeType h100 too"}},
+		"Empty": {"it selects everything", "{}", []string{selectorAt + ": Required value: an empty selector selects every server"}},
+		"Key": {"no label has such a key", "{matchLabels: {'gpu model': h100}}",
+			[]string{selectorAt + `.matchLabels["gpu model"]: Invalid value: "gpu model": cannot be the key of a label`}},
+		"Value": {"no label has such a value", "{matchLabels: {gpu: 'h 100'}}",
+			[]string{selectorAt + `.matchLabels["gpu"]: Invalid value: "h 100": cannot be the value of a label`}},
+		"Operator": {"no such operator", "{matchExpressions: [{key: gpu, operator: Like, values: [h]}]}",
+			[]string{selectorAt + `.matchExpressions[0].operator: Unsupported value: "Like": supported values: "In", "NotIn", "Exists", ` +
+				`"DoesNotExist"`}},
+		"NoValues": {"nothing to compare with", "{matchExpressions: [{key: gpu, operator: In}, {key: x/y/z, operator: Exists}]}",
+			[]string{selectorAt + ".matchExpressions[0].values: Required value: In compares with values",
+				selectorAt + `.matchExpressions[1].key: Invalid value: "x/y/z"`}},
+		"Values": {"they would be overlooked", "{matchExpressions: [{key: gpu, operator: DoesNotExist, values: [a]}]}",
+			[]string{selectorAt + `.matchExpressions[0].values: Invalid value: "a": DoesNotExist takes no values: leave them out, or write In or ` +
+				`NotIn`}},
+		"ExprValue": {"no label has such a value", "{matchExpressions: [{key: gpu, operator: In, values: [a, '*']}]}",
+			[]string{selectorAt + `.matchExpressions[0].values[1]: Invalid value: "*"`}},
+		"Both": {"a label has one value", "{matchLabels: {gpu: h100}, matchExpressions: [{key: gpu, operator: In, values: [a100]}]}",
+			[]string{`no server can match: of the label gpu, it must have different values at the same time`}},
+		"NotThere": {"it cannot be and not be", "{matchLabels: {gpu: h100}, matchExpressions: [{key: gpu, operator: DoesNotExist}]}",
+			[]string{"it must be there and must not be there"}},
+		"RuledOut": {"nothing is left", "{matchExpressions: [{key: gpu, operator: In, values: [a, b]}, {key: gpu, operator: NotIn, values: [b, " +
+			"a]}]}", []string{"every value that it may have (a, b) is ruled out"}},
+		"Left": {"something is left", "{matchExpressions: [{key: class, operator: In, values: [a, b]}, {key: class, operator: NotIn, values: " +
+			"[b]}]}", []string{unmatched}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := provided(t, fine+"bareMetalHosts: {selector: "+tc.selector+"}")
-			mentions(t, tc.reason, NodeProvider(newFleet(t), nil, after), tc.want...)
+			mentions(t, tc.reason, NodeProvider(newCluster(t), nil, after), tc.want...)
 
 			// The same holds where a type is written by itself.
 			nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
@@ -56,29 +72,30 @@ func TestHostSelector(t *testing.T) {
 			for _, line := range tc.want {
 				want = append(want, strings.ReplaceAll(line, typeAt, "spec."))
 			}
-			mentions(t, tc.reason, NodeType(newFleet(t), nil, nodeType), want...)
+			mentions(t, tc.reason, NodeType(newCluster(t), nil, nodeType), want...)
 		})
 	}
 
 	everything := provided(t, fine+"bareMetalHosts: {selector: {}}")
-	everything.Annotations = map[string]string{SelectAllAnnotation: "x, t"}
-	mentions(t, "it is meant", NodeProvider(newFleet(t), nil, everything),
+	everything.Annotations = map[string]string{v1alpha1.SelectAllHostsAnnotationKey: "x, t"}
+	mentions(t, "it is meant", NodeProvider(newCluster(t), nil, everything),
 		"warning: "+selectorAt+": 1 server matches NodeType cpu too", "warning: "+selectorAt+": 3 servers match NodeType h100 too")
-	everything.Annotations = map[string]string{SelectAllAnnotation: "x"}
-	mentions(t, "another is meant", NodeProvider(newFleet(t), nil, everything), "an empty selector selects every server")
+	everything.Annotations = map[string]string{v1alpha1.SelectAllHostsAnnotationKey: "x"}
+	mentions(t, "another is meant", NodeProvider(newCluster(t), nil, everything), "an empty selector selects every server")
 }
 
 // TestBigEnough: who writes a type is told of servers that are smaller than it says, and may write it.
 func TestBigEnough(t *testing.T) {
-	fleet := newFleet(t)
+	cluster := newCluster(t)
 	for _, name := range []string{"s1", "s2", "s3", "s4", "s5", "s6"} {
-		fleet.server(name, map[string]string{"gpu": "b200"}, smaller)
+		cluster.server(name, map[string]string{"gpu": "b200"}, smaller)
 	}
-	fleet.server("s7", map[string]string{"gpu": "b200"})
+	cluster.server("s7", map[string]string{"gpu": "b200"})
 	profile := "resources: {cpu: 96, memory: 1Gi}, bareMetalHosts: {selector: {matchLabels: {gpu: b200}}}"
-	mentions(t, "six are smaller, one has not been inspected", NodeProvider(fleet, nil, provided(t, profile)),
-		"warning: "+typeAt+"resources: servers that it selects have less, and are not claimed as this type: metal3-system/s1 (cpu 64 of 96), metal3-system/s2 (cpu 64 of 96), and 4 more")
-	mentions(t, "they have as much as it says", NodeProvider(fleet, nil, provided(t, strings.Replace(profile, "96", "64", 1))))
+	mentions(t, "six are smaller, one has not been inspected", NodeProvider(cluster, nil, provided(t, profile)),
+		"warning: "+typeAt+"resources: servers that it selects have less, and are not claimed as this type: metal3-system/s1 (cpu 64 of 96), "+
+			"metal3-system/s2 (cpu 64 of 96), and 4 more")
+	mentions(t, "they have as much as it says", NodeProvider(cluster, nil, provided(t, strings.Replace(profile, "96", "64", 1))))
 }
 
 func TestResources(t *testing.T) {
@@ -86,80 +103,111 @@ func TestResources(t *testing.T) {
 		reason, profile string
 		want            []string
 	}{
-		"Good":      {"the reference", "resources: {cpu: 96, memory: 768Gi, nvidia.com/gpu: 8, hugepages-2Mi: 1Gi, ephemeral-storage: 1T, pods: 250}, overhead: {kubeReserved: {cpu: 500m, memory: 1Gi, pid: 100}}, cost: 0, zone: us-1", nil},
-		"None":      {"nothing would fit", "resources: {}", []string{`resources["cpu"]: Required value`, `resources["memory"]: Required value`}},
-		"Negative":  {"less than nothing", "resources: {cpu: -1, memory: 1Gi}, cost: -1", []string{`resources["cpu"]: Invalid value: "-1"`, "cost: Invalid value: -1"}},
-		"Zero":      {"what it does not have", "resources: {cpu: 1, memory: 0, nvidia.com/gpu: 0}", []string{`resources["memory"]: Invalid value: "0": must be greater than zero`, `resources["nvidia.com/gpu"]: Invalid value: "0"`}},
-		"Fraction":  {"no half GPUs", "resources: {cpu: 500m, memory: 1Gi, nvidia.com/gpu: 1500m, pods: 1500m}", []string{`resources["nvidia.com/gpu"]: Invalid value: "1500m": devices are counted in whole ones`, `resources["pods"]`}},
-		"Name":      {"no resource has such a name", "resources: {cpu: 1, memory: 1Gi, gpu: 1, 'a b/c': 1}", []string{`resources["a b/c"]: Invalid value: "a b/c": is not the name of a resource`, `resources["gpu"]: Invalid value: "gpu": is neither one of`}},
-		"Reserved":  {"more than there is", "resources: {cpu: 1, memory: 1Gi, nvidia.com/gpu: 1}, overhead: {kubeReserved: {cpu: 2, memory: -1, nvidia.com/gpu: 1}}", []string{`kubeReserved["cpu"]: Invalid value: "2": the server has 1 of it`, `kubeReserved["memory"]: Invalid value: "-1"`, `kubeReserved["nvidia.com/gpu"]: Unsupported value`}},
-		"Zone":      {"it is a label", "resources: {cpu: 1, memory: 1Gi}, zone: 'us 1'", []string{`zone: Invalid value: "us 1": it is a label of the nodes`}},
-		"Pinned":    {"a type is many servers", fine + "properties: {metal3.vcluster.com/server-name: h1}", []string{`properties["metal3.vcluster.com/server-name"]: Invalid value: "h1": pins every Machine of the NodeType to one server: set it on the one Machine`}},
-		"Label":     {"nobody could select by it", fine + "properties: {tier: 'very good'}", []string{`properties["tier"]: Invalid value: "very good": has a value that cannot be one of a label`}},
-		"Reference": {"it may come later", fine + "properties: {vcluster.com/os-image: debian, vcluster.com/user-data-template-config: x}", []string{`warning: ` + typeAt + `properties["vcluster.com/os-image"]: there is no OSImage "debian" yet`, `warning: ` + typeAt + `properties["vcluster.com/user-data-template-config"]: there is no MachineConfigTemplate "x" yet`}},
+		"Good": {"the reference", "resources: {cpu: 96, memory: 768Gi, nvidia.com/gpu: 8, hugepages-2Mi: 1Gi, ephemeral-storage: 1T, pods: " +
+			"250}, overhead: {kubeReserved: {cpu: 500m, memory: 1Gi, pid: 100}}, cost: 0, zone: us-1", nil},
+		"None": {"nothing would fit", "resources: {}", []string{`resources["cpu"]: Required value`, `resources["memory"]: Required value`}},
+		"Negative": {"less than nothing", "resources: {cpu: -1, memory: 1Gi}, cost: -1",
+			[]string{`resources["cpu"]: Invalid value: "-1"`, "cost: Invalid value: -1"}},
+		"Zero": {"what it does not have", "resources: {cpu: 1, memory: 0, nvidia.com/gpu: 0}",
+			[]string{`resources["memory"]: Invalid value: "0": must be greater than zero`, `resources["nvidia.com/gpu"]: Invalid value: "0"`}},
+		"Fraction": {"no half GPUs", "resources: {cpu: 500m, memory: 1Gi, nvidia.com/gpu: 1500m, pods: 1500m}",
+			[]string{`resources["nvidia.com/gpu"]: Invalid value: "1500m": devices are counted in whole ones`, `resources["pods"]`}},
+		"Name": {"no resource has such a name", "resources: {cpu: 1, memory: 1Gi, gpu: 1, 'a b/c': 1}",
+			[]string{`resources["a b/c"]: Invalid value: "a b/c": is not the name of a resource`,
+				`resources["gpu"]: Invalid value: "gpu": is neither one of`}},
+		"Reserved": {"more than there is", "resources: {cpu: 1, memory: 1Gi, nvidia.com/gpu: 1}, overhead: {kubeReserved: {cpu: 2, memory: -1, " +
+			"nvidia.com/gpu: 1}}",
+			[]string{`kubeReserved["cpu"]: Invalid value: "2": the server has 1 of it`, `kubeReserved["memory"]: Invalid value: "-1"`,
+				`kubeReserved["nvidia.com/gpu"]: Unsupported value`}},
+		"Zone": {"it is a label", "resources: {cpu: 1, memory: 1Gi}, zone: 'us 1'",
+			[]string{`zone: Invalid value: "us 1": it is a label of the nodes`}},
+		"Pinned": {"a type is many servers", fine + "properties: {metal3.vcluster.com/server-name: h1}",
+			[]string{`properties["metal3.vcluster.com/server-name"]: Invalid value: "h1": pins every Machine of the NodeType to one server: set ` +
+				`it ` +
+				`on the one Machine`}},
+		"Label": {"nobody could select by it", fine + "properties: {tier: 'very good'}",
+			[]string{`properties["tier"]: Invalid value: "very good": has a value that cannot be one of a label`}},
+		"Reference": {"it may come later", fine + "properties: {vcluster.com/os-image: debian, vcluster.com/user-data-template-config: x}",
+			[]string{`warning: ` + typeAt + `properties["vcluster.com/os-image"]: there is no OSImage "debian" yet`, `warning: ` + typeAt +
+				`properties["vcluster.com/user-data-template-config"]: there is no MachineConfigTemplate "x" yet`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mentions(t, tc.reason, NodeProvider(newFleet(t), nil, provided(t, tc.profile+", bareMetalHosts: {selector: {matchLabels: {class: cpu, rack: r9}}}")), append(tc.want, unmatched)...)
+			mentions(t, tc.reason,
+				NodeProvider(newCluster(t), nil, provided(t, tc.profile+", bareMetalHosts: {selector: {matchLabels: {class: cpu, rack: r9}}}")),
+				append(tc.want, unmatched)...)
 		})
 	}
 }
 
 func TestNodeProvider(t *testing.T) {
 	spec := func(types string) *v1alpha1.NodeProvider {
-		return parse[v1alpha1.NodeProvider](t, "{metadata: {name: fleet}, spec: {metal3: {clusterRef: {namespace: metal3-system}, nodeTypes: ["+types+"]}}}")
+		return parse[v1alpha1.NodeProvider](t, "{metadata: {name: fleet}, spec: {metal3: {clusterRef: {namespace: metal3-system}, nodeTypes: ["+
+			types+"]}}}")
 	}
-	const h100, cpu = "{name: h100, " + fine + "bareMetalHosts: {selector: {matchLabels: {gpu: h100}}}}", "{name: cpu, " + fine + "bareMetalHosts: {selector: {matchLabels: {class: cpu}}}}"
-	used := newFleet(t)
-	used.users = map[Kind]map[string][]string{KindNodeType: {"cpu": {"Machine a/1", "Machine a/2", "Machine a/3", "Machine a/4", "Machine a/5", "Machine a/6", "Machine a/7"}}}
+	const h100, cpu = "{name: h100, " + fine + "bareMetalHosts: {selector: {matchLabels: {gpu: h100}}}}", "{name: cpu, " + fine +
+		"bareMetalHosts: {selector: {matchLabels: {class: cpu}}}}"
+	used := newCluster(t)
+	used.users = map[Kind]map[string][]string{KindNodeType: {"cpu": {"Machine a/1", "Machine a/2", "Machine a/3", "Machine a/4", "Machine a/5",
+		"Machine a/6", "Machine a/7"}}}
 
-	mentions(t, "the whole fleet", NodeProvider(newFleet(t), nil, spec(h100+", "+cpu)))
-	mentions(t, "what is not used may go", NodeProvider(newFleet(t), spec(h100+", "+cpu), spec(h100)))
+	mentions(t, "all types at once", NodeProvider(newCluster(t), nil, spec(h100+", "+cpu)))
+	mentions(t, "what is not used may go", NodeProvider(newCluster(t), spec(h100+", "+cpu), spec(h100)))
 	mentions(t, "what is used may not", NodeProvider(used, spec(h100+", "+cpu), spec(h100)),
-		"spec.metal3.nodeTypes: Forbidden: NodeType cpu is in use by Machine a/1, Machine a/2, Machine a/3, Machine a/4, Machine a/5 and 2 more: it cannot be taken away")
-	mentions(t, "two types of one provider", NodeProvider(newFleet(t), nil, spec(h100+", {name: rack, "+fine+"bareMetalHosts: {selector: {matchLabels: {rack: r1}}}}")),
+		"spec.metal3.nodeTypes: Forbidden: NodeType cpu is in use by Machine a/1, Machine a/2, Machine a/3, Machine a/4, Machine a/5 and 2 "+
+			"more: it cannot be taken away")
+	mentions(t, "two types of one provider",
+		NodeProvider(newCluster(t), nil, spec(h100+", {name: rack, "+fine+"bareMetalHosts: {selector: {matchLabels: {rack: r1}}}}")),
 		"warning: spec.metal3.nodeTypes[1].bareMetalHosts.selector: 1 server matches NodeType h100 too")
 	taken := spec(h100)
 	taken.Name = "other"
-	mentions(t, "names are unique", NodeProvider(newFleet(t), nil, taken),
+	mentions(t, "names are unique", NodeProvider(newCluster(t), nil, taken),
 		`spec.metal3.nodeTypes[0].name: Invalid value: "h100": a NodeType of this name belongs to NodeProvider fleet`)
 	tenants := spec("")
 	tenants.Spec.Metal3.ClusterRef.Namespace = "a"
-	mentions(t, "the tenant's provider could read the BMC credentials", NodeProvider(newFleet(t), nil, tenants), `spec.metal3.clusterRef.namespace: Invalid value: "a": is the namespace of a TenantCluster`)
+	mentions(t, "the tenant's provider could read the BMC credentials", NodeProvider(newCluster(t), nil, tenants),
+		`spec.metal3.clusterRef.namespace: Invalid value: "a": is the namespace of a TenantCluster`)
 	elsewhere := spec(h100 + ", " + cpu)
 	elsewhere.Spec.Metal3.ClusterRef.Namespace = "other-servers"
-	moved := func(users ...string) Verdict {
-		fleet := newFleet(t)
-		fleet.users = map[Kind]map[string][]string{KindNodeType: {"h100": users}}
-		return NodeProvider(fleet, spec(h100+", "+cpu), elsewhere)
+	moved := func(users ...string) Result {
+		cluster := newCluster(t)
+		cluster.users = map[Kind]map[string][]string{KindNodeType: {"h100": users}}
+		return NodeProvider(cluster, spec(h100+", "+cpu), elsewhere)
 	}
 	const none = "no server in namespace other-servers matches today"
 	mentions(t, "servers that somebody has would be of no type", moved("Machine a/m", "TenantCluster a/a"),
-		`spec.metal3.clusterRef.namespace: Invalid value: "other-servers": Machines have servers in namespace metal3-system (Machine a/m): delete them first, or make another NodeProvider`, "warning: ", "warning: ")
-	mentions(t, "nobody has any", moved("TenantCluster a/a"), "warning: spec.metal3.nodeTypes[0].bareMetalHosts.selector: "+none, "warning: spec.metal3.nodeTypes[1].bareMetalHosts.selector: "+none)
+		`spec.metal3.clusterRef.namespace: Invalid value: "other-servers": Machines have servers in namespace metal3-system (Machine a/m): `+
+			`delete them first, or make another NodeProvider`, "warning: ", "warning: ")
+	mentions(t, "nobody has any", moved("TenantCluster a/a"), "warning: spec.metal3.nodeTypes[0].bareMetalHosts.selector: "+none,
+		"warning: spec.metal3.nodeTypes[1].bareMetalHosts.selector: "+none)
 	pinnedAll := spec("")
 	pinnedAll.Spec.Properties = map[string]string{v1alpha1.PropertyServerName: "h1"}
-	mentions(t, "a provider is many servers", NodeProvider(newFleet(t), nil, pinnedAll), `spec.properties["metal3.vcluster.com/server-name"]: Invalid value: "h1": pins every Machine of the NodeProvider`)
+	mentions(t, "a provider is many servers", NodeProvider(newCluster(t), nil, pinnedAll),
+		`spec.properties["metal3.vcluster.com/server-name"]: Invalid value: "h1": pins every Machine of the NodeProvider`)
 }
 
 func TestNodeType(t *testing.T) {
 	spec := "{metadata: {name: %s}, spec: {providerRef: {name: %s}, " + fine + "bareMetalHosts: {selector: {matchLabels: {class: cpu}}}}}"
-	mentions(t, "as the manager makes it", NodeType(newFleet(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "cpu", "fleet"))))
-	mentions(t, "it may come later", NodeType(newFleet(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "x", "nobody"))), `warning: spec.providerRef.name: there is no NodeProvider "nobody" yet`)
-	mentions(t, "names are unique", NodeType(newFleet(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "cpu", "nobody"))), "metadata.name: Invalid value: \"cpu\": a NodeType of this name belongs to NodeProvider fleet", "warning: spec.providerRef.name")
+	mentions(t, "as the manager makes it", NodeType(newCluster(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "cpu", "fleet"))))
+	mentions(t, "it may come later", NodeType(newCluster(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "x", "nobody"))),
+		`warning: spec.providerRef.name: there is no NodeProvider "nobody" yet`)
+	mentions(t, "names are unique", NodeType(newCluster(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "cpu", "nobody"))),
+		"metadata.name: Invalid value: \"cpu\": a NodeType of this name belongs to NodeProvider fleet", "warning: spec.providerRef.name")
 }
 
 // A huge object gets an answer that is not.
 func TestHugeProvider(t *testing.T) {
 	var types []string
 	for n := range 100 {
-		types = append(types, fmt.Sprintf("{name: t%d, resources: {}, bareMetalHosts: {selector: {}}, properties: {vcluster.com/os-image: missing}}", n))
+		types = append(types, fmt.Sprintf("{name: t%d, resources: {}, bareMetalHosts: {selector: {}}, properties: {vcluster.com/os-image: "+
+			"missing}}", n))
 	}
-	after := parse[v1alpha1.NodeProvider](t, "{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: metal3-system}, nodeTypes: ["+strings.Join(types, ", ")+"]}}}")
-	verdict := NodeProvider(newFleet(t), nil, after)
-	if len(verdict.Errors) != maxErrors+1 || !strings.Contains(verdict.Errors[maxErrors].Error(), "there are 250 more faults") {
-		t.Errorf("%d errors, the last is %v", len(verdict.Errors), verdict.Errors[len(verdict.Errors)-1])
+	after := parse[v1alpha1.NodeProvider](t, "{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: metal3-system}, nodeTypes: ["+
+		strings.Join(types, ", ")+"]}}}")
+	result := NodeProvider(newCluster(t), nil, after)
+	if len(result.Errors) != maxErrors+1 || !strings.Contains(result.Errors[maxErrors].Error(), "there are 250 more errors") {
+		t.Errorf("%d errors, the last is %v", len(result.Errors), result.Errors[len(result.Errors)-1])
 	}
-	if len(verdict.Warnings) != maxWarnings+1 || verdict.Warnings[maxWarnings] != "spec: there are 90 more warnings" {
-		t.Errorf("%d warnings, the last is %s", len(verdict.Warnings), verdict.Warnings[len(verdict.Warnings)-1])
+	if len(result.Warnings) != maxWarnings+1 || result.Warnings[maxWarnings] != "spec: there are 90 more warnings" {
+		t.Errorf("%d warnings, the last is %s", len(result.Warnings), result.Warnings[len(result.Warnings)-1])
 	}
 }

@@ -6,7 +6,6 @@ package rules
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -16,100 +15,80 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
-
-var selectorOperators = map[v1alpha1.SelectorOperator]selection.Operator{
-	"": selection.In, v1alpha1.SelectorIn: selection.In, v1alpha1.SelectorNotIn: selection.NotIn,
-	v1alpha1.SelectorExists: selection.Exists, v1alpha1.SelectorNotExists: selection.DoesNotExist,
-}
 
 // offeredType is a NodeType as tenants can select it.
 type offeredType struct {
 	name, provider string
-	// values by label; all that there are.
-	values map[string][]string
+	matching.Offered
 }
 
-func typesOf(fleet Fleet) []offeredType {
+func typesOf(cluster Cluster) []offeredType {
 	var all []offeredType
-	for _, nodeType := range fleet.NodeTypes() {
-		one := offeredType{name: nodeType.Name, provider: nodeType.Spec.ProviderRef.Name, values: map[string][]string{
+	for _, nodeType := range cluster.NodeTypes() {
+		one := offeredType{name: nodeType.Name, provider: nodeType.Spec.ProviderRef.Name, Offered: matching.Offered{
 			// Known whatever servers there are.
 			v1alpha1.NodeTypeLabelKey: {nodeType.Name}, corev1.LabelInstanceTypeStable: {nodeType.Name},
 		}}
-		for _, offered := range fleet.Offered(nodeType.Name) {
-			one.values[offered.Key] = offered.Values
+		for _, offered := range cluster.Offered(nodeType.Name) {
+			one.Offered[offered.Key] = offered.Values
 		}
 		all = append(all, one)
 	}
 	return all
 }
 
-// nodeTypeSelector looks at what a pool selects by: first each entry, then what is left.
-func (v *Verdict) nodeTypeSelector(p pool, types []offeredType) {
+// nodeTypeSelector validates what a pool selects by: first each entry, then all together.
+func (r *Result) nodeTypeSelector(p pool, types []offeredType) {
 	path := p.path.Child("nodeTypeSelector")
-	before := len(v.Errors) + v.omittedErrors
+	before := r.errorCount()
 	var parsed []labels.Requirement
 	for i := range p.template.NodeTypeSelector {
-		if one := v.selectorEntry(path.Index(i), &p.template.NodeTypeSelector[i]); one != nil {
+		if one := r.selectorEntry(path.Index(i), &p.template.NodeTypeSelector[i]); one != nil {
 			parsed = append(parsed, *one)
 		}
 	}
-	if len(v.Errors)+v.omittedErrors > before {
+	if r.errorCount() > before {
 		return
 	}
-	if about, why := contradiction(parsed); about != "" {
-		v.deny(RuleNodeTypeSelector, field.Invalid(path, shown(about), "no NodeType can match: of this property, "+why+": take one of the two away"))
+	if about, why := conflict(parsed); about != "" {
+		r.deny(RuleNodeTypeSelector, field.Invalid(path, about, "no NodeType can match: of this property, "+why+": take one of the two away"))
 		return
 	}
-	v.namedTypes(path, p, parsed, types)
-	if len(v.Errors)+v.omittedErrors == before && !v.deaf() && len(types) > 0 {
-		v.satisfied(path, p, parsed, types)
+	r.namedTypes(path, p, parsed, types)
+	if r.errorCount() == before && !r.warningsFull() && len(types) > 0 {
+		r.satisfied(path, p, parsed, types)
 	}
 }
 
-// selectorEntry looks at one entry, and returns it parsed; nil if it is not valid.
-func (v *Verdict) selectorEntry(path *field.Path, entry *v1alpha1.NodeTypeSelectorRequirement) *labels.Requirement {
-	operator, known := selectorOperators[entry.Operator]
-	if !known {
-		v.deny(RuleNodeTypeSelector, field.NotSupported(path.Child("operator"), v1alpha1.SelectorOperator(shown(string(entry.Operator))),
-			[]v1alpha1.SelectorOperator{v1alpha1.SelectorIn, v1alpha1.SelectorNotIn, v1alpha1.SelectorExists, v1alpha1.SelectorNotExists}))
+// selectorEntry validates one entry, and returns it parsed; nil if it is not valid.
+func (r *Result) selectorEntry(path *field.Path, entry *v1alpha1.NodeTypeSelectorRequirement) *labels.Requirement {
+	converted, err := matching.NodeTypeSelector(path, *entry)
+	if err != nil {
+		r.deny(RuleNodeTypeSelector, err)
 		return nil
 	}
-	fault := func(err *field.Error) *labels.Requirement { v.deny(RuleNodeTypeSelector, err); return nil }
-	if problems := validation.IsQualifiedName(entry.Property); len(problems) > 0 {
-		return fault(field.Invalid(path.Child("property"), shown(entry.Property), "cannot be the key of a property: "+because(problems)))
-	}
-	values := entry.Values
-	takesValues := operator == selection.In || operator == selection.NotIn
-	switch {
-	case takesValues && entry.Value != "" && len(values) > 0:
-		return fault(field.Invalid(path.Child("value"), shown(entry.Value), "there are values too: write one of value and values"))
-	case takesValues && entry.Value == "" && len(values) == 0:
-		return fault(field.Required(path.Child("value"), "In and NotIn compare with values: write value or values"))
-	case !takesValues && (entry.Value != "" || len(values) > 0):
-		return fault(field.Invalid(path.Child("value"), shown(strings.Join(append([]string{entry.Value}, values...), " ")), "Exists and NotExists take neither value nor values: leave them out, or write In or NotIn"))
-	case entry.Value != "":
-		values = []string{entry.Value}
-	}
-	for i, value := range values {
-		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
-			at := path.Child("value")
-			if entry.Value == "" {
-				at = path.Child("values").Index(i)
-			}
-			fault(field.Invalid(at, shown(value), "cannot be the value of a property to select by: "+because(problems)))
+	valid := r.syntax(RuleNodeTypeSelector, path.Child("property"), entry.Property, "cannot be the key of a property: ",
+		validation.IsQualifiedName)
+	for i, value := range converted.Values {
+		at := path.Child("value")
+		if entry.Value == "" {
+			at = path.Child("values").Index(i)
 		}
+		valid = r.syntax(RuleNodeTypeSelector, at, value, "cannot be the value of a property to select by: ", validation.IsValidLabelValue) &&
+			valid
 	}
-	one, err := labels.NewRequirement(entry.Property, operator, values)
-	if err != nil {
-		return nil // said already
+	if !valid {
+		return nil
 	}
+	one, errs := matching.Requirement(path, converted)
+	r.deny(RuleNodeTypeSelector, errs...)
 	return one
 }
 
 // namedTypes refuses types that are named and that the tenant may not have.
-func (v *Verdict) namedTypes(path *field.Path, p pool, parsed []labels.Requirement, offered []offeredType) {
+func (r *Result) namedTypes(path *field.Path, p pool, parsed []labels.Requirement, offered []offeredType) {
 	providers := map[string]string{}
 	for i := range offered {
 		providers[offered[i].name] = offered[i].provider
@@ -125,18 +104,20 @@ func (v *Verdict) namedTypes(path *field.Path, p pool, parsed []labels.Requireme
 				provider = p.entry.Provider
 			}
 			if !p.tenant.Allows(name, provider) {
-				v.deny(RuleAllowed, field.Forbidden(path.Index(i), fmt.Sprintf("NodeType %s is not among the allowedNodeTypes of this TenantCluster: allow it, or select another", name)))
+				r.deny(RuleAllowed, field.Forbidden(path.Index(i),
+					fmt.Sprintf("NodeType %s is not among the allowedNodeTypes of this TenantCluster: allow it, or select another", name)))
 			}
 		}
 	}
 }
 
 // satisfied warns of properties that no type has, and of a selection that no type satisfies.
-func (v *Verdict) satisfied(path *field.Path, p pool, parsed []labels.Requirement, offered []offeredType) {
+func (r *Result) satisfied(path *field.Path, p pool, parsed []labels.Requirement, offered []offeredType) {
 	for i := range parsed {
 		name := parsed[i].Key()
-		if !slices.ContainsFunc(offered, func(t offeredType) bool { return t.values[name] != nil }) {
-			v.warn(RuleNodeTypeSelector, path.Index(i).Child("property"), "no NodeType has the property %q%s", shown(name), didYouMean(closest(name, offeredKeys(offered))))
+		if !slices.ContainsFunc(offered, func(t offeredType) bool { return t.Offered[name] != nil }) {
+			r.warn(RuleNodeTypeSelector, path.Index(i).Child("property"), "no NodeType has the property %q%s", shown(name),
+				didYouMean(closest(name, offeredKeys(offered))))
 			return
 		}
 	}
@@ -148,14 +129,14 @@ func (v *Verdict) satisfied(path *field.Path, p pool, parsed []labels.Requiremen
 		}
 		reasons = append(reasons, offered[i].name+" "+reason)
 	}
-	v.warn(RuleNodeTypeSelector, path, "no NodeType satisfies it: %s", list(reasons))
+	r.warn(RuleNodeTypeSelector, path, "no NodeType satisfies it: %s", list(reasons))
 }
 
 // fitting are the types that the pool selects, also without a server; nil if its selector is not valid.
 func (p pool) fitting(offered []offeredType) []string {
 	var parsed []labels.Requirement
 	for i := range p.template.NodeTypeSelector {
-		one := (&Verdict{}).selectorEntry(p.path, &p.template.NodeTypeSelector[i])
+		one := (&Result{}).selectorEntry(p.path, &p.template.NodeTypeSelector[i])
 		if one == nil {
 			return nil
 		}
@@ -179,27 +160,17 @@ func (p pool) misses(t *offeredType, parsed []labels.Requirement) string {
 		return "is not allowed for this tenant"
 	}
 	for i := range parsed {
-		if !meets(t.values[parsed[i].Key()], &parsed[i]) {
+		if !t.Meets(&parsed[i]) {
 			return fmt.Sprintf("does not meet %q", shown(parsed[i].String()))
 		}
 	}
 	return ""
 }
 
-// meets tells whether some server with one of these values of a label, or with none, meets a requirement.
-func meets(values []string, requirement *labels.Requirement) bool {
-	if len(values) == 0 {
-		return requirement.Matches(labels.Set{})
-	}
-	return slices.ContainsFunc(values, func(value string) bool {
-		return requirement.Matches(labels.Set{requirement.Key(): value})
-	})
-}
-
 func offeredKeys(offered []offeredType) []string {
 	keys := map[string]bool{}
 	for i := range offered {
-		for name := range offered[i].values {
+		for name := range offered[i].Offered {
 			keys[name] = true
 		}
 	}

@@ -22,71 +22,72 @@ var native = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, co
 // reservable are what kubelet can set aside.
 var reservable = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, "pid"}
 
-// profile looks at a hardware profile, wherever it is written. Properties and selector are looked at elsewhere.
-func (v *Verdict) profile(path *field.Path, profile *v1alpha1.HardwareProfile) {
+// profile validates a hardware profile, wherever it is written. Properties and selector are looked at elsewhere.
+func (r *Result) profile(path *field.Path, profile *v1alpha1.HardwareProfile) {
 	resources := path.Child("resources")
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		if _, named := profile.Resources[name]; !named {
-			v.deny(RuleResources, field.Required(key(resources, string(name)), "every server has some: say how much, for example {cpu: \"96\", memory: 768Gi}"))
+			r.deny(RuleResources,
+				field.Required(key(resources, string(name)), "every server has some: say how much, for example {cpu: \"96\", memory: 768Gi}"))
 		}
 	}
-	v.quantities(resources, profile.Resources, true)
+	r.quantities(resources, profile.Resources, true)
 	if profile.Cost != nil && *profile.Cost < 0 {
-		v.deny(RuleResources, field.Invalid(path.Child("cost"), *profile.Cost, "costs are compared and cannot be less than nothing: write 0 or more"))
+		r.deny(RuleResources, field.Invalid(path.Child("cost"), *profile.Cost,
+			"costs are compared and cannot be less than nothing: write 0 or more"))
 	}
-	if problems := validation.IsValidLabelValue(profile.Zone); len(problems) > 0 {
-		v.deny(RuleNodes, field.Invalid(path.Child("zone"), shown(profile.Zone), "it is a label of the nodes: "+because(problems)))
-	}
+	r.syntax(RuleNodes, path.Child("zone"), profile.Zone, "it is a label of the nodes: ", validation.IsValidLabelValue)
 	if profile.Overhead != nil {
-		v.reserved(path.Child("overhead", "kubeReserved"), profile)
+		r.reserved(path.Child("overhead", "kubeReserved"), profile)
 	}
-	v.devices(path, profile.Devices)
-	v.deadline(path.Child("provisioningDeadline"), profile)
+	r.devices(path, profile.Devices)
+	r.deadline(path.Child("provisioningDeadline"), profile)
 }
 
-// reserved looks at what is set aside of a profile's resources.
-func (v *Verdict) reserved(path *field.Path, profile *v1alpha1.HardwareProfile) {
+// reserved validates what is set aside of a profile's resources.
+func (r *Result) reserved(path *field.Path, profile *v1alpha1.HardwareProfile) {
 	for _, name := range sortedKeys(profile.Overhead.KubeReserved) {
 		quantity := profile.Overhead.KubeReserved[name]
 		at := key(path, string(name))
 		there, has := profile.Resources[name]
 		switch {
 		case !slices.Contains(reservable, name):
-			v.deny(RuleResources, field.NotSupported(at, name, reservable))
+			r.deny(RuleResources, field.NotSupported(at, name, reservable))
 		case quantity.Sign() < 0:
-			v.deny(RuleResources, field.Invalid(at, quantity.String(), "less than nothing cannot be set aside: write 0 or more"))
+			r.deny(RuleResources, field.Invalid(at, quantity.String(), "less than nothing cannot be set aside: write 0 or more"))
 		case has && quantity.Cmp(there) > 0:
-			v.deny(RuleResources, field.Invalid(at, quantity.String(), fmt.Sprintf("the server has %s of it, and nothing would be left: set less aside", there.String())))
+			r.deny(RuleResources,
+				field.Invalid(at, quantity.String(), fmt.Sprintf("the server has %s of it, and nothing would be left: set less aside", there.String())))
 		}
 	}
 }
 
-// quantities looks at names and amounts of resources. If they are to be positive, 0 is refused too.
-func (v *Verdict) quantities(path *field.Path, resources corev1.ResourceList, positive bool) {
+// quantities validates names and amounts of resources. If they are to be positive, 0 is refused too.
+func (r *Result) quantities(path *field.Path, resources corev1.ResourceList, positive bool) {
 	for _, name := range sortedKeys(resources) {
 		quantity, at := resources[name], key(path, string(name))
-		v.resourceName(at, name)
+		r.resourceName(at, name)
 		switch {
 		case quantity.Sign() < 0:
-			v.deny(RuleResources, field.Invalid(at, quantity.String(), "there cannot be less than nothing of it: write how much there is"))
+			r.deny(RuleResources, field.Invalid(at, quantity.String(), "there cannot be less than nothing of it: write how much there is"))
 		case quantity.Sign() == 0 && positive:
-			v.deny(RuleResources, field.Invalid(at, quantity.String(), "must be greater than zero: leave out what a server does not have"))
+			r.deny(RuleResources, field.Invalid(at, quantity.String(), "must be greater than zero: leave out what a server does not have"))
 		case counted(name) && !whole(quantity):
-			v.deny(RuleResources, field.Invalid(at, quantity.String(), "devices are counted in whole ones: write a whole number"))
+			r.deny(RuleResources, field.Invalid(at, quantity.String(), "devices are counted in whole ones: write a whole number"))
 		}
 	}
 }
 
-func (v *Verdict) resourceName(path *field.Path, name corev1.ResourceName) {
+func (r *Result) resourceName(path *field.Path, name corev1.ResourceName) {
 	if slices.Contains(native, name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
 		return
 	}
-	if problems := validation.IsQualifiedName(string(name)); len(problems) > 0 {
-		v.deny(RuleResources, field.Invalid(path, shown(string(name)), "is not the name of a resource: "+because(problems)))
+	if !r.syntax(RuleResources, path, string(name), "is not the name of a resource: ", validation.IsQualifiedName) {
 		return
 	}
 	if !strings.Contains(string(name), "/") {
-		v.deny(RuleResources, field.Invalid(path, shown(string(name)), "is neither one of "+join(native)+" nor an extended resource: write it with its domain, for example nvidia.com/gpu"))
+		r.deny(RuleResources, field.Invalid(path, string(name), "is neither one of "+join(native)+
+			" nor an extended resource: write it with its domain, for example nvidia.com/gpu"))
 	}
 }
 

@@ -11,55 +11,55 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// properties looks at the properties of one object: keys, values, whole documents, and whether what they name exists.
-func (v *Verdict) properties(fleet Fleet, path *field.Path, layer properties.Layer) {
+// properties validates the properties of one object: keys, values, whole documents, and whether what they name exists.
+func (r *Result) properties(cluster Cluster, path *field.Path, layer properties.Layer) {
 	set := properties.Merge(layer)
 	for _, err := range slices.Concat(set.Validate(), set.ValidateLabels()) {
-		v.wrongProperty(path, err)
+		r.wrongProperty(path, err)
 	}
-	v.documents(path, set)
-	v.references(fleet, path, set)
+	r.documents(path, set)
+	r.references(cluster, path, set)
 }
 
-// wrongProperty notes what pkg/properties has found.
-func (v *Verdict) wrongProperty(path *field.Path, err error) {
+// wrongProperty denies what pkg/fleet/properties has found.
+func (r *Result) wrongProperty(path *field.Path, err error) {
 	var wrong *properties.Error
 	if !errors.As(err, &wrong) {
-		v.deny(RuleProperties, field.Invalid(path, "", shown(err.Error())))
+		r.deny(RuleProperties, field.Invalid(path, "", err.Error()))
 		return
 	}
 	rule := RuleProperties
 	if wrong.Property == v1alpha1.PropertyServerName {
 		rule = RulePinning
 	}
-	v.deny(rule, field.Invalid(key(path, wrong.Property), wrong.Value, wrong.Problem+": "+wrong.Remedy))
+	r.deny(rule, field.Invalid(key(path, wrong.Property), wrong.Value, wrong.Problem+": "+wrong.Remedy))
 }
 
-// documents looks at whole documents that are written out. Their content is not repeated: it may hold secrets.
-func (v *Verdict) documents(path *field.Path, set properties.Set) {
+// documents validates whole documents that are written out. Their content is not repeated: it may hold secrets.
+func (r *Result) documents(path *field.Path, set properties.Set) {
 	if document := set.Get(v1alpha1.PropertyUserData); document != "" {
-		if err := bootstrap.CheckCloudConfig([]byte(document)); err != nil {
-			v.deny(RuleProperties, field.Invalid(key(path, v1alpha1.PropertyUserData), bytesOf(document), err.Error()))
+		if err := bootstrap.CheckUserData([]byte(document)); err != nil {
+			r.deny(RuleProperties, field.Invalid(key(path, v1alpha1.PropertyUserData), bytesOf(document), err.Error()))
 		}
 	}
 	if document := set.Get(v1alpha1.PropertyNetworkData); document != "" {
 		if err := bootstrap.CheckNetworkData([]byte(document)); err != nil {
-			v.deny(RuleProperties, field.Invalid(key(path, v1alpha1.PropertyNetworkData), bytesOf(document), err.Error()))
+			r.deny(RuleProperties, field.Invalid(key(path, v1alpha1.PropertyNetworkData), bytesOf(document), err.Error()))
 		}
 	}
 }
 
-// references warns of objects that do not exist. They may come later: nobody should have to write things in an order.
-func (v *Verdict) references(fleet Fleet, path *field.Path, set properties.Set) {
+// references warns of objects that do not exist. They may be created later: no order of writes is required.
+func (r *Result) references(cluster Cluster, path *field.Path, set properties.Set) {
 	missing := func(property string, kind Kind, name string) {
-		if name != "" && !fleet.Exists(kind, name) {
-			v.warn(RuleReferences, key(path, property), "there is no %s %q yet: Machines get no server before there is", kind, name)
+		if name != "" && !cluster.Exists(kind, name) {
+			r.warn(RuleReferences, key(path, property), "there is no %s %q yet: Machines get no server before there is", kind, name)
 		}
 	}
-	// What cannot be a name has been said already.
+	// A value that cannot be a name is reported already.
 	if name, err := set.OSImage(); err == nil {
 		missing(v1alpha1.PropertyOSImage, KindOSImage, name)
 	}

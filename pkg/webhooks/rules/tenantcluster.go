@@ -16,40 +16,42 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// TenantCluster looks at a TenantCluster that is created, or changed from what it was before.
-func TenantCluster(fleet Fleet, before, after *v1alpha1.TenantCluster) Verdict {
-	v := &Verdict{}
+// TenantCluster validates a TenantCluster that is created, or updated from before.
+func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Result {
+	r := &Result{}
 	spec := field.NewPath("spec")
-	v.endpoint(spec.Child("apiServerEndpoint"), after.Spec.APIServerEndpoint)
-	v.allowedNodeTypes(fleet, spec.Child("allowedNodeTypes"), after)
+	r.endpoint(spec.Child("apiServerEndpoint"), after.Spec.APIServerEndpoint)
+	r.allowedNodeTypes(cluster, spec.Child("allowedNodeTypes"), after)
 	if selector := after.Spec.Sync.FromHost.DeviceClasses.Selector; selector != nil {
 		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
-			v.deny(RuleHostSelector, field.Invalid(spec.Child("sync", "fromHost", "deviceClasses", "selector"), "", shown(err.Error())))
+			r.deny(RuleHostSelector, field.Invalid(spec.Child("sync", "fromHost", "deviceClasses", "selector"), "", err.Error()))
 		}
 	}
-	for _, provider := range fleet.NodeProviders() {
+	for _, provider := range cluster.NodeProviders() {
 		if before == nil && provider.Spec.Metal3.ClusterRef.Namespace == after.Namespace {
-			v.deny(RuleNamespaces, field.Invalid(field.NewPath("metadata", "namespace"), after.Namespace,
-				fmt.Sprintf("NodeProvider %s has its servers here, whose BMC credentials the tenant could read: choose another namespace", provider.Name)))
+			r.deny(RuleNamespaces, field.Invalid(field.NewPath("metadata", "namespace"), after.Namespace,
+				fmt.Sprintf("NodeProvider %s has its servers here, whose BMC credentials the tenant could read: choose another namespace",
+					provider.Name)))
 		}
 	}
 	if before != nil {
-		v.networkChanged(spec.Child("network"), before.Spec.Network, after.Spec.Network)
+		r.networkChanged(spec.Child("network"), before.Spec.Network, after.Spec.Network)
 	}
 	if after.Spec.PrivateNodes != nil {
-		v.pools(fleet, spec.Child("privateNodes", "autoNodes"), after)
+		r.pools(cluster, spec.Child("privateNodes", "autoNodes"), after)
 	}
-	return v.done()
+	return r.done()
 }
 
 // networkChanged warns that what is in a network stays there: addresses are given out in the network that a server is in.
-func (v *Verdict) networkChanged(path *field.Path, before, after *v1alpha1.TenantNetwork) {
+func (r *Result) networkChanged(path *field.Path, before, after *v1alpha1.TenantNetwork) {
 	old, now := networkName(before), networkName(after)
 	if old != now {
-		v.warn(RuleImmutable, path, "servers that the tenant has stay in the network that they are in (%s), and those that it gets from now on come into another (%s): replace them if they are to be together", shown(old), shown(now))
+		r.warn(RuleImmutable, path, "servers that the tenant has stay in the network that they are in (%s), and those that it gets from now on "+
+			"come into another (%s): replace them if they are to be together", shown(old), shown(now))
 	}
 }
 
@@ -61,21 +63,21 @@ func networkName(network *v1alpha1.TenantNetwork) string {
 	return network.String()
 }
 
-func (v *Verdict) endpoint(path *field.Path, endpoint string) {
+func (r *Result) endpoint(path *field.Path, endpoint string) {
 	_, port, err := net.SplitHostPort(endpoint)
 	if err != nil {
-		v.deny(RuleNames, field.Invalid(path, shown(endpoint), "is not host:port: write it like tenant.example.com:6443"))
+		r.deny(RuleNames, field.Invalid(path, endpoint, "is not host:port: write it like tenant.example.com:6443"))
 		return
 	}
 	if number, err := strconv.Atoi(port); err != nil || number < 1 || number > 65535 {
-		v.deny(RuleNames, field.Invalid(path, shown(endpoint), "has a port that is not between 1 and 65535"))
+		r.deny(RuleNames, field.Invalid(path, endpoint, "has a port that is not between 1 and 65535"))
 	}
 }
 
 // allProviderTypes ends the name of a NodeProvider that stands for all of its types.
 const allProviderTypes = ".*"
 
-func (v *Verdict) allowedNodeTypes(fleet Fleet, path *field.Path, tenant *v1alpha1.TenantCluster) {
+func (r *Result) allowedNodeTypes(cluster Cluster, path *field.Path, tenant *v1alpha1.TenantCluster) {
 	if tenant.Spec.AllowedNodeTypes == nil {
 		return
 	}
@@ -84,41 +86,42 @@ func (v *Verdict) allowedNodeTypes(fleet Fleet, path *field.Path, tenant *v1alph
 		name, provider := strings.CutSuffix(entry, allProviderTypes)
 		switch problems := validation.IsDNS1123Subdomain(name); {
 		case len(problems) > 0:
-			v.deny(RuleAllowed, field.Invalid(at, shown(entry), "is neither the name of a NodeType nor that of a NodeProvider followed by .*: "+because(problems)))
-		case v.deaf():
-		case provider && !fleet.Exists(KindNodeProvider, name):
-			v.warn(RuleReferences, at, "there is no NodeProvider %q yet", name)
-		case !provider && fleet.NodeType(name) == nil:
-			v.warn(RuleReferences, at, "there is no NodeType %q yet%s", name, didYouMean(closest(name, typeNames(fleet))))
+			r.deny(RuleAllowed, field.Invalid(at, entry, "is neither the name of a NodeType nor that of a NodeProvider followed by .*: "+
+				properties.Because(problems)))
+		case r.warningsFull():
+		case provider && !cluster.Exists(KindNodeProvider, name):
+			r.warn(RuleReferences, at, "there is no NodeProvider %q yet", name)
+		case !provider && cluster.NodeType(name) == nil:
+			r.warn(RuleReferences, at, "there is no NodeType %q yet%s", name, didYouMean(closest(name, typeNames(cluster))))
 		}
 	}
 }
 
-// pools looks at the pools of a tenant.
-func (v *Verdict) pools(fleet Fleet, path *field.Path, tenant *v1alpha1.TenantCluster) {
-	types := typesOf(fleet)
+// pools validates the pools of a tenant.
+func (r *Result) pools(cluster Cluster, path *field.Path, tenant *v1alpha1.TenantCluster) {
+	types := typesOf(cluster)
 	names, pins := map[string]string{}, map[string]string{}
 	entries := tenant.Spec.PrivateNodes.AutoNodes
 	for i := range entries {
 		at, entry := path.Index(i), &entries[i]
-		if !fleet.Exists(KindNodeProvider, entry.Provider) {
-			v.warn(RuleReferences, at.Child("provider"), "there is no NodeProvider %q yet: the pools get no servers before there is", entry.Provider)
+		if !cluster.Exists(KindNodeProvider, entry.Provider) {
+			r.warn(RuleReferences, at.Child("provider"), "there is no NodeProvider %q yet: the pools get no servers before there is", entry.Provider)
 		}
-		v.properties(fleet, at.Child("properties"), properties.Layer{Source: "autoNodes", Values: entry.Properties})
+		r.properties(cluster, at.Child("properties"), properties.Layer{Source: "autoNodes", Values: entry.Properties})
 		if entry.Properties[v1alpha1.PropertyServerName] != "" {
-			v.deny(RulePinning, field.Forbidden(key(at.Child("properties"), v1alpha1.PropertyServerName),
+			r.deny(RulePinning, field.Forbidden(key(at.Child("properties"), v1alpha1.PropertyServerName),
 				"it pins one Machine to one server, and this holds for every pool of the provider: set it on a static pool of quantity 1"))
 		}
 		for j := range entry.Static {
 			p := poolAt(at.Child("static").Index(j), tenant, entry, &entry.Static[j].NodesTemplate)
-			v.pool(fleet, p, types, names)
-			v.staticPool(fleet, p, &entry.Static[j], types, pins)
+			r.pool(cluster, p, types, names)
+			r.staticPool(cluster, p, &entry.Static[j], types, pins)
 		}
 		for j := range entry.Dynamic {
 			p := poolAt(at.Child("dynamic").Index(j), tenant, entry, &entry.Dynamic[j].NodesTemplate)
-			v.pool(fleet, p, types, names)
+			r.pool(cluster, p, types, names)
 			if entry.Dynamic[j].Properties[v1alpha1.PropertyServerName] != "" {
-				v.deny(RulePinning, field.Forbidden(key(p.path.Child("properties"), v1alpha1.PropertyServerName),
+				r.deny(RulePinning, field.Forbidden(key(p.path.Child("properties"), v1alpha1.PropertyServerName),
 					"it pins one Machine to one server, and a dynamic pool may have many: make it a static pool of quantity 1"))
 			}
 		}
@@ -137,36 +140,38 @@ func poolAt(path *field.Path, tenant *v1alpha1.TenantCluster, entry *v1alpha1.Au
 	return pool{path, tenant, entry, template}
 }
 
-// pool looks at what static and dynamic pools have in common.
-func (v *Verdict) pool(fleet Fleet, p pool, types []offeredType, names map[string]string) {
+// pool validates what static and dynamic pools have in common.
+func (r *Result) pool(cluster Cluster, p pool, types []offeredType, names map[string]string) {
 	if first, taken := names[p.template.Name]; taken {
-		v.deny(RuleNames, field.Invalid(p.path.Child("name"), p.template.Name, "is the name of "+first+" already: give each pool of the tenant a name of its own"))
+		r.deny(RuleNames, field.Invalid(p.path.Child("name"), p.template.Name, "is the name of "+first+
+			" already: give each pool of the tenant a name of its own"))
 	} else {
 		names[p.template.Name] = p.path.String()
 	}
-	v.properties(fleet, p.path.Child("properties"), properties.Layer{Source: "pool " + p.template.Name, Values: p.template.Properties})
-	v.nodeLabels(p.path.Child("nodeLabels"), p.template.NodeLabels)
-	v.taints(p.path.Child("taints"), p.template.Taints)
+	r.properties(cluster, p.path.Child("properties"), properties.Layer{Source: "pool " + p.template.Name, Values: p.template.Properties})
+	r.nodeLabels(p.path.Child("nodeLabels"), p.template.NodeLabels)
+	r.taints(p.path.Child("taints"), p.template.Taints)
 	limits := corev1.ResourceList{}
 	for name, quantity := range p.template.Limits {
 		if name != nodesLimit {
 			limits[name] = quantity
 		} else if quantity.Sign() < 0 || !whole(quantity) {
-			v.deny(RuleResources, field.Invalid(key(p.path.Child("limits"), string(name)), quantity.String(), "nodes are counted in whole ones: write a whole number"))
+			r.deny(RuleResources,
+				field.Invalid(key(p.path.Child("limits"), string(name)), quantity.String(), "nodes are counted in whole ones: write a whole number"))
 		}
 	}
-	v.quantities(p.path.Child("limits"), limits, false)
-	v.nodeTypeSelector(p, types)
+	r.quantities(p.path.Child("limits"), limits, false)
+	r.nodeTypeSelector(p, types)
 }
 
 // nodesLimit is the limit of a pool on how many nodes it has.
 const nodesLimit corev1.ResourceName = "nodes"
 
-// staticPool looks at what only static pools have.
-func (v *Verdict) staticPool(fleet Fleet, p pool, static *v1alpha1.StaticNodes, types []offeredType, pins map[string]string) {
+// staticPool validates what only static pools have.
+func (r *Result) staticPool(cluster Cluster, p pool, static *v1alpha1.StaticNodes, types []offeredType, pins map[string]string) {
 	for _, name := range sortedKeys(static.Limits) {
 		if name != nodesLimit {
-			v.deny(RuleResources, field.Forbidden(key(p.path.Child("limits"), string(name)), "a static pool has no limit but nodes: take it away"))
+			r.deny(RuleResources, field.Forbidden(key(p.path.Child("limits"), string(name)), "a static pool has no limit but nodes: take it away"))
 		}
 	}
 	server := static.Properties[v1alpha1.PropertyServerName]
@@ -175,40 +180,45 @@ func (v *Verdict) staticPool(fleet Fleet, p pool, static *v1alpha1.StaticNodes, 
 	}
 	at := key(p.path.Child("properties"), v1alpha1.PropertyServerName)
 	if static.Quantity > 1 {
-		v.deny(RulePinning, field.Forbidden(at, fmt.Sprintf("the pool has the quantity %d, and a pin is for one server: set the quantity to 1 and make a pool for each server", static.Quantity)))
+		r.deny(RulePinning, field.Forbidden(at,
+			fmt.Sprintf("the pool has the quantity %d, and a pin is for one server: set the quantity to 1 and make a pool for each server",
+				static.Quantity)))
 	}
 	if first, taken := pins[server]; taken {
-		v.deny(RulePinning, field.Duplicate(at, shown(server)))
-		v.Errors[len(v.Errors)-1].Detail = first + " is pinned to this server already"
+		r.deny(RulePinning, field.Duplicate(at, server))
+		r.Errors[len(r.Errors)-1].Detail = first + " is pinned to this server already"
 	}
 	pins[server] = p.path.String()
-	provider := providerNamed(fleet, p.entry.Provider)
+	provider := providerNamed(cluster, p.entry.Provider)
 	if provider == nil || len(validation.IsDNS1123Subdomain(server)) > 0 {
-		return // has been said
+		return // reported already
 	}
-	v.pinnedPool(fleet, p, at, provider.Spec.Metal3.ClusterRef.Namespace, server, types)
+	r.pinnedPool(cluster, p, at, provider.Spec.Metal3.ClusterRef.Namespace, server, types)
 }
 
-// pinnedPool looks at the server of a pinned pool.
-func (v *Verdict) pinnedPool(fleet Fleet, p pool, at *field.Path, namespace, server string, types []offeredType) {
-	found, known := fleet.Server(keyOf(namespace, server))
+// pinnedPool validates the server of a pinned pool.
+func (r *Result) pinnedPool(cluster Cluster, p pool, at *field.Path, namespace, server string, types []offeredType) {
+	found, known := cluster.Server(keyOf(namespace, server))
 	if !known {
-		v.deny(RulePinning, field.Invalid(at, server, "there is no BareMetalHost of this name in namespace "+namespace+": correct it, or register the server first"))
+		r.deny(RulePinning, field.Invalid(at, server, "there is no BareMetalHost of this name in namespace "+namespace+
+			": correct it, or register the server first"))
 		return
 	}
 	fitting := p.fitting(types)
 	if fitting != nil && !slices.ContainsFunc(found.Types, func(name string) bool { return slices.Contains(fitting, name) }) {
-		v.deny(RulePinning, field.Invalid(at, server, fmt.Sprintf("the server is of NodeType %s, and the pool is for %s: pin to another server, or select another type", orNone(found.Types), orNone(fitting))))
+		r.deny(RulePinning, field.Invalid(at, server,
+			fmt.Sprintf("the server is of NodeType %s, and the pool is for %s: pin to another server, or select another type", orNone(found.Types),
+				orNone(fitting))))
 	}
-	// Not refused: what else there is in the TenantCluster must not wait for another tenant. The pool's Machine is refused.
-	if slices.ContainsFunc(fleet.PinnedTo(server), func(other *v1alpha1.Machine) bool {
-		return other.Namespace != p.tenant.Namespace && slices.Contains(hostNamespaces(fleet, other), namespace)
+	// Not denied: the rest of the TenantCluster must not depend on another tenant. The pool's Machine is denied.
+	if slices.ContainsFunc(cluster.PinnedTo(server), func(other *v1alpha1.Machine) bool {
+		return other.Namespace != p.tenant.Namespace && slices.Contains(hostNamespaces(cluster, other), namespace)
 	}) {
-		v.warn(RulePinning, at, "a Machine of another tenant is pinned to server %s: the pool gets no server before that is gone", server)
+		r.warn(RulePinning, at, "a Machine of another tenant is pinned to server %s: the pool gets no server before that is gone", server)
 		return
 	}
-	if !found.Verdict.Claimable && !v.quarantined(fleet, at, []string{namespace}, server, "pool") {
-		v.warn(RulePinning, at, "server %s %s: the pool waits for it, and gets no other", server, found.Verdict.Message)
+	if !found.Eligibility.Claimable && !r.quarantined(cluster, at, []string{namespace}, server, "pool") {
+		r.warn(RulePinning, at, "server %s %s: the pool waits for it, and gets no other", server, found.Eligibility.Message)
 	}
 }
 

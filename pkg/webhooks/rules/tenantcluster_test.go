@@ -21,19 +21,25 @@ func TestTenantCluster(t *testing.T) {
 		reason, namespace, spec string
 		want                    []string
 	}{
-		"Good":      {"types and providers that exist", "c", "allowedNodeTypes: [h100, fleet.*]", nil},
-		"Allowed":   {"they may come later", "c", "allowedNodeTypes: [h10, fleat.*]", []string{`warning: spec.allowedNodeTypes[0]: there is no NodeType "h10" yet (did you mean "h100"?)`, `warning: spec.allowedNodeTypes[1]: there is no NodeProvider "fleat" yet`}},
-		"Wildcard":  {"only whole providers", "c", "allowedNodeTypes: ['*', 'h*']", []string{`spec.allowedNodeTypes[0]: Invalid value: "*": is neither`, `spec.allowedNodeTypes[1]: Invalid value: "h*": is neither`}},
-		"Selector":  {"it says nothing", "c", "sync: {fromHost: {deviceClasses: {selector: {matchExpressions: [{key: tier, operator: Like}]}}}}", []string{`spec.sync.fromHost.deviceClasses.selector: Invalid value: "": "Like" is not a valid label selector operator`}},
-		"Namespace": {"BMC credentials are there", "metal3-system", "quota: {}", []string{`metadata.namespace: Invalid value: "metal3-system": NodeProvider fleet has its servers here`}},
+		"Good": {"types and providers that exist", "c", "allowedNodeTypes: [h100, fleet.*]", nil},
+		"Allowed": {"they may come later", "c", "allowedNodeTypes: [h10, fleat.*]",
+			[]string{`warning: spec.allowedNodeTypes[0]: there is no NodeType "h10" yet (did you mean "h100"?)`,
+				`warning: spec.allowedNodeTypes[1]: there is no NodeProvider "fleat" yet`}},
+		"Wildcard": {"only whole providers", "c", "allowedNodeTypes: ['*', 'h*']",
+			[]string{`spec.allowedNodeTypes[0]: Invalid value: "*": is neither`, `spec.allowedNodeTypes[1]: Invalid value: "h*": is neither`}},
+		"Selector": {"it says nothing", "c", "sync: {fromHost: {deviceClasses: {selector: {matchExpressions: [{key: tier, operator: Like}]}}}}",
+			[]string{`spec.sync.fromHost.deviceClasses.selector: Invalid value: "": "Like" is not a valid label selector operator`}},
+		"Namespace": {"BMC credentials are there", "metal3-system", "quota: {}",
+			[]string{`metadata.namespace: Invalid value: "metal3-system": NodeProvider fleet has its servers here`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mentions(t, tc.reason, TenantCluster(newFleet(t), nil, tenantWith(t, tc.namespace, tc.spec)), tc.want...)
+			mentions(t, tc.reason, TenantCluster(newCluster(t), nil, tenantWith(t, tc.namespace, tc.spec)), tc.want...)
 		})
 	}
 	after := tenantWith(t, "c", "quota: {}")
 	after.Spec.APIServerEndpoint = "t:70000"
-	mentions(t, "no port has such a number", TenantCluster(newFleet(t), nil, after), "spec.apiServerEndpoint: Invalid value: \"t:70000\": has a port")
+	mentions(t, "no port has such a number", TenantCluster(newCluster(t), nil, after),
+		"spec.apiServerEndpoint: Invalid value: \"t:70000\": has a port")
 }
 
 func TestTenantNetworkChanged(t *testing.T) {
@@ -42,17 +48,19 @@ func TestTenantNetworkChanged(t *testing.T) {
 		reason, before, after string
 		want                  []string
 	}{
-		"Same":  {"nothing changes", "network: {vlan: 100}", "network: {vlan: 100}, quota: {servers: 1}", nil},
-		"None":  {"nothing changes", "quota: {}", "quota: {servers: 1}", nil},
-		"Other": {"addresses are given out in each network", "network: {vlan: 100}", "network: {vni: 100}", []string{stay + "(vlan:100), and those that it gets from now on come into another (vni:100): replace them"}},
-		"First": {"it has servers that were not moved", "quota: {}", "network: {id: blue}", []string{stay + "(none of the tenant's own), and those that it gets from now on come into another (id:blue)"}},
-		"Gone":  {"they are in it still", "network: {id: blue}", "quota: {}", []string{stay + "(id:blue)"}},
+		"Same": {"nothing changes", "network: {vlan: 100}", "network: {vlan: 100}, quota: {servers: 1}", nil},
+		"None": {"nothing changes", "quota: {}", "quota: {servers: 1}", nil},
+		"Other": {"addresses are given out in each network", "network: {vlan: 100}", "network: {vni: 100}",
+			[]string{stay + "(vlan:100), and those that it gets from now on come into another (vni:100): replace them"}},
+		"First": {"it has servers that were not moved", "quota: {}", "network: {id: blue}",
+			[]string{stay + "(none of the tenant's own), and those that it gets from now on come into another (id:blue)"}},
+		"Gone": {"they are in it still", "network: {id: blue}", "quota: {}", []string{stay + "(id:blue)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mentions(t, tc.reason, TenantCluster(newFleet(t), tenantWith(t, "c", tc.before), tenantWith(t, "c", tc.after)), tc.want...)
+			mentions(t, tc.reason, TenantCluster(newCluster(t), tenantWith(t, "c", tc.before), tenantWith(t, "c", tc.after)), tc.want...)
 		})
 	}
-	mentions(t, "a new tenant has no servers", TenantCluster(newFleet(t), nil, tenantWith(t, "c", "network: {vlan: 100}")))
+	mentions(t, "a new tenant has no servers", TenantCluster(newCluster(t), nil, tenantWith(t, "c", "network: {vlan: 100}")))
 }
 
 func TestPools(t *testing.T) {
@@ -63,34 +71,51 @@ func TestPools(t *testing.T) {
 		reason, pools string
 		want          []string
 	}{
-		"Page":      {"as the reference has it", "static: [{name: pinned-gpu, quantity: 1, " + byType + ", " + pin + "h1}}]", nil},
-		"Limits":    {"nodes is a limit", "dynamic: [{name: d, limits: {nodes: 5, nvidia.com/gpu: 16}}], static: [{name: s, quantity: 1, limits: {nodes: 1}}]", nil},
-		"Whole":     {"no half GPUs", "dynamic: [{name: d, limits: {nvidia.com/gpu: 1500m, cpu: 1500m}}]", []string{`limits["nvidia.com/gpu"]: Invalid value: "1500m": devices are counted in whole ones`}},
-		"Provider":  {"all pools of it", pin + "h1}, static: [{name: s, quantity: 1}]", []string{autoNodesAt + "." + pinIn + "Forbidden: it pins one Machine"}},
-		"Dynamic":   {"a dynamic pool is many", "dynamic: [{name: d, " + pin + "h1}}]", []string{autoNodesAt + ".dynamic[0]." + pinIn + "Forbidden: it pins one Machine to one server, and a dynamic pool may have many: make it a static pool of quantity 1"}},
-		"Two":       {"one server is not two", "static: [{name: s, quantity: 2, " + pin + "h1}}]", []string{autoNodesAt + ".static[0]." + pinIn + "Forbidden: the pool has the quantity 2"}},
-		"Twice":     {"one server, one pool", "static: [{name: s, quantity: 1, " + pin + "h1}}, {name: r, quantity: 1, " + pin + "h1}}]", []string{autoNodesAt + ".static[1]." + pinIn + "Duplicate value: \"h1\": " + autoNodesAt + ".static[0] is pinned to this server already"}},
-		"Missing":   {"a typing error", "static: [{name: s, quantity: 1, " + pin + "h9}}]", []string{autoNodesAt + ".static[0]." + pinIn + `Invalid value: "h9": there is no BareMetalHost`}},
-		"WrongType": {"it is of another type", "static: [{name: s, quantity: 1, " + byType + ", " + pin + "c1}}]", []string{autoNodesAt + ".static[0]." + pinIn + `Invalid value: "c1": the server is of NodeType cpu, and the pool is for h100`}},
-		"Taken":     {"it may come free", "static: [{name: s, quantity: 1, " + pin + "h2}}]", []string{"warning: " + autoNodesAt + ".static[0]." + pinIn + "server h2 is claimed by a Machine: the pool waits for it"}},
-		"Names":     {"a NodePool each", "static: [{name: s, quantity: 1}], dynamic: [{name: s}]", []string{autoNodesAt + `.dynamic[0].name: Invalid value: "s": is the name of ` + autoNodesAt + ".static[0] already"}},
-		"Static":    {"it has a quantity", "static: [{name: s, quantity: 1, limits: {cpu: 5, nodes: 1500m}}]", []string{`limits["nodes"]: Invalid value: "1500m"`, `limits["cpu"]: Forbidden: a static pool has no limit but nodes`}},
-		"Nodes":     {"what kubelet would not take", "dynamic: [{name: d, nodeLabels: {'a b': c}, taints: [{key: '', effect: NoSchedule}]}]", []string{`nodeLabels["a b"]`, "taints[0].key"}},
+		"Page": {"as the reference has it", "static: [{name: pinned-gpu, quantity: 1, " + byType + ", " + pin + "h1}}]", nil},
+		"Limits": {"nodes is a limit", "dynamic: [{name: d, limits: {nodes: 5, nvidia.com/gpu: 16}}], static: [{name: s, quantity: 1, " +
+			"limits: {nodes: 1}}]", nil},
+		"Whole": {"no half GPUs", "dynamic: [{name: d, limits: {nvidia.com/gpu: 1500m, cpu: 1500m}}]",
+			[]string{`limits["nvidia.com/gpu"]: Invalid value: "1500m": devices are counted in whole ones`}},
+		"Provider": {"all pools of it", pin + "h1}, static: [{name: s, quantity: 1}]",
+			[]string{autoNodesAt + "." + pinIn + "Forbidden: it pins one Machine"}},
+		"Dynamic": {"a dynamic pool is many", "dynamic: [{name: d, " + pin + "h1}}]",
+			[]string{autoNodesAt + ".dynamic[0]." + pinIn + "Forbidden: it pins one Machine to one server, and a dynamic pool may have many: make " +
+				"it a static pool of quantity 1"}},
+		"Two": {"one server is not two", "static: [{name: s, quantity: 2, " + pin + "h1}}]",
+			[]string{autoNodesAt + ".static[0]." + pinIn + "Forbidden: the pool has the quantity 2"}},
+		"Twice": {"one server, one pool", "static: [{name: s, quantity: 1, " + pin + "h1}}, {name: r, quantity: 1, " + pin + "h1}}]",
+			[]string{autoNodesAt + ".static[1]." + pinIn + "Duplicate value: \"h1\": " + autoNodesAt +
+				".static[0] is pinned to this server already"}},
+		"Missing": {"a typing error", "static: [{name: s, quantity: 1, " + pin + "h9}}]",
+			[]string{autoNodesAt + ".static[0]." + pinIn + `Invalid value: "h9": there is no BareMetalHost`}},
+		"WrongType": {"it is of another type", "static: [{name: s, quantity: 1, " + byType + ", " + pin + "c1}}]",
+			[]string{autoNodesAt + ".static[0]." + pinIn + `Invalid value: "c1": the server is of NodeType cpu, and the pool is for h100`}},
+		"Taken": {"it may come free", "static: [{name: s, quantity: 1, " + pin + "h2}}]",
+			[]string{"warning: " + autoNodesAt + ".static[0]." + pinIn + "server h2 is claimed by a Machine: the pool waits for it"}},
+		"Names": {"a NodePool each", "static: [{name: s, quantity: 1}], dynamic: [{name: s}]",
+			[]string{autoNodesAt + `.dynamic[0].name: Invalid value: "s": is the name of ` + autoNodesAt + ".static[0] already"}},
+		"Static": {"it has a quantity", "static: [{name: s, quantity: 1, limits: {cpu: 5, nodes: 1500m}}]",
+			[]string{`limits["nodes"]: Invalid value: "1500m"`, `limits["cpu"]: Forbidden: a static pool has no limit but nodes`}},
+		"Nodes": {"what kubelet would not take", "dynamic: [{name: d, nodeLabels: {'a b': c}, taints: [{key: '', effect: NoSchedule}]}]",
+			[]string{`nodeLabels["a b"]`, "taints[0].key"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: fleet, "+tc.pools+"}]}")
-			mentions(t, tc.reason, TenantCluster(newFleet(t), nil, after), tc.want...)
+			mentions(t, tc.reason, TenantCluster(newCluster(t), nil, after), tc.want...)
 		})
 	}
 	pinnedPool := tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: fleet, static: [{name: s, quantity: 1, "+pin+"h1}}]}]}")
-	shared := newFleet(t)
+	shared := newCluster(t)
 	shared.machines = append(shared.machines, pinned(t, "c", "ours", "h1"))
 	mentions(t, "the pool's own Machine is pinned as the pool is", TenantCluster(shared, nil, pinnedPool))
 	shared.machines = append(shared.machines, pinned(t, "b", "theirs", "h1"))
 	mentions(t, "it waits, and does not say for whom", TenantCluster(shared, nil, pinnedPool),
-		"warning: "+autoNodesAt+".static[0]."+pinIn+"a Machine of another tenant is pinned to server h1: the pool gets no server before that is gone")
-	mentions(t, "it may come later", TenantCluster(newFleet(t), nil, tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: nobody, dynamic: [{name: d}]}]}")),
-		"warning: "+autoNodesAt+`.provider: there is no NodeProvider "nobody" yet`, "warning: "+autoNodesAt+".dynamic[0].nodeTypeSelector: no NodeType satisfies it: h100 is of NodeProvider fleet, cpu is of NodeProvider fleet")
+		"warning: "+autoNodesAt+".static[0]."+pinIn+"a Machine of another tenant is pinned to server h1: the pool gets no server before that is "+
+			"gone")
+	mentions(t, "it may come later",
+		TenantCluster(newCluster(t), nil, tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: nobody, dynamic: [{name: d}]}]}")),
+		"warning: "+autoNodesAt+`.provider: there is no NodeProvider "nobody" yet`, "warning: "+autoNodesAt+
+			".dynamic[0].nodeTypeSelector: no NodeType satisfies it: h100 is of NodeProvider fleet, cpu is of NodeProvider fleet")
 }
 
 func TestNodeTypeSelector(t *testing.T) {
@@ -99,28 +124,42 @@ func TestNodeTypeSelector(t *testing.T) {
 		reason, selector, allowed string
 		want                      []string
 	}{
-		"Good":       {"by name, rack and property", "{property: vcluster.com/node-type, value: h100}, {property: rack, operator: In, values: [r1, r9]}, {property: tier, operator: Exists}", "", nil},
-		"Not":        {"by what they are not", "{property: tier, operator: NotExists}, {property: rack, operator: NotIn, value: r1}", "", nil},
-		"Both":       {"one of the two", "{property: rack, value: r1, values: [r2]}", "", []string{at + `[0].value: Invalid value: "r1": there are values too: write one of value and values`}},
-		"Neither":    {"nothing to compare with", "{property: rack}, {property: rack, operator: NotIn}", "", []string{at + "[0].value: Required value: In and NotIn", at + "[1].value: Required value"}},
-		"Value":      {"it would be overlooked", "{property: rack, operator: Exists, value: r1}", "", []string{at + "[0].value: Invalid value: \"r1\": Exists and NotExists take neither"}},
-		"Operator":   {"the reference's, spelled as they are", "{property: rack, operator: DoesNotExist}", "", []string{at + `[0].operator: Unsupported value: "DoesNotExist": supported values: "In", "NotIn", "Exists", "NotExists"`}},
-		"Key":        {"no property has such a key", "{property: 'gpu model', value: x}", "", []string{at + `[0].property: Invalid value: "gpu model"`}},
-		"BadValues":  {"no label has such a value", "{property: rack, values: [a, 'b c']}", "", []string{at + `[0].values[1]: Invalid value: "b c"`}},
-		"Opposites":  {"nothing is left", "{property: rack, value: r1}, {property: rack, value: r2}", "", []string{at + `: Invalid value: "rack": no NodeType can match: of this property, it must have different values`}},
-		"Unknown":    {"a typing error", "{property: rak, value: r1}", "", []string{"warning: " + at + `[0].property: no NodeType has the property "rak" (did you mean "rack"?)`}},
-		"FarOff":     {"nothing is close", "{property: example.com/water-cooled, operator: Exists}", "", []string{"warning: " + at + `[0].property: no NodeType has the property "example.com/water-cooled"`}},
-		"Nothing":    {"and why, type by type", "{property: rack, value: r9}", "", []string{"warning: " + at + `: no NodeType satisfies it: h100 does not meet "rack in (r9)", cpu does not meet "rack in (r9)"`}},
-		"NotAllowed": {"a type by name", "{property: vcluster.com/node-type, values: [cpu, h100]}", "[h100]", []string{at + "[0]: Forbidden: NodeType cpu is not among the allowedNodeTypes of this TenantCluster"}},
-		"Later":      {"of an allowed provider", "{property: vcluster.com/node-type, value: b200}", "[fleet.*]", []string{"warning: " + at + `: no NodeType satisfies it: h100 does not meet "vcluster.com/node-type in (b200)", cpu does not`}},
-		"NoneLeft":   {"the tenant may not have the one that fits", "{property: tier, value: gold}", "[cpu]", []string{"warning: " + at + `: no NodeType satisfies it: h100 is not allowed for this tenant, cpu does not meet "tier in (gold)"`}},
+		"Good": {"by name, rack and property", "{property: vcluster.com/node-type, value: h100}, {property: rack, operator: In, values: " +
+			"[r1, r9]}, {property: tier, operator: Exists}", "", nil},
+		"Not": {"by what they are not", "{property: tier, operator: NotExists}, {property: rack, operator: NotIn, value: r1}", "", nil},
+		"Both": {"one of the two", "{property: rack, value: r1, values: [r2]}", "",
+			[]string{at + `[0].value: Invalid value: "r1": there are values too: write one of value and values`}},
+		"Neither": {"nothing to compare with", "{property: rack}, {property: rack, operator: NotIn}", "",
+			[]string{at + "[0].value: Required value: In and NotIn", at + "[1].value: Required value"}},
+		"Value": {"it would be overlooked", "{property: rack, operator: Exists, value: r1}", "",
+			[]string{at + "[0].value: Invalid value: \"r1\": Exists and NotExists take neither"}},
+		"Operator": {"the reference's, spelled as they are", "{property: rack, operator: DoesNotExist}", "",
+			[]string{at + `[0].operator: Unsupported value: "DoesNotExist": supported values: "In", "NotIn", "Exists", "NotExists"`}},
+		"Key": {"no property has such a key", "{property: 'gpu model', value: x}", "",
+			[]string{at + `[0].property: Invalid value: "gpu model"`}},
+		"BadValues": {"no label has such a value", "{property: rack, values: [a, 'b c']}", "",
+			[]string{at + `[0].values[1]: Invalid value: "b c"`}},
+		"Opposites": {"nothing is left", "{property: rack, value: r1}, {property: rack, value: r2}", "",
+			[]string{at + `: Invalid value: "rack": no NodeType can match: of this property, it must have different values`}},
+		"Unknown": {"a typing error", "{property: rak, value: r1}", "",
+			[]string{"warning: " + at + `[0].property: no NodeType has the property "rak" (did you mean "rack"?)`}},
+		"FarOff": {"nothing is close", "{property: example.com/water-cooled, operator: Exists}", "",
+			[]string{"warning: " + at + `[0].property: no NodeType has the property "example.com/water-cooled"`}},
+		"Nothing": {"and why, type by type", "{property: rack, value: r9}", "",
+			[]string{"warning: " + at + `: no NodeType satisfies it: h100 does not meet "rack in (r9)", cpu does not meet "rack in (r9)"`}},
+		"NotAllowed": {"a type by name", "{property: vcluster.com/node-type, values: [cpu, h100]}", "[h100]",
+			[]string{at + "[0]: Forbidden: NodeType cpu is not among the allowedNodeTypes of this TenantCluster"}},
+		"Later": {"of an allowed provider", "{property: vcluster.com/node-type, value: b200}", "[fleet.*]",
+			[]string{"warning: " + at + `: no NodeType satisfies it: h100 does not meet "vcluster.com/node-type in (b200)", cpu does not`}},
+		"NoneLeft": {"the tenant may not have the one that fits", "{property: tier, value: gold}", "[cpu]",
+			[]string{"warning: " + at + `: no NodeType satisfies it: h100 is not allowed for this tenant, cpu does not meet "tier in (gold)"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := "privateNodes: {autoNodes: [{provider: fleet, dynamic: [{name: d, nodeTypeSelector: [" + tc.selector + "]}]}]}"
 			if tc.allowed != "" {
 				spec += ", allowedNodeTypes: " + tc.allowed
 			}
-			mentions(t, tc.reason, TenantCluster(newFleet(t), nil, tenantWith(t, "c", spec)), tc.want...)
+			mentions(t, tc.reason, TenantCluster(newCluster(t), nil, tenantWith(t, "c", spec)), tc.want...)
 		})
 	}
 }
@@ -134,43 +173,68 @@ func TestOtherKinds(t *testing.T) {
 	at := func(key string) string { return `spec.properties["metal3.vcluster.com/` + key + `"]: ` }
 	for name, tc := range map[string]struct {
 		reason string
-		got    Verdict
+		got    Result
 		want   []string
 	}{
-		"Image":         {"url and checksum", OSImage(newFleet(t), nil, image(url+", metal3.vcluster.com/image-checksum: "+sum)), nil},
-		"NoChecksum":    {"a Machine may have it", OSImage(newFleet(t), nil, image(url)), []string{"warning: " + at("image-checksum") + "is not set, and Metal3 installs no disk image without one"}},
-		"Checksum":      {"of no length", OSImage(newFleet(t), nil, image(url+", metal3.vcluster.com/image-checksum: abc")), []string{at("image-checksum") + `Invalid value: "abc": is neither a checksum nor`}},
-		"ChecksumType":  {"of another length", OSImage(newFleet(t), nil, image(url+", metal3.vcluster.com/image-checksum-type: md5, metal3.vcluster.com/image-checksum: "+sum)), []string{at("image-checksum-type") + `Invalid value: "md5": does not go with`}},
-		"URL":           {"Ironic fetches by http", OSImage(newFleet(t), nil, image("metal3.vcluster.com/image-url: 'ftp://x'")), []string{at("image-url") + `Invalid value: "ftp://x": is not an http or https URL`}},
-		"Pinned":        {"an image is for many", OSImage(newFleet(t), nil, image(url+", metal3.vcluster.com/server-name: h1")), []string{at("server-name") + `Invalid value: "h1": pins every Machine of the OSImage`}},
-		"Edited":        {"it rolls nothing", OSImage(newFleet(t), image(url+", metal3.vcluster.com/image-checksum: "+sum), image("metal3.vcluster.com/image-url: 'https://x/z.qcow2', metal3.vcluster.com/image-checksum: "+sum)), []string{"warning: spec.properties: machines that are running keep"}},
-		"SSHKey":        {"a public key", SSHKey(parse[v1alpha1.SSHKey](t, "{spec: {publicKey: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAfBTTODvtUTvt6MIKSCdwSl4XIKVUE95P8SIJPBWL6e me'}}")), nil},
-		"NoKey":         {"no key at all", SSHKey(parse[v1alpha1.SSHKey](t, "{spec: {publicKey: 'ssh-ed25519 AAAA'}}")), []string{`spec.publicKey: Invalid value: "(16 bytes)": is not a public key`}},
-		"PrivateKey":    {"it is not repeated", SSHKey(parse[v1alpha1.SSHKey](t, "{spec: {publicKey: '-----BEGIN OPENSSH PRIVATE KEY----- x'}}")), []string{`spec.publicKey: Invalid value: "(37 bytes)": holds a private key`}},
-		"Template":      {"it parses", MachineConfigTemplate(parse[v1alpha1.MachineConfigTemplate](t, "{spec: {cloudInitTemplate: '#cloud-config\n{{ .Values.Project }}'}}")), nil},
-		"Syntax":        {"it does not", MachineConfigTemplate(parse[v1alpha1.MachineConfigTemplate](t, "{spec: {cloudInitTemplate: \"a\\n{{ if }}\", networkDataTemplate: '{{ env \"HOME\" }}'}}")), []string{`spec.cloudInitTemplate: Invalid value: "(10 bytes)": is not a template, line 2: missing value for if`, `spec.networkDataTemplate: Invalid value: "(16 bytes)": is not a template, line 1: function "env" not defined: it is not offered here`}},
-		"Unused":        {"nobody misses it", Deleted(newFleet(t), KindOSImage, "ubuntu"), nil},
-		"UnusedFleet":   {"nobody misses it", ProviderDeleted(newFleet(t), "fleet"), nil},
-		"Used":          {"somebody does", Deleted(usedFleet(t), KindOSImage, "ubuntu"), []string{"it is in use by NodeProvider fleet: have them use something else, or delete them first"}},
-		"UsedByMany":    {"five are named", Deleted(usedFleet(t), KindSSHKey, "me"), []string{"it is in use by Machine a/1, Machine a/2, Machine a/3, Machine a/4, Machine a/5 and 2 more: have them use"}},
-		"UsedFleet":     {"its types are used", ProviderDeleted(usedFleet(t), "fleet"), []string{"its NodeType h100 is in use by Machine a/m: delete them first"}},
-		"AnotherTypes":  {"not its types", ProviderDeleted(usedFleet(t), "other"), nil},
-		"UnrelatedType": {"another type is used", Deleted(usedFleet(t), KindNodeType, "cpu"), nil},
+		"Image": {"url and checksum", OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/image-checksum: "+sum)), nil},
+		"NoChecksum": {"a Machine may have it", OSImage(newCluster(t), nil, image(url)),
+			[]string{"warning: " + at("image-checksum") + "is not set, and Metal3 installs no disk image without one"}},
+		"Checksum": {"of no length", OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/image-checksum: abc")),
+			[]string{at("image-checksum") + `Invalid value: "abc": is neither a checksum nor`}},
+		"ChecksumType": {"of another length",
+			OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/image-checksum-type: md5, metal3.vcluster.com/image-checksum: "+sum)),
+			[]string{at("image-checksum-type") + `Invalid value: "md5": does not go with`}},
+		"URL": {"Ironic fetches by http", OSImage(newCluster(t), nil, image("metal3.vcluster.com/image-url: 'ftp://x'")),
+			[]string{at("image-url") + `Invalid value: "ftp://x": is not an http or https URL`}},
+		"Pinned": {"an image is for many", OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/server-name: h1")),
+			[]string{at("server-name") + `Invalid value: "h1": pins every Machine of the OSImage`}},
+		"Edited": {"it rolls nothing",
+			OSImage(newCluster(t), image(url+", metal3.vcluster.com/image-checksum: "+sum),
+				image("metal3.vcluster.com/image-url: 'https://x/z.qcow2', metal3.vcluster.com/image-checksum: "+sum)),
+			[]string{"warning: spec.properties: machines that are running keep"}},
+		"SSHKey": {"a public key",
+			SSHKey(parse[v1alpha1.SSHKey](t, "{spec: {publicKey: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAfBTTODvtUTvt6MIKSCdwSl4XIKVUE95P8SIJPBWL6e "+
+				"me'}}")), nil},
+		"NoKey": {"no key at all", SSHKey(parse[v1alpha1.SSHKey](t, "{spec: {publicKey: 'ssh-ed25519 AAAA'}}")),
+			[]string{`spec.publicKey: Invalid value: "(16 bytes)": is not a public key`}},
+		"PrivateKey": {"it is not repeated",
+			SSHKey(parse[v1alpha1.SSHKey](t, "{spec: {publicKey: '-----BEGIN OPENSSH PRIVATE KEY----- x'}}")),
+			[]string{`spec.publicKey: Invalid value: "(37 bytes)": holds a private key`}},
+		"Template": {"it parses",
+			MachineConfigTemplate(parse[v1alpha1.MachineConfigTemplate](t, "{spec: {cloudInitTemplate: '#cloud-config\n{{ .Values.Project }}'}}")),
+			nil},
+		"Syntax": {"it does not",
+			MachineConfigTemplate(parse[v1alpha1.MachineConfigTemplate](t,
+				"{spec: {cloudInitTemplate: \"a\\n{{ if }}\", networkDataTemplate: '{{ env \"HOME\" }}'}}")),
+			[]string{`spec.cloudInitTemplate: Invalid value: "(10 bytes)": is not a template, line 2: missing value for if`,
+				`spec.networkDataTemplate: Invalid value: "(16 bytes)": is not a template, line 1: function "env" not defined: the functions are ` +
+					`those of text/template`}},
+		"Unused":         {"nobody misses it", Deleted(newCluster(t), KindOSImage, "ubuntu"), nil},
+		"UnclusterInUse": {"nobody misses it", ProviderDeleted(newCluster(t), "fleet"), nil},
+		"Used": {"somebody does", Deleted(clusterInUse(t), KindOSImage, "ubuntu"),
+			[]string{"it is in use by NodeProvider fleet: have them use something else, or delete them first"}},
+		"UsedByMany": {"five are named", Deleted(clusterInUse(t), KindSSHKey, "me"),
+			[]string{"it is in use by Machine a/1, Machine a/2, Machine a/3, Machine a/4, Machine a/5 and 2 more: have them use"}},
+		"UsedProvider": {"its types are used", ProviderDeleted(clusterInUse(t), "fleet"),
+			[]string{"its NodeType h100 is in use by Machine a/m: delete them first"}},
+		"AnotherTypes":  {"not its types", ProviderDeleted(clusterInUse(t), "other"), nil},
+		"UnrelatedType": {"another type is used", Deleted(clusterInUse(t), KindNodeType, "cpu"), nil},
 	} {
 		t.Run(name, func(t *testing.T) { mentions(t, tc.reason, tc.got, tc.want...) })
 	}
 }
 
-func usedFleet(t *testing.T) *memory {
-	fleet := newFleet(t)
-	fleet.users = map[Kind]map[string][]string{KindOSImage: {"ubuntu": {"NodeProvider fleet"}}, KindNodeType: {"h100": {"Machine a/m"}},
+func clusterInUse(t *testing.T) *memory {
+	cluster := newCluster(t)
+	cluster.users = map[Kind]map[string][]string{KindOSImage: {"ubuntu": {"NodeProvider fleet"}}, KindNodeType: {"h100": {"Machine a/m"}},
 		KindSSHKey: {"me": {"Machine a/1", "Machine a/2", "Machine a/3", "Machine a/4", "Machine a/5", "Machine a/6", "Machine a/7"}}}
-	return fleet
+	return cluster
 }
 
 func TestClosest(t *testing.T) {
 	candidates := []string{"rack", "gpu-model", "datacenter", "nvlink-domain", "topology.kubernetes.io/zone"}
-	for word, want := range map[string]string{"rak": "rack", "gpu_model": "gpu-model", "data-center": "datacenter", "zone": "", "": "", "topology.kubernetes.io/zones": "topology.kubernetes.io/zone", strings.Repeat("x", 5000): ""} {
+	for word, want := range map[string]string{"rak": "rack", "gpu_model": "gpu-model", "data-center": "datacenter", "zone": "", "": "",
+		"topology.kubernetes.io/zones": "topology.kubernetes.io/zone", strings.Repeat("x", 5000): ""} {
 		if got := closest(word, candidates); got != want {
 			t.Errorf("closest to %.20q: got %q, want %q", word, got, want)
 		}

@@ -18,11 +18,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/hosts"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/nodetype"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
-// memory is a fleet without an API server.
+// memory is a cluster without an API server.
 type memory struct {
 	providers []*v1alpha1.NodeProvider
 	types     []*v1alpha1.NodeType
@@ -31,7 +30,7 @@ type memory struct {
 	exists    map[Kind][]string
 	users     map[Kind]map[string][]string
 	quota     string
-	inventory *hosts.Inventory
+	inventory *inventory.Inventory
 }
 
 func (m *memory) NodeProviders() []*v1alpha1.NodeProvider { return m.providers }
@@ -76,23 +75,23 @@ func (m *memory) Users(kind Kind, name string) []string { return m.users[kind][n
 func (m *memory) OverQuota(*v1alpha1.TenantCluster, *v1alpha1.Machine, string) string {
 	return m.quota
 }
-func (m *memory) Matching(namespace string, selector labels.Selector) hosts.Matching {
+func (m *memory) Matching(namespace string, selector labels.Selector) inventory.Matching {
 	return m.inventory.Matching(namespace, selector)
 }
 func (m *memory) Overlaps(namespace string, selectors []labels.Selector) map[[2]int]int {
 	return m.inventory.Overlaps(namespace, selectors)
 }
-func (m *memory) TooSmall(namespace string, selector labels.Selector, resources corev1.ResourceList) ([]hosts.SmallServer, int) {
+func (m *memory) TooSmall(namespace string, selector labels.Selector, resources corev1.ResourceList) ([]inventory.SmallServer, int) {
 	return m.inventory.TooSmall(namespace, selector, resources)
 }
-func (m *memory) Server(key types.NamespacedName) (hosts.Server, bool) {
+func (m *memory) Server(key types.NamespacedName) (inventory.Server, bool) {
 	return m.inventory.Server(key)
 }
 func (m *memory) Offered(nodeType string) []v1alpha1.NodeTypeRequirement {
 	summary, _ := m.inventory.Summary(nodeType)
 	return summary.Requirements
 }
-func (m *memory) Choose(request hosts.Request) (hosts.Choice, error) {
+func (m *memory) Choose(request inventory.Request) (inventory.Choice, error) {
 	return m.inventory.Choose(request)
 }
 
@@ -126,12 +125,12 @@ spec:
     - {name: cpu, resources: {cpu: 32, memory: 128Gi}, bareMetalHosts: {selector: {matchLabels: {class: cpu}}}}
 `
 
-// newFleet is a fleet of two types: h100 with the servers h1 (free), h2 (claimed) and h3 (in error), and cpu with c1;
+// newCluster is a management cluster with two types: h100 with the servers h1 (free), h2 (claimed) and h3 (in error), and cpu with c1;
 // and the tenant a/a, which may have h100 only.
-func newFleet(t testing.TB) *memory {
+func newCluster(t testing.TB) *memory {
 	t.Helper()
-	fleet := &memory{
-		inventory: hosts.NewInventory(hosts.Options{IndexLabels: true}),
+	cluster := &memory{
+		inventory: inventory.NewInventory(inventory.Options{IndexLabels: true}),
 		providers: []*v1alpha1.NodeProvider{parse[v1alpha1.NodeProvider](t, fleetYAML)},
 		exists:    map[Kind][]string{KindOSImage: {"ubuntu"}, KindSSHKey: {"me"}, KindMachineConfigTemplate: {"template"}},
 		tenants: []*v1alpha1.TenantCluster{
@@ -139,27 +138,27 @@ func newFleet(t testing.TB) *memory {
 			parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: b, name: b}, spec: {apiServerEndpoint: 'b:6443'}}"),
 		},
 	}
-	provider := fleet.providers[0]
+	provider := cluster.providers[0]
 	for i := range provider.Spec.Metal3.NodeTypes {
 		template := &provider.Spec.Metal3.NodeTypes[i]
 		one := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: template.Name}}
 		one.Spec.ProviderRef.Name, one.Spec.HardwareProfile = provider.Name, template.HardwareProfile
-		fleet.types = append(fleet.types, one)
-		profile, err := nodetype.Profile(one, provider)
+		cluster.types = append(cluster.types, one)
+		profile, err := inventory.ProfileOf(one, provider)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fleet.inventory.SetType(profile)
+		cluster.inventory.SetType(profile)
 	}
-	fleet.server("h1", map[string]string{"gpu": "h100", "rack": "r1"})
-	fleet.server("h2", map[string]string{"gpu": "h100", "rack": "r2"}, func(h *bmov1alpha1.BareMetalHost) {
+	cluster.server("h1", map[string]string{"gpu": "h100", "rack": "r1"})
+	cluster.server("h2", map[string]string{"gpu": "h100", "rack": "r2"}, func(h *bmov1alpha1.BareMetalHost) {
 		h.Spec.ConsumerRef = consumer
 	})
-	fleet.server("h3", map[string]string{"gpu": "h100"}, func(h *bmov1alpha1.BareMetalHost) {
+	cluster.server("h3", map[string]string{"gpu": "h100"}, func(h *bmov1alpha1.BareMetalHost) {
 		h.Status.ErrorType, h.Status.ErrorMessage = bmov1alpha1.PowerManagementError, "no answer"
 	})
-	fleet.server("c1", map[string]string{"class": "cpu"})
-	return fleet
+	cluster.server("c1", map[string]string{"class": "cpu"})
+	return cluster
 }
 
 func parse[T any](t testing.TB, text string) *T {
@@ -171,38 +170,39 @@ func parse[T any](t testing.TB, text string) *T {
 	return object
 }
 
-// says compares a verdict with the lines that are wanted: errors as they are, warnings after "warning: ".
-func says(t *testing.T, reason string, verdict Verdict, want ...string) {
+// says compares a result with the lines that are wanted: errors as they are, warnings after "warning: ".
+func says(t *testing.T, reason string, result Result, want ...string) {
 	t.Helper()
 	var got []string
-	for _, err := range verdict.Errors {
+	for _, err := range result.Errors {
 		got = append(got, err.Error())
 	}
-	if verdict.Refusal != "" {
-		got = append(got, verdict.Refusal)
+	if result.Refusal != "" {
+		got = append(got, result.Refusal)
 	}
-	for _, warning := range verdict.Warnings {
+	for _, warning := range result.Warnings {
 		got = append(got, "warning: "+warning)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", reason, diff)
 	}
-	if verdict.Allowed() != (len(verdict.Errors) == 0 && verdict.Refusal == "") || (len(verdict.Denied) > 0) == verdict.Allowed() || (len(verdict.Warned) > 0) != (len(verdict.Warnings) > 0) {
-		t.Errorf("%s: the rules that spoke do not go with what was said: %v, %v", reason, verdict.Denied, verdict.Warned)
+	if result.Allowed() != (len(result.Errors) == 0 && result.Refusal == "") || (len(result.Denied) > 0) == result.Allowed() ||
+		(len(result.Warned) > 0) != (len(result.Warnings) > 0) {
+		t.Errorf("%s: the rules that spoke do not go with what was said: %v, %v", reason, result.Denied, result.Warned)
 	}
 }
 
-// mentions compares a verdict with parts of the lines that are wanted, one for each line.
-func mentions(t *testing.T, reason string, verdict Verdict, want ...string) {
+// mentions compares a result with parts of the lines that are wanted, one for each line.
+func mentions(t *testing.T, reason string, result Result, want ...string) {
 	t.Helper()
 	var got []string
-	for _, err := range verdict.Errors {
+	for _, err := range result.Errors {
 		got = append(got, err.Error())
 	}
-	if verdict.Refusal != "" {
-		got = append(got, verdict.Refusal)
+	if result.Refusal != "" {
+		got = append(got, result.Refusal)
 	}
-	for _, warning := range verdict.Warnings {
+	for _, warning := range result.Warnings {
 		got = append(got, "warning: "+warning)
 	}
 	for i := range max(len(got), len(want)) {
@@ -215,7 +215,7 @@ func mentions(t *testing.T, reason string, verdict Verdict, want ...string) {
 			t.Errorf("%s:\n got %s\nwant %s in it", reason, got[i], want[i])
 		}
 	}
-	if (len(verdict.Denied) > 0) == verdict.Allowed() || (len(verdict.Warned) > 0) != (len(verdict.Warnings) > 0) {
-		t.Errorf("%s: the rules that spoke do not go with what was said: %v, %v", reason, verdict.Denied, verdict.Warned)
+	if (len(result.Denied) > 0) == result.Allowed() || (len(result.Warned) > 0) != (len(result.Warnings) > 0) {
+		t.Errorf("%s: the rules that spoke do not go with what was said: %v, %v", reason, result.Denied, result.Warned)
 	}
 }

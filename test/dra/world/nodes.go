@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 // kwokNode is the label by which kwok finds the Nodes that it plays the kubelet of.
@@ -30,7 +30,7 @@ func (w *World) startNodes(ctx context.Context) error {
 			return fmt.Errorf("creating node %s, %w", name, err)
 		}
 		stored := node.DeepCopy()
-		node.Status.Capacity = test.Resources("cpu", "64", "memory", "512Gi", "pods", "110")
+		node.Status.Capacity = env.Resources("cpu", "64", "memory", "512Gi", "pods", "110")
 		node.Status.Allocatable = node.Status.Capacity
 		// The controllers write to new Nodes at the same time.
 		if err := w.Host.Client.Status().Patch(ctx, node, client.MergeFrom(stored)); err != nil {

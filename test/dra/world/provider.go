@@ -18,8 +18,8 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 // user is who the provider is to the bindings in config/rbac. Each tenant's has a name of its own on the host.
@@ -29,7 +29,8 @@ const user = "karpenter-metal3-provider"
 // for that in config/rbac and no others. It returns when the provider is ready.
 func (t *Tenant) StartProvider(ctx context.Context) error {
 	w := t.world
-	onHost, inTenant := filepath.Join(w.config.Dir, t.Name+"-provider-host.kubeconfig"), filepath.Join(w.config.Dir, t.Name+"-provider-tenant.kubeconfig")
+	onHost, inTenant := filepath.Join(w.config.Dir, t.Name+"-provider-host.kubeconfig"),
+		filepath.Join(w.config.Dir, t.Name+"-provider-tenant.kubeconfig")
 	if err := w.grant(ctx, w.Host, "provider-dra-management.yaml", t.Name, onHost); err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/vcluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 )
 
 // SyncPods plays vCluster's pod syncer for a tenant until the World is closed: pods of the tenant get a copy on the host,
@@ -47,7 +47,7 @@ func (t *Tenant) SyncPods() error {
 	// vCluster finds a pod's origin by what the copy says, as here.
 	origin := handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, pod *corev1.Pod) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{
-			Namespace: pod.Annotations[vcluster.NamespaceAnnotation], Name: pod.Annotations[vcluster.NameAnnotation],
+			Namespace: pod.Annotations[names.NamespaceAnnotation], Name: pod.Annotations[names.NameAnnotation],
 		}}}
 	})
 	err = ctrl.NewControllerManagedBy(mgr).
@@ -70,7 +70,7 @@ type podSyncer struct {
 
 // Reconcile brings the copy on the host of a tenant's pod in line with it, and its status with that of the copy.
 func (s *podSyncer) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	name, err := vcluster.HostName(request.Name, request.Namespace, s.tenant)
+	name, err := names.HostName(request.Name, request.Namespace, s.tenant)
 	if err != nil {
 		return reconcile.Result{}, nil
 	}
@@ -115,12 +115,12 @@ func (s *podSyncer) Reconcile(ctx context.Context, request reconcile.Request) (r
 // translate makes the copy on the host of a pod: vCluster's names, labels and annotations, and the names of claims and
 // templates as they are on the host.
 func (s *podSyncer) translate(pod *corev1.Pod) (*corev1.Pod, error) {
-	name, err := vcluster.HostName(pod.Name, pod.Namespace, s.tenant)
+	name, err := names.HostName(pod.Name, pod.Namespace, s.tenant)
 	if err != nil {
 		return nil, err
 	}
 	key := client.ObjectKey{Namespace: s.tenant, Name: name}
-	metadata := vcluster.HostMetadata(pod, corev1.SchemeGroupVersion.WithKind("Pod"), key, s.tenant, vcluster.Metadata{})
+	metadata := names.HostMetadata(pod, corev1.SchemeGroupVersion.WithKind("Pod"), key, s.tenant, names.Metadata{})
 	copied := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: metadata.Labels, Annotations: metadata.Annotations},
 		Spec:       *pod.Spec.DeepCopy(),
@@ -137,11 +137,12 @@ func (s *podSyncer) translate(pod *corev1.Pod) (*corev1.Pod, error) {
 		copied.Spec.Containers[i].VolumeMounts = nil
 	}
 	for i := range copied.Spec.ResourceClaims {
-		for _, reference := range []*string{copied.Spec.ResourceClaims[i].ResourceClaimName, copied.Spec.ResourceClaims[i].ResourceClaimTemplateName} {
+		for _, reference := range []*string{copied.Spec.ResourceClaims[i].ResourceClaimName,
+			copied.Spec.ResourceClaims[i].ResourceClaimTemplateName} {
 			if reference == nil {
 				continue
 			}
-			if *reference, err = vcluster.HostName(*reference, pod.Namespace, s.tenant); err != nil {
+			if *reference, err = names.HostName(*reference, pod.Namespace, s.tenant); err != nil {
 				return nil, err
 			}
 		}

@@ -20,10 +20,10 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/audit"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 // Config says what to run.
@@ -80,7 +80,7 @@ func Programs(binaries controlplane.Binaries) error {
 
 // Start starts the control planes and returns when all of them serve. The World must be closed, also after an error.
 func Start(ctx context.Context, config Config) (*World, error) {
-	w := &World{config: config, scheme: test.Scheme()}
+	w := &World{config: config, scheme: env.Scheme()}
 	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.background, w.ctx = errgroup.WithContext(w.ctx)
 	var err error

@@ -157,7 +157,7 @@ func write(w http.ResponseWriter, status int, body any) {
 	w.WriteHeader(status)
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
-	// The caller has gone away if this fails, and there is nobody to tell.
+	// This fails only if the client has closed the connection.
 	_ = encoder.Encode(body)
 }
 

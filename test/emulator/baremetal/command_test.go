@@ -18,7 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
 )
 
-func TestBootCommandSeesTheServer(t *testing.T) {
+func TestBootCommandEnvironment(t *testing.T) {
 	m := start(t, clock.RealClock{}, "", `echo "$SERVER_NAME $SERVER_UUID $SERVER_MAC $(cat "$SERVER_DIR/image") $(cat config-drive.iso)"`)
 	m.install("user data")
 	m.reset(schemas.OnResetType)
@@ -26,7 +26,7 @@ func TestBootCommandSeesTheServer(t *testing.T) {
 	m.is(schemas.OffPowerState, "off: the boot command has ended")
 }
 
-func TestBootCommandThatFails(t *testing.T) {
+func TestBootCommandFailure(t *testing.T) {
 	m := start(t, clock.RealClock{}, "", `exit 3`)
 	m.install("")
 	m.reset(schemas.OnResetType)
@@ -39,7 +39,7 @@ func TestBootCommandThatFails(t *testing.T) {
 }
 
 // What the boot command has started goes with it, and one that does not want to stop is killed.
-func TestPowerOffLeavesNothing(t *testing.T) {
+func TestPowerOffKillsProcessGroup(t *testing.T) {
 	now := clocktesting.NewFakeClock(time.Unix(0, 0))
 	m := start(t, now, "", `trap '' TERM; sleep 1000 & echo "child $!"; while :; do sleep 1000; done`)
 	m.install("")
@@ -72,7 +72,7 @@ func TestPowerOffLeavesNothing(t *testing.T) {
 	})
 }
 
-// alive says whether a process runs. One that nobody has waited for yet does not.
+// alive returns whether a process runs. A zombie does not.
 func alive(t *testing.T, pid int) bool {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -46,7 +46,8 @@ func start(t *testing.T, now clock.Clock, ironicURL, script string) *machine {
 		}
 	}
 	hardware := inventory.Hardware{
-		Processors: []inventory.Processor{{Cores: 4}}, MemoryGiB: 8, NICs: []inventory.NIC{{MAC: "52:54:00:00:00:01"}}, Disks: []inventory.Disk{{SizeGB: 10}},
+		Processors: []inventory.Processor{{Cores: 4}}, MemoryGiB: 8, NICs: []inventory.NIC{{MAC: "52:54:00:00:00:01"}},
+		Disks: []inventory.Disk{{SizeGB: 10}},
 	}.Complete("s1")
 	identity := bmc.Identity{Name: "s1", UUID: "11111111-1111-1111-1111-111111111111", Username: "admin", Password: "secret"}
 	m := &machine{Server: New(options, identity, hardware, t.TempDir()), t: t}
@@ -107,7 +108,8 @@ func (m *machine) reset(kind schemas.ResetType) {
 
 func (m *machine) bootFrom(target schemas.BootSource) {
 	m.t.Helper()
-	m.call(http.MethodPatch, "Systems/s1", map[string]any{"Boot": map[string]any{"BootSourceOverrideTarget": target, "BootSourceOverrideEnabled": "Once"}})
+	m.call(http.MethodPatch, "Systems/s1",
+		map[string]any{"Boot": map[string]any{"BootSourceOverrideTarget": target, "BootSourceOverrideEnabled": "Once"}})
 }
 
 func (m *machine) insert(slot, image string) {
@@ -167,7 +169,7 @@ func (m *machine) until(missing func() string) {
 	}
 }
 
-// ironic answers lookups, and says who called it with which token.
+// ironic answers lookups, and records callers and tokens.
 type ironic struct {
 	*httptest.Server
 	beats chan [2]string // agent token, callback URL

@@ -22,7 +22,7 @@ import (
 
 // Options are what all servers of a rack have in common.
 type Options struct {
-	// IronicURL is where deploy agents call whose medium does not say where.
+	// IronicURL is the default for deploy agents if their medium has no URL.
 	IronicURL string
 	// AgentHost is the host, an address of this machine, that deploy agents serve their API on.
 	AgentHost string
@@ -97,7 +97,7 @@ func (s *Server) Activity() string {
 	return activity()
 }
 
-// Reset implements bmc.Power. A server whose power is stuck takes no notice.
+// Reset implements bmc.Power. A server with the fault of stuck power ignores it.
 func (s *Server) Reset(reset schemas.ResetType) {
 	if s.faults.Has(faults.PowerStuck) {
 		s.logger.Info("Reset has no effect, by a fault", "reset", reset)
@@ -106,7 +106,7 @@ func (s *Server) Reset(reset schemas.ResetType) {
 	s.press(reset)
 }
 
-// press is what the server itself, and whoever stands before it, can do even if the BMC cannot.
+// press is the power button and the server's own shutdown. They work even if the BMC does not.
 func (s *Server) press(reset schemas.ResetType) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

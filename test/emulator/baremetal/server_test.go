@@ -18,7 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 )
 
-func TestFirmwareBootsWhatItIsGiven(t *testing.T) {
+func TestFirmwareBootOrder(t *testing.T) {
 	// A medium as Ironic builds it, with the parameters where two blocks meet.
 	withParameters := func(url string) []byte {
 		text := "linux /vmlinuz ipa-api-url=" + url + " ipa-agent-token=on-the-medium quiet\n"
@@ -33,18 +33,24 @@ func TestFirmwareBootsWhatItIsGiven(t *testing.T) {
 		want      string // activity
 		token     string // of the agent, if one is to call
 	}{
-		"EmptyDisk":       {reason: "there is nothing to boot", want: "no bootable device: the disk is empty"},
-		"Disk":            {reason: "an installed image is booted", installed: true, want: "running the image from http://images/os.qcow2"},
-		"DiskBeforeMedia": {reason: "a medium that was left in is not booted unless asked for", installed: true, cd: "medium", want: "running the image"},
-		"Hdd":             {reason: "the disk, by an override", installed: true, cd: "medium", boot: schemas.HddBootSource, want: "running the image"},
-		"EmptyHdd":        {reason: "an override by something that has nothing", boot: schemas.HddBootSource, want: "no bootable device"},
-		"Cd":              {reason: "the medium before the disk, by an override", installed: true, cd: "medium", boot: schemas.CdBootSource, want: "deploy agent from ", token: "looked-up"},
-		"CdOfItself":      {reason: "without an image, a medium is booted", cd: "medium", want: "deploy agent", token: "looked-up"},
-		"NoCd":            {reason: "an empty drive", installed: true, boot: schemas.CdBootSource, want: "virtual CD, which is empty"},
-		"CdGone":          {reason: "a medium that cannot be read", cd: "/gone", boot: schemas.CdBootSource, want: "404 Not Found"},
-		"Pxe":             {reason: "by network there are no parameters", installed: true, boot: schemas.PxeBootSource, want: "deploy agent by network", token: "looked-up"},
-		"CdParameters":    {reason: "the token on the medium is the agent's", medium: withParameters, cd: "medium", boot: schemas.CdBootSource, want: "deploy agent", token: "on-the-medium"},
-		"UsbParameters":   {reason: "Ironic can put them on a second medium", medium: withParameters, cd: "plain", usb: "medium", boot: schemas.CdBootSource, want: "deploy agent", token: "on-the-medium"},
+		"EmptyDisk": {reason: "there is nothing to boot", want: "no bootable device: the disk is empty"},
+		"Disk":      {reason: "an installed image is booted", installed: true, want: "running the image from http://images/os.qcow2"},
+		"DiskBeforeMedia": {reason: "a medium that was left in is not booted unless asked for", installed: true, cd: "medium",
+			want: "running the image"},
+		"Hdd": {reason: "the disk, by an override", installed: true, cd: "medium", boot: schemas.HddBootSource,
+			want: "running the image"},
+		"EmptyHdd": {reason: "an override by something that has nothing", boot: schemas.HddBootSource, want: "no bootable device"},
+		"Cd": {reason: "the medium before the disk, by an override", installed: true, cd: "medium", boot: schemas.CdBootSource,
+			want: "deploy agent from ", token: "looked-up"},
+		"CdOfItself": {reason: "without an image, a medium is booted", cd: "medium", want: "deploy agent", token: "looked-up"},
+		"NoCd":       {reason: "an empty drive", installed: true, boot: schemas.CdBootSource, want: "virtual CD, which is empty"},
+		"CdGone":     {reason: "a medium that cannot be read", cd: "/gone", boot: schemas.CdBootSource, want: "404 Not Found"},
+		"Pxe": {reason: "by network there are no parameters", installed: true, boot: schemas.PxeBootSource,
+			want: "deploy agent by network", token: "looked-up"},
+		"CdParameters": {reason: "the token on the medium is the agent's", medium: withParameters, cd: "medium", boot: schemas.CdBootSource,
+			want: "deploy agent", token: "on-the-medium"},
+		"UsbParameters": {reason: "Ironic can put them on a second medium", medium: withParameters, cd: "plain", usb: "medium",
+			boot: schemas.CdBootSource, want: "deploy agent", token: "on-the-medium"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +101,8 @@ func TestResets(t *testing.T) {
 		boots += times
 		m.hasBooted(boots)
 	}
-	for _, reset := range []schemas.ResetType{schemas.OnResetType, schemas.ForceRestartResetType, schemas.GracefulRestartResetType, schemas.PowerCycleResetType} {
+	for _, reset := range []schemas.ResetType{schemas.OnResetType, schemas.ForceRestartResetType, schemas.GracefulRestartResetType,
+		schemas.PowerCycleResetType} {
 		m.reset(reset)
 		booted(1)
 		m.is(schemas.OnPowerState, "running")
@@ -111,8 +118,8 @@ func TestResets(t *testing.T) {
 	m.is(schemas.OnPowerState, "running")
 }
 
-// A server that has just switched itself off is switched on by whoever asks for that before this was noticed.
-func TestOnRightAfterTheEnd(t *testing.T) {
+// A request for power on takes effect also if it comes right after the server has switched itself off.
+func TestPowerOnAfterShutdown(t *testing.T) {
 	m := start(t, clock.RealClock{}, "", "")
 	ended := &life{cancel: func(error) {}, over: make(chan struct{})}
 	close(ended.over)
@@ -135,7 +142,8 @@ func TestAgentPowersTheServerOff(t *testing.T) {
 	m.reset(schemas.OnResetType)
 	give := func(beat [2]string, command string) {
 		t.Helper()
-		response, err := http.Post(beat[1]+"/v1/commands/?agent_token="+beat[0], "application/json", strings.NewReader(`{"name": "`+command+`", "params": {}}`))
+		response, err := http.Post(beat[1]+"/v1/commands/?agent_token="+beat[0], "application/json",
+			strings.NewReader(`{"name": "`+command+`", "params": {}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +201,8 @@ func TestServerDies(t *testing.T) {
 	}{
 		"Hangs":    {reason: "a system that hangs is on, as far as its BMC can see", want: schemas.OnPowerState, activity: "dead"},
 		"PowerOff": {reason: "a power supply that fails is seen", power: faults.PowerOff, want: schemas.OffPowerState, activity: "died"},
-		"Late":     {reason: "the time starts when the fault is set, if the server was on before", late: true, want: schemas.OnPowerState, activity: "dead"},
+		"Late": {reason: "the time starts when the fault is set, if the server was on before", late: true, want: schemas.OnPowerState,
+			activity: "dead"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

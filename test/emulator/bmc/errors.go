@@ -51,12 +51,14 @@ func missing(parameter string) *fault {
 }
 
 func notInList(property, value string) *fault {
-	return newFault(http.StatusBadRequest, "PropertyValueNotInList", "The value '"+value+"' for the property "+property+" is not in the list of acceptable values.",
+	return newFault(http.StatusBadRequest, "PropertyValueNotInList", "The value '"+value+"' for the property "+property+
+		" is not in the list of acceptable values.",
 		"Choose a value from the enumeration list that the implementation can support.")
 }
 
 func badValue(property, value, reason string) *fault {
-	return newFault(http.StatusBadRequest, "PropertyValueFormatError", "The value '"+value+"' for the property "+property+" has a wrong format: "+reason+".",
+	return newFault(http.StatusBadRequest, "PropertyValueFormatError", "The value '"+value+"' for the property "+property+
+		" has a wrong format: "+reason+".",
 		"Correct the value.")
 }
 
@@ -71,7 +73,8 @@ func inUse(reason string) *fault {
 }
 
 func preconditionFailed() *fault {
-	return newFault(http.StatusPreconditionFailed, "PreconditionFailed", "The ETag supplied did not match the ETag required to change this resource.",
+	return newFault(http.StatusPreconditionFailed, "PreconditionFailed",
+		"The ETag supplied did not match the ETag required to change this resource.",
 		"Read the resource again and resubmit the request with its ETag.")
 }
 

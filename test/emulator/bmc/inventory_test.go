@@ -68,7 +68,8 @@ func TestInventory(t *testing.T) {
 	wanted := []any{
 		[]any{append([]any{"CPU0"}, cpu...), append([]any{"CPU1"}, cpu...)},
 		[]any{512 * 1024},
-		[]any{[]any{"eth0", "52:54:00:aa:00:01", 100_000, schemas.EnabledState}, []any{"ib0", hardware().Complete("s1").NICs[1].MAC, 25_000, schemas.EnabledState}},
+		[]any{[]any{"eth0", "52:54:00:aa:00:01", 100_000, schemas.EnabledState},
+			[]any{"ib0", hardware().Complete("s1").NICs[1].MAC, 25_000, schemas.EnabledState}},
 		[]any{[]any{uint(960e9), uint(4000e9)}},
 		[]any{[]any{
 			[]any{"/dev/sda", int(960e9), schemas.SSDMediaType, schemas.NVMeProtocol},
@@ -107,10 +108,12 @@ func TestEncode(t *testing.T) {
 		value  any
 		want   string
 	}{
-		"Zero":     {"what is not said is left out, with what is around it", schemas.ComputerSystem{}, `{}`},
-		"Pointer":  {"a pointer says something even if it is to zero", schemas.VirtualMedia{Inserted: ptr.To(false)}, `{"Inserted":false}`},
-		"Names":    {"names are those of the schema", schemas.ComputerSystem{Entity: schemas.Entity{ODataID: "/x", ID: "x"}, ODataType: "#t"}, `{"@odata.id":"/x","@odata.type":"#t","Id":"x"}`},
-		"Nested":   {"objects and lists are entered", schemas.SimpleStorage{Devices: []schemas.Device{{Name: "d"}}}, `{"Devices":[{"Name":"d"}]}`},
+		"Zero":    {"what is not said is left out, with what is around it", schemas.ComputerSystem{}, `{}`},
+		"Pointer": {"a pointer says something even if it is to zero", schemas.VirtualMedia{Inserted: ptr.To(false)}, `{"Inserted":false}`},
+		"Names": {"names are those of the schema", schemas.ComputerSystem{Entity: schemas.Entity{ODataID: "/x", ID: "x"}, ODataType: "#t"},
+			`{"@odata.id":"/x","@odata.type":"#t","Id":"x"}`},
+		"Nested": {"objects and lists are entered", schemas.SimpleStorage{Devices: []schemas.Device{{Name: "d"}}},
+			`{"Devices":[{"Name":"d"}]}`},
 		"Marshals": {"what can write itself does", schemas.ComputerSystem{OEM: json.RawMessage(`{"a":1}`)}, `{"Oem":{"a":1}}`},
 	}
 	for name, tc := range cases {

@@ -40,7 +40,7 @@ func (s *switchboard) Reset(reset schemas.ResetType) {
 	}
 }
 
-// testRack is one service with two servers, whose accounts are their names and "secret".
+// testRack is one service with two servers. Their user names are the names of the servers, the password is "secret".
 type testRack struct {
 	url     string
 	service *Service
@@ -65,8 +65,9 @@ func newRack(t *testing.T, timer clock.Clock, names ...string) *testRack {
 	var systems []*System
 	for _, name := range names {
 		r.power[name], r.faults[name] = &switchboard{state: schemas.OffPowerState}, &faults.Set{}
-		systems = append(systems, NewSystem(Identity{Name: name, UUID: "00000000-0000-0000-0000-00000000000" + name[len(name)-1:], Username: name, Password: "secret"},
-			hardware().Complete(name), r.power[name], r.faults[name]))
+		systems = append(systems,
+			NewSystem(Identity{Name: name, UUID: "00000000-0000-0000-0000-00000000000" + name[len(name)-1:], Username: name, Password: "secret"},
+				hardware().Complete(name), r.power[name], r.faults[name]))
 	}
 	r.service = NewService(timer, systems...)
 	server := httptest.NewServer(r.service)

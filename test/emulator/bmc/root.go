@@ -75,7 +75,8 @@ func serviceRoot(c *call) map[string]any {
 func sessionService(*call) map[string]any {
 	return document(schemas.SessionService{
 		Entity:    schemas.Entity{ODataID: root + "/SessionService", ID: "SessionService", Name: "Session Service"},
-		ODataType: "#SessionService.v1_1_8.SessionService", ServiceEnabled: true, SessionTimeout: uint(sessionTimeout.Seconds()), Status: healthy(),
+		ODataType: "#SessionService.v1_1_8.SessionService", ServiceEnabled: true, SessionTimeout: uint(sessionTimeout.Seconds()),
+		Status: healthy(),
 	}, map[string]any{"Sessions": link(root + "/SessionService/Sessions")})
 }
 

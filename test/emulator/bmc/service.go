@@ -21,7 +21,7 @@ const root = "/redfish/v1"
 
 // Service answers for the BMCs of one or several servers at one address. It is an http.Handler.
 //
-// A BMC at an address of its own has all of its calls under the faults of its server. Where several servers share one, that
+// A BMC with its own address has the faults of its server in all calls. Where several servers share one, that
 // holds for calls that name a server, or log in, or come from an account that one server alone has.
 type Service struct {
 	systems  []*System
@@ -81,7 +81,7 @@ func (s *Service) find(name string) *System {
 type call struct {
 	*http.Request
 	service *Service
-	// caller are the systems that the caller has the account of; nil where nobody needs to log in.
+	// caller are the systems that the caller's account has access to; nil if no login is needed.
 	caller []*System
 	// system is the one that the path names, if it names one.
 	system *System
@@ -187,7 +187,7 @@ func etag(body map[string]any) string {
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
-	// The caller has gone away if this fails, and there is nobody to tell.
+	// This fails only if the client has closed the connection.
 	_ = json.NewEncoder(w).Encode(body)
 }
 

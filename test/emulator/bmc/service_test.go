@@ -91,18 +91,21 @@ func TestBootOverride(t *testing.T) {
 	}{
 		"Once": {
 			reason: "an override for one boot is used up by it",
-			boot:   schemas.Boot{BootSourceOverrideTarget: schemas.CdBootSource, BootSourceOverrideEnabled: schemas.OnceBootSourceOverrideEnabled, BootSourceOverrideMode: schemas.UEFIBootSourceOverrideMode},
-			boots:  []schemas.BootSource{schemas.CdBootSource, schemas.NoneBootSource},
+			boot: schemas.Boot{BootSourceOverrideTarget: schemas.CdBootSource, BootSourceOverrideEnabled: schemas.OnceBootSourceOverrideEnabled,
+				BootSourceOverrideMode: schemas.UEFIBootSourceOverrideMode},
+			boots: []schemas.BootSource{schemas.CdBootSource, schemas.NoneBootSource},
 		},
 		"Continuous": {
 			reason: "a continuous override stays",
-			boot:   schemas.Boot{BootSourceOverrideTarget: schemas.HddBootSource, BootSourceOverrideEnabled: schemas.ContinuousBootSourceOverrideEnabled},
-			boots:  []schemas.BootSource{schemas.HddBootSource, schemas.HddBootSource},
+			boot: schemas.Boot{BootSourceOverrideTarget: schemas.HddBootSource,
+				BootSourceOverrideEnabled: schemas.ContinuousBootSourceOverrideEnabled},
+			boots: []schemas.BootSource{schemas.HddBootSource, schemas.HddBootSource},
 		},
 		"Disabled": {
 			reason: "a target without an override decides nothing",
-			boot:   schemas.Boot{BootSourceOverrideTarget: schemas.PxeBootSource, BootSourceOverrideEnabled: schemas.DisabledBootSourceOverrideEnabled},
-			boots:  []schemas.BootSource{schemas.NoneBootSource},
+			boot: schemas.Boot{BootSourceOverrideTarget: schemas.PxeBootSource,
+				BootSourceOverrideEnabled: schemas.DisabledBootSourceOverrideEnabled},
+			boots: []schemas.BootSource{schemas.NoneBootSource},
 		},
 		"None": {
 			reason: "Redfish: the target None disables the override",
@@ -197,21 +200,25 @@ func TestRefusals(t *testing.T) {
 		status             int
 		messageID          string
 	}{
-		"UnknownPath":      {http.MethodGet, "/redfish/v1/Fabrics", "", nil, 404, "ResourceMissingAtURI"},
-		"UnknownPart":      {http.MethodGet, system + "/Processors/CPU9", "", nil, 404, "ResourceMissingAtURI"},
-		"UnknownSlot":      {http.MethodPost, "/redfish/v1/Managers/s1/VirtualMedia/Tape/Actions/VirtualMedia.InsertMedia", "{}", nil, 404, "ResourceMissingAtURI"},
-		"UnknownFunction":  {http.MethodGet, "/redfish/v1/Chassis/s1/PCIeDevices/GPU9/PCIeFunctions", "", nil, 404, "ResourceMissingAtURI"},
-		"Method":           {http.MethodDelete, system, "", nil, 405, "OperationNotAllowed"},
-		"NotJSON":          {http.MethodPatch, system, "{", nil, 400, "MalformedJSON"},
-		"ReadOnly":         {http.MethodPatch, system, `{"PowerState": "On"}`, nil, 400, "PropertyNotWritable"},
-		"ReadOnlyBoot":     {http.MethodPatch, system, `{"Boot": {"BootNext": "1"}}`, nil, 400, "PropertyNotWritable"},
-		"Type":             {http.MethodPatch, system, `{"Boot": {"BootSourceOverrideTarget": 1}}`, nil, 400, "PropertyValueNotInList"},
-		"NothingToChange":  {http.MethodPatch, system, `{}`, nil, 400, "ActionParameterMissing"},
-		"NoResetType":      {http.MethodPost, system + "/Actions/ComputerSystem.Reset", "", nil, 400, "ActionParameterMissing"},
-		"UnknownResetType": {http.MethodPost, system + "/Actions/ComputerSystem.Reset", `{"ResetType": "Nmi"}`, nil, 400, "PropertyValueNotInList"},
-		"NoImage":          {http.MethodPost, "/redfish/v1/Managers/s1/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia", "{}", nil, 400, "ActionParameterMissing"},
+		"UnknownPath": {http.MethodGet, "/redfish/v1/Fabrics", "", nil, 404, "ResourceMissingAtURI"},
+		"UnknownPart": {http.MethodGet, system + "/Processors/CPU9", "", nil, 404, "ResourceMissingAtURI"},
+		"UnknownSlot": {http.MethodPost, "/redfish/v1/Managers/s1/VirtualMedia/Tape/Actions/VirtualMedia.InsertMedia", "{}", nil, 404,
+			"ResourceMissingAtURI"},
+		"UnknownFunction": {http.MethodGet, "/redfish/v1/Chassis/s1/PCIeDevices/GPU9/PCIeFunctions", "", nil, 404, "ResourceMissingAtURI"},
+		"Method":          {http.MethodDelete, system, "", nil, 405, "OperationNotAllowed"},
+		"NotJSON":         {http.MethodPatch, system, "{", nil, 400, "MalformedJSON"},
+		"ReadOnly":        {http.MethodPatch, system, `{"PowerState": "On"}`, nil, 400, "PropertyNotWritable"},
+		"ReadOnlyBoot":    {http.MethodPatch, system, `{"Boot": {"BootNext": "1"}}`, nil, 400, "PropertyNotWritable"},
+		"Type":            {http.MethodPatch, system, `{"Boot": {"BootSourceOverrideTarget": 1}}`, nil, 400, "PropertyValueNotInList"},
+		"NothingToChange": {http.MethodPatch, system, `{}`, nil, 400, "ActionParameterMissing"},
+		"NoResetType":     {http.MethodPost, system + "/Actions/ComputerSystem.Reset", "", nil, 400, "ActionParameterMissing"},
+		"UnknownResetType": {http.MethodPost, system + "/Actions/ComputerSystem.Reset", `{"ResetType": "Nmi"}`, nil, 400,
+			"PropertyValueNotInList"},
+		"NoImage": {http.MethodPost, "/redfish/v1/Managers/s1/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia", "{}", nil, 400,
+			"ActionParameterMissing"},
 		"OldETag": {
-			http.MethodPatch, system, `{"Boot": {"BootSourceOverrideTarget": "Pxe"}}`, http.Header{"If-Match": {`"0123"`}}, 412, "PreconditionFailed",
+			http.MethodPatch, system, `{"Boot": {"BootSourceOverrideTarget": "Pxe"}}`, http.Header{"If-Match": {`"0123"`}}, 412,
+			"PreconditionFailed",
 		},
 	}
 	for name, tc := range cases {
@@ -235,7 +242,8 @@ func TestRefusals(t *testing.T) {
 			if response.StatusCode != tc.status || !strings.HasSuffix(body.Error.Code, "."+tc.messageID) {
 				t.Errorf("got %d %+v, want %d %s", response.StatusCode, body, tc.status, tc.messageID)
 			}
-			if e := body.Error.Extended; len(e) != 1 || e[0].MessageID != body.Error.Code || e[0].Message == "" || e[0].Severity == "" || e[0].Resolution == "" {
+			if e := body.Error.Extended; len(e) != 1 || e[0].MessageID != body.Error.Code || e[0].Message == "" || e[0].Severity == "" ||
+				e[0].Resolution == "" {
 				t.Errorf("extended info is %+v", e)
 			}
 			if tc.status == http.StatusMethodNotAllowed && response.Header.Get("Allow") != "GET, PATCH" {
@@ -245,7 +253,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestETagOfTheStateThatWasReadIsTaken(t *testing.T) {
+func TestETagConditionalUpdate(t *testing.T) {
 	r := newRack(t, clock.RealClock{}, "s1")
 	tag := r.call(t, http.MethodGet, "/redfish/v1/Systems/s1", "s1", "", nil).Header.Get("ETag")
 	r.power["s1"].Reset(schemas.OnResetType) // power is not a setting, and clashes with none

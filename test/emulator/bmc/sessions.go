@@ -22,7 +22,7 @@ import (
 // tokenHeader carries the key of a session.
 const tokenHeader = "X-Auth-Token"
 
-// sessionTimeout is how long a session is good for that nobody uses.
+// sessionTimeout is how long an unused session is valid.
 const sessionTimeout = 30 * time.Minute
 
 // session is one that was made with the account of one or several servers.
@@ -47,7 +47,7 @@ func newSessions(clock clock.Clock) *sessions {
 	return &sessions{clock: clock, byToken: map[string]session{}}
 }
 
-// expire forgets the sessions that nobody has used for too long. The lock is held.
+// expire removes the sessions that were unused for sessionTimeout. The lock is held.
 func (s *sessions) expire() {
 	maps.DeleteFunc(s.byToken, func(_ string, candidate session) bool { return s.clock.Since(candidate.used) >= sessionTimeout })
 }
@@ -128,7 +128,7 @@ func (s *Service) authenticate(r *http.Request) ([]*System, *fault) {
 	return systems, nil
 }
 
-// authenticated serves what anybody may see who has an account.
+// authenticated serves a resource to every account.
 func authenticated(s *Service, m methods) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		systems, refusal := s.authenticate(r)
@@ -143,7 +143,7 @@ func authenticated(s *Service, m methods) http.Handler {
 	})
 }
 
-// ofSystem serves a resource of one server, to who has its account.
+// ofSystem serves a resource of one server to the account of its BMC.
 func ofSystem(s *Service, m methods) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		system := s.find(r.PathValue("server"))

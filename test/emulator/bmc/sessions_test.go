@@ -32,7 +32,8 @@ func TestAuthentication(t *testing.T) {
 	}
 	for name, user := range map[string]string{"WrongPassword": "s1", "WrongUser": "nobody", "Nobody": ""} {
 		t.Run(name, func(t *testing.T) {
-			if response := r.call(t, http.MethodGet, "/redfish/v1/Systems/s1", "", "", basicHeader(user, "wrong")); response.StatusCode != http.StatusUnauthorized {
+			if response := r.call(t, http.MethodGet, "/redfish/v1/Systems/s1", "", "",
+				basicHeader(user, "wrong")); response.StatusCode != http.StatusUnauthorized {
 				t.Errorf("status %d, want 401", response.StatusCode)
 			}
 			if user == "" {

@@ -37,7 +37,7 @@ func bootTargets() []schemas.BootSource {
 	}
 }
 
-// Identity is who a server is, and who may talk to its BMC.
+// Identity is the identity of a server and the account of its BMC.
 type Identity struct {
 	// Name is the last part of the path of its resources.
 	Name string
@@ -83,7 +83,8 @@ type System struct {
 func NewSystem(identity Identity, hardware inventory.Hardware, power Power, set *faults.Set) *System {
 	return &System{
 		identity: identity, hardware: hardware, power: power, faults: set, media: map[string]string{},
-		boot: bootOverride{target: schemas.NoneBootSource, enabled: schemas.DisabledBootSourceOverrideEnabled, mode: schemas.UEFIBootSourceOverrideMode},
+		boot: bootOverride{target: schemas.NoneBootSource, enabled: schemas.DisabledBootSourceOverrideEnabled,
+			mode: schemas.UEFIBootSourceOverrideMode},
 	}
 }
 
@@ -110,7 +111,7 @@ func (s *System) TakeBoot() Boot {
 	return boot
 }
 
-// Status is what the BMC would tell of its own state.
+// Status is the health of the BMC itself.
 type Status struct {
 	PowerState   schemas.PowerState                `json:"powerState"`
 	BootTarget   schemas.BootSource                `json:"bootTarget"`

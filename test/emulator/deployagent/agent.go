@@ -54,7 +54,7 @@ type Parameters struct {
 type Options struct {
 	Server     Server
 	Parameters Parameters
-	// Listen is the host that the agent's API is served on, each agent at a port of its own.
+	// Listen is the host that the agents' APIs are served on, each agent on another port.
 	Listen string
 	// Heartbeat is the time between two heartbeats; there are more of them when a command has ended.
 	Heartbeat time.Duration

@@ -55,16 +55,18 @@ func TestDeployment(t *testing.T) {
 
 	steps := b.command("deploy.get_deploy_steps", map[string]any{"node": map[string]any{}, "ports": []any{}})
 	list, _ := steps.Result["deploy_steps"].(map[string]any)
-	if listed, _ := list[hardwareManager].([]any); len(listed) == 0 || steps.Result["hardware_manager_version"] == nil || steps.Status != succeeded {
+	if listed, _ := list[hardwareManager].([]any); len(listed) == 0 || steps.Result["hardware_manager_version"] == nil ||
+		steps.Status != succeeded {
 		t.Fatalf("deploy steps are %+v: Ironic takes an empty list for none", steps)
 	}
 
 	written := b.writeImage(map[string]any{
-		"id": "image", "urls": []string{ironic.serve("image.qcow2", image)}, "disk_format": "qcow2", "os_hash_algo": "sha256", "os_hash_value": sha256Of(image),
+		"id": "image", "urls": []string{ironic.serve("image.qcow2", image)}, "disk_format": "qcow2", "os_hash_algo": "sha256",
+		"os_hash_value": sha256Of(image),
 	}, packed(t, "config-2"))
 	want := shown{
 		ID: "2", Name: "execute_deploy_step", Status: succeeded,
-		// The node and the config drive have secrets, and commands are shown to whoever asks.
+		// The node and the config drive contain secrets, and every client can list the commands.
 		Params: map[string]any{"step": map[string]any{"interface": "deploy", "step": "write_image"}},
 		Result: map[string]any{
 			"deploy_result": "image (image) written to device /dev/nvme0n1",
@@ -80,7 +82,8 @@ func TestDeployment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted := &disk.Image{URL: ironic.URL + "/files/image.qcow2", Format: "qcow2", Checksum: "sha256:" + sha256Of(image), Bytes: int64(len(image))}
+	wanted := &disk.Image{URL: ironic.URL + "/files/image.qcow2", Format: "qcow2", Checksum: "sha256:" + sha256Of(image),
+		Bytes: int64(len(image))}
 	if diff := cmp.Diff(wanted, installed); diff != "" {
 		t.Errorf("on the disk (-want +got):\n%s", diff)
 	}
@@ -105,7 +108,8 @@ func TestPrepareImage(t *testing.T) {
 	ironic := newStandIn(t)
 	b := boot(t, ironic, Parameters{}).known()
 	command := b.command("standby.prepare_image", map[string]any{
-		"image_info": map[string]any{"urls": []string{ironic.serve("image", image)}, "checksum": sha256Of(image), "configdrive": packed(t, "config-2")},
+		"image_info": map[string]any{"urls": []string{ironic.serve("image", image)}, "checksum": sha256Of(image),
+			"configdrive": packed(t, "config-2")},
 	})
 	if command.Status != succeeded || len(command.Params) != 0 {
 		t.Errorf("prepare_image: %+v", command)
@@ -136,7 +140,7 @@ func TestCleaning(t *testing.T) {
 }
 
 // Ironic does not tell a token twice: one that it has put on the medium is the agent's.
-func TestTokenOfTheMedium(t *testing.T) {
+func TestVirtualMediaToken(t *testing.T) {
 	ironic := newStandIn(t)
 	ironic.token = hiddenToken
 	b := boot(t, ironic, Parameters{Token: "from-the-medium"})
@@ -152,7 +156,7 @@ func TestTokenOfTheMedium(t *testing.T) {
 	}
 }
 
-func TestCommandsThatAreRefused(t *testing.T) {
+func TestInvalidCommands(t *testing.T) {
 	cases := map[string]struct {
 		name, token string
 		status      int
@@ -171,7 +175,8 @@ func TestCommandsThatAreRefused(t *testing.T) {
 			}
 		})
 	}
-	unknown := b.command("deploy.execute_deploy_step", map[string]any{"step": map[string]any{"interface": "raid", "step": "apply_configuration"}})
+	unknown := b.command("deploy.execute_deploy_step",
+		map[string]any{"step": map[string]any{"interface": "raid", "step": "apply_configuration"}})
 	if unknown.Status != failed || !strings.Contains(unknown.Error.Details, "raid.apply_configuration is not known") {
 		t.Errorf("a step that it does not have: %+v", unknown)
 	}
@@ -197,7 +202,8 @@ func TestBusy(t *testing.T) {
 		t.Errorf("a step is answered before its end: status %d: %s", status, body)
 	}
 	<-asked
-	if status, body := b.post("standby.sync", nil, "secret", "false"); status != http.StatusConflict || !strings.Contains(strings.ToLower(string(body)), "agent is busy") {
+	if status, body := b.post("standby.sync", nil, "secret", "false"); status != http.StatusConflict ||
+		!strings.Contains(strings.ToLower(string(body)), "agent is busy") {
 		t.Errorf("status %d: %s", status, body)
 	}
 	close(hold)

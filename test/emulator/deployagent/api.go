@@ -96,7 +96,7 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// refuse answers like the real agent, whose errors Ironic reads as faultstring.
+// refuse returns an error like the real agent: Ironic reads the field faultstring.
 func refuse(w http.ResponseWriter, status int, reason string) {
 	writeJSON(w, status, map[string]any{"faultstring": reason, "code": status, "type": http.StatusText(status)})
 }

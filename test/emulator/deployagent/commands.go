@@ -137,8 +137,8 @@ func (c *commands) showOne(id string) ([]byte, error) {
 	return nil, nil
 }
 
-// withoutSecrets leaves out what is large or nobody's business: the config drive, and the node which has it too. Commands are
-// shown to whoever asks.
+// withoutSecrets removes the config drive and the node, which contains it too. They are large, and every client can list the
+// commands.
 func withoutSecrets(params map[string]any) map[string]any {
 	shown := maps.Clone(params)
 	for _, name := range []string{"node", "ports", "image_info", "configdrive"} {

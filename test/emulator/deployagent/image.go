@@ -49,7 +49,8 @@ func (a *Agent) writeImage(ctx context.Context, arguments map[string]any) (strin
 		return "", err
 	}
 	if a.options.Server.Faults.Has(faults.ImageWriteFails) {
-		return "", writeError("Writing image to device %s failed with exit code 1. stdout: . stderr: qemu-img: error while writing at byte 1048576: Input/output error", a.options.Server.DiskName)
+		return "", writeError("Writing image to device %s failed with exit code 1. stdout: . stderr: qemu-img: error while writing at byte "+
+			"1048576: Input/output error", a.options.Server.DiskName)
 	}
 	configDrive, err := a.configDrive(ctx, info.ConfigDrive)
 	if err != nil {
@@ -68,12 +69,14 @@ func (a *Agent) writeImage(ctx context.Context, arguments map[string]any) (strin
 		a.options.Logger.Info("Agent wrote an image", "url", from, "bytes", image.Bytes, "configDrive", len(configDrive))
 		return fmt.Sprintf("image (%s) written to device %s", info.ID, a.options.Server.DiskName), nil
 	}
-	return "", &commandError{Type: "ImageDownloadError", Code: 500, Message: "Error downloading image", Details: errors.Join(failures...).Error()}
+	return "", &commandError{Type: "ImageDownloadError", Code: 500, Message: "Error downloading image",
+		Details: errors.Join(failures...).Error()}
 }
 
 func parseImageInfo(arguments map[string]any) (imageInfo, error) {
 	refuse := func(format string, args ...any) (imageInfo, error) {
-		return imageInfo{}, &commandError{Type: "InvalidCommandParamsError", Code: 400, Message: "Invalid command parameters", Details: fmt.Sprintf(format, args...)}
+		return imageInfo{}, &commandError{Type: "InvalidCommandParamsError", Code: 400, Message: "Invalid command parameters",
+			Details: fmt.Sprintf(format, args...)}
 	}
 	data, err := json.Marshal(arguments["image_info"])
 	if err != nil {

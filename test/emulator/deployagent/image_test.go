@@ -12,7 +12,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 )
 
-func TestImageThatCannotBeWritten(t *testing.T) {
+func TestImageWriteFailure(t *testing.T) {
 	sums := "0123 other.img\n" + sha256Of(image) + " *image\n"
 	cases := map[string]struct {
 		reason string

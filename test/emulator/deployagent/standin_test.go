@@ -122,7 +122,8 @@ func boot(t *testing.T, ironic *standIn, parameters Parameters, has ...faults.Fa
 			MACs: []string{"52:54:00:00:00:01", "52:54:00:00:00:02"}, Disk: b.disk, DiskName: "/dev/nvme0n1", Faults: b.faults,
 			PowerOff: func() { b.powered <- "off" }, Reboot: func() { b.powered <- "reboot" },
 		},
-		Parameters: parameters, Listen: "127.0.0.1", Heartbeat: time.Hour, Retry: time.Millisecond, Clock: clock.RealClock{}, Logger: logr.Discard(),
+		Parameters: parameters, Listen: "127.0.0.1", Heartbeat: time.Hour, Retry: time.Millisecond, Clock: clock.RealClock{},
+		Logger: logr.Discard(),
 	})
 	go func() { b.ended <- b.agent.Run(ctx) }()
 	t.Cleanup(b.cutPower)

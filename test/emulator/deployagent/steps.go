@@ -21,7 +21,7 @@ const hardwareManager = "EmulatedHardwareManager"
 type step struct {
 	Name      string `json:"step"`
 	Interface string `json:"interface"`
-	// Priority is 0 for steps that are only executed when somebody asks for them.
+	// Priority is 0 for steps that are only executed on request.
 	Priority        int            `json:"priority"`
 	RebootRequested bool           `json:"reboot_requested"`
 	Abortable       bool           `json:"abortable"`
@@ -102,7 +102,8 @@ func listed(key string, steps []step) map[string]any {
 func (a *Agent) executeStep(ctx context.Context, kind string, params map[string]any) (any, error) {
 	given, ok := params["step"].(map[string]any)
 	if !ok {
-		return nil, &commandError{Type: "InvalidCommandParamsError", Code: 400, Message: "Invalid command parameters", Details: "there is no step"}
+		return nil, &commandError{Type: "InvalidCommandParamsError", Code: 400, Message: "Invalid command parameters",
+			Details: "there is no step"}
 	}
 	a.setState("executing %s step %s", kind, stepName(given))
 	answer, err := a.doStep(ctx, given)

@@ -57,9 +57,9 @@ func TestHalfWritten(t *testing.T) {
 	}
 }
 
-// What a server has written to its disk is the tenant's who had the server. Nothing of it is left for the next one, neither by
-// an erase step nor where an image is written without one; what the server said on its console is the operator's.
-func TestNothingOfTheLastTenantIsLeft(t *testing.T) {
+// The data on the disk belong to the previous tenant. They must be gone after an erase step, and after an image is written
+// without one. The console log is for the operator, and stays.
+func TestDiskIsErased(t *testing.T) {
 	for name, empty := range map[string]func(Disk) error{
 		"Erase": Disk.Erase,
 		"Create": func(d Disk) error {

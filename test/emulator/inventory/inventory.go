@@ -150,7 +150,8 @@ func (h Hardware) Validate() error {
 	}
 	for i, p := range h.Processors {
 		if p.Cores < 1 || p.Threads < p.Cores || p.Count < 1 {
-			refuse("processors[%d] has %d sockets with %d cores and %d threads: there must be at least one core, and no fewer threads than cores", i, p.Count, p.Cores, p.Threads)
+			refuse("processors[%d] has %d sockets with %d cores and %d threads: there must be at least one core, and no fewer threads than cores", i,
+				p.Count, p.Cores, p.Threads)
 		}
 		if p.Architecture != X8664 && p.Architecture != AArch64 {
 			refuse("processors[%d].architecture is %q: it must be %s or %s", i, p.Architecture, X8664, AArch64)

@@ -143,7 +143,8 @@ func (s *Scenario) hardware(server *Server) (*inventory.Hardware, error) {
 	case server.Profile == "":
 		return nil, errors.New("neither profile nor hardware is given: give one of them")
 	case !known:
-		return nil, fmt.Errorf("profile %q is not one of profiles: they are %s", server.Profile, strings.Join(slices.Sorted(maps.Keys(s.Profiles)), ", "))
+		return nil, fmt.Errorf("profile %q is not one of profiles: they are %s", server.Profile,
+			strings.Join(slices.Sorted(maps.Keys(s.Profiles)), ", "))
 	default:
 		hardware = profile
 	}

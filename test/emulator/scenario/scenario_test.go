@@ -45,13 +45,15 @@ servers:
 		BIOS:       map[string]string{"BootMode": "Uefi", "SecureBoot": "Disabled"},
 		Processors: []inventory.Processor{{Count: 1, Model: "Emulated Processor", Architecture: "x86_64", Cores: 8, Threads: 8}},
 		MemoryGiB:  32,
-		NICs:       []inventory.NIC{{Name: "eth0", MAC: "52:54:00:aa:00:01", SpeedGbps: 25}, {Name: "ib0", MAC: first.Hardware.NICs[1].MAC, SpeedGbps: 400}},
-		Disks:      []inventory.Disk{{Name: "/dev/sda", SizeGB: 100, Kind: "SSD", Model: "Emulated Disk"}},
+		NICs: []inventory.NIC{{Name: "eth0", MAC: "52:54:00:aa:00:01", SpeedGbps: 25},
+			{Name: "ib0", MAC: first.Hardware.NICs[1].MAC, SpeedGbps: 400}},
+		Disks: []inventory.Disk{{Name: "/dev/sda", SizeGB: 100, Kind: "SSD", Model: "Emulated Disk"}},
 	}
 	if diff := cmp.Diff(want, first.Hardware); diff != "" {
 		t.Errorf("hardware of s1 (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]faults.Fault{{Kind: faults.Slow, Seconds: 2}, {Kind: faults.DiesAfter, Minutes: 1, Power: faults.PowerOff}}, first.Faults); diff != "" {
+	if diff := cmp.Diff([]faults.Fault{{Kind: faults.Slow, Seconds: 2}, {Kind: faults.DiesAfter, Minutes: 1, Power: faults.PowerOff}},
+		first.Faults); diff != "" {
 		t.Errorf("faults of s1 (-want +got):\n%s", diff)
 	}
 	for i, mac := range second.Hardware.MACs() {
@@ -67,13 +69,16 @@ servers:
 func TestParseRefuses(t *testing.T) {
 	const fine = "bmc: {username: u, password: p}"
 	cases := map[string]struct{ yaml, want string }{
-		"Nothing":        {"", "servers is empty"},
-		"UnknownField":   {"servers:\n- {name: a, colour: red}", `unknown field "servers[0].colour"`},
-		"Duplicate":      {"servers: []\nservers: []", "already set"},
-		"Name":           {"servers:\n- {name: A_1, profile: small, " + fine + "}", `servers[A_1]: name "A_1" is not a DNS label`},
-		"NoName":         {"servers:\n- {profile: small, " + fine + "}", `servers[0]: name ""`},
-		"SameName":       {"servers:\n- {name: a, profile: small, " + fine + "}\n- {name: a, profile: small, " + fine + "}", "servers[a]: name a is that of server a already"},
-		"SameMAC":        {"servers:\n- {name: a, profile: small, macs: ['52:54:00:00:00:01'], " + fine + "}\n- {name: b, profile: small, macs: ['52:54:00:00:00:01'], " + fine + "}", "servers[b]: mac 52:54:00:00:00:01 is that of server a already"},
+		"Nothing":      {"", "servers is empty"},
+		"UnknownField": {"servers:\n- {name: a, colour: red}", `unknown field "servers[0].colour"`},
+		"Duplicate":    {"servers: []\nservers: []", "already set"},
+		"Name":         {"servers:\n- {name: A_1, profile: small, " + fine + "}", `servers[A_1]: name "A_1" is not a DNS label`},
+		"NoName":       {"servers:\n- {profile: small, " + fine + "}", `servers[0]: name ""`},
+		"SameName": {"servers:\n- {name: a, profile: small, " + fine + "}\n- {name: a, profile: small, " + fine + "}",
+			"servers[a]: name a is that of server a already"},
+		"SameMAC": {"servers:\n- {name: a, profile: small, macs: ['52:54:00:00:00:01'], " + fine +
+			"}\n- {name: b, profile: small, macs: ['52:54:00:00:00:01'], " + fine + "}",
+			"servers[b]: mac 52:54:00:00:00:01 is that of server a already"},
 		"UUID":           {"servers:\n- {name: a, profile: small, uuid: x, " + fine + "}", `uuid "x"`},
 		"NoHardware":     {"servers:\n- {name: a, " + fine + "}", "neither profile nor hardware"},
 		"BothHardwares":  {"servers:\n- {name: a, profile: small, hardware: {}, " + fine + "}", "both given"},
@@ -81,15 +86,21 @@ func TestParseRefuses(t *testing.T) {
 		"TooManyMACs":    {"servers:\n- {name: a, profile: small, macs: [a, b, c], " + fine + "}", "3 addresses for 2 network interfaces"},
 		"MAC":            {"servers:\n- {name: a, profile: small, macs: [x], " + fine + "}", `servers[a]: nics[0].mac is "x"`},
 		"EmptyHardware":  {"servers:\n- {name: a, hardware: {}, " + fine + "}", "servers[a]: memoryGiB is 0"},
-		"NoCores":        {"servers:\n- {name: a, hardware: {processors: [{cores: 0}], memoryGiB: 1, nics: [{}]}, " + fine + "}", "processors[0] has 1 sockets with 0 cores"},
-		"Architecture":   {"servers:\n- {name: a, hardware: {processors: [{cores: 1, architecture: z80}], memoryGiB: 1, nics: [{}]}, " + fine + "}", `architecture is "z80"`},
-		"NoNICs":         {"servers:\n- {name: a, hardware: {processors: [{cores: 1}], memoryGiB: 1}, " + fine + "}", "nics is empty"},
-		"Disk":           {"servers:\n- {name: a, hardware: {processors: [{cores: 1}], memoryGiB: 1, nics: [{}], disks: [{sizeGB: 0, kind: tape}]}, " + fine + "}", `disks[0].kind is "tape"`},
-		"GPU":            {"servers:\n- {name: a, hardware: {processors: [{cores: 1}], memoryGiB: 1, nics: [{}], gpus: [{count: 2, model: ''}]}, " + fine + "}", "gpus[0] has count 2 and model"},
-		"NoAccount":      {"servers:\n- {name: a, profile: small}", "bmc needs a username and a password"},
-		"BindAddress":    {"servers:\n- {name: a, profile: small, bmc: {username: u, password: p, bindAddress: here}}", `bmc.bindAddress "here"`},
-		"Fault":          {"servers:\n- {name: a, profile: small, " + fine + ", faults: [{kind: slow}]}", "servers[a]: faults[0]: fault slow has seconds 0"},
-		"Passwords":      {"servers:\n- {name: a, profile: small, " + fine + "}\n- {name: b, profile: small, bmc: {username: u, password: q}}", `servers[b]: bmc.username "u" has another password at server a`},
+		"NoCores": {"servers:\n- {name: a, hardware: {processors: [{cores: 0}], memoryGiB: 1, nics: [{}]}, " + fine + "}",
+			"processors[0] has 1 sockets with 0 cores"},
+		"Architecture": {"servers:\n- {name: a, hardware: {processors: [{cores: 1, architecture: z80}], memoryGiB: 1, nics: [{}]}, " + fine + "}",
+			`architecture is "z80"`},
+		"NoNICs": {"servers:\n- {name: a, hardware: {processors: [{cores: 1}], memoryGiB: 1}, " + fine + "}", "nics is empty"},
+		"Disk": {"servers:\n- {name: a, hardware: {processors: [{cores: 1}], memoryGiB: 1, nics: [{}], disks: [{sizeGB: 0, kind: " +
+			"tape}]}, " + fine + "}", `disks[0].kind is "tape"`},
+		"GPU": {"servers:\n- {name: a, hardware: {processors: [{cores: 1}], memoryGiB: 1, nics: [{}], gpus: [{count: 2, model: ''}]}, " +
+			fine + "}", "gpus[0] has count 2 and model"},
+		"NoAccount":   {"servers:\n- {name: a, profile: small}", "bmc needs a username and a password"},
+		"BindAddress": {"servers:\n- {name: a, profile: small, bmc: {username: u, password: p, bindAddress: here}}", `bmc.bindAddress "here"`},
+		"Fault": {"servers:\n- {name: a, profile: small, " + fine + ", faults: [{kind: slow}]}",
+			"servers[a]: faults[0]: fault slow has seconds 0"},
+		"Passwords": {"servers:\n- {name: a, profile: small, " + fine + "}\n- {name: b, profile: small, bmc: {username: u, password: q}}",
+			`servers[b]: bmc.username "u" has another password at server a`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

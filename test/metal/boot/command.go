@@ -24,7 +24,8 @@ func (s *Server) Flags(program, usage string) *flag.FlagSet {
 		flags.PrintDefaults()
 	}
 	flags.StringVar(&s.Image, "image", os.Getenv("SERVER_IMAGE"), "the `directory` that \"make server-image\" makes; SERVER_IMAGE by default")
-	flags.StringVar(&s.Bridge, "bridge", os.Getenv("SERVER_BRIDGE"), "the `name` of the bridge that the server is plugged into; SERVER_BRIDGE by default")
+	flags.StringVar(&s.Bridge, "bridge", os.Getenv("SERVER_BRIDGE"),
+		"the `name` of the bridge that the server is plugged into; SERVER_BRIDGE by default")
 	return flags
 }
 

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-func TestTheEnvironmentTellsWhichServer(t *testing.T) {
-	for name, value := range map[string]string{"SERVER_NAME": "", "SERVER_UUID": "u1", "SERVER_MAC": "m", "SERVER_DIR": "/d", "SERVER_BRIDGE": "br0", "SERVER_IMAGE": "/i"} {
+func TestServerFromEnvironment(t *testing.T) {
+	for name, value := range map[string]string{"SERVER_NAME": "", "SERVER_UUID": "u1", "SERVER_MAC": "m", "SERVER_DIR": "/d",
+		"SERVER_BRIDGE": "br0", "SERVER_IMAGE": "/i"} {
 		t.Setenv(name, value)
 	}
 	s := Server{}
@@ -23,7 +24,7 @@ func TestTheEnvironmentTellsWhichServer(t *testing.T) {
 	}
 }
 
-func TestArgumentsAreFlags(t *testing.T) {
+func TestFlags(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		args    []string

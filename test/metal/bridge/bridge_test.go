@@ -59,7 +59,7 @@ func ask(t *testing.T, ironic *httptest.Server, method, path, body string) (*htt
 	return recorder.Result(), recorder.Body.String()
 }
 
-func TestVersionsAreBridged(t *testing.T) {
+func TestMicroversion(t *testing.T) {
 	root := `{"default_version": {"id": "v1", "min_version": "1.1", "version": "1.82"}}`
 	ironic, last := newIronic(t, map[string]string{"GET /": root, "GET /v1/": root, "GET /v1/nodes": `{"note": "1.82"}`})
 	for name, tc := range map[string]struct{ reason, path, want string }{

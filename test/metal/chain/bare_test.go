@@ -31,9 +31,9 @@ const (
 )
 
 // bareMachine is there only for the name of the join token.
-var bareMachine = bootstrap.MachineRef{Namespace: stack.MachinesNamespace, Name: bareNode, UID: "0c5f3f0e-0000-4000-8000-000000000001"}
+var bareMachine = v1alpha1.MachineReference{Namespace: stack.MachinesNamespace, Name: bareNode, UID: "0c5f3f0e-0000-4000-8000-000000000001"}
 
-// installBare installs a server as somebody would who has Metal3 and not us: with an image, user data and network data in
+// installBare installs a server with Metal3 alone: with an image, user data and network data in
 // the BareMetalHost. It takes the time until the Node has GPUs, and gives the server back.
 func (w *world) installBare(t *testing.T, image stack.Image) *timeline {
 	t.Helper()
@@ -109,14 +109,14 @@ func (w *world) bareUserData(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	join, err := bootstrap.UserData(bootstrap.Join{
+	join, err := bootstrap.JoinUserData(bootstrap.Join{
 		NodeName: bareNode, ProviderID: fmt.Sprintf("metal3://%s/%s/%s", stack.HostsNamespace, bareServer, bareNode),
 		APIServerEndpoint: strings.TrimPrefix(w.tenant.REST.Host, "https://"), CACertHashes: hashes, Token: token,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	document, err := bootstrap.Compose(nil, nil, join)
+	document, err := bootstrap.UserData(nil, nil, join)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,8 @@ func TestChain(t *testing.T) {
 	w.checkPod(t, "train", 1, first)
 	w.reportSteps(t, "train", bare)
 
-	w.journal.say("== a Deployment has a pod that asks for two GPUs; the server of the first pod has one left, and the next will boot by %s", light)
+	w.journal.say("== a Deployment has a pod that asks for two GPUs; the server of the first pod has one left, and the next will boot by %s",
+		light)
 	w.bootBy(t, light)
 	w.createDeployment(t, "infer", "2")
 	infer := w.untilDeploymentRuns(t, "infer", "")

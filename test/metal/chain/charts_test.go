@@ -97,9 +97,10 @@ func TestCharts(t *testing.T) {
 	w.untilUninstalled(t, w.REST, management, "NodeProvider "+providerName, "NodeType "+nodeTypeName, "OSImage "+imageName(0))
 	w.untilUninstalled(t, w.tenant.REST, tenant)
 	w.journal.say("nothing is left of the charts but definitions, in either cluster")
-	// They can be deleted, with what is left of their objects: nothing waits for somebody who is gone.
+	// They can be deleted with their remaining objects: no finalizer waits for a program that is gone.
 	for _, kubeconfig := range []string{w.Kubeconfig, w.tenant.Kubeconfig} {
-		p.run(t, "export KUBECONFIG="+kubeconfig+`; kubectl get customresourcedefinitions -o name | grep 'karpenter\|autoscaling' | xargs kubectl delete --timeout=1m`)
+		p.run(t, "export KUBECONFIG="+kubeconfig+`; kubectl get customresourcedefinitions -o name | grep 'karpenter\|autoscaling' | xargs `+
+			`kubectl delete --timeout=1m`)
 	}
 }
 
@@ -201,8 +202,10 @@ func (w *world) deleteLeader(t *testing.T) {
 func (w *world) diagnoseCharts(t *testing.T, p *page) {
 	t.Helper()
 	for _, command := range []string{
-		"kubectl get nodes,pods,services,endpointslices -A -o wide", "kubectl get events -A", "kubectl get machines,nodetypes,baremetalhosts -A -o wide",
-		"for pod in $(kubectl get pods -A -o 'jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} {end}'); do echo \"== $pod\"; kubectl -n ${pod%/*} logs --tail=30 ${pod#*/}; done",
+		"kubectl get nodes,pods,services,endpointslices -A -o wide", "kubectl get events -A",
+		"kubectl get machines.karpenter.metal3.io,nodetypes,baremetalhosts -A -o wide",
+		"for pod in $(kubectl get pods -A -o 'jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} {end}'); do echo \"== $pod\"; " +
+			"kubectl -n ${pod%/*} logs --tail=30 ${pod#*/}; done",
 	} {
 		output, err := p.try(t, command)
 		t.Logf("%s (%v):\n%s", command, err, output)

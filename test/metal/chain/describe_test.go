@@ -95,7 +95,8 @@ func describeNode(node *corev1.Node) string {
 	if err := nodeIsReady(node); err != nil {
 		words = plain.Short(err.Error())
 	}
-	return fmt.Sprintf("%s, %s with %s CPUs and %s GPUs", node.Status.NodeInfo.OSImage, words, node.Status.Capacity.Cpu(), node.Status.Allocatable.Name(gpu, ""))
+	return fmt.Sprintf("%s, %s with %s CPUs and %s GPUs", node.Status.NodeInfo.OSImage, words, node.Status.Capacity.Cpu(),
+		node.Status.Allocatable.Name(gpu, ""))
 }
 
 func nodeIsReady(node *corev1.Node) error {

@@ -71,7 +71,8 @@ func (w *world) bootBy(t *testing.T, program string) string {
 func (w *world) serveImages(t *testing.T, program string) (first, second stack.Image) {
 	t.Helper()
 	if program == light {
-		return w.Media.Add("linux-1.qcow2", []byte("the first disk image of the test\n")), w.Media.Add("linux-2.qcow2", []byte("the second disk image of the test\n"))
+		return w.Media.Add("linux-1.qcow2", []byte("the first disk image of the test\n")),
+			w.Media.Add("linux-2.qcow2", []byte("the second disk image of the test\n"))
 	}
 	id, err := os.ReadFile(filepath.Join(w.bin, "server-image", "disk.id"))
 	if err != nil {

@@ -57,7 +57,7 @@ func iptables(program string, arguments ...string) (string, error) {
 }
 
 // A look that finds no rules would be satisfied by anything.
-func TestFirewallRulesAreSeen(t *testing.T) {
+func TestFirewallRules(t *testing.T) {
 	if os.Getenv(enabled) == "" {
 		t.Skip("it needs the disk of a server, which `make e2e-metal` makes, and root")
 	}

@@ -20,8 +20,8 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/images"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
@@ -62,7 +62,7 @@ func (w *world) createFleet(t *testing.T, osImages ...stack.Image) {
 	}
 	provider.Spec.Metal3.ClusterRef.Namespace = stack.HostsNamespace
 	nodeType := v1alpha1.NodeTypeTemplate{Name: nodeTypeName}
-	nodeType.Resources = test.Resources("cpu", "64", "memory", "512Gi", gpu, "2")
+	nodeType.Resources = env.Resources("cpu", "64", "memory", "512Gi", gpu, "2")
 	nodeType.BareMetalHosts.Selector.MatchLabels = map[string]string{kindLabel: nodeTypeName}
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{nodeType}
 	w.create(t, w.Client, provider)
@@ -136,7 +136,7 @@ func workload(gpus string) corev1.PodSpec {
 	}
 }
 
-// createPod creates a pod that nobody makes anew when it is gone.
+// createPod creates a pod without a controller.
 func (w *world) createPod(t *testing.T, name, gpus string) {
 	t.Helper()
 	w.create(t, w.tenant.Client, &corev1.Pod{

@@ -23,9 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
 const (
@@ -148,7 +149,8 @@ func (w *world) writeConfigDrive(t *testing.T, path, id string) {
 		t.Fatal(err)
 	}
 	drive := t.TempDir()
-	for name, content := range map[string][]byte{"meta_data.json": metadata, "network_data.json": networkData, "user_data": w.nodeUserData(t)} {
+	for name, content := range map[string][]byte{"meta_data.json": metadata, "network_data.json": networkData,
+		"user_data": w.nodeUserData(t)} {
 		writeFile(t, filepath.Join(drive, "openstack", "latest", name), content, 0o600)
 	}
 	tools := filepath.Join(w.bin, "server-image", "tools")
@@ -164,7 +166,7 @@ func (w *world) nodeUserData(t *testing.T) []byte {
 	t.Helper()
 	realClock := clock.RealClock{}
 	// It is there only for the name of the join token.
-	machine := bootstrap.MachineRef{Namespace: stack.MachinesNamespace, Name: managementNode, UID: "0c5f3f0e-0000-4000-8000-000000000002"}
+	machine := v1alpha1.MachineReference{Namespace: stack.MachinesNamespace, Name: managementNode, UID: "0c5f3f0e-0000-4000-8000-000000000002"}
 	token, err := bootstrap.EnsureToken(t.Context(), w.Client, machine, realClock.Now().Add(time.Hour), realClock)
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +175,7 @@ func (w *world) nodeUserData(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	join, err := bootstrap.UserData(bootstrap.Join{
+	join, err := bootstrap.JoinUserData(bootstrap.Join{
 		NodeName: managementNode, ProviderID: "nobody://" + managementNode,
 		APIServerEndpoint: strings.TrimPrefix(w.REST.Host, "https://"), CACertHashes: hashes, Token: token,
 	})
@@ -202,7 +204,7 @@ func (w *world) nodeUserData(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	document, err := bootstrap.Compose(append([]byte("#cloud-config\n"), proxy...), nil, join)
+	document, err := bootstrap.UserData(append([]byte("#cloud-config\n"), proxy...), nil, join)
 	if err != nil {
 		t.Fatal(err)
 	}

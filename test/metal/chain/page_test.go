@@ -13,7 +13,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
-// A page is docs/install.md as a reader follows it, who has a tenant whose name is not acme.
+// A page is docs/install.md as a reader follows it, with another name for the tenant.
 type page struct {
 	// blocks are the commands of each section, by its title.
 	blocks map[string][]string
@@ -107,7 +107,8 @@ func (p *page) try(t *testing.T, commands string) (string, error) {
 // uninstallTooEarly uninstalls what runs, and installs it again, with the commands of the page.
 func (p *page) uninstallTooEarly(t *testing.T) {
 	t.Helper()
-	p.run(t, p.names.Replace("helm uninstall acme --namespace acme --wait; helm uninstall karpenter-metal3 --namespace karpenter-metal3 --wait"))
+	p.run(t, p.names.Replace("helm uninstall acme --namespace acme --wait; helm uninstall karpenter-metal3 --namespace karpenter-metal3 "+
+		"--wait"))
 	p.run(t, p.names.Replace(p.blocks["1. The management cluster"][0]))
 	p.run(t, p.names.Replace("helm install acme charts/karpenter-metal3-tenant --namespace acme"))
 }

@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 // lastWords is how many lines of each log are shown when the test fails.
@@ -125,7 +125,8 @@ func (l *timeline) table(bare *timeline) string {
 		if duration, ok := without[step.what]; ok {
 			bareShares[step.who] += duration
 		}
-		line("%.1f\t%s\t%s\t%s\t %s\n", step.at.Sub(l.steps[0].at).Seconds(), seconds(took, step.what), seconds(without, step.what), step.who, step.what)
+		line("%.1f\t%s\t%s\t%s\t %s\n", step.at.Sub(l.steps[0].at).Seconds(), seconds(took, step.what), seconds(without, step.what), step.who,
+			step.what)
 	}
 	for _, who := range []string{byUs, byMetal3, byServer, byCluster} {
 		line("\t%s\t%s\t%s\t in all\n", seconds(shares, who), seconds(bareShares, who), who)

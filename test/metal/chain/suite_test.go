@@ -20,11 +20,11 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/fleet"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/images"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 	suiteVariable = "E2E_METAL_SUITE"
 	// suiteDefault are those that are worth their time each time: the choice among types of servers, what is left of a server's
 	// secrets when its node has joined, and two that need no server.
-	suiteDefault = "^(TestCapacityCPUPodNeverGetsGPUServer|TestReleaseJoinTokenDoesNotOutliveTheJoin|TestGiveBackDefaults|TestWebhookRefuses)$"
+	suiteDefault = "^(TestCapacityCPUPodNeverGetsGPUServer|TestReleaseRevokesJoinToken|TestGiveBackDefaults|TestWebhookDenies)$"
 	// suitePatience is how long the suite waits for anything.
 	suitePatience = 4 * time.Minute
 )
@@ -69,7 +69,7 @@ func TestSuite(t *testing.T) {
 	command.Dir = filepath.Dir(bin)
 	command.Env = append(os.Environ(),
 		"E2E_MANAGEMENT_KUBECONFIG="+w.Kubeconfig, "E2E_TENANT_KUBECONFIG="+w.tenant.Kubeconfig,
-		"E2E_FLEET="+manifests, "E2E_POD_IMAGE="+images.Reference(images.Workload), "E2E_PATIENCE="+suitePatience.String())
+		"E2E_FLEET="+manifests, "E2E_POD_IMAGE="+images.Reference(images.Workload), "E2E_TIMEOUT="+suitePatience.String())
 	// With the tests that it starts, in case a part of the chain fails meanwhile.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
@@ -80,7 +80,8 @@ func TestSuite(t *testing.T) {
 		t.Fatalf("test/e2e has failed, %v", err)
 	}
 	passed := bytes.Count(output.Bytes(), []byte("\n--- PASS: "))
-	w.journal.say("== %d tests have passed, %d have said why they cannot run here", passed, bytes.Count(output.Bytes(), []byte("\n--- SKIP: ")))
+	w.journal.say("== %d tests have passed, %d have said why they cannot run here", passed,
+		bytes.Count(output.Bytes(), []byte("\n--- SKIP: ")))
 	if passed == 0 {
 		t.Errorf("no test of test/e2e was run: %s is %q", suiteVariable, tests)
 	}

@@ -54,7 +54,8 @@ func TestAccelerators(t *testing.T) {
 		"None": {"a server without accelerators advertises nothing", nil, map[string][]string{}},
 		"Kinds": {
 			"two kinds of one manufacturer are one resource, and no two devices have the same ID; no count means one",
-			[]inventory.GPU{{Count: 2, Manufacturer: "NVIDIA", Model: "H100"}, {Manufacturer: "NVIDIA", Model: "L4"}, {Manufacturer: "AMD", Model: "MI300"}},
+			[]inventory.GPU{{Count: 2, Manufacturer: "NVIDIA", Model: "H100"}, {Manufacturer: "NVIDIA", Model: "L4"},
+				{Manufacturer: "AMD", Model: "MI300"}},
 			map[string][]string{"nvidia.com/gpu": {"GPU-s1-H100-0", "GPU-s1-H100-1", "GPU-s1-L4-2"}, "amd.com/gpu": {"GPU-s1-MI300-0"}},
 		},
 	}
@@ -72,10 +73,12 @@ func TestCopyWith(t *testing.T) {
 	cases := map[string]struct {
 		reason, content, replacement, want, err string
 	}{
-		"Once":   {reason: "the name of an operating system, somewhere in a disk", content: "..image old..", replacement: "new", want: "..image new.."},
-		"Twice":  {reason: "something else may be meant", content: "old, old", replacement: "new", err: "2 times"},
-		"Never":  {reason: "both images would be the same", content: "image", replacement: "new", err: "0 times"},
-		"Longer": {reason: "everything after it would be somewhere else", content: "image old", replacement: "newer", err: `"newer" is not as long as "old"`},
+		"Once": {reason: "the name of an operating system, somewhere in a disk", content: "..image old..", replacement: "new",
+			want: "..image new.."},
+		"Twice": {reason: "something else may be meant", content: "old, old", replacement: "new", err: "2 times"},
+		"Never": {reason: "both images would be the same", content: "image", replacement: "new", err: "0 times"},
+		"Longer": {reason: "everything after it would be somewhere else", content: "image old", replacement: "newer",
+			err: `"newer" is not as long as "old"`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

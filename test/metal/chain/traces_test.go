@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
 )
 
 // machineSettings are settings of the kernel that a server would change if it could.
@@ -43,7 +45,7 @@ func newTraces(t *testing.T, dir string) *traces {
 func (tr *traces) find(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
-	links, err := netlink.LinkList()
+	links, err := network.Complete(netlink.LinkList)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +54,7 @@ func (tr *traces) find(t *testing.T) map[string][]string {
 			found["links"] = append(found["links"], link.Attrs().Name)
 		}
 	}
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := network.Complete(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V4) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +136,7 @@ func (tr *traces) noteLinks(t *testing.T, bridge string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	links, err := netlink.LinkList()
+	links, err := network.Complete(netlink.LinkList)
 	if err != nil {
 		t.Fatal(err)
 	}

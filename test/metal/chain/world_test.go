@@ -19,13 +19,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/server"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
 const (
@@ -49,7 +49,7 @@ type world struct {
 	ids map[string]string
 }
 
-// need skips the test if nobody has asked for it, and fails it if something is missing that it needs.
+// need skips the test if it is not enabled, and fails it if a prerequisite is missing.
 func need(t *testing.T, bin string, more ...func(bin string) error) {
 	t.Helper()
 	if os.Getenv(enabled) == "" {
@@ -61,7 +61,8 @@ func need(t *testing.T, bin string, more ...func(bin string) error) {
 		errs = append(errs, missing(bin))
 	}
 	if err := errors.Join(errs...); err != nil {
-		t.Fatalf("this cannot run:\n%v\n`make e2e-metal` makes all of it that can be made; what runs without: `make test`, `make demo`, and ./test/metal itself, "+
+		t.Fatalf("this cannot run:\n%v\n`make e2e-metal` makes all of it that can be made; what runs without: `make test`, `make demo`, and "+
+			"./test/metal itself, "+
 			"where no server boots", err)
 	}
 }

@@ -13,7 +13,8 @@ import (
 
 func TestSettings(t *testing.T) {
 	tree, dir := t.TempDir(), t.TempDir()
-	made := settings{Dir: dir, Port: 6385, FilesURL: "http://127.0.0.1:8080", AgentTimeout: seconds(0, time.Minute), PowerTimeout: seconds(5*time.Second, time.Minute)}
+	made := settings{Dir: dir, Port: 6385, FilesURL: "http://127.0.0.1:8080", AgentTimeout: seconds(0, time.Minute),
+		PowerTimeout: seconds(5*time.Second, time.Minute)}
 	if _, err := made.write(tree); err == nil || !strings.Contains(err.Error(), "empty database") {
 		t.Errorf("there is no database to begin with, and the error is %v", err)
 	}

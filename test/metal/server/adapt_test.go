@@ -15,7 +15,7 @@ import (
 // rootFilesystem is our part of the server image.
 const rootFilesystem = "../image/rootfs"
 
-func TestTheDiskIsAdaptedToTheMachine(t *testing.T) {
+func TestAdaptDisk(t *testing.T) {
 	config, err := os.ReadFile(filepath.Join(rootFilesystem, containerdConfig))
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestTheDiskIsAdaptedToTheMachine(t *testing.T) {
 	}
 }
 
-func TestAcceleratorsThatAreGoneAreNotAdvertised(t *testing.T) {
+func TestRemovedAccelerators(t *testing.T) {
 	o, root := Options{Server: boot.Server{Dir: t.TempDir()}}, t.TempDir()
 	if err := os.WriteFile(o.Devices(), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)

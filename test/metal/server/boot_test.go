@@ -20,11 +20,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/images"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
-func TestAServerBootsAndJoinsAndRunsAPod(t *testing.T) {
+func TestServerRunsPod(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	w := newWorld(t)
@@ -109,7 +109,7 @@ func (w *world) awaitNothing(ctx context.Context, t *testing.T, before map[strin
 	}
 }
 
-func TestAServerRebootsAndTurnsItselfOff(t *testing.T) {
+func TestServerRebootAndPowerOff(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	w := newWorld(t)
@@ -228,7 +228,8 @@ func nodeAddress(node *corev1.Node) string {
 // oneGPU is what a pod asks for that wants one accelerator, and more processors and memory than most machines have that this
 // test runs on.
 var oneGPU = corev1.ResourceList{
-	"nvidia.com/gpu": resource.MustParse("1"), corev1.ResourceCPU: resource.MustParse("40"), corev1.ResourceMemory: resource.MustParse("300Gi"),
+	"nvidia.com/gpu": resource.MustParse("1"), corev1.ResourceCPU: resource.MustParse("40"),
+	corev1.ResourceMemory: resource.MustParse("300Gi"),
 }
 
 func (w *world) createPod(ctx context.Context, t *testing.T, name string, limits corev1.ResourceList) {

@@ -42,7 +42,8 @@ func unpackConfigDrive(image, directory string) error {
 		return fmt.Errorf("reading the label of config drive %s, %w", image, err)
 	}
 	if label = strings.TrimSpace(label); !strings.EqualFold(label, configDriveLabel) {
-		return fmt.Errorf("config drive %s is labelled %q: cloud-init would take it for a config drive only if it were %q", image, label, configDriveLabel)
+		return fmt.Errorf("config drive %s is labelled %q: cloud-init would take it for a config drive only if it were %q", image, label,
+			configDriveLabel)
 	}
 	root, err := volume.RootDir()
 	if err != nil {

@@ -40,8 +40,9 @@ func placeISO(t *testing.T, name, target string) {
 	}
 }
 
-func TestAConfigDriveIsUnpackedWhereCloudInitLooks(t *testing.T) {
-	o, root := Options{Server: boot.Server{Dir: t.TempDir(), MAC: "52:54:00:00:00:01"}, Address: netip.MustParsePrefix("10.0.0.7/24")}, t.TempDir()
+func TestConfigDriveUnpack(t *testing.T) {
+	o, root := Options{Server: boot.Server{Dir: t.TempDir(), MAC: "52:54:00:00:00:01"}, Address: netip.MustParsePrefix("10.0.0.7/24")},
+		t.TempDir()
 	placeISO(t, "config-drive.iso.gz", o.ConfigDrive())
 	seed := filepath.Join(root, configDriveSeed)
 	if err := writeFile(filepath.Join(seed, "openstack/latest/left-over"), []byte("of another installation"), 0o600); err != nil {
@@ -74,9 +75,10 @@ func TestAConfigDriveIsUnpackedWhereCloudInitLooks(t *testing.T) {
 	}
 }
 
-func TestAServerWithoutNetworkDataHasTheAddressOfItsOptions(t *testing.T) {
+func TestDefaultNetworkData(t *testing.T) {
 	o, root := Options{
-		Server: boot.Server{Dir: t.TempDir(), MAC: "52:54:00:00:00:0A"}, Address: netip.MustParsePrefix("10.0.0.7/24"), Gateway: netip.MustParseAddr("10.0.0.1"),
+		Server: boot.Server{Dir: t.TempDir(), MAC: "52:54:00:00:00:0A"}, Address: netip.MustParsePrefix("10.0.0.7/24"),
+		Gateway: netip.MustParseAddr("10.0.0.1"),
 	}, t.TempDir()
 	if err := provideConfigDrive(o, root); err != nil {
 		t.Fatal(err)
@@ -91,12 +93,13 @@ func TestAServerWithoutNetworkDataHasTheAddressOfItsOptions(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoConfigDriveIsRefused(t *testing.T) {
+func TestInvalidConfigDrive(t *testing.T) {
 	cases := map[string]struct {
 		reason, image, want string
 	}{
-		"OtherLabel": {reason: "A kernel would show it, and cloud-init would pass it by.", image: "other-label.iso.gz", want: "is labelled \"cidata\""},
-		"NoISO":      {reason: "What was compressed twice, or cut short, is noticed before the boot.", want: "is not an ISO 9660 image"},
+		"OtherLabel": {reason: "A kernel would show it, and cloud-init would pass it by.", image: "other-label.iso.gz",
+			want: "is labelled \"cidata\""},
+		"NoISO": {reason: "What was compressed twice, or cut short, is noticed before the boot.", want: "is not an ISO 9660 image"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -55,7 +55,8 @@ func installed(o Options) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("looking for what was installed on the server, %w", err)
 		}
-		description += fmt.Sprintf("%s %d bytes of %s\n", filepath.Base(path), info.Size(), info.ModTime().UTC().Format("2006-01-02T15:04:05.000000000Z"))
+		description += fmt.Sprintf("%s %d bytes of %s\n", filepath.Base(path), info.Size(),
+			info.ModTime().UTC().Format("2006-01-02T15:04:05.000000000Z"))
 	}
 	return description, nil
 }

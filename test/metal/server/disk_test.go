@@ -12,7 +12,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
 )
 
-func TestADiskIsKeptUntilSomethingElseIsInstalled(t *testing.T) {
+func TestDiskIsReused(t *testing.T) {
 	older, newer := time.Unix(1_700_000_000, 0), time.Unix(1_700_000_001, 0)
 	cases := map[string]struct {
 		reason string
@@ -20,7 +20,8 @@ func TestADiskIsKeptUntilSomethingElseIsInstalled(t *testing.T) {
 		kept   bool
 	}{
 		"Nothing": {reason: "A server that was off has its disk when it is on again.", change: func(*testing.T, Options) {}, kept: true},
-		"Image":   {reason: "Another image means another disk.", change: func(t *testing.T, o Options) { place(t, filepath.Join(o.Dir, "image"), newer) }},
+		"Image": {reason: "Another image means another disk.",
+			change: func(t *testing.T, o Options) { place(t, filepath.Join(o.Dir, "image"), newer) }},
 		"ConfigDrive": {
 			reason: "The same image, installed again, is known by its config drive.",
 			change: func(t *testing.T, o Options) { place(t, o.ConfigDrive(), newer) },

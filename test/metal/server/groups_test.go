@@ -34,7 +34,8 @@ func TestGroups(t *testing.T) {
 			reason: "Controllers have hierarchies of their own, though there is one of version 2 for systemd.",
 			mounts: mountsV1, own: ownV1, version: groupsV1, group: "server-1",
 			directories: map[string]string{
-				"/sys/fs/cgroup/cpu": "/", "/sys/fs/cgroup/memory": "/session/1", "/sys/fs/cgroup/systemd": "/login", "/sys/fs/cgroup/unified": "/unified",
+				"/sys/fs/cgroup/cpu": "/", "/sys/fs/cgroup/memory": "/session/1", "/sys/fs/cgroup/systemd": "/login",
+				"/sys/fs/cgroup/unified": "/unified",
 			},
 		},
 		"Version2": {
@@ -64,7 +65,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-func TestGroupsAreRemovedWithThoseBelowThem(t *testing.T) {
+func TestNestedGroupsAreRemoved(t *testing.T) {
 	root := t.TempDir()
 	h := hierarchy{directory: root, controllers: []string{"memory"}}
 	for _, directory := range []string{"session/server-1/system.slice/containerd.service", "server-1", "session/server-2"} {

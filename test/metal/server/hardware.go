@@ -59,7 +59,7 @@ func pretendHardware(o Options) ([]specs.Mount, error) {
 			return nil, fmt.Errorf("writing the hardware of the server, %w", err)
 		}
 	}
-	// How many there are, and not where: who knows that gives work to one of them, which the kernel may not have.
+	// The number only. With their IDs, a program could pin itself to a processor that the kernel does not have.
 	directories := []string{"node"}
 	for i := range has.CPUs {
 		directories = append(directories, fmt.Sprintf("cpu/cpu%d", i))

@@ -12,7 +12,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
 )
 
-func TestAServerShowsTheHardwareThatItIsSaidToHave(t *testing.T) {
+func TestServerHardware(t *testing.T) {
 	o := Options{Server: boot.Server{Dir: t.TempDir()}}
 	if mounts, err := pretendHardware(o); err != nil || mounts != nil {
 		t.Errorf("a server of which nothing is said has mounts %v, %v; want none, and the hardware of the machine", mounts, err)

@@ -21,9 +21,10 @@ import (
 // and counts on being the first process in another.
 func machine(o Options) (int, error) {
 	if os.Getpid() != 1 {
-		return 0, fmt.Errorf("starting the machine of server %s, this is process %d, and not the first in a namespace: it is started by the program that boots a server, and by nobody else", o.Name, os.Getpid())
+		return 0, fmt.Errorf("starting the machine of server %s, this is process %d, and not the first in a namespace: it is started by the "+
+			"program that boots a server, and by nobody else", o.Name, os.Getpid())
 	}
-	// Who stops the server signals all processes of our group. The one that booted us ends us, and sees to the rest.
+	// A stop of the server signals all processes of our group. The one that booted us ends us, and sees to the rest.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	pid, err := start(o)
 	if err != nil {
@@ -125,7 +126,8 @@ func mountRoot(o Options) error {
 		return fmt.Errorf("making the directory of the root file system, %w", err)
 	}
 	// In relation to a directory, for the kernel splits at commas and colons.
-	layers := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", escape(filepath.Join(o.Image, "rootfs")), escape(o.disk("upper")), escape(o.disk("work")))
+	layers := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", escape(filepath.Join(o.Image, "rootfs")), escape(o.disk("upper")),
+		escape(o.disk("work")))
 	if err := unix.Mount("overlay", o.run("root"), "overlay", 0, layers); err != nil {
 		return fmt.Errorf("mounting the root file system, an overlay with %s, %w", layers, err)
 	}

@@ -31,7 +31,8 @@ type Options struct {
 func (o Options) Validate() error {
 	errs := []error{o.Server.Validate()}
 	if o.ContainerImages != "" && !filepath.IsAbs(o.ContainerImages) {
-		errs = append(errs, fmt.Errorf("the directory of container images, --container-images, is %q: it must be an absolute path, or empty", o.ContainerImages))
+		errs = append(errs, fmt.Errorf("the directory of container images, --container-images, is %q: it must be an absolute path, or empty",
+			o.ContainerImages))
 	}
 	if o.Gateway.IsValid() && !o.Address.IsValid() {
 		errs = append(errs, fmt.Errorf("there is a gateway, %s, but no address: set --address too", o.Gateway))

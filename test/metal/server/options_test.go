@@ -12,7 +12,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
 )
 
-func TestOptionsThatBootNothingAreRefused(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(*Options)
@@ -22,13 +22,16 @@ func TestOptionsThatBootNothingAreRefused(t *testing.T) {
 		"NoUUID":      {reason: "It names the container.", change: func(o *Options) { o.UUID = "" }, want: "set SERVER_UUID"},
 		"UUIDOfPaths": {reason: "It is part of paths that are removed.", change: func(o *Options) { o.UUID = "../x" }, want: "set SERVER_UUID"},
 		"NoMAC":       {reason: "cloud-init knows interfaces by it.", change: func(o *Options) { o.MAC = "" }, want: "set SERVER_MAC"},
-		"Relative":    {reason: "The machine of the server may be elsewhere.", change: func(o *Options) { o.Dir = "servers/1" }, want: "SERVER_DIR, is \"servers/1\""},
-		"NoBridge":    {reason: "It would boot, and be alone.", change: func(o *Options) { o.Bridge = "" }, want: "--bridge"},
-		"OnlyGateway": {reason: "There is nothing to reach it from.", change: func(o *Options) { o.Gateway = netip.MustParseAddr("10.0.0.1") }, want: "--address"},
+		"Relative": {reason: "The machine of the server may be elsewhere.", change: func(o *Options) { o.Dir = "servers/1" },
+			want: "SERVER_DIR, is \"servers/1\""},
+		"NoBridge": {reason: "It would boot, and be alone.", change: func(o *Options) { o.Bridge = "" }, want: "--bridge"},
+		"OnlyGateway": {reason: "There is nothing to reach it from.", change: func(o *Options) { o.Gateway = netip.MustParseAddr("10.0.0.1") },
+			want: "--address"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := Options{Server: boot.Server{Name: "server-1", UUID: "6e1f0d6a-4b1e", MAC: "52:54:00:00:00:01", Dir: "/servers/1", Image: "/image", Bridge: "br0"}}
+			o := Options{Server: boot.Server{Name: "server-1", UUID: "6e1f0d6a-4b1e", MAC: "52:54:00:00:00:01", Dir: "/servers/1", Image: "/image",
+				Bridge: "br0"}}
 			tc.change(&o)
 			err := o.Validate()
 			switch {
@@ -41,7 +44,7 @@ func TestOptionsThatBootNothingAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheEndOfAServerSaysWhatItWants(t *testing.T) {
+func TestShutdownOrReboot(t *testing.T) {
 	signaled := func(signal syscall.Signal) syscall.WaitStatus { return syscall.WaitStatus(signal) }
 	cases := map[string]struct {
 		reason string

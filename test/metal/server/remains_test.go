@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
 )
 
 // machineSettings are settings of the kernel that a kubelet, or kubeadm, would change if it could.
@@ -26,7 +28,7 @@ func (w *world) remains(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	found := map[string][]string{}
-	links, err := netlink.LinkList()
+	links, err := network.Complete(netlink.LinkList)
 	if err != nil {
 		t.Fatal(err)
 	}

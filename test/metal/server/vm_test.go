@@ -20,8 +20,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/vm"
 )
 
-// TestAVirtualMachineBootsAndJoinsAndRunsAPod is short, for what such a server does takes it fifteen times as long.
-func TestAVirtualMachineBootsAndJoinsAndRunsAPod(t *testing.T) {
+// TestVirtualMachineRunsPod is short, for what such a server does takes it fifteen times as long.
+func TestVirtualMachineRunsPod(t *testing.T) {
 	needVirtualMachines(t)
 	// It takes 90 seconds where two processors are idle.
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
@@ -43,7 +43,8 @@ func TestAVirtualMachineBootsAndJoinsAndRunsAPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info := node.Status.NodeInfo; !strings.HasSuffix(info.KernelVersion, "-cloud-amd64") || info.BootID == string(bytes.TrimSpace(boot)) {
-		t.Errorf("the Node has kernel %s, booted as %s: want that of the image, and not the one that this machine has booted", info.KernelVersion, info.BootID)
+		t.Errorf("the Node has kernel %s, booted as %s: want that of the image, and not the one that this machine has booted", info.KernelVersion,
+			info.BootID)
 	}
 	w.createPod(ctx, t, "work", corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")})
 	w.awaitPod(ctx, t, server, "work")
@@ -55,7 +56,7 @@ func TestAVirtualMachineBootsAndJoinsAndRunsAPod(t *testing.T) {
 	nothingIsLeft(t, before, w.remains(t))
 }
 
-func TestAVirtualMachineThatIsKilledLeavesNothing(t *testing.T) {
+func TestVirtualMachineKilled(t *testing.T) {
 	needVirtualMachines(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()

@@ -21,10 +21,11 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 const (
@@ -47,7 +48,7 @@ type world struct {
 	dir     string
 }
 
-// newWorld makes the network, or skips the test if nobody has asked for it.
+// newWorld makes the network, or skips the test if it is not enabled.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	if os.Getenv("E2E_METAL") != "1" {
@@ -120,7 +121,7 @@ func (w *world) startCluster(ctx context.Context, t *testing.T) {
 func (w *world) userData(ctx context.Context, t *testing.T) []byte {
 	t.Helper()
 	realClock := clock.RealClock{}
-	machine := bootstrap.MachineRef{Namespace: "tenant", Name: "machine-1", UID: "0c5f3f0e-0000-4000-8000-000000000001"}
+	machine := v1alpha1.MachineReference{Namespace: "tenant", Name: "machine-1", UID: "0c5f3f0e-0000-4000-8000-000000000001"}
 	token, err := bootstrap.EnsureToken(ctx, w.client, machine, realClock.Now().Add(time.Hour), realClock)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +130,7 @@ func (w *world) userData(ctx context.Context, t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	join, err := bootstrap.UserData(bootstrap.Join{
+	join, err := bootstrap.JoinUserData(bootstrap.Join{
 		NodeName: nodeName, ProviderID: providerID, APIServerEndpoint: strings.TrimPrefix(w.cluster.Server, "https://"),
 		CACertHashes: hashes, Token: token, Labels: map[string]string{"rack": "r1"},
 		Taints: []corev1.Taint{{Key: "example.com/new", Effect: corev1.TaintEffectNoSchedule}},
@@ -137,7 +138,7 @@ func (w *world) userData(ctx context.Context, t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	document, err := bootstrap.Compose([]byte("#cloud-config\nwrite_files:\n- path: /etc/asset-tag\n  content: A-1\n"), nil, join)
+	document, err := bootstrap.UserData([]byte("#cloud-config\nwrite_files:\n- path: /etc/asset-tag\n  content: A-1\n"), nil, join)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,8 @@ func (w *world) install(t *testing.T, userData []byte) {
 		}
 	}
 	writeISO(t, filepath.Join(w.bin, "server-image", "tools"), "config-2", drive, filepath.Join(w.dir, "config-drive.iso"))
-	for name, content := range map[string]string{"image": image, "devices.json": `{"nvidia.com/gpu": ["GPU-0", "GPU-1"]}`, "hardware.json": `{"cpus": 96, "memoryMiB": 786432}`} {
+	for name, content := range map[string]string{"image": image, "devices.json": `{"nvidia.com/gpu": ["GPU-0", "GPU-1"]}`,
+		"hardware.json": `{"cpus": 96, "memoryMiB": 786432}`} {
 		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -10,9 +10,9 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
 // startCluster starts the management cluster: an API server, and what collects garbage.
@@ -45,7 +45,7 @@ func (s *Stack) startCluster(ctx context.Context) error {
 		return err
 	}
 	s.REST = s.cluster.REST
-	if s.Client, err = client.NewWithWatch(s.REST, client.Options{Scheme: test.Scheme()}); err != nil {
+	if s.Client, err = client.NewWithWatch(s.REST, client.Options{Scheme: env.Scheme()}); err != nil {
 		return fmt.Errorf("making a client of the management cluster, %w", err)
 	}
 	if s.config.Nodes != nil {

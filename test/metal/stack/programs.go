@@ -9,10 +9,10 @@ import (
 	"net/http"
 	"path/filepath"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/ironic"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 // Names of programs in bin, and of their processes.
@@ -48,7 +48,7 @@ func (s *Stack) startOperator(ctx context.Context) error {
 		Name: operatorName, Rank: controlplane.RankClients,
 		Args: []string{
 			"--namespace=" + HostsNamespace, "--dev",
-			// No certificates, and nobody who would look.
+			// No certificates and no metrics.
 			"--webhook-port=0", "--metrics-addr=0", "--health-addr=" + health,
 			"--kube-api-qps=100", "--kube-api-burst=200", "--controller-concurrency=8",
 		},
@@ -77,7 +77,7 @@ func (s *Stack) startManager(ctx context.Context) error {
 	return s.startOurs(ctx, managerName, "--kubeconfig="+kubeconfig, "--leader-elect=false")
 }
 
-// startOurs starts one of our own programs, and returns when it is ready. Nobody scrapes it.
+// startOurs starts one of our own programs, without metrics, and returns when it is ready.
 func (s *Stack) startOurs(ctx context.Context, name string, args ...string) error {
 	health, err := address()
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/admin"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 // heartbeat is the time between two signs of life of a deploy agent. Ironic goes on with the next step at each.

@@ -16,9 +16,9 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/ironic"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 const (
@@ -155,7 +155,7 @@ func (s *Stack) Context(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// Close stops everything, in the order of who needs whom, and returns when it is gone. Files stay.
+// Close stops everything in the order of dependencies, and returns when all processes have ended. Files stay.
 func (s *Stack) Close() error {
 	s.cancel(errors.New("the stack is closed"))
 	if s.Processes != nil {

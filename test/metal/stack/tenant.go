@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/test"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
 const (
@@ -102,7 +102,7 @@ func (s *Stack) startTenantCluster(ctx context.Context, address netip.Addr) (*Te
 		}
 	}
 	t.REST = t.cluster.REST
-	if t.Client, err = client.NewWithWatch(t.REST, client.Options{Scheme: test.Scheme()}); err != nil {
+	if t.Client, err = client.NewWithWatch(t.REST, client.Options{Scheme: env.Scheme()}); err != nil {
 		return nil, fmt.Errorf("making a client of the tenant cluster, %w", err)
 	}
 	return t, nil
@@ -140,5 +140,6 @@ func (s *Stack) StartWebhook(caller context.Context) error {
 		return err
 	}
 	return s.startOurs(ctx, webhookName,
-		"--kubeconfig="+kubeconfig, "--webhook-bind-address="+at, "--cert-names=127.0.0.1", "--namespace="+metav1.NamespaceDefault, "--shutdown-delay=0")
+		"--kubeconfig="+kubeconfig, "--webhook-bind-address="+at, "--cert-names=127.0.0.1", "--namespace="+metav1.NamespaceDefault,
+		"--shutdown-delay=0")
 }

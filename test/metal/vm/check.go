@@ -70,9 +70,11 @@ func tapError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
-		return fmt.Errorf("a virtual machine needs a network interface of its own, and there is no %s: load the module tun, or, in a container, have it be given that device (%w)", tunDevice, err)
+		return fmt.Errorf("a virtual machine needs a network interface of its own, and there is no %s: load the module tun, or, in a container, "+
+			"have it be given that device (%w)", tunDevice, err)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("a virtual machine needs a network interface of its own, and making one is not allowed here: it takes root with CAP_NET_ADMIN, and access to %s (%w)", tunDevice, err)
+		return fmt.Errorf("a virtual machine needs a network interface of its own, and making one is not allowed here: it takes root with "+
+			"CAP_NET_ADMIN, and access to %s (%w)", tunDevice, err)
 	default:
 		return fmt.Errorf("a virtual machine needs a network interface of its own, and none can be made: %w", err)
 	}
@@ -104,17 +106,20 @@ func findRoom(directory string) (room, error) {
 	if err := unix.Statfs(directory, &filesystem); err != nil {
 		return room{}, fmt.Errorf("asking for free space in %s, %w", directory, err)
 	}
-	return room{memory: kilobytes >> 10, disk: int(filesystem.Bavail * uint64(filesystem.Bsize) >> 20), directory: filepath.Clean(directory)}, nil
+	return room{memory: kilobytes >> 10, disk: int(filesystem.Bavail * uint64(filesystem.Bsize) >> 20), directory: filepath.Clean(directory)},
+		nil
 }
 
-// suffices returns what there is too little of, or nil.
+// suffices returns an error that names the missing memory and disk space.
 func (r room) suffices(o Options) error {
 	var errs []error
 	if needed := o.MemoryMiB + emulatorMemoryMiB; r.memory < needed {
-		errs = append(errs, fmt.Errorf("the virtual machine takes %d MiB of memory, and this machine has %d MiB to spare: free some, or give it less with --memory", needed, r.memory))
+		errs = append(errs, fmt.Errorf("the virtual machine takes %d MiB of memory, and this machine has %d MiB to spare: free some, or give it "+
+			"less with --memory", needed, r.memory))
 	}
 	if r.disk < diskMiB {
-		errs = append(errs, fmt.Errorf("the disk of the virtual machine takes %d MiB, and %s has %d MiB to spare: free some", diskMiB, r.directory, r.disk))
+		errs = append(errs, fmt.Errorf("the disk of the virtual machine takes %d MiB, and %s has %d MiB to spare: free some", diskMiB,
+			r.directory, r.disk))
 	}
 	return errors.Join(errs...)
 }

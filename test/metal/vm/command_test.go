@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestTheEmulatorIsToldWhatTheServerIs(t *testing.T) {
+func TestEmulatorArguments(t *testing.T) {
 	o := options(t)
 	o.Name = "a,b"
 	bare, err := arguments(o)

@@ -29,7 +29,8 @@ type Options struct {
 func (o Options) Validate() error {
 	errs := []error{o.Server.Validate()}
 	if _, err := uuid.Parse(o.UUID); err != nil {
-		errs = append(errs, fmt.Errorf("UUID %q of the server is none, such as 6e1f0d6a-4b1e-4a51-9b0a-3c1d5f6a7b80, which the firmware of a machine has: set SERVER_UUID", o.UUID))
+		errs = append(errs, fmt.Errorf("UUID %q of the server is none, such as 6e1f0d6a-4b1e-4a51-9b0a-3c1d5f6a7b80, which the firmware of a "+
+			"machine has: set SERVER_UUID", o.UUID))
 	}
 	const least = 512
 	if o.MemoryMiB < least {

@@ -75,7 +75,8 @@ func checkImage(o Options) error {
 		return fmt.Errorf("reading the image that was installed, %w", err)
 	}
 	if !bytes.Equal(magic, []byte("QFI\xfb")) {
-		return fmt.Errorf("the image that was installed, %s, is not a disk image in the format qcow2, as `make server-disk` makes one", o.InstalledImage())
+		return fmt.Errorf("the image that was installed, %s, is not a disk image in the format qcow2, as `make server-disk` makes one",
+			o.InstalledImage())
 	}
 	return nil
 }

@@ -19,7 +19,8 @@ import (
 
 func options(t *testing.T) Options {
 	return Options{MemoryMiB: DefaultMemoryMiB, CPUs: 2, Server: boot.Server{
-		Name: "server-1", UUID: "6e1f0d6a-4b1e-4a51-9b0a-3c1d5f6a7b80", MAC: "52:54:00:00:00:01", Dir: t.TempDir(), Image: t.TempDir(), Bridge: "lo",
+		Name: "server-1", UUID: "6e1f0d6a-4b1e-4a51-9b0a-3c1d5f6a7b80", MAC: "52:54:00:00:00:01", Dir: t.TempDir(), Image: t.TempDir(),
+		Bridge: "lo",
 	}}
 }
 
@@ -36,17 +37,20 @@ func expect(t *testing.T, reason string, err error, want []string) {
 	}
 }
 
-func TestOptionsThatBootNothingAreRefused(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(*Options)
 		want   []string
 	}{
-		"Valid":    {reason: "These boot.", change: func(*Options) {}},
-		"NoUUID":   {reason: "Firmware has one.", change: func(o *Options) { o.UUID = "server-1" }, want: []string{`UUID "server-1"`, "SERVER_UUID"}},
-		"NoMemory": {reason: "It would say so on its console only.", change: func(o *Options) { o.MemoryMiB = 64 }, want: []string{"--memory, is 64 MiB"}},
-		"NoCPUs":   {reason: "The emulator refuses it in other words.", change: func(o *Options) { o.CPUs = 0 }, want: []string{"--cpus, is 0"}},
-		"NoMAC":    {reason: "What is wrong for every server is wrong for this one.", change: func(o *Options) { o.MAC = "" }, want: []string{"SERVER_MAC"}},
+		"Valid": {reason: "These boot.", change: func(*Options) {}},
+		"NoUUID": {reason: "Firmware has one.", change: func(o *Options) { o.UUID = "server-1" },
+			want: []string{`UUID "server-1"`, "SERVER_UUID"}},
+		"NoMemory": {reason: "It would say so on its console only.", change: func(o *Options) { o.MemoryMiB = 64 },
+			want: []string{"--memory, is 64 MiB"}},
+		"NoCPUs": {reason: "The emulator refuses it in other words.", change: func(o *Options) { o.CPUs = 0 }, want: []string{"--cpus, is 0"}},
+		"NoMAC": {reason: "What is wrong for every server is wrong for this one.", change: func(o *Options) { o.MAC = "" },
+			want: []string{"SERVER_MAC"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +61,7 @@ func TestOptionsThatBootNothingAreRefused(t *testing.T) {
 	}
 }
 
-func TestVirtualMachinesAreNotForEveryone(t *testing.T) {
+func TestWanted(t *testing.T) {
 	cases := map[string]struct {
 		reason, value string
 		wanted        bool
@@ -66,7 +70,8 @@ func TestVirtualMachinesAreNotForEveryone(t *testing.T) {
 		"Default":  {reason: "The real thing, unless somebody says so.", wanted: true},
 		"Faithful": {reason: "Somebody may say that, too.", value: "faithful", wanted: true},
 		"Light":    {reason: "No virtual machine can run.", value: "light"},
-		"Typo":     {reason: "It must not be taken for one of them.", value: "lite", err: []string{`E2E_METAL_SERVERS is "lite"`, "faithful", "light"}},
+		"Typo": {reason: "It must not be taken for one of them.", value: "lite",
+			err: []string{`E2E_METAL_SERVERS is "lite"`, "faithful", "light"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -80,37 +85,45 @@ func TestVirtualMachinesAreNotForEveryone(t *testing.T) {
 	}
 }
 
-func TestCheckSaysThatThereIsNoEmulator(t *testing.T) {
-	expect(t, "An empty directory has none.", Check(options(t)), []string{"qemu-system-x86_64 is missing: make it with `make server-image`", "E2E_METAL_SERVERS=light"})
+func TestCheckMissingEmulator(t *testing.T) {
+	expect(t, "An empty directory has none.", Check(options(t)),
+		[]string{"qemu-system-x86_64 is missing: make it with `make server-image`", "E2E_METAL_SERVERS=light"})
 }
 
-func TestCheckSaysWhyThereIsNoInterface(t *testing.T) {
+func TestCheckNetworkInterface(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		err    error
 		want   []string
 	}{
-		"None":      {reason: "There is one.", err: nil},
-		"NoDevice":  {reason: "The path of a device that a container was not given.", err: &fs.PathError{Op: "open", Path: tunDevice, Err: unix.ENOENT}, want: []string{"there is no /dev/net/tun", "module tun"}},
-		"NoModule":  {reason: "The device is there, and the kernel does not know it.", err: fmt.Errorf("opening, %w", unix.ENODEV), want: []string{"there is no /dev/net/tun"}},
-		"NoRight":   {reason: "Root without capabilities.", err: fmt.Errorf("making, %w", unix.EPERM), want: []string{"not allowed here", "CAP_NET_ADMIN"}},
-		"Forbidden": {reason: "The device group of a container.", err: fmt.Errorf("opening, %w", unix.EACCES), want: []string{"not allowed here"}},
-		"Other":     {reason: "What nobody has thought of is shown as it is.", err: unix.EBUSY, want: []string{"none can be made: device or resource busy"}},
+		"None": {reason: "There is one.", err: nil},
+		"NoDevice": {reason: "The path of a device that a container was not given.",
+			err: &fs.PathError{Op: "open", Path: tunDevice, Err: unix.ENOENT}, want: []string{"there is no /dev/net/tun", "module tun"}},
+		"NoModule": {reason: "The device is there, and the kernel does not know it.", err: fmt.Errorf("opening, %w", unix.ENODEV),
+			want: []string{"there is no /dev/net/tun"}},
+		"NoRight": {reason: "Root without capabilities.", err: fmt.Errorf("making, %w", unix.EPERM),
+			want: []string{"not allowed here", "CAP_NET_ADMIN"}},
+		"Forbidden": {reason: "The device group of a container.", err: fmt.Errorf("opening, %w", unix.EACCES),
+			want: []string{"not allowed here"}},
+		"Other": {reason: "What nobody has thought of is shown as it is.", err: unix.EBUSY,
+			want: []string{"none can be made: device or resource busy"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) { expect(t, tc.reason, tapError(tc.err), tc.want) })
 	}
 }
 
-func TestCheckSaysHowMuchRoomIsMissing(t *testing.T) {
+func TestCheckMemoryAndDisk(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		room   room
 		want   []string
 	}{
-		"Enough":     {reason: "What it takes, and no more.", room: room{memory: 2348, disk: 1500}},
-		"Memory":     {reason: "The figure found, and that needed.", room: room{memory: 2347, disk: 1500}, want: []string{"takes 2348 MiB of memory", "has 2347 MiB"}},
-		"Disk":       {reason: "And where.", room: room{memory: 4096, disk: 12, directory: "/srv"}, want: []string{"takes 1500 MiB", "/srv has 12 MiB"}},
+		"Enough": {reason: "What it takes, and no more.", room: room{memory: 2348, disk: 1500}},
+		"Memory": {reason: "The figure found, and that needed.", room: room{memory: 2347, disk: 1500},
+			want: []string{"takes 2348 MiB of memory", "has 2347 MiB"}},
+		"Disk": {reason: "And where.", room: room{memory: 4096, disk: 12, directory: "/srv"},
+			want: []string{"takes 1500 MiB", "/srv has 12 MiB"}},
 		"BothAtOnce": {reason: "Nobody wants to learn of the second after the first.", room: room{}, want: []string{"of memory", "the disk"}},
 	}
 	for name, tc := range cases {
@@ -121,14 +134,15 @@ func TestCheckSaysHowMuchRoomIsMissing(t *testing.T) {
 	}
 }
 
-func TestOnlyADiskImageIsBooted(t *testing.T) {
+func TestInvalidDiskImage(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		content *string
 		want    []string
 	}{
 		"Disk": {reason: "The mark of qcow2.", content: ptr.To("QFI\xfb and more")},
-		"Text": {reason: "What light servers may be given.", content: ptr.To("image 1"), want: []string{"is not a disk image in the format qcow2", "make server-disk"}},
+		"Text": {reason: "What light servers may be given.", content: ptr.To("image 1"),
+			want: []string{"is not a disk image in the format qcow2", "make server-disk"}},
 		"Tiny": {reason: "An empty disk boots nothing.", content: ptr.To(""), want: []string{"is not a disk image"}},
 		"None": {reason: "Nothing was installed.", want: []string{"no such file"}},
 	}

@@ -9,12 +9,12 @@ import (
 	"context"
 	"os"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
 func main() {
 	o := newOptions()
-	os.Exit(cli.Run(cli.NewCommand(cli.Command{
+	os.Exit(operator.Run(operator.NewCommand(operator.Command{
 		Name:  "rack",
 		Short: "A rack of emulated bare-metal servers",
 		Long: `rack emulates the metal, and nothing above it: servers with BMCs that speak Redfish, for Ironic and Metal3 to manage.

@@ -14,7 +14,7 @@ import (
 
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cli"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
 type options struct {
@@ -41,7 +41,8 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	rack := sections.FlagSet("rack")
 	rack.StringVar(&o.scenario, "scenario", o.scenario, "YAML file that describes the servers. Must be given.")
 	rack.StringVar(&o.dataDir, "data-dir", o.dataDir,
-		"Directory with the servers' disks, one directory for each. It is made if it is missing, and what is in it is found again at the next start.")
+		"Directory with the servers' disks, one directory for each. It is made if it is missing, and what is in it is found again at the next "+
+			"start.")
 	rack.StringVar(&o.redfishAddress, "redfish-bind-address", o.redfishAddress,
 		"Address of the BMCs' Redfish service, for all servers that have none of their own in the scenario. Port 0 takes a free one.")
 	rack.StringVar(&o.adminAddress, "admin-bind-address", o.adminAddress,
@@ -59,7 +60,8 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	boot := sections.FlagSet("boot")
 	boot.StringVar(&o.bootCommand, "boot-command", o.bootCommand,
 		"Program that boots a server's image: it runs for as long as the server does. Without it, such a server is just on.")
-	boot.DurationVar(&o.grace, "power-off-grace", o.grace, "Time that the boot command has between SIGTERM and SIGKILL when a server is switched off.")
+	boot.DurationVar(&o.grace, "power-off-grace", o.grace, "Time that the boot command has between SIGTERM and SIGKILL when a server is "+
+		"switched off.")
 }
 
 // complete checks the options, and makes their paths absolute.
@@ -68,7 +70,7 @@ func (o *options) complete() error {
 		return errors.New("--scenario is empty: name the YAML file that describes the servers")
 	}
 	for flag, address := range map[string]string{"redfish-bind-address": o.redfishAddress, "admin-bind-address": o.adminAddress} {
-		if err := cli.CheckAddress(flag, address); err != nil {
+		if err := operator.CheckAddress(flag, address); err != nil {
 			return err
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/admin"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
 const scenarioYAML = `
@@ -192,7 +192,8 @@ func (p *program) redfish(server, user, method, path, body string) {
 
 func (p *program) command(callback, name, params string) {
 	p.t.Helper()
-	response, err := http.Post(callback+"/v1/commands/?wait=true&agent_token=token", "application/json", strings.NewReader(`{"name": "`+name+`", "params": `+params+`}`))
+	response, err := http.Post(callback+"/v1/commands/?wait=true&agent_token=token", "application/json",
+		strings.NewReader(`{"name": "`+name+`", "params": `+params+`}`))
 	if err != nil {
 		p.t.Fatal(err)
 	}

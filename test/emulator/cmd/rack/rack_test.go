@@ -26,10 +26,12 @@ import (
 )
 
 // The whole way of a server, as Ironic leads it: deployed from a virtual CD, booted from its disk, switched off.
-func TestServerIsDeployedAndBoots(t *testing.T) {
+func TestDeployAndBoot(t *testing.T) {
 	p := startProgram(t, `echo $$ > pid; echo "$SERVER_NAME boots $(cat image) with $(cat config-drive.iso)"; exec sleep 1000`)
-	p.redfish("s2", "two", http.MethodPost, "/Managers/s2/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia", `{"Image": "`+p.ironic.URL+`/deploy.iso"}`)
-	p.redfish("s2", "two", http.MethodPatch, "/Systems/s2", `{"Boot": {"BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": "Once"}}`)
+	p.redfish("s2", "two", http.MethodPost, "/Managers/s2/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia", `{"Image": "`+p.ironic.URL+
+		`/deploy.iso"}`)
+	p.redfish("s2", "two", http.MethodPatch, "/Systems/s2", `{"Boot": {"BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": `+
+		`"Once"}}`)
 	p.redfish("s2", "two", http.MethodPost, "/Systems/s2/Actions/ComputerSystem.Reset", `{"ResetType": "On"}`)
 	callback := <-p.beats
 
@@ -80,14 +82,14 @@ func processOf(t *testing.T, dir string) int {
 	return pid
 }
 
-// alive says whether a process runs. One that nobody has waited for yet does not.
+// alive returns whether a process runs. A zombie does not.
 func alive(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, state, _ := strings.Cut(string(data), ") ")
 	return err == nil && !strings.HasPrefix(state, "Z")
 }
 
-// scenarioOfChild has this binary run a rack of its own instead of the tests.
+// scenarioOfChild makes this binary run a rack instead of the tests.
 const scenarioOfChild = "RACK_TEST_SCENARIO"
 
 func TestMain(m *testing.M) {
@@ -106,7 +108,7 @@ func TestMain(m *testing.M) {
 }
 
 // What a rack that is killed was running is killed with it.
-func TestRackIsKilled(t *testing.T) {
+func TestKilledRackLeavesNoProcesses(t *testing.T) {
 	p := startProgram(t, `echo $$ > pid.new; mv pid.new pid; exec sleep 1000`)
 	p.end()
 	installed := filepath.Join(p.options.dataDir, "s1")
@@ -176,7 +178,8 @@ func TestAdmin(t *testing.T) {
 	}
 
 	view := admin.View{}
-	for _, put := range []struct{ kind, body string }{{"slow", `{"seconds": 2}`}, {"power-stuck", ""}, {"dies-after", `{"kind": "dies-after", "minutes": 5, "power": "Off"}`}} {
+	for _, put := range []struct{ kind, body string }{{"slow", `{"seconds": 2}`}, {"power-stuck", ""},
+		{"dies-after", `{"kind": "dies-after", "minutes": 5, "power": "Off"}`}} {
 		if status := p.admin(http.MethodPut, "/v1/servers/s1/faults/"+put.kind, put.body, &view); status != http.StatusOK {
 			t.Errorf("%s: status %d", put.kind, status)
 		}
@@ -205,7 +208,8 @@ func TestAdmin(t *testing.T) {
 		"ClearUnknown":  {http.MethodDelete, "/v1/servers/s1/faults/fire", "", 400, `"fire" is not known`},
 		"Parameters":    {http.MethodPut, "/v1/servers/s1/faults/slow", "", 400, "seconds 0"},
 		"Field":         {http.MethodPut, "/v1/servers/s1/faults/slow", `{"minute": 1}`, 400, `unknown field`},
-		"TwoKinds":      {http.MethodPut, "/v1/servers/s1/faults/slow", `{"kind": "power-stuck"}`, 400, "the path says slow and the body power-stuck"},
+		"TwoKinds": {http.MethodPut, "/v1/servers/s1/faults/slow", `{"kind": "power-stuck"}`, 400,
+			"the path says slow and the body power-stuck"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer := map[string]string{}
@@ -216,7 +220,7 @@ func TestAdmin(t *testing.T) {
 	}
 }
 
-func TestOptionsAreRefused(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {
@@ -248,7 +252,7 @@ func TestOptionsAreRefused(t *testing.T) {
 }
 
 // Two racks cannot have one address, and the second says so.
-func TestAddressIsTaken(t *testing.T) {
+func TestAddressInUse(t *testing.T) {
 	p := startProgram(t, "")
 	second := *p.options
 	second.dataDir = t.TempDir()

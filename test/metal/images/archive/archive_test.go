@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAnArchiveHoldsTogether(t *testing.T) {
+func TestArchive(t *testing.T) {
 	image := Image{Reference: "metal.test/thing:1", Name: "thing", Program: []byte("\x7fELF"), Architecture: "amd64", User: "65535:65535"}
 	var first, second bytes.Buffer
 	for _, out := range []*bytes.Buffer{&first, &second} {

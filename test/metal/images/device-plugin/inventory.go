@@ -24,7 +24,8 @@ func readInventory(path string) (inventory, error) {
 	}
 	devices := inventory{}
 	if err := json.Unmarshal(content, &devices); err != nil {
-		return nil, fmt.Errorf("reading the inventory %s, it is not an object of resource names with lists of device IDs, such as {\"nvidia.com/gpu\": [\"GPU-0\"]}: %w", path, err)
+		return nil, fmt.Errorf("reading the inventory %s, it is not an object of resource names with lists of device IDs, such as "+
+			"{\"nvidia.com/gpu\": [\"GPU-0\"]}: %w", path, err)
 	}
 	for _, resource := range slices.Sorted(maps.Keys(devices)) {
 		if problems := validation.IsQualifiedName(resource); len(problems) > 0 || !strings.Contains(resource, "/") {

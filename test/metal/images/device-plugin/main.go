@@ -24,7 +24,8 @@ import (
 var kubeletSocket = filepath.Base(deviceplugin.KubeletSocket)
 
 func main() {
-	path := flag.String("inventory", "/etc/server/devices.json", "the file with the devices: a JSON object of resource names with lists of device IDs")
+	path := flag.String("inventory", "/etc/server/devices.json",
+		"the file with the devices: a JSON object of resource names with lists of device IDs")
 	directory := flag.String("directory", deviceplugin.DevicePluginPath, "the kubelet's directory for device plugins")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

@@ -52,7 +52,8 @@ func start(ctx context.Context, directory, resource string, ids []string) (*plug
 }
 
 func (p *plugin) register(ctx context.Context, directory, socket string) error {
-	connection, err := grpc.NewClient("unix://"+filepath.Join(directory, kubeletSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	connection, err := grpc.NewClient("unix://"+filepath.Join(directory, kubeletSocket),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return fmt.Errorf("connecting to the kubelet, %w", err)
 	}

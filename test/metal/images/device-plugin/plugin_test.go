@@ -78,7 +78,8 @@ func TestDevicesAreAdvertisedToEachKubelet(t *testing.T) {
 		if request.GetResourceName() != "nvidia.com/gpu" || request.GetVersion() != deviceplugin.Version {
 			t.Errorf("it registered %s by version %s with the %s kubelet", request.GetResourceName(), request.GetVersion(), which)
 		}
-		connection, err := grpc.NewClient("unix://"+filepath.Join(directory, request.GetEndpoint()), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		connection, err := grpc.NewClient("unix://"+filepath.Join(directory, request.GetEndpoint()),
+			grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,13 +123,14 @@ func checkPlugin(t *testing.T, client deviceplugin.DevicePluginClient) {
 	}
 }
 
-func TestAnInventoryThatIsNoneIsRefused(t *testing.T) {
+func TestInvalidInventory(t *testing.T) {
 	cases := map[string]struct {
 		reason, content, want string
 	}{
-		"NotJSON":    {reason: "The sentence shows what it should look like.", content: "gpus: 2", want: "such as {"},
-		"NoResource": {reason: "A Node has no resource of that name.", content: `{"gpu": ["GPU-0"]}`, want: "\"gpu\" is not the name of an extended resource"},
-		"Twice":      {reason: "The kubelet would count one device.", content: `{"nvidia.com/gpu": ["GPU-0", "GPU-0"]}`, want: "an ID of their own"},
+		"NotJSON": {reason: "The sentence shows what it should look like.", content: "gpus: 2", want: "such as {"},
+		"NoResource": {reason: "A Node has no resource of that name.", content: `{"gpu": ["GPU-0"]}`,
+			want: "\"gpu\" is not the name of an extended resource"},
+		"Twice": {reason: "The kubelet would count one device.", content: `{"nvidia.com/gpu": ["GPU-0", "GPU-0"]}`, want: "an ID of their own"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +145,7 @@ func TestAnInventoryThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-func TestAKubeletIsWaitedForUnlessItListens(t *testing.T) {
+func TestWaitForKubelet(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		prepare func(t *testing.T, directory string)
@@ -151,7 +153,9 @@ func TestAKubeletIsWaitedForUnlessItListens(t *testing.T) {
 	}{
 		"None": {reason: "The server has not joined yet.", prepare: func(*testing.T, string) {}},
 		"Left": {
-			reason: "A server whose power was cut has the socket of the kubelet that ran then. The one that comes removes all sockets, ours too if it were there.",
+			reason: "A server whose power was cut has the socket of the kubelet that ran then. The one that comes removes all sockets, ours too " +
+				"if " +
+				"it were there.",
 			prepare: func(t *testing.T, directory string) {
 				listener, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(directory, kubeletSocket)})
 				if err != nil {
@@ -163,7 +167,8 @@ func TestAKubeletIsWaitedForUnlessItListens(t *testing.T) {
 				}
 			},
 		},
-		"Listens": {reason: "The plugin was started late, or again.", prepare: func(t *testing.T, directory string) { serve(t, directory) }, want: true},
+		"Listens": {reason: "The plugin was started late, or again.", prepare: func(t *testing.T, directory string) { serve(t, directory) },
+			want: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

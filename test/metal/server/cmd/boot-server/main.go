@@ -57,10 +57,11 @@ func run(args []string) error {
 	flags := o.Flags("boot-server", usage)
 	flags.StringVar(&o.ContainerImages, "container-images", os.Getenv("SERVER_CONTAINER_IMAGES"),
 		"a `directory` with archives of container images for the server to import when it boots; SERVER_CONTAINER_IMAGES by default")
-	flags.Func("address", "the `address`, with the length of the prefix, of a server whose config drive has no network data", func(value string) (err error) {
-		o.Address, err = netip.ParsePrefix(value)
-		return err
-	})
+	flags.Func("address", "the `address`, with the length of the prefix, of a server whose config drive has no network data",
+		func(value string) (err error) {
+			o.Address, err = netip.ParsePrefix(value)
+			return err
+		})
 	flags.Func("gateway", "the `address` of the gateway of such a server", func(value string) (err error) {
 		o.Gateway, err = netip.ParseAddr(value)
 		return err

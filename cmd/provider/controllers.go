@@ -1,0 +1,86 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/awslabs/operatorpkg/controller"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/autonodes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/drift"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/garbagecollection"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/joining"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclaimstatus"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclass"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/protection"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/unschedulable"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter"
+)
+
+// provisioningControllers are core's controllers and those that let servers join the tenant.
+func (o *options) provisioningControllers(
+	ctx context.Context, realClock clock.Clock, mgr manager.Manager, management cluster.Cluster, clusters tenant.Clusters,
+	recorder events.Recorder,
+) ([]controller.Controller, error) {
+	catalog := instancetypes.NewCatalog(o.instanceTypes)
+	servers, err := cloudprovider.NewManagement(ctx, management.GetCache(), management.GetClient(), management.GetAPIReader(), catalog)
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.AddReadyzCheck(managementName, func(*http.Request) error { return servers.Synced() }); err != nil {
+		return nil, fmt.Errorf("adding a readiness check, %w", err)
+	}
+	metal3 := cloudprovider.New(mgr.GetClient(), servers, recorder, realClock, cloudprovider.Options{
+		Namespace: o.namespace, TenantCluster: o.tenantCluster, ClaimTimeout: o.claimTimeout,
+	})
+	core, err := karpenter.Install(ctx, karpenter.Dependencies{
+		Manager: mgr, Clusters: clusters, Servers: metal3, Management: servers, Recorder: recorder, Clock: realClock,
+		LaunchTimeout: o.launchTimeout,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return append(core.Controllers,
+		drift.NewController(clusters, recorder),
+		joining.NewController(realClock, clusters, joining.ClusterCA(clusters.Tenant.Live, mgr.GetConfig()),
+			joining.ServerVersion(mgr.GetConfig())),
+		garbagecollection.NewMachineController(clusters),
+		garbagecollection.NewLeftoverController(clusters),
+		garbagecollection.NewNodeClaimController(clusters, recorder),
+		garbagecollection.NewNodeController(clusters),
+		nodeclaimstatus.NewController(realClock, clusters, recorder, o.resourcesGrace),
+		nodeclass.NewController(realClock, clusters, recorder),
+		protection.NewPoolController(clusters, o.trustedUsers),
+		autonodes.NewController(realClock, clusters, catalog, servers, o.instanceTypes.CapacityType),
+		unschedulable.NewNodePoolController(core.CloudProvider, o.instanceTypes.CapacityType, metal3.Meets, recorder),
+		unschedulable.NewPodController(clusters, recorder, func(pod types.NamespacedName) bool {
+			return core.Cluster.PodNodeClaimMapping(pod) != ""
+		}, func(ctx context.Context, pod *corev1.Pod) (unschedulable.Explanation, error) {
+			reached, err := metal3.QuotaReached(ctx, pod)
+			return explanation(unschedulable.ReasonQuotaReached, reached), err
+		}, func(_ context.Context, pod *corev1.Pod) (unschedulable.Explanation, error) {
+			return explanation(unschedulable.ReasonNoRoomTogether, core.Gangs.Shortage(pod)), nil
+		}),
+	), nil
+}
+
+// explanation for a pod, if there is anything to explain.
+func explanation(reason, message string) unschedulable.Explanation {
+	if message == "" {
+		return unschedulable.Explanation{}
+	}
+	return unschedulable.Explanation{Reason: reason, Message: message}
+}

@@ -1,0 +1,43 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestAuthorizedKeys(t *testing.T) {
+	cases := map[string]struct {
+		reason, key, want string
+	}{
+		"Plain":   {"a line", exampleKey, ""},
+		"Newline": {"a YAML block ends in one", exampleKey + "\n", ""},
+		"Options": {"authorized_keys has options too", `from="10.0.0.0/8" ` + exampleKey, ""},
+		"Private": {"it is in a cluster-scoped object now", "-----BEGIN OPENSSH PRIVATE KEY-----\nsecret\n", "holds a private key"},
+		"Two":     {"an SSHKey is one key", exampleKey + "\n" + exampleKey2, "is not one line"},
+		"Cut":     {"half copied", exampleKey[:40] + "secret", "is not a public key"},
+		"Dots":    {"an example is not a key", "ssh-ed25519 AAAA... secret@host", "is not a public key"},
+		"Text":    {"not a key", "secret", "is not a public key"},
+		"Comment": {"a comment lets nobody in", "# secret", "is not a public key"},
+		"Empty":   {"nothing lets nobody in", " \n", "is not one line"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			lines, err := AuthorizedKeys([]string{"team"}, map[string]string{"team": tc.key})
+			if tc.want == "" {
+				if err != nil || len(lines) != 1 || lines[0] != strings.TrimSpace(tc.key) {
+					t.Errorf("%s: got %q, %v", tc.reason, lines, err)
+				}
+				return
+			}
+			if err == nil || !strings.HasPrefix(err.Error(), `spec.publicKey of SSHKey "team" `+tc.want) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s: error %v does not say %q, or says too much", tc.reason, err, tc.want)
+			}
+		})
+	}
+	if _, err := AuthorizedKeys([]string{"nobody", "noone"}, nil); err == nil || strings.Count(err.Error(), "does not exist: create it") != 2 {
+		t.Errorf("every missing key is named: %v", err)
+	}
+}

@@ -1,0 +1,90 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+)
+
+// GetInstanceTypes returns the types that the tenant is allowed and that the class of the NodePool offers, also those that
+// are exhausted, with offerings for the pods that are pending. While it is not known which those are, it returns an error:
+// to core the nodes of a type that is missing have drifted.
+func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpenterv1.NodePool) ([]*cloudprovider.InstanceType, error) {
+	filter, remaining, err := c.filterOf(ctx, nodePool)
+	if err != nil {
+		return nil, err
+	}
+	demand, err := c.demand(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return remaining.LimitTypes(c.management.Catalog.InstanceTypesFor(filter, demand)), nil
+}
+
+// FreeServers returns the servers that the tenant could get now, by type and domain, of whatever class. Until they are
+// known, it returns an error.
+func (c *CloudProvider) FreeServers(ctx context.Context) ([]instancetypes.FreeServers, error) {
+	filter, remaining, err := c.filterOf(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return remaining.LimitServers(c.management.Catalog.FreeServers(filter)), nil
+}
+
+// demand is what the pods without a node select.
+func (c *CloudProvider) demand(ctx context.Context) (*instancetypes.Demand, error) {
+	pods, pools := &corev1.PodList{}, &karpenterv1.NodePoolList{}
+	if err := c.tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing the pods without a node, %w", err)
+	}
+	if err := c.tenant.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing NodePools, %w", err)
+	}
+	return instancetypes.NewDemand(pods.Items, pools.Items), nil
+}
+
+// filterOf selects the types that a NodePool could get, or the tenant if that is nil, and returns how much more the tenant
+// may get.
+func (c *CloudProvider) filterOf(
+	ctx context.Context, nodePool *karpenterv1.NodePool,
+) (instancetypes.Filter, instancetypes.RemainingQuota, error) {
+	var class *v1alpha1.MetalNodeClass
+	if nodePool != nil {
+		reference := nodePool.Spec.Template.Spec.NodeClassRef
+		if reference == nil {
+			return instancetypes.Filter{}, instancetypes.RemainingQuota{}, fmt.Errorf("NodePool %s has no nodeClassRef", nodePool.Name)
+		}
+		class = &v1alpha1.MetalNodeClass{}
+		if err := c.tenant.Get(ctx, types.NamespacedName{Name: reference.Name}, class); err != nil {
+			return instancetypes.Filter{}, instancetypes.RemainingQuota{},
+				fmt.Errorf("reading MetalNodeClass %s of NodePool %s, %w", reference.Name, nodePool.Name, err)
+		}
+	}
+	tenant, remaining, err := c.tenantCluster(ctx)
+	return instancetypes.NewFilter(tenant, class), remaining, err
+}
+
+// tenantCluster returns the tenant, and how much more it may get.
+func (c *CloudProvider) tenantCluster(ctx context.Context) (*v1alpha1.TenantCluster, instancetypes.RemainingQuota, error) {
+	if err := c.management.Synced(); err != nil {
+		return nil, instancetypes.RemainingQuota{}, fmt.Errorf("listing instance types, %w", err)
+	}
+	tenant := &v1alpha1.TenantCluster{}
+	key := types.NamespacedName{Namespace: c.options.Namespace, Name: c.options.TenantCluster}
+	if err := c.management.Client.Get(ctx, key, tenant); err != nil {
+		return nil, instancetypes.RemainingQuota{}, fmt.Errorf("reading TenantCluster %s in the management cluster, %w", key, err)
+	}
+	remaining, err := c.allowanceWithin(ctx, tenant)
+	return tenant, remaining, err
+}

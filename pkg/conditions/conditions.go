@@ -1,0 +1,66 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conditions finds and sets the conditions of our objects and of Karpenter's, and cuts messages to the length
+// that the API server accepts.
+package conditions
+
+import (
+	"strings"
+
+	"github.com/awslabs/operatorpkg/status"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// MaxMessage is the limit for the message of a condition, in bytes. The API server accepts 32768 characters, but
+	// nobody reads that much.
+	MaxMessage = 4096
+	// MaxEventNote is the limit for the note of an event, in bytes. The API server rejects longer ones.
+	MaxEventNote = 1024
+)
+
+// Condition is a condition as our objects have it, or as Karpenter's have it.
+type Condition interface {
+	metav1.Condition | status.Condition
+}
+
+// Find returns the condition of the type, the zero condition if there is none. Unlike the StatusConditions method of
+// Karpenter's objects it never adds the conditions that Karpenter expects.
+func Find[C Condition](conditions []C, conditionType string) metav1.Condition {
+	for _, condition := range conditions {
+		if found := metav1.Condition(condition); found.Type == conditionType {
+			return found
+		}
+	}
+	return metav1.Condition{}
+}
+
+// Set adds the condition or replaces the one of its type, and returns whether that changed anything. As with
+// meta.SetStatusCondition, LastTransitionTime changes only when the status does: to that of the condition, if it has
+// one, and to the present otherwise.
+func Set[C Condition](conditions *[]C, condition metav1.Condition) bool {
+	for i := range *conditions {
+		one := []metav1.Condition{metav1.Condition((*conditions)[i])}
+		if one[0].Type == condition.Type {
+			changed := meta.SetStatusCondition(&one, condition)
+			(*conditions)[i] = C(one[0])
+			return changed
+		}
+	}
+	var one []metav1.Condition
+	meta.SetStatusCondition(&one, condition)
+	*conditions = append(*conditions, C(one[0]))
+	return true
+}
+
+const ellipsis = " ..."
+
+// Truncate cuts the text to so many bytes, never within a character, and marks the cut.
+func Truncate(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit-len(ellipsis)], "") + ellipsis
+}

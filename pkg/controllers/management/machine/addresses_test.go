@@ -1,0 +1,119 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+)
+
+// inNetwork moves the tenant into a network.
+func (w *world) inNetwork(vlan int32) {
+	w.t.Helper()
+	tenant := &v1alpha1.TenantCluster{}
+	if err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.tenant, Name: "tenant"}, tenant); err != nil {
+		w.t.Fatal(err)
+	}
+	tenant.Spec.Network = &v1alpha1.TenantNetwork{VLAN: ptr.To(vlan)}
+	if err := w.client.Update(w.t.Context(), tenant); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestTenantsWithTheSameAddresses: a pool of one address serves two tenants whose networks are apart, and one of two
+// that share a network.
+func TestTenantsWithTheSameAddresses(t *testing.T) {
+	api, cidr := env.Fake(t), fmt.Sprintf("10.%d.%d.1/30", 200, subnets.Add(1)&0xff)
+	tenant := func(vlan int32) (*world, string) {
+		w := newWorldOn(t, api, 1)
+		w.inNetwork(vlan)
+		w.typeProperty(v1alpha1.PropertyNetworkCIDR, cidr)
+		key, manager := w.machine("m", nil), w.start(w.client)
+		manager.round()
+		if condition(w.get(key), v1alpha1.ConditionReady).Reason == v1alpha1.ReasonNoAddress {
+			return w, v1alpha1.ReasonNoAddress
+		}
+		w.takeHook(key, v1alpha1.PreProvisionHookPrefix)
+		w.userData("user-data")
+		w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Bootstrap.DataSecretName = "user-data" })
+		w.until("provisioned", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+		return w, w.get(key).Status.Addresses[0].Address
+	}
+	first, one := tenant(901)
+	_, two := tenant(902)
+	if one != two || !strings.HasPrefix(cidr, strings.TrimSuffix(one, ".2")) {
+		t.Errorf("addresses %s and %s of %s in two networks, want the same", one, two, cidr)
+	}
+	if name, want := first.addresses()[0].Name, "vlan-901."+one; name != want {
+		t.Errorf("IPAddress %s, want %s", name, want)
+	}
+	if _, three := tenant(901); three != v1alpha1.ReasonNoAddress {
+		t.Errorf("address %s was given out twice in one network", three)
+	}
+}
+
+// TestPromisedAddresses: Machines that have a server and no address yet count, so that no server is claimed for which
+// there will be none; also after a restart.
+func TestPromisedAddresses(t *testing.T) {
+	w := newWorld(t, 4)
+	w.typeProperty(v1alpha1.PropertyNetworkCIDR, fmt.Sprintf("10.201.%d.1/29", subnets.Add(1)&0xff))
+	claimed := func() (count int) {
+		for _, host := range w.hosts() {
+			if host.Spec.ConsumerRef != nil {
+				count++
+			}
+		}
+		return count
+	}
+	nodeType := &v1alpha1.NodeType{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Name: w.nodeType}, nodeType); err != nil {
+		t.Fatal(err)
+	}
+	prefix := strings.TrimSuffix(nodeType.Spec.Properties[v1alpha1.PropertyNetworkCIDR], ".1/29")
+	w.typeProperty(v1alpha1.PropertyNetworkIPRange, prefix+".2-"+prefix+".3")
+	for n := range 3 {
+		w.machine(fmt.Sprintf("m-%d", n), nil) // which wait for their user data
+	}
+	manager := w.start(w.client)
+	manager.round()
+	if claimed() != 2 {
+		t.Errorf("%d servers are claimed for 2 addresses", claimed())
+	}
+	manager = w.start(w.client)
+	manager.round()
+	manager.round()
+	if claimed() != 2 {
+		t.Errorf("after a restart, %d servers are claimed for 2 addresses", claimed())
+	}
+}
+
+// TestOverlapEvent: the Machine whose pool shares addresses with another says so.
+func TestOverlapEvent(t *testing.T) {
+	api, subnet := env.Fake(t), subnets.Add(1)&0xff
+	cidr := fmt.Sprintf("10.202.%d.1/24", subnet)
+	provision := func(ranges string) *process {
+		w := newWorldOn(t, api, 1)
+		w.typeProperty(v1alpha1.PropertyNetworkCIDR, cidr)
+		w.typeProperty(v1alpha1.PropertyNetworkIPRange, strings.ReplaceAll(ranges, "X", fmt.Sprintf("10.202.%d", subnet)))
+		key, manager := w.machine("m", standAlone), w.start(w.client)
+		w.until("provisioned", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+		return manager
+	}
+	if provision("X.10-X.20").said("overlaps") {
+		t.Error("there is nothing to overlap yet")
+	}
+	if provision("X.10-X.20").said("overlaps") {
+		t.Error("the same pool does not overlap itself")
+	}
+	if !provision("X.20-X.30").said("overlaps") {
+		t.Error("nobody was told that the pools have an address in common")
+	}
+}

@@ -1,0 +1,245 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+)
+
+// Claims are the writes on servers. It is all that a HostClaim of Metal3 would have to replace. Every write is a
+// compare-and-swap on the version of the host that is passed in or read: an error for which apierrors.IsConflict
+// holds means that the host has changed meanwhile and nothing has been written.
+type Claims interface {
+	// Claim makes the server the owner's if it can be had, or is the owner's already. The error is a *TakenError if the
+	// server cannot be had, which it says only after it has read the host past every cache.
+	Claim(ctx context.Context, host v1alpha1.HostReference, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error)
+	// Install tells Metal3 to install an image and switch the server on.
+	Install(ctx context.Context, host *bmov1alpha1.BareMetalHost, what Installation) (*bmov1alpha1.BareMetalHost, error)
+	// Power tells Metal3 to switch the server on or off.
+	Power(ctx context.Context, host *bmov1alpha1.BareMetalHost, on bool) (*bmov1alpha1.BareMetalHost, error)
+	// Reboot tells Metal3 to reboot the server once, and marks the host as told at that time.
+	Reboot(ctx context.Context, host *bmov1alpha1.BareMetalHost, hard bool, at time.Time) (*bmov1alpha1.BareMetalHost, error)
+	// Rebooted takes the mark of Reboot away.
+	Rebooted(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error)
+	// Quarantine keeps the server out of the pool until somebody says that it is well. A server that is quarantined
+	// already stays as it is.
+	Quarantine(ctx context.Context, host *bmov1alpha1.BareMetalHost, why inventory.Quarantine) (*bmov1alpha1.BareMetalHost, error)
+	// Empty tells Metal3 to take the image and all data off the server and to switch it off.
+	Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error)
+	// Release gives a server that is clean back to the pool.
+	Release(ctx context.Context, host *bmov1alpha1.BareMetalHost) error
+}
+
+// Installation is what Metal3 is told to install.
+type Installation struct {
+	// Image to write on the disk.
+	Image bmov1alpha1.Image
+	// UserData is the name of a Secret in the host's namespace, empty for none.
+	UserData string
+	// NetworkData is the name of a Secret in the host's namespace, empty for none.
+	NetworkData string
+	// Address is what a DHCP server is to give the server, nil to leave that alone.
+	Address *Address
+}
+
+// TakenError says that a server that had been chosen cannot be had, because somebody else was faster or because it
+// has changed since.
+type TakenError struct {
+	// Host is namespace/name of the server.
+	Host string
+	// Reason says why, for people.
+	Reason string
+}
+
+// Error names the server and the reason.
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("server %s cannot be had: %s", e.Host, e.Reason)
+}
+
+// hostClaims claims by the consumerRef of BareMetalHosts.
+type hostClaims struct {
+	client client.Client
+	live   client.Reader
+}
+
+// NewClaims claims servers by the consumerRef of their BareMetalHosts. live reads past every cache.
+func NewClaims(writer client.Client, live client.Reader) Claims {
+	return &hostClaims{client: writer, live: live}
+}
+
+// Claim goes by the cache first. That can only be wrong in one way: the server is not to be had any more, and the write
+// is refused because its version is old. Whatever else the cache says is looked at past it.
+func (c *hostClaims) Claim(
+	ctx context.Context, reference v1alpha1.HostReference, machine *v1alpha1.Machine,
+) (*bmov1alpha1.BareMetalHost, error) {
+	host := &bmov1alpha1.BareMetalHost{}
+	key := types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
+	if err := c.client.Get(ctx, key, host); err == nil && host.UID == reference.UID && inventory.EligibilityOf(host).Claimable {
+		lacks, err := c.lacks(ctx, host, machine)
+		if err != nil {
+			return nil, err
+		}
+		if lacks != "" {
+			return c.claimLive(ctx, reference, machine)
+		}
+		host = host.DeepCopy()
+		if err := c.claim(ctx, host, machine); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return host, err
+		}
+	}
+	return c.claimLive(ctx, reference, machine)
+}
+
+func (c *hostClaims) claimLive(ctx context.Context, reference v1alpha1.HostReference,
+	machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error) {
+	key := types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
+	host := &bmov1alpha1.BareMetalHost{}
+	if err := c.live.Get(ctx, key, host); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, &TakenError{Host: key.String(), Reason: "its BareMetalHost has been deleted"}
+		}
+		return nil, fmt.Errorf("reading host %s to claim it, %w", key, err)
+	}
+	switch {
+	case host.UID != reference.UID:
+		return nil, &TakenError{Host: key.String(), Reason: "its BareMetalHost has been deleted and made anew"}
+	case ownsHost(ownerOf(machine), host):
+		return host, nil
+	case host.Spec.ConsumerRef != nil:
+		return nil, &TakenError{Host: key.String(), Reason: "it is claimed by " + consumerName(host)}
+	}
+	if eligibility := inventory.EligibilityOf(host); !eligibility.Claimable {
+		return nil, &TakenError{Host: key.String(), Reason: "it " + eligibility.Message}
+	}
+	lacks, err := c.lacks(ctx, host, machine)
+	if err != nil {
+		return nil, err
+	}
+	if lacks != "" {
+		return nil, &TakenError{Host: key.String(),
+			Reason: fmt.Sprintf("it is too small for NodeType %s (%s)", machine.Status.NodeTypeRef.Name, lacks)}
+	}
+	return host, c.claim(ctx, host, machine)
+}
+
+// lacks is what the server has less of than the type says that it was chosen as: it may have been inspected since then. A
+// type that has gone says nothing.
+func (c *hostClaims) lacks(ctx context.Context, host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) (string, error) {
+	nodeType := &v1alpha1.NodeType{}
+	if err := c.client.Get(ctx, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType); err != nil {
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		return "", fmt.Errorf("reading NodeType %s to claim host %s/%s, %w", machine.Status.NodeTypeRef.Name, host.Namespace, host.Name, err)
+	}
+	return inventory.Lacks(host, nodeType.Spec.Resources), nil
+}
+
+func (c *hostClaims) claim(ctx context.Context, host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
+	return c.write(ctx, host, "claiming", func() {
+		host.Spec.ConsumerRef = ownerOf(machine).reference()
+		annotate(host, v1alpha1.NodeTypeAnnotationKey, machine.Status.NodeTypeRef.Name)
+		copyHooks(machine, host)
+	})
+}
+
+func (c *hostClaims) Install(ctx context.Context, host *bmov1alpha1.BareMetalHost, what Installation) (*bmov1alpha1.BareMetalHost, error) {
+	secret := func(name string) *corev1.SecretReference {
+		if name == "" {
+			return nil
+		}
+		return &corev1.SecretReference{Namespace: host.Namespace, Name: name}
+	}
+	host = host.DeepCopy()
+	return host, c.write(ctx, host, "setting the image of", func() {
+		host.Spec.Image = &what.Image
+		host.Spec.UserData, host.Spec.NetworkData = secret(what.UserData), secret(what.NetworkData)
+		host.Spec.Online = true
+		if what.Address != nil {
+			host.Annotations = ipam.Annotate(host.Annotations, what.Address.Allocation, what.Address.DNS)
+		}
+	})
+}
+
+func (c *hostClaims) Power(ctx context.Context, host *bmov1alpha1.BareMetalHost, on bool) (*bmov1alpha1.BareMetalHost, error) {
+	host = host.DeepCopy()
+	return host, c.write(ctx, host, "switching the power of", func() { host.Spec.Online = on })
+}
+
+func (c *hostClaims) Reboot(
+	ctx context.Context, host *bmov1alpha1.BareMetalHost, hard bool, at time.Time,
+) (*bmov1alpha1.BareMetalHost, error) {
+	arguments, err := rebootArguments(hard)
+	if err != nil {
+		return nil, err
+	}
+	host = host.DeepCopy()
+	return host, c.write(ctx, host, "rebooting", func() {
+		annotate(host, bmov1alpha1.RebootAnnotationPrefix, arguments)
+		annotate(host, v1alpha1.RebootedAnnotationKey, at.UTC().Format(time.RFC3339))
+	})
+}
+
+func (c *hostClaims) Rebooted(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
+	host = host.DeepCopy()
+	return host, c.write(ctx, host, "taking the mark of a reboot off", func() { delete(host.Annotations, v1alpha1.RebootedAnnotationKey) })
+}
+
+func (c *hostClaims) Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
+	host = host.DeepCopy()
+	return host, c.write(ctx, host, "taking the image off", func() {
+		host.Spec.Image, host.Spec.UserData, host.Spec.NetworkData, host.Spec.MetaData = nil, nil, nil, nil
+		host.Spec.Online = host.Spec.DisablePowerOff
+	})
+}
+
+func (c *hostClaims) Release(ctx context.Context, host *bmov1alpha1.BareMetalHost) error {
+	if !isEmptied(host) {
+		return errors.New("releasing host " + host.Namespace + "/" + host.Name + ", its spec still asks for an image or power")
+	}
+	host = host.DeepCopy()
+	return c.write(ctx, host, "releasing", func() {
+		host.Spec.ConsumerRef = nil
+		unmark(host)
+	})
+}
+
+// unmark takes off a host everything that claims have written on it beside its spec. A request to reboot that Metal3 has
+// not served yet would reboot the next owner's server.
+func unmark(host *bmov1alpha1.BareMetalHost) {
+	delete(host.Annotations, v1alpha1.NodeTypeAnnotationKey)
+	for _, name := range v1alpha1.Hooks(host.Annotations, v1alpha1.PreReturnHookPrefix) {
+		delete(host.Annotations, v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, name))
+	}
+	if _, rebooted := host.Annotations[v1alpha1.RebootedAnnotationKey]; rebooted {
+		delete(host.Annotations, v1alpha1.RebootedAnnotationKey)
+		delete(host.Annotations, bmov1alpha1.RebootAnnotationPrefix)
+	}
+	host.Annotations = ipam.Restore(host.Annotations)
+}
+
+// write sends what change does to the host, and nothing else, so that fields of a newer Metal3 than the one this is
+// built with survive. The patch carries the version, which makes it a compare-and-swap.
+func (c *hostClaims) write(ctx context.Context, host *bmov1alpha1.BareMetalHost, doing string, change func()) error {
+	before := host.DeepCopy()
+	change()
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := c.client.Patch(ctx, host, patch); err != nil {
+		return fmt.Errorf("%s host %s/%s, %w", doing, host.Namespace, host.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,299 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
+)
+
+// newRichWorld is a world in which a cycle takes every step that there is: the tenant has a network of its own, and the
+// type gives its servers addresses and SSH keys.
+func newRichWorld(t *testing.T, servers int) *world {
+	t.Helper()
+	return newRichWorldOn(t, env.Fake(t), servers)
+}
+
+func newRichWorldOn(t *testing.T, api *env.Environment, servers int) *world {
+	t.Helper()
+	w := newWorldOn(t, api, servers)
+	w.network()
+	subnet := subnets.Add(1)
+	w.create(&v1alpha1.SSHKey{ObjectMeta: metaName("key-" + w.metal3), Spec: v1alpha1.SSHKeySpec{PublicKey: publicKey}})
+	nodeType := &v1alpha1.NodeType{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Name: w.nodeType}, nodeType); err != nil {
+		t.Fatal(err)
+	}
+	nodeType.Spec.Properties[v1alpha1.PropertySSHKeys] = "key-" + w.metal3
+	nodeType.Spec.Properties[v1alpha1.PropertyNetworkCIDR] = fmt.Sprintf("10.%d.%d.1/29", subnet>>8, subnet&0xff)
+	nodeType.Spec.Properties[v1alpha1.PropertyDNSServers] = "10.0.0.53"
+	if err := w.client.Update(t.Context(), nodeType); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+const publicKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJl3dIeudNqd0DPMRD6OIh65tjkxFNOtGWIOL7wFHXyz user@host"
+
+// subnets counts the networks that tests have, so that each has its own: all share one space of addresses.
+var subnets atomic.Int32
+
+// cycle takes one Machine through its whole life, from its creation until its server is available again. now returns
+// the running process, and is called before each step.
+func cycle(w *world, now func() *process) {
+	w.t.Helper()
+	key := w.machine("m", nil)
+	phase := func(want v1alpha1.MachinePhase, reason string) func() bool {
+		return func() bool {
+			machine := w.get(key)
+			return machine.Status.Phase == want && condition(machine, v1alpha1.ConditionReady).Reason == reason
+		}
+	}
+	joined := phase(v1alpha1.MachineJoined, v1alpha1.ReasonJoined)
+	w.until("waiting for hooks", now, phase(v1alpha1.MachineClaimed, v1alpha1.ReasonWaitingForHook))
+	w.takeHook(key, v1alpha1.PreProvisionHookPrefix)
+	w.until("claimed", now, phase(v1alpha1.MachineClaimed, v1alpha1.ReasonWaitingForBootstrapData))
+	w.userData("user-data")
+	w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Bootstrap.DataSecretName = "user-data" })
+	w.until("provisioned", now, phase(v1alpha1.MachineProvisioned, v1alpha1.ReasonWaitingForNode))
+	checkProvisioned(w, key)
+	w.edit(key, func(machine *v1alpha1.Machine) { machine.Annotations[v1alpha1.NodeNameAnnotationKey] = "node" })
+	w.until("joined", now, joined)
+	for _, secret := range w.secrets() {
+		if data := secret.Data[v1alpha1.UserDataSecretKey]; len(data) > 0 {
+			w.t.Errorf("Secret %s still has user data: %q", secret.Name, data)
+		}
+	}
+
+	w.edit(key, func(machine *v1alpha1.Machine) {
+		machine.Annotations[v1alpha1.RebootAnnotationKey] = v1alpha1.RebootHard
+	})
+	w.until("rebooted", now, func() bool {
+		machine := w.get(key)
+		_, requested := machine.Annotations[v1alpha1.RebootAnnotationKey]
+		return !requested && machine.Status.Power.LastReboot != nil && !w.marked() && joined()
+	})
+	w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Power = &v1alpha1.MachinePower{State: v1alpha1.PowerOff} })
+	w.until("off", now, phase(v1alpha1.MachineJoined, v1alpha1.ReasonPoweredOff))
+	w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Power.State = v1alpha1.PowerOn })
+	w.until("on", now, joined)
+
+	if err := w.client.Delete(w.t.Context(), w.get(key)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.until("waiting for hooks of the release", now, func() bool { return waitsForHook(w.get(key)) })
+	w.takeHook(key, v1alpha1.PreReturnHookPrefix)
+	w.until("deleted", now, func() bool { return w.get(key) == nil })
+	reboots := 0
+	for _, asked := range w.reboots {
+		reboots += len(asked)
+	}
+	if reboots != 1 {
+		w.t.Errorf("the server was rebooted %d times, want once", reboots)
+	}
+}
+
+// marked tells whether a host still has the annotation of a reboot.
+func (w *world) marked() bool {
+	for _, host := range w.hosts() {
+		if _, marked := host.Annotations[v1alpha1.RebootedAnnotationKey]; marked {
+			return true
+		}
+	}
+	return false
+}
+
+// checkProvisioned checks what is written on the host.
+func checkProvisioned(w *world, key types.NamespacedName) {
+	w.t.Helper()
+	machine, mine := w.get(key), 0
+	for _, host := range w.hosts() {
+		if host.Spec.ConsumerRef == nil {
+			continue
+		}
+		mine++
+		if !ownsHost(ownerOf(machine), &host) || host.Name != machine.Status.HostRef.Name {
+			w.t.Errorf("host %s has consumer %v, Machine %s has host %v", host.Name, host.Spec.ConsumerRef, machine.Name, machine.Status.HostRef)
+		}
+		if host.Spec.Image == nil || host.Spec.Image.URL != "http://images.example.com/os.qcow2" || !host.Spec.Online {
+			w.t.Errorf("host %s: image %v, online %v", host.Name, host.Spec.Image, host.Spec.Online)
+		}
+		if host.Spec.UserData == nil || host.Spec.NetworkData == nil {
+			w.t.Errorf("host %s: user data %v, network data %v", host.Name, host.Spec.UserData, host.Spec.NetworkData)
+			continue
+		}
+		secret := &corev1.Secret{}
+		if err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.metal3, Name: host.Spec.UserData.Name}, secret); err != nil {
+			w.t.Errorf("user data of host %s: %v", host.Name, err)
+		}
+		if got := string(secret.Data[v1alpha1.UserDataSecretKey]); !strings.HasPrefix(got, "#cloud-config") || !strings.Contains(got, publicKey) {
+			w.t.Errorf("user data of host %s: %q", host.Name, got)
+		}
+		addresses := w.addresses()
+		if len(addresses) != 1 || len(machine.Status.Addresses) != 1 || machine.Status.Addresses[0].Address != addresses[0].Spec.Address {
+			w.t.Errorf("addresses %v, status.addresses %v; want one and the same", addresses, machine.Status.Addresses)
+		} else if got := string(secret.Data[networkDataSecretKey]); !strings.Contains(got, addresses[0].Spec.Address) {
+			w.t.Errorf("network data of host %s: %q", host.Name, got)
+		}
+		if want := v1alpha1.ProviderID(w.metal3, host.Name, machine.Name); machine.Status.ProviderID != want {
+			w.t.Errorf("providerID %q, want %q", machine.Status.ProviderID, want)
+		}
+	}
+	if mine != 1 {
+		w.t.Errorf("%d hosts are claimed, want 1", mine)
+	}
+}
+
+// writesOf runs a cycle with one fault at one write, and returns what its processes tried to write.
+func writesOf(w *world, kind faults.Fault, at int) []string {
+	w.t.Helper()
+	var writes []string
+	connection := &faults.Connection{Kind: kind, At: at}
+	running := w.start(connection.Client(w.api.Client))
+	cycle(w, func() *process {
+		if connection.Dead() {
+			writes = append(writes, connection.Writes()...)
+			connection = &faults.Connection{}
+			running = w.start(connection.Client(w.api.Client))
+		}
+		connection.PassTime()
+		return running
+	})
+	w.checkNothingLeft()
+	return append(writes, connection.Writes()...)
+}
+
+func TestFaultsAtEveryWrite(t *testing.T) {
+	total := len(undisturbedWrites(t))
+	for _, kind := range faults.AtWrites {
+		t.Run(string(kind), func(t *testing.T) {
+			first := 1
+			if kind == faults.Crash {
+				first = 0
+			}
+			for at := first; at <= total; at++ {
+				t.Run(fmt.Sprintf("Write%02d", at), func(t *testing.T) {
+					t.Parallel()
+					writesOf(newRichWorld(t, 2), kind, at)
+				})
+			}
+			t.Logf("%s: %d points tried, at each of the %d writes of a cycle", kind, total-first+1, total)
+		})
+	}
+}
+
+// TestFaultsOnAPIServer runs a sample of TestFaultsAtEveryWrite on an API server. There, the same writes must follow a
+// fault as in memory: otherwise the sweep in memory would prove nothing.
+func TestFaultsOnAPIServer(t *testing.T) {
+	const host, status, address, secret = "patch *v1alpha1.BareMetalHost", "patch status of *v1alpha1.Machine", "create *v1alpha1.IPAddress",
+		"create *v1.Secret"
+	undisturbed := undisturbedWrites(t)
+	hosts := 0
+	for _, write := range undisturbed {
+		if write == host {
+			hosts++
+		}
+	}
+	// The numbers are those of the table in docs/architecture.md.
+	claim, claimed, lock, document, install, release := nth{host, 1}, nth{status, 2}, nth{address, 1}, nth{secret, 1}, nth{host, 2},
+		nth{host, hosts}
+	for name, tc := range map[string]struct {
+		kind  faults.Fault
+		write nth
+	}{
+		"CrashAfterClaim3": {faults.Crash, claim}, "CrashAfterStatus4": {faults.Crash, claimed}, "CrashAfterSecret6": {faults.Crash, document},
+		"CrashAfterInstall7": {faults.Crash, install}, "CrashAfterRelease": {faults.Crash, release},
+		"ConflictAtClaim": {faults.Conflict, claim}, "ConflictAtStatus": {faults.Conflict, claimed},
+		"ConflictAtRelease": {faults.Conflict, release},
+		"AnswerOfClaimLost": {faults.AnswerLost, claim}, "AnswerOfAddressLost": {faults.AnswerLost, lock},
+		"AnswerOfSecretLost":  {faults.AnswerLost, document},
+		"AnswerOfReleaseLost": {faults.AnswerLost, release}, "ClaimRefused": {faults.Refused, claim}, "OutageAtInstall": {faults.Outage, install},
+		"Undisturbed": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at := tc.write.in(undisturbed)
+			if at == 0 && tc.kind != "" {
+				t.Fatalf("no write %v in a cycle", tc.write)
+			}
+			inMemory, onServer := writesOf(newRichWorld(t, 2), tc.kind, at), writesOf(newRichWorldOn(t, &environment, 2), tc.kind, at)
+			if !slices.Equal(inMemory, onServer) {
+				t.Errorf("writes on an API server:\n%s\nin memory:\n%s", strings.Join(onServer, "\n"), strings.Join(inMemory, "\n"))
+			}
+		})
+	}
+}
+
+// nth is the n-th write of a kind, from 1.
+type nth struct {
+	write string
+	n     int
+}
+
+// in is where the write is in a list, from 1, or 0 if it is not there.
+func (n nth) in(writes []string) int {
+	for i, write := range writes {
+		if write == n.write {
+			if n.n--; n.n == 0 {
+				return i + 1
+			}
+		}
+	}
+	return 0
+}
+
+// TestStaleAtEveryRead lets each read from the cache answer with what was true before, once.
+func TestStaleAtEveryRead(t *testing.T) {
+	w := newRichWorld(t, 2)
+	connection := &faults.Connection{}
+	counting := &faults.StaleReads{}
+	undisturbed := w.startWith(counting.Client(connection.Client(w.api.Client)), connection.Client(w.api.Client))
+	cycle(w, func() *process { return undisturbed })
+	w.checkNothingLeft()
+	if counting.Reads() < 20 {
+		t.Fatalf("a cycle has %d reads; the test does not see them all", counting.Reads())
+	}
+	// A cycle that is disturbed early may have more reads; those are of a state that later ones see as well.
+	for at := 1; at <= counting.Reads(); at++ {
+		t.Run(fmt.Sprintf("Read%03d", at), func(t *testing.T) {
+			t.Parallel()
+			w := newRichWorld(t, 2)
+			connection := &faults.Connection{}
+			cache := &faults.StaleReads{At: at}
+			running := w.startWith(cache.Client(connection.Client(w.api.Client)), connection.Client(w.api.Client))
+			cycle(w, func() *process { return running })
+			w.checkNothingLeft()
+		})
+	}
+	t.Logf("Stale: %d points tried, at each read of a cycle from the cache", counting.Reads())
+}
+
+// undisturbedWrites are those of a cycle without faults, which needs no sweep to leave nothing behind.
+func undisturbedWrites(t *testing.T) []string {
+	t.Helper()
+	w := newRichWorld(t, 2)
+	connection := &faults.Connection{}
+	running := w.start(connection.Client(w.api.Client))
+	running.sweeps = false
+	cycle(w, func() *process { return running })
+	w.checkNothingLeft()
+	for n, name := range connection.Writes() {
+		t.Logf("write %2d: %s", n+1, name)
+	}
+	if len(connection.Writes()) < 20 {
+		t.Fatalf("a cycle has %d writes; the test does not see them all", len(connection.Writes()))
+	}
+	return connection.Writes()
+}

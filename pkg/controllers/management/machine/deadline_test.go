@@ -1,0 +1,309 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
+)
+
+// slowWorld is a world in which Metal3 never gets done, and whose time the test makes pass.
+type slowWorld struct {
+	*world
+	time *clocktesting.FakePassiveClock
+}
+
+func newSlowWorld(t *testing.T, servers int, change func(*v1alpha1.NodeType)) slowWorld {
+	t.Helper()
+	w := slowWorld{world: newWorld(t, servers), time: clocktesting.NewFakePassiveClock(midnight.Time)}
+	w.clock, w.hangs = w.time, true
+	if change != nil {
+		nodeType := &v1alpha1.NodeType{}
+		if err := w.client.Get(t.Context(), client.ObjectKey{Name: w.nodeType}, nodeType); err != nil {
+			t.Fatal(err)
+		}
+		change(nodeType)
+		if err := w.client.Update(t.Context(), nodeType); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+func (w slowWorld) pass(d time.Duration) { w.time.SetTime(w.time.Now().Add(d)) }
+
+// invited makes a Machine that has its user data.
+func (w slowWorld) invited(name string) types.NamespacedName {
+	w.t.Helper()
+	w.userData(name + "-user-data")
+	return w.machine(name, func(m *v1alpha1.Machine) { m.Spec.Bootstrap.DataSecretName = name + "-user-data" })
+}
+
+// writing takes a Machine to where Metal3 writes its image.
+func (w slowWorld) writing(key types.NamespacedName, running func() *process) {
+	w.t.Helper()
+	w.until("writing", running, func() bool {
+		progress := w.get(key).Status.Progress
+		return progress != nil && progress.Stage == v1alpha1.StageWriting
+	})
+}
+
+func (w slowWorld) givenUp(key types.NamespacedName) bool {
+	return condition(w.get(key), v1alpha1.ConditionGivenUp).Status == metav1.ConditionTrue
+}
+
+func (w slowWorld) hostOf(key types.NamespacedName) bmov1alpha1.BareMetalHost {
+	w.t.Helper()
+	for _, host := range w.hosts() {
+		if host.Name == w.get(key).Status.HostRef.Name {
+			return host
+		}
+	}
+	w.t.Fatal("the host is gone")
+	return bmov1alpha1.BareMetalHost{}
+}
+
+// TestDeadline: a Machine that makes no progress is given up, with where it was, for how long, and what to do; its server
+// is kept out of the pool, and the Machine stays until somebody deletes it.
+func TestDeadline(t *testing.T) {
+	w := newSlowWorld(t, 1, func(nodeType *v1alpha1.NodeType) {
+		nodeType.Spec.ProvisioningDeadline = &metav1.Duration{Duration: 90 * time.Minute}
+	})
+	manager := w.start(w.client)
+	running := func() *process { return manager }
+	key := w.invited("m")
+	w.writing(key, running)
+	w.pass(89 * time.Minute)
+	manager.round()
+	if w.givenUp(key) {
+		t.Fatal("given up before its deadline")
+	}
+	if got, want := condition(w.get(key), v1alpha1.ConditionReady).Message,
+		"writing image, step 3 of 5, 89 min: Metal3 is installing http://images.example.com/os.qcow2 on server "; !strings.HasPrefix(got, want) {
+		t.Errorf("the message is %q, want it to begin with %q", got, want)
+	}
+	w.pass(2 * time.Minute)
+	manager.round()
+	machine := w.get(key)
+	givenUp := condition(machine, v1alpha1.ConditionGivenUp)
+	if givenUp.Status != metav1.ConditionTrue || givenUp.Reason != v1alpha1.ReasonDeadlineExceeded ||
+		machine.Status.Phase != v1alpha1.MachineFailed {
+		t.Fatalf("phase %s, condition %+v; want it to be given up", machine.Status.Phase, givenUp)
+	}
+	for _, part := range []string{"given up after 90 min without progress at writing image, step 3 of 5", "which is provisioning",
+		v1alpha1.QuarantinedAnnotationKey} {
+		if !strings.Contains(givenUp.Message, part) {
+			t.Errorf("the message does not say %q: %s", part, givenUp.Message)
+		}
+	}
+	host := w.hostOf(key)
+	quarantine, ours := inventory.QuarantineOf(&host)
+	if want := (inventory.Quarantine{Reason: v1alpha1.ReasonDeadlineExceeded, Since: midnight.Add(91 * time.Minute), Machine: key}); !ours ||
+		quarantine != want {
+		t.Errorf("the server is quarantined: %q, want %q", host.Annotations[v1alpha1.QuarantinedAnnotationKey], want)
+	}
+	// Nothing that happens afterwards makes it come back, and nothing deletes it.
+	w.hangs = false
+	for range 3 {
+		w.playMetal3()
+		manager.round()
+	}
+	if machine := w.get(key); machine.Status.Phase != v1alpha1.MachineFailed || !w.givenUp(key) || machine.Status.ProviderID == "" {
+		t.Errorf("phase %s after the server got done; want Failed, still given up and still with its server", machine.Status.Phase)
+	}
+}
+
+// TestDeadlineSuspended: an operator who pauses a host, or has its error mended, has all the time.
+func TestDeadlineSuspended(t *testing.T) {
+	for name, tc := range map[string]struct{ set, unset func(*world, string) }{
+		"Paused": {
+			set:   func(w *world, host string) { w.annotateHost(host, bmov1alpha1.PausedAnnotation, "maintenance") },
+			unset: func(w *world, host string) { w.annotateHost(host, bmov1alpha1.PausedAnnotation, "") },
+		},
+		"ErrorHeld": {
+			set: func(w *world, host string) {
+				w.host(host, func(h *bmov1alpha1.BareMetalHost) {
+					h.Status.ErrorType, h.Status.ErrorMessage, h.Status.ErrorCount = bmov1alpha1.ProvisioningError, "no route", 7
+				})
+			},
+			unset: func(w *world, host string) {
+				w.host(host, func(h *bmov1alpha1.BareMetalHost) { h.Status.ErrorType, h.Status.ErrorMessage = "", "" })
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newSlowWorld(t, 1, nil)
+			manager := w.start(w.client)
+			running := func() *process { return manager }
+			key := w.invited("m")
+			w.writing(key, running)
+			host := w.get(key).Status.HostRef.Name
+			tc.set(w.world, host)
+			manager.round()
+			w.pass(5 * time.Hour)
+			manager.round()
+			if w.givenUp(key) || !w.get(key).Status.Progress.Suspended {
+				t.Fatalf("given up %v, progress %+v; want it to be suspended", w.givenUp(key), w.get(key).Status.Progress)
+			}
+			tc.unset(w.world, host)
+			manager.round()
+			w.pass(59 * time.Minute)
+			manager.round()
+			if w.givenUp(key) {
+				t.Fatal("the time of the operator was counted")
+			}
+			w.pass(2 * time.Minute)
+			manager.round()
+			if !w.givenUp(key) {
+				t.Error("the deadline does not count any more")
+			}
+		})
+	}
+}
+
+// TestDeadlineAfterOutage: a manager that was down does not hold against Machines what it has not seen.
+func TestDeadlineAfterOutage(t *testing.T) {
+	w := newSlowWorld(t, 2, nil)
+	manager := w.start(w.client)
+	running := func() *process { return manager }
+	stuck, moving := w.invited("stuck"), w.invited("moving")
+	w.writing(stuck, running)
+	w.writing(moving, running)
+	w.pass(3 * time.Hour)
+	manager = w.start(w.client)
+	manager.round()
+	w.pass(9 * time.Minute)
+	w.host(w.get(moving).Status.HostRef.Name, func(h *bmov1alpha1.BareMetalHost) {
+		h.Status.Provisioning.State, h.Status.Provisioning.Image = bmov1alpha1.StateProvisioned, *h.Spec.Image
+	})
+	manager.round()
+	if w.givenUp(stuck) || w.givenUp(moving) {
+		t.Fatal("given up before Metal3 had time to move on")
+	}
+	w.pass(2 * time.Minute)
+	manager.round()
+	if !w.givenUp(stuck) || w.givenUp(moving) {
+		t.Errorf("given up: the one that is stuck %v, the one that moves %v; want the first alone", w.givenUp(stuck), w.givenUp(moving))
+	}
+}
+
+// TestGivenUpBeforeInstallation: user data that never comes is not the server's fault.
+func TestGivenUpBeforeInstallation(t *testing.T) {
+	w := newSlowWorld(t, 1, nil)
+	manager := w.start(w.client)
+	key := w.machine("m", nil)
+	manager.round()
+	w.pass(61 * time.Minute)
+	manager.round()
+	if message := condition(w.get(key), v1alpha1.ConditionGivenUp).Message; !w.givenUp(key) ||
+		!strings.Contains(message, "at preparing user data, step 2 of 5") {
+		t.Errorf("given up %v: %q", w.givenUp(key), message)
+	}
+	if host := w.hostOf(key); host.Annotations[v1alpha1.QuarantinedAnnotationKey] != "" {
+		t.Errorf("the server is quarantined: %s", host.Annotations[v1alpha1.QuarantinedAnnotationKey])
+	}
+}
+
+// TestWritesWhileWaiting: an hour of nothing new is a write every five minutes, and none once it has arrived.
+func TestWritesWhileWaiting(t *testing.T) {
+	w := newSlowWorld(t, 1, nil)
+	connection := &faults.Connection{}
+	manager := w.start(connection.Client(w.api.Client))
+	running := func() *process { return manager }
+	key := w.invited("m")
+	w.writing(key, running)
+	count := func(minutes int) int {
+		before := len(connection.Writes())
+		for range minutes {
+			w.pass(time.Minute)
+			manager.round()
+		}
+		return len(connection.Writes()) - before
+	}
+	if writes := count(55); writes > 11 {
+		t.Errorf("%d writes in 55 minutes of writing an image, want at most 11", writes)
+	}
+	w.hangs = false
+	w.edit(key, func(m *v1alpha1.Machine) {
+		m.Annotations = map[string]string{v1alpha1.NodeNameAnnotationKey: "node"}
+	})
+	w.until("joined", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineJoined })
+	if got := w.get(key).Status.Progress; got.Step != 5 || got.LastProgressTime.Sub(got.StartTime.Time) != 55*time.Minute {
+		t.Errorf("progress %+v, want to have joined after 55 minutes", got)
+	}
+	w.playMetal3()
+	manager.round()
+	if writes := count(60); writes != 0 {
+		t.Errorf("%d writes in an hour of running, want none: %v", writes, connection.Writes()[len(connection.Writes())-writes:])
+	}
+}
+
+// TestGiveUpFaultsAtEveryWrite: at each write on the way, the server is quarantined before anybody hears that the
+// Machine is given up, and goes back to the pool as that.
+func TestGiveUpFaultsAtEveryWrite(t *testing.T) {
+	undisturbed := &faults.Connection{}
+	giveUpCycle(t, undisturbed)
+	for n, name := range undisturbed.Writes() {
+		t.Logf("write %2d: %s", n+1, name)
+	}
+	for _, kind := range faults.AtWrites {
+		t.Run(string(kind), func(t *testing.T) {
+			for at := 1; at <= len(undisturbed.Writes()); at++ {
+				t.Run(fmt.Sprintf("Write%02d", at), func(t *testing.T) {
+					t.Parallel()
+					giveUpCycle(t, &faults.Connection{Kind: kind, At: at})
+				})
+			}
+		})
+	}
+}
+
+// giveUpCycle takes a Machine from its creation until it is given up and its server is released. Time passes with every
+// round.
+func giveUpCycle(t *testing.T, connection *faults.Connection) {
+	t.Helper()
+	w := newSlowWorld(t, 1, func(nodeType *v1alpha1.NodeType) {
+		nodeType.Spec.ProvisioningDeadline = &metav1.Duration{Duration: 30 * time.Minute}
+	})
+	manager := w.start(connection.Client(w.api.Client))
+	key := w.invited("m")
+	running := func() *process {
+		if connection.Dead() {
+			connection = &faults.Connection{}
+			manager = w.start(connection.Client(w.api.Client))
+		}
+		connection.PassTime()
+		w.pass(4 * time.Minute)
+		return manager
+	}
+	w.until("given up", running, func() bool {
+		givenUp := w.givenUp(key)
+		if host := w.hosts()[0]; givenUp && host.Annotations[v1alpha1.QuarantinedAnnotationKey] == "" {
+			t.Fatal("given up, and the server is not quarantined")
+		}
+		return givenUp
+	})
+	if err := w.client.Delete(t.Context(), w.get(key)); err != nil {
+		t.Fatal(err)
+	}
+	w.until("gone", running, func() bool { return w.get(key) == nil })
+	host := w.hosts()[0]
+	if verdict := inventory.EligibilityOf(&host); verdict.Reason != inventory.ReasonQuarantined {
+		t.Errorf("the server %s; want it to be quarantined and else well", verdict.Message)
+	}
+	w.annotateHost(host.Name, v1alpha1.QuarantinedAnnotationKey, "")
+	w.checkNothingLeft()
+}

@@ -1,0 +1,165 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
+)
+
+// install collects what the installation needs, writes it down, and then tells Metal3 in a single write.
+func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
+	machine, host := now.machine, now.host
+	planned, err := r.planOf(ctx, machine, machine.Status.NodeTypeRef.Name)
+	if err != nil {
+		return now.waitForCorrection(err)
+	}
+	join, missing, err := r.join(ctx, machine)
+	if err != nil {
+		return result{}, err
+	}
+	if missing != "" {
+		// After a restart, nothing else says that this Machine is going to need an address.
+		r.scheduler.assumePool(machine, planned.pool)
+		return now.waitClaimed(v1alpha1.ReasonWaitingForBootstrapData, missing), nil
+	}
+	if err := r.flush(ctx, now); err != nil {
+		return result{}, err
+	}
+	if changed := now.changedPlan(planned); changed != nil {
+		return result{again: true, facts: changed}, nil
+	}
+	// The next address is for a Machine that has its server already, also after a restart.
+	r.scheduler.assumePool(machine, planned.pool)
+	address, err := r.address(ctx, machine, planned)
+	var exhausted *ipam.ExhaustedError
+	if errors.As(err, &exhausted) {
+		return now.waitClaimed(v1alpha1.ReasonNoAddress, exhausted.Error(), objectChanged, addressFreed(planned.pool.Network())), nil
+	}
+	if err != nil {
+		return result{}, err
+	}
+	complete, err := r.completeHost(ctx, planned, host)
+	if err != nil {
+		return result{}, err
+	}
+	rendered, err := planned.render(machine, complete, address, join)
+	if err != nil {
+		return now.waitForCorrection(err)
+	}
+	what, err := r.writeDocuments(ctx, now, rendered)
+	if err != nil {
+		return result{}, err
+	}
+	what.Image, what.Address = planned.image, address
+	if now.host, err = r.claims.Install(ctx, host, what); err != nil {
+		return result{}, err
+	}
+	return result{again: true, facts: &facts{
+		phase: v1alpha1.MachineProvisioning, reason: v1alpha1.ReasonProvisioning, host: now.host,
+		message: fmt.Sprintf("Metal3 has been told to install %s on server %s/%s", properties.PublicURL(planned.image.URL), host.Namespace,
+			host.Name),
+	}}, nil
+}
+
+// completeHost returns the host as templates may read it. The cache has only what decisions read (inventory.TrimHost).
+func (r *Reconciler) completeHost(
+	ctx context.Context, planned *plan, cached *bmov1alpha1.BareMetalHost,
+) (*bmov1alpha1.BareMetalHost, error) {
+	if planned.userTemplate == nil && planned.networkTemplate == nil {
+		return cached, nil
+	}
+	host := &bmov1alpha1.BareMetalHost{}
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(cached), host); err != nil {
+		return nil, fmt.Errorf("reading host %s for the templates of its Machine, %w", client.ObjectKeyFromObject(cached), err)
+	}
+	return host, nil
+}
+
+// waitClaimed leaves the Machine claimed, for the reason.
+func (now *run) waitClaimed(reason, message string, hints ...scheduling.Event) result {
+	return result{facts: &facts{phase: v1alpha1.MachineClaimed, reason: reason, message: message, host: now.host}, hints: hints}
+}
+
+// waitForCorrection waits until what is invalid is corrected, in objects that no watch maps to this Machine. It passes on
+// other errors.
+func (now *run) waitForCorrection(err error) (result, error) {
+	if problem, wrong := whatIsInvalid(err); wrong {
+		return now.waitClaimed(v1alpha1.ReasonInvalidSpec, problem, objectChanged), nil
+	}
+	return result{}, err
+}
+
+// changedPlan returns what to write into the status if the plan is not the one that it has, which was made when the server was
+// chosen: what the status says is what is installed.
+func (now *run) changedPlan(planned *plan) *facts {
+	status, effective, installed := &now.machine.Status, planned.effective(), planned.installed()
+	if equality.Semantic.DeepEqual(status.Properties, effective) && status.PropertiesHash == hashOf(installed) {
+		return nil
+	}
+	ready := condition(now.machine, v1alpha1.ConditionReady)
+	return &facts{
+		phase: v1alpha1.MachineClaimed, reason: ready.Reason, message: ready.Message, host: now.host,
+		properties: effective, installed: installed,
+	}
+}
+
+// writeDocuments writes the Secret with the documents, and returns where Metal3 finds them.
+func (r *Reconciler) writeDocuments(ctx context.Context, now *run, rendered documents) (Installation, error) {
+	what, o := Installation{}, ownerOf(now.machine)
+	if rendered.userData != nil {
+		what.UserData = userDataName(o)
+	}
+	if rendered.networkData != nil {
+		what.NetworkData = userDataName(o)
+	}
+	if what.UserData == "" && what.NetworkData == "" {
+		return what, nil
+	}
+	return what, r.writeUserData(ctx, o, now.host.Namespace, rendered)
+}
+
+// join returns the user data that spec.bootstrap refers to: the join, for a Machine with a tenant. If it is missing, join
+// returns a message that says what is. A Machine without a tenant needs none.
+func (r *Reconciler) join(ctx context.Context, machine *v1alpha1.Machine) (data []byte, missing string, err error) {
+	switch tenant := machine.Spec.TenantClusterRef; {
+	case machine.Spec.Bootstrap.DataSecretName != "":
+		return r.readUserData(ctx, machine)
+	case tenant != nil:
+		return nil, "the provider of tenant " + tenant.Name + " has not set spec.bootstrap.dataSecretName yet", nil
+	}
+	return nil, "", nil
+}
+
+// address returns the Machine's address, nil if it gets none from us.
+func (r *Reconciler) address(ctx context.Context, machine *v1alpha1.Machine, planned *plan) (*Address, error) {
+	if planned.pool == nil {
+		return nil, nil
+	}
+	allocation, err := r.addresses.Ensure(ctx, ownerOf(machine).machineReference(), *planned.pool)
+	if err != nil {
+		return nil, err
+	}
+	taken := &v1alpha1.IPAddressList{}
+	if err := r.client.List(ctx, taken, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("looking for pools that overlap pool %s, %w", planned.pool, err)
+	}
+	overlaps := planned.pool.Overlapping(taken.Items, r.scheduler.assumedBy(machine))
+	if len(overlaps) > 0 {
+		r.event(machine, corev1.EventTypeWarning, string(EventPoolsOverlap), overlapping(*planned.pool, overlaps))
+	}
+	return &Address{Allocation: allocation, DNS: planned.dns}, nil
+}

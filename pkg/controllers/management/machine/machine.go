@@ -1,0 +1,328 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+)
+
+// Inventory chooses servers. *inventory.Inventory implements it.
+type Inventory interface {
+	// Choose picks a host. The error is an *inventory.NoHostError if there is none.
+	Choose(inventory.Request) (inventory.Choice, error)
+	// Assume gives a chosen host to the Machine and to no other. It reports false if it cannot be had any more.
+	Assume(choice inventory.Choice, machine types.UID) bool
+	// ChoiceOf describes a host as the choice of that type, which must exist.
+	ChoiceOf(host *bmov1alpha1.BareMetalHost, nodeType string) (inventory.Choice, bool)
+	// Forget ends the assumption.
+	Forget(host types.NamespacedName, machine types.UID)
+	// Synced is true once every host and type has been taken in.
+	Synced() bool
+	// WaitForSync blocks until Synced is true or the context ends.
+	WaitForSync(context.Context) error
+	// SetHost takes in a host that has just been written, before the watch shows it.
+	SetHost(*bmov1alpha1.BareMetalHost)
+	// Summary counts the hosts of a type, and tells whether the type is known.
+	Summary(nodeType string) (inventory.Summary, bool)
+	// OnChange adds a listener that is told of types whose hosts or profile may have changed. It must not block.
+	OnChange(listener func(types []string))
+}
+
+// Dependencies of a Reconciler. All are required.
+type Dependencies struct {
+	// Client writes, and reads from a cache.
+	Client client.Client
+	// Live reads from the API server, past every cache.
+	Live client.Reader
+	// Claims writes on servers.
+	Claims Claims
+	// Addresses gives out addresses.
+	Addresses Addresses
+	// Inventory chooses servers.
+	Inventory Inventory
+	// Recorder of events on Machines.
+	Recorder events.EventRecorder
+	// Clock for the times in conditions and metrics, and for deadlines.
+	Clock clock.PassiveClock
+	// Deadline is how long a Machine may go without progress if its NodeType does not say. Zero is
+	// DefaultProvisioningDeadline.
+	Deadline time.Duration
+}
+
+// Reconciler takes Machines through their life.
+type Reconciler struct {
+	servers
+	addresses    Addresses
+	inventory    Inventory
+	recorder     events.EventRecorder
+	clock        clock.PassiveClock
+	metrics      *metrics
+	scheduler    *scheduler
+	expectations *expectations
+	handlers     map[state]handling
+	deadline     time.Duration
+	// quarantining is held while quarantined servers are counted and one is added.
+	quarantining sync.Mutex
+	start
+}
+
+// run is one look at one Machine. Handlers leave in it what they have written, for the next step.
+type run struct {
+	machine *v1alpha1.Machine
+	host    *bmov1alpha1.BareMetalHost
+	// written is the Machine as the API server has it, while a newer status has been put off; nil if there is none.
+	written *v1alpha1.Machine
+}
+
+// handling does what a state needs. An error means that an API call failed, and everything is tried again later; what
+// is wrong with the Machine itself is no error but part of the result.
+type handling func(context.Context, *run) (result, error)
+
+// result alone decides what is written into the status and when the Machine is looked at again.
+type result struct {
+	// facts for the status; nil leaves it alone.
+	facts *facts
+	// again is true when the next state can be taken on at once.
+	again bool
+	// putsOff is true when the status need not be written before the next state has been looked at: nothing is lost with
+	// it, because it follows from what is written elsewhere.
+	putsOff bool
+	// after is when to look again although nothing has happened. Zero: at the slow resync.
+	after time.Duration
+	// hints are the events without a watch that maps them to this Machine and that could get it further: a server becomes
+	// free, or a NodeType, OSImage or TenantCluster is created or corrected.
+	hints []scheduling.Event
+	// candidate is what the scheduler decides with again after such an event. Empty for a Machine that has its server, or
+	// has to be looked at by a worker first.
+	candidate candidate
+}
+
+// New returns a Reconciler.
+func New(d Dependencies) *Reconciler {
+	r := &Reconciler{
+		servers:      servers{client: d.Client, live: d.Live, claims: d.Claims},
+		addresses:    d.Addresses,
+		inventory:    d.Inventory,
+		recorder:     d.Recorder,
+		clock:        d.Clock,
+		metrics:      newMetrics(),
+		scheduler:    newScheduler(),
+		expectations: newExpectations(),
+		deadline:     d.Deadline,
+	}
+	r.handlers = map[state]handling{
+		gone:            r.done,
+		unprotected:     r.protect,
+		restored:        r.recoverServer,
+		pending:         r.choose,
+		claiming:        r.claim,
+		waitingForHooks: r.waitForHooks,
+		claimed:         r.install,
+		provisioning:    r.watchProvisioning,
+		switching:       r.switchPower,
+		provisioned:     r.watchProvisioned,
+		joined:          r.watchJoined,
+		broken:          r.watchInError,
+		lost:            r.watchLost,
+		abandoned:       r.watchAbandoned,
+		releasing:       r.release,
+	}
+	return r
+}
+
+// Reconcile looks at one Machine and takes it as far as it gets without waiting.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	r.startOnce()
+	since := r.scheduler.queue.Version()
+	machine := &v1alpha1.Machine{}
+	err := r.client.Get(ctx, request.NamespacedName, machine)
+	if err == nil && !r.expectations.satisfied(machine, r.clock.Now()) {
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	}
+	if err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			r.vanished(request.NamespacedName)
+		}
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	now := &run{machine: machine.DeepCopy()}
+	outcome, err := r.advance(ctx, now)
+	hasServer := now.machine.Status.HostRef != nil
+	if (err != nil || outcome.again) && !hasServer {
+		outcome.hints, outcome.candidate = []scheduling.Event{objectChanged, choiceChanged}, candidate{} // it may be different next time
+	}
+	r.scheduler.park(scheduling.Machine[candidate]{
+		Key: request.NamespacedName, Created: machine.CreationTimestamp.Time, HasServer: hasServer, Hints: outcome.hints,
+		Value: outcome.candidate,
+	}, since)
+	priority := ptr.To(urgency(now.machine))
+	switch {
+	case apierrors.IsConflict(err), err == nil && outcome.again:
+		return ctrl.Result{RequeueAfter: conflictDelay, Priority: priority}, nil
+	case err != nil:
+		return ctrl.Result{Priority: priority}, err
+	case outcome.after > 0:
+		return ctrl.Result{RequeueAfter: outcome.after, Priority: priority}, nil
+	}
+	return ctrl.Result{RequeueAfter: resync, Priority: priority}, nil
+}
+
+// advance takes the Machine from state to state, as far as it gets.
+func (r *Reconciler) advance(ctx context.Context, now *run) (outcome result, err error) {
+	for range maxSteps {
+		if outcome, err = r.step(ctx, now); err != nil || !outcome.again {
+			break
+		}
+	}
+	if now.written != nil {
+		// What had been put off must not be lost because of what came after it.
+		if late := r.flush(ctx, now); err == nil {
+			err = late
+		}
+	}
+	return outcome, err
+}
+
+// vanished forgets a Machine that does not exist any more.
+func (r *Reconciler) vanished(machine types.NamespacedName) {
+	r.expectations.forget(machine)
+	r.scheduler.park(scheduling.Machine[candidate]{Key: machine}, 0)
+	r.scheduler.forget(machine, r.inventory)
+	r.scheduler.move(usageShrank(machine.Namespace))
+}
+
+// step does what the present state needs and writes what follows from it into the status.
+func (r *Reconciler) step(ctx context.Context, now *run) (result, error) {
+	if err := r.lookAtHost(ctx, now); err != nil {
+		return result{}, err
+	}
+	outcome, err := r.handlers[stateOf(now.machine, now.host)](ctx, now)
+	if err != nil || outcome.facts == nil {
+		return outcome, err
+	}
+	if outcome, err = r.trackProgress(ctx, now, outcome); err != nil {
+		return result{}, err
+	}
+	if err := r.checkDrift(ctx, now, outcome.facts); err != nil {
+		return result{}, err
+	}
+	return outcome, r.writeStatus(ctx, now, *outcome.facts, outcome.putsOff && outcome.again)
+}
+
+// lookAtHost reads the host of the Machine, past the cache if the cache shows it as lost: to give a server up, a cache
+// is not good enough.
+func (r *Reconciler) lookAtHost(ctx context.Context, now *run) error {
+	reference := now.machine.Status.HostRef
+	if reference == nil || now.machine.Status.ProviderID == "" || !now.machine.DeletionTimestamp.IsZero() {
+		now.host = nil // these states read what they need for themselves
+		return nil
+	}
+	owner, key := ownerOf(now.machine), types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
+	trusted := func(host *bmov1alpha1.BareMetalHost) bool {
+		return ownsHost(owner, host) && stateOf(now.machine, host) != lost
+	}
+	if trusted(now.host) {
+		return nil
+	}
+	for _, reader := range []client.Reader{r.client, r.live} {
+		host := &bmov1alpha1.BareMetalHost{}
+		err := reader.Get(ctx, key, host)
+		if err != nil && !controllers.IsGone(err) {
+			return fmt.Errorf("reading host %s, %w", key, err)
+		}
+		now.host = nil
+		if err == nil {
+			now.host = host
+		}
+		if trusted(now.host) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// writeStatus is the one place where a status is made. With putOff it is written together with the one that the next
+// state makes, if that is one that knows of it, or by flush at the latest.
+func (r *Reconciler) writeStatus(ctx context.Context, now *run, f facts, putOff bool) error {
+	status := nextStatus(now.machine, f, metav1.NewTime(r.clock.Now()))
+	if now.written == nil {
+		now.written = now.machine.DeepCopy()
+	}
+	now.machine.Status = status
+	if next := stateOf(now.machine, now.host); putOff && (next == waitingForHooks || next == claimed) {
+		return nil
+	}
+	err := r.flush(ctx, now)
+	if err != nil && f.choice != nil {
+		r.forget(now.machine)
+	}
+	return err
+}
+
+// flush writes the status. It is a compare-and-swap on the Machine's version.
+func (r *Reconciler) flush(ctx context.Context, now *run) error {
+	before := now.written
+	if now.written = nil; before == nil || equality.Semantic.DeepEqual(before.Status, now.machine.Status) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.client.Status().Patch(ctx, now.machine, patch); err != nil {
+		now.machine.Status = before.Status
+		return fmt.Errorf("writing the status of Machine %s, %w", client.ObjectKeyFromObject(before), err)
+	}
+	r.expectations.expect(now.machine, r.clock.Now())
+	r.recordTransition(before, now.machine)
+	return nil
+}
+
+// report tells events and metrics of a change that has been written.
+func (r *Reconciler) recordTransition(before, after *v1alpha1.Machine) {
+	if before.Status.ProviderID == "" && after.Status.ProviderID != "" {
+		r.metrics.claimLatency.Observe(r.clock.Since(after.CreationTimestamp.Time).Seconds())
+		r.event(after, corev1.EventTypeNormal, v1alpha1.ReasonClaimed, condition(after, v1alpha1.ConditionClaimed).Message)
+	}
+	r.recordDrift(before, after)
+	ready := condition(after, v1alpha1.ConditionReady)
+	if old := condition(before, v1alpha1.ConditionReady); old.Reason == ready.Reason || quiet[ready.Reason] {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if warnings[ready.Reason] {
+		kind = corev1.EventTypeWarning
+	}
+	r.event(after, kind, ready.Reason, ready.Message)
+}
+
+func (r *Reconciler) event(machine *v1alpha1.Machine, kind, reason, message string) {
+	r.recorder.Eventf(machine, nil, kind, reason, reason, "%s", conditions.Truncate(message, conditions.MaxEventNote))
+}
+
+func condition(machine *v1alpha1.Machine, kind string) metav1.Condition {
+	return conditions.Find(machine.Status.Conditions, kind)
+}
+
+func hostKey(reference v1alpha1.HostReference) types.NamespacedName {
+	return types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
+}

@@ -1,0 +1,101 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+)
+
+// OrphanHosts releases hosts whose Machine no longer claims them: the Machine was deleted by force, or the claim was written
+// by a process that another had replaced.
+type OrphanHosts struct {
+	servers
+	inventory Inventory
+}
+
+// Reconcile checks one host.
+func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	host := &bmov1alpha1.BareMetalHost{}
+	if err := o.client.Get(ctx, request.NamespacedName, host); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	consumer, ok := consumerOf(host)
+	if !ok {
+		return ctrl.Result{}, nil
+	}
+	// The order of the reads matters. A claim is written on the host after the choice is in the Machine's status. A live
+	// read of the Machine after that of the claim shows the choice as well, unless it has been cleared.
+	found, exists, err := o.claimedBy(ctx, o.client, consumer, request.NamespacedName)
+	if err == nil && !found {
+		found, exists, err = o.claimedBy(ctx, o.live, consumer, request.NamespacedName)
+	}
+	if err != nil || found {
+		return ctrl.Result{}, err
+	}
+	if err := o.live.Get(ctx, request.NamespacedName, host); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !ownsHost(consumer, host) {
+		return ctrl.Result{}, nil
+	}
+	// Nothing changes on a paused host. While a management cluster is moved or restored, its hosts are paused and their
+	// Machines may not exist yet.
+	if _, paused := host.Annotations[bmov1alpha1.PausedAnnotation]; paused {
+		log.FromContext(ctx).Info("Skipping a paused host whose Machine does not exist or has another", "Machine", consumer.String(), "UID",
+			consumer.UID)
+		return ctrl.Result{}, nil
+	}
+	if !isEmptied(host) {
+		log.FromContext(ctx).Info("Releasing a host whose Machine does not exist or has another", "Machine", consumer.String(), "UID",
+			consumer.UID)
+	}
+	// A Machine that exists uses its Secret and its hooks for another host, maybe in the same namespace. How far one got
+	// that does not exist is unknown: its hooks on the host apply.
+	hooks := host.Annotations
+	if exists {
+		hooks = nil
+	}
+	pending, err := o.cleanAndRelease(ctx, consumer, host, hooks, !exists)
+	switch {
+	case apierrors.IsConflict(err):
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("releasing host %s of Machine %s, %w", request, consumer, err)
+	case pending != nil:
+		log.FromContext(ctx).V(1).Info("The host cannot be released yet", "why", pending.message)
+	}
+	return ctrl.Result{RequeueAfter: resync}, nil
+}
+
+// claimedBy reads whether the Machine claims the host under that UID, and whether it exists at all.
+func (o OrphanHosts) claimedBy(
+	ctx context.Context, reader client.Reader, consumer owner, host types.NamespacedName,
+) (claims, exists bool, err error) {
+	machine := &v1alpha1.Machine{}
+	if err := reader.Get(ctx, consumer.NamespacedName, machine); err != nil {
+		if controllers.IsGone(err) {
+			return false, false, nil
+		}
+		return false, false, fmt.Errorf("reading Machine %s, which claims host %s, %w", consumer, host, err)
+	}
+	if machine.ClaimUID() != consumer.UID {
+		return false, false, nil
+	}
+	// A Machine that was restored without its status looks for the host that names it.
+	if machine.Status.HostRef == nil && machine.IsRestored() {
+		return true, true, nil
+	}
+	return machine.Status.HostRef != nil && hostKey(*machine.Status.HostRef) == host, true, nil
+}

@@ -1,0 +1,199 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+)
+
+// protect adds the finalizer, before anything exists that a Machine could leave behind, and writes down under which UID it
+// claims, for the day on which the Machine is restored under another.
+func (r *Reconciler) protect(ctx context.Context, now *run) (result, error) {
+	before := now.machine.DeepCopy()
+	controllerutil.AddFinalizer(now.machine, v1alpha1.MachineFinalizer)
+	if now.machine.Annotations[v1alpha1.ClaimUIDAnnotationKey] == "" {
+		annotate(now.machine, v1alpha1.ClaimUIDAnnotationKey, string(now.machine.UID))
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.client.Patch(ctx, now.machine, patch); err != nil {
+		if apierrors.IsNotFound(err) {
+			return result{}, nil // the cache does not know yet that it has been deleted
+		}
+		return result{}, fmt.Errorf("adding the finalizer to Machine %s, %w", client.ObjectKeyFromObject(before), err)
+	}
+	r.expectations.expect(now.machine, r.clock.Now())
+	return result{again: true}, nil
+}
+
+// choose validates what the Machine refers to, so that a typo ties up no server, and has a server, a share of the quota
+// and an address assumed for it together.
+func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
+	if !r.inventory.Synced() {
+		return result{hints: []scheduling.Event{objectChanged}}, nil
+	}
+	machine := now.machine
+	tenant, no, err := r.validate(ctx, machine)
+	if err != nil {
+		return result{}, err
+	}
+	if no != nil {
+		return refused(machine, nil, no), nil
+	}
+	if hooks := missingHooks(machine, tenant); len(hooks) > 0 {
+		return r.setHooks(ctx, now, hooks)
+	}
+	allowed, err := r.allowed(ctx, machine, tenant)
+	if err != nil {
+		return result{}, err
+	}
+	waiting := newCandidate(machine.DeepCopy(), tenant, request(machine, allowed))
+	r.scheduler.deciding.Lock()
+	assigned, no, err := r.decide(ctx, &waiting)
+	r.scheduler.deciding.Unlock()
+	if err != nil {
+		return result{}, err
+	}
+	if no != nil {
+		return refused(machine, &waiting, no), nil
+	}
+	choice := assigned.choice
+	return result{again: true, facts: &facts{
+		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice, properties: assigned.plan.effective(),
+		message: fmt.Sprintf("claiming server %s/%s of type %s", choice.Host.Namespace, choice.Host.Name, choice.NodeType),
+	}}, nil
+}
+
+// refused is the result for a Machine that is unschedulable. Candidate is nil if it has not been validated.
+func refused(machine *v1alpha1.Machine, candidate *candidate, no *unschedulable) result {
+	phase := v1alpha1.MachinePending
+	if isPinned(machine) && candidate != nil && no.hostless {
+		phase = v1alpha1.MachineFailed
+	}
+	outcome := result{facts: &facts{phase: phase, reason: no.reason, message: no.message}, hints: no.hints}
+	if candidate != nil {
+		candidate.reason, candidate.message, candidate.alike = no.reason, no.message, no.alike
+		outcome.candidate = *candidate
+	}
+	return outcome
+}
+
+// validate looks at what makes a Machine unschedulable whatever servers there are.
+func (r *Reconciler) validate(ctx context.Context, machine *v1alpha1.Machine) (*v1alpha1.TenantCluster, *unschedulable, error) {
+	no := func(reason, message string) *unschedulable {
+		return &unschedulable{reason: reason, message: message, hints: []scheduling.Event{objectChanged}}
+	}
+	tenant, problem, err := r.tenant(ctx, machine)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case problem != "":
+		return nil, no(v1alpha1.ReasonInvalidSpec, problem), nil
+	case tenant != nil && !tenant.DeletionTimestamp.IsZero():
+		message := fmt.Sprintf("TenantCluster %s is being deleted and gets no more servers", client.ObjectKeyFromObject(tenant))
+		return nil, no(v1alpha1.ReasonTenantDeleting, message), nil
+	}
+	err = r.checkOwn(ctx, machine)
+	if problem, wrong := whatIsInvalid(err); wrong {
+		return nil, no(v1alpha1.ReasonInvalidSpec, problem), nil
+	}
+	return tenant, nil, err
+}
+
+// isPinned tells whether the Machine gets one server or none. It fails as long as that cannot be had, and still gets
+// it when that changes.
+func isPinned(machine *v1alpha1.Machine) bool {
+	return machine.Spec.Properties[v1alpha1.PropertyServerName] != ""
+}
+
+func request(machine *v1alpha1.Machine, allowed func(typeName, provider string) bool) inventory.Request {
+	request := inventory.Request{
+		Allowed:      allowed,
+		Machine:      machine.UID,
+		Requirements: machine.Spec.Requirements,
+		Resources:    machine.Spec.Resources,
+		Drivers:      machine.Spec.RequestedDrivers,
+		ServerName:   machine.Spec.Properties[v1alpha1.PropertyServerName],
+	}
+	if machine.Spec.NodeTypeRef != nil {
+		request.NodeType = machine.Spec.NodeTypeRef.Name
+	}
+	return request
+}
+
+// tenant returns the TenantCluster of the Machine, nil if the Machine stands alone, or what is wrong with it.
+func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1alpha1.TenantCluster, string, error) {
+	if machine.Spec.TenantClusterRef == nil {
+		return nil, "", nil
+	}
+	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.TenantClusterRef.Name}
+	tenant := &v1alpha1.TenantCluster{}
+	if err := r.client.Get(ctx, key, tenant); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Sprintf("Machine %s/%s: spec.tenantClusterRef.name is %q, and there is no TenantCluster of that name in namespace %s: "+
+				"create it, or make the Machine anew with another",
+				machine.Namespace, machine.Name, key.Name, key.Namespace), nil
+		}
+		return nil, "", fmt.Errorf("reading TenantCluster %s, %w", key, err)
+	}
+	return tenant, "", nil
+}
+
+// allowed returns which types the Machine may have.
+func (r *Reconciler) allowed(ctx context.Context, machine *v1alpha1.Machine,
+	tenant *v1alpha1.TenantCluster) (func(typeName, provider string) bool, error) {
+	if tenant == nil {
+		return r.allowedStandAlone(ctx, machine.Namespace)
+	}
+	return tenant.Allows, nil
+}
+
+// allowedStandAlone returns which types a Machine without a tenant may have.
+func (r *Reconciler) allowedStandAlone(ctx context.Context, namespace string) (func(typeName, provider string) bool, error) {
+	list := &v1alpha1.TenantClusterList{}
+	if err := r.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing the TenantClusters of namespace %s, %w", namespace, err)
+	}
+	tenants := make([]*v1alpha1.TenantCluster, len(list.Items))
+	for i := range list.Items {
+		tenants[i] = &list.Items[i]
+	}
+	return func(typeName, provider string) bool { return v1alpha1.AllowsStandAlone(tenants, typeName, provider) }, nil
+}
+
+// claim writes the choice on the server.
+func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
+	reference := *now.machine.Status.HostRef
+	host, err := r.claims.Claim(ctx, reference, now.machine)
+	var taken *TakenError
+	if errors.As(err, &taken) {
+		r.forget(now.machine)
+		r.event(now.machine, corev1.EventTypeNormal, string(EventTaken), taken.Error())
+		return result{again: true, facts: &facts{
+			phase: v1alpha1.MachinePending, reason: v1alpha1.ReasonClaiming, clearChoice: true,
+			message: taken.Error() + "; choosing another",
+		}}, nil
+	}
+	if err != nil {
+		return result{}, err
+	}
+	now.host = host
+	// The next state mostly has something to say at once. Until that is written, the claim stands on the host, where a
+	// run that comes after a crash finds it.
+	return result{again: true, putsOff: true, facts: &facts{
+		phase: v1alpha1.MachineClaimed, reason: v1alpha1.ReasonClaimed, host: host,
+		message: fmt.Sprintf("server %s/%s is claimed", host.Namespace, host.Name),
+	}}, nil
+}

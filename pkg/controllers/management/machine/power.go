@@ -1,0 +1,141 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// powerToSet returns what a host's spec.online has to be, and whether it differs. A host with disablePowerOff stays on.
+func powerToSet(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) (on, differs bool) {
+	if machine.Spec.Power == nil {
+		return false, false
+	}
+	on = machine.Spec.Power.State != v1alpha1.PowerOff
+	if !on && host.Spec.DisablePowerOff {
+		return true, false
+	}
+	return on, host.Spec.Online != on
+}
+
+// wantsPower tells whether the Machine wants its server to be on.
+func wantsPower(machine *v1alpha1.Machine) bool {
+	return machine.Spec.Power == nil || machine.Spec.Power.State != v1alpha1.PowerOff
+}
+
+// needsPowerChange tells whether a host with an image has to be switched on or off, or rebooted.
+func needsPowerChange(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) bool {
+	_, differs := powerToSet(machine, host)
+	_, requested := machine.Annotations[v1alpha1.RebootAnnotationKey]
+	_, rebooted := host.Annotations[v1alpha1.RebootedAnnotationKey]
+	return differs || rebooted || (requested && wantsPower(machine))
+}
+
+// switchPower tells Metal3 to switch the server on or off, or to reboot it.
+func (r *Reconciler) switchPower(ctx context.Context, now *run) (result, error) {
+	on, differs := powerToSet(now.machine, now.host)
+	if !differs {
+		return r.reboot(ctx, now)
+	}
+	host, err := r.claims.Power(ctx, now.host, on)
+	if err != nil {
+		return result{}, err
+	}
+	now.host = host
+	return result{again: true}, nil
+}
+
+// reboot serves a request to reboot exactly once, in four writes: the host's annotations, the status, removing the request,
+// removing the mark from the host. It reads live: a cache may still show a request that has been served.
+func (r *Reconciler) reboot(ctx context.Context, now *run) (result, error) {
+	machine, host := &v1alpha1.Machine{}, &bmov1alpha1.BareMetalHost{}
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(now.machine), machine); err != nil {
+		return result{}, fmt.Errorf("reading Machine %s to reboot its server, %w", client.ObjectKeyFromObject(now.machine), err)
+	}
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(now.host), host); err != nil {
+		return result{}, fmt.Errorf("reading host %s/%s to reboot it, %w", now.host.Namespace, now.host.Name, err)
+	}
+	if !ownsHost(ownerOf(machine), host) || machine.UID != now.machine.UID {
+		return result{after: conflictDelay}, nil // the cache is behind
+	}
+	now.machine, now.host = machine, host
+	kind, requested := machine.Annotations[v1alpha1.RebootAnnotationKey]
+	at, rebooted := rebootedAt(host)
+	var err error
+	switch {
+	case rebooted && !recorded(machine, at):
+		ready := condition(machine, v1alpha1.ConditionReady)
+		return result{again: true, facts: &facts{phase: machine.Status.Phase, reason: ready.Reason, message: ready.Message, host: host}}, nil
+	case requested && rebooted:
+		err = r.clearRebootRequest(ctx, now)
+	case rebooted:
+		now.host, err = r.claims.Rebooted(ctx, host)
+	case requested && kind != "" && kind != v1alpha1.RebootHard && kind != v1alpha1.RebootSoft:
+		r.event(machine, corev1.EventTypeWarning, string(EventRebootRefused), fmt.Sprintf(
+			"annotation %s of Machine %s/%s is %q, which is neither hard nor soft: the server is not rebooted; set it to one of them",
+			v1alpha1.RebootAnnotationKey, machine.Namespace, machine.Name, kind))
+		err = r.clearRebootRequest(ctx, now)
+	case requested:
+		now.host, err = r.claims.Reboot(ctx, host, kind == v1alpha1.RebootHard, r.clock.Now())
+	}
+	return result{again: err == nil}, err
+}
+
+func (r *Reconciler) clearRebootRequest(ctx context.Context, now *run) error {
+	return r.patch(ctx, now, "removing the request to reboot from", func(machine *v1alpha1.Machine) {
+		delete(machine.Annotations, v1alpha1.RebootAnnotationKey)
+	})
+}
+
+// rebootedAt is the time of a reboot that is not recorded completely.
+func rebootedAt(host *bmov1alpha1.BareMetalHost) (metav1.Time, bool) {
+	text, found := host.Annotations[v1alpha1.RebootedAnnotationKey]
+	at, _ := time.Parse(time.RFC3339, text) // zero if another client wrote something else
+	return metav1.NewTime(at), found
+}
+
+func recorded(machine *v1alpha1.Machine, at metav1.Time) bool {
+	if at.IsZero() {
+		return true
+	}
+	return machine.Status.Power != nil && machine.Status.Power.LastReboot != nil && !machine.Status.Power.LastReboot.Time.Before(at.Time)
+}
+
+// rebootArguments is the value of Metal3's annotation.
+func rebootArguments(hard bool) (string, error) {
+	arguments := bmov1alpha1.RebootAnnotationArguments{Mode: bmov1alpha1.RebootModeSoft}
+	if hard {
+		arguments.Mode = bmov1alpha1.RebootModeHard
+	}
+	value, err := json.Marshal(arguments)
+	if err != nil {
+		return "", fmt.Errorf("encoding a request to reboot, %w", err)
+	}
+	return string(value), nil
+}
+
+// powerOf is the power status for a host.
+func powerOf(before *v1alpha1.MachinePowerStatus, host *bmov1alpha1.BareMetalHost) *v1alpha1.MachinePowerStatus {
+	power := &v1alpha1.MachinePowerStatus{State: v1alpha1.PowerOff}
+	if host.Status.PoweredOn {
+		power.State = v1alpha1.PowerOn
+	}
+	if before != nil {
+		power.LastReboot = before.LastReboot
+	}
+	if at, rebooted := rebootedAt(host); rebooted && !at.IsZero() {
+		power.LastReboot = &at
+	}
+	return power
+}

@@ -1,0 +1,86 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+func TestPower(t *testing.T) {
+	w := newWorld(t, 1)
+	key := w.machine("m", func(machine *v1alpha1.Machine) {
+		standAlone(machine)
+		machine.Spec.Power = &v1alpha1.MachinePower{State: v1alpha1.PowerOff}
+	})
+	manager := w.start(w.client)
+	running := func() *process { return manager }
+	is := func(reason string, power v1alpha1.PowerState) func() bool {
+		return func() bool {
+			machine := w.get(key)
+			return condition(machine, v1alpha1.ConditionReady).Reason == reason && machine.Status.Power != nil && machine.Status.Power.State == power
+		}
+	}
+	w.until("installed and then off", running, is(v1alpha1.ReasonPoweredOff, v1alpha1.PowerOff))
+	if machine := w.get(key); machine.Status.Phase != v1alpha1.MachineProvisioned || w.hosts()[0].Spec.Image == nil {
+		t.Errorf("phase %s, image %v: switching off is not taking the image off", machine.Status.Phase, w.hosts()[0].Spec.Image)
+	}
+	w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Power.State = v1alpha1.PowerOn })
+	w.until("on", running, is(v1alpha1.ReasonStandAlone, v1alpha1.PowerOn))
+	w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Power = nil })
+	host := w.hosts()[0]
+	host.Spec.Online = false
+	if err := w.client.Update(t.Context(), &host); err != nil {
+		t.Fatal(err)
+	}
+	w.until("off by somebody else", running, is(v1alpha1.ReasonStandAlone, v1alpha1.PowerOff))
+	if w.hosts()[0].Spec.Online {
+		t.Error("a Machine that says nothing about power has switched its server on")
+	}
+}
+
+func TestReboot(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, value string
+		want          []string
+	}{
+		"Soft":    {"soft unless told otherwise", "", []string{`{"mode":"soft","force":false}`}},
+		"Hard":    {"at once", v1alpha1.RebootHard, []string{`{"mode":"hard","force":false}`}},
+		"Unknown": {"what is not understood is not done", "now", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1)
+			key := w.machine("m", standAlone)
+			manager := w.start(w.client)
+			running := func() *process { return manager }
+			w.until("provisioned", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+			w.edit(key, func(machine *v1alpha1.Machine) {
+				machine.Annotations = map[string]string{v1alpha1.RebootAnnotationKey: tc.value}
+			})
+			w.until("served", running, func() bool {
+				_, requested := w.get(key).Annotations[v1alpha1.RebootAnnotationKey]
+				return !requested
+			})
+			for range 3 {
+				manager.round()
+				w.playMetal3()
+			}
+			if diff := cmp.Diff(tc.want, w.reboots["server-00"]); diff != "" {
+				t.Errorf("%s: reboots (-want +got):\n%s", tc.reason, diff)
+			}
+			if told := w.get(key).Status.Power.LastReboot != nil; told != (tc.want != nil) {
+				t.Errorf("%s: status.power is %+v", tc.reason, w.get(key).Status.Power)
+			}
+			if refused := manager.said("neither hard nor soft"); refused != (tc.want == nil) {
+				t.Errorf("%s: an event that it is refused: %v", tc.reason, refused)
+			}
+			if _, marked := w.hosts()[0].Annotations[v1alpha1.RebootedAnnotationKey]; marked {
+				t.Error("the mark is left on the host")
+			}
+		})
+	}
+}

@@ -1,0 +1,171 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+)
+
+// stage is a stage with the step that it is a part of and its name for people.
+type stage struct {
+	name        v1alpha1.MachineStage
+	step        int32
+	description string
+}
+
+// Reaching a stage for the first time is progress. No stage is reached twice: when Metal3 retries, it repeats stages, and
+// that is no progress.
+var (
+	stageNetwork     = stage{v1alpha1.StageNetwork, 1, "moving into the network of the tenant"}
+	stageUserData    = stage{v1alpha1.StageUserData, 2, "preparing user data"}
+	stageWaiting     = stage{v1alpha1.StageWaiting, 3, "waiting for Metal3"}
+	stagePreparing   = stage{v1alpha1.StagePreparing, 3, "preparing the server"}
+	stageWriting     = stage{v1alpha1.StageWriting, 3, "writing image"}
+	stageBooting     = stage{v1alpha1.StageBooting, 4, "booting"}
+	stageProvisioned = stage{v1alpha1.StageProvisioned, 4, "provisioned"}
+	stageJoined      = stage{v1alpha1.StageJoined, 5, "joined"}
+
+	stages = []stage{stageNetwork, stageUserData, stageWaiting, stagePreparing, stageWriting, stageBooting, stageProvisioned, stageJoined}
+)
+
+// stageOf is the stage that a Machine is at. It reports false for a Machine that has no server, or whose server is in
+// error.
+func stageOf(machine *v1alpha1.Machine, f *facts) (stage, bool) {
+	switch f.phase {
+	case v1alpha1.MachineClaimed:
+		if len(v1alpha1.Hooks(machine.Annotations, v1alpha1.PreProvisionHookPrefix)) > 0 {
+			return stageNetwork, true
+		}
+		return stageUserData, true
+	case v1alpha1.MachineProvisioning:
+		if f.host == nil {
+			return stageWaiting, true
+		}
+		switch f.host.Status.Provisioning.State {
+		case bmov1alpha1.StatePreparing:
+			return stagePreparing, true
+		case bmov1alpha1.StateProvisioning, bmov1alpha1.StateProvisioned:
+			return stageWriting, true
+		}
+		return stageWaiting, true
+	case v1alpha1.MachineProvisioned:
+		if machine.Spec.TenantClusterRef == nil {
+			return stageProvisioned, true
+		}
+		return stageBooting, true
+	case v1alpha1.MachineJoined:
+		return stageJoined, true
+	}
+	return stage{}, false
+}
+
+// nextProgress is the progress of a Machine, nil before it has a claim. It changes when the Machine reaches a stage, is
+// suspended or is resumed. Time alone does not change it.
+func nextProgress(machine *v1alpha1.Machine, f *facts, estimate *v1alpha1.ProvisioningEstimate, now metav1.Time) *v1alpha1.MachineProgress {
+	at, underWay := stageOf(machine, f)
+	if machine.Status.Progress == nil {
+		if !underWay || isArrival(machine, at) {
+			return nil
+		}
+		return firstProgress(machine, at, estimate, now)
+	}
+	progress := machine.Status.Progress.DeepCopy()
+	if isDone(progress) {
+		return progress
+	}
+	reached := slices.IndexFunc(stages, func(s stage) bool { return s.name == progress.Stage })
+	if underWay && slices.Index(stages, at) > reached {
+		progress.Stage, progress.Step, progress.Description, progress.LastProgressTime = at.name, at.step, at.description, now
+	}
+	suspended := isSuspended(machine, f) && !isDone(progress)
+	if progress.Suspended && !suspended {
+		progress.LastProgressTime = now
+	}
+	progress.Suspended, progress.Interrupted = suspended, progress.Interrupted || suspended
+	return progress
+}
+
+func firstProgress(machine *v1alpha1.Machine, at stage, estimate *v1alpha1.ProvisioningEstimate,
+	now metav1.Time) *v1alpha1.MachineProgress {
+	progress := &v1alpha1.MachineProgress{
+		Stage: at.name, Step: at.step, Steps: lastStage(machine).step, Description: at.description, StartTime: now, LastProgressTime: now,
+	}
+	if claimed := condition(machine, v1alpha1.ConditionClaimed); claimed.Status == metav1.ConditionTrue {
+		progress.StartTime = claimed.LastTransitionTime // an older manager claimed it and recorded no progress
+	}
+	if estimate != nil {
+		ready := metav1.NewTime(progress.StartTime.Add(time.Duration(estimate.TypicalSeconds) * time.Second))
+		progress.ExpectedReadyTime = &ready
+	}
+	return progress
+}
+
+// lastStage is the last stage that the Machine reaches.
+func lastStage(machine *v1alpha1.Machine) stage {
+	if machine.Spec.TenantClusterRef == nil {
+		return stageProvisioned
+	}
+	return stageJoined
+}
+
+func isArrival(machine *v1alpha1.Machine, at stage) bool { return at == lastStage(machine) }
+
+// isDone tells whether a Machine has reached its last stage, or has no progress to make.
+func isDone(progress *v1alpha1.MachineProgress) bool {
+	return progress == nil || progress.Step >= progress.Steps
+}
+
+// isSuspended tells whether the deadline does not count, because the reason for the lack of progress is known: an error, a
+// paused host, or a server that is to be off.
+func isSuspended(machine *v1alpha1.Machine, f *facts) bool {
+	switch f.phase {
+	case v1alpha1.MachineFailed:
+		return true
+	case v1alpha1.MachineProvisioning, v1alpha1.MachineProvisioned:
+		return (f.host != nil && ignored(f.host) != "") || (f.phase == v1alpha1.MachineProvisioned && !wantsPower(machine))
+	}
+	return false
+}
+
+// progressPrefix is the first part of the message of a Machine: "writing image, step 3 of 5, 12 min; usually 18 min: ".
+func progressPrefix(progress *v1alpha1.MachineProgress, estimate *v1alpha1.ProvisioningEstimate, minutes int64) string {
+	text := fmt.Sprintf("%s, step %d of %d, %d min", progress.Description, progress.Step, progress.Steps, minutes)
+	if estimate != nil {
+		text += "; usually " + inMinutes(time.Duration(estimate.TypicalSeconds)*time.Second)
+	}
+	return text + ": "
+}
+
+// inMinutes formats a duration for messages.
+func inMinutes(d time.Duration) string {
+	if d < time.Minute {
+		return d.Truncate(time.Second).String()
+	}
+	return fmt.Sprintf("%d min", int64(d.Round(time.Minute)/time.Minute))
+}
+
+// staleMinutes is by how many minutes a message may be behind the clock. Counting every minute would cost a write per
+// minute for each Machine.
+const staleMinutes = 5
+
+// withProgress prefixes a message with the progress and the minutes it has taken. It returns the current message if only a
+// few minutes have passed and nothing else has changed.
+func withProgress(current, message string, progress *v1alpha1.MachineProgress, estimate *v1alpha1.ProvisioningEstimate,
+	now metav1.Time) string {
+	minutes := int64(now.Sub(progress.StartTime.Time) / time.Minute)
+	for age := range int64(staleMinutes) {
+		if text := progressPrefix(progress, estimate, minutes-age) + message; conditions.Truncate(text, conditions.MaxMessage) == current {
+			return text
+		}
+	}
+	return progressPrefix(progress, estimate, minutes) + message
+}

@@ -1,0 +1,213 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Names of the controllers, in logs and metrics.
+const (
+	controllerName              = "machine"
+	orphanHostsControllerName   = "machine.orphanhosts"
+	orphanSecretsControllerName = "machine.orphansecrets"
+)
+
+// Fields that the cache of Machines is indexed by.
+const (
+	hostField   = "status.hostRef"
+	secretField = "spec.bootstrap.dataSecretName"
+)
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Register adds the controllers of this package to a manager. Its client and cache must be those of the Reconciler.
+func (r *Reconciler) Register(ctx context.Context, mgr manager.Manager) error {
+	for field, value := range map[string]client.IndexerFunc{
+		hostField: hostOf, secretField: secretOf, typeField: typeOf, referenceField: ownReferencesOf,
+	} {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Machine{}, field, value); err != nil {
+			return fmt.Errorf("indexing Machines by %s, %w", field, err)
+		}
+	}
+	for name, register := range map[string]func(manager.Manager) error{
+		controllerName:              r.register,
+		orphanHostsControllerName:   OrphanHosts{r.servers, r.inventory}.register,
+		orphanSecretsControllerName: OrphanSecrets{r.servers}.register,
+	} {
+		if err := register(mgr); err != nil {
+			return fmt.Errorf("starting controller %s, %w", name, err)
+		}
+	}
+	if err := ctrlmetrics.Registry.Register(r.metrics.claimLatency); err != nil {
+		return fmt.Errorf("registering the metrics of Machines, %w", err)
+	}
+	return nil
+}
+
+func (r *Reconciler) register(mgr manager.Manager) error {
+	r.listen()
+	if err := mgr.Add(manager.RunnableFunc(r.runScheduler)); err != nil {
+		return err
+	}
+	moves, onSpec := r.movePending(), builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	return r.watchDrift(builder.ControllerManagedBy(mgr)).
+		Named(controllerName).
+		For(&v1alpha1.Machine{}).
+		Watches(&v1alpha1.Machine{}, claimsFirst()).
+		Watches(&bmov1alpha1.BareMetalHost{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfHost)).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfSecret)).
+		Watches(&v1alpha1.TenantCluster{}, moves, onSpec).
+		Watches(&v1alpha1.OSImage{}, moves, onSpec).
+		Watches(&v1alpha1.SSHKey{}, moves, onSpec).
+		Watches(&v1alpha1.MachineConfigTemplate{}, moves, onSpec).
+		Watches(&v1alpha1.IPAddress{}, r.movePendingForAddress()).
+		Watches(&v1alpha1.NodeType{}, moves, onSpec).
+		Watches(&v1alpha1.NodeProvider{}, moves, onSpec).
+		WatchesRawSource(source.Func(r.scheduler.start)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+func (o OrphanHosts) register(mgr manager.Manager) error {
+	claimed := predicate.NewPredicateFuncs(func(object client.Object) bool {
+		host, ok := object.(*bmov1alpha1.BareMetalHost)
+		if !ok {
+			return false
+		}
+		_, ours := consumerOf(host)
+		return ours
+	})
+	return builder.ControllerManagedBy(mgr).
+		Named(orphanHostsControllerName).
+		For(&bmov1alpha1.BareMetalHost{}, builder.WithPredicates(claimed)).
+		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(o.hostOfDeleted), builder.WithPredicates(onlyDeletions())).
+		Complete(o)
+}
+
+func (o OrphanSecrets) register(mgr manager.Manager) error {
+	ours := predicate.NewPredicateFuncs(func(object client.Object) bool {
+		_, ok := secretOwner(object)
+		return ok
+	})
+	return builder.ControllerManagedBy(mgr).
+		Named(orphanSecretsControllerName).
+		For(&corev1.Secret{}, builder.OnlyMetadata, builder.WithPredicates(ours)).
+		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(secretOfDeleted), builder.WithPredicates(onlyDeletions())).
+		Complete(o)
+}
+
+// machinesOfHost are the Machines that a host's state matters to: the one that has claimed it, and those that want to.
+func (r *Reconciler) machinesOfHost(ctx context.Context, object client.Object) []reconcile.Request {
+	host, ok := object.(*bmov1alpha1.BareMetalHost)
+	if !ok {
+		return nil
+	}
+	requests := r.machinesBy(ctx, client.MatchingFields{hostField: client.ObjectKeyFromObject(host).String()})
+	if consumer, ours := consumerOf(host); ours {
+		requests = append(requests, reconcile.Request{NamespacedName: consumer.NamespacedName})
+	}
+	return requests
+}
+
+// machinesOfSecret are the Machines whose user data is in a Secret.
+func (r *Reconciler) machinesOfSecret(ctx context.Context, secret client.Object) []reconcile.Request {
+	return r.machinesBy(ctx, client.MatchingFields{secretField: secret.GetName()}, client.InNamespace(secret.GetNamespace()))
+}
+
+func (r *Reconciler) machinesBy(ctx context.Context, options ...client.ListOption) []reconcile.Request {
+	machines := &v1alpha1.MachineList{}
+	// It reads from the cache, which fails only when the process is stopping.
+	if err := r.client.List(ctx, machines, append(options, client.UnsafeDisableDeepCopy)...); err != nil {
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(machines.Items))
+	for i := range machines.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machines.Items[i])})
+	}
+	return requests
+}
+
+// movePending moves the Machines that wait: an object that they refer to may have been created or changed. The deletion of
+// one counts, too: without tenants in its namespace, a Machine that stands alone may have any type.
+func (r *Reconciler) movePending() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(context.Context, event.CreateEvent, queue) { r.scheduler.move(objectChanged) },
+		UpdateFunc: func(context.Context, event.UpdateEvent, queue) { r.scheduler.move(objectChanged) },
+		DeleteFunc: func(context.Context, event.DeleteEvent, queue) { r.scheduler.move(objectChanged) },
+	}
+}
+
+// movePendingForAddress moves the Machines that could take an address that has been released.
+func (r *Reconciler) movePendingForAddress() handler.EventHandler {
+	return handler.Funcs{DeleteFunc: func(_ context.Context, deleted event.DeleteEvent, _ queue) {
+		if address, ok := deleted.Object.(*v1alpha1.IPAddress); ok {
+			r.scheduler.move(addressFreed(address.Spec.Network))
+		}
+	}}
+}
+
+func onlyDeletions() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		UpdateFunc:  func(event.UpdateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+func hostOf(object client.Object) []string {
+	machine, ok := object.(*v1alpha1.Machine)
+	if !ok || machine.Status.HostRef == nil {
+		return nil
+	}
+	return []string{hostKey(*machine.Status.HostRef).String()}
+}
+
+func secretOf(object client.Object) []string {
+	machine, ok := object.(*v1alpha1.Machine)
+	if !ok || machine.Spec.Bootstrap.DataSecretName == "" {
+		return nil
+	}
+	return []string{machine.Spec.Bootstrap.DataSecretName}
+}
+
+// hostOfDeleted is the host that a deleted Machine wanted. The inventory stops assuming it for that Machine: if the
+// Machine was deleted by force, nobody else would tell it.
+func (o OrphanHosts) hostOfDeleted(_ context.Context, object client.Object) []reconcile.Request {
+	machine, ok := object.(*v1alpha1.Machine)
+	if !ok || machine.Status.HostRef == nil {
+		return nil
+	}
+	key := hostKey(*machine.Status.HostRef)
+	o.inventory.Forget(key, machine.UID)
+	return []reconcile.Request{{NamespacedName: key}}
+}
+
+func secretOfDeleted(_ context.Context, object client.Object) []reconcile.Request {
+	machine, ok := object.(*v1alpha1.Machine)
+	if !ok || machine.Status.HostRef == nil {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{
+		Namespace: machine.Status.HostRef.Namespace, Name: userDataName(ownerOf(machine)),
+	}}}
+}

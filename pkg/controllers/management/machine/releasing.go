@@ -1,0 +1,134 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+)
+
+// done does nothing: the Machine waits for finalizers of others.
+func (r *Reconciler) done(context.Context, *run) (result, error) { return result{}, nil }
+
+// release cleans and releases the server and removes the finalizer.
+func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
+	owner, outcome := ownerOf(now.machine), "no server was claimed"
+	// It takes neither a server nor an address any more, and cleaning takes long. The server that it has is still its own.
+	r.scheduler.assumePool(now.machine, nil)
+	if now.machine.Status.HostRef == nil {
+		r.forget(now.machine)
+	}
+	reference := now.machine.Status.HostRef
+	if reference == nil && now.machine.IsRestored() {
+		host, err := r.serverOf(ctx, owner)
+		if err != nil {
+			return result{}, err
+		}
+		if host != nil {
+			reference = &v1alpha1.HostReference{Namespace: host.Namespace, Name: host.Name, UID: host.UID}
+		}
+	}
+	if reference != nil {
+		unclean, what, err := r.releaseHost(ctx, now.machine, hostKey(*reference))
+		if err != nil {
+			return result{}, err
+		}
+		if unclean != nil {
+			return result{facts: unclean}, nil
+		}
+		outcome = fmt.Sprintf("server %s %s", hostKey(*reference), what)
+		// The address stays until the server is off and clean: it would still use it.
+		if err := r.addresses.Release(ctx, owner.machineReference()); err != nil {
+			return result{}, err
+		}
+	}
+	before := now.machine.DeepCopy()
+	controllerutil.RemoveFinalizer(now.machine, v1alpha1.MachineFinalizer)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.client.Patch(ctx, now.machine, patch); client.IgnoreNotFound(err) != nil {
+		return result{}, fmt.Errorf("removing the finalizer from Machine %s, %w", owner, err)
+	}
+	r.event(before, corev1.EventTypeNormal, string(EventReleased), outcome)
+	return result{}, nil
+}
+
+// releaseHost releases a host that the Machine owns, which only a live read can tell. It returns the facts while that is
+// under way, and a message once it is done.
+func (r *Reconciler) releaseHost(
+	ctx context.Context, machine *v1alpha1.Machine, key types.NamespacedName,
+) (unclean *facts, outcome string, err error) {
+	o, host := ownerOf(machine), &bmov1alpha1.BareMetalHost{}
+	err = r.live.Get(ctx, key, host)
+	switch {
+	case err != nil && !controllers.IsGone(err):
+		return nil, "", fmt.Errorf("reading host %s to release it, %w", key, err)
+	case err == nil && ownsHost(o, host):
+		if host, err = r.quarantineUnhealthy(ctx, machine, host); err != nil {
+			return nil, "", err
+		}
+		if unclean, err = r.cleanAndRelease(ctx, o, host, machine.Annotations, true); err != nil || unclean != nil {
+			return unclean, "", err
+		}
+		outcome = "is available again"
+	default:
+		outcome = "was no longer claimed by the Machine"
+		if err != nil {
+			outcome = "no longer exists"
+		}
+		if err := r.deleteUserData(ctx, o, key.Namespace); err != nil {
+			return nil, "", err
+		}
+	}
+	r.inventory.Forget(key, machine.UID)
+	return nil, outcome, nil
+}
+
+// servers writes on servers, and on the Secrets that they boot with.
+type servers struct {
+	client client.Client
+	live   client.Reader
+	claims Claims
+}
+
+// cleanAndRelease takes the release of an owner's host a step further. It returns the facts while that is under way, and
+// nil once the host is released. The Secret is deleted before the claim: afterwards nobody would look for it, and the next
+// owner of the host must not find it. hooks are the annotations with the hooks to wait for.
+func (r servers) cleanAndRelease(ctx context.Context, o owner, host *bmov1alpha1.BareMetalHost, hooks map[string]string,
+	withUserData bool) (*facts, error) {
+	var err error
+	if !isEmptied(host) {
+		if host, err = r.claims.Empty(ctx, host); err != nil {
+			return nil, client.IgnoreNotFound(err)
+		}
+	}
+	if why, stuck := unclean(host); why != "" {
+		f := &facts{phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonDeprovisioning, message: why, host: host}
+		if stuck {
+			f.reason = v1alpha1.ReasonHostError
+		}
+		return f, nil
+	}
+	if withUserData {
+		if err := r.deleteUserData(ctx, o, host.Namespace); err != nil {
+			return nil, err
+		}
+	}
+	if len(v1alpha1.Hooks(hooks, v1alpha1.PreReturnHookPrefix)) > 0 {
+		return &facts{
+			phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonWaitingForHook, host: host,
+			message: describeHooks(hooks, v1alpha1.PreReturnHookPrefix) + "until then, server " + host.Namespace + "/" + host.Name +
+				" cannot be claimed",
+		}, nil
+	}
+	return nil, client.IgnoreNotFound(r.claims.Release(ctx, host))
+}

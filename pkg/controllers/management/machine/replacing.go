@@ -1,0 +1,165 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+)
+
+const (
+	// lastingCount is how often in a row Metal3 has to report an error that may pass before it is believed.
+	lastingCount = 3
+	// quarantineShare is the part of a type's servers, and quarantineLeast the number, that may be quarantined by
+	// itself. A wrong image or a broken switch fails on one server after the other, and is no reason to lose them all.
+	quarantineShare = 0.2
+	quarantineLeast = 2
+)
+
+// isLasting tells whether an error of a host is one that trying again does not mend. That an operation on the server has
+// failed is known once Metal3 says so: it would start all over. That its BMC does not answer may pass: Metal3 asks
+// again after about 2 and then 4 minutes, and if it gets no answer for the third time in a row, that is believed.
+func isLasting(host *bmov1alpha1.BareMetalHost) bool {
+	switch host.Status.ErrorType {
+	case bmov1alpha1.ProvisioningError, bmov1alpha1.PreparationError, bmov1alpha1.InspectionError:
+		return true
+	}
+	return host.Status.ErrorCount >= lastingCount
+}
+
+// replace gives up on a Machine whose server is in error, unless too many servers of its type are quarantined already.
+func (r *Reconciler) replace(ctx context.Context, now *run, outcome result, policy provisioningPolicy) (result, error) {
+	full := r.quarantineIsFull(now.machine)
+	if full == "" && mayBeToBlame(outcome.facts) {
+		var err error
+		if full, err = r.quarantine(ctx, now, outcome.facts, v1alpha1.ReasonHostError); err != nil {
+			return result{}, err
+		}
+	}
+	if full != "" {
+		outcome.facts.message += ". It is not replaced, although its NodeType says so: " + full
+		return outcome, nil
+	}
+	return r.giveUpOn(ctx, now, outcome.facts, v1alpha1.ReasonHostError, policy)
+}
+
+// mayBeToBlame tells whether a Machine came so far that its server can be what is wrong.
+func mayBeToBlame(f *facts) bool { return f.progress.Step >= stageWaiting.step }
+
+// quarantine keeps the server of a Machine out of the pool from now on, unless too many are. It returns why it does not.
+func (r *Reconciler) quarantine(ctx context.Context, now *run, f *facts, reason string) (full string, err error) {
+	why := inventory.Quarantine{Reason: reason, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(now.machine)}
+	host, full, err := r.quarantineWithinLimit(ctx, now.machine, now.host, why)
+	if err != nil || full != "" {
+		return full, err
+	}
+	r.recorder.Eventf(host, now.machine, corev1.EventTypeWarning, string(EventQuarantined), string(EventQuarantined), "%s",
+		conditions.Truncate(reason+": "+f.message, conditions.MaxEventNote))
+	now.host = host
+	return "", nil
+}
+
+// quarantineWithinLimit quarantines a server, one after the other: a fault of a whole type shows on all servers at once, and
+// the watch tells only later of those that have been quarantined.
+func (r *Reconciler) quarantineWithinLimit(ctx context.Context, machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost,
+	why inventory.Quarantine) (quarantined *bmov1alpha1.BareMetalHost, full string, err error) {
+	r.quarantining.Lock()
+	defer r.quarantining.Unlock()
+	if full := r.quarantineIsFull(machine); full != "" {
+		return host, full, nil
+	}
+	if host, err = r.claims.Quarantine(ctx, host, why); err != nil {
+		return nil, "", err
+	}
+	r.inventory.SetHost(host)
+	return host, "", nil
+}
+
+// quarantineIsFull says that no more servers of the Machine's type may be quarantined, and is empty if they may.
+func (r *Reconciler) quarantineIsFull(machine *v1alpha1.Machine) string {
+	summary, known := r.inventory.Summary(machine.Status.NodeTypeRef.Name)
+	if !known {
+		return ""
+	}
+	total, quarantined := summary.Capacity.Total, summary.Capacity.Quarantined
+	if limit := max(quarantineLeast, int32(quarantineShare*float64(total))); quarantined >= limit {
+		return fmt.Sprintf("%d of %d servers of NodeType %s are quarantined, and more than %d are not by themselves: look for what is wrong "+
+			"with all of them (image, user data, network), and remove the annotation %s from those that are well",
+			quarantined, total, machine.Status.NodeTypeRef.Name, limit, v1alpha1.QuarantinedAnnotationKey)
+	}
+	return ""
+}
+
+// decidedBefore is the reason why a run that was killed before it could say so gave the Machine up, if one did. The
+// quarantine is the first of the two writes, and a person may have read it.
+func decidedBefore(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) string {
+	if host == nil {
+		return ""
+	}
+	if quarantine, ours := inventory.QuarantineOf(host); ours && quarantine.Machine == client.ObjectKeyFromObject(machine) {
+		return quarantine.Reason
+	}
+	return ""
+}
+
+// giveUpOn gives a Machine up, in two writes: first its server is quarantined, if the server may be to blame, and then
+// the status says so, upon which the provider deletes the Machine and others look for a server.
+func (r *Reconciler) giveUpOn(ctx context.Context, now *run, f *facts, reason string, policy provisioningPolicy) (result, error) {
+	remedy := ""
+	_, quarantined := now.host.Annotations[v1alpha1.QuarantinedAnnotationKey]
+	if !quarantined && mayBeToBlame(f) {
+		var err error
+		if remedy, err = r.quarantine(ctx, now, f, reason); err != nil {
+			return result{}, err
+		}
+		quarantined = remedy == ""
+	}
+	if quarantined {
+		remedy = fmt.Sprintf("the server is quarantined: find out what is wrong with it, and remove the annotation %s from its BareMetalHost",
+			v1alpha1.QuarantinedAnnotationKey)
+	}
+	return result{facts: &facts{
+		phase: v1alpha1.MachineFailed, reason: reason, givenUp: reason, host: now.host, progress: f.progress,
+		message: givenUpMessage(f, reason, policy, remedy),
+	}}, nil
+}
+
+// givenUpMessage says where the Machine was, for how long, in whose words, and what to do.
+func givenUpMessage(f *facts, reason string, policy provisioningPolicy, remedy string) string {
+	where := fmt.Sprintf("%s, step %d of %d", f.progress.Description, f.progress.Step, f.progress.Steps)
+	message := fmt.Sprintf("given up at %s, because its server is in error: %s", where, f.message)
+	if reason == v1alpha1.ReasonDeadlineExceeded {
+		message = fmt.Sprintf("given up after %s without progress at %s: %s", inMinutes(policy.deadline), where, f.message)
+	}
+	if remedy != "" {
+		message += "; " + remedy
+	}
+	return message
+}
+
+// watchAbandoned keeps a Machine that has been given up as it is until somebody deletes it.
+func (r *Reconciler) watchAbandoned(_ context.Context, now *run) (result, error) {
+	givenUp := condition(now.machine, v1alpha1.ConditionGivenUp)
+	return result{facts: &facts{
+		phase: v1alpha1.MachineFailed, reason: givenUp.Reason, givenUp: givenUp.Reason, host: now.host, message: givenUp.Message,
+	}}, nil
+}
+
+func (c *hostClaims) Quarantine(
+	ctx context.Context, host *bmov1alpha1.BareMetalHost, why inventory.Quarantine,
+) (*bmov1alpha1.BareMetalHost, error) {
+	if _, quarantined := host.Annotations[v1alpha1.QuarantinedAnnotationKey]; quarantined {
+		return host, nil
+	}
+	host = host.DeepCopy()
+	return host, c.write(ctx, host, "quarantining", func() { annotate(host, v1alpha1.QuarantinedAnnotationKey, why.String()) })
+}

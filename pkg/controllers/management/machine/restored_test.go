@@ -1,0 +1,251 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"testing"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// restore does to objects what losing a cluster and restoring it by a tool does that makes objects anew: they have other
+// UIDs and, unless withStatus, no status. Hosts keep theirs, as Metal3 reads it from an annotation.
+func (w *world) restore(withStatus bool, objects ...client.Object) {
+	w.t.Helper()
+	for _, object := range objects {
+		if finalizers := object.GetFinalizers(); len(finalizers) > 0 {
+			bare := object.DeepCopyObject().(client.Object)
+			bare.SetFinalizers(nil)
+			if err := w.client.Patch(w.t.Context(), bare, client.MergeFrom(object)); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		if err := w.client.Delete(w.t.Context(), object); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for _, object := range objects {
+		status := object.DeepCopyObject().(client.Object)
+		object.SetUID("")
+		object.SetResourceVersion("")
+		w.create(object)
+		_, isHost := object.(*bmov1alpha1.BareMetalHost)
+		if _, isMachine := object.(*v1alpha1.Machine); isHost || isMachine && withStatus {
+			status.SetUID(object.GetUID())
+			status.SetResourceVersion(object.GetResourceVersion())
+			if err := w.client.Status().Update(w.t.Context(), status); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// lose has the whole cluster lost and restored.
+func (w *world) lose(withStatus bool) {
+	w.t.Helper()
+	var all []client.Object
+	for _, host := range w.hosts() {
+		all = append(all, &host)
+	}
+	for _, machine := range w.machines() {
+		all = append(all, &machine)
+	}
+	for _, address := range w.addresses() {
+		all = append(all, &address)
+	}
+	for _, secret := range w.secrets() {
+		all = append(all, &secret)
+	}
+	w.restore(withStatus, all...)
+}
+
+// pause has Metal3 leave all servers alone, or not any more.
+func (w *world) pause(paused bool) {
+	w.t.Helper()
+	for _, host := range w.hosts() {
+		before := host.DeepCopy()
+		delete(host.Annotations, bmov1alpha1.PausedAnnotation)
+		if paused {
+			annotate(&host, bmov1alpha1.PausedAnnotation, "restore")
+		}
+		if err := w.client.Patch(w.t.Context(), &host, client.MergeFrom(before)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// TestRestored: tools that make objects anew give them other UIDs and no status. The servers still belong to the Machines
+// that have them: none is given to another, installed or cleaned, and their addresses are not given to anybody.
+func TestRestored(t *testing.T) {
+	cases := map[string]struct {
+		reason     string
+		withStatus bool
+	}{
+		"WithoutStatus": {"A status is a subresource, and not written when an object is made.", false},
+		"WithStatus":    {"Some tools write it afterwards; then it names hosts by UIDs that are no more.", true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newRichWorld(t, 3)
+			running := w.start(w.client)
+			now := func() *process { return running }
+			joined := w.join("runs", now)
+			held := w.machine("held", nil)
+			w.until("held", now, func() bool { return w.get(held).Status.ProviderID != "" })
+			before := map[types.NamespacedName]*v1alpha1.Machine{joined: w.get(joined), held: w.get(held)}
+			addresses := w.addresses()
+
+			w.pause(true)
+			w.lose(tc.withStatus)
+			running = w.start(w.client)
+			for range 5 {
+				running.round()
+				w.checkClaims()
+			}
+			w.pause(false)
+			for range 5 {
+				running.round()
+				w.checkClaims()
+				w.playMetal3()
+			}
+			running.round()
+			claimed := 0
+			for _, host := range w.hosts() {
+				if host.Spec.ConsumerRef != nil {
+					claimed++
+				}
+			}
+			if claimed != len(before) {
+				t.Errorf("%s\n%d servers are claimed, want %d", tc.reason, claimed, len(before))
+			}
+			for key, was := range before {
+				is := w.get(key)
+				if is.UID == was.UID {
+					t.Fatal("the Machine was not made anew")
+				}
+				if is.Status.ProviderID != was.Status.ProviderID || is.Status.Phase != was.Status.Phase || is.Status.Cost == nil ||
+					*is.Status.Cost != *was.Status.Cost {
+					t.Errorf("%s\nMachine %s was %s with %s, and is %s with %q (%s)", tc.reason, key.Name, was.Status.Phase, was.Status.ProviderID,
+						is.Status.Phase, is.Status.ProviderID, condition(is, v1alpha1.ConditionReady).Message)
+					continue
+				}
+				host := &bmov1alpha1.BareMetalHost{}
+				if err := w.client.Get(t.Context(), hostKey(*is.Status.HostRef), host); err != nil {
+					t.Fatal(err)
+				}
+				if is.Status.HostRef.UID != host.UID {
+					t.Errorf("Machine %s names its host by UID %s, which is %s", key.Name, is.Status.HostRef.UID, host.UID)
+				}
+				if key == joined && (host.Spec.Image == nil || !host.Spec.Online || host.Status.Provisioning.State != bmov1alpha1.StateProvisioned) {
+					t.Errorf("%s\nthe server that runs was emptied: image %v, online %v, state %s", tc.reason, host.Spec.Image, host.Spec.Online,
+						host.Status.Provisioning.State)
+				}
+			}
+			if drifted := condition(w.get(joined), v1alpha1.ConditionDrifted); drifted.Status != metav1.ConditionFalse {
+				t.Errorf("the condition Drifted is %q (%s): it would never be replaced for another image", drifted.Status, drifted.Message)
+			}
+			if after := w.addresses(); len(after) != len(addresses) {
+				t.Errorf("%s\n%d addresses are taken, want %d: one that is in use is given to somebody else", tc.reason, len(after), len(addresses))
+			}
+
+			// The rest of their life is as it would have been.
+			for key := range before {
+				if err := w.client.Delete(t.Context(), w.get(key)); err != nil {
+					t.Fatal(err)
+				}
+				w.until("held before its return", now, func() bool { return waitsForHook(w.get(key)) })
+				w.takeHook(key, v1alpha1.PreReturnHookPrefix)
+				w.until("gone", now, func() bool { return w.get(key) == nil })
+			}
+			w.checkNothingLeft()
+		})
+	}
+}
+
+// TestRestoredAndDeleted: a Machine that is deleted before the manager has seen what server it has takes that along.
+func TestRestoredAndDeleted(t *testing.T) {
+	w := newWorld(t, 1)
+	running := w.start(w.client)
+	now := func() *process { return running }
+	key := w.machine("m", standAlone)
+	w.until("provisioned", now, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+	w.lose(false)
+	if err := w.client.Delete(t.Context(), w.get(key)); err != nil {
+		t.Fatal(err)
+	}
+	running = w.start(w.client)
+	w.until("gone", now, func() bool { return w.get(key) == nil })
+	w.checkNothingLeft()
+}
+
+// TestRestoredWithoutServer: a Machine that had no server when the backup was made gets one, like any other.
+func TestRestoredWithoutServer(t *testing.T) {
+	w := newWorld(t, 0)
+	running := w.start(w.client)
+	now := func() *process { return running }
+	key := w.machine("m", standAlone)
+	w.until("pending", now, func() bool { return condition(w.get(key), v1alpha1.ConditionReady).Reason != "" })
+	w.lose(false)
+	w.api.CreateHost(t, spare(w))
+	running = w.start(w.client)
+	w.until("provisioned", now, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+}
+
+// TestClaimUIDOfAnotherMachine: what a Machine says of its past gives it nothing that is another's.
+func TestClaimUIDOfAnotherMachine(t *testing.T) {
+	w := newRichWorld(t, 2)
+	running := w.start(w.client)
+	now := func() *process { return running }
+	victim := w.join("victim", now)
+	has := w.get(victim)
+	thief := w.machine("thief", func(machine *v1alpha1.Machine) {
+		machine.Annotations = map[string]string{v1alpha1.ClaimUIDAnnotationKey: string(has.UID)}
+	})
+	w.until("held", now, func() bool { return waitsForHook(w.get(thief)) })
+	if w.get(thief).Status.HostRef.Name == has.Status.HostRef.Name {
+		t.Fatal("it has the other's server")
+	}
+	w.takeHook(thief, v1alpha1.PreProvisionHookPrefix)
+	w.edit(thief, func(machine *v1alpha1.Machine) { machine.Spec.Bootstrap.DataSecretName = "user-data" })
+	w.until("provisioned", now, func() bool { return w.get(thief).Status.Phase == v1alpha1.MachineProvisioned })
+	if addresses := w.addresses(); len(addresses) != 2 {
+		t.Errorf("%d addresses are taken, want one each", len(addresses))
+	}
+	if err := w.client.Delete(t.Context(), w.get(thief)); err != nil {
+		t.Fatal(err)
+	}
+	w.until("held before its return", now, func() bool { return waitsForHook(w.get(thief)) })
+	w.takeHook(thief, v1alpha1.PreReturnHookPrefix)
+	w.until("gone", now, func() bool { return w.get(thief) == nil })
+	if addresses := w.addresses(); len(addresses) != 1 || addresses[0].Spec.MachineRef.Name != "victim" {
+		t.Errorf("after it has gone, the addresses are %+v, want the other's", addresses)
+	}
+	if is := w.get(victim); is.Status.Phase != v1alpha1.MachineJoined {
+		t.Errorf("the other is %s", is.Status.Phase)
+	}
+}
+
+// join takes a Machine of a rich world so far that its node has registered.
+func (w *world) join(name string, now func() *process) types.NamespacedName {
+	w.t.Helper()
+	key := w.machine(name, nil)
+	w.until("held", now, func() bool { return waitsForHook(w.get(key)) })
+	w.takeHook(key, v1alpha1.PreProvisionHookPrefix)
+	if err := w.client.Get(context.Background(), types.NamespacedName{Namespace: w.tenant, Name: "user-data"},
+		&metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}}); err != nil {
+		w.userData("user-data")
+	}
+	w.edit(key, func(machine *v1alpha1.Machine) {
+		machine.Spec.Bootstrap.DataSecretName = "user-data"
+		machine.Annotations[v1alpha1.NodeNameAnnotationKey] = "node-" + name
+	})
+	w.until("joined", now, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineJoined })
+	return key
+}

@@ -1,0 +1,112 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"net/netip"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+)
+
+// single is a pool of one address.
+func single(t *testing.T, cidr string) *ipam.Pool {
+	t.Helper()
+	pool, err := ipam.NewPool(netip.MustParsePrefix(cidr), netip.Addr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &pool
+}
+
+func named(name, uid string) *v1alpha1.Machine {
+	machine := &v1alpha1.Machine{ObjectMeta: metaIn("blue", name)}
+	machine.UID = types.UID(uid)
+	return machine
+}
+
+// TestAssumptionsEnd: an assumption that comes to nothing moves a Machine that waits for the address, which then gets it.
+func TestAssumptionsEnd(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		ends   func(p *process, assumed *v1alpha1.Machine)
+	}{
+		"OtherPool": {"its type is another, with addresses of its own", func(p *process, assumed *v1alpha1.Machine) {
+			p.scheduler.assumePool(assumed, single(t, "192.0.2.5/30"))
+		}},
+		"NoPool": {"its type is another, which needs no address", func(p *process, assumed *v1alpha1.Machine) {
+			p.scheduler.assumePool(assumed, nil)
+		}},
+		"Recreated": {"it was deleted and created again so fast that no reconcile has seen it gone", func(p *process, assumed *v1alpha1.Machine) {
+			p.scheduler.assumePool(named(assumed.Name, "another"), nil)
+		}},
+		"Deleted": {"cleaning its server takes long", func(p *process, assumed *v1alpha1.Machine) {
+			_, _ = p.release(t.Context(), &run{machine: assumed})
+		}},
+		"Vanished":    {"it was deleted by force", func(p *process, assumed *v1alpha1.Machine) { p.vanished(ownerOf(assumed).NamespacedName) }},
+		"BindingLost": {"another manager has claimed the server", func(p *process, assumed *v1alpha1.Machine) { p.forget(assumed) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache := fake.NewClientBuilder().WithScheme(env.Scheme()).Build()
+			p := &process{Reconciler: New(Dependencies{Client: cache, Live: cache, Clock: clock.RealClock{}, Recorder: events.NewFakeRecorder(10),
+				Inventory: inventory.NewInventory(inventory.Options{})})}
+			pool, assumed, waits := single(t, "192.0.2.1/30"), named("assumed", "1"), named("w", "2")
+			if err := p.checkAddress(t.Context(), assumed, pool); err != nil {
+				t.Fatal(err)
+			}
+			p.scheduler.assumePool(assumed, pool)
+			if err := p.checkAddress(t.Context(), waits, pool); err == nil {
+				t.Fatal("there are two addresses")
+			}
+			since := p.scheduler.queue.Version()
+			p.scheduler.park(scheduling.Machine[candidate]{Key: ownerOf(waits).NamespacedName, Hints: []scheduling.Event{addressFreed("")}}, since)
+			tc.ends(p, assumed)
+			if moved, _, found := p.scheduler.queue.Pop(); !found || moved.Key.Name != "w" {
+				t.Errorf("%s: got %v, %v, want the Machine that waits", tc.reason, moved.Key, found)
+			}
+			if err := p.checkAddress(t.Context(), waits, pool); err != nil {
+				t.Errorf("%s: and still %v", tc.reason, err)
+			}
+		})
+	}
+}
+
+// TestDeletedTenantsMove: without tenants in its namespace, a Machine that stands alone may have any type.
+func TestDeletedTenantsMove(t *testing.T) {
+	r := &Reconciler{scheduler: newScheduler()}
+	r.scheduler.park(scheduling.Machine[candidate]{Key: types.NamespacedName{Name: "a"},
+		Hints: []scheduling.Event{objectChanged, hostChanged}}, 0)
+	r.movePending().Delete(t.Context(), event.DeleteEvent{Object: &v1alpha1.TenantCluster{}}, nil)
+	if moved, _, found := r.scheduler.queue.Pop(); !found || moved.MovedBy != objectChanged {
+		t.Errorf("got %v, %v, want the Machine", moved, found)
+	}
+}
+
+// TestHooksFollowTheTenant: a Machine has waited for a server, and meanwhile its tenant was given another network.
+func TestHooksFollowTheTenant(t *testing.T) {
+	machine, tenant := named("m", "1"), &v1alpha1.TenantCluster{}
+	tenant.Spec.Network = &v1alpha1.TenantNetwork{VLAN: ptr.To(int32(100))}
+	machine.Annotations = missingHooks(machine, tenant)
+	if again := missingHooks(machine, tenant); len(machine.Annotations) != 2 || len(again) != 0 {
+		t.Fatalf("hooks %v, and then %v", machine.Annotations, again)
+	}
+	tenant.Spec.Network.VLAN = ptr.To(int32(200))
+	for key, network := range missingHooks(machine, tenant) {
+		machine.Annotations[key] = network
+	}
+	if network := networkOf(machine); network != "vlan:200" {
+		t.Errorf("the server is moved into network %s, want that of the tenant", network)
+	}
+}

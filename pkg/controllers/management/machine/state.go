@@ -1,0 +1,87 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// state is where a Machine is in its life.
+type state string
+
+const (
+	// gone: the Machine is being deleted and there is nothing left of ours to do.
+	gone state = "Gone"
+	// unprotected: nothing keeps the Machine from vanishing with a server in its hands.
+	unprotected state = "Unprotected"
+	// restored: the Machine comes from a backup, and does not say or says wrongly which server it has.
+	restored state = "Restored"
+	// pending: no server has been chosen.
+	pending state = "Pending"
+	// claiming: a server has been chosen, and it is not known yet whether it is ours.
+	claiming state = "Claiming"
+	// waitingForHooks: the server is ours, and nothing may be installed before hooks have been removed.
+	waitingForHooks state = "WaitingForHooks"
+	// claimed: the server is ours and has no image.
+	claimed state = "Claimed"
+	// provisioning: Metal3 has been told what to install.
+	provisioning state = "Provisioning"
+	// switching: Metal3 has installed it, and is to be told something about the power.
+	switching state = "Switching"
+	// provisioned: Metal3 has installed it.
+	provisioned state = "Provisioned"
+	// joined: the node has registered with the tenant.
+	joined state = "Joined"
+	// broken: Metal3 reports an error for the server, or it is being deleted.
+	broken state = "Broken"
+	// lost: the server was ours and is not any more.
+	lost state = "Lost"
+	// abandoned: the Machine has been given up, and waits for somebody to delete it.
+	abandoned state = "Abandoned"
+	// releasing: the Machine is being deleted and may have a server to give back.
+	releasing state = "Releasing"
+)
+
+// stateOf tells the state of a Machine from what the API says. host is the one that status.hostRef names, nil if
+// there is none.
+func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
+	switch protected := controllerutil.ContainsFinalizer(machine, v1alpha1.MachineFinalizer); {
+	case !machine.DeletionTimestamp.IsZero() && !protected:
+		return gone
+	case !machine.DeletionTimestamp.IsZero():
+		return releasing
+	case !protected:
+		return unprotected
+	case machine.IsRestored() && (machine.Status.HostRef == nil || ownsHost(ownerOf(machine), host) && host.UID != machine.Status.HostRef.UID):
+		return restored
+	case machine.Status.HostRef == nil:
+		return pending
+	case machine.Status.ProviderID == "":
+		return claiming
+	case meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp):
+		return abandoned
+	case !ownsHost(ownerOf(machine), host) || host.UID != machine.Status.HostRef.UID:
+		return lost
+	case hostError(host) != "", !host.DeletionTimestamp.IsZero():
+		return broken
+	case host.Spec.Image == nil && meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionProvisioned):
+		// Installing it again would make a second machine of the same name, with a join token that is long used up.
+		return lost
+	case host.Spec.Image == nil && len(v1alpha1.Hooks(machine.Annotations, v1alpha1.PreProvisionHookPrefix)) > 0:
+		return waitingForHooks
+	case host.Spec.Image == nil:
+		return claimed
+	case !isProvisioned(host):
+		return provisioning
+	case needsPowerChange(machine, host):
+		return switching
+	case machine.Spec.TenantClusterRef != nil && machine.Annotations[v1alpha1.NodeNameAnnotationKey] != "":
+		return joined
+	}
+	return provisioned
+}

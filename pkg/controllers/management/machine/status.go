@@ -1,0 +1,220 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"fmt"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+)
+
+// facts are what a state handler has found out for the status.
+type facts struct {
+	phase v1alpha1.MachinePhase
+	// reason and message of what the Machine is doing or waiting for.
+	reason, message string
+	// host as it was seen last; nil leaves what the status says of it.
+	host *bmov1alpha1.BareMetalHost
+	// choice is set when a host has been chosen.
+	choice *inventory.Choice
+	// properties are the effective ones; nil leaves what the status says of them.
+	properties []v1alpha1.MachineProperty
+	// installed is what is about to be installed; nil leaves what the status says of it.
+	installed []v1alpha1.InstalledField
+	// drifted is the condition of that name, without its type; nil leaves it as it is.
+	drifted *metav1.Condition
+	// clearChoice is set when the chosen host cannot be had.
+	clearChoice bool
+	// progress is how far the Machine is; nil leaves what the status says of it.
+	progress *v1alpha1.MachineProgress
+	// givenUp is the reason why the Machine has been given up, if it has.
+	givenUp string
+}
+
+// nextStatus is the whole status that follows from the facts. Nothing else computes one.
+func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.MachineStatus {
+	status := *machine.Status.DeepCopy()
+	status.Phase = f.phase
+	setServer(&status, &f)
+	setInstallation(&status, &f)
+	if steps, known := stepsDone(&f, &status); known && steps > 0 {
+		status.ProviderID = v1alpha1.ProviderID(status.HostRef.Namespace, status.HostRef.Name, machine.Name)
+	}
+	status.NodeName = ""
+	if hasNode[f.phase] {
+		status.NodeName = machine.Annotations[v1alpha1.NodeNameAnnotationKey]
+	}
+	for _, condition := range nextConditions(machine, &f, &status) {
+		condition.Message = conditions.Truncate(condition.Message, conditions.MaxMessage)
+		condition.ObservedGeneration, condition.LastTransitionTime = machine.Generation, now
+		conditions.Set(&status.Conditions, condition)
+	}
+	return status
+}
+
+// setServer writes which server the Machine has, and what that is doing.
+func setServer(status *v1alpha1.MachineStatus, f *facts) {
+	switch {
+	case f.choice != nil:
+		status.HostRef = ptr.To(f.choice.Host)
+		status.NodeTypeRef = &v1alpha1.NameReference{Name: f.choice.NodeType}
+		status.Cost = ptr.To(f.choice.Cost)
+		status.NodeLabels = f.choice.Labels
+	case f.clearChoice:
+		status.HostRef, status.NodeTypeRef, status.Cost, status.NodeLabels, status.HostState = nil, nil, nil, nil, ""
+		status.Properties, status.Addresses, status.Power, status.Progress = nil, nil, nil, nil
+		status.Installed, status.PropertiesHash = nil, ""
+	}
+	if f.host != nil {
+		status.HostState = string(f.host.Status.Provisioning.State)
+		status.Power, status.Addresses = powerOf(status.Power, f.host), addressesOf(f.host)
+	}
+}
+
+// setInstallation writes what is installed, and how far that is.
+func setInstallation(status *v1alpha1.MachineStatus, f *facts) {
+	if f.installed != nil {
+		status.Installed, status.PropertiesHash = f.installed, hashOf(f.installed)
+	}
+	if f.properties != nil {
+		status.Properties = f.properties
+	}
+	if f.progress != nil {
+		status.Progress = f.progress
+	}
+}
+
+// hasNode are the phases in which the node that a Machine has become is known.
+var hasNode = map[v1alpha1.MachinePhase]bool{
+	v1alpha1.MachineJoined: true, v1alpha1.MachineFailed: true, v1alpha1.MachineReleasing: true,
+}
+
+// steps are the conditions that become true one after the other.
+var steps = []string{v1alpha1.ConditionClaimed, v1alpha1.ConditionProvisioned, v1alpha1.ConditionJoined}
+
+// stepsDone is the number of steps that the Machine has behind it. It reports false for phases that leave the steps as
+// they are.
+func stepsDone(f *facts, status *v1alpha1.MachineStatus) (int, bool) {
+	switch f.phase {
+	case v1alpha1.MachinePending, v1alpha1.MachineClaiming:
+		return 0, true
+	case v1alpha1.MachineClaimed, v1alpha1.MachineProvisioning:
+		return 1, true
+	case v1alpha1.MachineProvisioned:
+		return 2, true
+	case v1alpha1.MachineJoined:
+		return 3, true
+	case v1alpha1.MachineFailed:
+		return 0, status.HostRef == nil // it never got a server
+	}
+	return 0, false
+}
+
+// nextConditions are the conditions that the facts say something about. The others stay as they are.
+func nextConditions(machine *v1alpha1.Machine, f *facts, status *v1alpha1.MachineStatus) []metav1.Condition {
+	all := append(stepConditions(machine, f, status), networkCondition(f, status)...)
+	if f.drifted != nil {
+		all = append(all, newCondition(v1alpha1.ConditionDrifted, f.drifted.Status, f.drifted.Reason, f.drifted.Message))
+	}
+	if f.givenUp != "" {
+		all = append(all, newCondition(v1alpha1.ConditionGivenUp, metav1.ConditionTrue, f.givenUp, f.message))
+	}
+	ready := metav1.ConditionFalse
+	if isReady(machine, f) {
+		ready = metav1.ConditionTrue
+	}
+	return append(all, newCondition(v1alpha1.ConditionReady, ready, f.reason, f.message))
+}
+
+func newCondition(conditionType string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: conditionType, Status: status, Reason: reason, Message: message}
+}
+
+// isReady tells whether the server is in use: as a node, or as it is if no tenant is named.
+func isReady(machine *v1alpha1.Machine, f *facts) bool {
+	if f.reason == v1alpha1.ReasonPoweredOff {
+		return false
+	}
+	return f.phase == v1alpha1.MachineJoined || f.phase == v1alpha1.MachineProvisioned && machine.Spec.TenantClusterRef == nil
+}
+
+// stepConditions are the steps that are done and those that are not, or the one that something is wrong with.
+func stepConditions(machine *v1alpha1.Machine, f *facts, status *v1alpha1.MachineStatus) []metav1.Condition {
+	if wrong := failedStep(f, status); wrong != "" {
+		return []metav1.Condition{newCondition(wrong, metav1.ConditionFalse, f.reason, f.message)}
+	}
+	done, known := stepsDone(f, status)
+	if !known {
+		return nil
+	}
+	var all []metav1.Condition
+	for i, step := range steps {
+		if i < done {
+			all = append(all, newCondition(step, metav1.ConditionTrue, reasonDone(step), messageDone(step, machine, status)))
+		} else {
+			all = append(all, newCondition(step, metav1.ConditionFalse, f.reason, f.message))
+		}
+	}
+	return all
+}
+
+// failedStep is the one condition that says what is wrong, or what a release waits for; "" if the steps do.
+func failedStep(f *facts, status *v1alpha1.MachineStatus) string {
+	installed := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionProvisioned)
+	inError := f.reason == v1alpha1.ReasonHostError || f.reason == v1alpha1.ReasonHostDeleting
+	switch {
+	case f.phase == v1alpha1.MachineReleasing:
+		return v1alpha1.ConditionReleased
+	case f.reason == v1alpha1.ReasonHostLost:
+		return v1alpha1.ConditionClaimed
+	case f.givenUp != "" && installed:
+		return v1alpha1.ConditionJoined
+	case !installed && (f.givenUp != "" || inError):
+		return v1alpha1.ConditionProvisioned
+	}
+	return ""
+}
+
+// networkCondition says whether the Machine waits for hooks. A Machine that never had a hook has no such condition.
+func networkCondition(f *facts, status *v1alpha1.MachineStatus) []metav1.Condition {
+	done, _ := stepsDone(f, status)
+	switch {
+	case f.reason == v1alpha1.ReasonWaitingForHook:
+		return []metav1.Condition{newCondition(v1alpha1.ConditionNetworkReady, metav1.ConditionFalse, f.reason, f.message)}
+	case done > 0 && meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionNetworkReady) != nil:
+		return []metav1.Condition{newCondition(v1alpha1.ConditionNetworkReady, metav1.ConditionTrue, v1alpha1.ReasonNetworkReady,
+			"all hooks have been removed")}
+	}
+	return nil
+}
+
+// reasonDone is the reason of a step that is done.
+func reasonDone(step string) string {
+	switch step {
+	case v1alpha1.ConditionClaimed:
+		return v1alpha1.ReasonClaimed
+	case v1alpha1.ConditionProvisioned:
+		return v1alpha1.ReasonProvisioned
+	}
+	return v1alpha1.ReasonJoined
+}
+
+// messageDone is the message of a step that is done. It names what stays the same, so that the condition does too.
+func messageDone(step string, machine *v1alpha1.Machine, status *v1alpha1.MachineStatus) string {
+	server := fmt.Sprintf("server %s/%s", status.HostRef.Namespace, status.HostRef.Name)
+	switch step {
+	case v1alpha1.ConditionClaimed:
+		return fmt.Sprintf("%s of type %s (cost %d)", server, status.NodeTypeRef.Name, ptr.Deref(status.Cost, 0))
+	case v1alpha1.ConditionProvisioned:
+		return "Metal3 has installed the image on " + server
+	}
+	return "node " + machine.Annotations[v1alpha1.NodeNameAnnotationKey] + " has registered"
+}

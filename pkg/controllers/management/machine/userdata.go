@@ -1,0 +1,149 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+const (
+	// metal3EnvironmentLabel is what baremetal-operator's cache of Secrets selects by. It labels Secrets itself that
+	// lack it, but then needs a second look at them.
+	metal3EnvironmentLabel = "environment.metal3.io"
+	metal3EnvironmentValue = "baremetal"
+
+	// networkDataSecretKey is where Metal3 looks for network data in a Secret.
+	networkDataSecretKey = "networkData"
+
+	maxNameLength  = 253
+	maxLabelLength = 63
+	shortUIDLength = 8
+)
+
+// userDataName is the name of the Secret in the host's namespace. The UID keeps Machines of one name in several
+// namespaces, or one after the other, apart.
+func userDataName(o owner) string {
+	uid := string(o.UID)
+	suffix := "-" + uid[:min(len(uid), shortUIDLength)] + "-user-data"
+	return strings.TrimRight(o.Name[:min(len(o.Name), maxNameLength-len(suffix))], "-.") + suffix
+}
+
+// userDataSecret is the Secret that Metal3 reads a Machine's user data from. Metal3 wants it in the host's namespace.
+func userDataSecret(o owner, namespace string, boot documents) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace,
+			Name:      userDataName(o),
+			Labels: map[string]string{
+				metal3EnvironmentLabel:      metal3EnvironmentValue,
+				v1alpha1.MachineLabelKey:    labelValue(o.Name),
+				v1alpha1.MachineUIDLabelKey: string(o.UID),
+			},
+			Annotations: map[string]string{v1alpha1.MachineAnnotationKey: o.String()},
+		},
+		Type: corev1.SecretTypeOpaque,
+		Data: boot.data(),
+	}
+}
+
+// data is how Metal3 reads the documents from a Secret.
+func (d documents) data() map[string][]byte {
+	data := map[string][]byte{}
+	if d.userData != nil {
+		data[v1alpha1.UserDataSecretKey] = d.userData
+	}
+	if d.networkData != nil {
+		data[networkDataSecretKey] = d.networkData
+	}
+	return data
+}
+
+// labelValue cuts a name to what a label can hold. It is for people; programs go by the UID.
+func labelValue(name string) string {
+	return strings.TrimRight(name[:min(len(name), maxLabelLength)], "-.")
+}
+
+// readUserData reads the Secret in the Machine's namespace. If it has no user data, it returns a message that says why.
+func (r *Reconciler) readUserData(ctx context.Context, machine *v1alpha1.Machine) (data []byte, missing string, err error) {
+	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.Bootstrap.DataSecretName}
+	secret := &corev1.Secret{}
+	if err := r.live.Get(ctx, key, secret); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Sprintf("spec.bootstrap.dataSecretName is %q: there is no Secret of that name in namespace %s yet", key.Name,
+				key.Namespace), nil
+		}
+		return nil, "", fmt.Errorf("reading user data from Secret %s, %w", key, err)
+	}
+	data, found := secret.Data[v1alpha1.UserDataSecretKey]
+	if !found {
+		return nil, fmt.Sprintf("Secret %s has no key %s: put the cloud-init user data there", key, v1alpha1.UserDataSecretKey), nil
+	}
+	return data, "", nil
+}
+
+// writeUserData makes the Secret in the host's namespace hold the documents, also after a run that has crashed.
+func (r *Reconciler) writeUserData(ctx context.Context, o owner, namespace string, boot documents) error {
+	secret := userDataSecret(o, namespace, boot)
+	err := r.client.Create(ctx, secret)
+	if apierrors.IsAlreadyExists(err) {
+		err = r.updateUserData(ctx, o, namespace, func(map[string][]byte) map[string][]byte { return boot.data() })
+	}
+	if err != nil {
+		return fmt.Errorf("writing Secret %s/%s, %w", namespace, secret.Name, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) updateUserData(ctx context.Context, o owner, namespace string,
+	change func(map[string][]byte) map[string][]byte) error {
+	secret := &corev1.Secret{}
+	if err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: userDataName(o)}, secret); err != nil {
+		return err
+	}
+	if belongsTo, ok := secretOwner(secret); !ok || belongsTo != o {
+		return fmt.Errorf("it does not belong to Machine %s: delete it", o)
+	}
+	before := secret.DeepCopy()
+	secret.Data = change(maps.Clone(secret.Data))
+	if maps.EqualFunc(before.Data, secret.Data, bytes.Equal) {
+		return nil
+	}
+	return r.client.Patch(ctx, secret, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// blankUserData removes the user data from the Secret, because a join token must not outlive its use. The Secret itself stays
+// as long as the host refers to it.
+func (r *Reconciler) blankUserData(ctx context.Context, o owner, namespace string) error {
+	err := r.updateUserData(ctx, o, namespace, func(data map[string][]byte) map[string][]byte {
+		if _, found := data[v1alpha1.UserDataSecretKey]; found {
+			data[v1alpha1.UserDataSecretKey] = []byte{}
+		}
+		return data
+	})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("blanking Secret %s/%s, %w", namespace, userDataName(o), err)
+	}
+	return nil
+}
+
+// deleteUserData deletes the Secret in the host's namespace, if it exists.
+func (r servers) deleteUserData(ctx context.Context, o owner, namespace string) error {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: userDataName(o)}}
+	if err := client.IgnoreNotFound(r.client.Delete(ctx, secret)); err != nil {
+		return fmt.Errorf("deleting Secret %s/%s, %w", namespace, secret.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,327 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+)
+
+var environment env.Environment
+
+func TestMain(m *testing.M) { env.Main(m, &environment) }
+
+const checksum = "d41d8cd98f00b204e9800998ecf8427e"
+
+// world has servers of one type in a namespace of Metal3 and the Machines of a tenant in another. Nothing runs by itself:
+// the test makes rounds, and in a round every controller reconciles everything once.
+type world struct {
+	t *testing.T
+	// api is where everything is stored: in memory for most tests, on an API server for some.
+	api               *env.Environment
+	client            client.Client
+	metal3, tenant    string
+	nodeType, osImage string
+	// reboots are what Metal3 has been asked for, host by host.
+	reboots map[string][]string
+	// clock of the processes that are started.
+	clock clock.PassiveClock
+	// hangs makes Metal3 never finish writing an image.
+	hangs bool
+}
+
+// newWorld makes a world of its own in memory.
+func newWorld(t *testing.T, servers int) *world {
+	t.Helper()
+	return newWorldOn(t, env.Fake(t), servers)
+}
+
+func newWorldOn(t *testing.T, api *env.Environment, servers int) *world {
+	t.Helper()
+	w := &world{t: t, api: api, client: api.Client, metal3: api.Namespace(t), tenant: api.Namespace(t), reboots: map[string][]string{},
+		clock: clock.RealClock{}}
+	w.nodeType, w.osImage = "type-"+w.metal3, "image-"+w.metal3
+	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "provider-" + w.metal3}}
+	provider.Spec.Metal3.ClusterRef.Namespace = w.metal3
+	nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: w.nodeType}}
+	nodeType.Spec.ProviderRef.Name = provider.Name
+	nodeType.Spec.Resources = env.Resources("cpu", "8", "memory", "32Gi")
+	nodeType.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: w.osImage}
+	osImage := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: w.osImage}}
+	osImage.Spec.Properties = map[string]string{
+		v1alpha1.PropertyImageURL: "http://images.example.com/os.qcow2", v1alpha1.PropertyImageChecksum: checksum,
+	}
+	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.tenant, Name: "tenant"}}
+	tenant.Spec.APIServerEndpoint = "tenant.example.com:6443"
+	for _, object := range []client.Object{provider, nodeType, osImage, tenant} {
+		w.create(object)
+	}
+	for n := range servers {
+		w.api.CreateHost(t, env.AvailableHost(w.metal3, fmt.Sprintf("server-%02d", n), nil))
+	}
+	return w
+}
+
+func (w *world) create(object client.Object) {
+	w.t.Helper()
+	if err := w.client.Create(w.t.Context(), object); err != nil {
+		w.t.Fatalf("creating %T %s, %v", object, object.GetName(), err)
+	}
+}
+
+// machine makes a Machine of the world's type, for the tenant unless change says otherwise.
+func (w *world) machine(name string, change func(*v1alpha1.Machine)) types.NamespacedName {
+	w.t.Helper()
+	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: w.tenant, Name: name}}
+	machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: w.nodeType}
+	machine.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: "tenant"}
+	if change != nil {
+		change(machine)
+	}
+	w.create(machine)
+	return client.ObjectKeyFromObject(machine)
+}
+
+// userData makes the Secret that the provider would make.
+func (w *world) userData(name string) {
+	w.t.Helper()
+	w.create(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.tenant, Name: name},
+		Data:       map[string][]byte{v1alpha1.UserDataSecretKey: []byte("#cloud-config")},
+	})
+}
+
+// get returns the Machine, nil if it does not exist.
+func (w *world) get(key types.NamespacedName) *v1alpha1.Machine {
+	w.t.Helper()
+	machine := &v1alpha1.Machine{}
+	err := w.client.Get(context.Background(), key, machine)
+	if client.IgnoreNotFound(err) != nil {
+		w.t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return machine
+}
+
+// edit changes a Machine the way its owner would.
+func (w *world) edit(key types.NamespacedName, change func(*v1alpha1.Machine)) {
+	w.t.Helper()
+	machine := w.get(key)
+	before := machine.DeepCopy()
+	change(machine)
+	if err := w.client.Patch(w.t.Context(), machine, client.MergeFrom(before)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) hosts() []bmov1alpha1.BareMetalHost {
+	w.t.Helper()
+	list := &bmov1alpha1.BareMetalHostList{}
+	if err := w.client.List(context.Background(), list, client.InNamespace(w.metal3)); err != nil {
+		w.t.Fatal(err)
+	}
+	return list.Items
+}
+
+func (w *world) machines() []v1alpha1.Machine {
+	w.t.Helper()
+	list := &v1alpha1.MachineList{}
+	if err := w.client.List(context.Background(), list, client.InNamespace(w.tenant)); err != nil {
+		w.t.Fatal(err)
+	}
+	return list.Items
+}
+
+func (w *world) secrets() []corev1.Secret {
+	w.t.Helper()
+	list := &corev1.SecretList{}
+	if err := w.client.List(context.Background(), list, client.InNamespace(w.metal3)); err != nil {
+		w.t.Fatal(err)
+	}
+	return list.Items
+}
+
+// addresses are those of the world's Machines.
+func (w *world) addresses() []v1alpha1.IPAddress {
+	w.t.Helper()
+	list := &v1alpha1.IPAddressList{}
+	if err := w.client.List(context.Background(), list); err != nil {
+		w.t.Fatal(err)
+	}
+	return slices.DeleteFunc(list.Items, func(address v1alpha1.IPAddress) bool { return address.Spec.MachineRef.Namespace != w.tenant })
+}
+
+// process is one run of the manager, with a memory of its own and a connection that the test may tamper with.
+type process struct {
+	*Reconciler
+	inventory *inventory.Inventory
+	world     *world
+	events    <-chan string
+	// sweeps is false for a process without the controllers that sweep up.
+	sweeps bool
+	// backwards makes the process look at the last Machine first.
+	backwards bool
+}
+
+func (w *world) start(connection client.Client) *process { return w.startWith(connection, connection) }
+
+// startWith starts a process that reads from a cache, and past it.
+func (w *world) startWith(connection, live client.Client) *process {
+	hosts := inventory.NewInventory(inventory.Options{})
+	hosts.SetType(inventory.Profile{
+		Name: w.nodeType, Provider: "provider-" + w.metal3, Namespace: w.metal3, Selector: labels.Everything(),
+		Resources: env.Resources("cpu", "8", "memory", "32Gi"), Allocatable: env.Resources("cpu", "8", "memory", "32Gi"), Cost: 1,
+	})
+	hosts.MarkTypesSynced()
+	hosts.MarkHostsSynced()
+	recorder := events.NewFakeRecorder(1000)
+	return &process{inventory: hosts, world: w, events: recorder.Events, sweeps: true, Reconciler: New(Dependencies{
+		Client: connection, Live: live, Claims: NewClaims(connection, live), Addresses: ipam.Allocator{Client: connection, Live: live},
+		Inventory: hosts,
+		Recorder:  recorder, Clock: w.clock,
+	})}
+}
+
+// round feeds the process what watches would, and has every controller reconcile everything once. Errors are ignored, as a
+// work queue would retry them.
+func (p *process) round() {
+	p.world.t.Helper()
+	ctx := context.Background()
+	for _, host := range p.world.hosts() {
+		p.inventory.SetHost(&host)
+	}
+	machines := p.world.machines()
+	if p.backwards {
+		slices.Reverse(machines)
+	}
+	for _, machine := range machines {
+		_, _ = p.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machine)})
+	}
+	if !p.sweeps {
+		return
+	}
+	for _, host := range p.world.hosts() {
+		_, _ = OrphanHosts{p.servers, p.inventory}.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&host)})
+	}
+	for _, address := range p.world.addresses() {
+		_, _ = p.addressSweep().Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&address)})
+	}
+	for _, secret := range p.world.secrets() {
+		_, _ = OrphanSecrets{p.servers}.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&secret)})
+	}
+}
+
+func (p *process) addressSweep() *ipam.Sweep {
+	return ipam.NewSweep(ipam.Allocator{Client: p.client, Live: p.live}, HoldsServer(p.live))
+}
+
+// said tells whether an event of the process has the text in it.
+func (p *process) said(text string) bool {
+	for {
+		select {
+		case event := <-p.events:
+			if strings.Contains(event, text) {
+				return true
+			}
+		default:
+			return false
+		}
+	}
+}
+
+// maxRounds is far more than any cycle takes. Reaching it means that nothing moves any more.
+const maxRounds = 40
+
+// until makes rounds until the world is as it should be, and checks after each that no rule is broken. running is
+// asked for the process before each round.
+func (w *world) until(what string, running func() *process, reached func() bool) {
+	w.t.Helper()
+	for range maxRounds {
+		running().round()
+		w.checkClaims()
+		if reached() {
+			return
+		}
+		w.playMetal3()
+	}
+	for _, machine := range w.machines() {
+		w.t.Logf("Machine %s: %+v", machine.Name, machine.Status)
+	}
+	for _, host := range w.hosts() {
+		w.t.Logf("host %s: consumer %v, image %v, online %v, status %+v", host.Name, host.Spec.ConsumerRef, host.Spec.Image, host.Spec.Online,
+			host.Status)
+	}
+	w.t.Fatalf("after %d rounds still not %s", maxRounds, what)
+}
+
+// checkClaims checks what must hold at any moment: a host is claimed by at most one Machine. (That a Machine claims at
+// most one host holds only once the orphan sweep is through, and is checked by checkNothingLeft and its callers.)
+func (w *world) checkClaims() {
+	w.t.Helper()
+	claimedBy := map[string]string{}
+	for _, machine := range w.machines() {
+		if machine.Status.ProviderID == "" || condition(&machine, v1alpha1.ConditionClaimed).Status != metav1.ConditionTrue {
+			continue
+		}
+		host := machine.Status.HostRef.Name
+		if other, taken := claimedBy[host]; taken {
+			w.t.Fatalf("host %s is claimed by Machines %s and %s", host, machine.Name, other)
+		}
+		claimedBy[host] = machine.Name
+	}
+}
+
+// checkNothingLeft checks that every server is back in the pool and nothing of any Machine is left.
+func (w *world) checkNothingLeft() {
+	w.t.Helper()
+	for _, machine := range w.machines() {
+		w.t.Errorf("Machine %s is left, finalizers %v", machine.Name, machine.Finalizers)
+	}
+	for _, secret := range w.secrets() {
+		w.t.Errorf("Secret %s is left", secret.Name)
+	}
+	for _, address := range w.addresses() {
+		w.t.Errorf("IPAddress %s is left", address.Name)
+	}
+	for _, host := range w.hosts() {
+		if verdict := inventory.EligibilityOf(&host); !verdict.Claimable {
+			w.t.Errorf("host %s is not back in the pool: it %s", host.Name, verdict.Message)
+		}
+		if slices.ContainsFunc(slices.Collect(maps.Keys(host.Annotations)),
+			func(key string) bool { return key != "touched" }) || host.Spec.UserData != nil || host.Spec.Online {
+			w.t.Errorf("host %s is left with annotations %v, user data %v, online %v", host.Name, host.Annotations, host.Spec.UserData,
+				host.Spec.Online)
+		}
+	}
+}
+
+func metaName(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+
+func metaIn(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name}
+}
+
+// spare is a server without a claim.
+func spare(w *world) *bmov1alpha1.BareMetalHost { return env.AvailableHost(w.metal3, "spare", nil) }

@@ -1,0 +1,184 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+const (
+	controllerName = "network"
+	// pollInterval is how often the endpoint is asked again while it is moving a server.
+	pollInterval = 2 * time.Second
+	// firstRetry and lastRetry are the limits of the backoff after the endpoint has failed.
+	firstRetry = time.Second
+	lastRetry  = 2 * time.Minute
+	// workers is the number of servers that are moved at a time.
+	workers = 10
+)
+
+// Controller moves the servers of Machines that wait for the network hook, and removes the hook.
+type Controller struct {
+	client   client.Client
+	live     client.Reader
+	endpoint Endpoint
+}
+
+// NewController returns a Controller. live reads from the API server.
+func NewController(writer client.Client, live client.Reader, endpoint Endpoint) *Controller {
+	return &Controller{client: writer, live: live, endpoint: endpoint}
+}
+
+// Name of the controller.
+func (c *Controller) Name() string { return controllerName }
+
+// Register adds the controllers of this package to a manager.
+func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	options := func() controller.Options {
+		return controller.Options{
+			MaxConcurrentReconciles: workers,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		}
+	}
+	if err := ctrl.NewControllerManagedBy(mgr).Named(controllerName).For(&v1alpha1.Machine{}).WithOptions(options()).Complete(c); err != nil {
+		return fmt.Errorf("starting controller %s, %w", controllerName, err)
+	}
+	return c.orphans().register(mgr, options())
+}
+
+// Reconcile moves the server of one Machine, if its hook is pending.
+func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	machine := &v1alpha1.Machine{}
+	if err := c.client.Get(ctx, request.NamespacedName, machine); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if _, pending := pendingHook(machine); !pending {
+		return ctrl.Result{}, nil
+	}
+	// Read live: a server that was released must not be moved for the Machine that had it.
+	if err := c.live.Get(ctx, request.NamespacedName, machine); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	hook, pending := pendingHook(machine)
+	if !pending {
+		return ctrl.Result{}, nil
+	}
+	host, err := c.hostOf(ctx, machine)
+	if err != nil || host == nil {
+		return ctrl.Result{}, err
+	}
+	move := moveOf(host)
+	if hook == v1alpha1.PreProvisionHookPrefix {
+		network, err := v1alpha1.ParseTenantNetwork(machine.Annotations[v1alpha1.HookKey(hook, v1alpha1.NetworkHook)])
+		if err != nil {
+			return ctrl.Result{}, c.writeMessage(ctx, machine, "annotation "+v1alpha1.HookKey(hook, v1alpha1.NetworkHook)+": "+err.Error())
+		}
+		move.Network, move.Tenant = network.String(), machine.Namespace
+	}
+	switch err := c.endpoint.Move(ctx, move); {
+	case errors.Is(err, ErrMoving):
+		return ctrl.Result{RequeueAfter: pollInterval}, c.writeMessage(ctx, machine, err.Error())
+	case err != nil:
+		return ctrl.Result{}, errors.Join(err, c.writeMessage(ctx, machine, err.Error()))
+	}
+	return ctrl.Result{}, c.release(ctx, machine, hook)
+}
+
+// pendingHook returns the prefix of the network hook that a Machine waits for: its condition says that it waits for hooks,
+// and ours is one of them.
+func pendingHook(machine *v1alpha1.Machine) (prefix string, pending bool) {
+	network := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionNetworkReady)
+	if network == nil || network.Reason != v1alpha1.ReasonWaitingForHook || machine.Status.HostRef == nil {
+		return "", false
+	}
+	prefix = v1alpha1.PreProvisionHookPrefix
+	if machine.Status.Phase == v1alpha1.MachineReleasing {
+		prefix = v1alpha1.PreReturnHookPrefix
+	} else if !machine.DeletionTimestamp.IsZero() {
+		return "", false // the manager releases it next
+	}
+	_, pending = machine.Annotations[v1alpha1.HookKey(prefix, v1alpha1.NetworkHook)]
+	return prefix, pending
+}
+
+// hostOf returns the server of the Machine, nil if the Machine has not claimed it.
+func (c *Controller) hostOf(ctx context.Context, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error) {
+	key := types.NamespacedName{Namespace: machine.Status.HostRef.Namespace, Name: machine.Status.HostRef.Name}
+	host := &bmov1alpha1.BareMetalHost{}
+	if err := c.live.Get(ctx, key, host); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading host %s to move it, %w", key, err)
+	}
+	if consumer := host.Spec.ConsumerRef; consumer == nil || consumer.UID != machine.ClaimUID() {
+		return nil, nil
+	}
+	return host, nil
+}
+
+// moveOf is the move of a host to the parking lot.
+func moveOf(host *bmov1alpha1.BareMetalHost) Move {
+	move := Move{Host: client.ObjectKeyFromObject(host), Network: ParkingLot}
+	if host.Spec.BootMACAddress != "" {
+		move.MACs = append(move.MACs, host.Spec.BootMACAddress)
+	}
+	if details := host.Status.HardwareDetails; details != nil {
+		for _, nic := range details.NIC {
+			if nic.MAC != "" && nic.MAC != host.Spec.BootMACAddress {
+				move.MACs = append(move.MACs, nic.MAC)
+			}
+		}
+	}
+	return move
+}
+
+// writeMessage sets the message that the manager copies into the condition NetworkReady.
+func (c *Controller) writeMessage(ctx context.Context, machine *v1alpha1.Machine, message string) error {
+	key := v1alpha1.HookKey(v1alpha1.HookMessagePrefix, v1alpha1.NetworkHook)
+	if machine.Annotations[key] == message {
+		return nil
+	}
+	return c.annotate(ctx, machine, func(annotations map[string]string) { annotations[key] = message })
+}
+
+// release removes the hook: the server is in the right network.
+func (c *Controller) release(ctx context.Context, machine *v1alpha1.Machine, prefix string) error {
+	return c.annotate(ctx, machine, func(annotations map[string]string) {
+		delete(annotations, v1alpha1.HookKey(prefix, v1alpha1.NetworkHook))
+		delete(annotations, v1alpha1.HookKey(v1alpha1.HookMessagePrefix, v1alpha1.NetworkHook))
+	})
+}
+
+// annotate is a compare-and-swap on what was read: if the Machine has been deleted since, the server has to go back.
+func (c *Controller) annotate(ctx context.Context, object client.Object, change func(map[string]string)) error {
+	before, ok := object.DeepCopyObject().(client.Object)
+	if !ok {
+		return errors.New("not an object")
+	}
+	annotations := object.GetAnnotations()
+	change(annotations)
+	object.SetAnnotations(annotations)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := c.client.Patch(ctx, object, patch); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the network hook of %s, %w", client.ObjectKeyFromObject(object), err)
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodeprovider writes NodeTypes from the templates of NodeProviders.
+package nodeprovider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// catchUp is how long to wait for the cache to have the last write.
+const catchUp = 100 * time.Millisecond
+
+// Controller writes the NodeTypes of each NodeProvider.
+type Controller struct {
+	client   client.Client
+	live     client.Reader
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+}
+
+// NewController returns a controller. The client may read from a cache; live reads from the API server.
+func NewController(client client.Client, live client.Reader, recorder events.EventRecorder, clock clock.PassiveClock) *Controller {
+	return &Controller{client: client, live: live, recorder: recorder, clock: clock}
+}
+
+// Name of the controller.
+func (c *Controller) Name() string { return "nodeprovider" }
+
+// Register adds the controller to a manager.
+func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(c.Name()).
+		For(&v1alpha1.NodeProvider{}).
+		Watches(&v1alpha1.NodeType{}, handler.EnqueueRequestsFromMapFunc(c.providersOf)).
+		Complete(reconcile.AsReconciler(mgr.GetClient(), c))
+}
+
+// providersOf are the providers that own a NodeType, or have a template of its name and wait for its deletion.
+func (c *Controller) providersOf(ctx context.Context, nodeType client.Object) []reconcile.Request {
+	providers := &v1alpha1.NodeProviderList{}
+	if err := c.client.List(ctx, providers); err != nil {
+		return nil // the cache has stopped, and with it the controller
+	}
+	var requests []reconcile.Request
+	for i := range providers.Items {
+		provider := &providers.Items[i]
+		if metav1.IsControlledBy(nodeType, provider) || template(provider, nodeType.GetName()) != nil {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(provider)})
+		}
+	}
+	return requests
+}
+
+// Reconcile creates, updates and deletes the NodeTypes of a provider, and writes its status.
+func (c *Controller) Reconcile(ctx context.Context, provider *v1alpha1.NodeProvider) (reconcile.Result, error) {
+	// 1. A provider that is being deleted takes its NodeTypes with it, by their owner references.
+	if !provider.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	nodeTypes := &v1alpha1.NodeTypeList{}
+	if err := c.client.List(ctx, nodeTypes); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing NodeTypes, %w", err)
+	}
+
+	// 2. NodeTypes that the provider does not name any more are deleted. Machines that use one keep their servers.
+	existing := make(map[string]*v1alpha1.NodeType, len(nodeTypes.Items))
+	var failures []error
+	for i := range nodeTypes.Items {
+		nodeType := &nodeTypes.Items[i]
+		existing[nodeType.Name] = nodeType
+		if metav1.IsControlledBy(nodeType, provider) && template(provider, nodeType.Name) == nil && nodeType.DeletionTimestamp.IsZero() {
+			failures = append(failures, c.remove(ctx, provider, nodeType))
+		}
+	}
+
+	// 3. The others are created or updated, but never taken from another owner.
+	var rejections []rejection
+	owned := int32(0)
+	for i := range provider.Spec.Metal3.NodeTypes {
+		rejection, err := c.apply(ctx, provider, &provider.Spec.Metal3.NodeTypes[i], existing)
+		failures = append(failures, err)
+		if rejection != nil {
+			rejections = append(rejections, *rejection)
+		}
+		if err == nil && (rejection == nil || rejection.owned) {
+			owned++
+		}
+	}
+	if err := errors.Join(failures...); err != nil {
+		return reconcile.Result{}, err
+	}
+
+	// 4. Its status follows. A cache that has not caught up with the last one is no error.
+	if err := c.writeStatus(ctx, provider, owned, rejections); err != nil {
+		if apierrors.IsConflict(err) {
+			return reconcile.Result{RequeueAfter: catchUp}, nil
+		}
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{}, nil
+}
+
+// apply creates or updates the NodeType of one template. A rejection needs a change by the user; an error can be retried.
+func (c *Controller) apply(ctx context.Context, provider *v1alpha1.NodeProvider, from *v1alpha1.NodeTypeTemplate,
+	existing map[string]*v1alpha1.NodeType) (*rejection, error) {
+	wanted := v1alpha1.NodeTypeSpec{
+		ProviderRef:     v1alpha1.NameReference{Name: provider.Name},
+		HardwareProfile: *from.HardwareProfile.DeepCopy(),
+	}
+	current, found := existing[from.Name]
+	switch {
+	case !found:
+		nodeType := &v1alpha1.NodeType{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:            from.Name,
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(provider, v1alpha1.GroupVersion.WithKind("NodeProvider"))},
+			},
+			Spec: wanted,
+		}
+		if err := c.client.Create(ctx, nodeType); err != nil {
+			return rejected(from.Name, false, fmt.Errorf("creating NodeType %s, %w", from.Name, err))
+		}
+		c.recorder.Eventf(provider, nodeType, corev1.EventTypeNormal, "NodeTypeCreated", "Sync", "Created NodeType %s.", from.Name)
+	case !metav1.IsControlledBy(current, provider):
+		return conflict(provider, current), nil
+	case !current.DeletionTimestamp.IsZero():
+		return nil, fmt.Errorf("waiting for the old NodeType %s to be deleted", from.Name)
+	case !equality.Semantic.DeepEqual(current.Spec, wanted):
+		updated := current.DeepCopy()
+		updated.Spec = wanted
+		if err := c.client.Update(ctx, updated); err != nil {
+			return rejected(from.Name, true, fmt.Errorf("updating NodeType %s, %w", from.Name, err))
+		}
+	}
+	return invalidSelector(from), nil
+}
+
+// remove deletes a NodeType that the provider does not name, unless the cache has an old provider: a name that was added since
+// may be in use.
+func (c *Controller) remove(ctx context.Context, provider *v1alpha1.NodeProvider, nodeType *v1alpha1.NodeType) error {
+	current := &v1alpha1.NodeProvider{}
+	if err := c.live.Get(ctx, client.ObjectKeyFromObject(provider), current); err != nil {
+		return fmt.Errorf("reading NodeProvider %s before deleting NodeType %s, %w", provider.Name, nodeType.Name, err)
+	}
+	if current.UID != provider.UID || template(current, nodeType.Name) != nil {
+		return nil // the watch brings the provider as it is now
+	}
+	exactly := client.Preconditions{UID: &nodeType.UID, ResourceVersion: &nodeType.ResourceVersion}
+	if err := c.client.Delete(ctx, nodeType, exactly); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting NodeType %s, %w", nodeType.Name, err)
+	}
+	c.recorder.Eventf(provider, nodeType, corev1.EventTypeNormal, "NodeTypeDeleted", "Sync",
+		"Deleted NodeType %s, which is not among the nodeTypes any more.", nodeType.Name)
+	return nil
+}
+
+// writeStatus writes the status if it has changed.
+func (c *Controller) writeStatus(ctx context.Context, provider *v1alpha1.NodeProvider, owned int32, rejections []rejection) error {
+	before := provider.DeepCopy()
+	provider.Status.NodeTypes = owned
+	meta.SetStatusCondition(&provider.Status.Conditions, synced(provider, rejections, c.clock.Now()))
+	if equality.Semantic.DeepEqual(before.Status, provider.Status) {
+		return nil
+	}
+	// The resource version in the object makes the update fail if it is stale.
+	if err := c.client.Status().Update(ctx, provider); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("writing the status of NodeProvider %s, %w", provider.Name, err)
+	}
+	now := meta.FindStatusCondition(provider.Status.Conditions, v1alpha1.ConditionSynced)
+	old := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionSynced)
+	if now.Status != metav1.ConditionTrue && (old == nil || old.Message != now.Message) {
+		c.recorder.Eventf(provider, nil, corev1.EventTypeWarning, now.Reason, "Sync", "%s", now.Message)
+	}
+	return nil
+}
+
+func template(provider *v1alpha1.NodeProvider, name string) *v1alpha1.NodeTypeTemplate {
+	for i := range provider.Spec.Metal3.NodeTypes {
+		if provider.Spec.Metal3.NodeTypes[i].Name == name {
+			return &provider.Spec.Metal3.NodeTypes[i]
+		}
+	}
+	return nil
+}

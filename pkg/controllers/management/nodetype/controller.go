@@ -1,0 +1,181 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodetype adds NodeTypes to the inventory, and writes the capacity that the inventory counts into their status.
+package nodetype
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+)
+
+// batchPeriod is how long changes of hosts are collected before a status is written. Otherwise a thousand hosts that change
+// at once would be a thousand writes.
+const batchPeriod = 100 * time.Millisecond
+
+// Controller adds NodeTypes to the inventory, and writes their status.
+type Controller struct {
+	client    client.Client
+	inventory *inventory.Inventory
+	recorder  events.EventRecorder
+	clock     clock.PassiveClock
+}
+
+// NewController returns a controller. The client may read from a cache.
+func NewController(client client.Client, inventory *inventory.Inventory, recorder events.EventRecorder,
+	clock clock.PassiveClock) *Controller {
+	return &Controller{client: client, inventory: inventory, recorder: recorder, clock: clock}
+}
+
+// Name of the controller.
+func (c *Controller) Name() string { return "nodetype" }
+
+// Register adds the controller to a manager.
+func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	// No predicate on NodeTypes: if the cache was stale when the status was compared, the event of the written status leads
+	// to the comparison that finds it. It costs no write.
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(c.Name()).
+		For(&v1alpha1.NodeType{}).
+		Watches(&v1alpha1.NodeProvider{}, handler.EnqueueRequestsFromMapFunc(c.ofProvider),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Func(c.start)).
+		Complete(c)
+}
+
+// ofProvider maps a provider to its types.
+func (c *Controller) ofProvider(ctx context.Context, provider client.Object) []reconcile.Request {
+	nodeTypes := &v1alpha1.NodeTypeList{}
+	if err := c.client.List(ctx, nodeTypes); err != nil {
+		return nil // the cache has stopped, and with it the controller
+	}
+	var requests []reconcile.Request
+	for i := range nodeTypes.Items {
+		if nodeTypes.Items[i].Spec.ProviderRef.Name == provider.GetName() {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&nodeTypes.Items[i])})
+		}
+	}
+	return requests
+}
+
+// start runs before the first Reconcile: it adds all types to the inventory, waits until that has all hosts, and then enqueues
+// a type whenever its hosts change. A status written earlier would say that there are no servers.
+func (c *Controller) start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	nodeTypes := &v1alpha1.NodeTypeList{}
+	if err := c.client.List(ctx, nodeTypes); err != nil {
+		return fmt.Errorf("listing NodeTypes, %w", err)
+	}
+	for i := range nodeTypes.Items {
+		if _, err := c.addType(ctx, &nodeTypes.Items[i]); err != nil {
+			return err
+		}
+	}
+	c.inventory.MarkTypesSynced()
+	if err := c.inventory.WaitForSync(ctx); err != nil {
+		return fmt.Errorf("waiting for the BareMetalHosts, %w", err)
+	}
+	c.inventory.OnChange(func(names []string) {
+		for _, name := range names {
+			queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}, batchPeriod)
+		}
+	})
+	return nil
+}
+
+// addType adds a type to the inventory. A type that is not valid has no hosts.
+func (c *Controller) addType(ctx context.Context, nodeType *v1alpha1.NodeType) (*invalid, error) {
+	provider := &v1alpha1.NodeProvider{}
+	if err := c.client.Get(ctx, client.ObjectKey{Name: nodeType.Spec.ProviderRef.Name}, provider); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("getting NodeProvider %s, %w", nodeType.Spec.ProviderRef.Name, err)
+		}
+		c.inventory.DeleteType(nodeType.Name)
+		return &invalid{v1alpha1.ReasonProviderNotFound, fmt.Sprintf("NodeProvider %s does not exist: create it, or delete this NodeType",
+			nodeType.Spec.ProviderRef.Name)}, nil
+	}
+	if err := devices.Validate(nodeType.Spec.Devices); err != nil {
+		c.inventory.DeleteType(nodeType.Name)
+		return &invalid{v1alpha1.ReasonInvalidDevices, err.Error()}, nil
+	}
+	profile, err := inventory.ProfileOf(nodeType, provider)
+	if err != nil {
+		c.inventory.DeleteType(nodeType.Name)
+		return &invalid{v1alpha1.ReasonInvalidSelector, fmt.Sprintf("no server is selected: %v: correct it", err)}, nil
+	}
+	c.inventory.SetType(profile)
+	return nil, nil
+}
+
+// Reconcile updates the inventory from a NodeType, and the NodeType's status from the inventory. It takes the name and not the
+// object, because it has to see NodeTypes go.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	nodeType := &v1alpha1.NodeType{}
+	if err := c.client.Get(ctx, request.NamespacedName, nodeType); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return reconcile.Result{}, fmt.Errorf("getting NodeType %s, %w", request.Name, err)
+		}
+		// 1. It was deleted. Machines keep their servers.
+		c.inventory.DeleteType(request.Name)
+		return reconcile.Result{}, nil
+	}
+
+	// 2. It is new or has changed, or its provider has.
+	invalid, err := c.addType(ctx, nodeType)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+
+	// 3. Its status follows.
+	summary, _ := c.inventory.Summary(nodeType.Name)
+	before := nodeType.DeepCopy()
+	nodeType.Status = status(nodeType, summary, invalid, c.clock.Now())
+	if equality.Semantic.DeepEqual(before.Status, nodeType.Status) {
+		return reconcile.Result{}, nil
+	}
+	// Not a patch: one from a status of zeros to a status of other zeros would leave out counts that the schema requires.
+	// The resource version in the object makes the update fail if it is stale.
+	if err := c.client.Status().Update(ctx, nodeType); err != nil {
+		if apierrors.IsConflict(err) {
+			return reconcile.Result{RequeueAfter: batchPeriod}, nil // the cache has not caught up yet
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("writing the status of NodeType %s, %w", nodeType.Name, err))
+	}
+	c.publish(before, nodeType)
+	return reconcile.Result{}, nil
+}
+
+// publish writes an event for what somebody has to correct.
+func (c *Controller) publish(before, after *v1alpha1.NodeType) {
+	for _, condition := range after.Status.Conditions {
+		needsAction := condition.Type == v1alpha1.ConditionSynced || condition.Reason == v1alpha1.ReasonNoHosts ||
+			condition.Reason == v1alpha1.ReasonHostsTooSmall
+		old := meta.FindStatusCondition(before.Status.Conditions, condition.Type)
+		if needsAction && condition.Status != metav1.ConditionTrue &&
+			(old == nil || old.Reason != condition.Reason || old.Message != condition.Message) {
+			c.recorder.Eventf(after, nil, corev1.EventTypeWarning, condition.Reason, "Sync", "%s", condition.Message)
+		}
+	}
+}

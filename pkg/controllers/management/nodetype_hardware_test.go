@@ -1,0 +1,89 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package management_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// inspect gives a server what Metal3's inspection finds of a server that has that many threads and GiB of memory.
+func (f *fleet) inspect(host *bmov1alpha1.BareMetalHost, cpus, memory int) {
+	f.Helper()
+	host.Status.HardwareDetails = &bmov1alpha1.HardwareDetails{CPU: bmov1alpha1.CPU{Arch: "x86_64", Count: cpus}, RAMMebibytes: memory << 10}
+	if err := environment.Client.Status().Update(f.Context(), host); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// fits returns the condition HardwareFits as it is now.
+func (f *fleet) fits() metav1.Condition {
+	f.Helper()
+	got := &v1alpha1.NodeType{}
+	if err := environment.Client.Get(context.Background(), client.ObjectKeyFromObject(f.nodeType), got); err != nil {
+		f.Fatal(err)
+	}
+	if condition := meta.FindStatusCondition(got.Status.Conditions, v1alpha1.ConditionHardwareFits); condition != nil {
+		return metav1.Condition{Status: condition.Status, Reason: condition.Reason, Message: condition.Message}
+	}
+	return metav1.Condition{}
+}
+
+// Servers for which Metal3 has found less than the type says are not available, and the condition names them.
+func TestTooSmallServers(t *testing.T) {
+	f := newFleet(t, nil)
+	first, second := f.host("server-01"), f.host("server-02")
+	f.inspect(first, 96, 768)
+	f.start()
+	f.eventually("one is big enough, the other has not been inspected", v1alpha1.Capacity{Total: 2, Available: 2}, v1alpha1.ReasonSynced,
+		v1alpha1.ReasonAvailable,
+		"2 servers match, 0 claimed, 0 in error, 2 available")
+	fine := metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonBigEnough,
+		Message: "no server is known to have less than resources says"}
+	if diff := cmp.Diff(fine, f.fits()); diff != "" {
+		t.Errorf("HardwareFits (-want +got):\n%s", diff)
+	}
+
+	f.inspect(second, 64, 512)
+	f.eventually("one is too small", v1alpha1.Capacity{Total: 2, Available: 1, TooSmall: 1}, v1alpha1.ReasonSynced, v1alpha1.ReasonAvailable,
+		"2 servers match, 0 claimed, 0 in error, 1 too small, 1 available")
+	message := fmt.Sprintf("1 of 2 servers has less than resources says and cannot be claimed as %s: %s/server-02 (cpu 64 of 96, memory "+
+		"512Gi of 768Gi): "+
+		"correct resources, or the labels of the servers", f.nodeType.Name, f.namespace)
+	if diff := cmp.Diff(metav1.Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonHostsTooSmall, Message: message},
+		f.fits()); diff != "" {
+		t.Errorf("HardwareFits (-want +got):\n%s", diff)
+	}
+	if event := <-f.events.Events; event != "Warning HostsTooSmall "+message {
+		t.Errorf("event %q", event)
+	}
+
+	f.inspect(first, 48, 768)
+	got := f.eventually("none is left", v1alpha1.Capacity{Total: 2, TooSmall: 2}, v1alpha1.ReasonSynced, v1alpha1.ReasonExhausted,
+		"2 servers match, 0 claimed, 0 in error, 2 too small")
+	for _, domain := range got.Status.Domains {
+		if domain.Available != 0 || domain.TooSmall != 1 {
+			t.Errorf("Karpenter would plan with a server that nobody gets: %+v", domain)
+		}
+	}
+
+	f.edit(func(nodeType *v1alpha1.NodeType) {
+		nodeType.Spec.Resources["cpu"], nodeType.Spec.Resources["memory"] = resource.MustParse("48"), resource.MustParse("512Gi")
+	})
+	f.eventually("the type is corrected", v1alpha1.Capacity{Total: 2, Available: 2}, v1alpha1.ReasonSynced, v1alpha1.ReasonAvailable,
+		"2 servers match, 0 claimed, 0 in error, 2 available")
+	if diff := cmp.Diff(fine, f.fits()); diff != "" {
+		t.Errorf("HardwareFits (-want +got):\n%s", diff)
+	}
+}

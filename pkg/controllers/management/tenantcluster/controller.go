@@ -1,0 +1,166 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tenantcluster finalizes TenantClusters: all servers of the tenant are released before its TenantCluster is gone. It
+// does not access the tenant cluster, which may not exist any more.
+package tenantcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+)
+
+const (
+	controllerName = "tenantcluster"
+	// waitPeriod is how often Machines that are being deleted are counted, in case an event was lost.
+	waitPeriod = time.Minute
+)
+
+// Controller releases the servers of deleted TenantClusters.
+type Controller struct {
+	client client.Client
+	live   client.Reader
+	clock  clock.PassiveClock
+}
+
+// NewController constructs a TenantCluster controller. live reads from the API server, past every cache.
+func NewController(writer client.Client, live client.Reader, clk clock.PassiveClock) *Controller {
+	return &Controller{client: writer, live: live, clock: clk}
+}
+
+// Reconcile finalizes one TenantCluster.
+func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	tenant := &v1alpha1.TenantCluster{}
+	if err := c.client.Get(ctx, request.NamespacedName, tenant); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	var result ctrl.Result
+	var err error
+	switch finalized := controllerutil.ContainsFinalizer(tenant, v1alpha1.TenantClusterFinalizer); {
+	// 1. Its deletion has to wait for its servers.
+	case tenant.DeletionTimestamp.IsZero() && !finalized:
+		err = c.setFinalizer(ctx, tenant, controllerutil.AddFinalizer)
+	// 2. It is being deleted, and its Machines first.
+	case !tenant.DeletionTimestamp.IsZero() && finalized:
+		result, err = c.deleteMachines(ctx, tenant)
+	}
+	if err != nil {
+		return controllers.RetryConflict(err)
+	}
+	return result, nil
+}
+
+// deleteMachines deletes the tenant's Machines, and removes the finalizer once there is none.
+func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.TenantCluster) (ctrl.Result, error) {
+	// Read live: the cache may not have a Machine that was just created.
+	machines := &v1alpha1.MachineList{}
+	if err := c.live.List(ctx, machines, client.InNamespace(tenant.Namespace)); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing the Machines of TenantCluster %s, %w", client.ObjectKeyFromObject(tenant), err)
+	}
+	left, errs := 0, []error(nil)
+	for i := range machines.Items {
+		machine := &machines.Items[i]
+		if !isOf(machine, tenant) {
+			continue
+		}
+		left++
+		if machine.DeletionTimestamp.IsZero() {
+			errs = append(errs, c.remove(ctx, machine))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return ctrl.Result{}, err
+	}
+	if left == 0 {
+		return ctrl.Result{}, c.setFinalizer(ctx, tenant, controllerutil.RemoveFinalizer)
+	}
+	return ctrl.Result{RequeueAfter: waitPeriod}, c.writeStatus(ctx, tenant, left)
+}
+
+func (c *Controller) remove(ctx context.Context, machine *v1alpha1.Machine) error {
+	uid := machine.UID
+	err := c.client.Delete(ctx, machine, client.Preconditions{UID: &uid})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting Machine %s, %w", client.ObjectKeyFromObject(machine), err)
+	}
+	return nil
+}
+
+func (c *Controller) setFinalizer(ctx context.Context, tenant *v1alpha1.TenantCluster, set func(client.Object, string) bool) error {
+	before := tenant.DeepCopy()
+	set(tenant, v1alpha1.TenantClusterFinalizer)
+	// A merge patch replaces the whole list of finalizers, and would remove one that was added meanwhile.
+	if err := c.client.Patch(ctx, tenant,
+		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the finalizers of TenantCluster %s, %w", client.ObjectKeyFromObject(before), err)
+	}
+	return nil
+}
+
+// writeStatus says how many Machines are left.
+func (c *Controller) writeStatus(ctx context.Context, tenant *v1alpha1.TenantCluster, left int) error {
+	before := tenant.DeepCopy()
+	meta.SetStatusCondition(&tenant.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionServersReturned, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonReturningServers,
+		Message:            fmt.Sprintf("waiting for %d Machines to be deleted", left),
+		ObservedGeneration: tenant.Generation, LastTransitionTime: metav1.NewTime(c.clock.Now()),
+	})
+	if equality.Semantic.DeepEqual(before.Status, tenant.Status) {
+		return nil
+	}
+	if err := c.client.Status().Patch(ctx, tenant,
+		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the status of TenantCluster %s, %w", client.ObjectKeyFromObject(before), err)
+	}
+	return nil
+}
+
+func isOf(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) bool {
+	return machine.Namespace == tenant.Namespace && machine.Spec.TenantClusterRef != nil && machine.Spec.TenantClusterRef.Name == tenant.Name
+}
+
+// Register adds the controller to a manager.
+func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	createdOrDeleted := predicate.Funcs{
+		UpdateFunc:  func(event.UpdateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+	if err := builder.ControllerManagedBy(mgr).
+		Named(controllerName).
+		For(&v1alpha1.TenantCluster{}).
+		// A deleted Machine may be the last one; a new one has to be deleted as well.
+		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(tenantOf), builder.WithPredicates(createdOrDeleted)).
+		Complete(c); err != nil {
+		return fmt.Errorf("starting controller %s, %w", controllerName, err)
+	}
+	return nil
+}
+
+func tenantOf(_ context.Context, object client.Object) []reconcile.Request {
+	machine, ok := object.(*v1alpha1.Machine)
+	if !ok || machine.Spec.TenantClusterRef == nil {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.TenantClusterRef.Name}}}
+}

@@ -1,0 +1,206 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package management_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/tenantcluster"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// tenantTest is a tenant with two Machines, and another tenant's Machine.
+type tenantTest struct {
+	t          *testing.T
+	controller *tenantcluster.Controller
+	tenant     *v1alpha1.TenantCluster
+}
+
+func newTenantTest(t *testing.T) *tenantTest {
+	t.Helper()
+	w := &tenantTest{t: t, controller: tenantcluster.NewController(environment.Client, environment.Client, clock.RealClock{})}
+	w.tenant = &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: environment.Namespace(t), Name: "blue"}}
+	w.tenant.Spec.APIServerEndpoint = "192.0.2.1:6443"
+	w.create(w.tenant)
+	for name, tenant := range map[string]string{"one": "blue", "two": "blue", "others": "red"} {
+		machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: w.tenant.Namespace, Name: name,
+			Finalizers: []string{v1alpha1.MachineFinalizer}}}
+		machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: "h100"}
+		machine.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: tenant}
+		w.create(machine)
+	}
+	return w
+}
+
+func (w *tenantTest) create(object client.Object) {
+	w.t.Helper()
+	if err := environment.Client.Create(w.t.Context(), object); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *tenantTest) reconcile() error {
+	_, err := w.controller.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(w.tenant)})
+	return err
+}
+
+// left returns the TenantCluster, nil if it is gone.
+func (w *tenantTest) left() *v1alpha1.TenantCluster {
+	w.t.Helper()
+	tenant := &v1alpha1.TenantCluster{}
+	err := environment.Client.Get(w.t.Context(), client.ObjectKeyFromObject(w.tenant), tenant)
+	if client.IgnoreNotFound(err) != nil {
+		w.t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return tenant
+}
+
+func (w *tenantTest) machine(name string) *v1alpha1.Machine {
+	w.t.Helper()
+	machine := &v1alpha1.Machine{}
+	if err := environment.Client.Get(w.t.Context(), client.ObjectKey{Namespace: w.tenant.Namespace, Name: name}, machine); err != nil {
+		w.t.Fatal(err)
+	}
+	return machine
+}
+
+// returned plays the Machine controller that has given a server back.
+func (w *tenantTest) returned(name string) {
+	w.t.Helper()
+	machine := w.machine(name)
+	machine.Finalizers = nil
+	if err := environment.Client.Update(w.t.Context(), machine); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestDeletionWaitsForMachines(t *testing.T) {
+	w := newTenantTest(t)
+	step := func() {
+		t.Helper()
+		if err := w.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step()
+	if err := environment.Client.Delete(t.Context(), w.tenant); err != nil {
+		t.Fatal(err)
+	}
+	step()
+	for _, name := range []string{"one", "two"} {
+		if w.machine(name).DeletionTimestamp.IsZero() {
+			t.Errorf("Machine %s of the tenant is not being deleted", name)
+		}
+	}
+	if !w.machine("others").DeletionTimestamp.IsZero() {
+		t.Error("a Machine of another tenant is being deleted")
+	}
+	w.returned("one")
+	step()
+	left := w.left()
+	if left == nil {
+		t.Fatal("the TenantCluster is gone before its last server is back")
+	}
+	condition := meta.FindStatusCondition(left.Status.Conditions, v1alpha1.ConditionServersReturned)
+	if condition == nil || !strings.HasPrefix(condition.Message, "waiting for 1 Machines") {
+		t.Errorf("ServersReturned is %+v, want it to say that 1 Machine is left", condition)
+	}
+	w.returned("two")
+	step()
+	if w.left() != nil {
+		t.Error("the TenantCluster is still there although every server is back")
+	}
+}
+
+// Invariant 5: the finalizer stays while the Machines cannot be listed.
+func TestOutageKeepsFinalizer(t *testing.T) {
+	w := newTenantTest(t)
+	if err := w.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if err := environment.Client.Delete(t.Context(), w.tenant); err != nil {
+		t.Fatal(err)
+	}
+	withWatch, err := client.NewWithWatch(environment.Config, client.Options{Scheme: environment.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	down := errors.New("the API server is down")
+	w.controller = tenantcluster.NewController(environment.Client, interceptor.NewClient(withWatch, interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return down },
+	}), clock.RealClock{})
+	if err := w.reconcile(); !errors.Is(err, down) {
+		t.Errorf("got %v, want %v", err, down)
+	}
+	if w.left() == nil {
+		t.Error("the TenantCluster is gone, and nobody knows of its servers")
+	}
+}
+
+// After a crash at any write, the next run completes the deletion.
+func TestTenantClusterCrash(t *testing.T) {
+	for writes := range 6 {
+		w := newTenantTest(t)
+		if err := w.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if err := environment.Client.Delete(t.Context(), w.tenant); err != nil {
+			t.Fatal(err)
+		}
+		healthy, left, dead := w.controller, writes, errors.New("the process is dead")
+		withWatch, err := client.NewWithWatch(environment.Config, client.Options{Scheme: environment.Scheme})
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := func() error {
+			if left == 0 {
+				return dead
+			}
+			left--
+			return nil
+		}
+		crashing := interceptor.NewClient(withWatch, interceptor.Funcs{
+			Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
+				if err := write(); err != nil {
+					return err
+				}
+				return c.Delete(ctx, object, opts...)
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				if err := write(); err != nil {
+					return err
+				}
+				return c.Patch(ctx, object, patch, opts...)
+			},
+		})
+		w.controller = tenantcluster.NewController(crashing, environment.Client, clock.RealClock{})
+		_ = w.reconcile() // it may have crashed
+		w.controller = healthy
+		if err := w.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		w.returned("one")
+		w.returned("two")
+		if err := w.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if w.left() != nil {
+			t.Errorf("after a crash at write %d the TenantCluster stays for ever", writes)
+		}
+	}
+}

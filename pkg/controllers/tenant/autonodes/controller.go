@@ -1,0 +1,171 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autonodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+)
+
+const (
+	// problemPeriod is how often a pool that could not be written is tried again: the cause may be a missing label of a
+	// server, which is not watched.
+	problemPeriod = 30 * time.Second
+	// resync is how often everything is compared although nothing has happened.
+	resync = 10 * time.Minute
+)
+
+// Catalog is implemented by *instancetypes.Catalog.
+type Catalog interface {
+	// Advertises returns whether some NodeType has a label of that key.
+	Advertises(key string) bool
+}
+
+// Servers is implemented by *cloudprovider.Management.
+type Servers interface {
+	// Synced returns an error until the catalog has every NodeType.
+	Synced() error
+}
+
+// Controller writes the NodePools and MetalNodeClasses of one tenant from its TenantCluster.
+type Controller struct {
+	clock        clock.Clock
+	clusters     tenant.Clusters
+	catalog      Catalog
+	servers      Servers
+	capacityType string
+}
+
+// NewController constructs an autonodes controller. capacityType is that of all servers.
+func NewController(clk clock.Clock, clusters tenant.Clusters, catalog Catalog, servers Servers, capacityType string) *Controller {
+	return &Controller{clock: clk, clusters: clusters, catalog: catalog, servers: servers, capacityType: capacityType}
+}
+
+// Reconcile compares everything. There is one request, for the tenant.
+func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	if err := c.servers.Synced(); err != nil {
+		return reconcile.Result{RequeueAfter: controllers.ConflictRetry}, nil
+	}
+	// Read live: a stale TenantCluster could delete pools, and with them servers.
+	cluster := &v1alpha1.TenantCluster{}
+	err := c.clusters.Management.Live.Get(ctx, c.clusters.TenantCluster, cluster)
+	if controllers.IsGone(err) {
+		// It may have been moved, or lost and about to be restored, so the pools stay. Without it no server is claimed
+		// for them anyway.
+		log.FromContext(ctx).Info("the TenantCluster does not exist: pools are left as they are", "TenantCluster", c.clusters.TenantCluster)
+		return reconcile.Result{RequeueAfter: resync}, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("reading TenantCluster %s, %w", c.clusters.TenantCluster, err)
+	}
+	pools := poolsOf(cluster, servers{capacityType: c.capacityType, advertises: c.catalog.Advertises})
+	outcome := c.apply(ctx, pools)
+	outcome.errs = append(outcome.errs, c.prune(ctx, pools))
+	if err := c.writeStatus(ctx, cluster, outcome); err != nil {
+		outcome.errs = append(outcome.errs, err)
+	}
+	if err := errors.Join(outcome.errs...); err != nil {
+		return reconcile.Result{}, err
+	}
+	if outcome.conflict {
+		return reconcile.Result{RequeueAfter: controllers.ConflictRetry}, nil
+	}
+	if len(outcome.problems) > 0 {
+		return reconcile.Result{RequeueAfter: problemPeriod}, nil
+	}
+	return reconcile.Result{RequeueAfter: resync}, nil
+}
+
+// apply writes every pool that can be written. One that cannot does not affect the others, and its existing objects stay.
+func (c *Controller) apply(ctx context.Context, pools []pool) outcome {
+	result := outcome{}
+	for i := range pools {
+		p := &pools[i]
+		if p.problem != "" {
+			result.problems = append(result.problems, p.where+": "+p.problem)
+			continue
+		}
+		result.record(p, c.put(ctx, p))
+	}
+	return result
+}
+
+// prune deletes our objects that are in no pool any more. NodePools come first: their MetalNodeClasses wait for the NodeClaims.
+func (c *Controller) prune(ctx context.Context, pools []pool) error {
+	wanted := sets.New[string]()
+	for i := range pools {
+		wanted.Insert(pools[i].name())
+	}
+	ours := client.MatchingLabels{v1alpha1.TenantPoolLabelKey: OwnerLabel(c.clusters.TenantCluster)}
+	nodePools, nodeClasses := &karpv1.NodePoolList{}, &v1alpha1.MetalNodeClassList{}
+	if err := c.clusters.Tenant.Client.List(ctx, nodePools, ours); err != nil {
+		return fmt.Errorf("listing NodePools, %w", err)
+	}
+	if err := c.clusters.Tenant.Client.List(ctx, nodeClasses, ours); err != nil {
+		return fmt.Errorf("listing MetalNodeClasses, %w", err)
+	}
+	var objects []client.Object
+	for i := range nodePools.Items {
+		objects = append(objects, &nodePools.Items[i])
+	}
+	for i := range nodeClasses.Items {
+		objects = append(objects, &nodeClasses.Items[i])
+	}
+	var errs []error
+	for _, object := range objects {
+		if !wanted.Has(object.GetName()) && object.GetDeletionTimestamp().IsZero() {
+			errs = append(errs, c.remove(ctx, object))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Name implements Karpenter's controller interface.
+func (c *Controller) Name() string {
+	return "tenant.autonodes"
+}
+
+// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	request := []reconcile.Request{{NamespacedName: c.clusters.TenantCluster}}
+	// The status of NodePools changes all the time; edits change the generation or the label by which we know ours.
+	edits := builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))
+	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		Watches(&karpv1.NodePool{}, enqueue, edits).
+		Watches(&v1alpha1.MetalNodeClass{}, enqueue, edits).
+		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.TenantCluster{},
+			handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, cluster *v1alpha1.TenantCluster) []reconcile.Request {
+				if client.ObjectKeyFromObject(cluster) != c.clusters.TenantCluster {
+					return nil
+				}
+				return request
+			}), predicate.TypedGenerationChangedPredicate[*v1alpha1.TenantCluster]{})).
+		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeType{},
+			handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, *v1alpha1.NodeType) []reconcile.Request { return request }),
+			predicate.TypedGenerationChangedPredicate[*v1alpha1.NodeType]{})).
+		Complete(c)
+}

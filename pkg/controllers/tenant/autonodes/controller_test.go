@@ -1,0 +1,384 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autonodes
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
+)
+
+var environment env.Environment
+
+func TestMain(m *testing.M) { env.Main(m, &environment) }
+
+type catalog struct{ servers }
+
+func (c catalog) Advertises(key string) bool { return c.advertises(key) }
+func (catalog) Synced() error                { return nil }
+
+func newController(clusters tenant.Clusters) *Controller {
+	return NewController(clock.RealClock{}, clusters, catalog{known}, catalog{known}, "reserved")
+}
+
+// start runs the controller with caches and watches. When the test ends, its pools go after the controller has stopped:
+// before that it would make them again, for the next test to find.
+func start(t *testing.T) types.NamespacedName {
+	t.Helper()
+	cluster := tenanttest.TenantCluster(t, &environment)
+	t.Cleanup(func() {
+		for _, list := range []client.Object{&karpv1.NodePool{}, &v1alpha1.MetalNodeClass{}} {
+			if err := environment.Client.DeleteAllOf(context.Background(), list, client.HasLabels{v1alpha1.TenantPoolLabelKey}); err != nil {
+				t.Errorf("cleaning up, %v", err)
+			}
+		}
+	})
+	tenanttest.Run(t, &environment, cluster, func(clusters tenant.Clusters, _ manager.Manager) tenanttest.Registrar {
+		return newController(clusters)
+	})
+	return cluster
+}
+
+// setAutoNodes writes the TenantCluster's privateNodes.
+func setAutoNodes(t *testing.T, key types.NamespacedName, autoNodes string) {
+	t.Helper()
+	cluster := &v1alpha1.TenantCluster{}
+	if err := environment.Client.Get(t.Context(), key, cluster); err != nil {
+		t.Fatal(err)
+	}
+	before := cluster.DeepCopy()
+	cluster.Spec.PrivateNodes = &v1alpha1.PrivateNodes{}
+	if err := yaml.UnmarshalStrict([]byte(autoNodes), &cluster.Spec.PrivateNodes.AutoNodes); err != nil {
+		t.Fatal(err)
+	}
+	if err := environment.Client.Patch(t.Context(), cluster, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// condition waits until PoolsSynced is about what has been said last and no pool is on its way out any more, and returns
+// it.
+func condition(t *testing.T, key types.NamespacedName) metav1.Condition {
+	t.Helper()
+	var found metav1.Condition
+	tenanttest.Eventually(t, "PoolsSynced is about the present generation", func(ctx context.Context) (bool, error) {
+		cluster := &v1alpha1.TenantCluster{}
+		if err := environment.Client.Get(ctx, key, cluster); err != nil {
+			return false, err
+		}
+		if condition := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionPoolsSynced); condition != nil {
+			found = *condition
+		}
+		return found.ObservedGeneration == cluster.Generation && found.Reason != v1alpha1.ReasonReplacingPools, nil
+	})
+	return found
+}
+
+func nodePool(t *testing.T, name string) *karpv1.NodePool {
+	t.Helper()
+	pool := &karpv1.NodePool{}
+	if err := environment.Client.Get(t.Context(), client.ObjectKey{Name: name}, pool); err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+func gone(t *testing.T, objects ...client.Object) {
+	t.Helper()
+	for _, object := range objects {
+		tenanttest.Eventually(t, fmt.Sprintf("%T %s is gone", object, object.GetName()), func(ctx context.Context) (bool, error) {
+			err := environment.Client.Get(ctx, client.ObjectKeyFromObject(object), object)
+			return controllers.IsGone(err), client.IgnoreNotFound(err)
+		})
+	}
+}
+
+func named[T client.Object](object T, name string) T {
+	object.SetName(name)
+	return object
+}
+
+func TestPoolsFollowTenantCluster(t *testing.T) {
+	cluster := start(t)
+	setAutoNodes(t, cluster, "[{provider: metal3, static: [{name: fixed, quantity: 2, limits: {nodes: 3}}], dynamic: [{name: flexible, "+
+		"weight: 7}]}]")
+	if got := condition(t, cluster); got.Status != metav1.ConditionTrue {
+		t.Fatalf("PoolsSynced is %s: %s", got.Status, got.Message)
+	}
+	if replicas := nodePool(t, "fixed").Spec.Replicas; replicas == nil || *replicas != 2 {
+		t.Errorf("the static pool has replicas %v, want 2", replicas)
+	}
+	if flexible := nodePool(t, "flexible").Spec; flexible.Replicas != nil || *flexible.Weight != 7 {
+		t.Errorf("the dynamic pool is %+v", flexible)
+	}
+
+	setAutoNodes(t, cluster, "[{provider: metal3, static: [{name: fixed, quantity: 5}]}]")
+	if got := condition(t, cluster); got.Status != metav1.ConditionTrue {
+		t.Fatalf("PoolsSynced is %s: %s", got.Status, got.Message)
+	}
+	if replicas := nodePool(t, "fixed").Spec.Replicas; replicas == nil || *replicas != 5 {
+		t.Errorf("the static pool has replicas %v, want 5", replicas)
+	}
+	gone(t, named(&karpv1.NodePool{}, "flexible"), named(&v1alpha1.MetalNodeClass{}, "flexible"))
+
+	// Karpenter lets no static pool become a dynamic one.
+	setAutoNodes(t, cluster, "[{provider: metal3, dynamic: [{name: fixed}]}]")
+	tenanttest.Eventually(t, "the pool has been created again", func(ctx context.Context) (bool, error) {
+		pool := &karpv1.NodePool{}
+		err := environment.Client.Get(ctx, client.ObjectKey{Name: "fixed"}, pool)
+		return err == nil && pool.Spec.Replicas == nil, client.IgnoreNotFound(err)
+	})
+}
+
+// The pools are not synced while an earlier object of the same name is being deleted.
+func TestReplacingPools(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, finalizer string
+	}{
+		"Gone":     {"it goes at once, and nothing is there", ""},
+		"Draining": {"Karpenter gives its servers back first", "example.com/draining"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := tenanttest.TenantCluster(t, &environment)
+			controller := newController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client))
+			round := func() metav1.Condition {
+				t.Helper()
+				if _, err := controller.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+					t.Fatal(err)
+				}
+				found := &v1alpha1.TenantCluster{}
+				if err := environment.Client.Get(t.Context(), cluster, found); err != nil {
+					t.Fatal(err)
+				}
+				condition := meta.FindStatusCondition(found.Status.Conditions, v1alpha1.ConditionPoolsSynced)
+				if condition == nil || condition.ObservedGeneration != found.Generation {
+					t.Fatalf("%s: PoolsSynced is %+v", tc.reason, condition)
+				}
+				return *condition
+			}
+			pool := "anew-" + strings.ToLower(name)
+			t.Cleanup(func() {
+				for _, object := range []client.Object{named(&karpv1.NodePool{}, pool), named(&v1alpha1.MetalNodeClass{}, pool)} {
+					if err := client.IgnoreNotFound(environment.Client.Delete(context.Background(), object)); err != nil {
+						t.Errorf("cleaning up, %v", err)
+					}
+				}
+			})
+			setAutoNodes(t, cluster, "[{provider: metal3, dynamic: [{name: "+pool+"}]}]")
+			if got := round(); got.Status != metav1.ConditionTrue {
+				t.Fatalf("%s: PoolsSynced is %s: %s", tc.reason, got.Status, got.Message)
+			}
+			finalizers := func(value string) {
+				t.Helper()
+				patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":`+value+`}}`))
+				if err := client.IgnoreNotFound(environment.Client.Patch(t.Context(), named(&karpv1.NodePool{}, pool), patch)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			rounds := 1
+			if tc.finalizer != "" {
+				finalizers(`["` + tc.finalizer + `"]`)
+				rounds = 2
+			}
+			setAutoNodes(t, cluster, "[{provider: metal3, static: [{name: "+pool+", quantity: 1}]}]")
+			for range rounds {
+				got := round()
+				if got.Status != metav1.ConditionFalse || got.Reason != v1alpha1.ReasonReplacingPools ||
+					!strings.Contains(got.Message, "NodePool "+pool+" is being deleted, and is created again once it is gone") {
+					t.Errorf("%s: PoolsSynced is %s, %s: %s", tc.reason, got.Status, got.Reason, got.Message)
+				}
+			}
+			finalizers("null")
+			if got := round(); got.Status != metav1.ConditionTrue || nodePool(t, pool).Spec.Replicas == nil {
+				t.Errorf("%s: it is gone, and PoolsSynced is %s, %s: %s", tc.reason, got.Status, got.Reason, got.Message)
+			}
+		})
+	}
+}
+
+func TestEditsAreReverted(t *testing.T) {
+	cluster := start(t)
+	setAutoNodes(t, cluster, "[{provider: metal3, static: [{name: fixed, quantity: 1, properties: {metal3.vcluster.com/server-name: s1}}]}]")
+	condition(t, cluster)
+	for name, tc := range map[string]struct {
+		reason string
+		tamper func(ctx context.Context) error
+	}{
+		"Replicas": {"more servers than the TenantCluster says", func(ctx context.Context) error {
+			return environment.Client.Patch(ctx, named(&karpv1.NodePool{}, "fixed"),
+				client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":9}}`)))
+		}},
+		"Label": {"it would no longer be known as ours", func(ctx context.Context) error {
+			return environment.Client.Patch(ctx, named(&karpv1.NodePool{}, "fixed"),
+				client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":null}}`)))
+		}},
+		"Class": {"another server", func(ctx context.Context) error {
+			return environment.Client.Patch(ctx, named(&v1alpha1.MetalNodeClass{}, "fixed"), client.RawPatch(types.MergePatchType,
+				[]byte(`{"spec":{"properties":{"metal3.vcluster.com/server-name":"s2"}}}`)))
+		}},
+		"Deleted": {"no servers", func(ctx context.Context) error {
+			return environment.Client.Delete(ctx, named(&karpv1.NodePool{}, "fixed"))
+		}},
+		"ClassDeleted": {"no servers", func(ctx context.Context) error {
+			return environment.Client.Delete(ctx, named(&v1alpha1.MetalNodeClass{}, "fixed"))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := tc.tamper(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			tenanttest.Eventually(t, "everything is as it was", func(ctx context.Context) (bool, error) {
+				pool, class := &karpv1.NodePool{}, &v1alpha1.MetalNodeClass{}
+				for _, object := range []client.Object{pool, class} {
+					if err := environment.Client.Get(ctx, client.ObjectKey{Name: "fixed"}, object); err != nil {
+						return false, client.IgnoreNotFound(err)
+					}
+				}
+				return *pool.Spec.Replicas == 1 && pool.Labels[v1alpha1.TenantPoolLabelKey] != "" &&
+					class.Spec.Properties[v1alpha1.PropertyServerName] == "s1", nil
+			})
+		})
+	}
+}
+
+// What has been written once is not written again: a difference in writing must not look like an edit.
+func TestNoWriteWithoutChange(t *testing.T) {
+	cluster := tenanttest.TenantCluster(t, &environment)
+	setAutoNodes(t, cluster,
+		`[{provider: metal3, dynamic: [{name: quiet, expireAfter: 24h, terminationGracePeriod: 90m, limits: {cpu: "1000m"},
+		taints: [{key: a, effect: NoSchedule}], nodeLabels: {team: vision}, disruption: {budgets: [{nodes: "1", schedule: "@daily", duration: 90m}]}}]}]`)
+	controller := newController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client))
+	versions := func() string {
+		class := &v1alpha1.MetalNodeClass{}
+		if err := environment.Client.Get(t.Context(), client.ObjectKey{Name: "quiet"}, class); err != nil {
+			t.Fatal(err)
+		}
+		tenantCluster := &v1alpha1.TenantCluster{}
+		if err := environment.Client.Get(t.Context(), cluster, tenantCluster); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join([]string{nodePool(t, "quiet").ResourceVersion, class.ResourceVersion, tenantCluster.ResourceVersion}, " ")
+	}
+	if _, err := controller.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	before := versions()
+	if _, err := controller.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	if after := versions(); after != before {
+		t.Errorf("versions were %s and are %s: something has been written that was there already", before, after)
+	}
+}
+
+func TestInvalidPoolDoesNotAffectOthers(t *testing.T) {
+	cluster := start(t)
+	setAutoNodes(t, cluster, "[{provider: metal3, static: [{name: good, quantity: 1}, {name: turning-bad, quantity: 1}]}]")
+	condition(t, cluster)
+	setAutoNodes(t, cluster, "[{provider: metal3, static: [{name: good, quantity: 2}, {name: turning-bad, quantity: 1, nodeTypeSelector: "+
+		"[{property: gpu-modle, value: x}]}], dynamic: [{name: refused, nodeLabels: {kubernetes.io/hostname: mine}}]}]")
+	got := condition(t, cluster)
+	if got.Status != metav1.ConditionFalse || got.Reason != v1alpha1.ReasonInvalidPools {
+		t.Errorf("PoolsSynced is %s, %s: %s", got.Status, got.Reason, got.Message)
+	}
+	for _, want := range []string{"autoNodes[0].static[1] (turning-bad)", "gpu-modle", "autoNodes[0].dynamic[0] (refused)",
+		"kubernetes.io/hostname"} {
+		if !strings.Contains(got.Message, want) {
+			t.Errorf("the message lacks %q: %s", want, got.Message)
+		}
+	}
+	if replicas := nodePool(t, "good").Spec.Replicas; *replicas != 2 {
+		t.Errorf("the good pool has %d replicas, want 2", *replicas)
+	}
+	nodePool(t, "turning-bad") // A typing error gives no servers back.
+}
+
+// Invariant 5: a TenantCluster that cannot be read deletes no pools.
+func TestMissingTenantClusterDeletesNothing(t *testing.T) {
+	cluster := tenanttest.TenantCluster(t, &environment)
+	setAutoNodes(t, cluster, "[{provider: metal3, static: [{name: kept, quantity: 1}]}]")
+	clusters := tenanttest.ClustersOf(cluster, environment.Client, environment.Client)
+	if _, err := newController(clusters).Reconcile(t.Context(), reconcile.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	tenantCluster := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace, Name: cluster.Name}}
+	if err := environment.Client.Delete(t.Context(), tenantCluster); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newController(clusters).Reconcile(t.Context(), reconcile.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	nodePool(t, "kept")
+}
+
+func TestPoolsAreDeletedWithTenantCluster(t *testing.T) {
+	cluster := start(t)
+	setAutoNodes(t, cluster, "[{provider: metal3, static: [{name: leaving, quantity: 1}]}]")
+	condition(t, cluster)
+	tenantCluster := &v1alpha1.TenantCluster{}
+	if err := environment.Client.Get(t.Context(), cluster, tenantCluster); err != nil {
+		t.Fatal(err)
+	}
+	tenantCluster.Finalizers = []string{v1alpha1.TenantClusterFinalizer} // the manager's
+	if err := environment.Client.Update(t.Context(), tenantCluster); err != nil {
+		t.Fatal(err)
+	}
+	if err := environment.Client.Delete(t.Context(), tenantCluster); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, named(&karpv1.NodePool{}, "leaving"), named(&v1alpha1.MetalNodeClass{}, "leaving"))
+	if got := condition(t, cluster); got.Reason != v1alpha1.ReasonTenantDeleting {
+		t.Errorf("PoolsSynced is %s, %s: %s", got.Status, got.Reason, got.Message)
+	}
+}
+
+func TestAdmission(t *testing.T) {
+	namespace := environment.Namespace(t)
+	for name, tc := range map[string]struct{ reason, pool, want string }{
+		"Good":       {"the least", "dynamic: [{name: a}]", ""},
+		"NoQuantity": {"how many", "static: [{name: a}]", "quantity"},
+		"Name":       {"it becomes an object's", "dynamic: [{name: A_B}]", "name"},
+		"Operator":   {"one of four", "dynamic: [{name: a, nodeTypeSelector: [{property: x, operator: Gt, value: '1'}]}]", "operator"},
+		"Useless": {"it would be ignored silently", "dynamic: [{name: a, nodeTypeSelector: [{property: x, operator: Exists, value: '1'}]}]",
+			"take neither"},
+		"Both": {"which of them", "dynamic: [{name: a, nodeTypeSelector: [{property: x, value: '1', values: ['2']}]}]",
+			"need one of value and values"},
+		"Missing":     {"In what", "dynamic: [{name: a, nodeTypeSelector: [{property: x}]}]", "need one of value and values"},
+		"ExpireAfter": {"no such duration", "dynamic: [{name: a, expireAfter: soon}]", "expireAfter"},
+		"Budget":      {"no such share", "dynamic: [{name: a, disruption: {budgets: [{nodes: '120%'}]}}]", "nodes"},
+		"Schedule": {"for how long", "dynamic: [{name: a, disruption: {budgets: [{nodes: '1', schedule: '@daily'}]}}]",
+			"schedule and duration go together"},
+		"Weight": {"Karpenter's bounds", "dynamic: [{name: a, weight: 101}]", "weight"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			content := map[string]any{}
+			if err := yaml.Unmarshal([]byte("apiVersion: karpenter.metal3.io/v1alpha1\nkind: TenantCluster\nmetadata: {name: t, namespace: "+
+				namespace+"}\nspec: {apiServerEndpoint: 'h:1', privateNodes: {autoNodes: [{provider: metal3, "+tc.pool+"}]}}"), &content); err != nil {
+				t.Fatal(err)
+			}
+			err := environment.Client.Create(t.Context(), &unstructured.Unstructured{Object: content}, client.DryRunAll)
+			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s: got %v, want %q", tc.reason, err, tc.want)
+			}
+		})
+	}
+}

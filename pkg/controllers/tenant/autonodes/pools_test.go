@@ -1,0 +1,246 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autonodes
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+)
+
+// known are the labels of the fleet of these tests.
+var known = servers{capacityType: "reserved", advertises: func(key string) bool {
+	return slices.Contains([]string{"vcluster.com/node-type", "rack", "example.com/tier"}, key)
+}}
+
+func tenantWith(t *testing.T, privateNodes string) *v1alpha1.TenantCluster {
+	t.Helper()
+	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "blue"}}
+	if err := yaml.UnmarshalStrict([]byte(privateNodes), &tenant.Spec); err != nil {
+		t.Fatal(err)
+	}
+	return tenant
+}
+
+func TestSelector(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, selector string
+		want             []string
+		wantProblem      string
+	}{
+		"Value":  {"the page's form", "[{property: rack, value: r1}]", []string{"rack In r1"}, ""},
+		"Values": {"more than one", "[{property: rack, operator: In, values: [r1, r2]}]", []string{"rack In r1,r2"}, ""},
+		"Both": {"the schema rejects it, too", "[{property: rack, value: r1, values: [r1, r2]}]", nil,
+			"nodeTypeSelector[0].value: Invalid value: \"r1\": there are values too"},
+		"NotIn":  {"one value", "[{property: rack, operator: NotIn, value: r1}]", []string{"rack NotIn r1"}, ""},
+		"Exists": {"no value", "[{property: example.com/tier, operator: Exists}]", []string{"example.com/tier Exists "}, ""},
+		"NotExists": {"Kubernetes calls it otherwise", "[{property: example.com/tier, operator: NotExists}]",
+			[]string{"example.com/tier DoesNotExist "}, ""},
+		"All": {"every entry must be met", "[{property: rack, value: r1}, {property: vcluster.com/node-type, value: h100}]",
+			[]string{"rack In r1", "vcluster.com/node-type In h100"}, ""},
+		"UnknownIn":      {"any server would pass", "[{property: gpu-modle, value: h100}]", nil, "no NodeType has the property gpu-modle"},
+		"UnknownExists":  {"any server would pass", "[{property: gpu-modle, operator: Exists}]", nil, "no NodeType has the property gpu-modle"},
+		"UnknownNotIn":   {"every server is meant", "[{property: gpu-modle, operator: NotIn, value: x}]", nil, ""},
+		"UnknownMissing": {"every server is meant", "[{property: gpu-modle, operator: NotExists}]", nil, ""},
+		"NoValue": {"In what", "[{property: rack, operator: In}]", nil,
+			"nodeTypeSelector[0].value: Required value: In and NotIn compare with values"},
+		"UselessValue": {"it would be ignored silently", "[{property: rack, operator: Exists, value: r1}]", nil, "take neither"},
+		"Operator": {"as Kubernetes calls it", "[{property: rack, operator: DoesNotExist}]", nil,
+			`nodeTypeSelector[0].operator: Unsupported value: "DoesNotExist": supported values: "In", "NotIn", "Exists", "NotExists"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pools := poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, dynamic: [{name: p, nodeTypeSelector: "+tc.selector+
+				"}]}]}"), known)
+			if !strings.Contains(pools[0].problem, tc.wantProblem) || (tc.wantProblem == "") != (pools[0].problem == "") {
+				t.Fatalf("%s: got problem %q, want %q", tc.reason, pools[0].problem, tc.wantProblem)
+			}
+			if tc.wantProblem != "" {
+				return
+			}
+			want := append([]string{"karpenter.sh/capacity-type In reserved"}, tc.want...)
+			var got []string
+			for _, r := range pools[0].nodePool.Spec.Template.Spec.Requirements {
+				got = append(got, r.Key+" "+string(r.Operator)+" "+strings.Join(r.Values, ","))
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestInvalidPools(t *testing.T) {
+	for name, tc := range map[string]struct{ reason, pools, want string }{
+		"TwiceTheName": {"one would undo the other", "static: [{name: a, quantity: 1}], dynamic: [{name: a}]",
+			`autoNodes[0].dynamic[0] (a): the name "a" is that of autoNodes[0].static[0] already`},
+		"StaticLimits": {"Karpenter refuses them", "static: [{name: a, quantity: 1, limits: {cpu: 5}}]", "no limit but nodes"},
+		"PinnedTwo": {"one server is not two", "static: [{name: a, quantity: 2, properties: {metal3.vcluster.com/server-name: s1}}]",
+			"a pinned pool has one server"},
+		"PinnedDynamic": {"a class is for many", "dynamic: [{name: a, properties: {metal3.vcluster.com/server-name: s1}}]",
+			"make it a static pool of quantity 1"},
+		"PinnedAll": {"it holds for every pool of the entry", "properties: {metal3.vcluster.com/server-name: s1}, dynamic: [{name: a}]",
+			"make it a static pool of quantity 1"},
+		"ExpireAfter": {"no such duration", "dynamic: [{name: a, expireAfter: soon}]", `expireAfter is "soon"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			problems := ""
+			for _, p := range poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, "+tc.pools+"}]}"), known) {
+				if p.problem != "" {
+					problems += p.where + ": " + p.problem
+				}
+			}
+			if !strings.Contains(problems, tc.want) {
+				t.Errorf("%s: got %q, want %q in it", tc.reason, problems, tc.want)
+			}
+		})
+	}
+}
+
+func TestAllFields(t *testing.T) {
+	pools := poolsOf(tenantWith(t, `
+privateNodes:
+  enabled: true
+  autoNodes:
+  - provider: metal3
+    properties: {vcluster.com/os-image: general, example.com/tier: gold}
+    dynamic:
+    - name: gpu
+      properties: {vcluster.com/os-image: special}
+      nodeTypeSelector: [{property: rack, value: r1}]
+      taints: [{key: gpu, value: "true", effect: NoSchedule}]
+      nodeLabels: {team: vision}
+      limits: {nodes: "3", cpu: 100}
+      weight: 50
+      terminationGracePeriod: 1h
+      expireAfter: 720h
+      disruption:
+        consolidateAfter: 10m
+        consolidationPolicy: WhenEmpty
+        budgets: [{nodes: "1", schedule: "0 9 * * *", duration: 8h, reasons: [Drifted]}, {nodes: 20%}]
+`), known)
+	if len(pools) != 1 || pools[0].problem != "" {
+		t.Fatalf("got %+v, want one pool without a problem", pools)
+	}
+	marks := map[string]string{"karpenter.metal3.io/tenantcluster": "team.blue"}
+	wantClass := &v1alpha1.MetalNodeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "gpu", Labels: marks},
+		Spec: v1alpha1.MetalNodeClassSpec{
+			ProviderRef: &v1alpha1.NameReference{Name: "metal3"},
+			Properties:  map[string]string{"vcluster.com/os-image": "special", "example.com/tier": "gold"},
+		},
+	}
+	if diff := cmp.Diff(wantClass, pools[0].nodeClass); diff != "" {
+		t.Errorf("class (-want +got):\n%s", diff)
+	}
+	want := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Labels: marks}}
+	want.Spec.Weight = ptr.To(int32(50))
+	want.Spec.Limits = karpv1.Limits{"nodes": pools[0].nodePool.Spec.Limits["nodes"], "cpu": pools[0].nodePool.Spec.Limits["cpu"]}
+	want.Spec.Disruption = karpv1.Disruption{
+		ConsolidateAfter: karpv1.MustParseNillableDuration("10m"), ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
+		Budgets: []karpv1.Budget{
+			{Nodes: "1", Schedule: ptr.To("0 9 * * *"), Duration: &metav1.Duration{Duration: 8 * time.Hour},
+				Reasons: []karpv1.DisruptionReason{"Drifted"}},
+			{Nodes: "20%"},
+		},
+	}
+	want.Spec.Template.Labels = map[string]string{"team": "vision"}
+	want.Spec.Template.Spec = karpv1.NodeClaimTemplateSpec{
+		Taints: []corev1.Taint{{Key: "gpu", Value: "true", Effect: corev1.TaintEffectNoSchedule}},
+		Requirements: []karpv1.NodeSelectorRequirementWithMinValues{
+			{Key: "karpenter.sh/capacity-type", Operator: corev1.NodeSelectorOpIn, Values: []string{"reserved"}},
+			{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"r1"}},
+		},
+		NodeClassRef:           &karpv1.NodeClassReference{Group: "karpenter.metal3.io", Kind: "MetalNodeClass", Name: "gpu"},
+		TerminationGracePeriod: &metav1.Duration{Duration: time.Hour},
+		ExpireAfter:            karpv1.MustParseNillableDuration("720h"),
+	}
+	if diff := cmp.Diff(want, pools[0].nodePool); diff != "" {
+		t.Errorf("NodePool (-want +got):\n%s", diff)
+	}
+	if nodes := want.Spec.Limits["nodes"]; nodes.Value() != 3 {
+		t.Errorf("limits.nodes is %s, want 3", nodes.String())
+	}
+}
+
+func TestNoPools(t *testing.T) {
+	for name, tc := range map[string]struct{ reason, spec string }{
+		"None": {"the tenant has pools of its own", "{}"},
+		"Off": {"enabled: false means none", "privateNodes: {enabled: false, autoNodes: [{provider: metal3, static: [{name: a, quantity: " +
+			"1}]}]}"},
+		"Nothing": {"no entries", "privateNodes: {enabled: true}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if pools := poolsOf(tenantWith(t, tc.spec), known); len(pools) != 0 {
+				t.Errorf("%s: got %d pools", tc.reason, len(pools))
+			}
+		})
+	}
+	leaving := tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, static: [{name: a, quantity: 1}]}]}")
+	if pools := poolsOf(leaving, known); len(pools) != 1 {
+		t.Fatalf("got %d pools, want 1: what follows would prove nothing", len(pools))
+	}
+	leaving.DeletionTimestamp = ptr.To(metav1.Now())
+	if pools := poolsOf(leaving, known); len(pools) != 0 {
+		t.Errorf("got %d pools of a TenantCluster that is being deleted", len(pools))
+	}
+}
+
+// Servers take long to come back, so by default they are released late, only when empty, and never for their age.
+// All of it is written out, and all of it is the user's to change.
+func TestDisruptionDefaults(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pool   string
+		want   karpv1.Disruption
+		expire string
+	}{
+		"Nothing said": {"{name: p}", karpv1.Disruption{
+			ConsolidateAfter: karpv1.MustParseNillableDuration("30m"), ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
+			Budgets: []karpv1.Budget{{Nodes: "10%"}},
+		}, "Never"},
+		"All of it said": {"{name: p, expireAfter: 720h, disruption: {consolidateAfter: 30s, consolidationPolicy: WhenEmptyOrUnderutilized, " +
+			"budgets: [{nodes: '2'}]}}", karpv1.Disruption{
+			ConsolidateAfter: karpv1.MustParseNillableDuration("30s"), ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized,
+			Budgets: []karpv1.Budget{{Nodes: "2"}},
+		}, "720h"},
+		"One thing said": {"{name: p, disruption: {consolidateAfter: Never}}", karpv1.Disruption{
+			ConsolidateAfter: karpv1.MustParseNillableDuration("Never"), ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
+			Budgets: []karpv1.Budget{{Nodes: "10%"}},
+		}, "Never"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pools := poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, dynamic: ["+tc.pool+"]}]}"), known)
+			spec := pools[0].nodePool.Spec
+			if diff := cmp.Diff(tc.want, spec.Disruption); diff != "" {
+				t.Errorf("disruption (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(karpv1.MustParseNillableDuration(tc.expire), spec.Template.Spec.ExpireAfter); diff != "" {
+				t.Errorf("expireAfter (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The API server rejects a message that is not UTF-8, and the status would never be written.
+func TestConditionMessageIsCutBetweenRunes(t *testing.T) {
+	for offset := range 4 {
+		long := strings.Repeat("x", offset) + strings.Repeat("ü😀", conditions.MaxMessage)
+		for name, o := range map[string]outcome{"problems": {problems: []string{long}}, "pending": {pending: []string{long}}} {
+			if got := o.condition(false).Message; len(got) > conditions.MaxMessage || !utf8.ValidString(got) {
+				t.Errorf("%s, offset %d: %d bytes, valid UTF-8 %v", name, offset, len(got), utf8.ValidString(got))
+			}
+		}
+	}
+}

@@ -1,0 +1,77 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tenant has what the controllers of the provider share. They run between the tenant cluster, which has the pods
+// and Karpenter's objects, and the tenant's namespace of the management cluster, which has its Machines. The controllers
+// themselves are in the packages below, one for each concern.
+package tenant
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Clusters are the two clusters that a tenant's controllers see. They may be one and the same.
+type Clusters struct {
+	// TenantCluster is the namespace and name of the tenant's TenantCluster in the management cluster.
+	TenantCluster types.NamespacedName
+	// Tenant is the cluster of the pods, NodeClaims and Nodes. Its cache must index Nodes by NodeProviderIDField.
+	Tenant Cluster
+	// Management is the cluster of the Machines. Its cache holds namespaced objects of the tenant's namespace only.
+	Management Cluster
+}
+
+// Fields by which the tenant's cache indexes objects. Karpenter's operator creates these indexes.
+const (
+	// NodeProviderIDField is for Nodes.
+	NodeProviderIDField = "spec.providerID"
+	// NodeClassNameField is for NodeClaims.
+	NodeClassNameField = "spec.nodeClassRef.name"
+)
+
+// Cluster gives access to one cluster.
+type Cluster struct {
+	// Client writes, and reads from the cache.
+	Client client.Client
+	// Live reads from the API server. Deletions are decided on a live read, because a cache may be behind.
+	Live client.Reader
+	// Cache is the source of watches.
+	Cache cache.Cache
+}
+
+// ClusterOf returns the Cluster of a cluster. A controller-runtime Manager is a cluster too.
+func ClusterOf(c cluster.Cluster) Cluster {
+	return Cluster{Client: c.GetClient(), Live: c.GetAPIReader(), Cache: c.GetCache()}
+}
+
+// LiveClient returns a client that also reads from the API server. Secrets are read with it, so that no process keeps
+// all the secrets of a cluster in memory.
+func (c Cluster) LiveClient() client.Client {
+	return liveClient{Client: c.Client, live: c.Live}
+}
+
+type liveClient struct {
+	client.Client
+	live client.Reader
+}
+
+func (c liveClient) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	return c.live.Get(ctx, key, object, opts...)
+}
+
+func (c liveClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return c.live.List(ctx, list, opts...)
+}
+
+// Owns returns whether a Machine is one of the tenant's. Others may be in the same namespace: those of another tenant,
+// and stand-alone ones.
+func (c Clusters) Owns(machine *v1alpha1.Machine) bool {
+	return machine.Namespace == c.TenantCluster.Namespace &&
+		machine.Spec.TenantClusterRef != nil && machine.Spec.TenantClusterRef.Name == c.TenantCluster.Name
+}

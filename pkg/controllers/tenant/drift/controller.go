@@ -1,0 +1,204 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package drift
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+)
+
+const (
+	// reasonDrifted and reasonDriftUnknown are the reasons of events on NodeClaims.
+	reasonDrifted      = "ServerDrifted"
+	reasonDriftUnknown = "ServerDriftUnknown"
+)
+
+// Controller passes drift between the Machines and the NodeClaims of one tenant.
+type Controller struct {
+	clusters tenant.Clusters
+	recorder events.Recorder
+}
+
+// NewController constructs a drift controller.
+func NewController(clusters tenant.Clusters, recorder events.Recorder) *Controller {
+	return &Controller{clusters: clusters, recorder: recorder}
+}
+
+// Reconcile compares one Machine with its class and its NodeClaim.
+func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	// 1. Only Machines that were created for a NodeClaim that is not being deleted.
+	if !c.clusters.Owns(machine) || machine.Labels[v1alpha1.NodeClaimLabelKey] == "" || !machine.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	nodeClaim := &karpv1.NodeClaim{}
+	if err := c.clusters.Tenant.Client.Get(ctx, client.ObjectKey{Name: machine.Labels[v1alpha1.NodeClaimLabelKey]}, nodeClaim); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if !nodeClaim.DeletionTimestamp.IsZero() || nodeClaim.Status.ProviderID == "" || nodeClaim.Status.ProviderID != machine.Status.ProviderID {
+		return reconcile.Result{}, nil
+	}
+	// 2. The spec of the Machine follows its class. The manager does not install it again: it compares with status.installed.
+	err := c.writeProperties(ctx, machine, nodeClaim)
+	if err == nil {
+		// 3. The NodeClaim gets the result.
+		err = c.writeDrift(ctx, machine, nodeClaim)
+	}
+	return controllers.RetryConflict(client.IgnoreNotFound(err))
+}
+
+// writeProperties writes the properties of the class into the Machine. As with any Kubernetes object the spec is what is
+// desired now; status.installed is what the Machine was installed with. The manager cannot read classes, so without this
+// write it would never find out that a class has changed. A pin stays as it was: it selects the server of a Machine, and this
+// one has its server.
+func (c *Controller) writeProperties(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim) error {
+	reference := nodeClaim.Spec.NodeClassRef
+	if reference == nil {
+		return nil
+	}
+	class := &v1alpha1.MetalNodeClass{}
+	if err := c.clusters.Tenant.Client.Get(ctx, client.ObjectKey{Name: reference.Name}, class); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	wanted := maps.Clone(class.Spec.Properties)
+	delete(wanted, v1alpha1.PropertyServerName)
+	if pin, pinned := machine.Spec.Properties[v1alpha1.PropertyServerName]; pinned {
+		if wanted == nil {
+			wanted = map[string]string{}
+		}
+		wanted[v1alpha1.PropertyServerName] = pin
+	}
+	if !class.DeletionTimestamp.IsZero() || maps.Equal(wanted, machine.Spec.Properties) {
+		return nil
+	}
+	before := machine.DeepCopy()
+	machine.Spec.Properties = wanted
+	if err := c.clusters.Management.Client.Patch(ctx, machine,
+		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("writing the properties of MetalNodeClass %[2]s into machine %[1]s, %[3]w", machine.Name, class.Name, err)
+	}
+	return nil
+}
+
+// writeDrift writes the condition Drifted of the Machine onto the NodeClaim. The change makes core check for drift.
+func (c *Controller) writeDrift(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim) error {
+	why := ""
+	condition := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionDrifted)
+	if condition != nil && condition.Status != metav1.ConditionFalse {
+		why = condition.Reason + ": " + condition.Message
+	}
+	if nodeClaim.Annotations[v1alpha1.DriftAnnotationKey] == why {
+		return nil
+	}
+	before := nodeClaim.DeepCopy()
+	if why == "" {
+		delete(nodeClaim.Annotations, v1alpha1.DriftAnnotationKey)
+	} else {
+		if nodeClaim.Annotations == nil {
+			nodeClaim.Annotations = map[string]string{}
+		}
+		nodeClaim.Annotations[v1alpha1.DriftAnnotationKey] = why
+	}
+	if err := c.clusters.Tenant.Client.Patch(ctx, nodeClaim, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("writing onto nodeclaim %s that its server has drifted, %w", nodeClaim.Name, err)
+	}
+	if why == "" {
+		return nil
+	}
+	drifted := events.Event{
+		InvolvedObject: nodeClaim, Type: corev1.EventTypeNormal, Reason: reasonDrifted, Message: why,
+		DedupeValues: []string{string(nodeClaim.UID), why},
+	}
+	if condition.Status == metav1.ConditionUnknown {
+		drifted.Type, drifted.Reason = corev1.EventTypeWarning, reasonDriftUnknown
+	}
+	c.recorder.Publish(drifted)
+	return nil
+}
+
+// Name implements Karpenter's controller interface.
+func (c *Controller) Name() string {
+	return "machine.drift"
+}
+
+// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
+			&handler.TypedEnqueueRequestForObject[*v1alpha1.Machine]{},
+			predicate.TypedFuncs[*v1alpha1.Machine]{
+				UpdateFunc: func(e event.TypedUpdateEvent[*v1alpha1.Machine]) bool {
+					return !maps.Equal(e.ObjectOld.Spec.Properties, e.ObjectNew.Spec.Properties) || driftedOf(e.ObjectOld) != driftedOf(e.ObjectNew)
+				},
+				DeleteFunc: func(event.TypedDeleteEvent[*v1alpha1.Machine]) bool { return false },
+			})).
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(c.machineOf), builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(event.CreateEvent) bool { return false },
+			// A NodeClaim has its Machine from its launch on.
+			UpdateFunc: func(e event.UpdateEvent) bool { return providerID(e.ObjectOld) != providerID(e.ObjectNew) },
+			DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
+		Watches(&v1alpha1.MetalNodeClass{}, handler.EnqueueRequestsFromMapFunc(c.machinesOf),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
+}
+
+// drifted is the condition Drifted of a Machine, in comparable form.
+func driftedOf(machine *v1alpha1.Machine) metav1.Condition {
+	condition := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionDrifted)
+	if condition == nil {
+		return metav1.Condition{}
+	}
+	return metav1.Condition{Status: condition.Status, Reason: condition.Reason, Message: condition.Message}
+}
+
+func providerID(object client.Object) string {
+	if nodeClaim, ok := object.(*karpv1.NodeClaim); ok {
+		return nodeClaim.Status.ProviderID
+	}
+	return ""
+}
+
+// machineOf maps a NodeClaim to its Machine, which has its name.
+func (c *Controller) machineOf(_ context.Context, nodeClaim client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: c.clusters.TenantCluster.Namespace, Name: nodeClaim.GetName()}}}
+}
+
+// machinesOf maps a MetalNodeClass to the Machines of that class.
+func (c *Controller) machinesOf(ctx context.Context, class client.Object) []reconcile.Request {
+	nodeClaims := &karpv1.NodeClaimList{}
+	// It reads from the cache, which fails only when the process is stopping.
+	if err := c.clusters.Tenant.Client.List(ctx, nodeClaims, client.MatchingFields{tenant.NodeClassNameField: class.GetName()}); err != nil {
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range nodeClaims.Items {
+		requests = append(requests, c.machineOf(ctx, &nodeClaims.Items[i])...)
+	}
+	return requests
+}

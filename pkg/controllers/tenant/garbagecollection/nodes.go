@@ -1,0 +1,180 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollection
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+)
+
+// nodePeriod is how often a Node that has not registered with Karpenter is reconciled, in case an event was lost.
+const nodePeriod = 5 * time.Minute
+
+// NodeController deletes Nodes whose NodeClaim and Machine are both gone. Karpenter deletes a Node before its NodeClaim
+// only if it had registered; one that the kubelet had created just before is left to a cloud controller manager, which
+// bare metal does not have.
+type NodeController struct {
+	clusters tenant.Clusters
+}
+
+// NewNodeController constructs a garbage collector of Nodes.
+func NewNodeController(clusters tenant.Clusters) *NodeController {
+	return &NodeController{clusters: clusters}
+}
+
+// Reconcile deletes the Node if it is not ready and neither its NodeClaim nor its Machine exists.
+func (c *NodeController) Reconcile(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	// 1. A ready Node has a kubelet that runs. When it stops, the Node changes, which is an event.
+	if !madeForNodeClaim(node) || isReady(node) || !node.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	_, _, name, _ := v1alpha1.ParseProviderID(node.Spec.ProviderID)
+	// 2. If the cache has an object that is gone already, its deletion is an event that is still to come.
+	owned, err := c.hasOwner(ctx, c.clusters.Tenant.Client, c.clusters.Management.Client, node, name)
+	if err == nil && !owned {
+		// 3. The caches may have the Node before its NodeClaim and its Machine.
+		owned, err = c.hasOwner(ctx, c.clusters.Tenant.Live, c.clusters.Management.Live, node, name)
+	}
+	switch {
+	case err != nil:
+		return reconcile.Result{}, err
+	case owned:
+		return reconcile.Result{RequeueAfter: nodePeriod}, nil
+	}
+	// 4. Both are gone. The preconditions keep a Node that has changed since.
+	err = c.clusters.Tenant.Client.Delete(ctx, node, client.Preconditions{UID: &node.UID, ResourceVersion: &node.ResourceVersion})
+	switch {
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: controllers.ConflictRetry}, nil
+	case client.IgnoreNotFound(err) != nil:
+		return reconcile.Result{}, fmt.Errorf("deleting node %s, whose nodeclaim and machine %s are gone, %w", node.Name, name, err)
+	}
+	log.FromContext(ctx).Info("deleted node whose nodeclaim and machine are gone", "node", node.Name, "providerID", node.Spec.ProviderID)
+	return reconcile.Result{}, nil
+}
+
+// madeForNodeClaim returns whether a Node was created for a NodeClaim, and not for a stand-alone Machine. Such a Machine may
+// be in a namespace that the provider cannot read, so nothing is known of it.
+func madeForNodeClaim(node *corev1.Node) bool {
+	_, _, _, ours := v1alpha1.ParseProviderID(node.Spec.ProviderID)
+	return ours && (hasUnregisteredTaint(node) || node.Labels[karpv1.NodeRegisteredLabelKey] != "")
+}
+
+func hasUnregisteredTaint(node *corev1.Node) bool {
+	for i := range node.Spec.Taints {
+		if node.Spec.Taints[i].MatchTaint(&karpv1.UnregisteredNoExecuteTaint) {
+			return true
+		}
+	}
+	return false
+}
+
+func isReady(node *corev1.Node) bool {
+	return nodeutils.GetCondition(node, corev1.NodeReady).Status == corev1.ConditionTrue
+}
+
+// hasOwner returns whether the NodeClaim or the Machine of a Node exists. Both have the name in its provider ID. An object
+// with another provider ID has another server; one without any may turn out to be the Node's.
+func (c *NodeController) hasOwner(
+	ctx context.Context, tenantReader, managementReader client.Reader, node *corev1.Node, name string,
+) (bool, error) {
+	mayBe := func(providerID string) bool { return providerID == "" || providerID == node.Spec.ProviderID }
+	nodeClaim := &karpv1.NodeClaim{}
+	err := tenantReader.Get(ctx, client.ObjectKey{Name: name}, nodeClaim)
+	switch {
+	case err != nil && !controllers.IsGone(err):
+		return false, fmt.Errorf("reading nodeclaim %s of node %s, %w", name, node.Name, err)
+	case err == nil && mayBe(nodeClaim.Status.ProviderID):
+		return true, nil
+	}
+	machine := &v1alpha1.Machine{}
+	err = managementReader.Get(ctx, client.ObjectKey{Namespace: c.clusters.TenantCluster.Namespace, Name: name}, machine)
+	if err != nil && !controllers.IsGone(err) {
+		return false, fmt.Errorf("reading machine %s of node %s, %w", name, node.Name, err)
+	}
+	return err == nil && mayBe(machine.Status.ProviderID), nil
+}
+
+// Name implements Karpenter's controller interface.
+func (c *NodeController) Name() string {
+	return "node.garbagecollection"
+}
+
+// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+func (c *NodeController) Register(_ context.Context, m manager.Manager) error {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(e event.CreateEvent) bool { return madeForNodeClaim(e.Object.(*corev1.Node)) },
+			// Of all that the kubelet writes, only whether it runs matters.
+			UpdateFunc: func(e event.UpdateEvent) bool {
+				before, after := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+				return madeForNodeClaim(after) && (!madeForNodeClaim(before) || isReady(before) != isReady(after))
+			},
+			DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
+		Watches(&karpv1.NodeClaim{}, handler.Funcs{
+			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+				c.enqueueNodes(ctx, e.Object.(*karpv1.NodeClaim).Status.ProviderID, queue)
+			},
+		}).
+		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
+			handler.TypedFuncs[*v1alpha1.Machine, reconcile.Request]{
+				// The Machine has another server now.
+				UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[*v1alpha1.Machine],
+					queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+					if c.clusters.Owns(e.ObjectNew) && e.ObjectOld.Status.ProviderID != e.ObjectNew.Status.ProviderID {
+						c.enqueueNodes(ctx, e.ObjectOld.Status.ProviderID, queue)
+					}
+				},
+				DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[*v1alpha1.Machine],
+					queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+					if c.clusters.Owns(e.Object) {
+						c.enqueueNodes(ctx, e.Object.Status.ProviderID, queue)
+					}
+				},
+			})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		Complete(reconcile.AsReconciler(c.clusters.Tenant.Client, c))
+}
+
+// enqueueNodes enqueues the Nodes that have a provider ID. If the list fails, each is reconciled after nodePeriod anyway.
+func (c *NodeController) enqueueNodes(ctx context.Context, providerID string,
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	if providerID == "" {
+		return
+	}
+	nodes := &corev1.NodeList{}
+	if err := c.clusters.Tenant.Client.List(ctx, nodes, client.MatchingFields{tenant.NodeProviderIDField: providerID}); err != nil {
+		log.FromContext(ctx).Error(err, "listing the nodes of a provider ID", "providerID", providerID)
+		return
+	}
+	for i := range nodes.Items {
+		queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&nodes.Items[i])})
+	}
+}

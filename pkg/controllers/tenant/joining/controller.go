@@ -1,0 +1,148 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package joining makes a Machine of the tenant a Node of it: it issues the join token and the user data for the server,
+// watches for the Node, notifies the manager, and revokes the token.
+package joining
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/clock"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+)
+
+const (
+	// tokenValidity is how long a join token is valid at least, whenever its server comes to use it.
+	tokenValidity = time.Hour
+	// tokenRenewal is how often the token of a server that has not joined yet is renewed. Expiry times are multiples
+	// of it, so that the reconciles in between find nothing to write.
+	tokenRenewal = 20 * time.Minute
+)
+
+// Controller lets the servers of the tenant's Machines join the tenant cluster.
+type Controller struct {
+	clock    clock.PassiveClock
+	clusters tenant.Clusters
+	ca       CASource
+	version  VersionSource
+}
+
+// NewController constructs a joining controller. CA and version are those of the tenant cluster.
+func NewController(clk clock.PassiveClock, clusters tenant.Clusters, ca CASource, version VersionSource) *Controller {
+	return &Controller{clock: clk, clusters: clusters, ca: ca, version: version}
+}
+
+// Reconcile brings one Machine a step further. It decides by what it reads and not by what an earlier run has done, so the
+// next run completes one that has crashed between two writes.
+func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	if !c.clusters.Owns(machine) {
+		return reconcile.Result{}, nil
+	}
+	// 1. A Machine that is being deleted does not join.
+	// 2. It has joined before. The run that has seen it may have failed before it had revoked the token.
+	if !machine.DeletionTimestamp.IsZero() || machine.Annotations[v1alpha1.NodeNameAnnotationKey] != "" {
+		return reconcile.Result{}, c.revoke(ctx, machine)
+	}
+	// 3. It has no server that could join.
+	if !meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionClaimed) || machine.Status.ProviderID == "" {
+		return reconcile.Result{}, nil
+	}
+	node, err := c.registeredNode(ctx, machine)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	// 4. The Node has just registered. The annotation is written first: if the Node vanished between the two writes, a
+	// Machine without it would be given a token again.
+	if node != nil {
+		if err := c.markJoined(ctx, machine, node); err != nil {
+			return controllers.RetryConflict(err)
+		}
+		return reconcile.Result{}, c.revoke(ctx, machine)
+	}
+	// 5. It has not joined yet.
+	result, err := c.issue(ctx, machine)
+	if err != nil {
+		return controllers.RetryConflict(err)
+	}
+	return result, nil
+}
+
+// registeredNode returns the Node that the Machine has become, or nil. A Node's name proves nothing; its provider ID,
+// which the manager gave to this claim alone, does.
+func (c *Controller) registeredNode(ctx context.Context, machine *v1alpha1.Machine) (*corev1.Node, error) {
+	nodes := &corev1.NodeList{}
+	if err := c.clusters.Tenant.Client.List(ctx, nodes,
+		client.MatchingFields{tenant.NodeProviderIDField: machine.Status.ProviderID}); err != nil {
+		return nil, fmt.Errorf("listing the nodes with provider ID %s, %w", machine.Status.ProviderID, err)
+	}
+	for i := range nodes.Items {
+		if node := &nodes.Items[i]; node.Spec.ProviderID == machine.Status.ProviderID && node.DeletionTimestamp.IsZero() {
+			return node, nil
+		}
+	}
+	return nil, nil
+}
+
+func (c *Controller) markJoined(ctx context.Context, machine *v1alpha1.Machine, node *corev1.Node) error {
+	stored := machine.DeepCopy()
+	if machine.Annotations == nil {
+		machine.Annotations = map[string]string{}
+	}
+	machine.Annotations[v1alpha1.NodeNameAnnotationKey] = node.Name
+	if err := c.clusters.Management.Client.Patch(ctx, machine,
+		client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("annotating machine %s with its node, %w", client.ObjectKeyFromObject(machine), err)
+	}
+	log.FromContext(ctx).Info("machine has joined", "node", node.Name, "providerID", machine.Status.ProviderID)
+	return nil
+}
+
+func machineRef(machine *v1alpha1.Machine) v1alpha1.MachineReference {
+	return v1alpha1.MachineReference{Namespace: machine.Namespace, Name: machine.Name, UID: machine.UID}
+}
+
+// Name implements Karpenter's controller interface.
+func (c *Controller) Name() string {
+	return "machine.joining"
+}
+
+// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
+			&handler.TypedEnqueueRequestForObject[*v1alpha1.Machine]{},
+			predicate.NewTypedPredicateFuncs(c.clusters.Owns))).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.machineOf), builder.WithPredicates(nodeEvents())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
+}
+
+// machineOf maps a Node of ours to its Machine.
+func (c *Controller) machineOf(_ context.Context, node client.Object) []reconcile.Request {
+	_, _, name, ok := v1alpha1.ParseProviderID(node.(*corev1.Node).Spec.ProviderID)
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: c.clusters.TenantCluster.Namespace, Name: name}}}
+}

@@ -1,0 +1,196 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package joining
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
+)
+
+func (w *world) mustHaveNothing() {
+	w.Helper()
+	w.mustHaveNoToken()
+	if secrets := w.secrets(); len(secrets) != 0 {
+		w.Errorf("there are %d secrets, want none", len(secrets))
+	}
+}
+
+func TestJoinSecret(t *testing.T) {
+	w := newWorld(t)
+	w.reconcile()
+	join := w.mustHaveJoin()
+	if join.NodeName != w.machine.Name || join.ProviderID != w.get().Status.ProviderID || join.APIServerEndpoint != "192.0.2.10:6443" {
+		t.Errorf("the server would join as %s with %s at %s", join.NodeName, join.ProviderID, join.APIServerEndpoint)
+	}
+	if diff := cmp.Diff(map[string]string{"rack": "a", "team": "blue"}, join.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]corev1.Taint{karpv1.UnregisteredNoExecuteTaint}, join.Taints); diff != "" {
+		t.Errorf("taints (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhichMachinesGetAJoin(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		change func(*v1alpha1.Machine)
+	}{
+		"NotClaimed":    {"without a server there is nothing to join with", func(m *v1alpha1.Machine) { m.Status.Conditions = nil }},
+		"NoProviderID":  {"without it the Node could not be told from others", func(m *v1alpha1.Machine) { m.Status.ProviderID = "" }},
+		"AnotherTenant": {"it would join the wrong cluster", func(m *v1alpha1.Machine) { m.Spec.TenantClusterRef.Name = "red" }},
+		"StandAlone":    {"it joins nothing", func(m *v1alpha1.Machine) { m.Spec.TenantClusterRef = nil }},
+		"Elsewhere":     {"another namespace is another tenant's, whatever the name", func(m *v1alpha1.Machine) { m.Namespace = "default" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			machine := w.get()
+			tc.change(machine)
+			if _, err := w.controller(tenanttest.DyingAfter(0)).Reconcile(t.Context(), machine); err != nil {
+				t.Errorf("%s: the controller tried to write: %v", tc.reason, err)
+			}
+		})
+	}
+}
+
+func TestTokenIsRenewed(t *testing.T) {
+	w := newWorld(t)
+	result := w.reconcile()
+	join, expiry := w.mustHaveJoin(), expiryOf(t, w.tokens()[0])
+	if left := expiry.Sub(w.clock.Now()); left < time.Hour {
+		t.Errorf("the token is valid for %s, want at least an hour", left)
+	}
+	w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
+	w.reconcile()
+	if renewed := expiryOf(t, w.tokens()[0]); !renewed.After(expiry) || renewed.Sub(w.clock.Now()) < time.Hour {
+		t.Errorf("the token expires at %s, before at %s, now is %s", renewed, expiry, w.clock.Now())
+	}
+	if w.mustHaveJoin().Token != join.Token {
+		t.Errorf("the token has changed, and the server may be booting with the old one")
+	}
+}
+
+// Kubernetes deletes expired tokens. When the provider was away for long, the server must still be able to join.
+func TestTokenIsRestored(t *testing.T) {
+	w := newWorld(t)
+	w.reconcile()
+	join := w.mustHaveJoin()
+	if err := environment.Client.Delete(t.Context(), &w.tokens()[0]); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.SetTime(w.clock.Now().Add(24 * time.Hour))
+	w.reconcile()
+	if w.mustHaveJoin().Token != join.Token {
+		t.Errorf("the token has changed, and the server may be booting with the old one")
+	}
+}
+
+func expiryOf(t *testing.T, token corev1.Secret) time.Time {
+	t.Helper()
+	expiry, err := time.Parse(time.RFC3339, string(token.Data["expiration"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return expiry
+}
+
+// What a server has been given stays, though the Machine's labels change: it may have booted already.
+func TestUserDataStaysOnceHandedOver(t *testing.T) {
+	w := newWorld(t)
+	w.reconcile()
+	before := w.secrets()[0].ResourceVersion
+	machine := w.get()
+	machine.Spec.Labels["team"] = "red"
+	if err := environment.Client.Update(t.Context(), machine); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile()
+	if after := w.secrets()[0].ResourceVersion; after != before {
+		t.Errorf("the user data was written again")
+	}
+}
+
+func TestSecretInTheWay(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason   string
+		labels   map[string]string
+		owner    metav1.OwnerReference
+		replaced bool
+	}{
+		"EarlierMachine": {
+			reason: "the Machine of that name before this one has left it behind, and its token is not this one's",
+			labels: map[string]string{v1alpha1.MachineLabelKey: "x"},
+			owner: metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Name: "x",
+				UID: "11111111-1111-1111-1111-111111111111", Controller: new(bool)},
+			replaced: true,
+		},
+		"SomebodyElses": {
+			reason: "it is not ours to delete",
+			owner:  metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "22222222-2222-2222-2222-222222222222"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+				Namespace: w.machine.Namespace, Name: w.machine.Name + "-join",
+				Labels: tc.labels, OwnerReferences: []metav1.OwnerReference{tc.owner},
+			}}
+			if err := environment.Client.Create(t.Context(), other); err != nil {
+				t.Fatal(err)
+			}
+			_, err := w.controller(tenanttest.Immortal()).Reconcile(t.Context(), w.get())
+			if tc.replaced {
+				if err != nil {
+					t.Fatalf("%s: %v", tc.reason, err)
+				}
+				w.mustHaveJoin()
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), "delete or rename it") {
+				t.Errorf("%s: got error %v", tc.reason, err)
+			}
+			if secrets := w.secrets(); len(secrets) != 1 || secrets[0].UID != other.UID || w.get().Spec.Bootstrap.DataSecretName != "" {
+				t.Errorf("%s: the secret was touched, or handed over", tc.reason)
+			}
+		})
+	}
+}
+
+func TestOnlyItsOwnNode(t *testing.T) {
+	w := newWorld(t)
+	w.reconcile()
+	// A Node of the Machine's name with another server's provider ID, and one that is on its way out.
+	w.register(w.machine.Name, v1alpha1.ProviderID("metal3-system", "server-02", w.machine.Name))
+	leaving := w.register("leaving-"+w.machine.Name, w.get().Status.ProviderID)
+	leaving.Finalizers = []string{"test.karpenter.metal3.io/stay"}
+	if err := environment.Client.Update(t.Context(), leaving); err != nil {
+		t.Fatal(err)
+	}
+	if err := environment.Client.Delete(t.Context(), leaving); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile()
+	if got, is := w.get().Annotations[v1alpha1.NodeNameAnnotationKey]; is {
+		t.Errorf("node %q was taken for the machine's", got)
+	}
+	w.mustHaveJoin()
+
+	leaving.Finalizers = nil
+	if err := environment.Client.Patch(t.Context(), leaving,
+		client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		t.Fatal(err)
+	}
+	w.register("real-"+w.machine.Name, w.get().Status.ProviderID)
+	w.reconcile()
+	w.mustHaveJoined("real-" + w.machine.Name)
+}

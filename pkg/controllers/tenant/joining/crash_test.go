@@ -1,0 +1,97 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package joining
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
+)
+
+// The controller dies before each of its writes in turn. The next one must finish the work, and do none of it twice.
+func TestCrashAtEveryWrite(t *testing.T) {
+	// What happens to a Machine in its life, and what must be so once the controller has looked.
+	steps := []struct {
+		name    string
+		prepare func(*world)
+		check   func(*world)
+	}{
+		{"claimed", func(*world) {}, func(w *world) { w.mustHaveJoin() }},
+		{"registered",
+			func(w *world) { w.register(w.machine.Name, w.get().Status.ProviderID) },
+			func(w *world) { w.mustHaveJoined(w.machine.Name) }},
+		{"deleted after it joined",
+			func(w *world) {
+				if err := environment.Client.Delete(w.Context(), w.get()); err != nil {
+					w.Fatal(err)
+				}
+			},
+			(*world).mustHaveNothing},
+	}
+	crashes := 0
+	for writes := 0; ; writes++ {
+		process := tenanttest.DyingAfter(writes)
+		t.Run(fmt.Sprintf("after %d writes", writes), func(t *testing.T) {
+			w := newWorld(t)
+			controller := w.controller(process)
+			for _, step := range steps {
+				step.prepare(w)
+				_, err := controller.Reconcile(w.Context(), w.get())
+				if process.Dead() {
+					if err != nil && !errors.Is(err, tenanttest.ErrDead) {
+						t.Fatalf("%s: the controller did not pass on the error: %v", step.name, err)
+					}
+					w.reconcile()
+				} else if err != nil {
+					t.Fatalf("%s: %v", step.name, err)
+				}
+				step.check(w)
+				// Looking again changes nothing.
+				before := w.get().ResourceVersion
+				w.reconcile()
+				step.check(w)
+				if after := w.get().ResourceVersion; after != before {
+					t.Errorf("%s: the machine was written although nothing was left to do", step.name)
+				}
+			}
+		})
+		if !process.Dead() {
+			break
+		}
+		crashes++
+	}
+	// Token, secret, reference; annotation, token, secret; secret.
+	if want := 7; crashes != want {
+		t.Errorf("the controller was killed at %d writes, want %d: it does more or less than this test knows of", crashes, want)
+	}
+}
+
+// A Machine that is deleted before its server has joined loses its join, whatever a crash has left of it.
+func TestCrashAndDeletion(t *testing.T) {
+	for writes := range 4 {
+		t.Run(fmt.Sprintf("after %d writes", writes), func(t *testing.T) {
+			w := newWorld(t)
+			_, err := w.controller(tenanttest.DyingAfter(writes)).Reconcile(w.Context(), w.get())
+			if died := errors.Is(err, tenanttest.ErrDead); died != (writes < 3) {
+				t.Fatalf("issued with error %v", err)
+			}
+			if err := environment.Client.Delete(w.Context(), w.get()); err != nil {
+				t.Fatal(err)
+			}
+			for dying := 0; ; dying++ {
+				process := tenanttest.DyingAfter(dying)
+				_, err := w.controller(process).Reconcile(w.Context(), w.get())
+				if !process.Dead() {
+					if err != nil {
+						t.Fatal(err)
+					}
+					break
+				}
+			}
+			w.mustHaveNothing()
+		})
+	}
+}

@@ -1,0 +1,39 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package joining
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+)
+
+// kubeletArgs returns the extra arguments of the kubelet of a Machine: those that it asks for, and what its NodeType
+// sets aside, so that the Node has for pods what Karpenter reckoned with.
+func (c *Controller) kubeletArgs(ctx context.Context, machine *v1alpha1.Machine) (map[string]string, error) {
+	args := machine.Spec.KubeletArgs.Strings()
+	if err := bootstrap.CheckKubeletArgs(args); err != nil {
+		return nil, fmt.Errorf("spec.kubeletArgs of machine %s, %w", client.ObjectKeyFromObject(machine), err)
+	}
+	if machine.Status.NodeTypeRef == nil {
+		return args, nil
+	}
+	nodeType := &v1alpha1.NodeType{}
+	if err := c.clusters.Management.Client.Get(ctx, client.ObjectKey{Name: machine.Status.NodeTypeRef.Name}, nodeType); err != nil {
+		if apierrors.IsNotFound(err) {
+			// The type has been taken away since. What it set aside is not known any more, and not worth a server.
+			return args, nil
+		}
+		return nil, fmt.Errorf("reading NodeType %s, %w", machine.Status.NodeTypeRef.Name, err)
+	}
+	if reserved := nodeType.KubeReserved(); reserved != "" {
+		args[bootstrap.ArgKubeReserved] = reserved
+	}
+	return args, nil
+}

@@ -1,0 +1,223 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodeclaimstatus writes the conditions of NodeClaims that core does not know: ServerReady, from the Machine, and
+// ResourcesAdvertised, from the Node. It deletes the NodeClaim of a Machine that the manager has given up, and sets
+// ServerReady on Nodes whose server fails. Without it, users of the tenant cluster could not see why a node is late.
+package nodeclaimstatus
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+)
+
+// Controller writes the status of NodeClaims from their Machines and Nodes.
+type Controller struct {
+	clock    clock.PassiveClock
+	clusters tenant.Clusters
+	recorder events.Recorder
+	// grace is how long a node has to advertise all its resources.
+	grace time.Duration
+
+	lock sync.Mutex
+	// missingSince is when resources were first seen to be missing, by the name of the NodeClaim. It starts anew with the
+	// process: a device plugin that restarts on an old node has the whole grace, too.
+	missingSince map[string]firstSeen
+}
+
+// NewController constructs a controller. A node has the grace to advertise all its resources.
+func NewController(clk clock.PassiveClock, clusters tenant.Clusters, recorder events.Recorder, grace time.Duration) *Controller {
+	return &Controller{clock: clk, clusters: clusters, recorder: recorder, grace: grace, missingSince: map[string]firstSeen{}}
+}
+
+// Reconcile writes the status of one NodeClaim, if it has changed. It takes the name and not the object, because it has to
+// see NodeClaims go.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	nodeClaim := &karpv1.NodeClaim{}
+	if err := c.clusters.Tenant.Client.Get(ctx, request.NamespacedName, nodeClaim); client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("reading nodeclaim %s, %w", request.Name, err)
+	}
+	// 1. It is gone, is being deleted, or has no provider ID of ours. Core creates a NodeClaim's server until then, and
+	// writes the status without comparing versions.
+	if _, _, _, ours := v1alpha1.ParseProviderID(nodeClaim.Status.ProviderID); !ours || !nodeClaim.DeletionTimestamp.IsZero() {
+		c.forget(request.Name)
+		return reconcile.Result{}, nil
+	}
+	machine, err := c.machineFor(ctx, nodeClaim)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	node, err := c.nodeFor(ctx, nodeClaim, machine)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	// 2. Its conditions, in one write.
+	stored := nodeClaim.DeepCopy()
+	published := c.setServerReady(nodeClaim, machine)
+	advertised, wait := c.setResourcesAdvertised(nodeClaim, node)
+	published = append(published, advertised...)
+	if !equality.Semantic.DeepEqual(stored.Status, nodeClaim.Status) {
+		patch := client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})
+		if err := c.clusters.Tenant.Client.Status().Patch(ctx, nodeClaim, patch); err != nil {
+			return controllers.RetryConflict(client.IgnoreNotFound(fmt.Errorf("writing the conditions of nodeclaim %s, %w", nodeClaim.Name, err)))
+		}
+	}
+	c.recorder.Publish(published...)
+	if machine == nil {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	// 3. The manager has given its Machine up.
+	if meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp) {
+		return reconcile.Result{}, c.giveUp(ctx, machine, nodeClaim)
+	}
+	// 4. Its node is up, and its server fails or is well again.
+	if node != nil && meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionJoined) {
+		if err := c.writeNode(ctx, node, conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady)); err != nil {
+			return controllers.RetryConflict(client.IgnoreNotFound(err))
+		}
+	}
+	return reconcile.Result{RequeueAfter: wait}, nil
+}
+
+// machineFor returns the Machine of a NodeClaim, which has its name. It returns nil if there is none, or none that says
+// anything about its state: one that is being deleted, or has no condition Ready yet.
+func (c *Controller) machineFor(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*v1alpha1.Machine, error) {
+	machine := &v1alpha1.Machine{}
+	key := client.ObjectKey{Namespace: c.clusters.TenantCluster.Namespace, Name: nodeClaim.Name}
+	if err := c.clusters.Management.Client.Get(ctx, key, machine); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading machine %s, %w", key, err)
+	}
+	if !c.isOfNodeClaim(machine) || machine.Labels[v1alpha1.NodeClaimLabelKey] != nodeClaim.Name || !tenant.MadeFor(machine, nodeClaim) ||
+		!machine.DeletionTimestamp.IsZero() || meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionReady) == nil {
+		return nil, nil
+	}
+	return machine, nil
+}
+
+// nodeFor returns the Node of a NodeClaim, or nil if there is none. Core writes its name when it registers; the Machine
+// has the name of a node that has joined before that.
+func (c *Controller) nodeFor(ctx context.Context, nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine) (*corev1.Node, error) {
+	name := nodeClaim.Status.NodeName
+	if name == "" && machine != nil {
+		name = machine.Annotations[v1alpha1.NodeNameAnnotationKey]
+	}
+	if name == "" {
+		return nil, nil
+	}
+	node := &corev1.Node{}
+	if err := c.clusters.Tenant.Client.Get(ctx, client.ObjectKey{Name: name}, node); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading node %s, %w", name, err)
+	}
+	if node.Spec.ProviderID != nodeClaim.Status.ProviderID {
+		return nil, nil // another node of that name, or none
+	}
+	return node, nil
+}
+
+func (c *Controller) isOfNodeClaim(machine *v1alpha1.Machine) bool {
+	return c.clusters.Owns(machine) && machine.Labels[v1alpha1.NodeClaimLabelKey] != ""
+}
+
+// Name implements Karpenter's controller interface.
+func (c *Controller) Name() string {
+	return "nodeclaim.status"
+}
+
+// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		For(&karpv1.NodeClaim{}, builder.WithPredicates(predicate.Funcs{
+			// Core writes all conditions of a NodeClaim at once without comparing versions, and may overwrite ours.
+			UpdateFunc: func(e event.UpdateEvent) bool { return relevant(e.ObjectOld) != relevant(e.ObjectNew) },
+		})).
+		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
+			handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
+				return requestFor(machine.Labels[v1alpha1.NodeClaimLabelKey])
+			}), predicate.NewTypedPredicateFuncs(c.isOfNodeClaim))).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(nodeClaimOf), builder.WithPredicates(predicate.Funcs{
+			CreateFunc:  func(event.CreateEvent) bool { return false },
+			DeleteFunc:  func(event.DeleteEvent) bool { return false },
+			GenericFunc: func(event.GenericEvent) bool { return false },
+			UpdateFunc: func(e event.UpdateEvent) bool {
+				return !equality.Semantic.DeepEqual(allocatable(e.ObjectOld), allocatable(e.ObjectNew))
+			},
+		})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		Complete(c)
+}
+
+// relevant are the parts of a NodeClaim that decide whether it is reconciled again.
+func relevant(object client.Object) (parts struct {
+	providerID, nodeName    string
+	deleting                bool
+	serverReady, advertised metav1.Condition
+}) {
+	if nodeClaim, ok := object.(*karpv1.NodeClaim); ok {
+		parts.providerID, parts.nodeName = nodeClaim.Status.ProviderID, nodeClaim.Status.NodeName
+		parts.deleting = !nodeClaim.DeletionTimestamp.IsZero()
+		parts.serverReady = conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionServerReady)
+		parts.advertised = conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionResourcesAdvertised)
+	}
+	return parts
+}
+
+func allocatable(object client.Object) corev1.ResourceList {
+	if node, ok := object.(*corev1.Node); ok {
+		return node.Status.Allocatable
+	}
+	return nil
+}
+
+// nodeClaimOf maps a Node to its NodeClaim, which has the name of its Machine.
+func nodeClaimOf(_ context.Context, object client.Object) []reconcile.Request {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return nil
+	}
+	_, _, name, ours := v1alpha1.ParseProviderID(node.Spec.ProviderID)
+	if !ours {
+		return nil
+	}
+	return requestFor(name)
+}
+
+func requestFor(name string) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
+}
+
+// newEvent is an event with a message that the API server accepts.
+func newEvent(object client.Object, eventType, reason, message string, dedupe ...string) events.Event {
+	return events.Event{
+		InvolvedObject: object, Type: eventType, Reason: reason,
+		Message: conditions.Truncate(message, conditions.MaxEventNote), DedupeValues: dedupe,
+	}
+}

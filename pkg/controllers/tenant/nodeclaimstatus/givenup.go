@@ -1,0 +1,75 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeclaimstatus
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+)
+
+// reasonServerGivenUp is the reason of the events on a NodeClaim whose server the manager has given up.
+const reasonServerGivenUp = "ServerGivenUp"
+
+// giveUp deletes the NodeClaim of a Machine that the manager has given up: Karpenter finds another server for its pods,
+// and the Machine is deleted with it. A node that has registered all the same stays, because pods run there: the manager
+// did not learn of it in time, as when the provider was down.
+func (c *Controller) giveUp(ctx context.Context, cachedMachine *v1alpha1.Machine, cachedNodeClaim *karpv1.NodeClaim) error {
+	machine, nodeClaim := &v1alpha1.Machine{}, &karpv1.NodeClaim{}
+	if err := c.clusters.Management.Live.Get(ctx, client.ObjectKeyFromObject(cachedMachine), machine); controllers.IsGone(err) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("reading machine %s, which has been given up, %w", client.ObjectKeyFromObject(cachedMachine), err)
+	}
+	if machine.UID != cachedMachine.UID || !meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp) {
+		return nil
+	}
+	if err := c.clusters.Tenant.Live.Get(ctx, client.ObjectKeyFromObject(cachedNodeClaim), nodeClaim); controllers.IsGone(err) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("reading nodeclaim %s, whose server has been given up, %w", cachedNodeClaim.Name, err)
+	}
+	if !tenant.MadeFor(machine, nodeClaim) || !nodeClaim.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	why := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionGivenUp).Message
+	if tenant.HasRegistered(nodeClaim) {
+		c.recorder.Publish(newEvent(nodeClaim, corev1.EventTypeWarning, reasonServerGivenUp, fmt.Sprintf(
+			"its server has been given up, and its node is up all the same and stays: delete the NodeClaim when its pods can go (%s)", why),
+			string(nodeClaim.UID)))
+		return nil
+	}
+	if err := c.clusters.Tenant.Client.Delete(ctx, nodeClaim, client.Preconditions{UID: &nodeClaim.UID}); controllers.IsGone(err) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("deleting nodeclaim %s, whose server has been given up, %w", nodeClaim.Name, err)
+	}
+	log.FromContext(ctx).Info("deleted nodeclaim whose server was given up", "nodeClaim", nodeClaim.Name, "why", why)
+	for _, object := range c.withNodePool(ctx, nodeClaim) {
+		c.recorder.Publish(newEvent(object, corev1.EventTypeWarning, reasonServerGivenUp,
+			fmt.Sprintf("NodeClaim %s is deleted, and another server is looked for: %s", nodeClaim.Name, why),
+			object.GetName(), string(nodeClaim.UID)))
+	}
+	return nil
+}
+
+// withNodePool returns the NodeClaim and its NodePool, if it has one: few people look at the events of what is deleted.
+func (c *Controller) withNodePool(ctx context.Context, nodeClaim *karpv1.NodeClaim) []client.Object {
+	objects, nodePool := []client.Object{nodeClaim}, &karpv1.NodePool{}
+	if name := nodeClaim.Labels[karpv1.NodePoolLabelKey]; name != "" &&
+		c.clusters.Tenant.Client.Get(ctx, client.ObjectKey{Name: name}, nodePool) == nil {
+		objects = append(objects, nodePool)
+	}
+	return objects
+}

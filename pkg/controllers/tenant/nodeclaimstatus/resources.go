@@ -1,0 +1,112 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeclaimstatus
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+)
+
+// DefaultResourcesGrace is how long a node has to advertise all its resources after it has registered. Operators that
+// install drivers take several minutes.
+const DefaultResourcesGrace = 10 * time.Minute
+
+// firstSeen is when a NodeClaim was first seen to lack resources.
+type firstSeen struct {
+	nodeClaim types.UID
+	time      time.Time
+}
+
+// setResourcesAdvertised sets ResourcesAdvertised on the NodeClaim of a node that advertises fewer accelerators than its
+// NodeType has, and when they are there after all. It returns the events to publish, and after how long to check again.
+// Core waits without limit for a node whose GPUs no device plugin advertises, and neither the pod nor the node says why.
+func (c *Controller) setResourcesAdvertised(nodeClaim *karpv1.NodeClaim, node *corev1.Node) ([]events.Event, time.Duration) {
+	if node == nil || nodeClaim.Status.NodeName == "" {
+		c.forget(nodeClaim.Name)
+		return nil, 0
+	}
+	before := conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionResourcesAdvertised)
+	after := metav1.Condition{
+		Type: v1alpha1.ConditionResourcesAdvertised, LastTransitionTime: metav1.NewTime(c.clock.Now()), ObservedGeneration: nodeClaim.Generation,
+	}
+	eventType := corev1.EventTypeNormal
+	switch missing := missingResources(nodeClaim.Status.Capacity, node.Status.Allocatable); {
+	// 1. All resources are there.
+	case len(missing) == 0:
+		c.forget(nodeClaim.Name)
+		if before.Status != metav1.ConditionFalse {
+			return nil, 0
+		}
+		after.Status, after.Reason = metav1.ConditionTrue, v1alpha1.ReasonResourcesAdvertised
+		after.Message = "node " + node.Name + " advertises all that its NodeType promises"
+	// 2. Some are missing. The grace is for those that have just gone missing.
+	default:
+		wait := c.firstMissing(nodeClaim).Add(c.grace).Sub(c.clock.Now())
+		if wait > 0 && before.Status != metav1.ConditionFalse {
+			return nil, wait
+		}
+		eventType = corev1.EventTypeWarning
+		after.Status, after.Reason = metav1.ConditionFalse, v1alpha1.ReasonResourcesMissing
+		after.Message = describeMissing(node.Name, nodeClaim.Labels[corev1.LabelInstanceTypeStable], missing, c.grace)
+	}
+	if !conditions.Set(&nodeClaim.Status.Conditions, after) {
+		return nil, 0
+	}
+	return []events.Event{
+		newEvent(nodeClaim, eventType, after.Reason, after.Message, nodeClaim.Name, after.Message),
+		newEvent(node, eventType, after.Reason, after.Message, node.Name, after.Message),
+	}, 0
+}
+
+func (c *Controller) firstMissing(nodeClaim *karpv1.NodeClaim) time.Time {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if c.missingSince[nodeClaim.Name].nodeClaim != nodeClaim.UID {
+		c.missingSince[nodeClaim.Name] = firstSeen{nodeClaim: nodeClaim.UID, time: c.clock.Now()}
+	}
+	return c.missingSince[nodeClaim.Name].time
+}
+
+func (c *Controller) forget(nodeClaim string) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	delete(c.missingSince, nodeClaim)
+}
+
+// missingResources are the accelerators of which a node advertises fewer than its type has, such as "7 of 8
+// nvidia.com/gpu". CPU and memory are not compared: the kubelet measures them, and always a little less.
+func missingResources(promised, advertised corev1.ResourceList) (missing []string) {
+	for _, name := range v1alpha1.Accelerators(promised) {
+		should, has := promised[name], advertised[name]
+		if has.Cmp(should) >= 0 {
+			continue
+		}
+		count := has.String()
+		if has.IsZero() {
+			count = "none"
+		}
+		missing = append(missing, fmt.Sprintf("%s of %s %s", count, should.String(), name))
+	}
+	return missing
+}
+
+// describeMissing says what is missing on a node, and where to look for the cause.
+func describeMissing(node, nodeType string, missing []string, grace time.Duration) string {
+	return fmt.Sprintf("node %s has registered, and %s later advertises %s that NodeType %s promises. Look at: "+
+		"the OS image (has it the driver, and does that load: dmesg and the vendor's tool, such as nvidia-smi, on the server); "+
+		"the container runtime (is it set up for the devices); "+
+		"the device plugin or GPU operator in this cluster (kubectl get pods -A --field-selector spec.nodeName=%s, and their logs); "+
+		"and whether the NodeType tells the truth",
+		node, grace, strings.Join(missing, " and "), nodeType, node)
+}

@@ -1,0 +1,110 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeclaimstatus
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+)
+
+// warnings are the reasons that may need an action.
+var warnings = map[string]bool{
+	v1alpha1.ReasonDeadlineExceeded: true,
+	v1alpha1.ReasonHostError:        true,
+	v1alpha1.ReasonHostLost:         true,
+	v1alpha1.ReasonHostDeleting:     true,
+	v1alpha1.ReasonInvalidSpec:      true,
+	v1alpha1.ReasonNoAddress:        true,
+}
+
+// failures are the reasons for which a node that is up may soon lose its server.
+var failures = map[string]bool{
+	v1alpha1.ReasonHostError:    true,
+	v1alpha1.ReasonHostLost:     true,
+	v1alpha1.ReasonHostDeleting: true,
+}
+
+// stageDedupeTimeout is longer than a Machine is at one stage.
+const stageDedupeTimeout = 24 * time.Hour
+
+// setServerReady sets ServerReady on the NodeClaim to the Machine's condition Ready, and returns the event to publish.
+func (c *Controller) setServerReady(nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine) []events.Event {
+	if machine == nil {
+		return nil
+	}
+	ready := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady)
+	before := conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionServerReady)
+	if !conditions.Set(&nodeClaim.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionServerReady, Status: ready.Status, Reason: ready.Reason, Message: ready.Message,
+		LastTransitionTime: metav1.NewTime(c.clock.Now()), ObservedGeneration: nodeClaim.Generation,
+	}) {
+		return nil
+	}
+	stage := ptr.Deref(machine.Status.Progress, v1alpha1.MachineProgress{}).Stage
+	published := newEvent(nodeClaim, typeOf(ready.Reason), ready.Reason, ready.Message, string(nodeClaim.UID), string(stage))
+	if before.Reason == ready.Reason {
+		// Only the time in the message may have changed: there is one event for each stage.
+		published.DedupeTimeout = stageDedupeTimeout
+	}
+	return []events.Event{published}
+}
+
+// writeNode sets ServerReady on a Node whose server fails, or fails no longer. It does nothing else to the node: Metal3
+// reports that it cannot reach the server's BMC, and the pods may well run on. To replace such nodes, enable Karpenter's
+// NodeRepair.
+func (c *Controller) writeNode(ctx context.Context, node *corev1.Node, ready metav1.Condition) error {
+	at := slices.IndexFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
+		return condition.Type == v1alpha1.ConditionServerReady
+	})
+	now, fails := metav1.NewTime(c.clock.Now()), failures[ready.Reason]
+	after := corev1.NodeCondition{
+		Type: v1alpha1.ConditionServerReady, Status: corev1.ConditionTrue, Reason: ready.Reason, Message: ready.Message,
+		LastTransitionTime: now, LastHeartbeatTime: now,
+	}
+	if fails {
+		after.Status = corev1.ConditionFalse
+	}
+	stored := node.DeepCopy()
+	switch {
+	case at < 0 && !fails:
+		return nil // the server never failed
+	case at < 0:
+		node.Status.Conditions = append(node.Status.Conditions, after)
+	default:
+		before := node.Status.Conditions[at]
+		if before.Status == after.Status && before.Reason == after.Reason && (!fails || before.Message == after.Message) {
+			return nil
+		}
+		if before.Status == after.Status {
+			after.LastTransitionTime = before.LastTransitionTime
+		}
+		node.Status.Conditions[at] = after
+	}
+	// Merged by the type of the condition: the kubelet writes the others.
+	if err := c.clusters.Tenant.Client.Status().Patch(ctx, node, client.StrategicMergeFrom(stored)); err != nil {
+		return fmt.Errorf("writing the condition %s of node %s, %w", v1alpha1.ConditionServerReady, node.Name, err)
+	}
+	c.recorder.Publish(newEvent(node, typeOf(after.Reason), after.Reason, after.Message, node.Name, after.Message))
+	return nil
+}
+
+// typeOf is the type of an event with this reason.
+func typeOf(reason string) string {
+	if warnings[reason] {
+		return corev1.EventTypeWarning
+	}
+	return corev1.EventTypeNormal
+}

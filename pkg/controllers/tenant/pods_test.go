@@ -1,0 +1,181 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tenant_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/unschedulable"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
+)
+
+// createClaimedType creates a NodeType whose servers are all claimed.
+func createClaimedType(t *testing.T) *v1alpha1.NodeType {
+	t.Helper()
+	capacity := v1alpha1.Capacity{Total: 2, Claimed: 2}
+	fleet := v1alpha1.NodeType{
+		ObjectMeta: metav1.ObjectMeta{Name: "h100-8x"},
+		Spec: v1alpha1.NodeTypeSpec{
+			ProviderRef:     v1alpha1.NameReference{Name: "metal"},
+			HardwareProfile: v1alpha1.HardwareProfile{Resources: env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8")},
+		},
+		Status: v1alpha1.NodeTypeStatus{Capacity: capacity, Zones: []v1alpha1.ZoneCapacity{{Name: "global", Capacity: capacity}}},
+	}
+	stored := fleet.DeepCopy()
+	if err := environment.Client.Create(t.Context(), stored); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := environment.Client.Delete(context.Background(), stored); err != nil {
+			t.Errorf("deleting a NodeType, %v", err)
+		}
+	})
+	stored.Status = fleet.Status
+	if err := environment.Client.Status().Update(t.Context(), stored); err != nil {
+		t.Fatal(err)
+	}
+	return stored
+}
+
+// unschedulablePod is a pod for which the scheduler found no node.
+func unschedulablePod(namespace string) *corev1.Pod {
+	waiting := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Resources: corev1.ResourceRequirements{Requests: env.Resources("nvidia.com/gpu", "8")},
+	}}}}
+	waiting.Namespace, waiting.Name, waiting.UID = namespace, "job", types.UID("uid-"+namespace)
+	waiting.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+	}}}
+	return waiting
+}
+
+func TestPodEvents(t *testing.T) {
+	createClaimedType(t)
+	for name, tc := range map[string]struct {
+		reason  string
+		change  func(*corev1.Pod)
+		planned bool
+		want    bool
+		requeue bool
+	}{
+		"Waiting":     {reason: "it waits in vain", want: true, requeue: true},
+		"Planned":     {reason: "its server is booting", planned: true, requeue: true},
+		"Scheduled":   {reason: "it has a node", change: func(p *corev1.Pod) { p.Spec.NodeName = "node" }},
+		"NotYetTried": {reason: "the scheduler has yet to look at it", change: func(p *corev1.Pod) { p.Status.Conditions = nil }},
+		"Leaving": {reason: "it does not wait any more", change: func(p *corev1.Pod) {
+			p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+		}},
+		"DaemonSet": {reason: "no server is made for it", change: func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "x"}}
+		}},
+		"ResourceClaim": {reason: "what devices it needs is not in its requests", change: func(p *corev1.Pod) {
+			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := tenanttest.TenantCluster(t, &environment)
+			published := record.NewFakeRecorder(10)
+			controller := unschedulable.NewPodController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
+				events.NewRecorder(published),
+				func(types.NamespacedName) bool { return tc.planned })
+			waiting := unschedulablePod(cluster.Namespace)
+			if tc.change != nil {
+				tc.change(waiting)
+			}
+			// The second reconcile writes no second event.
+			for range 2 {
+				result, err := controller.Reconcile(t.Context(), waiting)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if (result.RequeueAfter > 0) != tc.requeue {
+					t.Errorf("%s: looking again after %s, want again %v", tc.reason, result.RequeueAfter, tc.requeue)
+				}
+			}
+			want := 0
+			if tc.want {
+				want = 1
+			}
+			if got := len(published.Events); got != want {
+				t.Errorf("%s: %d events, want %d", tc.reason, got, want)
+			}
+		})
+	}
+}
+
+func TestEventRepeatedOnChange(t *testing.T) {
+	fleet := createClaimedType(t)
+	cluster := tenanttest.TenantCluster(t, &environment)
+	published := record.NewFakeRecorder(10)
+	controller := unschedulable.NewPodController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
+		events.NewRecorder(published), nil)
+	for _, want := range []string{"2 claimed, 0 in error", "2 claimed, 1 in error"} {
+		if _, err := controller.Reconcile(t.Context(), unschedulablePod(cluster.Namespace)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case event := <-published.Events:
+			if !strings.HasPrefix(event, "Warning NoServerAvailable no server available: h100-8x: ") || !strings.HasSuffix(event, want) {
+				t.Errorf("got event %q, want it to end in %q", event, want)
+			}
+		default:
+			t.Errorf("no event with %q", want)
+		}
+		fleet.Status.Capacity.Error = 1
+		if err := environment.Client.Status().Update(t.Context(), fleet); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// With caches and watches, and a recorder that writes events to the API server.
+func TestPodEventIsWritten(t *testing.T) {
+	createClaimedType(t)
+	cluster := tenanttest.TenantCluster(t, &environment)
+	tenanttest.Run(t, &environment, cluster, func(clusters tenant.Clusters, m manager.Manager) tenanttest.Registrar {
+		//lint:ignore SA1019 Karpenter's recorder takes no other.
+		return unschedulable.NewPodController(clusters, events.NewRecorder(m.GetEventRecorderFor("karpenter")), nil)
+	})
+	waiting := unschedulablePod(cluster.Namespace)
+	waiting.UID = ""
+	waiting.Spec.Containers[0].Name, waiting.Spec.Containers[0].Image = "job", "job"
+	waiting.Spec.Containers[0].Resources.Limits = waiting.Spec.Containers[0].Resources.Requests
+	serviceAccount := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace, Name: "default"}}
+	if err := environment.Client.Create(t.Context(), serviceAccount); err != nil {
+		t.Fatal(err)
+	}
+	status := waiting.Status
+	if err := environment.Client.Create(t.Context(), waiting); err != nil {
+		t.Fatal(err)
+	}
+	waiting.Status = status
+	if err := environment.Client.Status().Update(t.Context(), waiting); err != nil {
+		t.Fatal(err)
+	}
+	tenanttest.Eventually(t, "the pod has been told", func(ctx context.Context) (bool, error) {
+		list := &corev1.EventList{}
+		err := environment.Client.List(ctx, list, client.InNamespace(cluster.Namespace))
+		for _, event := range list.Items {
+			if event.InvolvedObject.UID == waiting.UID && event.Reason == unschedulable.ReasonNoServerAvailable {
+				return true, nil
+			}
+		}
+		return false, err
+	})
+}

@@ -1,0 +1,174 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package protection
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/util/workqueue"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+)
+
+// resync is how often everything is compared without an event.
+const resync = 10 * time.Minute
+
+// Controller writes policies into the tenant.
+type Controller struct {
+	name     string
+	clusters tenant.Clusters
+	trusted  []string
+	// classes is true for the controller of DeviceClasses.
+	classes bool
+}
+
+// NewPoolController returns the controller that protects generated pools. The provider's own user and the
+// trusted users may write them.
+func NewPoolController(clusters tenant.Clusters, trusted []string) *Controller {
+	return &Controller{name: "tenant.protection.pools", clusters: clusters, trusted: trusted}
+}
+
+// NewDeviceClassController returns the controller that protects DeviceClasses while they are in sync, and warns of claims
+// for others. It must be started after the sync.
+func NewDeviceClassController(clusters tenant.Clusters, trusted []string) *Controller {
+	return &Controller{name: "tenant.protection.deviceclasses", clusters: clusters, trusted: trusted, classes: true}
+}
+
+// Reconcile compares everything. There is one request, for the tenant.
+func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	user, err := self(ctx, c.clusters.Tenant.Client)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	users := append(slices.Clone(c.trusted), user)
+	if c.classes {
+		return c.reconcileClasses(ctx, users)
+	}
+	return c.reconcilePools(ctx, users)
+}
+
+// reconcilePools writes the policies for generated pools, and for the requirements of other pools.
+func (c *Controller) reconcilePools(ctx context.Context, users []string) (reconcile.Result, error) {
+	key, cluster, nodeTypes := c.clusters.TenantCluster, &v1alpha1.TenantCluster{}, &v1alpha1.NodeTypeList{}
+	policies := []policy{poolsPolicy(key, users)}
+	err := c.clusters.Management.Client.Get(ctx, key, cluster)
+	if err == nil {
+		if err := c.clusters.Management.Client.List(ctx, nodeTypes, client.UnsafeDisableDeepCopy); err != nil {
+			return reconcile.Result{}, fmt.Errorf("listing NodeTypes, %w", err)
+		}
+		there := serversFor(cluster, nodeTypes.Items)
+		policies = append(policies, allowedTypesPolicy(key, users, there), requirementsPolicy(key, users, there))
+	} else if !controllers.IsGone(err) { // without it the allowed types are unknown
+		return reconcile.Result{}, fmt.Errorf("reading TenantCluster %s, %w", key, err)
+	}
+	var errs []error
+	for _, one := range policies {
+		errs = append(errs, put(ctx, c.clusters.Tenant.Client, one))
+	}
+	return written(errs...)
+}
+
+// reconcileClasses protects DeviceClasses while they are in sync, and not otherwise.
+func (c *Controller) reconcileClasses(ctx context.Context, users []string) (reconcile.Result, error) {
+	key, cluster := c.clusters.TenantCluster, &v1alpha1.TenantCluster{}
+	if err := c.clusters.Management.Client.Get(ctx, key, cluster); err != nil && !controllers.IsGone(err) {
+		return reconcile.Result{}, fmt.Errorf("reading TenantCluster %s, %w", key, err)
+	}
+	if !cluster.Spec.Sync.FromHost.DeviceClasses.Enabled {
+		return written(remove(ctx, c.clusters.Tenant.Client, DeviceClassesPolicy), remove(ctx, c.clusters.Tenant.Client, ResourceClaimsPolicy))
+	}
+	classes := &resourcev1.DeviceClassList{}
+	if err := c.clusters.Tenant.Client.List(ctx, classes, client.UnsafeDisableDeepCopy); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing DeviceClasses, %w", err)
+	}
+	names := make([]string, len(classes.Items))
+	for i := range classes.Items {
+		names[i] = classes.Items[i].Name
+	}
+	slices.Sort(names)
+	return written(put(ctx, c.clusters.Tenant.Client, deviceClassesPolicy(users)),
+		put(ctx, c.clusters.Tenant.Client, resourceClaimsPolicy(names)))
+}
+
+// Name implements Karpenter's controller interface.
+func (c *Controller) Name() string { return c.name }
+
+// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+func (c *Controller) Register(ctx context.Context, m manager.Manager) error {
+	served := admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy")
+	if _, err := m.GetRESTMapper().RESTMapping(served.GroupKind(), served.Version); meta.IsNoMatchError(err) {
+		log.FromContext(ctx).Info("The tenant does not serve ValidatingAdmissionPolicies, so its users can change generated objects; Kubernetes "+
+			"1.30 or later is needed", "controller", c.Name())
+		return nil
+	}
+	request := []reconcile.Request{{NamespacedName: c.clusters.TenantCluster}}
+	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
+	ours := builder.WithPredicates(predicate.NewPredicateFuncs(func(object client.Object) bool {
+		return slices.Contains(c.policies(), object.GetName())
+	}), predicate.GenerationChangedPredicate{})
+	started := source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		queue.Add(request[0])
+		return nil
+	})
+	build := controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		WatchesRawSource(started).
+		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.TenantCluster{}, enqueueFor[*v1alpha1.TenantCluster](request),
+			predicate.TypedGenerationChangedPredicate[*v1alpha1.TenantCluster]{})).
+		Watches(&admissionregistrationv1.ValidatingAdmissionPolicy{}, enqueue, ours).
+		Watches(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, enqueue, ours).
+		WithOptions(controller.Options{CacheSyncTimeout: controllers.CacheSyncTimeout})
+	if c.classes {
+		createdOrDeleted := predicate.TypedFuncs[*resourcev1.DeviceClass]{UpdateFunc: func(event.TypedUpdateEvent[*resourcev1.DeviceClass]) bool {
+			return false
+		}}
+		build = build.WatchesRawSource(source.Kind(c.clusters.Tenant.Cache, &resourcev1.DeviceClass{},
+			enqueueFor[*resourcev1.DeviceClass](request), createdOrDeleted))
+	} else {
+		// The policies name NodeTypes and their labels. The capacities in a status do not matter to them.
+		labels := predicate.TypedFuncs[*v1alpha1.NodeType]{UpdateFunc: func(e event.TypedUpdateEvent[*v1alpha1.NodeType]) bool {
+			return !equality.Semantic.DeepEqual(e.ObjectOld.Status.Requirements, e.ObjectNew.Status.Requirements)
+		}}
+		build = build.WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeType{}, enqueueFor[*v1alpha1.NodeType](request),
+			labels))
+	}
+	if err := build.Complete(c); err != nil {
+		return fmt.Errorf("starting controller %s, %w", c.Name(), err)
+	}
+	return nil
+}
+
+// enqueueFor maps every object to the one request.
+func enqueueFor[T client.Object](request []reconcile.Request) handler.TypedEventHandler[T, reconcile.Request] {
+	return handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, T) []reconcile.Request { return request })
+}
+
+// policies are the names of those that the controller writes.
+func (c *Controller) policies() []string {
+	if c.classes {
+		return []string{DeviceClassesPolicy, ResourceClaimsPolicy}
+	}
+	key := c.clusters.TenantCluster
+	return []string{PoolsPolicy(key), AllowedTypesPolicy(key), RequirementsPolicy(key)}
+}

@@ -1,0 +1,160 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package protection
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/autonodes"
+)
+
+// Names of the policies, and of their bindings.
+const (
+	// DeviceClassesPolicy protects DeviceClasses while they are in sync.
+	DeviceClassesPolicy = "karpenter-metal3-device-classes"
+	// ResourceClaimsPolicy warns of claims that name a class that does not exist.
+	ResourceClaimsPolicy = "karpenter-metal3-resource-claims"
+)
+
+// PoolsPolicy is the name of the policy that protects the NodePools and MetalNodeClasses of a TenantCluster. Several
+// TenantClusters may share a tenant cluster.
+func PoolsPolicy(tenant types.NamespacedName) string {
+	return "karpenter-metal3-pools." + autonodes.OwnerLabel(tenant)
+}
+
+// policy is a ValidatingAdmissionPolicy with its one binding.
+type policy struct {
+	name    string
+	spec    admissionregistrationv1.ValidatingAdmissionPolicySpec
+	actions []admissionregistrationv1.ValidationAction
+}
+
+var (
+	deny  = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+	warn  = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn}
+	write = []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update,
+		admissionregistrationv1.Delete}
+)
+
+// poolsPolicy protects the objects of a TenantCluster. Only the trusted users may write them, create objects with their
+// label, or remove that label. No other class may pin its Machines to one server.
+func poolsPolicy(tenant types.NamespacedName, users []string) policy {
+	const ownerLabel, pin = v1alpha1.TenantPoolLabelKey, v1alpha1.PropertyServerName
+	labelled := func(object string) string {
+		return fmt.Sprintf("%[1]s != null && has(%[1]s.metadata.labels) && '%[2]s' in %[1]s.metadata.labels", object, ownerLabel)
+	}
+	marked := func(object string) string {
+		return fmt.Sprintf("(%s && %s.metadata.labels['%s'] == '%s')", labelled(object), object, ownerLabel, autonodes.OwnerLabel(tenant))
+	}
+	message := fmt.Sprintf("it is generated from TenantCluster %s in the management cluster: change its spec.privateNodes.autoNodes there",
+		tenant)
+	return policy{name: PoolsPolicy(tenant), actions: deny, spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+		FailurePolicy: ptr.To(admissionregistrationv1.Fail),
+		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{
+			resources("karpenter.sh", write, "nodepools"), resources(v1alpha1.Group, write, "metalnodeclasses"),
+		}},
+		MatchConditions: []admissionregistrationv1.MatchCondition{
+			notBy(users),
+			// Karpenter writes finalizers and annotations.
+			{Name: "writes", Expression: "request.operation != 'UPDATE' || object.spec != oldObject.spec || " + marked("object") + " != " +
+				marked("oldObject")},
+		},
+		Variables: []admissionregistrationv1.Variable{
+			{Name: "marked", Expression: marked("object") + " || " + marked("oldObject")},
+			{Name: "ofPool", Expression: labelled("object")},
+		},
+		Validations: []admissionregistrationv1.Validation{
+			{Expression: "!variables.marked", Message: message, Reason: ptr.To(metav1.StatusReasonForbidden)},
+			{
+				Expression: fmt.Sprintf("variables.ofPool || object == null || request.resource.resource != 'metalnodeclasses' || "+
+					"!has(object.spec.properties) || !('%s' in object.spec.properties)", pin),
+				Message: "spec.properties must not hold " + pin +
+					", which pins one Machine to one server: a class is for many Machines, so make it a " +
+					"static pool of quantity 1",
+				Reason: ptr.To(metav1.StatusReasonInvalid),
+			},
+		},
+	}}
+}
+
+// deviceClassesPolicy leaves DeviceClasses to the sync.
+func deviceClassesPolicy(users []string) policy {
+	return policy{name: DeviceClassesPolicy, actions: deny, spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+		FailurePolicy: ptr.To(admissionregistrationv1.Fail),
+		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{
+			resources("resource.k8s.io", write, "deviceclasses"),
+		}},
+		MatchConditions: []admissionregistrationv1.MatchCondition{notBy(users)},
+		Validations: []admissionregistrationv1.Validation{{
+			Expression: "false", Reason: ptr.To(metav1.StatusReasonForbidden),
+			Message: "the DeviceClasses of this cluster are those that the platform allows, and are kept in sync with it: ask the platform for " +
+				"others",
+		}},
+	}}
+}
+
+// resourceClaimsPolicy warns of claims and templates that name another class than these. It admits them: the class may be
+// created later.
+func resourceClaimsPolicy(classes []string) policy {
+	const missing = ".filter(name, name != '' && !(name in variables.available))"
+	return policy{name: ResourceClaimsPolicy, actions: warn, spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+		FailurePolicy: ptr.To(admissionregistrationv1.Ignore),
+		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{
+			resources("resource.k8s.io", []admissionregistrationv1.OperationType{admissionregistrationv1.Create}, "resourceclaims",
+				"resourceclaimtemplates"),
+		}},
+		Variables: []admissionregistrationv1.Variable{
+			{Name: "available", Expression: list(classes)},
+			{Name: "devices", Expression: "request.resource.resource == 'resourceclaims' ? object.spec.devices : object.spec.spec.devices"},
+			{Name: "requests", Expression: "has(variables.devices.requests) ? variables.devices.requests : []"},
+			{Name: "exactly", Expression: "variables.requests.filter(r, has(r.exactly)).map(r, r.exactly.deviceClassName)" + missing},
+			{Name: "alternatives", Expression: "variables.requests.filter(r, has(r.firstAvailable)).map(r, r.firstAvailable.map(s, " +
+				"s.deviceClassName)" + missing + ".join(', ')).filter(names, names != '')"},
+		},
+		Validations: []admissionregistrationv1.Validation{{
+			Expression: "size(variables.exactly) + size(variables.alternatives) == 0",
+			MessageExpression: fmt.Sprintf("'DeviceClass ' + (variables.exactly + variables.alternatives).join(', ') + ' is not available in this "+
+				"cluster (%s): the claim is not in sync before it is'",
+				thereAre(classes)),
+		}},
+	}}
+}
+
+// listed is how many names a warning names.
+const listed = 5
+
+func resources(group string, operations []admissionregistrationv1.OperationType,
+	names ...string) admissionregistrationv1.NamedRuleWithOperations {
+	version := "*"
+	if group == "resource.k8s.io" {
+		version = "v1" // requests of older versions are converted to it
+	}
+	return admissionregistrationv1.NamedRuleWithOperations{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+		Operations: operations,
+		Rule: admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{version}, Resources: names,
+			Scope: ptr.To(admissionregistrationv1.AllScopes)},
+	}}
+}
+
+// notBy excludes requests of these users.
+func notBy(users []string) admissionregistrationv1.MatchCondition {
+	return admissionregistrationv1.MatchCondition{Name: "not-the-provider", Expression: "!(request.userInfo.username in " + list(users) + ")"}
+}
+
+// list writes a list in CEL, in an order of its own: the policy must not change with the order of the words.
+func list(words []string) string {
+	quoted := make([]string, len(words))
+	for i, word := range slices.Compact(slices.Sorted(slices.Values(words))) {
+		quoted[i] = "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(word) + "'"
+	}
+	return "[" + strings.Join(slices.DeleteFunc(quoted, func(text string) bool { return text == "" }), ", ") + "]"
+}

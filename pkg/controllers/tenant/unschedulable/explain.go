@@ -1,0 +1,133 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package unschedulable
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	fleetcapacity "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
+)
+
+// Reasons of the events on pods.
+const (
+	// ReasonNoServerAvailable: a NodeType fits, but none of its servers is free.
+	ReasonNoServerAvailable = "NoServerAvailable"
+	// ReasonNoRoomTogether: there are free servers, but not enough in one topology domain for all pods that must be
+	// together.
+	ReasonNoRoomTogether = "NoRoomTogether"
+	// ReasonQuotaReached: the tenant has all servers that it may have.
+	ReasonQuotaReached = "QuotaReached"
+	// ReasonNoNodeTypeFits: no NodeType could ever serve the pod as it is.
+	ReasonNoNodeTypeFits = "NoNodeTypeFits"
+)
+
+// Explanation is why no server is available for a pod.
+type Explanation struct {
+	// Reason is one of the reasons above.
+	Reason string
+	// Message has at most 1024 bytes: one clause per NodeType, the closest first.
+	Message string
+}
+
+// Reasons that a NodeType does not serve a pod, besides those of the matcher.
+const (
+	noneFree          matching.Reason = "NoneFree"
+	requirementNotMet matching.Reason = "RequirementNotMet"
+)
+
+// closeness orders the reasons from the one that is closest to serving the pod.
+var closeness = []matching.Reason{
+	noneFree, requirementNotMet, matching.TooSmall, missingResource, matching.Accelerated, matching.NotAllowed,
+}
+
+// missingResource is TooSmall where the type does not have the resource at all.
+const missingResource matching.Reason = "MissingResource"
+
+// mismatch is why one NodeType does not serve a pod.
+type mismatch struct {
+	nodeType string
+	reason   matching.Reason
+	clause   string
+}
+
+// Explain returns why none of the NodeTypes can serve the pod now. It returns false if one of them can: the tenant may
+// have it, it fits, and it has a free server. Allowed returns which types the tenant may have.
+func Explain(pod *corev1.Pod, nodeTypes []v1alpha1.NodeType, allowed func(nodeType, provider string) bool) (Explanation, bool) {
+	if len(nodeTypes) == 0 {
+		return Explanation{Reason: ReasonNoNodeTypeFits, Message: "no NodeType fits: there are no NodeTypes"}, true
+	}
+	request := &matching.Request{Resources: resources.RequestsForPods(pod), Allowed: allowed}
+	labels := newSelector(pod, nodeTypes)
+	mismatches := make([]mismatch, 0, len(nodeTypes))
+	for i := range nodeTypes {
+		reason, clause := explainType(&nodeTypes[i], request, labels)
+		if reason == matching.Fits {
+			return Explanation{}, false
+		}
+		mismatches = append(mismatches, mismatch{nodeType: nodeTypes[i].Name, reason: reason, clause: clause})
+	}
+	slices.SortFunc(mismatches, func(a, b mismatch) int {
+		return cmp.Or(cmp.Compare(slices.Index(closeness, a.reason), slices.Index(closeness, b.reason)), cmp.Compare(a.nodeType, b.nodeType))
+	})
+	if mismatches[0].reason == noneFree {
+		return Explanation{Reason: ReasonNoServerAvailable, Message: message("no server available: ", mismatches)}, true
+	}
+	return Explanation{Reason: ReasonNoNodeTypeFits, Message: message("no NodeType fits: ", mismatches)}, true
+}
+
+// explainType returns the first reason that a type does not serve the pod, and describes it in a clause.
+func explainType(nodeType *v1alpha1.NodeType, request *matching.Request, labels selector) (matching.Reason, string) {
+	described := matching.TypeOf(nodeType)
+	if found := described.Check(request); found.Reason != matching.Fits {
+		if slices.ContainsFunc(found.Short, func(short matching.Shortage) bool { return short.Missing }) {
+			return missingResource, found.Describe("pod")
+		}
+		return found.Reason, found.Describe("pod")
+	}
+	offered := matching.OfferedBy(nodeType)
+	if unmet := labels.unmet(offered); len(unmet) > 0 {
+		return requirementNotMet, "does not match nodeSelector/affinity " + strings.Join(unmet, " and ")
+	}
+	capacity, where := capacityFor(nodeType, offered, labels)
+	// A free server is of no use when the type as a whole has reached its limit.
+	if capacity.Available > 0 && nodeType.Status.Capacity.Available > 0 {
+		return matching.Fits, ""
+	}
+	if nodeType.Spec.MaxCapacity != nil && capacity.Total > 0 {
+		// Which servers are not ready does not matter then, and cannot be told from those above the limit.
+		return noneFree, fleetcapacity.Describe(capacity, 0, where) + fmt.Sprintf(", limited to %d", *nodeType.Spec.MaxCapacity)
+	}
+	// A server can be claimed, in error, quarantined and too small at once, so this may be too few.
+	notReady := capacity.Total - capacity.Claimed - capacity.Error - capacity.Quarantined - capacity.TooSmall
+	return noneFree, fleetcapacity.Describe(capacity, notReady, where)
+}
+
+// message joins as many clauses as an event can hold.
+func message(prefix string, mismatches []mismatch) string {
+	// The last clause may need this much: "; and 1000000 more types".
+	const reserve = 32
+	var text strings.Builder
+	text.WriteString(prefix)
+	for i, one := range mismatches {
+		clause := one.nodeType + ": " + one.clause
+		if i > 0 {
+			clause = "; " + clause
+		}
+		if text.Len()+len(clause) > conditions.MaxEventNote-reserve {
+			fmt.Fprintf(&text, "; and %d more types", len(mismatches)-i)
+			break
+		}
+		text.WriteString(clause)
+	}
+	return text.String()
+}

@@ -1,0 +1,100 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package unschedulable
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/record"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
+)
+
+type recorded []events.Event
+
+func (r *recorded) Publish(all ...events.Event) { *r = append(*r, all...) }
+
+func requires(key string, operator corev1.NodeSelectorOperator, values ...string) karpenterv1.NodeSelectorRequirementWithMinValues {
+	return karpenterv1.NodeSelectorRequirementWithMinValues{Key: key, Operator: operator, Values: values}
+}
+
+func TestNodePoolRequirements(t *testing.T) {
+	catalog := instancetypes.NewCatalog(instancetypes.DefaultSettings())
+	catalog.Set(planning.NodeType("a100", 4, planning.Domain(0, "rack", "r1"), planning.Domain(2, "rack", "r2")))
+	everything := instancetypes.NewFilter(nil, nil)
+	for name, tc := range map[string]struct {
+		reason string
+		of     karpenterv1.NodeSelectorRequirementWithMinValues
+		want   []string
+	}{
+		"reserved": {"it is what servers are", requires(karpenterv1.CapacityTypeLabelKey, "In", "reserved", "spot"), nil},
+		"not spot": {"as above", requires(karpenterv1.CapacityTypeLabelKey, "NotIn", "spot"), nil},
+		"on-demand": {"nothing of that is to be had", requires(karpenterv1.CapacityTypeLabelKey, "In", "on-demand", "spot"),
+			[]string{"NoCapacityType: requirement karpenter.sh/capacity-type In [on-demand, spot] leaves out reserved, the only capacity type " +
+				"that " +
+				"servers have here: allow it, or run the provider with another --capacity-type"}},
+		"a full rack": {"servers come back", requires("rack", "In", "r1"), nil},
+		"no such rack": {"none will ever be there", requires("rack", "In", "r9"),
+			[]string{"NoServerMatches: requirement rack In [r9] is met by no server that this tenant may have: correct it, or label the " +
+				"BareMetalHosts"}},
+		"label of no host": {"as above", requires("nvlink-domain", "Exists"),
+			[]string{"NoServerMatches: requirement nvlink-domain Exists is met by no server that this tenant may have: correct it, or label the " +
+				"BareMetalHosts"}},
+		"without a label": {"all are", requires("nvlink-domain", "DoesNotExist"), nil},
+		"type":            {"by either name", requires(v1alpha1.NodeTypeLabelKey, "In", "a100"), nil},
+		"no such type": {"somebody has made a mistake, or is early", requires(corev1.LabelInstanceTypeStable, "In", "h100"),
+			[]string{"NoServerMatches: requirement node.kubernetes.io/instance-type In [h100] is met by no server that this tenant may have: " +
+				"correct it, or label the BareMetalHosts"}},
+		"more than": {"every bound is met by some server", requires("gpus", karpenterv1.NodeSelectorOpGte, "8"), nil},
+		"own label": {"NodePools may give their nodes any other label", requires("team", "In", "blue"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodePool := planning.Pool("pool", func(pool *karpenterv1.NodePool) {
+				pool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{tc.of}
+			})
+			recorder := &recorded{}
+			c := NewNodePoolController(nil, "reserved",
+				func(_ context.Context, _ *karpenterv1.NodePool, requirement *labels.Requirement) (bool, error) {
+					return catalog.Meets(everything, requirement), nil
+				}, recorder)
+			if _, err := c.Reconcile(t.Context(), nodePool); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, event := range *recorder {
+				got = append(got, event.Reason+": "+event.Message)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// While the servers are not known, no event says that there are none.
+func TestNoEventBeforeCacheSync(t *testing.T) {
+	recorder := record.NewFakeRecorder(10)
+	notSynced := errors.New("the cache of the management cluster is not filled yet")
+	c := NewNodePoolController(nil, "reserved", func(context.Context, *karpenterv1.NodePool, *labels.Requirement) (bool, error) {
+		return false, notSynced
+	}, events.NewRecorder(recorder))
+	nodePool := planning.Pool("pool", func(pool *karpenterv1.NodePool) {
+		pool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{requires("rack", "In", "r9")}
+	})
+	if _, err := c.Reconcile(t.Context(), nodePool); !errors.Is(err, notSynced) {
+		t.Errorf("got %v, want the error", err)
+	}
+	if len(recorder.Events) > 0 {
+		t.Errorf("an event: %s", <-recorder.Events)
+	}
+}

@@ -1,0 +1,139 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package unschedulable writes events on Pods and NodePools that no server can serve, and says why. Karpenter's own events
+// name NodePools and offerings; these name NodeTypes, requirements and the number of servers.
+package unschedulable
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+)
+
+const (
+	// schedulingPeriod is how soon a pod for which there is a server is checked again: Karpenter is working on it, and the
+	// server may go to another pod.
+	schedulingPeriod = 15 * time.Second
+	// podPeriod is how soon any other pod is checked again. Servers come and go all the time, and reconciling thousands of
+	// pods on each change would cost too much.
+	podPeriod = time.Minute
+	// repeatPeriod is how often the same event is written on a pod.
+	repeatPeriod = 5 * time.Minute
+)
+
+// Planned returns whether Karpenter has a NodeClaim for a pod already.
+type Planned func(pod types.NamespacedName) bool
+
+// Check looks for another reason that a pod gets no server, although a NodeType that fits has a free one. It returns the
+// zero Explanation if it finds none.
+type Check func(ctx context.Context, pod *corev1.Pod) (Explanation, error)
+
+// PodController writes an event on pods for which no server is available.
+type PodController struct {
+	clusters tenant.Clusters
+	recorder events.Recorder
+	planned  Planned
+	checks   []Check
+}
+
+// NewPodController constructs a controller of pending pods. The recorder writes to the tenant cluster. Without planned, a
+// pod whose server is booting gets an event too if there is no other server. The first check that finds a reason decides.
+func NewPodController(clusters tenant.Clusters, recorder events.Recorder, planned Planned, checks ...Check) *PodController {
+	if planned == nil {
+		planned = func(types.NamespacedName) bool { return false }
+	}
+	return &PodController{clusters: clusters, recorder: recorder, planned: planned, checks: checks}
+}
+
+// Reconcile explains why one pod is pending.
+func (c *PodController) Reconcile(ctx context.Context, pod *corev1.Pod) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	// 1. A new server would not help the pod.
+	if !isPending(pod) {
+		return reconcile.Result{}, nil
+	}
+	// 2. It has a NodeClaim.
+	if c.planned(client.ObjectKeyFromObject(pod)) {
+		return reconcile.Result{RequeueAfter: podPeriod}, nil
+	}
+	explanation, err := c.explain(ctx, pod)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	// 3. There is a server for it, and Karpenter is working on it.
+	if explanation == (Explanation{}) {
+		return reconcile.Result{RequeueAfter: schedulingPeriod}, nil
+	}
+	// 4. There is none.
+	c.recorder.Publish(events.Event{
+		InvolvedObject: pod,
+		Type:           corev1.EventTypeWarning,
+		Reason:         explanation.Reason,
+		Message:        explanation.Message,
+		DedupeValues:   []string{string(pod.UID), explanation.Message},
+		DedupeTimeout:  repeatPeriod,
+	})
+	return reconcile.Result{RequeueAfter: podPeriod}, nil
+}
+
+func (c *PodController) explain(ctx context.Context, pod *corev1.Pod) (Explanation, error) {
+	// The items are shared with the cache and must not be changed. Copying them for each pod would be most of the work.
+	nodeTypes := &v1alpha1.NodeTypeList{}
+	if err := c.clusters.Management.Client.List(ctx, nodeTypes, client.UnsafeDisableDeepCopy); err != nil {
+		return Explanation{}, fmt.Errorf("listing NodeTypes, %w", err)
+	}
+	tenantCluster := &v1alpha1.TenantCluster{}
+	if err := c.clusters.Management.Client.Get(ctx, c.clusters.TenantCluster, tenantCluster); err != nil {
+		return Explanation{}, fmt.Errorf("reading TenantCluster %s, %w", c.clusters.TenantCluster, err)
+	}
+	if explanation, found := Explain(pod, nodeTypes.Items, tenantCluster.Allows); found {
+		return explanation, nil
+	}
+	for _, check := range c.checks {
+		if explanation, err := check(ctx, pod); err != nil || explanation != (Explanation{}) {
+			return explanation, err
+		}
+	}
+	return Explanation{}, nil
+}
+
+// isPending returns whether a pod waits for a node that Karpenter could create. Pods with ResourceClaims are left out: the
+// devices that they ask for are not among the resources of NodeTypes.
+func isPending(pod *corev1.Pod) bool {
+	return podutils.IsProvisionable(pod) && podutils.IsActive(pod) && len(pod.Spec.ResourceClaims) == 0
+}
+
+// Name implements Karpenter's controller interface.
+func (c *PodController) Name() string {
+	return "pod.pending"
+}
+
+// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+func (c *PodController) Register(_ context.Context, m manager.Manager) error {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		For(&corev1.Pod{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(object client.Object) bool {
+			pod, ok := object.(*corev1.Pod)
+			return ok && isPending(pod)
+		}))).
+		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		Complete(reconcile.AsReconciler(m.GetClient(), c))
+}

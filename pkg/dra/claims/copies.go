@@ -1,0 +1,189 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/policy"
+)
+
+// kind is what differs between claims and templates.
+type kind[T client.Object] struct {
+	schema.GroupVersionKind
+	controllerName string
+	object         func() T
+	list           func() client.ObjectList
+	enabled        func(*v1alpha1.Sync) bool
+	spec           func(T) *resourcev1.ResourceClaimSpec
+	// forHost returns a copy for the host, without metadata.
+	forHost func(object T, tenant string) T
+	// mirrorStatus writes the status of the copy into the tenant's object. Nil if the kind has none.
+	mirrorStatus func(ctx context.Context, clusters tenant.Clusters, s policy.Settings, copied, object T) error
+}
+
+// CopyController keeps the copies on the host of one kind of a tenant's objects.
+type CopyController[T client.Object] struct {
+	kind     kind[T]
+	clusters tenant.Clusters
+	recorder events.Recorder
+	// created has the keys of objects whose copy this process has created and not seen in the cache yet.
+	created sync.Map
+}
+
+// pair is an object of the tenant and what the host has under its name.
+type pair[T client.Object] struct {
+	object T
+	// name on the host, empty if nameError is not nil.
+	name      string
+	nameError error
+	// copied is the object of that name on the host, if exists. It is owned if it is the copy of exactly this object.
+	copied        T
+	exists, owned bool
+}
+
+// Reconcile brings one object of the tenant, and its copy, a step further. It decides from what it finds, not from what an
+// earlier run has done: after a crash between any two writes the next run continues.
+func (c *CopyController[T]) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	requeue, err := c.reconcile(ctx, request.NamespacedName)
+	if requeue && err == nil {
+		return reconcile.Result{RequeueAfter: controllers.ConflictRetry}, nil
+	}
+	return controllers.RetryConflict(err)
+}
+
+// reconcile returns true to be called again shortly, because a cache is behind what this process has written.
+func (c *CopyController[T]) reconcile(ctx context.Context, key client.ObjectKey) (bool, error) {
+	var p pair[T]
+	var found bool
+	var err error
+	if p.object, found, err = c.get(ctx, c.clusters.Tenant.Client, key, "in the tenant"); err != nil {
+		return false, err
+	}
+	if p.name, p.nameError = names.HostName(key.Name, key.Namespace, c.clusters.TenantCluster.Name); p.nameError == nil {
+		if p.copied, p.exists, err = c.get(ctx, c.clusters.Management.Client, c.hostKey(p.name), "on the host"); err != nil {
+			return false, err
+		}
+	}
+	// 1. The tenant's object is gone, maybe by force. Its copy must not stay.
+	if !found {
+		if !p.exists {
+			return false, nil
+		}
+		return false, c.deleteOrphan(ctx, key, p.copied)
+	}
+	p.owned = p.exists && c.owns(p.copied, p.object)
+	hasFinalizer := controllerutil.ContainsFinalizer(p.object, v1alpha1.DRASyncFinalizer)
+	// 2. The host generates a claim of its own for this pod, which is GeneratedController's.
+	if podOwner(p.object) != nil && !hasFinalizer {
+		return false, nil
+	}
+	s, err := policy.Read(ctx, c.clusters.Management.Client, c.clusters.TenantCluster)
+	if err != nil {
+		return false, err
+	}
+	switch {
+	// 3. It is being deleted in the tenant.
+	case !p.object.GetDeletionTimestamp().IsZero():
+		if !hasFinalizer {
+			return false, nil
+		}
+		return c.finalize(ctx, s, p)
+	// 4. Its copy is being deleted on the host.
+	case p.owned && !p.copied.GetDeletionTimestamp().IsZero():
+		return false, c.deleteInTenant(ctx, p.object)
+	// 5. The sync is off: what has been synced stays, nothing is added.
+	case !c.kind.enabled(&s.Sync):
+		return false, nil
+	case p.nameError != nil:
+		c.notInSync(p.object, ReasonInvalidName, p.nameError.Error())
+		return false, nil
+	}
+	return c.sync(ctx, s, p)
+}
+
+// sync creates or updates the copy of an object that exists and is to be in sync.
+func (c *CopyController[T]) sync(ctx context.Context, s policy.Settings, p pair[T]) (bool, error) {
+	// 6. While a class is not allowed, nothing is synced.
+	if allowed, err := c.allowed(ctx, s, p.object, p.owned); err != nil || !allowed {
+		return false, err
+	}
+	key := client.ObjectKeyFromObject(p.object)
+	switch {
+	// 7. There is no copy yet.
+	case !p.exists:
+		// The host's cache is behind the last run: creating the copy again would fail, and cost a request.
+		if _, created := c.created.LoadAndDelete(key); created {
+			return true, nil
+		}
+		return false, c.create(ctx, p.object, p.name)
+	// 8. The name belongs to another object, or to one that had this name before.
+	case !p.owned:
+		return false, c.resolveConflict(ctx, p.object, p.copied)
+	// 9. There is one.
+	default:
+		// The tenant's cache is behind the last run: writing the finalizer again would be a conflict.
+		if _, created := c.created.LoadAndDelete(key); created && !controllerutil.ContainsFinalizer(p.object, v1alpha1.DRASyncFinalizer) {
+			return true, nil
+		}
+		if err := c.addFinalizer(ctx, p.object); err != nil {
+			return false, err
+		}
+		return false, c.update(ctx, s, p.object, p.copied)
+	}
+}
+
+// owns tells whether a copy is this controller's copy of exactly this object.
+func (c *CopyController[T]) owns(copied, object T) bool {
+	return names.IsCopyOf(copied, object, c.kind.GroupVersionKind, c.clusters.TenantCluster.Name) && c.isCopy(copied)
+}
+
+// isCopy tells whether this controller has created an object of the host. A copy that is being deleted may have lost its
+// finalizer already.
+func (c *CopyController[T]) isCopy(copied T) bool {
+	return controllerutil.ContainsFinalizer(copied, v1alpha1.DRASyncFinalizer) || !copied.GetDeletionTimestamp().IsZero()
+}
+
+func (c *CopyController[T]) hostKey(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: c.clusters.TenantCluster.Namespace, Name: name}
+}
+
+// get returns an object, and whether there is one.
+func (c *CopyController[T]) get(ctx context.Context, reader client.Reader, key client.ObjectKey, where string) (T, bool, error) {
+	object := c.kind.object()
+	err := reader.Get(ctx, key, object)
+	if controllers.IsGone(err) {
+		return object, false, nil
+	}
+	if err != nil {
+		return object, false, fmt.Errorf("reading %s %s %s, %w", c.kind.Kind, key, where, err)
+	}
+	return object, true, nil
+}
+
+// patch writes what change does to an object, unless somebody has written it meanwhile: a merge patch replaces whole
+// lists, such as the finalizers. An object that is gone needs no change.
+func patch[T client.Object](ctx context.Context, c client.Client, object T, doing string, change func()) error {
+	stored := object.DeepCopyObject().(T)
+	change()
+	if err := c.Patch(ctx, object, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("%s %T %s, %w", doing, object, client.ObjectKeyFromObject(object), err))
+	}
+	return nil
+}

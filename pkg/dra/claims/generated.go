@@ -1,0 +1,242 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/policy"
+)
+
+// podClaimAnnotation is Kubernetes' own, on claims generated from templates: which of the pod's claims it is.
+const podClaimAnnotation = "resource.kubernetes.io/pod-claim-name"
+
+// GeneratedController shows the tenant the claims that the host has generated for its pods.
+type GeneratedController struct {
+	clusters tenant.Clusters
+	recorder events.Recorder
+}
+
+// NewGeneratedController constructs a controller of generated claims.
+func NewGeneratedController(clusters tenant.Clusters, recorder events.Recorder) *GeneratedController {
+	return &GeneratedController{clusters: clusters, recorder: recorder}
+}
+
+// Reconcile mirrors one claim of the host.
+func (c *GeneratedController) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	err := c.reconcile(injection.WithControllerName(ctx, c.Name()), request.NamespacedName)
+	if apierrors.IsAlreadyExists(err) { // the cache does not show it yet
+		return reconcile.Result{RequeueAfter: controllers.ConflictRetry}, nil
+	}
+	return controllers.RetryConflict(client.IgnoreNotFound(err))
+}
+
+func (c *GeneratedController) reconcile(ctx context.Context, key client.ObjectKey) error {
+	host := &resourcev1.ResourceClaim{}
+	if err := c.clusters.Management.Client.Get(ctx, key, host); controllers.IsGone(err) {
+		return c.deleteMirrors(ctx, key)
+	} else if err != nil {
+		return fmt.Errorf("reading ResourceClaim %s on the host, %w", key, err)
+	}
+	s, err := policy.Read(ctx, c.clusters.Management.Client, c.clusters.TenantCluster)
+	if err != nil || s.SelectorError != nil || !s.Sync.ToHost.ResourceClaimTemplates.Enabled {
+		return err
+	}
+	pod, podClaim, err := c.tenantPod(ctx, host)
+	if err != nil || pod == nil {
+		return err
+	}
+	name, err := c.expectedName(ctx, pod, podClaim, host.Name)
+	if err != nil {
+		return err
+	}
+	if err := c.deleteRenamed(ctx, key.Name, name); err != nil {
+		return err
+	}
+	claim, err := c.tenantClaim(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: name})
+	if err != nil {
+		return err
+	}
+	if class, err := s.NotAllowed(ctx, c.clusters.Management.Client, &host.Spec); err != nil {
+		return err
+	} else if class != "" {
+		var object client.Object = pod
+		if claim != nil {
+			object = claim
+		}
+		c.recorder.Publish(generatedOrphaned(object, podClaim.Name, class, s.Policy.String()))
+		return nil
+	}
+	if claim == nil {
+		// A claim or a pod that is being deleted needs no mirror.
+		if !host.DeletionTimestamp.IsZero() || !pod.DeletionTimestamp.IsZero() {
+			return nil
+		}
+		claim = mirrorOf(host, pod, podClaim.Name, name)
+		if err := c.clusters.Tenant.Client.Create(ctx, claim); err != nil {
+			return fmt.Errorf("creating ResourceClaim %s in the tenant, %w", client.ObjectKeyFromObject(claim), err)
+		}
+	}
+	if !metav1.IsControlledBy(claim, pod) {
+		c.recorder.Publish(generatedNameTaken(pod, podClaim.Name, name))
+		return nil
+	}
+	return mirrorStatus(ctx, c.clusters, s, host, claim)
+}
+
+// tenantClaim returns a claim of the tenant, nil if there is none.
+func (c *GeneratedController) tenantClaim(ctx context.Context, key client.ObjectKey) (*resourcev1.ResourceClaim, error) {
+	claim := &resourcev1.ResourceClaim{}
+	if err := c.clusters.Tenant.Client.Get(ctx, key, claim); controllers.IsGone(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("reading ResourceClaim %s in the tenant, %w", key, err)
+	}
+	return claim, nil
+}
+
+// tenantPod returns the tenant's pod that the host has generated a claim for, and which of its claims it is; nil if it is
+// none of the tenant's, or not known yet. The host alone says which pod that is: its claim names its owner, and its pod its
+// origin. Of the tenant only the pod with that UID is believed.
+func (c *GeneratedController) tenantPod(
+	ctx context.Context, host *resourcev1.ResourceClaim,
+) (*corev1.Pod, *corev1.PodResourceClaim, error) {
+	owner := podOwner(host)
+	if owner == nil {
+		return nil, nil, nil
+	}
+	hostPod, err := hostPod(ctx, c.clusters, owner.Name)
+	if err != nil || hostPod == nil || hostPod.UID != owner.UID {
+		return nil, nil, err
+	}
+	origin, ok := names.OriginOf(hostPod, PodKind, c.clusters.TenantCluster.Name)
+	if !ok {
+		return nil, nil, nil
+	}
+	pod := &corev1.Pod{}
+	if err := c.clusters.Tenant.Client.Get(ctx, origin.NamespacedName, pod); controllers.IsGone(err) {
+		return nil, nil, nil
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("reading pod %s in the tenant, %w", origin.NamespacedName, err)
+	}
+	name := host.Annotations[podClaimAnnotation]
+	index := slices.IndexFunc(pod.Spec.ResourceClaims, func(claim corev1.PodResourceClaim) bool {
+		return claim.Name == name && claim.ResourceClaimTemplateName != nil
+	})
+	if pod.UID != origin.UID || index < 0 {
+		return nil, nil, nil
+	}
+	return pod, &pod.Spec.ResourceClaims[index], nil
+}
+
+// expectedName is the name under which the pod looks for the claim: the one in its status; or that of the claim which the
+// tenant has generated for it and not recorded yet; or the host's, for a pod whose status is copied from the host.
+func (c *GeneratedController) expectedName(ctx context.Context, pod *corev1.Pod, podClaim *corev1.PodResourceClaim,
+	hostName string) (string, error) {
+	for _, status := range pod.Status.ResourceClaimStatuses {
+		if status.Name == podClaim.Name && status.ResourceClaimName != nil {
+			return *status.ResourceClaimName, nil
+		}
+	}
+	claims := &resourcev1.ResourceClaimList{}
+	if err := c.clusters.Tenant.Client.List(ctx, claims, client.InNamespace(pod.Namespace),
+		client.MatchingFields{fieldPod: pod.Name}); err != nil {
+		return "", fmt.Errorf("listing the ResourceClaims of pod %s in the tenant, %w", client.ObjectKeyFromObject(pod), err)
+	}
+	for i := range claims.Items {
+		claim := &claims.Items[i]
+		if metav1.IsControlledBy(claim, pod) && claim.Annotations[v1alpha1.HostClaimAnnotationKey] == "" &&
+			claim.Annotations[podClaimAnnotation] == podClaim.Name {
+			return claim.Name, nil
+		}
+	}
+	return hostName, nil
+}
+
+// deleteMirrors deletes what was created in the tenant for a claim that is gone from the host, after a live read.
+func (c *GeneratedController) deleteMirrors(ctx context.Context, key client.ObjectKey) error {
+	mirrors, err := c.mirrors(ctx, key.Name)
+	if err != nil || len(mirrors) == 0 {
+		return err
+	}
+	if err := c.clusters.Management.Live.Get(ctx, key, &resourcev1.ResourceClaim{}); err == nil {
+		return nil
+	} else if !controllers.IsGone(err) {
+		return fmt.Errorf("reading ResourceClaim %s on the host, %w", key, err)
+	}
+	for i := range mirrors {
+		if err := c.delete(ctx, &mirrors[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteRenamed deletes what was created in the tenant under a name that its pod does not expect any more.
+func (c *GeneratedController) deleteRenamed(ctx context.Context, hostClaim, expected string) error {
+	mirrors, err := c.mirrors(ctx, hostClaim)
+	if err != nil {
+		return err
+	}
+	for i := range mirrors {
+		if mirrors[i].Name != expected {
+			if err := c.delete(ctx, &mirrors[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// mirrors are the claims that this controller has created in the tenant for a claim of the host.
+func (c *GeneratedController) mirrors(ctx context.Context, hostClaim string) ([]resourcev1.ResourceClaim, error) {
+	claims := &resourcev1.ResourceClaimList{}
+	if err := c.clusters.Tenant.Client.List(ctx, claims, client.MatchingFields{fieldHostClaim: hostClaim}); err != nil {
+		return nil, fmt.Errorf("listing the ResourceClaims in the tenant for %s on the host, %w", hostClaim, err)
+	}
+	return claims.Items, nil
+}
+
+func (c *GeneratedController) delete(ctx context.Context, claim *resourcev1.ResourceClaim) error {
+	if err := c.clusters.Tenant.Client.Delete(ctx, claim, client.Preconditions{UID: &claim.UID}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting ResourceClaim %s in the tenant, %w", client.ObjectKeyFromObject(claim), err)
+	}
+	return nil
+}
+
+// mirrorOf is the claim as the tenant's own resourceclaim controller would have generated it.
+func mirrorOf(host *resourcev1.ResourceClaim, pod *corev1.Pod, podClaim, name string) *resourcev1.ResourceClaim {
+	return &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: name,
+			Annotations:     map[string]string{podClaimAnnotation: podClaim, v1alpha1.HostClaimAnnotationKey: host.Name},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, PodKind)},
+		},
+		Spec: policy.ForHost(&host.Spec),
+	}
+}
+
+// podOwner is the pod that a claim was generated for, or nil.
+func podOwner(claim client.Object) *metav1.OwnerReference {
+	owner := metav1.GetControllerOfNoCopy(claim)
+	if owner == nil || owner.APIVersion != "v1" || owner.Kind != "Pod" {
+		return nil
+	}
+	return owner
+}

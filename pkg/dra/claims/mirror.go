@@ -1,0 +1,80 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/policy"
+)
+
+// PodKind is the kind of pods.
+var PodKind = corev1.SchemeGroupVersion.WithKind("Pod")
+
+// hostPod returns the metadata of a pod of the host, from the cache, or nil if it does not know the pod. Nothing else of
+// the host's pods is kept in memory.
+func hostPod(ctx context.Context, clusters tenant.Clusters, name string) (*metav1.PartialObjectMetadata, error) {
+	pod := podMetadata()
+	if err := clusters.Management.Client.Get(ctx, client.ObjectKey{Namespace: clusters.TenantCluster.Namespace, Name: name},
+		pod); controllers.IsGone(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("reading pod %s/%s on the host, %w", clusters.TenantCluster.Namespace, name, err)
+	}
+	return pod, nil
+}
+
+// podMetadata is what watches of the host's pods are made with.
+func podMetadata() *metav1.PartialObjectMetadata {
+	pod := &metav1.PartialObjectMetadata{}
+	pod.SetGroupVersionKind(PodKind)
+	return pod
+}
+
+// mirrorStatus writes the status of a claim on the host into the tenant's claim, if it differs. Both must be known to
+// belong together. The tenant's claim has the new status and version after it.
+func mirrorStatus(ctx context.Context, clusters tenant.Clusters, s policy.Settings, host, claim *resourcev1.ResourceClaim) error {
+	var failed error
+	v := view{
+		namespace: claim.Namespace, nodes: s.Sync.FromHost.Nodes.Enabled,
+		classConfig: !s.Policy.Hides(v1alpha1.DeviceClassConfig), salt: string(s.UID),
+		pod: func(name string, uid types.UID) (types.NamespacedName, types.UID, bool) {
+			pod, err := hostPod(ctx, clusters, name)
+			if err != nil {
+				failed = err
+			}
+			if pod == nil || pod.UID != uid {
+				return types.NamespacedName{}, "", false
+			}
+			origin, ok := names.OriginOf(pod, PodKind, clusters.TenantCluster.Name)
+			return origin.NamespacedName, origin.UID, ok
+		},
+	}
+	wanted := v.forTenant(&host.Status)
+	if failed != nil {
+		return failed
+	}
+	next, changed := nextStatus(&claim.Status, &wanted, !claim.DeletionTimestamp.IsZero())
+	if !changed {
+		return nil
+	}
+	updated := claim.DeepCopy()
+	updated.Status = *next
+	if err := clusters.Tenant.Client.Status().Update(ctx, updated); err != nil {
+		return fmt.Errorf("writing the status of ResourceClaim %s in the tenant, %w", client.ObjectKeyFromObject(claim), err)
+	}
+	updated.DeepCopyInto(claim)
+	return nil
+}

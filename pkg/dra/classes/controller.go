@@ -1,0 +1,129 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package deviceclasses knows which device classes exist in the tenant: those of the host that it is allowed to see, and
+// no others.
+package classes
+
+import (
+	"context"
+	"fmt"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/policy"
+)
+
+// Controller keeps the tenant's DeviceClasses equal to those of the host.
+type Controller struct {
+	clusters tenant.Clusters
+	recorder events.Recorder
+}
+
+// NewController constructs a device class controller.
+func NewController(clusters tenant.Clusters, recorder events.Recorder) *Controller {
+	return &Controller{clusters: clusters, recorder: recorder}
+}
+
+// Reconcile brings the tenant's class of a name in line with the host's.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	s, err := policy.Read(ctx, c.clusters.Management.Client, c.clusters.TenantCluster)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	// 1. The sync is off, or what is allowed is not known.
+	if s.SelectorError != nil || !s.Policy.Enabled() {
+		return reconcile.Result{}, nil
+	}
+	host, err := read(ctx, c.clusters.Management.Client, request.Name, "on the host")
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	present, err := read(ctx, c.clusters.Tenant.Client, request.Name, "in the tenant")
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	switch {
+	// 2. The tenant may not see it.
+	case !s.Policy.Allows(host):
+		if present == nil || !present.DeletionTimestamp.IsZero() {
+			return reconcile.Result{}, nil
+		}
+		return retry(c.remove(ctx, present))
+	// 3. It may see it, and does not have it.
+	case present == nil:
+		err := c.clusters.Tenant.Client.Create(ctx, s.Policy.ForTenant(host))
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return reconcile.Result{}, fmt.Errorf("creating DeviceClass %s in the tenant, %w", request.Name, err)
+		}
+		return reconcile.Result{}, nil
+	// 4. It has it: what it says is what the host's says, also if somebody else has created it.
+	default:
+		return retry(c.update(ctx, present, s.Policy.ForTenant(host)))
+	}
+}
+
+// update makes the tenant's class equal to what it should be, and writes only if it is not.
+func (c *Controller) update(ctx context.Context, present, wanted *resourcev1.DeviceClass) error {
+	if equality.Semantic.DeepEqual(present.Spec, wanted.Spec) && equality.Semantic.DeepEqual(present.Labels, wanted.Labels) &&
+		equality.Semantic.DeepEqual(present.Annotations, wanted.Annotations) {
+		return nil
+	}
+	updated := present.DeepCopy()
+	updated.Spec, updated.Labels, updated.Annotations = wanted.Spec, wanted.Labels, wanted.Annotations
+	if err := c.clusters.Tenant.Client.Update(ctx, updated); err != nil {
+		return fmt.Errorf("updating DeviceClass %s in the tenant, %w", present.Name, err)
+	}
+	return nil
+}
+
+// remove deletes a class in the tenant, after live reads.
+func (c *Controller) remove(ctx context.Context, present *resourcev1.DeviceClass) error {
+	s, err := policy.Read(ctx, c.clusters.Management.Live, c.clusters.TenantCluster)
+	if err != nil {
+		return err
+	}
+	host, err := read(ctx, c.clusters.Management.Live, present.Name, "on the host")
+	if err != nil {
+		return err
+	}
+	if s.SelectorError != nil || !s.Policy.Enabled() || s.Policy.Allows(host) {
+		return nil
+	}
+	// If the two clusters were one, this would delete the class for everybody.
+	if host != nil && host.UID == present.UID {
+		return nil
+	}
+	if err := c.clusters.Tenant.Client.Delete(ctx, present, client.Preconditions{UID: &present.UID}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting DeviceClass %s in the tenant, %w", present.Name, err)
+	}
+	c.recorder.Publish(removed(present, host != nil, s.Policy.String()))
+	log.FromContext(ctx).Info("removed from the tenant", "deviceClass", present.Name)
+	return nil
+}
+
+// read returns a class, or nil if there is none.
+func read(ctx context.Context, reader client.Reader, name, where string) (*resourcev1.DeviceClass, error) {
+	class := &resourcev1.DeviceClass{}
+	if err := reader.Get(ctx, client.ObjectKey{Name: name}, class); controllers.IsGone(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("reading DeviceClass %s %s, %w", name, where, err)
+	}
+	return class, nil
+}
+
+// retry ignores that a class is gone, and retries after a conflict.
+func retry(err error) (reconcile.Result, error) {
+	return controllers.RetryConflict(client.IgnoreNotFound(err))
+}

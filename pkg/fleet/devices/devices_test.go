@@ -1,0 +1,98 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devices
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+func TestExpand(t *testing.T) {
+	got := Expand([]v1alpha1.NodeTypeDevice{
+		{
+			Driver: "gpu.example.com", Count: 3, PCIeRoots: []string{"a", "b"},
+			Attributes: map[string]v1alpha1.NodeTypeDeviceAttribute{"model": {String: ptr.To("big")}},
+			Capacity:   map[string]resource.Quantity{"memory": resource.MustParse("80Gi")},
+		},
+		{Driver: "nic.example.com", Count: 1, PCIeRoots: []string{"b"}},
+		{Driver: "gpu.example.com", Count: 1},
+	})
+	big := map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"model": {StringValue: ptr.To("big")}}
+	memory := map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {Value: resource.MustParse("80Gi")}}
+	noAttributes, noCapacity := map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{},
+		map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{}
+	want := []Driver{
+		{Name: "gpu.example.com", Devices: []Device{
+			{Name: "device-0", Attributes: big, Capacity: memory, Root: "a"},
+			{Name: "device-1", Attributes: big, Capacity: memory, Root: "b"},
+			{Name: "device-2", Attributes: big, Capacity: memory, Root: "a"},
+			// A name that two devices of one pool share would make the pool invalid.
+			{Name: "device-3", Attributes: noAttributes, Capacity: noCapacity},
+		}},
+		{Name: "nic.example.com", Devices: []Device{{Name: "device-0", Attributes: noAttributes, Capacity: noCapacity, Root: "b"}}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+}
+
+func TestValidateNamesFieldValueAndRemedy(t *testing.T) {
+	attribute := func(key string, value v1alpha1.NodeTypeDeviceAttribute) func(*v1alpha1.NodeTypeDevice) {
+		return func(d *v1alpha1.NodeTypeDevice) {
+			d.Attributes = map[string]v1alpha1.NodeTypeDeviceAttribute{key: value}
+		}
+	}
+	text := v1alpha1.NodeTypeDeviceAttribute{String: ptr.To("x")}
+	for name, tc := range map[string]struct {
+		reason string
+		change func(*v1alpha1.NodeTypeDevice)
+		want   []string
+	}{
+		"Good":        {"an ordinary GPU", attribute("model", text), nil},
+		"OtherDomain": {"drivers publish standard attributes too", attribute("resource.kubernetes.io/numaNode", text), nil},
+		"NoDriver": {"nobody would publish it", func(d *v1alpha1.NodeTypeDevice) { d.Driver = "" },
+			[]string{"devices[0].driver", `""`, "gpu.nvidia.com"}},
+		"WrongDriver": {"the API server would refuse its slices", func(d *v1alpha1.NodeTypeDevice) { d.Driver = "a..b" },
+			[]string{`"a..b"`}},
+		"NoDevices": {"it would promise a driver and no device", func(d *v1alpha1.NodeTypeDevice) { d.Count = 0 },
+			[]string{"devices[0].count"}},
+		"TwoValues": {"which one a driver publishes nobody knows",
+			attribute("model", v1alpha1.NodeTypeDeviceAttribute{String: ptr.To("x"), Bool: ptr.To(true)}),
+			[]string{`attributes["model"]`, "2 values", "exactly one"}},
+		"NoValue": {"a selector on it would fail", attribute("model", v1alpha1.NodeTypeDeviceAttribute{}), []string{"0 values"}},
+		"NotAVersion": {"comparing it fails where claims are allocated",
+			attribute("driverVersion", v1alpha1.NodeTypeDeviceAttribute{Version: ptr.To("v570")}),
+			[]string{`attributes["driverVersion"].version`, `"v570"`, "1.2.3"}},
+		"NotAnIdentifier": {"no driver can publish it", attribute("gpu model", text), []string{`"gpu model"`, "identifier"}},
+		"WrongDomain":     {"no driver can publish it", attribute("Example/model", text), []string{`"Example"`}},
+		"TwoWaysToSayRoots": {"they could contradict each other", func(d *v1alpha1.NodeTypeDevice) {
+			attribute(string(PCIeRoot), text)(d)
+			d.PCIeRoots = []string{"a"}
+		}, []string{"pcieRoots", "remove one"}},
+		"NegativeCapacity": {"no device has it", func(d *v1alpha1.NodeTypeDevice) {
+			d.Capacity = map[string]resource.Quantity{"memory": resource.MustParse("-1")}
+		}, []string{`capacity["memory"]`, "-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			device := v1alpha1.NodeTypeDevice{Driver: "gpu.example.com", Count: 1}
+			tc.change(&device)
+			err := Validate([]v1alpha1.NodeTypeDevice{device})
+			if (err == nil) != (len(tc.want) == 0) {
+				t.Fatalf("%s: got %v", tc.reason, err)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %q does not say %q", tc.reason, err, want)
+				}
+			}
+		})
+	}
+}

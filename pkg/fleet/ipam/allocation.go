@@ -1,0 +1,88 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Allocation is an address that an owner has.
+type Allocation struct {
+	// Address and the length of its network's prefix.
+	Address netip.Prefix
+	// Gateway of the network. It is not valid if there is none.
+	Gateway netip.Addr
+	// Pool that the address was taken from, for people.
+	Pool string
+}
+
+// objectName is the name of the object that stands for an address of a network. There must be exactly one for each.
+func objectName(network string, address netip.Addr) string {
+	name := strings.ReplaceAll(address.Unmap().StringExpanded(), ":", "-")
+	if network == "" {
+		return name
+	}
+	return networkName(network) + "." + name
+}
+
+// networkName is a network as it can stand in a name: vlan-100 for vlan:100. What somebody has thought of himself, the
+// name of a network that is neither a VLAN nor a VNI, may hold anything, and only a hash of it is sure to fit.
+func networkName(network string) string {
+	name := strings.Replace(network, ":", "-", 1)
+	if kind, _, found := strings.Cut(network, ":"); found && (kind == "vlan" || kind == "vni") && len(validation.IsDNS1123Label(name)) == 0 {
+		return name
+	}
+	sum := sha256.Sum256([]byte(network))
+	return "id-" + hex.EncodeToString(sum[:hashBytes])
+}
+
+// hashBytes of the hash of a network's name are used: two networks of one name among a million are as good as excluded.
+const hashBytes = 12
+
+// NewObject is what an owner creates to have an address.
+func NewObject(owner v1alpha1.MachineReference, pool Pool, address netip.Addr) *v1alpha1.IPAddress {
+	object := &v1alpha1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        objectName(pool.of, address),
+			Labels:      map[string]string{v1alpha1.MachineUIDLabelKey: string(owner.UID)},
+			Annotations: map[string]string{v1alpha1.AddressPoolAnnotationKey: pool.spec()},
+		},
+		Spec: v1alpha1.IPAddressSpec{
+			Address:      address.String(),
+			PrefixLength: int32(pool.network.Bits()),
+			Pool:         pool.text,
+			Network:      pool.of,
+			MachineRef:   owner,
+		},
+	}
+	if pool.gateway.IsValid() {
+		object.Spec.Gateway = pool.gateway.String()
+	}
+	return object
+}
+
+// AllocationOf reads what NewObject wrote.
+func AllocationOf(object *v1alpha1.IPAddress) (Allocation, error) {
+	address, err := netip.ParseAddr(object.Spec.Address)
+	if err != nil {
+		return Allocation{}, fmt.Errorf("reading IPAddress %s, %w", object.Name, err)
+	}
+	result := Allocation{Address: netip.PrefixFrom(address, int(object.Spec.PrefixLength)), Pool: object.Spec.Pool}
+	if object.Spec.Gateway == "" {
+		return result, nil
+	}
+	if result.Gateway, err = netip.ParseAddr(object.Spec.Gateway); err != nil {
+		return Allocation{}, fmt.Errorf("reading the gateway of IPAddress %s, %w", object.Name, err)
+	}
+	return result, nil
+}

@@ -1,0 +1,73 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+func TestAnnotate(t *testing.T) {
+	const address, gateway, dns, saved = v1alpha1.IPAddressAnnotationKey, v1alpha1.GatewayAnnotationKey, v1alpha1.DNSServersAnnotationKey,
+		v1alpha1.SavedNetworkAnnotationKey
+	given := Allocation{Address: netip.MustParsePrefix("10.0.0.5/24"), Gateway: netip.MustParseAddr("10.0.0.1")}
+	servers := []netip.Addr{netip.MustParseAddr("10.0.0.53"), netip.MustParseAddr("10.0.1.53")}
+	const nothing = `{"metal3.vcluster.com/dns-servers":null,"metal3.vcluster.com/gateway":null,"metal3.vcluster.com/ip-address":null}`
+	for name, tc := range map[string]struct {
+		reason       string
+		before, want map[string]string
+		given        Allocation
+		dns          []netip.Addr
+	}{
+		"Fresh": {
+			reason: "a host that nobody has annotated", before: nil, given: given, dns: servers,
+			want: map[string]string{address: "10.0.0.5/24", gateway: "10.0.0.1", dns: "10.0.0.53,10.0.1.53", saved: nothing},
+		},
+		"Others": {
+			reason: "annotations of others are theirs", before: map[string]string{"other": "1"}, given: given, dns: servers,
+			want: map[string]string{"other": "1", address: "10.0.0.5/24", gateway: "10.0.0.1", dns: "10.0.0.53,10.0.1.53", saved: nothing},
+		},
+		"Had": {
+			reason: "what a host had is saved, an empty value too, and a name server of another network is of no use",
+			before: map[string]string{address: "192.168.1.9/24", dns: "", gateway: "192.168.1.1"}, given: Allocation{Address: given.Address},
+			want: map[string]string{address: "10.0.0.5/24",
+				saved: `{"metal3.vcluster.com/dns-servers":"","metal3.vcluster.com/gateway":"192.168.1.1","metal3.vcluster.com/ip-address":"192.168.1.9/24"}`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			once := Annotate(tc.before, tc.given, tc.dns)
+			if diff := cmp.Diff(tc.want, once); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(once, Annotate(once, tc.given, tc.dns)); diff != "" {
+				t.Errorf("done again after a crash, it is the same (-want +got):\n%s", diff)
+			}
+			other := Annotate(once, Allocation{Address: netip.MustParsePrefix("10.9.9.9/24")}, nil)
+			want := tc.before
+			if want == nil {
+				want = map[string]string{}
+			}
+			for _, annotated := range []map[string]string{once, other} {
+				restored := Restore(annotated)
+				if diff := cmp.Diff(want, restored); diff != "" {
+					t.Errorf("the host gets its old ones back (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(restored, Restore(restored)); diff != "" {
+					t.Errorf("restored again after a crash, it is the same (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+func TestRestoreUnreadable(t *testing.T) {
+	got := Restore(map[string]string{v1alpha1.IPAddressAnnotationKey: "10.0.0.5/24", v1alpha1.SavedNetworkAnnotationKey: "{", "other": "1"})
+	if diff := cmp.Diff(map[string]string{"other": "1"}, got); diff != "" {
+		t.Errorf("better no address than one that is somebody else's by now (-want +got):\n%s", diff)
+	}
+}

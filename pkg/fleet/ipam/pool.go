@@ -1,0 +1,278 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"math/big"
+	"net/netip"
+	"strings"
+
+	"go4.org/netipx"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Pool is a set of addresses that Machines can have, and what goes with each of them. The zero Pool is empty.
+type Pool struct {
+	network netip.Prefix
+	gateway netip.Addr
+	ranges  []netipx.IPRange
+	set     *netipx.IPSet
+	text    string
+	// of is the network that the pool is used in, which says nothing about its addresses.
+	of string
+}
+
+// PoolError says why addresses cannot be given out of a pool, in one sentence.
+type PoolError struct {
+	// Pool as it was written.
+	Pool string
+	// Problem completes "address pool POOL".
+	Problem string
+	// Remedy is an imperative without a full stop.
+	Remedy string
+}
+
+// Error implements error.
+func (e *PoolError) Error() string {
+	return fmt.Sprintf("address pool %s %s: %s", e.Pool, e.Problem, e.Remedy)
+}
+
+// NewPool makes a pool of all addresses of a network or, if there are ranges, of those in the ranges. The gateway is
+// never in the pool, nor are the network's own address and its broadcast address. A network of one or two addresses
+// (/32 and /31, RFC 3021; /128 and /127, RFC 6164) has neither of these, and in IPv6 there is no broadcast address.
+//
+// If gateway is not valid, the host part of the network is the gateway, as in 192.168.100.1/24; if that is zero too,
+// there is no gateway. The error is a *PoolError.
+func NewPool(network netip.Prefix, gateway netip.Addr, ranges ...netipx.IPRange) (Pool, error) {
+	text := describe(network, ranges)
+	wrong := func(problem, remedy string) (Pool, error) {
+		return Pool{}, &PoolError{Pool: text, Problem: problem, Remedy: remedy}
+	}
+	if !network.IsValid() || network.Addr().Is4In6() {
+		return wrong("has no network", "name one by an address and a prefix length, for example 192.168.100.1/24")
+	}
+	if !gateway.IsValid() && network.Addr() != network.Masked().Addr() {
+		gateway = network.Addr()
+	}
+	network = network.Masked()
+	if gateway.IsValid() && !network.Contains(gateway) {
+		return wrong(fmt.Sprintf("has the gateway %s, which is outside of the network", gateway), "name a gateway within the network")
+	}
+	var builder netipx.IPSetBuilder
+	for i, r := range ranges {
+		switch {
+		case !r.From().IsValid() || !r.To().IsValid() || r.From().BitLen() != r.To().BitLen():
+			return wrong(fmt.Sprintf("has a range (number %d) without two addresses of one family", i+1), "write ranges as first-last")
+		case r.To().Less(r.From()):
+			return wrong(fmt.Sprintf("has the range %s-%s, which ends before it starts", r.From(), r.To()),
+				fmt.Sprintf("write it as %s-%s", r.To(), r.From()))
+		case !network.Contains(r.From()) || !network.Contains(r.To()):
+			return wrong(fmt.Sprintf("has the range %s, which is outside of the network", r), "choose addresses within "+network.String())
+		}
+		for _, other := range ranges[:i] {
+			if r.Overlaps(other) {
+				return wrong(fmt.Sprintf("has the ranges %s and %s, which overlap", other, r), "write every address once")
+			}
+		}
+		builder.AddRange(r)
+	}
+	if len(ranges) == 0 {
+		builder.AddPrefix(network)
+	}
+	for _, reserved := range reservedIn(network, gateway) {
+		builder.Remove(reserved)
+	}
+	set, err := builder.IPSet()
+	if err != nil {
+		return wrong("is not a set of addresses ("+err.Error()+")", "correct the network and the ranges")
+	}
+	if len(set.Ranges()) == 0 {
+		return wrong("holds no address for a server: the network, broadcast and gateway addresses are not for servers", "choose a larger one")
+	}
+	return Pool{network: network, gateway: gateway, ranges: ranges, set: set, text: text}, nil
+}
+
+// reservedIn returns the addresses that no server can have.
+func reservedIn(network netip.Prefix, gateway netip.Addr) []netip.Addr {
+	var reserved []netip.Addr
+	if gateway.IsValid() {
+		reserved = append(reserved, gateway)
+	}
+	if network.Addr().BitLen()-network.Bits() < 2 {
+		return reserved
+	}
+	reserved = append(reserved, network.Addr())
+	if network.Addr().Is4() {
+		reserved = append(reserved, netipx.PrefixLastIP(network))
+	}
+	return reserved
+}
+
+// maxDescribed is how many ranges are written out in the name of a pool, to keep it readable.
+const maxDescribed = 16
+
+// describe names a pool for people. It is the same for the same network and ranges.
+func describe(network netip.Prefix, ranges []netipx.IPRange) string {
+	text := network.Masked().String()
+	if len(ranges) == 0 {
+		return text
+	}
+	parts := make([]string, 0, len(ranges))
+	for i, r := range ranges {
+		if i == maxDescribed {
+			parts = append(parts, fmt.Sprintf("and %d more", len(ranges)-i))
+			break
+		}
+		parts = append(parts, fmt.Sprintf("%s-%s", r.From(), r.To()))
+	}
+	return text + " (" + strings.Join(parts, ",") + ")"
+}
+
+// spec is a pool as it is written on the addresses that are taken from it.
+type spec struct {
+	Network netip.Prefix     `json:"network"`
+	Ranges  []netipx.IPRange `json:"ranges,omitempty"`
+}
+
+// poolOf returns the pool that an address was taken from, in its network. It is empty if that cannot be read.
+func poolOf(object *v1alpha1.IPAddress) Pool {
+	var of spec
+	if err := json.Unmarshal([]byte(object.Annotations[v1alpha1.AddressPoolAnnotationKey]), &of); err != nil {
+		return Pool{}
+	}
+	pool, err := NewPool(of.Network, netip.Addr{}, of.Ranges...)
+	if err != nil {
+		return Pool{}
+	}
+	return pool.In(object.Spec.Network)
+}
+
+// spec of the pool, for the annotation.
+func (p Pool) spec() string {
+	text, _ := json.Marshal(spec{Network: p.network, Ranges: p.ranges}) // never fails: both can be written as text
+	return string(text)
+}
+
+// In returns the pool as it is used in a network, which its servers are moved into: vlan:100, vni:5000 or id:blue. The
+// same address may be had once in every network. Empty is the network of all servers that are not moved.
+func (p Pool) In(network string) Pool {
+	p.of = network
+	return p
+}
+
+// Network that the pool is used in.
+func (p Pool) Network() string { return p.of }
+
+// Title names the pool and its network.
+func (p Pool) Title() string {
+	if p.of == "" {
+		return p.text
+	}
+	return p.text + " in network " + p.of
+}
+
+// has tells whether an address that somebody has is one of the pool's.
+func (p Pool) has(object *v1alpha1.IPAddress) (netip.Addr, bool) {
+	if object.Spec.Network != p.of {
+		return netip.Addr{}, false
+	}
+	address, err := netip.ParseAddr(object.Spec.Address)
+	return address, err == nil && p.Contains(address)
+}
+
+// Is tells whether two pools are the same, in the same network.
+func (p Pool) Is(other Pool) bool { return p.of == other.of && p.text == other.text }
+
+// String names the pool by its network and its ranges.
+func (p Pool) String() string { return p.text }
+
+// Contains tells whether a server can have the address.
+func (p Pool) Contains(address netip.Addr) bool { return p.set != nil && p.set.Contains(address) }
+
+// Size is the number of addresses that servers can have. Where an IPv6 pool has more, it is the largest uint64.
+func (p Pool) Size() uint64 {
+	size := p.size()
+	if !size.IsUint64() {
+		return ^uint64(0)
+	}
+	return size.Uint64()
+}
+
+func (p Pool) size() *big.Int {
+	total := new(big.Int)
+	if p.set == nil {
+		return total
+	}
+	for _, r := range p.set.Ranges() {
+		total.Add(total, length(r))
+	}
+	return total
+}
+
+// Overlap returns the addresses that two pools have in common, one range after the other; none if they are apart, or in
+// networks that are.
+func (p Pool) Overlap(other Pool) []netipx.IPRange {
+	if p.set == nil || other.set == nil || p.of != other.of {
+		return nil
+	}
+	var builder netipx.IPSetBuilder
+	builder.AddSet(p.set)
+	builder.Intersect(other.set)
+	common, err := builder.IPSet()
+	if err != nil { // both are sets already
+		return nil
+	}
+	return common.Ranges()
+}
+
+// start is the address where the search for one of an owner's begins. Owners begin at different places, so that
+// workers who know nothing of each other rarely ask for the same address, and a released address is rarely given out
+// again at once, while its last owner may still be remembered by its neighbours.
+func (p Pool) start(owner string) netip.Addr {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(owner)) // never fails
+	offset := new(big.Int).SetUint64(hash.Sum64())
+	offset.Mod(offset, p.size())
+	for _, r := range p.set.Ranges() {
+		if n := length(r); offset.Cmp(n) >= 0 {
+			offset.Sub(offset, n)
+			continue
+		}
+		return add(r.From(), offset)
+	}
+	return netip.Addr{}
+}
+
+// next returns the first address of a set at or after start, and begins anew at its end. The set must not be empty.
+func next(set *netipx.IPSet, start netip.Addr) netip.Addr {
+	ranges := set.Ranges()
+	for _, r := range ranges {
+		switch {
+		case r.Contains(start):
+			return start
+		case start.Less(r.From()):
+			return r.From()
+		}
+	}
+	return ranges[0].From()
+}
+
+// length is the number of addresses of a range.
+func length(r netipx.IPRange) *big.Int {
+	n := new(big.Int).Sub(number(r.To()), number(r.From()))
+	return n.Add(n, big.NewInt(1))
+}
+
+func number(address netip.Addr) *big.Int { return new(big.Int).SetBytes(address.AsSlice()) }
+
+// add moves an address on. The result must be an address of the same family.
+func add(address netip.Addr, offset *big.Int) netip.Addr {
+	bytes := make([]byte, address.BitLen()/8)
+	sum, _ := netip.AddrFromSlice(new(big.Int).Add(number(address), offset).FillBytes(bytes))
+	return sum
+}

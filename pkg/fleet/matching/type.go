@@ -1,0 +1,145 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package matching
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+)
+
+// Type is what a request is compared with: what all servers of a NodeType have in common.
+type Type struct {
+	// Name of the NodeType, and of its NodeProvider.
+	Name, Provider string
+	// Resources of one server, and what of them is there for pods.
+	Resources, Allocatable corev1.ResourceList
+	// Drivers are the DRA drivers that publish devices on one server, sorted.
+	Drivers []string
+}
+
+// TypeOf describes a NodeType.
+func TypeOf(nodeType *v1alpha1.NodeType) Type {
+	return Type{
+		Name: nodeType.Name, Provider: nodeType.Spec.ProviderRef.Name, Resources: nodeType.Spec.Resources,
+		Allocatable: capacity.Allocatable(&nodeType.Spec.HardwareProfile), Drivers: nodeType.Spec.Drivers(),
+	}
+}
+
+// Request is what a node is wanted for.
+type Request struct {
+	// NodeType by name. If set, neither the resources nor the accelerators are compared: an explicitly named type wins.
+	NodeType string
+	// Resources that the node must have for pods.
+	Resources corev1.ResourceList
+	// Drivers are the DRA drivers whose devices are asked for.
+	Drivers []string
+	// Allowed tells whether the tenant may have a type of a provider. Nil allows all.
+	Allowed func(nodeType, provider string) bool
+}
+
+// Reason why a type does not fit a request.
+type Reason string
+
+// Reasons, in the order in which they are looked for.
+const (
+	// Fits: nothing speaks against the type.
+	Fits Reason = ""
+	// TooSmall: the type has not enough of a resource, or none of it.
+	TooSmall Reason = "TooSmall"
+	// Accelerated: the type has accelerators, and the request asks for none of them.
+	Accelerated Reason = "Accelerated"
+	// NotAllowed: the tenant may not have the type.
+	NotAllowed Reason = "NotAllowed"
+)
+
+// Mismatch is why a type does not fit. The zero Mismatch is that of a type that fits.
+type Mismatch struct {
+	Reason Reason
+	// Short are the resources of which there is not enough, by name. With TooSmall.
+	Short []Shortage
+	// Accelerators of the type: resources, then drivers. With Accelerated.
+	Accelerators []string
+}
+
+// Shortage is a resource of which a type has less for pods than a request asks for.
+type Shortage struct {
+	Name       corev1.ResourceName
+	Asked, Has resource.Quantity
+	// Missing is true if the type does not have the resource at all.
+	Missing bool
+}
+
+// Check compares the type with a request. Labels are not compared: see Offered.
+func (t *Type) Check(request *Request) Mismatch {
+	if request.NodeType == "" {
+		if short := t.short(request.Resources); len(short) > 0 {
+			return Mismatch{Reason: TooSmall, Short: short}
+		}
+		if !v1alpha1.AsksForAccelerator(request.Resources, t.Resources) && !v1alpha1.AsksForDriver(request.Drivers, t.Drivers) {
+			if all := t.Accelerators(); len(all) > 0 {
+				return Mismatch{Reason: Accelerated, Accelerators: all}
+			}
+		}
+	}
+	if request.Allowed != nil && !request.Allowed(t.Name, t.Provider) {
+		return Mismatch{Reason: NotAllowed}
+	}
+	return Mismatch{}
+}
+
+// Accelerators of one server by name: resources, then drivers of devices.
+func (t *Type) Accelerators() []string {
+	var all []string
+	for _, name := range v1alpha1.Accelerators(t.Resources) {
+		all = append(all, string(name))
+	}
+	return append(all, t.Drivers...)
+}
+
+// short are the resources of which there is not enough. Pods and disk are not compared with a type that does not mention
+// them: every server has them.
+func (t *Type) short(requested corev1.ResourceList) (short []Shortage) {
+	for name, asked := range requested {
+		has, named := t.Allocatable[name]
+		if !named && (name == corev1.ResourcePods || name == corev1.ResourceEphemeralStorage) || asked.Cmp(has) <= 0 {
+			continue
+		}
+		short = append(short, Shortage{Name: name, Asked: asked, Has: has, Missing: !named})
+	}
+	slices.SortFunc(short, func(a, b Shortage) int { return cmp.Compare(a.Name, b.Name) })
+	return short
+}
+
+// Describe says in a clause why the type does not fit: "too small: asks memory 512Gi, has 256Gi". It is empty for a type
+// that fits. The asker is what made the request: a pod or a Machine.
+func (m Mismatch) Describe(asker string) string {
+	switch m.Reason {
+	case TooSmall:
+		var missing, small []string
+		for _, one := range m.Short {
+			if one.Missing {
+				missing = append(missing, string(one.Name))
+			} else {
+				small = append(small, fmt.Sprintf("asks %s %s, has %s", one.Name, one.Asked.String(), one.Has.String()))
+			}
+		}
+		if len(missing) > 0 {
+			return "has no " + strings.Join(missing, ", ")
+		}
+		return "too small: " + strings.Join(small, " and ")
+	case Accelerated:
+		return fmt.Sprintf("has accelerators (%s) and the %s asks for none of them", strings.Join(m.Accelerators, ", "), asker)
+	case NotAllowed:
+		return "not allowed for this tenant"
+	}
+	return ""
+}

@@ -1,0 +1,40 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package properties
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+func TestValidateLabels(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		values map[string]string
+		want   []string
+	}{
+		"Nothing": {reason: "nothing is wrong with nothing"},
+		"Labels":  {reason: "what a label can be", values: map[string]string{"rack": "r1", "example.com/team": "a,b", "any": "*", "gone": ""}},
+		"FreeText": {reason: "they have a form of their own",
+			values: map[string]string{v1alpha1.PropertyUserData: "#cloud-config\n", v1alpha1.PropertyNetworkCIDR: "10.0.0.1/24"}},
+		"Keys": {reason: "a label has no such key", values: map[string]string{"gpu model": "h100", "/x": "y"},
+			want: []string{"/x", "gpu model"}},
+		"Values": {reason: "a label has no such value",
+			values: map[string]string{"rack": "r 1", "list": "a, b ,c d", "long": strings.Repeat("x", 64)}, want: []string{"list", "long", "rack"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, err := range Merge(Layer{"Machine a/m", tc.values}).ValidateLabels() {
+				got = append(got, keyOf(err))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,86 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package quota decides whether a tenant may have one server more.
+package quota
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// ExceededError says that a tenant has all that it may have.
+type ExceededError struct {
+	// Message says what the tenant has, what it may have and what to do, in one sentence.
+	Message string
+}
+
+// Error implements error.
+func (e *ExceededError) Error() string { return e.Message }
+
+// Used returns the types of the servers that the Machines of a tenant have, one for each server. Machines of other tenants
+// are left out, and the one with that UID. Assumed tells which type a Machine without a server is about to get, empty if
+// none; it may be nil.
+func Used(tenant *v1alpha1.TenantCluster, machines []v1alpha1.Machine, except types.UID, assumed func(*v1alpha1.Machine) string) []string {
+	var used []string
+	for i := range machines {
+		one := &machines[i]
+		if reference := one.Spec.TenantClusterRef; reference == nil || reference.Name != tenant.Name || one.Namespace != tenant.Namespace ||
+			one.UID == except {
+			continue
+		}
+		switch {
+		case one.Status.HostRef != nil && one.Status.NodeTypeRef != nil:
+			used = append(used, one.Status.NodeTypeRef.Name)
+		case one.Status.HostRef != nil:
+			used = append(used, "")
+		case assumed != nil:
+			if nodeType := assumed(one); nodeType != "" {
+				used = append(used, nodeType)
+			}
+		}
+	}
+	return used
+}
+
+// Check compares what the tenant has, and one server more, with its quota. The error is an *ExceededError if that is too
+// much. The name of the type may be empty if it is not known yet. Accelerators counts those of one server of a type; a type
+// that does not exist any more has none, so that it does not keep the tenant from all others.
+func Check(tenant *v1alpha1.TenantCluster, used []string, nodeType string, accelerators func(nodeType string) (int64, error)) error {
+	quota, key := tenant.Spec.Quota, types.NamespacedName{Namespace: tenant.Namespace, Name: tenant.Name}
+	if quota == nil {
+		return nil
+	}
+	if quota.Servers != nil && int64(len(used)) >= *quota.Servers {
+		return &ExceededError{Message: fmt.Sprintf("TenantCluster %s has %d servers and its spec.quota.servers is %d: raise the quota, or give "+
+			"a server back",
+			key, len(used), *quota.Servers)}
+	}
+	if quota.GPUs == nil || nodeType == "" {
+		return nil
+	}
+	more, err := accelerators(nodeType)
+	if err != nil || more == 0 {
+		return err
+	}
+	has := int64(0)
+	for _, one := range used {
+		if one == "" {
+			continue
+		}
+		count, err := accelerators(one)
+		if err != nil {
+			return err
+		}
+		has += count
+	}
+	if has+more > *quota.GPUs {
+		return &ExceededError{Message: fmt.Sprintf("TenantCluster %s has %d GPUs, a server of NodeType %s has %d more, and its spec.quota.gpus "+
+			"is %d: raise the quota, or give a server back",
+			key, has, nodeType, more, *quota.GPUs)}
+	}
+	return nil
+}

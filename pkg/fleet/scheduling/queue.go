@@ -1,0 +1,202 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduling
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Kind of an event.
+type Kind string
+
+// Kinds of events.
+const (
+	// HostChanged: a server or a NodeType has come, gone or changed.
+	HostChanged Kind = "HostChanged"
+	// ChoiceChanged: so has one a while ago. For Machines that could not have the server that they would have got.
+	ChoiceChanged Kind = "ChoiceChanged"
+	// UsageShrank: a tenant has fewer servers. Of is its namespace.
+	UsageShrank Kind = "UsageShrank"
+	// AddressFreed: an address can be taken again. Of is the network.
+	AddressFreed Kind = "AddressFreed"
+	// ObjectChanged: an object that Machines refer to has come, gone or changed.
+	ObjectChanged Kind = "ObjectChanged"
+)
+
+// Event is what has changed in the cluster. As the hint of an unschedulable Machine it says that such an event could make
+// the Machine schedulable.
+type Event struct {
+	Kind Kind
+	// Of is what the event is about, as its kind says.
+	Of string
+}
+
+// Machine is a Machine in the queue.
+type Machine[T any] struct {
+	Key types.NamespacedName
+	// Created is when the Machine was created: the oldest comes first.
+	Created time.Time
+	// HasServer is true for a Machine that has a server and waits for something else. It comes before all that have none.
+	HasServer bool
+	// Hints are the events that could make the Machine schedulable.
+	Hints []Event
+	// Value of the caller, to decide with.
+	Value T
+	// MovedBy is the event that has made the Machine active; ObjectChanged if that was among several.
+	MovedBy Event
+
+	index int // in the heap of active ones; -1 if it is unschedulable
+}
+
+// Less is the order in which active Machines are popped.
+type Less[T any] func(a, b *Machine[T]) bool
+
+// ByAge pops Machines that have a server first, then the oldest, then by name. Fairness between tenants is a matter of
+// another such function.
+func ByAge[T any](a, b *Machine[T]) bool {
+	if a.HasServer != b.HasServer {
+		return a.HasServer
+	}
+	return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Key.Namespace, b.Key.Namespace), strings.Compare(a.Key.Name, b.Key.Name)) < 0
+}
+
+// Version counts events.
+type Version uint64
+
+// Queue holds the Machines that wait. It is safe for concurrent use.
+type Queue[T any] struct {
+	lock     sync.Mutex
+	machines map[types.NamespacedName]*Machine[T]
+	active   activeHeap[T]
+	version  Version
+	// last is the version after each event, to tell whether one was missed by a Machine that was being decided on.
+	last map[Event]Version
+}
+
+// NewQueue returns an empty queue.
+func NewQueue[T any](less Less[T]) *Queue[T] {
+	return &Queue[T]{machines: map[types.NamespacedName]*Machine[T]{}, active: activeHeap[T]{less: less}, last: map[Event]Version{}}
+}
+
+// Version is to be read before a Machine is decided on, for Park.
+func (q *Queue[T]) Version() Version {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	return q.version
+}
+
+// Park adds a Machine as unschedulable, or replaces it. If one of its hints has come true since the version, while the
+// Machine was being decided on, it is active at once.
+func (q *Queue[T]) Park(machine Machine[T], since Version) {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	q.remove(machine.Key)
+	one := &machine
+	one.index = -1
+	q.machines[one.Key] = one
+	for _, hint := range one.Hints {
+		if q.last[hint] > since {
+			q.activate(one, hint)
+		}
+	}
+}
+
+// Delete removes a Machine.
+func (q *Queue[T]) Delete(key types.NamespacedName) {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	q.remove(key)
+}
+
+// Move makes the unschedulable Machines active that an event could make schedulable.
+func (q *Queue[T]) Move(event Event) {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	q.version++
+	q.last[event] = q.version
+	for _, one := range q.machines {
+		if slices.Contains(one.Hints, event) {
+			q.activate(one, event)
+		}
+	}
+}
+
+// Pop removes and returns the first active Machine, with the version that a decision about it must be parked with. It
+// reports false if none is active.
+func (q *Queue[T]) Pop() (machine Machine[T], version Version, found bool) {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	if q.active.Len() == 0 {
+		return Machine[T]{}, 0, false
+	}
+	first := q.active.machines[0]
+	q.remove(first.Key)
+	return *first, q.version, true
+}
+
+// Keys are the Machines in the queue, in no order.
+func (q *Queue[T]) Keys() []types.NamespacedName {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	keys := make([]types.NamespacedName, 0, len(q.machines))
+	for key := range q.machines {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+func (q *Queue[T]) activate(one *Machine[T], event Event) {
+	if one.index < 0 {
+		one.MovedBy = event
+		heap.Push(&q.active, one)
+	} else if event.Kind == ObjectChanged {
+		one.MovedBy = event
+	}
+}
+
+func (q *Queue[T]) remove(key types.NamespacedName) {
+	one, found := q.machines[key]
+	if !found {
+		return
+	}
+	delete(q.machines, key)
+	if one.index >= 0 {
+		heap.Remove(&q.active, one.index)
+	}
+}
+
+// activeHeap implements heap.Interface.
+type activeHeap[T any] struct {
+	machines []*Machine[T]
+	less     Less[T]
+}
+
+func (h *activeHeap[T]) Len() int           { return len(h.machines) }
+func (h *activeHeap[T]) Less(i, j int) bool { return h.less(h.machines[i], h.machines[j]) }
+
+func (h *activeHeap[T]) Swap(i, j int) {
+	h.machines[i], h.machines[j] = h.machines[j], h.machines[i]
+	h.machines[i].index, h.machines[j].index = i, j
+}
+
+func (h *activeHeap[T]) Push(added any) {
+	one := added.(*Machine[T])
+	one.index = len(h.machines)
+	h.machines = append(h.machines, one)
+}
+
+func (h *activeHeap[T]) Pop() any {
+	last := len(h.machines) - 1
+	one := h.machines[last]
+	h.machines[last], h.machines = nil, h.machines[:last]
+	one.index = -1
+	return one
+}

@@ -1,0 +1,161 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instancetypes
+
+import (
+	"maps"
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+)
+
+// Demand is by which labels of nodes the pending pods select, spread or gather, and how many select which value. Offerings
+// follow it: to core each offering is one more to compare for each pod, and 100 types in 50 racks would have 5,000.
+//
+//   - Servers are told apart by a label only if pods or NodePools use it.
+//   - A domain is counted by itself only if the pods could ask for more servers there than are free.
+//
+// Pods that leave a node are not known here. If core replaces them in the same pass, it may ask for more than there is in
+// a domain; the manager refuses those, and the next pass counts them.
+type Demand struct {
+	pods int64
+	keys map[string]*selection
+}
+
+// selection is how many pods select one of the values of a label, and how many select each value.
+type selection struct {
+	pods   int64
+	values map[string]int64
+}
+
+// NewDemand counts the pods without a node. NodePools use the labels that they require or set.
+func NewDemand(pods []corev1.Pod, pools []karpenterv1.NodePool) *Demand {
+	demand := &Demand{pods: int64(len(pods)), keys: map[string]*selection{}}
+	for i := range pods {
+		demand.addPod(&pods[i].Spec)
+	}
+	for i := range pools {
+		template := &pools[i].Spec.Template
+		for _, requirement := range template.Spec.Requirements {
+			demand.use(requirement.Key)
+		}
+		for key := range template.Labels {
+			demand.use(key)
+		}
+	}
+	delete(demand.keys, corev1.LabelHostname)
+	return demand
+}
+
+// noDemand is the demand of nobody knows how many pods, which use no labels.
+func noDemand() *Demand { return &Demand{pods: math.MaxInt64} }
+
+// Equal tells whether offerings are the same for both.
+func (d *Demand) Equal(other *Demand) bool {
+	return d.pods == other.pods && maps.EqualFunc(d.keys, other.keys, func(a, b *selection) bool {
+		return a.pods == b.pods && maps.Equal(a.values, b.values)
+	})
+}
+
+func (d *Demand) use(key string) *selection {
+	if d.keys[key] == nil {
+		d.keys[key] = &selection{values: map[string]int64{}}
+	}
+	return d.keys[key]
+}
+
+func (d *Demand) selectValues(key string, values ...string) {
+	selected := d.use(key)
+	selected.pods++
+	for _, value := range values {
+		selected.values[value]++
+	}
+}
+
+func (d *Demand) addPod(pod *corev1.PodSpec) {
+	for key, value := range pod.NodeSelector {
+		d.selectValues(key, value)
+	}
+	for i := range pod.TopologySpreadConstraints {
+		d.use(pod.TopologySpreadConstraints[i].TopologyKey)
+	}
+	if pod.Affinity == nil {
+		return
+	}
+	if to := pod.Affinity.PodAffinity; to != nil {
+		d.usePodTerms(to.RequiredDuringSchedulingIgnoredDuringExecution, to.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	if from := pod.Affinity.PodAntiAffinity; from != nil {
+		d.usePodTerms(from.RequiredDuringSchedulingIgnoredDuringExecution, from.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	if node := pod.Affinity.NodeAffinity; node != nil {
+		d.addNodeAffinity(node, pod.NodeSelector)
+	}
+}
+
+func (d *Demand) usePodTerms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+	for i := range required {
+		d.use(required[i].TopologyKey)
+	}
+	for i := range preferred {
+		d.use(preferred[i].PodAffinityTerm.TopologyKey)
+	}
+}
+
+// addNodeAffinity counts a pod by the values that it must have. What it prefers, or has alternatives for, leaves it in all
+// domains: that counts too many, and never too few.
+func (d *Demand) addNodeAffinity(affinity *corev1.NodeAffinity, selector map[string]string) {
+	for _, preferred := range affinity.PreferredDuringSchedulingIgnoredDuringExecution {
+		for _, expression := range preferred.Preference.MatchExpressions {
+			d.use(expression.Key)
+		}
+	}
+	if affinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return
+	}
+	terms := affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	counted := map[string]bool{}
+	for _, term := range terms {
+		for _, expression := range term.MatchExpressions {
+			_, selected := selector[expression.Key]
+			if len(terms) > 1 || selected || counted[expression.Key] || expression.Operator != corev1.NodeSelectorOpIn {
+				d.use(expression.Key)
+				continue
+			}
+			counted[expression.Key] = true
+			d.selectValues(expression.Key, expression.Values...)
+		}
+	}
+}
+
+// uses tells whether servers are told apart by a label. Without a demand they are by all.
+func (d *Demand) uses(key string) bool { return d == nil || d.keys[key] != nil }
+
+// atMost is how many pods could need a server with these labels, at most.
+func (d *Demand) atMost(labels map[string]string) int64 {
+	if d == nil {
+		return math.MaxInt64
+	}
+	most := d.pods
+	for key, value := range labels {
+		if selected := d.keys[key]; selected != nil {
+			most = min(most, d.pods-selected.pods+selected.values[value])
+		}
+	}
+	return most
+}
+
+// onlySelects tells whether all pods select a value of one of these labels.
+func (d *Demand) onlySelects(keys []string) bool {
+	if d == nil || d.pods == 0 {
+		return false
+	}
+	for _, key := range keys {
+		if selected := d.keys[key]; selected != nil && selected.pods == d.pods {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,150 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instancetypes
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+func podsWith(count int, change func(*corev1.PodSpec)) []corev1.Pod {
+	pods := make([]corev1.Pod, count)
+	for i := range pods {
+		if change != nil {
+			change(&pods[i].Spec)
+		}
+	}
+	return pods
+}
+
+func inRack(racks ...string) func(*corev1.PodSpec) {
+	return func(pod *corev1.PodSpec) {
+		if len(racks) == 1 {
+			pod.NodeSelector = map[string]string{"rack": racks[0]}
+			return
+		}
+		pod.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "rack",
+				Operator: corev1.NodeSelectorOpIn, Values: racks}}}},
+		}}}
+	}
+}
+
+func spreadByRack(pod *corev1.PodSpec) {
+	pod.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: "rack"}}
+}
+
+// TestOfferingsForDemand: domains are offered by themselves only if pods could exhaust them.
+func TestOfferingsForDemand(t *testing.T) {
+	racks := withDomains(rack("r1", 3), rack("r2", 2), rack("r3", 0))
+	all := offering{[]string{zoneIs + "dc1"}, poolID("a100", ""), true, 5}
+	notByRack := offering{[]string{"!rack", zoneIs + "dc1"}, poolID("a100", ""), true, 5}
+	one := func(rack string, free int) offering {
+		return offering{[]string{"rack=" + rack, zoneIs + "dc1"}, poolID("a100", "rack="+rack+","), true, free}
+	}
+	joined := func(racks string, free int) offering {
+		return offering{[]string{"rack=" + racks, zoneIs + "dc1"}, poolID("a100", "rack=*,"), true, free}
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		pods   []corev1.Pod
+		pools  []karpenterv1.NodePool
+		want   []offering
+	}{
+		"no pods":                {reason: "the label is not used", want: []offering{all}},
+		"pods without selection": {reason: "the label is not used", pods: podsWith(9, nil), want: []offering{all}},
+		"enough in each rack": {
+			reason: "no rack can be exhausted, and no pod needs the offering of all servers",
+			pods:   slices.Concat(podsWith(3, inRack("r1")), podsWith(2, inRack("r2"))),
+			want:   []offering{joined("r1 r2", 5)},
+		},
+		"one rack too few": {
+			reason: "that rack is counted by itself", pods: slices.Concat(podsWith(3, inRack("r1")), podsWith(3, inRack("r2"))),
+			want: []offering{joined("r1", 3), one("r2", 2)},
+		},
+		"pods for any rack": {
+			reason: "they count in every rack", pods: slices.Concat(podsWith(2, inRack("r1")), podsWith(1, nil)),
+			want: []offering{notByRack, joined("r1 r2", 5)},
+		},
+		"two racks": {
+			reason: "pods count in each rack that they may be in", pods: podsWith(3, inRack("r1", "r2")),
+			want: []offering{joined("r1", 3), one("r2", 2)},
+		},
+		"spread": {
+			reason: "each rack may get any of the pods", pods: podsWith(4, spreadByRack),
+			want: []offering{notByRack, one("r1", 3), one("r2", 2)},
+		},
+		"a NodePool": {
+			reason: "it uses the label for its pods", pods: podsWith(3, nil), pools: []karpenterv1.NodePool{{Spec: karpenterv1.NodePoolSpec{
+				Template: karpenterv1.NodeClaimTemplate{ObjectMeta: karpenterv1.ObjectMeta{Labels: map[string]string{"rack": "r1"}}},
+			}}},
+			want: []offering{notByRack, joined("r1", 3), one("r2", 2)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			catalog := NewCatalog(DefaultSettings())
+			catalog.Set(racks)
+			types := catalog.InstanceTypesFor(NewFilter(nil, nil), NewDemand(tc.pods, tc.pools))
+			var got []offering
+			for _, o := range types[0].Offerings.Available() {
+				got = append(got, describe(o))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestJoinedDomainsAreReal: joining domains must not offer a combination of labels that no server has.
+func TestJoinedDomainsAreReal(t *testing.T) {
+	domain := func(rack, row string) v1alpha1.DomainCapacity {
+		return v1alpha1.DomainCapacity{Zone: "dc1", Labels: map[string]string{"rack": rack, "row": row},
+			Capacity: v1alpha1.Capacity{Total: 9, Available: 9}}
+	}
+	catalog := NewCatalog(DefaultSettings())
+	catalog.Set(withDomains(domain("r1", "a"), domain("r2", "a"), domain("r3", "b")))
+	demand := NewDemand(podsWith(2, func(pod *corev1.PodSpec) { pod.NodeSelector = map[string]string{"rack": "r1", "row": "a"} }), nil)
+	for _, o := range catalog.InstanceTypesFor(NewFilter(nil, nil), demand)[0].Offerings.Available() {
+		if o.Requirements.Get("rack").Has("r3") && o.Requirements.Get("row").Has("a") {
+			t.Errorf("%v is offered, and rack r3 is in row b", describe(o))
+		}
+	}
+}
+
+// TestTypesAreKeptWhileDemandStaysTheSame, and those that it does not concern always.
+func TestTypesAreKeptWhileDemandStaysTheSame(t *testing.T) {
+	catalog, everything := NewCatalog(DefaultSettings()), NewFilter(nil, nil)
+	catalog.Set(withDomains(rack("r1", 3), rack("r2", 2)))
+	catalog.Set(nodeType("plain", 0, zone("dc1", 2)))
+	one := catalog.InstanceTypesFor(everything, NewDemand(podsWith(3, inRack("r1")), nil))
+	same := catalog.InstanceTypesFor(everything, NewDemand(podsWith(3, inRack("r1")), nil))
+	other := catalog.InstanceTypesFor(everything, NewDemand(podsWith(4, inRack("r1")), nil))
+	if one[0] != same[0] || one[0] == other[0] {
+		t.Errorf("same demand, same type: %v; other demand, other type: %v", one[0] == same[0], one[0] != other[0])
+	}
+	if one[1] != other[1] || one[1] != catalog.InstanceTypes(everything)[1] {
+		t.Error("a type without racks was converted again")
+	}
+}
+
+// TestRemoveReservationIDs: the requirements of pods stay.
+func TestRemoveReservationIDs(t *testing.T) {
+	byRack := karpenterv1.NodeSelectorRequirementWithMinValues{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"r1"}}
+	nodeClaim := &karpenterv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim"}}
+	nodeClaim.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{
+		{Key: v1alpha1.ReservationIDLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"a100.1a2b3c4d"}}, byRack,
+	}
+	RemoveReservationIDs(nodeClaim)
+	if diff := cmp.Diff([]karpenterv1.NodeSelectorRequirementWithMinValues{byRack}, nodeClaim.Spec.Requirements); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,55 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+func TestServersWithDevicesAreForThoseWhoAskForThem(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason  string
+		request Request
+		host    string
+		message string
+	}{
+		"Nothing": {"it would take a GPU from somebody who needs it", Request{Resources: list("cpu", "1")}, "",
+			"dra: has accelerators (gpu.example.com) and the Machine asks for none of them"},
+		"Driver": {"its pods were given devices of it", Request{Resources: list("cpu", "1"), Drivers: []string{"gpu.example.com"}}, "d1",
+			""},
+		"AnotherDriver": {"devices of the network are no reason for a GPU server",
+			Request{Resources: list("cpu", "1"), Drivers: []string{"net.example.com"}}, "", "dra: has accelerators"},
+		"OneOfTheDrivers": {"what else the claims were given may belong to no server",
+			Request{Resources: list("cpu", "1"), Drivers: []string{"net.example.com", "gpu.example.com"}}, "d1", ""},
+		"NodeTypeByName": {"whoever names a type wants it", Request{NodeType: "dra"}, "d1", ""},
+		"Resource": {"a card can be offered by a device plugin and by a DRA driver", Request{Resources: list("nvidia.com/gpu", "1")}, "b1",
+			""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inventory := NewInventory(Options{})
+			devices, both := profile("dra", 1, list("cpu", "64", "memory", "256Gi")),
+				profile("both", 2, list("cpu", "64", "memory", "256Gi", "nvidia.com/gpu", "4"))
+			devices.Drivers, both.Drivers = []string{"gpu.example.com"}, []string{"gpu.nvidia.com"}
+			inventory.SetType(devices)
+			inventory.SetType(both)
+			inventory.SetHost(available("d1", map[string]string{"kind": "dra"}))
+			inventory.SetHost(available("b1", map[string]string{"kind": "both"}))
+			choice, err := inventory.give(tc.request)
+			if tc.message == "" {
+				if err != nil || choice.Host.Name != tc.host {
+					t.Errorf("%s: got server %q and error %v, want %q", tc.reason, choice.Host.Name, err, tc.host)
+				}
+				return
+			}
+			var none *NoHostError
+			if !errors.As(err, &none) || none.Reason != v1alpha1.ReasonNoMatchingType || !strings.Contains(err.Error(), tc.message) {
+				t.Errorf("%s: got %v, want %s with %q", tc.reason, err, v1alpha1.ReasonNoMatchingType, tc.message)
+			}
+		})
+	}
+}

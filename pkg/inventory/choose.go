@@ -1,0 +1,228 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
+)
+
+// Choice is the host that a request gets.
+type Choice struct {
+	// Host to claim.
+	Host v1alpha1.HostReference
+	// NodeType to claim it as.
+	NodeType string
+	// Cost of the type.
+	Cost int64
+	// Labels that the node has from its type and its host. The caller owns them.
+	Labels map[string]string
+	// Considered are the types that were considered, cheapest first. Empty when the Machine is given the host again that it
+	// has been given before.
+	Considered []Candidate
+}
+
+// Choose gives the request a host of the cheapest type that fits; among types of the same cost the first by name, among
+// hosts the first by zone, architecture, topology and name. A Machine for which a host has been assumed gets the same host
+// again, as long as that can be claimed and fits; if not, the assumption ends. If there is none, the error is a
+// *NoHostError.
+func (i *Inventory) Choose(request Request) (Choice, error) {
+	requirements, err := i.parse(request.Requirements)
+	if err != nil {
+		return Choice{}, err
+	}
+	changed := changed{}
+	i.lock.Lock()
+	choice, err := i.choose(request, requirements, changed)
+	i.lock.Unlock()
+	i.notify(changed)
+	return choice, err
+}
+
+// Assume gives a chosen host to a Machine and to no other, until SetHost shows a consumer on it or Forget is called. It
+// reports false if the host cannot be had any more.
+func (i *Inventory) Assume(choice Choice, machine types.UID) bool {
+	changed := changed{}
+	i.lock.Lock()
+	assumed := i.assume(choice, machine, changed)
+	i.lock.Unlock()
+	i.notify(changed)
+	return assumed
+}
+
+func (i *Inventory) assume(choice Choice, machine types.UID, changed changed) bool {
+	h, t := i.hosts[types.NamespacedName{Namespace: choice.Host.Namespace, Name: choice.Host.Name}], i.types[choice.NodeType]
+	if h == nil || t == nil || h.uid != choice.Host.UID {
+		return false
+	}
+	if h.assumedBy == machine && h.assumedAs == choice.NodeType {
+		return true
+	}
+	if _, member := h.buckets[t.profile.Name]; !member || h.as(t.profile.Name, h.counts()).Available == 0 ||
+		t.remaining(i.used[t.profile.Name]) == 0 {
+		return false
+	}
+	i.change(h, changed, func() {
+		h.assumedBy, h.assumedAs = machine, t.profile.Name
+		i.assumed[machine] = h
+	})
+	return true
+}
+
+func (i *Inventory) choose(request Request, requirements requirements, changed changed) (Choice, error) {
+	if h, found := i.assumed[request.Machine]; found {
+		if t := i.types[h.assumedAs]; t != nil && i.stillFits(h, t, request, requirements) {
+			return choiceOf(h, t, nil), nil
+		}
+		i.change(h, changed, func() { i.release(h) })
+	}
+	candidates := i.byCost
+	if request.NodeType != "" {
+		t, known := i.types[request.NodeType]
+		if !known {
+			return Choice{}, &NoHostError{
+				Reason: v1alpha1.ReasonNoMatchingType,
+				Detail: fmt.Sprintf("NodeType %q does not exist: create it, or name one that does", request.NodeType),
+			}
+		}
+		candidates = []*nodeType{t}
+	}
+	considered := make([]Candidate, 0, len(candidates))
+	var chosen *host
+	var as *nodeType
+	for _, t := range candidates {
+		candidate := t.fits(request.matched(), requirements)
+		if candidate.Outcome == "" && as != nil {
+			candidate.Outcome = Dearer
+		}
+		if candidate.Outcome == "" {
+			if chosen = i.find(t, request, requirements, &candidate); chosen != nil {
+				candidate.Outcome, as = Chosen, t
+			}
+		}
+		considered = append(considered, candidate)
+	}
+	if as == nil {
+		return Choice{}, &NoHostError{Reason: reasonOf(considered), ServerName: request.ServerName, Considered: considered}
+	}
+	return choiceOf(chosen, as, considered), nil
+}
+
+// stillFits tells whether the host that a Machine has been given before is still right for it.
+func (i *Inventory) stillFits(h *host, t *nodeType, request Request, requirements requirements) bool {
+	b, member := h.buckets[t.profile.Name]
+	return h.eligibility.Claimable && member && h.lacks[t.profile.Name] == "" &&
+		(request.NodeType == "" || request.NodeType == t.profile.Name) &&
+		(request.ServerName == "" || request.ServerName == h.key.Name) &&
+		i.used[t.profile.Name]-1 < t.remaining(0) &&
+		t.fits(request.matched(), requirements).Outcome == "" &&
+		matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}) == nil
+}
+
+// fits compares the request with what all hosts of the type have in common. The outcome is empty if the type fits so far.
+func (t *nodeType) fits(request *matching.Request, requirements requirements) Candidate {
+	candidate := Candidate{NodeType: t.profile.Name, Cost: t.profile.Cost}
+	if requirement := matching.Unmet(requirements.ofType, t.labels); requirement != nil {
+		candidate.Outcome, candidate.Requirement = RequirementNotMet, requirement.String()
+		return candidate
+	}
+	candidate.Mismatch = t.matched.Check(request)
+	candidate.Outcome = Outcome(candidate.Mismatch.Reason)
+	return candidate
+}
+
+// find looks for a host of a type that fits. If there is none, it writes why into the candidate.
+func (i *Inventory) find(t *nodeType, request Request, requirements requirements, candidate *Candidate) *host {
+	if request.ServerName != "" {
+		return i.findPinned(t, request, requirements, candidate)
+	}
+	full := t.remaining(i.used[t.profile.Name]) == 0
+	var found *host
+	if !full {
+		at := slices.IndexFunc(t.free, func(b *bucket) bool {
+			return matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}) == nil
+		})
+		if at >= 0 {
+			found = t.free[at].free[0]
+		}
+	}
+	if found != nil {
+		return found
+	}
+	*candidate = t.explain(requirements, *candidate)
+	if full && candidate.Outcome == NoneFree {
+		candidate.Outcome, candidate.MaxCapacity = AtMaxCapacity, *t.profile.MaxCapacity
+	}
+	return nil
+}
+
+// explain counts the hosts that meet the requirements. That there is none to claim is known already.
+func (t *nodeType) explain(requirements requirements, candidate Candidate) Candidate {
+	candidate.Outcome, candidate.Counts, candidate.TooSmall = NoneFree, t.counts, t.tooSmall(requirements.ofHost)
+	if len(requirements.ofHost) == 0 {
+		return candidate
+	}
+	candidate.Counts = Counts{}
+	unmet := ""
+	for _, b := range t.buckets {
+		requirement := matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels})
+		if requirement == nil {
+			candidate.Counts = candidate.Counts.plus(b.counts)
+		} else if text := requirement.String(); unmet == "" || text < unmet {
+			unmet = text
+		}
+	}
+	if candidate.Counts.Total == 0 && t.counts.Total > 0 {
+		candidate.Outcome, candidate.Requirement = RequirementNotMet, unmet
+	}
+	return candidate
+}
+
+// findPinned looks at one host and no other. If that cannot be had, it writes why into the candidate.
+func (i *Inventory) findPinned(t *nodeType, request Request, requirements requirements, candidate *Candidate) *host {
+	key := types.NamespacedName{Namespace: t.profile.Namespace, Name: request.ServerName}
+	candidate.Server = key.String()
+	h, known := i.hosts[key]
+	if !known {
+		candidate.Outcome, candidate.Eligibility = NoneFree, Eligibility{Reason: ReasonUnknown, Message: "does not exist"}
+		return nil
+	}
+	b, member := h.buckets[t.profile.Name]
+	if !member {
+		candidate.Outcome = WrongServer
+		return nil
+	}
+	if requirement := matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}); requirement != nil {
+		candidate.Outcome, candidate.Requirement = RequirementNotMet, requirement.String()
+		return nil
+	}
+	switch {
+	case h.lacks[t.profile.Name] != "":
+		candidate.Outcome, candidate.Lacks = ServerTooSmall, h.lacks[t.profile.Name]
+	case h.assumedBy != "":
+		candidate.Outcome, candidate.Eligibility = NoneFree, Eligibility{Reason: ReasonAssumed, Message: "is being claimed by another Machine"}
+	case !h.eligibility.Claimable:
+		candidate.Outcome, candidate.Eligibility = NoneFree, h.eligibility
+	case t.remaining(i.used[t.profile.Name]) == 0:
+		candidate.Outcome, candidate.MaxCapacity, candidate.Counts = AtMaxCapacity, *t.profile.MaxCapacity, h.counts()
+	default:
+		return h
+	}
+	return nil
+}
+
+func choiceOf(h *host, t *nodeType, considered []Candidate) Choice {
+	return Choice{
+		Host:       h.reference(),
+		NodeType:   t.profile.Name,
+		Cost:       t.profile.Cost,
+		Labels:     nodeLabels{h.buckets[t.profile.Name].labels, t.labels}.merged(),
+		Considered: considered,
+	}
+}

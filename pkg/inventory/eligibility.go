@@ -1,0 +1,136 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Reason why a host cannot be claimed.
+type Reason string
+
+// Why hosts cannot be claimed, in the order in which they are looked for.
+const (
+	// ReasonDeleting: the host is being deleted.
+	ReasonDeleting Reason = "Deleting"
+	// ReasonClaimed: the host has a consumer, of any kind.
+	ReasonClaimed Reason = "Claimed"
+	// ReasonQuarantined: a Machine on the host was given up, and nobody has said yet that the host is well.
+	ReasonQuarantined Reason = "Quarantined"
+	// ReasonError: Metal3 reports an error.
+	ReasonError Reason = "Error"
+	// ReasonPaused: Metal3 does not look at the host.
+	ReasonPaused Reason = "Paused"
+	// ReasonDetached: the host is not managed by Metal3's provisioner.
+	ReasonDetached Reason = "Detached"
+	// ReasonUnhealthy: somebody has marked the host as unhealthy.
+	ReasonUnhealthy Reason = "Unhealthy"
+	// ReasonMaintenance: somebody works on the host.
+	ReasonMaintenance Reason = "Maintenance"
+	// ReasonRebooting: Metal3 has been asked to reboot the host, or to keep it off.
+	ReasonRebooting Reason = "Rebooting"
+	// ReasonInspecting: Metal3 has been asked to inspect the host, or is at it.
+	ReasonInspecting Reason = "Inspecting"
+	// ReasonExternallyProvisioned: something that Metal3 has not installed runs on the host.
+	ReasonExternallyProvisioned Reason = "ExternallyProvisioned"
+	// ReasonImageSet: somebody has asked for an image on the host without naming a consumer.
+	ReasonImageSet Reason = "ImageSet"
+	// ReasonNotReady: the host is in another state than available (or ready, as old versions call it), for example
+	// inspecting or deprovisioning.
+	ReasonNotReady Reason = "NotReady"
+	// ReasonNotOperational: the operational status is another than OK.
+	ReasonNotOperational Reason = "NotOperational"
+	// ReasonTooSmall: the host has less than its type says. EligibilityOf, which knows no type, never returns it.
+	ReasonTooSmall Reason = "TooSmall"
+	// ReasonAssumed: the host has been given to another Machine, whose claim does not show yet.
+	ReasonAssumed Reason = "Assumed"
+	// ReasonUnknown: there is no such host.
+	ReasonUnknown Reason = "Unknown"
+)
+
+// Eligibility tells whether a host can be claimed now, and if not, why.
+type Eligibility struct {
+	// Claimable is true when a Machine may have the host.
+	Claimable bool
+	// Reason why not; empty when the host is claimable.
+	Reason Reason
+	// Message ends a sentence that begins with the host's name: "is paused". Empty when the host is claimable.
+	Message string
+	// Claimed is true when the host has a consumer, whatever else is the matter with it.
+	Claimed bool
+	// Error is true when Metal3 reports an error, whatever else is the matter with the host.
+	Error bool
+	// Quarantined is true when the host is kept out of the pool until an operator says that it is well, whatever else is
+	// the matter with it.
+	Quarantined bool
+}
+
+// EligibilityOf tells whether a host can be claimed. It is a function of the host alone.
+func EligibilityOf(host *bmov1alpha1.BareMetalHost) Eligibility {
+	eligibility := Eligibility{
+		Claimed:     host.Spec.ConsumerRef != nil,
+		Error:       host.Status.ErrorType != "" || host.Status.OperationalStatus == bmov1alpha1.OperationalStatusError,
+		Quarantined: has(host, v1alpha1.QuarantinedAnnotationKey),
+	}
+	eligibility.Reason, eligibility.Message = ineligible(host, eligibility)
+	eligibility.Claimable = eligibility.Reason == ""
+	return eligibility
+}
+
+func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reason, string) {
+	state := host.Status.Provisioning.State
+	switch {
+	case !host.DeletionTimestamp.IsZero():
+		return ReasonDeleting, "is being deleted"
+	case eligibility.Claimed:
+		// Not by whom: tenants read this, and it may be another tenant.
+		return ReasonClaimed, "is claimed by a " + cmp.Or(host.Spec.ConsumerRef.Kind, "consumer of no kind")
+	case eligibility.Quarantined:
+		return ReasonQuarantined, quarantinedMessage(host)
+	case eligibility.Error:
+		return ReasonError, fmt.Sprintf("is in error (%s: %s)", host.Status.ErrorType, host.Status.ErrorMessage)
+	case has(host, bmov1alpha1.PausedAnnotation):
+		return ReasonPaused, "is paused"
+	case has(host, bmov1alpha1.DetachedAnnotation) || host.Status.OperationalStatus == bmov1alpha1.OperationalStatusDetached:
+		return ReasonDetached, "is detached"
+	case has(host, v1alpha1.CAPIUnhealthyAnnotationKey):
+		return ReasonUnhealthy, "is marked as unhealthy"
+	case has(host, v1alpha1.MaintenanceAnnotationKey):
+		return ReasonMaintenance, strings.TrimSuffix("is in maintenance: "+host.Annotations[v1alpha1.MaintenanceAnnotationKey], ": ")
+	case host.Spec.ExternallyProvisioned || state == bmov1alpha1.StateExternallyProvisioned:
+		return ReasonExternallyProvisioned, "is provisioned by others than Metal3"
+	case host.Spec.Image != nil || host.Spec.CustomDeploy != nil:
+		return ReasonImageSet, "has an image set and no consumer"
+	case state == bmov1alpha1.StateInspecting || (has(host, bmov1alpha1.InspectAnnotationPrefix) && !host.InspectionDisabled()):
+		return ReasonInspecting, "is being inspected"
+	case reboots(host):
+		return ReasonRebooting, "is to be rebooted or kept off (annotation " + bmov1alpha1.RebootAnnotationPrefix + ")"
+	case state != bmov1alpha1.StateAvailable && state != bmov1alpha1.StateReady:
+		return ReasonNotReady, fmt.Sprintf("is not available yet (state %q)", state)
+	case host.Status.OperationalStatus != bmov1alpha1.OperationalStatusOK:
+		return ReasonNotOperational, fmt.Sprintf("is not operational (status %q)", host.Status.OperationalStatus)
+	}
+	return "", ""
+}
+
+// reboots tells whether the host has one of Metal3's annotations that reboot it once or, with a suffix, keep it off.
+func reboots(host *bmov1alpha1.BareMetalHost) bool {
+	for key := range host.Annotations {
+		if key == bmov1alpha1.RebootAnnotationPrefix || strings.HasPrefix(key, bmov1alpha1.RebootAnnotationPrefix+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func has(host *bmov1alpha1.BareMetalHost, annotation string) bool {
+	_, found := host.Annotations[annotation]
+	return found
+}

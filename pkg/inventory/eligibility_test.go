@@ -1,0 +1,178 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// available makes a host as Metal3 leaves it once it can be claimed.
+func available(name string, labels map[string]string) *bmov1alpha1.BareMetalHost {
+	host := &bmov1alpha1.BareMetalHost{}
+	host.Namespace, host.Name, host.UID, host.Labels = "metal3", name, types.UID("uid-of-"+name), labels
+	host.Status.OperationalStatus = bmov1alpha1.OperationalStatusOK
+	host.Status.Provisioning.State = bmov1alpha1.StateAvailable
+	return host
+}
+
+func TestEligibility(t *testing.T) {
+	annotate := func(key string) func(*bmov1alpha1.BareMetalHost) {
+		return func(host *bmov1alpha1.BareMetalHost) { host.Annotations = map[string]string{key: ""} }
+	}
+	state := func(state bmov1alpha1.ProvisioningState) func(*bmov1alpha1.BareMetalHost) {
+		return func(host *bmov1alpha1.BareMetalHost) { host.Status.Provisioning.State = state }
+	}
+	operational := func(status bmov1alpha1.OperationalStatus) func(*bmov1alpha1.BareMetalHost) {
+		return func(host *bmov1alpha1.BareMetalHost) { host.Status.OperationalStatus = status }
+	}
+	consume := func(host *bmov1alpha1.BareMetalHost) {
+		host.Spec.ConsumerRef = &corev1.ObjectReference{Kind: "Metal3Machine", Namespace: "capi", Name: "m"}
+	}
+	fail := func(host *bmov1alpha1.BareMetalHost) {
+		host.Status.OperationalStatus, host.Status.ErrorType = bmov1alpha1.OperationalStatusError, bmov1alpha1.PowerManagementError
+		host.Status.ErrorMessage = "no answer from the BMC"
+	}
+	quarantine := func(host *bmov1alpha1.BareMetalHost) {
+		host.Annotations = map[string]string{v1alpha1.QuarantinedAnnotationKey: Quarantine{
+			Reason: "HostError", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Machine: types.NamespacedName{Namespace: "blue", Name: "m"},
+		}.String()}
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		with   []func(*bmov1alpha1.BareMetalHost)
+		want   Eligibility
+	}{
+		"Available": {reason: "nothing is the matter", want: Eligibility{Claimable: true}},
+		"Ready": {reason: "old versions of Metal3 call it ready", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateReady)},
+			want: Eligibility{Claimable: true}},
+		"PoweredOn": {reason: "Metal3 leaves servers on or off in the pool, as configured",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) { host.Status.PoweredOn, host.Spec.Online = true, true }},
+			want: Eligibility{Claimable: true}},
+		"OtherConsumer": {reason: "whoever has it, has it", with: []func(*bmov1alpha1.BareMetalHost){consume},
+			want: Eligibility{Reason: ReasonClaimed, Message: "is claimed by a Metal3Machine", Claimed: true}},
+		"Error": {reason: "an errored host is never claimed", with: []func(*bmov1alpha1.BareMetalHost){fail},
+			want: Eligibility{Reason: ReasonError, Message: "is in error (power management error: no answer from the BMC)", Error: true}},
+		"ErrorTypeAlone": {reason: "Metal3 keeps the type while it tries again",
+			with: []func(*bmov1alpha1.BareMetalHost){fail, operational(bmov1alpha1.OperationalStatusOK)},
+			want: Eligibility{Reason: ReasonError, Message: "is in error (power management error: no answer from the BMC)", Error: true}},
+		"ClaimedAndInError": {reason: "it counts as both", with: []func(*bmov1alpha1.BareMetalHost){consume, fail},
+			want: Eligibility{Reason: ReasonClaimed, Message: "is claimed by a Metal3Machine", Claimed: true, Error: true}},
+		"Paused": {reason: "Metal3 would not act on the claim", with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.PausedAnnotation)},
+			want: Eligibility{Reason: ReasonPaused, Message: "is paused"}},
+		"DetachedByAnnotation": {reason: "asked for, not done yet",
+			with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.DetachedAnnotation)},
+			want: Eligibility{Reason: ReasonDetached, Message: "is detached"}},
+		"DetachedByStatus": {reason: "not undone yet",
+			with: []func(*bmov1alpha1.BareMetalHost){operational(bmov1alpha1.OperationalStatusDetached)},
+			want: Eligibility{Reason: ReasonDetached, Message: "is detached"}},
+		"Unhealthy": {reason: "somebody wants it left alone",
+			with: []func(*bmov1alpha1.BareMetalHost){annotate(v1alpha1.CAPIUnhealthyAnnotationKey)},
+			want: Eligibility{Reason: ReasonUnhealthy, Message: "is marked as unhealthy"}},
+		"ExternallyProvisioned": {reason: "something runs on it",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) { host.Spec.ExternallyProvisioned = true }},
+			want: Eligibility{Reason: ReasonExternallyProvisioned, Message: "is provisioned by others than Metal3"}},
+		"ImageWithoutConsumer": {reason: "somebody installs it by hand",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+				host.Spec.Image = &bmov1alpha1.Image{URL: "http://x"}
+			}},
+			want: Eligibility{Reason: ReasonImageSet, Message: "has an image set and no consumer"}},
+		"CustomDeploy": {reason: "somebody installs it by hand, in another way",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+				host.Spec.CustomDeploy = &bmov1alpha1.CustomDeploy{Method: "install_coreos"}
+			}},
+			want: Eligibility{Reason: ReasonImageSet, Message: "has an image set and no consumer"}},
+		"Inspecting": {reason: "not there yet", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateInspecting)},
+			want: Eligibility{Reason: ReasonInspecting, Message: "is being inspected"}},
+		"InspectionAskedFor": {reason: "Metal3 will take it away to inspect it",
+			with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.InspectAnnotationPrefix)},
+			want: Eligibility{Reason: ReasonInspecting, Message: "is being inspected"}},
+		"InspectionDisabled": {reason: "the same annotation may say the opposite",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+				host.Annotations = map[string]string{bmov1alpha1.InspectAnnotationPrefix: "disabled"}
+			}},
+			want: Eligibility{Claimable: true}},
+		"Maintenance": {reason: "somebody works on it, and says what",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+				host.Annotations = map[string]string{v1alpha1.MaintenanceAnnotationKey: "fan 3"}
+			}},
+			want: Eligibility{Reason: ReasonMaintenance, Message: "is in maintenance: fan 3"}},
+		"MaintenanceUnsaid": {reason: "the value is optional",
+			with: []func(*bmov1alpha1.BareMetalHost){annotate(v1alpha1.MaintenanceAnnotationKey)},
+			want: Eligibility{Reason: ReasonMaintenance, Message: "is in maintenance"}},
+		"Quarantined": {reason: "a Machine was given up on it, and tenants are not told whose",
+			with: []func(*bmov1alpha1.BareMetalHost){quarantine},
+			want: Eligibility{Reason: ReasonQuarantined, Quarantined: true,
+				Message: "is quarantined: HostError, since 2026-01-02T03:04:05Z; an operator who finds it well removes the annotation " +
+					"karpenter.metal3.io/quarantined"}},
+		"QuarantinedByHand": {reason: "operators may quarantine too, and say what they like",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+				host.Annotations = map[string]string{v1alpha1.QuarantinedAnnotationKey: "smells burnt"}
+			}},
+			want: Eligibility{Reason: ReasonQuarantined, Quarantined: true,
+				Message: "is quarantined: smells burnt; an operator who finds it well removes the annotation karpenter.metal3.io/quarantined"}},
+		"QuarantinedAndInError": {reason: "it counts as both; the quarantine says more",
+			with: []func(*bmov1alpha1.BareMetalHost){quarantine, fail},
+			want: Eligibility{Reason: ReasonQuarantined, Quarantined: true, Error: true,
+				Message: "is quarantined: HostError, since 2026-01-02T03:04:05Z; an operator who finds it well removes the annotation " +
+					"karpenter.metal3.io/quarantined"}},
+		"KeptOff": {reason: "a remediation controller keeps it off; it would never boot",
+			with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.RebootAnnotationPrefix + "/remediation")},
+			want: Eligibility{Reason: ReasonRebooting, Message: "is to be rebooted or kept off (annotation reboot.metal3.io)"}},
+		"Deprovisioning": {reason: "still being cleaned", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateDeprovisioning)},
+			want: Eligibility{Reason: ReasonNotReady, Message: `is not available yet (state "deprovisioning")`}},
+		"New": {reason: "Metal3 has not looked at it", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateNone), operational("")},
+			want: Eligibility{Reason: ReasonNotReady, Message: `is not available yet (state "")`}},
+		"Servicing": {reason: "firmware is being written",
+			with: []func(*bmov1alpha1.BareMetalHost){operational(bmov1alpha1.OperationalStatusServicing)},
+			want: Eligibility{Reason: ReasonNotOperational, Message: `is not operational (status "servicing")`}},
+		"Deleting": {reason: "it would be gone under the Machine",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+				host.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+			}},
+			want: Eligibility{Reason: ReasonDeleting, Message: "is being deleted"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := available("server-01", nil)
+			for _, change := range tc.with {
+				change(host)
+			}
+			if diff := cmp.Diff(tc.want, EligibilityOf(host)); diff != "" {
+				t.Errorf("%s: Eligibility (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestQuarantineOf(t *testing.T) {
+	written := Quarantine{Reason: "DeadlineExceeded", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Machine: types.NamespacedName{Namespace: "blue", Name: "m"}}
+	for name, tc := range map[string]struct {
+		reason, value string
+		want          Quarantine
+		ours          bool
+	}{
+		"Written":   {reason: "what was written is read", value: written.String(), want: written, ours: true},
+		"ByHand":    {reason: "people write what they like", value: `"fan 3 rattles, since yesterday, machine room is hot"`},
+		"NoMachine": {reason: "cut short", value: `{"reason":"HostError","since":"2026-01-02T03:04:05Z"}`},
+		"Empty":     {reason: "a value is optional"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := available("h", nil)
+			host.Annotations = map[string]string{v1alpha1.QuarantinedAnnotationKey: tc.value}
+			got, ours := QuarantineOf(host)
+			if diff := cmp.Diff(tc.want, got); diff != "" || ours != tc.ours {
+				t.Errorf("%s: ours %v, want %v (-want +got):\n%s", tc.reason, ours, tc.ours, diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,373 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// model answers as the inventory does, but remembers nothing that can be computed, and looks at everything each time.
+type model struct {
+	topology []string
+	hosts    map[types.NamespacedName]*bmov1alpha1.BareMetalHost
+	types    map[string]Profile
+	assumed  map[types.UID]assumption
+}
+
+type assumption struct {
+	host types.NamespacedName
+	as   string
+}
+
+func (m *model) assumedAs(key types.NamespacedName) (string, bool) {
+	for _, assumption := range m.assumed {
+		if assumption.host == key {
+			return assumption.as, true
+		}
+	}
+	return "", false
+}
+
+func (m *model) used(name string) (used int32) {
+	for key, host := range m.hosts {
+		as, assumed := m.assumedAs(key)
+		if !assumed && host.Spec.ConsumerRef != nil && strings.HasPrefix(host.Spec.ConsumerRef.APIVersion, v1alpha1.Group) {
+			as = host.Annotations[v1alpha1.NodeTypeAnnotationKey]
+		}
+		if as == name {
+			used++
+		}
+	}
+	return used
+}
+
+func (m *model) matches(profile Profile, host *bmov1alpha1.BareMetalHost) bool {
+	return host.Namespace == profile.Namespace && profile.Selector.Matches(labels.Set(host.Labels))
+}
+
+func (m *model) labels(profile Profile, host *bmov1alpha1.BareMetalHost) labels.Set {
+	set := typeLabels(profile)
+	maps.Copy(set, hostLabels(profile.Zone, architecture(host), m.topology, host.Labels))
+	return set
+}
+
+func (m *model) free(host *bmov1alpha1.BareMetalHost) bool {
+	_, assumed := m.assumedAs(types.NamespacedName{Namespace: host.Namespace, Name: host.Name})
+	return !assumed && EligibilityOf(host).Claimable
+}
+
+func (m *model) remaining(profile Profile) int32 {
+	if profile.MaxCapacity == nil {
+		return 1 << 30
+	}
+	return max(0, *profile.MaxCapacity-m.used(profile.Name))
+}
+
+func (m *model) summary(name string) Summary {
+	profile := m.types[name]
+	var all Counts
+	var smallServers []SmallServer
+	zones, values := map[string]Counts{}, map[string]map[string]bool{}
+	domains, examples := map[string]Counts{}, map[string]v1alpha1.DomainCapacity{}
+	insert := func(set labels.Set) {
+		for key, value := range set {
+			if values[key] == nil {
+				values[key] = map[string]bool{}
+			}
+			values[key][value] = true
+		}
+	}
+	for key, host := range m.hosts {
+		if !m.matches(profile, host) {
+			continue
+		}
+		verdict, counts := EligibilityOf(host), Counts{Total: 1}
+		_, assumed := m.assumedAs(key)
+		if verdict.Claimed || assumed {
+			counts.Claimed = 1
+		}
+		if verdict.Error {
+			counts.Error = 1
+		}
+		if verdict.Quarantined {
+			counts.Quarantined = 1
+		}
+		small := Lacks(host, profile.Resources)
+		if small != "" {
+			counts.TooSmall = 1
+			smallServers = append(smallServers, SmallServer{Server: key.String(), Lacks: small})
+		}
+		if m.free(host) && small == "" {
+			counts.Available = 1
+		}
+		if counts == (Counts{Total: 1}) {
+			counts.NotReady = 1
+		}
+		set := m.labels(profile, host)
+		insert(set)
+		domain := v1alpha1.DomainCapacity{Zone: set[corev1.LabelTopologyZone]}
+		if rack := set["rack"]; rack != "" {
+			domain.Labels = map[string]string{"rack": rack}
+		}
+		matches := []string{}
+		for _, other := range slices.Sorted(maps.Keys(m.types)) {
+			if m.matches(m.types[other], host) {
+				matches = append(matches, other)
+				if other != name {
+					domain.SharedWith = append(domain.SharedWith, other)
+				}
+			}
+		}
+		place := domain.Zone + "/" + set["rack"] + "/" + strings.Join(matches, ",")
+		examples[place], domains[place] = domain, domains[place].plus(counts)
+		all, zones[set[corev1.LabelTopologyZone]] = all.plus(counts), zones[set[corev1.LabelTopologyZone]].plus(counts)
+	}
+	if all.Total == 0 {
+		insert(typeLabels(profile))
+	}
+	remaining := m.remaining(profile)
+	slices.SortFunc(smallServers, func(a, b SmallServer) int { return strings.Compare(a.Server, b.Server) })
+	smallServers = smallServers[:min(len(smallServers), MaxNamed)]
+	summary := Summary{Capacity: all.capacity(remaining), NotReady: all.NotReady, Used: m.used(name), TooSmall: smallServers}
+	for _, zone := range slices.Sorted(maps.Keys(zones)) {
+		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: zone, Capacity: zones[zone].capacity(remaining)})
+	}
+	for _, place := range slices.Sorted(maps.Keys(domains)) {
+		domain := examples[place]
+		domain.Capacity = domains[place].capacity(remaining)
+		summary.Domains = append(summary.Domains, domain)
+	}
+	summary.DomainCount = len(domains)
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		summary.Requirements = append(summary.Requirements, v1alpha1.NodeTypeRequirement{Key: key, Values: slices.Sorted(maps.Keys(values[key]))})
+	}
+	return summary
+}
+
+// choose returns the host and the type, both empty if there is none.
+func (m *model) choose(request Request) (types.NamespacedName, string) {
+	if before, found := m.assumed[request.Machine]; found {
+		delete(m.assumed, request.Machine)
+		profile, known := m.types[before.as]
+		if known && m.suits(profile, m.hosts[before.host], request) {
+			m.assumed[request.Machine] = before
+			return before.host, before.as
+		}
+	}
+	profiles := slices.SortedFunc(maps.Values(m.types), func(a, b Profile) int {
+		if a.Cost != b.Cost {
+			return int(a.Cost - b.Cost)
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	for _, profile := range profiles {
+		var best *bmov1alpha1.BareMetalHost
+		rank := func(host *bmov1alpha1.BareMetalHost) string {
+			return bucketKey(m.topology, hostLabels(profile.Zone, architecture(host), m.topology, host.Labels)) + host.Namespace + "/" + host.Name
+		}
+		for _, host := range m.hosts {
+			if m.suits(profile, host, request) && (best == nil || rank(host) < rank(best)) {
+				best = host
+			}
+		}
+		if best != nil {
+			key := types.NamespacedName{Namespace: best.Namespace, Name: best.Name}
+			m.assumed[request.Machine] = assumption{key, profile.Name}
+			return key, profile.Name
+		}
+	}
+	return types.NamespacedName{}, ""
+}
+
+func (m *model) suits(profile Profile, host *bmov1alpha1.BareMetalHost, request Request) bool {
+	if request.NodeType != "" && request.NodeType != profile.Name || request.ServerName != "" && request.ServerName != host.Name {
+		return false
+	}
+	if request.NodeType == "" {
+		for name, quantity := range request.Resources {
+			if there := profile.Allocatable[name]; there.Cmp(quantity) < 0 {
+				return false
+			}
+		}
+		if gpus := profile.Resources["nvidia.com/gpu"]; !gpus.IsZero() && request.Resources.Name("nvidia.com/gpu", "").IsZero() {
+			return false
+		}
+	}
+	for _, requirement := range request.Requirements {
+		if value, found := m.labels(profile, host)[requirement.Key]; !found || !slices.Contains(requirement.Values, value) {
+			return false
+		}
+	}
+	return m.matches(profile, host) && Lacks(host, profile.Resources) == "" && m.free(host) && m.remaining(profile) > 0
+}
+
+// fleet makes random hosts, types and requests from few values, so that they collide.
+type fleet struct{ *rand.Rand }
+
+func (f fleet) one(values ...string) string { return values[f.IntN(len(values))] }
+
+func (f fleet) host() *bmov1alpha1.BareMetalHost {
+	host := available(fmt.Sprintf("h%d", f.IntN(12)), map[string]string{
+		"kind": f.one("a", "b", "c"), "rack": f.one("r1", "r2", ""), "datacenter": f.one("d1", "d2", ""), "serial": f.one("1", "2", "3")})
+	host.Namespace = f.one("metal3", "metal3", "elsewhere")
+	if cpus := f.IntN(5); cpus < 3 { // else it has not been inspected
+		host.Status.HardwareDetails = &bmov1alpha1.HardwareDetails{CPU: bmov1alpha1.CPU{Count: 2 + 3*cpus}}
+	}
+	switch f.IntN(8) {
+	case 0, 1:
+		claimed(host, f.one("t0", "t1", "t2"))
+	case 2:
+		failed(host)
+	case 3:
+		host.Status.Provisioning.State = bmov1alpha1.StateInspecting
+	case 4:
+		failed(claimed(host, "t0")).Spec.ConsumerRef.APIVersion = "infrastructure.cluster.x-k8s.io/v1beta1"
+	case 5:
+		host.Annotations = map[string]string{v1alpha1.QuarantinedAnnotationKey: "by hand"}
+	}
+	return host
+}
+
+func (f fleet) profile() Profile {
+	profile := profile(f.one("t0", "t1", "t2", "t3"), int64(f.IntN(4)), list("cpu", f.one("4", "8"), "nvidia.com/gpu", f.one("0", "8")))
+	profile.Namespace = f.one("metal3", "metal3", "elsewhere")
+	profile.Selector = labels.SelectorFromSet(map[string]string{"kind": f.one("a", "b", "c")})
+	if f.IntN(4) == 0 {
+		profile.Selector = labels.Everything()
+	}
+	profile.Zone = f.one("", "", "z")
+	profile.Properties = map[string]string{"team": f.one("x", "y"), "rack": f.one("", "r7")}
+	if limit := int32(f.IntN(5)); limit < 3 {
+		profile.MaxCapacity = &limit
+	}
+	return profile
+}
+
+func (f fleet) request() Request {
+	request := Request{Machine: types.UID(fmt.Sprintf("m%d", f.IntN(8))),
+		Resources: list("cpu", f.one("2", "6"), "nvidia.com/gpu", f.one("0", "1"))}
+	for key, values := range map[string][]string{"rack": {"r1", "r2", "r7"}, "team": {"x"}, corev1.LabelTopologyZone: {"d1", "z", "global"}} {
+		if f.IntN(4) == 0 {
+			request.Requirements = append(request.Requirements, in(key, values[:1+f.IntN(len(values))]...))
+		}
+	}
+	switch f.IntN(6) {
+	case 0:
+		request.NodeType = f.one("t0", "t1")
+	case 1:
+		request.ServerName = f.one("h1", "h2", "h3")
+	}
+	return request
+}
+
+// TestInventoryAgreesWithModel plays random histories, and after each step asks the inventory and a model that counts
+// everything anew.
+func TestInventoryAgreesWithModel(t *testing.T) {
+	const histories, steps = 60, 200
+	given := 0
+	for seed := range uint64(histories) {
+		f := fleet{rand.New(rand.NewPCG(seed, 1))}
+		inventory := NewInventory(Options{TopologyLabels: []string{"rack"}})
+		m := &model{topology: inventory.topology, hosts: map[types.NamespacedName]*bmov1alpha1.BareMetalHost{}, types: map[string]Profile{},
+			assumed: map[types.UID]assumption{}}
+		told := map[string]Summary{}
+		notifications := &notifications{}
+		inventory.OnChange(notifications.take)
+		inventory.OnChange(func(names []string) {
+			for _, name := range names {
+				if summary, known := inventory.Summary(name); known {
+					told[name] = summary
+				} else {
+					delete(told, name)
+				}
+			}
+		})
+		for step := range steps {
+			at := fmt.Sprintf("seed %d, step %d", seed, step)
+			host := f.host()
+			key := types.NamespacedName{Namespace: host.Namespace, Name: host.Name}
+			switch f.IntN(10) {
+			case 0:
+				inventory.DeleteHost(key)
+				delete(m.hosts, key)
+				maps.DeleteFunc(m.assumed, func(_ types.UID, a assumption) bool { return a.host == key })
+			case 1:
+				profile := f.profile()
+				inventory.SetType(profile)
+				m.types[profile.Name] = profile
+			case 2:
+				if f.IntN(4) == 0 {
+					name := f.one("t0", "t1", "t2", "t3")
+					inventory.DeleteType(name)
+					delete(m.types, name)
+				}
+			case 3:
+				machine := types.UID(fmt.Sprintf("m%d", f.IntN(8)))
+				inventory.Forget(key, machine)
+				if m.assumed[machine].host == key {
+					delete(m.assumed, machine)
+				}
+			case 4, 5, 6:
+				inventory.SetHost(host)
+				m.hosts[key] = host
+				if host.Spec.ConsumerRef != nil {
+					maps.DeleteFunc(m.assumed, func(_ types.UID, a assumption) bool { return a.host == key })
+				}
+			default:
+				request := f.request()
+				choice, err := inventory.give(request)
+				wantHost, wantType := m.choose(request)
+				var none *NoHostError
+				if err != nil && !errors.As(err, &none) {
+					t.Fatalf("%s: %v", at, err)
+				}
+				got := types.NamespacedName{Namespace: choice.Host.Namespace, Name: choice.Host.Name}
+				if got != wantHost || choice.NodeType != wantType {
+					t.Fatalf("%s: %+v: got %s as %q (%v), want %s as %q", at, request, got, choice.NodeType, err, wantHost, wantType)
+				}
+				if err == nil {
+					given++
+					if diff := cmp.Diff(map[string]string(m.labels(m.types[wantType], m.hosts[wantHost])), choice.Labels); diff != "" {
+						t.Fatalf("%s: labels (-want +got):\n%s", at, diff)
+					}
+				}
+			}
+			if missed := notifications.missed(inventory); missed != "" {
+				t.Fatalf("%s: %s", at, missed)
+			}
+			if refused, ok := f.refused(inventory); ok {
+				notifications.waiting = append(notifications.waiting, refused)
+			}
+			for name := range m.types {
+				want := m.summary(name)
+				if diff := cmp.Diff(want, told[name]); diff != "" {
+					t.Fatalf("%s: summary of %s as listeners see it (-want +got):\n%s", at, name, diff)
+				}
+				if got, _ := inventory.Summary(name); !cmp.Equal(want, got) {
+					t.Fatalf("%s: summary of %s (-want +got):\n%s", at, name, cmp.Diff(want, got))
+				}
+			}
+			if len(told) != len(m.types) {
+				t.Fatalf("%s: listeners know %d types, there are %d", at, len(told), len(m.types))
+			}
+		}
+	}
+	if given < histories {
+		t.Errorf("only %d hosts were given in %d histories: the test tests nothing", given, histories)
+	}
+}

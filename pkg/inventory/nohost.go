@@ -1,0 +1,170 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
+)
+
+// Outcome of considering a type for a request.
+type Outcome string
+
+// Outcomes, from the best to the worst.
+const (
+	// Chosen: this type's host is given.
+	Chosen Outcome = "Chosen"
+	// Dearer: the type fits, but a cheaper one (or one earlier by name) was chosen.
+	Dearer Outcome = "Dearer"
+	// NoneFree: the type fits, but none of its hosts that meet the requirements can be claimed now.
+	NoneFree Outcome = "NoneFree"
+	// AtMaxCapacity: the type fits, but as many hosts as maxCapacity allows are claimed as it.
+	AtMaxCapacity Outcome = "AtMaxCapacity"
+	// NotAllowed: the type fits, but the tenant may not have it.
+	NotAllowed = Outcome(matching.NotAllowed)
+	// TooSmall: the type has not enough of a resource.
+	TooSmall = Outcome(matching.TooSmall)
+	// Accelerated: the type has accelerators, and the request asks for none of them.
+	Accelerated = Outcome(matching.Accelerated)
+	// RequirementNotMet: the labels of the type, or of all its hosts, do not meet a requirement.
+	RequirementNotMet Outcome = "RequirementNotMet"
+	// WrongServer: the request is pinned to a server that is not of this type.
+	WrongServer Outcome = "WrongServer"
+	// ServerTooSmall: the request is pinned to a server that has less than the type says.
+	ServerTooSmall Outcome = "ServerTooSmall"
+)
+
+// Candidate is a type that was considered for a request, and what came of it.
+type Candidate struct {
+	// NodeType by name.
+	NodeType string
+	// Cost of the type.
+	Cost int64
+	// Outcome says why the type was chosen, or why not.
+	Outcome Outcome
+	// Mismatch of the type with the request, if the outcome is TooSmall, Accelerated or NotAllowed.
+	Mismatch matching.Mismatch
+	// Requirement that is not met, if the outcome is RequirementNotMet.
+	Requirement string
+	// Counts of the hosts that meet the requirements, if the outcome is NoneFree or AtMaxCapacity.
+	Counts Counts
+	// TooSmall are the first, by name, of those hosts that have less than the type says.
+	TooSmall []SmallServer
+	// MaxCapacity that has been reached, if the outcome is AtMaxCapacity.
+	MaxCapacity int32
+	// Server that the request is pinned to, as namespace/name; empty if it is not pinned.
+	Server string
+	// Eligibility of that server, if the outcome is NoneFree.
+	Eligibility Eligibility
+	// Lacks is what that server has less of than the type says, if the outcome is ServerTooSmall.
+	Lacks string
+}
+
+// Fits tells whether the type is right for the request, whether or not one of its servers can be had now.
+func (c Candidate) Fits() bool {
+	return slices.Contains([]Outcome{Chosen, Dearer, NoneFree, AtMaxCapacity}, c.Outcome)
+}
+
+// String tells what came of the candidate in words, without its name: "2 servers match, 2 claimed, 0 in error".
+func (c Candidate) String() string {
+	switch c.Outcome {
+	case Chosen:
+		return "chosen"
+	case Dearer:
+		return "fits, but is not the cheapest"
+	case NoneFree:
+		if c.Server != "" {
+			return "server " + c.Server + " " + c.Eligibility.Message
+		}
+		if len(c.TooSmall) > 0 {
+			return c.Counts.String() + ": " + Named(c.TooSmall, int(c.Counts.TooSmall))
+		}
+		return c.Counts.String()
+	case AtMaxCapacity:
+		return fmt.Sprintf("%s, maxCapacity %d is reached", c.Counts, c.MaxCapacity)
+	case TooSmall, Accelerated, NotAllowed:
+		return c.Mismatch.Describe("Machine")
+	case RequirementNotMet:
+		return "does not meet " + c.Requirement
+	case WrongServer:
+		return "server " + c.Server + " is not of this type"
+	case ServerTooSmall:
+		return "server " + c.Server + " is too small for this type (" + c.Lacks + ")"
+	}
+	return string(c.Outcome)
+}
+
+// NoHostError says why a request gets no host.
+type NoHostError struct {
+	// Reason is one of the API's condition reasons: NoCapacity, NoMatchingType, NotAllowed or InvalidSpec.
+	Reason string
+	// Detail says what is wrong with the request itself, if anything is.
+	Detail string
+	// ServerName is the server that the request is pinned to, empty if it is not pinned.
+	ServerName string
+	// Considered are all types that were considered, cheapest first.
+	Considered []Candidate
+}
+
+// explained is how many types a message speaks of: with a hundred, nobody would read it.
+const explained = 8
+
+// Error tells, type by type, why there is no host; types that fit come first.
+func (e *NoHostError) Error() string {
+	if e.Detail != "" {
+		return e.Detail
+	}
+	candidates := slices.Clone(e.Considered)
+	if e.ServerName != "" && slices.ContainsFunc(candidates, Candidate.Fits) {
+		// It is of those types, so what the others say about it is beside the point.
+		candidates = slices.DeleteFunc(candidates, func(c Candidate) bool { return c.Outcome == WrongServer })
+	}
+	slices.SortStableFunc(candidates, func(a, b Candidate) int { return rank(a) - rank(b) })
+	var parts []string
+	for n, candidate := range candidates {
+		if n == explained {
+			parts = append(parts, fmt.Sprintf("and %d more types", len(candidates)-n))
+			break
+		}
+		parts = append(parts, candidate.NodeType+": "+candidate.String())
+	}
+	if len(parts) == 0 {
+		parts = []string{"there are no NodeTypes"}
+	}
+	if e.ServerName != "" {
+		return fmt.Sprintf("pinned to server %q, which cannot be had: %s", e.ServerName, strings.Join(parts, "; "))
+	}
+	return prefixes[e.Reason] + ": " + strings.Join(parts, "; ")
+}
+
+var prefixes = map[string]string{
+	v1alpha1.ReasonNoCapacity:     "no server available",
+	v1alpha1.ReasonNoMatchingType: "no NodeType fits",
+	v1alpha1.ReasonNotAllowed:     "this tenant is allowed no NodeType that fits",
+	v1alpha1.ReasonInvalidSpec:    "invalid request",
+}
+
+func rank(c Candidate) int {
+	switch {
+	case c.Fits():
+		return 0
+	case c.Outcome == NotAllowed:
+		return 1
+	}
+	return 2
+}
+
+// reasonOf sums candidates up. A type that fits and has no server now outweighs one that is not allowed, and that
+// outweighs all that do not fit.
+func reasonOf(candidates []Candidate) string {
+	best := 2
+	for _, candidate := range candidates {
+		best = min(best, rank(candidate))
+	}
+	return []string{v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNotAllowed, v1alpha1.ReasonNoMatchingType}[best]
+}

@@ -1,0 +1,100 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Summary is what a NodeType's status tells of its hosts.
+type Summary struct {
+	// Capacity of the type. What is available is limited by maxCapacity.
+	Capacity v1alpha1.Capacity
+	// NotReady is the number of hosts that are neither claimed, in error, quarantined nor too small, and not to be had
+	// either.
+	NotReady int32
+	// TooSmall are the first, by name, of the hosts that have less than the type says; Capacity has their number.
+	TooSmall []SmallServer
+	// Used is the number of hosts that are claimed as this type, and not as another one that they match too.
+	Used int32
+	// Zones is the capacity by zone, sorted by name. Each is limited by maxCapacity on its own, so that with a
+	// maxCapacity their sum may be more than is available.
+	Zones []v1alpha1.ZoneCapacity
+	// Domains is the capacity by zone, topology labels and the other types that the hosts match, sorted. It is empty if
+	// there are more than MaxDomains. Each is limited by maxCapacity on its own.
+	Domains []v1alpha1.DomainCapacity
+	// DomainCount is how many domains there are, also if they are too many to be told.
+	DomainCount int
+	// Requirements that claims can select on, sorted by key. Values come from all hosts, not from the free ones only.
+	Requirements []v1alpha1.NodeTypeRequirement
+}
+
+// Counts of the type's hosts, for sentences.
+func (s Summary) Counts() Counts {
+	return Counts{Total: s.Capacity.Total, Claimed: s.Capacity.Claimed, Available: s.Capacity.Available, Error: s.Capacity.Error,
+		NotReady: s.NotReady, Quarantined: s.Capacity.Quarantined, TooSmall: s.Capacity.TooSmall}
+}
+
+// Summary of a type, and whether the type is known. The caller owns what it gets.
+func (i *Inventory) Summary(name string) (Summary, bool) {
+	i.lock.Lock()
+	defer i.lock.Unlock()
+	t, known := i.types[name]
+	if !known {
+		return Summary{}, false
+	}
+	return t.summary(i.used[name], i.topology), true
+}
+
+// summary looks at zones and buckets, never at hosts.
+func (t *nodeType) summary(used int32, topology []string) Summary {
+	remaining := t.remaining(used)
+	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, TooSmall: t.tooSmall(nil), Used: used}
+	for _, name := range slices.Sorted(maps.Keys(t.zones)) {
+		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: name, Capacity: t.zones[name].capacity(remaining)})
+	}
+	summary.Domains, summary.DomainCount = t.domains(remaining, topology)
+	if t.requirements == nil {
+		t.requirements = t.summarizeRequirements()
+	}
+	summary.Requirements = slices.Clone(t.requirements)
+	for i := range summary.Requirements {
+		summary.Requirements[i].Values = slices.Clone(summary.Requirements[i].Values)
+	}
+	return summary
+}
+
+func (t *nodeType) summarizeRequirements() []v1alpha1.NodeTypeRequirement {
+	values := map[string]sets.Set[string]{}
+	overridden := map[string]int{} // in how many buckets the host's label hides the type's
+	insert := func(key, value string) {
+		if values[key] == nil {
+			values[key] = sets.Set[string]{}
+		}
+		values[key].Insert(value)
+	}
+	for _, b := range t.buckets {
+		for key, value := range b.labels {
+			insert(key, value)
+			overridden[key]++
+		}
+	}
+	for key, value := range t.labels {
+		if overridden[key] == 0 || overridden[key] < len(t.buckets) {
+			insert(key, value)
+		}
+	}
+	requirements := []v1alpha1.NodeTypeRequirement{}
+	for key, set := range values {
+		requirements = append(requirements, v1alpha1.NodeTypeRequirement{Key: key, Values: sets.List(set)})
+	}
+	slices.SortFunc(requirements, func(a, b v1alpha1.NodeTypeRequirement) int { return strings.Compare(a.Key, b.Key) })
+	return requirements
+}

@@ -1,0 +1,146 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package accelerators
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/operator/options"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+func withDevices(nodeType *v1alpha1.NodeType, devices ...v1alpha1.NodeTypeDevice) *v1alpha1.NodeType {
+	nodeType.Spec.Devices = devices
+	return nodeType
+}
+
+func gpus(count int32, memory string, roots ...string) v1alpha1.NodeTypeDevice {
+	return v1alpha1.NodeTypeDevice{
+		Driver: "gpu.example.com", Count: count, PCIeRoots: roots,
+		Attributes: map[string]v1alpha1.NodeTypeDeviceAttribute{"driverVersion": {Version: ptr.To("570.1.0")}},
+		Capacity:   map[string]resource.Quantity{"memory": resource.MustParse(memory)},
+	}
+}
+
+func nics(count int32, roots ...string) v1alpha1.NodeTypeDevice {
+	return v1alpha1.NodeTypeDevice{Driver: "nic.example.com", Count: count, PCIeRoots: roots}
+}
+
+// claim makes a claim for one device for each selector, and a class that has them all.
+func claim(name string, constraint *resourcev1.FullyQualifiedName, selectors ...string) []client.Object {
+	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	for n, selector := range selectors {
+		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, resourcev1.DeviceRequest{
+			Name: string(rune('a' + n)),
+			Exactly: &resourcev1.ExactDeviceRequest{
+				DeviceClassName: "any", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1,
+				Selectors: []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: selector}}},
+			},
+		})
+	}
+	if constraint != nil {
+		claim.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{{MatchAttribute: constraint}}
+	}
+	return []client.Object{claim, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "any"}}}
+}
+
+func claiming(name string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "devices", ResourceClaimName: &name}}
+	}
+}
+
+// TestDevicesAreAllocatedBeforeTheNodeExists has core's own allocator work with what we make of NodeTypes.
+func TestDevicesAreAllocatedBeforeTheNodeExists(t *testing.T) {
+	const (
+		big     = `device.driver == "gpu.example.com" && device.capacity["gpu.example.com"].memory.compareTo(quantity("80Gi")) >= 0`
+		anyGPU  = `device.driver == "gpu.example.com"`
+		anyNIC  = `device.driver == "nic.example.com"`
+		version = `device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].driverVersion.isGreaterThan(semver("560.0.0"))`
+	)
+	root := ptr.To(resourcev1.FullyQualifiedName("resource.kubernetes.io/pcieRoot"))
+	small := func() *v1alpha1.NodeType {
+		return withDevices(nodeType("small", 2, "cpu", "64", "memory", "256Gi"), gpus(4, "40Gi"))
+	}
+	large := func(devices ...v1alpha1.NodeTypeDevice) *v1alpha1.NodeType {
+		return withDevices(nodeType("large", 2, "cpu", "96", "memory", "768Gi"), devices...)
+	}
+	for name, tc := range map[string]struct {
+		reason  string
+		types   []*v1alpha1.NodeType
+		objects []client.Object
+		want    []string
+		drivers string
+	}{
+		"memory": {
+			reason:  "of two types only the dearer one has such devices",
+			types:   []*v1alpha1.NodeType{small(), large(gpus(8, "80Gi")), plain(2)},
+			objects: append(claim("c", nil, big), pod(0, requests("cpu", "1"), claiming("c"))),
+			want:    []string{"large"}, drivers: "gpu.example.com",
+		},
+		"version": {
+			reason:  "versions are compared as such",
+			types:   []*v1alpha1.NodeType{small(), plain(2)},
+			objects: append(claim("c", nil, version), pod(0, requests("cpu", "1"), claiming("c"))),
+			want:    []string{"small"}, drivers: "gpu.example.com",
+		},
+		"as many as there are": {
+			reason: "a fifth device needs a second server",
+			types:  []*v1alpha1.NodeType{small()},
+			objects: append(append(claim("c", nil, anyGPU, anyGPU, anyGPU, anyGPU), pod(0, requests("cpu", "1"), claiming("c"))),
+				append(claim("d", nil, anyGPU)[:1], pod(1, requests("cpu", "1"), claiming("d")))...),
+			want: []string{"small", "small"}, drivers: "gpu.example.com",
+		},
+		"at one root": {
+			reason:  "devices of two drivers that share a root, whatever it is called",
+			types:   []*v1alpha1.NodeType{large(gpus(4, "80Gi", "x", "y"), nics(2, "x", "y"))},
+			objects: append(claim("c", root, anyGPU, anyNIC), pod(0, requests("cpu", "1"), claiming("c"))),
+			want:    []string{"large"}, drivers: "gpu.example.com,nic.example.com",
+		},
+		"at no common root": {
+			reason:  "the types says that GPUs and network cards are apart",
+			types:   []*v1alpha1.NodeType{large(gpus(4, "80Gi", "x"), nics(2, "y"))},
+			objects: append(claim("c", root, anyGPU, anyNIC), pod(0, requests("cpu", "1"), claiming("c"))),
+		},
+		"three at one root of two": {
+			reason:  "of four devices at two roots only two share one",
+			types:   []*v1alpha1.NodeType{large(gpus(4, "80Gi", "x", "y"))},
+			objects: append(claim("c", root, anyGPU, anyGPU, anyGPU), pod(0, requests("cpu", "1"), claiming("c"))),
+		},
+		"no claim, only servers with devices": {
+			reason:  "devices are accelerators: a pod that claims none must not get them",
+			types:   []*v1alpha1.NodeType{small()},
+			objects: []client.Object{pod(0, requests("cpu", "1"))},
+		},
+		"devices that are not valid": {
+			reason: "what no driver can publish must not be promised",
+			types: []*v1alpha1.NodeType{large(v1alpha1.NodeTypeDevice{Driver: "gpu.example.com", Count: 1,
+				Attributes: map[string]v1alpha1.NodeTypeDeviceAttribute{"driverVersion": {Version: ptr.To("new")}}})},
+			objects: append(claim("c", nil, anyGPU), pod(0, requests("cpu", "1"), claiming("c"))),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			results := scheduleWith(t, func(o *options.Options) { o.IgnoreDRARequests = false }, tc.types, tc.objects...)
+			var got []string
+			for _, planned := range results.NewNodeClaims {
+				got = append(got, planned.InstanceTypeOptions.OrderByPrice(planned.Requirements)[0].Name)
+				if drivers := planned.ToNodeClaim().Annotations[karpenterv1.DRADriversAnnotationKey]; drivers != tc.drivers {
+					t.Errorf("the NodeClaim waits for %q, want %q", drivers, tc.drivers)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s\nerrors: %v", tc.reason, diff, results.PodErrors)
+			}
+		})
+	}
+}

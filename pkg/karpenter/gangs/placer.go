@@ -1,0 +1,221 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gangs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
+)
+
+// byNode is the index of pods by their node, which core has too.
+const byNode = "spec.nodeName"
+
+// Dependencies of a Placer.
+type Dependencies struct {
+	// Reader reads the tenant cluster, from a cache with an index of pods by spec.nodeName.
+	Reader client.Reader
+	// FreeServers returns the servers that the tenant could get. After an error the pods are left as they are.
+	FreeServers func(context.Context) ([]instancetypes.FreeServers, error)
+	// NodeClaimOf returns the NodeClaim that core has created for a pending pod, empty if there is none.
+	NodeClaimOf func(pod types.NamespacedName) string
+}
+
+// Placer chooses topology domains for gangs.
+type Placer struct {
+	Dependencies
+
+	mu sync.Mutex
+	// short are the gangs that no domain had capacity for when pods were listed last: their message, by ID.
+	short map[string]string
+}
+
+// NewPlacer returns a Placer.
+func NewPlacer(dependencies Dependencies) *Placer { return &Placer{Dependencies: dependencies} }
+
+// PendingPods adds requirements to the pods of gangs when core lists the pending pods.
+func (p *Placer) PendingPods() interceptor.Interceptor {
+	return interceptor.OnList(func(ctx context.Context, pods *corev1.PodList, opts []client.ListOption) error {
+		if !selectsPending(opts) {
+			return nil // Part of a gang must not be placed by itself.
+		}
+		return p.place(ctx, pods.Items)
+	})
+}
+
+// selectsPending tells whether a list is of all pods without a node, as core lists those to be scheduled.
+func selectsPending(opts []client.ListOption) bool {
+	options := (&client.ListOptions{}).ApplyOptions(opts)
+	if options.FieldSelector == nil || options.Namespace != "" || options.LabelSelector != nil {
+		return false
+	}
+	node, exact := options.FieldSelector.RequiresExactMatch(byNode)
+	return exact && node == ""
+}
+
+func (p *Placer) place(ctx context.Context, pending []corev1.Pod) error {
+	gangs := find(pending)
+	if len(gangs) == 0 {
+		p.setShort(nil)
+		return nil
+	}
+	for _, gang := range gangs {
+		if err := p.fixDomain(ctx, gang); err != nil {
+			return err
+		}
+	}
+	snapshot, err := p.snapshot(ctx, pending, gangs)
+	if err != nil {
+		return err
+	}
+	short := map[string]string{}
+	for _, gang := range gangs {
+		domains := snapshot.place(gang)
+		if shortage := shortageOf(gang, domains); shortage != "" {
+			short[gang.id] = shortage
+		}
+		if gang.fixed != nil || len(domains) == 0 {
+			continue // Core follows the running pods, or reports that there is no server.
+		}
+		requirements := domains[0].requirements(gang.keys)
+		for _, pod := range gang.pods {
+			pod.Spec.Affinity = interceptor.WithNodeRequirements(pod.Spec.Affinity, requirements...)
+		}
+	}
+	p.setShort(short)
+	return nil
+}
+
+// fixDomain sets the domain of a gang that has running pods.
+func (p *Placer) fixDomain(ctx context.Context, gang *gang) error {
+	for _, selector := range gang.selectors {
+		pods := &corev1.PodList{}
+		if err := p.Reader.List(ctx, pods, client.InNamespace(gang.namespace), client.MatchingLabelsSelector{Selector: selector},
+			client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing the pods of a gang, %w", err)
+		}
+		for i := range pods.Items {
+			pod := &pods.Items[i]
+			if pod.Spec.NodeName == "" || podutils.IsTerminal(pod) || podutils.IsTerminating(pod) {
+				continue
+			}
+			node := &corev1.Node{}
+			if err := p.Reader.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, node); err != nil {
+				if client.IgnoreNotFound(err) != nil {
+					return fmt.Errorf("reading node %s, %w", pod.Spec.NodeName, err)
+				}
+				continue
+			}
+			gang.fixed = node.Labels
+			return nil
+		}
+	}
+	return nil
+}
+
+// snapshot is the capacity that the gangs can be placed in.
+func (p *Placer) snapshot(ctx context.Context, pending []corev1.Pod, gangs []*gang) (*snapshot, error) {
+	result := &snapshot{assumed: map[string]int32{}}
+	free, err := p.FreeServers(ctx)
+	if err != nil {
+		// Core cannot create a NodeClaim either then, and lists the pods again.
+		log.FromContext(ctx).V(1).Info("not placing gangs", "error", err)
+	}
+	result.free = free
+	pools := &karpenterv1.NodePoolList{}
+	if err := p.Reader.List(ctx, pools); err != nil {
+		return nil, fmt.Errorf("listing NodePools, %w", err)
+	}
+	result.pools = slices.DeleteFunc(pools.Items, func(pool karpenterv1.NodePool) bool {
+		return !pool.DeletionTimestamp.IsZero() || pool.Spec.Replicas != nil
+	})
+	nodeClaims := &karpenterv1.NodeClaimList{}
+	if err := p.Reader.List(ctx, nodeClaims, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing NodeClaims, %w", err)
+	}
+	byName := map[string]*node{}
+	for i := range nodeClaims.Items {
+		nodeClaim := &nodeClaims.Items[i]
+		if !nodeClaim.DeletionTimestamp.IsZero() || len(nodeClaim.Status.Allocatable) == 0 {
+			continue
+		}
+		node, err := p.nodeOf(ctx, nodeClaim)
+		if err != nil {
+			return nil, err
+		}
+		byName[node.name] = node
+		result.nodes = append(result.nodes, node)
+	}
+	p.assumeNominated(pending, gangs, byName)
+	return result, nil
+}
+
+// nodeOf is the server of a NodeClaim, with what its pods leave of it.
+func (p *Placer) nodeOf(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (*node, error) {
+	result := &node{name: nodeClaim.Name, labels: nodeClaim.Labels, taints: nodeClaim.Spec.Taints, remaining: nodeClaim.Status.Allocatable}
+	name := nodeClaim.Status.NodeName
+	if name == "" {
+		return result, nil
+	}
+	taints, err := p.taintsOf(ctx, nodeClaim)
+	if err != nil {
+		return nil, err
+	}
+	result.taints = taints
+	pods := &corev1.PodList{}
+	if err := p.Reader.List(ctx, pods, client.MatchingFields{byNode: name}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing the pods of node %s, %w", name, err)
+	}
+	for i := range pods.Items {
+		if !podutils.IsTerminal(&pods.Items[i]) {
+			result.subtract(resources.RequestsForPods(&pods.Items[i]), 1)
+		}
+	}
+	return result, nil
+}
+
+// taintsOf are the taints that keep pods off a node for good: core does not schedule onto a node that is cordoned, not ready
+// or about to be replaced either. The taints of a node that starts are not among them.
+func (p *Placer) taintsOf(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) ([]corev1.Taint, error) {
+	node := &corev1.Node{}
+	if err := p.Reader.Get(ctx, types.NamespacedName{Name: nodeClaim.Status.NodeName}, node); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading node %s, %w", nodeClaim.Status.NodeName, err)
+		}
+		return nodeClaim.Spec.Taints, nil
+	}
+	return (&state.StateNode{Node: node, NodeClaim: nodeClaim}).Taints(), nil
+}
+
+// assumeNominated subtracts from the nodes what other pending pods will use of them.
+func (p *Placer) assumeNominated(pending []corev1.Pod, gangs []*gang, nodes map[string]*node) {
+	members := map[types.NamespacedName]bool{}
+	for _, gang := range gangs {
+		for _, pod := range gang.pods {
+			members[client.ObjectKeyFromObject(pod)] = true
+		}
+	}
+	for i := range pending {
+		key := client.ObjectKeyFromObject(&pending[i])
+		if members[key] {
+			continue
+		}
+		if node, found := nodes[p.NodeClaimOf(key)]; found {
+			node.subtract(resources.RequestsForPods(&pending[i]), 1)
+		}
+	}
+}

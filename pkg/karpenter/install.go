@@ -1,0 +1,161 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package karpenter installs Karpenter's core with the changes that finite, slow hardware needs. README.md lists them: what
+// core lacks, the upstream issue, and when the change can be removed.
+package karpenter
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/awslabs/operatorpkg/controller"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	karpcloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	cloudprovidermetrics "sigs.k8s.io/karpenter/pkg/cloudprovider/metrics"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
+	"sigs.k8s.io/karpenter/pkg/controllers"
+	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
+	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	staticprovisioning "sigs.k8s.io/karpenter/pkg/controllers/static/provisioning"
+	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/options"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/accelerators"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/gangs"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/resourceclaims"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/rollout"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/staticpools"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/timelimits"
+)
+
+// Dependencies of core. All are required.
+type Dependencies struct {
+	// Manager of the tenant cluster.
+	Manager    manager.Manager
+	Clusters   tenant.Clusters
+	Servers    *cloudprovider.CloudProvider
+	Management *cloudprovider.Management
+	Recorder   events.Recorder
+	Clock      clock.Clock
+	// LaunchTimeout is how long a NodeClaim may be without a provider ID before it is deleted.
+	LaunchTimeout time.Duration
+}
+
+// Core is Karpenter's core.
+type Core struct {
+	// Controllers to run.
+	Controllers []controller.Controller
+	// CloudProvider as core sees it, with NodeOverlays and metrics.
+	CloudProvider karpcloudprovider.CloudProvider
+	Cluster       *state.Cluster
+	Gangs         *gangs.Placer
+}
+
+// Install returns core with the changes. An error says that core does not have the expected controllers, as after an
+// upgrade. Core finds its options in the context.
+func Install(ctx context.Context, d Dependencies) (*Core, error) {
+	lifecycle.LaunchTimeout = d.LaunchTimeout
+
+	tenantClient, overlays := d.Manager.GetClient(), nodeoverlay.NewInstanceTypeStore()
+	measured := cloudprovidermetrics.Decorate(d.Servers)
+	core := &Core{CloudProvider: overlay.Decorate(measured, tenantClient, overlays)}
+	core.Cluster = state.NewCluster(d.Clock, tenantClient, core.CloudProvider)
+	core.Gangs = gangs.NewPlacer(gangs.Dependencies{
+		Reader: tenantClient, FreeServers: d.Servers.FreeServers, NodeClaimOf: core.Cluster.PodNodeClaimMapping,
+	})
+	coreClient := interceptor.NewClient(tenantClient,
+		interceptor.OnCreate(instancetypes.RemoveReservationIDs),
+		resourceclaims.Claims(tenantClient),
+		accelerators.Templates(),
+		accelerators.Pods(),
+		core.Gangs.PendingPods(),
+	)
+	core.Controllers = controllers.NewControllers(ctx, d.Manager, d.Clock, coreClient, d.Recorder, core.CloudProvider, measured, core.Cluster,
+		overlays)
+	return core, core.replaceControllers(ctx, d, coreClient)
+}
+
+// replaceControllers puts controllers of this provider in the place of some of core's.
+func (c *Core) replaceControllers(ctx context.Context, d Dependencies, coreClient client.Client) error {
+	provisioner, err := find[*provisioning.Provisioner](c.Controllers)
+	if err != nil {
+		return err
+	}
+	queue, err := find[*disruption.Queue](c.Controllers)
+	if err != nil {
+		return err
+	}
+	parts := rollout.Core{Provisioner: provisioner, Queue: queue}
+	if !options.FromContext(ctx).IgnoreDRARequests {
+		if parts.DeviceAllocation, err = find[*deviceallocation.Controller](c.Controllers); err != nil {
+			return err
+		}
+	}
+	if err := replace(c.Controllers, func(*disruption.Controller) controller.Controller {
+		return rollout.NewController(rollout.Dependencies{
+			Client: coreClient, Clusters: d.Clusters, Cluster: c.Cluster, CloudProvider: c.CloudProvider, Servers: d.Servers, Recorder: d.Recorder,
+			Clock: d.Clock,
+		}, parts)
+	}); err != nil {
+		return err
+	}
+	machines := timelimits.Machines{Client: d.Management.Client, Namespace: d.Clusters.TenantCluster.Namespace, Synced: d.Management.Synced}
+	if err := replace(c.Controllers, func(core *lifecycle.Controller) controller.Controller {
+		return timelimits.Lifecycle(core, d.Clock, machines)
+	}); err != nil {
+		return err
+	}
+	if err := replace(c.Controllers, func(core *disruption.Queue) controller.Controller {
+		return timelimits.Queue(core, d.Clock, machines)
+	}); err != nil {
+		return err
+	}
+	if !options.FromContext(ctx).FeatureGates.StaticCapacity {
+		return nil
+	}
+	return replace(c.Controllers, func(core *staticprovisioning.Controller) controller.Controller {
+		return staticpools.NewController(staticpools.Dependencies{
+			Core: core, Tenant: d.Manager.GetClient(), Servers: d.Servers, CloudProvider: c.CloudProvider,
+			OnChange: d.Management.Catalog.OnChange, Recorder: d.Recorder, Clock: d.Clock,
+			Nodes: func(nodePool string) (running, replaced int) {
+				running, _, replaced = c.Cluster.NodePoolState.GetNodeCount(nodePool)
+				return running, replaced
+			},
+		})
+	})
+}
+
+// replace puts another controller in the place of the one of type T.
+func replace[T controller.Controller](all []controller.Controller, by func(core T) controller.Controller) error {
+	core, err := find[T](all)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(all, func(c controller.Controller) bool { _, is := c.(T); return is })
+	all[at] = by(core)
+	return nil
+}
+
+func find[T controller.Controller](all []controller.Controller) (T, error) {
+	for _, c := range all {
+		if found, is := c.(T); is {
+			return found, nil
+		}
+	}
+	var none T
+	return none, fmt.Errorf("installing Karpenter's core, it has no controller of type %T: this is not the version of core that this "+
+		"provider is made for", none)
+}

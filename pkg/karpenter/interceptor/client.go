@@ -1,0 +1,105 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package interceptor makes clients that change objects on the way between Karpenter's core and its cache, in memory only.
+//
+// Core has few extension points, but it takes its client as a parameter. What core should see differently is changed in what it
+// reads, and what it should not write is taken out of what it creates. A client of this package must not be given to code
+// that writes the objects back which it has read: the changes would be stored.
+package interceptor
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Interceptor changes objects of one type. The zero value changes nothing.
+type Interceptor struct {
+	list   func(ctx context.Context, list client.ObjectList, opts []client.ListOption) error
+	get    func(ctx context.Context, object client.Object, opts []client.GetOption) error
+	create func(object client.Object)
+}
+
+// OnList changes lists after they have been read. The items belong to the list, but what they point to may belong to the
+// cache: change replaces it, and does not change it in place.
+func OnList[L client.ObjectList](change func(ctx context.Context, list L, opts []client.ListOption) error) Interceptor {
+	return Interceptor{list: func(ctx context.Context, list client.ObjectList, opts []client.ListOption) error {
+		if typed, ok := list.(L); ok {
+			return change(ctx, typed, opts)
+		}
+		return nil
+	}}
+}
+
+// OnGet changes objects after they have been read. The same holds for what they point to. O may be client.Object, for all
+// types.
+func OnGet[O client.Object](change func(ctx context.Context, object O, opts []client.GetOption) error) Interceptor {
+	return Interceptor{get: func(ctx context.Context, object client.Object, opts []client.GetOption) error {
+		if typed, ok := object.(O); ok {
+			return change(ctx, typed, opts)
+		}
+		return nil
+	}}
+}
+
+// OnCreate changes objects before they are created.
+func OnCreate[O client.Object](change func(object O)) Interceptor {
+	return Interceptor{create: func(object client.Object) {
+		if typed, ok := object.(O); ok {
+			change(typed)
+		}
+	}}
+}
+
+// NewClient returns a client that reads and writes by another one, with the interceptors applied in their order.
+func NewClient(c client.Client, interceptors ...Interceptor) client.Client {
+	return &interceptedClient{Client: c, interceptors: interceptors}
+}
+
+type interceptedClient struct {
+	client.Client
+	interceptors []Interceptor
+}
+
+// Get implements client.Client.
+func (c *interceptedClient) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	if err := c.Client.Get(ctx, key, object, opts...); err != nil {
+		return err
+	}
+	for _, interceptor := range c.interceptors {
+		if interceptor.get == nil {
+			continue
+		}
+		if err := interceptor.get(ctx, object, opts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// List implements client.Client.
+func (c *interceptedClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if err := c.Client.List(ctx, list, opts...); err != nil {
+		return err
+	}
+	for _, interceptor := range c.interceptors {
+		if interceptor.list == nil {
+			continue
+		}
+		if err := interceptor.list(ctx, list, opts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Create implements client.Client.
+func (c *interceptedClient) Create(ctx context.Context, object client.Object, opts ...client.CreateOption) error {
+	for _, interceptor := range c.interceptors {
+		if interceptor.create != nil {
+			interceptor.create(object)
+		}
+	}
+	return c.Client.Create(ctx, object, opts...)
+}

@@ -1,0 +1,75 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
+	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	"sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+)
+
+// Servers tells which servers NodePools can get. *cloudprovider.CloudProvider implements it.
+type Servers interface {
+	// RefusedLately tells whether a NodeClaim of the NodePool was refused for lack of a server although the catalog had one,
+	// because of a quota or another tenant, and none has got one since.
+	RefusedLately(nodePool string) bool
+	// FreeFor returns how many more servers a static NodePool could get now.
+	FreeFor(ctx context.Context, nodePool *karpv1.NodePool) (int64, error)
+}
+
+// Dependencies of the methods. All are required.
+type Dependencies struct {
+	// Client is the one that Karpenter's core works with.
+	Client client.Client
+	// Clusters are read past every cache before a node is deleted.
+	Clusters tenant.Clusters
+	// Cluster is core's state.
+	Cluster *state.Cluster
+	// CloudProvider is the one that core works with.
+	CloudProvider cloudprovider.CloudProvider
+	Servers       Servers
+	Recorder      events.Recorder
+	// Clock for budgets with a schedule.
+	Clock clock.Clock
+}
+
+// Core are the parts of core that the methods work with.
+type Core struct {
+	Provisioner *provisioning.Provisioner
+	Queue       *disruption.Queue
+	// DeviceAllocation is nil if core ignores resource claims.
+	DeviceAllocation *deviceallocation.Controller
+}
+
+// NewController returns core's disruption controller with the methods for drift replaced.
+func NewController(d Dependencies, core Core) *disruption.Controller {
+	methods := disruption.NewMethods(d.Clock, d.Cluster, d.Client, core.Provisioner, d.CloudProvider, d.Recorder, core.Queue)
+	return disruption.NewController(d.Clock, d.Client, core.Provisioner, d.CloudProvider, d.Recorder, d.Cluster, core.Queue, nil,
+		disruption.WithMethods(replaceDrift(methods, d, core)...))
+}
+
+func replaceDrift(methods []disruption.Method, d Dependencies, core Core) []disruption.Method {
+	common := terminator{Dependencies: d, replacements: newReplacements(d, core.Provisioner, core.Queue)}
+	methods = slices.Clone(methods)
+	for i, method := range methods {
+		switch method.(type) {
+		case *disruption.Drift:
+			methods[i] = &Drift{Method: method, terminator: common, deviceAllocation: core.DeviceAllocation}
+		case *disruption.StaticDrift:
+			methods[i] = &StaticDrift{Method: method, terminator: common}
+		}
+	}
+	return methods
+}

@@ -1,0 +1,121 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
+	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+)
+
+// oneNode is what a node takes of the limit on nodes. Its capacity does not say so.
+var oneNode = corev1.ResourceList{resources.Node: resource.MustParse("1")}
+
+// Drift replaces the drifted nodes of dynamic NodePools. It is core's method of that name as long as core can launch the
+// replacement first.
+type Drift struct {
+	disruption.Method // core's
+	terminator
+	deviceAllocation *deviceallocation.Controller
+}
+
+// ComputeCommands implements disruption.Method. Like core's it returns one command with one candidate, or none.
+func (d *Drift) ComputeCommands(
+	ctx context.Context, budgets map[string]int, candidates ...*disruption.Candidate,
+) ([]disruption.Command, error) {
+	pools, err := d.pools(ctx, budgets, candidates)
+	if err != nil {
+		return nil, err
+	}
+	// 1. Core replaces those for which a replacement can be launched first.
+	first, rest := map[string]int{}, []*disruption.Candidate{}
+	var replaceable []*disruption.Candidate
+	for _, candidate := range candidates {
+		p := pools[candidate.NodePool.Name]
+		if p == nil || p.left == 0 {
+			continue
+		}
+		if why := d.cannotReplaceFirst(p.live, candidate); why != "" {
+			rest = append(rest, candidate)
+			continue
+		}
+		first[p.live.Name] = p.left
+		replaceable = append(replaceable, candidate)
+	}
+	if len(replaceable) > 0 {
+		commands, err := d.Method.ComputeCommands(ctx, first, replaceable...)
+		if err != nil || len(commands) > 0 {
+			return commands, err
+		}
+	}
+	// 2. Of the others, delete the one that has drifted longest and whose pods would run again on its own server.
+	rest = append(rest, replaceable...)
+	slices.SortStableFunc(rest, func(a, b *disruption.Candidate) int { return driftedSince(a).Compare(driftedSince(b)) })
+	for _, candidate := range rest {
+		p := pools[candidate.NodePool.Name]
+		results, err := d.simulate(ctx, candidate)
+		if err != nil {
+			// Core skips a candidate that is being deleted meanwhile, and does not export that error.
+			log.FromContext(ctx).V(1).Info("leaving a drifted node alone", "NodeClaim", candidate.NodeClaim.Name, "why", err.Error())
+			continue
+		}
+		if !results.AllNonPendingPodsScheduled() {
+			if !waitsForNode(results.PodErrors) {
+				d.Recorder.Publish(blocked(candidate, results.NonPendingPodSchedulingErrors())...)
+			}
+			continue
+		}
+		why := d.cannotReplaceFirst(p.live, candidate)
+		if why == "" {
+			why = "no server is free to replace it before"
+		}
+		command, err := d.terminate(ctx, p, candidate, why)
+		if err != nil {
+			return nil, err
+		}
+		if command != nil {
+			return []disruption.Command{*command}, nil
+		}
+	}
+	return nil, nil
+}
+
+// cannotReplaceFirst returns why no replacement can be launched beside the node, "" if one can. Core would launch one all the
+// same, the provider would refuse it, and so on.
+func (d *Drift) cannotReplaceFirst(nodePool *karpv1.NodePool, candidate *disruption.Candidate) string {
+	with := resources.Merge(d.Cluster.NodePoolResourcesFor(nodePool.Name), candidate.Capacity(), oneNode)
+	if err := nodePool.Spec.Limits.ExceededBy(with); err != nil {
+		return fmt.Sprintf("the limits of NodePool %s leave no room for a replacement beside it", nodePool.Name)
+	}
+	if d.Servers.RefusedLately(nodePool.Name) {
+		return fmt.Sprintf("a server for NodePool %s was refused a moment ago", nodePool.Name)
+	}
+	return ""
+}
+
+// waitsForNode tells whether a pod would run on a node that is not initialized yet: then the next pass may succeed.
+func waitsForNode(podErrors map[*corev1.Pod]error) bool {
+	for _, err := range podErrors {
+		var starting *disruption.UninitializedNodeError
+		if errors.As(err, &starting) {
+			return true
+		}
+	}
+	return false
+}
+
+// driftedSince is when core found that a candidate has drifted.
+func driftedSince(candidate *disruption.Candidate) time.Time {
+	return candidate.NodeClaim.StatusConditions().Get(karpv1.ConditionTypeDrifted).LastTransitionTime.Time
+}

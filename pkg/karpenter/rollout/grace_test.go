@@ -1,0 +1,66 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
+)
+
+// TestGraceEndsOnce: what nobody has asked for again within the grace is not missing any more, also if nothing is given up
+// at once, because the budget has its hours or a PodDisruptionBudget is in the way.
+func TestGraceEndsOnce(t *testing.T) {
+	cluster := tenanttest.TenantCluster(t, &environment)
+	dynamic, nodeClaim, _ := drifted(t, cluster.Namespace, cluster.Name)
+	nodePool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: dynamic.Name + "-static"}, Spec: *dynamic.Spec.DeepCopy()}
+	nodePool.Spec.Replicas = ptr.To(int64(3))
+	if err := environment.Client.Create(t.Context(), nodePool); err != nil {
+		t.Fatal(err)
+	}
+	clk := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
+	l := newReplacements(Dependencies{Client: environment.Client,
+		Clusters: tenanttest.ClustersOf(cluster, environment.Client, environment.Client), Clock: clk}, nil, nil)
+	gone := &karpv1.NodeClaim{}
+	gone.Name, gone.UID = "gone", types.UID("gone")
+	if err := l.add(t.Context(), nodePool, nil, gone); err != nil {
+		t.Fatal(err)
+	}
+	missing := func() int {
+		t.Helper()
+		_, left, err := l.open(t.Context(), nodePool.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(left)
+	}
+	clk.Step(time.Minute)
+	if got := missing(); got != 1 {
+		t.Fatalf("%d nodes are missing, want the one that is gone", got)
+	}
+	clk.Step(returnGrace)
+	for look := range 3 {
+		if got := missing(); got != 0 {
+			t.Errorf("look %d: %d nodes are missing after the grace, want none", look, got)
+		}
+	}
+	// What is noted next takes its place, and then nothing is kept of it.
+	if err := environment.Client.Get(t.Context(), types.NamespacedName{Name: nodePool.Name}, nodePool); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.add(t.Context(), nodePool, nil, nodeClaim); err != nil {
+		t.Fatal(err)
+	}
+	if entries := entriesOf(nodePool); len(entries) != 1 || entries[0].UID != nodeClaim.UID || len(l.gone) != 0 {
+		t.Errorf("%s is %s, and %v is remembered", v1alpha1.RolloutAnnotationKey, nodePool.Annotations[v1alpha1.RolloutAnnotationKey], l.gone)
+	}
+}

@@ -1,0 +1,98 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
+)
+
+// TestStaticNodesGoOnlyIfTheirServerComesBack: a node of a static pool is given up first because its server is installed
+// anew for the same pool. If the pool cannot have that server any more, nothing would replace the node.
+func TestStaticDriftNeedsAReusableServer(t *testing.T) {
+	wants := func(key string, values ...string) []karpv1.NodeSelectorRequirementWithMinValues {
+		return []karpv1.NodeSelectorRequirementWithMinValues{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}}
+	}
+	for name, tc := range map[string]struct {
+		reason       string
+		types        []*cloudprovider.InstanceType
+		requirements []karpv1.NodeSelectorRequirementWithMinValues
+		want         bool
+	}{
+		"SameType": {reason: "its server comes back", types: []*cloudprovider.InstanceType{full("h100")}, want: true},
+		"AnotherType": {reason: "the pool has come to require a type of which no server is free",
+			types: []*cloudprovider.InstanceType{full("h100"), full("b200")}, requirements: wants(corev1.LabelInstanceTypeStable, "b200")},
+		"AnotherZone": {reason: "the pool has come to require another zone", types: []*cloudprovider.InstanceType{full("h100")},
+			requirements: wants(corev1.LabelTopologyZone, "dc2")},
+		"TypeNotThere": {reason: "the type is gone, or the tenant may not have it any more", types: []*cloudprovider.InstanceType{full("b200")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := tenanttest.TenantCluster(t, &environment)
+			nodePool, nodeClaim, _ := drifted(t, cluster.Namespace, cluster.Name)
+			nodePool.Spec.Replicas, nodePool.Spec.Template.Spec.Requirements = ptr.To(int64(1)), tc.requirements
+			clusters := tenanttest.ClustersOf(cluster, environment.Client, environment.Client)
+			servers := &catalog{types: tc.types}
+			d := Dependencies{
+				Client: environment.Client, Clusters: clusters, Cluster: state.NewCluster(clock.RealClock{}, environment.Client, servers),
+				CloudProvider: servers,
+				Servers:       noneFree{}, Recorder: events.NewRecorder(record.NewFakeRecorder(10)), Clock: clock.RealClock{},
+			}
+			method := &StaticDrift{terminator: terminator{Dependencies: d, replacements: newReplacements(d, nil, nil)}}
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{
+				corev1.LabelInstanceTypeStable: "h100", corev1.LabelTopologyZone: "dc1", karpv1.NodeRegisteredLabelKey: "true",
+			}}}
+			candidate := &disruption.Candidate{StateNode: &state.StateNode{NodeClaim: nodeClaim.DeepCopy(), Node: node}, NodePool: nodePool}
+			commands, err := method.computePool(t.Context(), &pool{live: nodePool.DeepCopy(), left: 1}, []*disruption.Candidate{candidate})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if went := len(commands) > 0; went != tc.want {
+				t.Errorf("%s: the node goes: %v, want %v", tc.reason, went, tc.want)
+			}
+		})
+	}
+}
+
+// full is a type whose servers are all in use.
+func full(name string) *cloudprovider.InstanceType {
+	return &cloudprovider.InstanceType{
+		Name:         name,
+		Requirements: scheduling.NewRequirements(scheduling.NewRequirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, name)),
+		Offerings: cloudprovider.Offerings{{Requirements: scheduling.NewRequirements(
+			scheduling.NewRequirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeReserved),
+			scheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "dc1"),
+		)}},
+	}
+}
+
+// catalog is as much of a cloud provider as is asked here.
+type catalog struct {
+	cloudprovider.CloudProvider
+	types []*cloudprovider.InstanceType
+}
+
+func (c *catalog) GetInstanceTypes(context.Context, *karpv1.NodePool) ([]*cloudprovider.InstanceType, error) {
+	return c.types, nil
+}
+
+// noneFree has refused no server, and has none.
+type noneFree struct{}
+
+func (noneFree) RefusedLately(string) bool { return false }
+
+func (noneFree) FreeFor(context.Context, *karpv1.NodePool) (int64, error) { return 0, nil }

@@ -1,0 +1,134 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+)
+
+// terminator deletes nodes before their replacements exist.
+type terminator struct {
+	Dependencies
+	replacements *replacements
+}
+
+// pool is a NodePool with drifted nodes.
+type pool struct {
+	// live is the NodePool as the API server has it.
+	live *karpv1.NodePool
+	// missing are the nodes that were deleted first and have not been replaced.
+	missing []entry
+	// left is how many nodes more may be disrupted.
+	left int
+}
+
+// pools returns the NodePools of the candidates by name, with what of their budgets is left once that is taken off which
+// core does not count: nodes whose server is being released, or is gone and has not come back yet.
+func (t *terminator) pools(ctx context.Context, budgets map[string]int, candidates []*disruption.Candidate) (map[string]*pool, error) {
+	pools := map[string]*pool{}
+	for _, candidate := range candidates {
+		name := candidate.NodePool.Name
+		if pools[name] != nil {
+			continue
+		}
+		live, missing, err := t.replacements.open(ctx, name)
+		if controllers.IsGone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		uncounted := 0
+		for _, e := range missing {
+			if counted, err := t.countedByCore(ctx, e); err != nil {
+				return nil, err
+			} else if !counted {
+				uncounted++
+			}
+		}
+		pools[name] = &pool{live: live, missing: missing, left: max(budgets[name]-uncounted, 0)}
+	}
+	return pools, nil
+}
+
+// countedByCore tells whether core counts a NodeClaim among those that are disrupted.
+func (t *terminator) countedByCore(ctx context.Context, e entry) (bool, error) {
+	nodeClaim := &karpv1.NodeClaim{}
+	if err := t.Clusters.Tenant.Live.Get(ctx, client.ObjectKey{Name: e.NodeClaim}, nodeClaim); err != nil {
+		if controllers.IsGone(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("reading NodeClaim %s, %w", e.NodeClaim, err)
+	}
+	return nodeClaim.UID == e.UID && !nodeClaim.StatusConditions().Get(karpv1.ConditionTypeInstanceTerminating).IsTrue(), nil
+}
+
+// terminate returns the command that deletes a candidate without a replacement, once the API servers themselves say that
+// it is still drifted, and it is recorded on the NodePool. It returns nil if the candidate must not be disrupted.
+func (t *terminator) terminate(ctx context.Context, p *pool, candidate *disruption.Candidate, why string) (*disruption.Command, error) {
+	drifted, err := t.stillDrifted(ctx, candidate)
+	if err != nil || !drifted {
+		return nil, err
+	}
+	if err := t.replacements.add(ctx, p.live, p.missing, candidate.NodeClaim); err != nil {
+		return nil, err
+	}
+	log.FromContext(ctx).Info("Deleting a drifted node before its replacement exists", "NodeClaim", candidate.NodeClaim.Name, "NodePool",
+		p.live.Name, "why", why)
+	t.Recorder.Publish(drainedFirst(candidate, why)...)
+	return &disruption.Command{Candidates: []*disruption.Candidate{candidate}}, nil
+}
+
+// stillDrifted reads live what core has from its caches: the NodeClaim, whether it may be disrupted, and, if it has
+// drifted because of its server, the Machine.
+func (t *terminator) stillDrifted(ctx context.Context, candidate *disruption.Candidate) (bool, error) {
+	nodeClaim := &karpv1.NodeClaim{}
+	if err := t.Clusters.Tenant.Live.Get(ctx, client.ObjectKeyFromObject(candidate.NodeClaim), nodeClaim); err != nil {
+		if controllers.IsGone(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("reading NodeClaim %s, %w", candidate.NodeClaim.Name, err)
+	}
+	drifted := nodeClaim.StatusConditions().Get(karpv1.ConditionTypeDrifted)
+	if nodeClaim.UID != candidate.NodeClaim.UID || !nodeClaim.DeletionTimestamp.IsZero() || !drifted.IsTrue() ||
+		nodeClaim.Annotations[karpv1.DoNotDisruptAnnotationKey] == "true" {
+		return false, nil
+	}
+	_, _, name, ours := v1alpha1.ParseProviderID(nodeClaim.Status.ProviderID)
+	if !ours {
+		return false, nil
+	}
+	machine := &v1alpha1.Machine{}
+	if err := t.Clusters.Management.Live.Get(ctx, client.ObjectKey{Namespace: t.Clusters.TenantCluster.Namespace, Name: name},
+		machine); err != nil {
+		if controllers.IsGone(err) {
+			return false, nil // the garbage collector's
+		}
+		return false, fmt.Errorf("reading Machine %s, %w", name, err)
+	}
+	if !machine.DeletionTimestamp.IsZero() || machine.Status.ProviderID != nodeClaim.Status.ProviderID {
+		return false, nil
+	}
+	if slices.Contains(machineReasons, drifted.Reason) {
+		return meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionDrifted), nil
+	}
+	return true, nil
+}
+
+// machineReasons are the reasons of drift that the Machine knows of. The others are the tenant's own: its NodePool or
+// node class has changed.
+var machineReasons = []string{
+	v1alpha1.ReasonOSImageChanged, v1alpha1.ReasonUserDataChanged, v1alpha1.ReasonNetworkChanged, v1alpha1.ReasonNodeTypeChanged,
+}

@@ -1,0 +1,189 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package staticpools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/events"
+)
+
+// world is a pool, as core and the management cluster would have it.
+type world struct {
+	running, replaced int
+	free              int64
+	err               error
+	// asked are the replicas that core was shown, call by call.
+	asked []int64
+}
+
+func (w *world) Reconcile(_ context.Context, nodePool *karpenterv1.NodePool) (reconcile.Result, error) {
+	w.asked = append(w.asked, *nodePool.Spec.Replicas)
+	return reconcile.Result{}, nil
+}
+
+func (w *world) FreeFor(context.Context, *karpenterv1.NodePool) (int64, error) { return w.free, w.err }
+
+func pool(replicas int64) *karpenterv1.NodePool {
+	nodePool := &karpenterv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "edge"}}
+	nodePool.Spec.Replicas = &replicas
+	for _, condition := range []string{karpenterv1.ConditionTypeValidationSucceeded, karpenterv1.ConditionTypeNodeClassReady} {
+		nodePool.StatusConditions().SetTrue(condition)
+	}
+	return nodePool
+}
+
+func nodeClaim(name, providerID string) *karpenterv1.NodeClaim {
+	nodeClaim := &karpenterv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name,
+		Labels: map[string]string{karpenterv1.NodePoolLabelKey: "edge"}}}
+	nodeClaim.Status.ProviderID = providerID
+	return nodeClaim
+}
+
+func newController(w *world, clock *clocktesting.FakePassiveClock, recorder record.EventRecorder, objects ...client.Object) *Controller {
+	return NewController(Dependencies{
+		Core: w, Servers: w, Clock: clock, Recorder: events.NewRecorder(recorder),
+		Tenant: fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).Build(),
+		Nodes:  func(string) (int, int) { return w.running, w.replaced },
+	})
+}
+
+func TestReplicasAreLimitedToFreeServers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason   string
+		world    world
+		replicas int64
+		claims   []client.Object
+		// want is what core is shown; nil if it is not called.
+		want []int64
+		told string
+	}{
+		"enough": {reason: "it wants what it says", world: world{running: 1, free: 5}, replicas: 3, want: []int64{3}},
+		"too few": {reason: "it gets what there is, and says what is missing", world: world{running: 1, free: 1}, replicas: 4,
+			want: []int64{2}, told: "it has 1 nodes of the 4 that replicas asks for, and 1 servers that it could have are free"},
+		"none": {reason: "core would make a NodeClaim, see it fail, and make another", world: world{running: 2}, replicas: 4,
+			told: "it has 2 nodes of the 4"},
+		"satisfied": {reason: "core looks after the rest", world: world{running: 3}, replicas: 3, want: []int64{3}},
+		"to shrink": {reason: "that is another of core's controllers", world: world{running: 3}, replicas: 1, want: []int64{1}},
+		"being replaced": {reason: "a node that is about to be replaced is still there", world: world{running: 2, replaced: 1, free: 1},
+			replicas: 4, want: []int64{4}},
+		"launching": {reason: "a NodeClaim that has no server yet will take one of those that are free",
+			world: world{running: 2, free: 2}, replicas: 4, claims: []client.Object{nodeClaim("a", ""), nodeClaim("b", "metal3://x/y/b")},
+			want: []int64{3}, told: "1 servers"},
+		"all are launching": {reason: "as above", world: world{running: 2, free: 2}, replicas: 4,
+			claims: []client.Object{nodeClaim("a", ""), nodeClaim("b", "")}, told: "0 servers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			recorder := record.NewFakeRecorder(10)
+			nodePool := pool(tc.replicas)
+			c := newController(&tc.world, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), recorder, tc.claims...)
+			if _, err := c.Reconcile(t.Context(), nodePool); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, tc.world.asked); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if *nodePool.Spec.Replicas != tc.replicas {
+				t.Error("the pool itself, which is the cache's, has changed")
+			}
+			told := ""
+			select {
+			case told = <-recorder.Events:
+			default:
+			}
+			if (told == "") != (tc.told == "") || !strings.Contains(told, tc.told) {
+				t.Errorf("told %q, want %q: %s", told, tc.told, tc.reason)
+			}
+		})
+	}
+}
+
+// Servers that look free and are not had must not make a loop.
+func TestBackoffAfterFailures(t *testing.T) {
+	w := &world{free: 1}
+	start := time.Unix(0, 0)
+	clock := clocktesting.NewFakePassiveClock(start)
+	c := newController(w, clock, record.NewFakeRecorder(1000))
+	var at []string
+	for second := range 300 {
+		clock.SetTime(start.Add(time.Duration(second) * time.Second))
+		for range 5 { // a NodeClaim that failed wakes the controller, and so do changes of servers
+			before := len(w.asked)
+			result, err := c.Reconcile(t.Context(), pool(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(w.asked) > before {
+				at = append(at, fmt.Sprint(second))
+			} else if result.RequeueAfter <= 0 {
+				t.Fatal("the pool is not looked at again")
+			}
+		}
+	}
+	if diff := cmp.Diff("0 1 3 7 15 31 63 123 183 243", strings.Join(at, " ")); diff != "" {
+		t.Errorf("seconds at which core was asked (-want +got):\n%s", diff)
+	}
+	clock.SetTime(start.Add(time.Hour))
+	before := len(w.asked)
+	if _, err := c.Reconcile(t.Context(), pool(1)); err != nil || len(w.asked) != before+1 {
+		t.Errorf("after a long time without failures nothing holds it back: %v", err)
+	}
+}
+
+// An outage of the management cluster is no reason to make or to drop anything.
+func TestOutage(t *testing.T) {
+	w := &world{running: 1, free: 3, err: errors.New("the cache of the management cluster is not filled yet")}
+	c := newController(w, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), record.NewFakeRecorder(10))
+	if _, err := c.Reconcile(t.Context(), pool(3)); err == nil || !strings.Contains(err.Error(), "counting the servers for NodePool edge") {
+		t.Errorf("got %v, want an error", err)
+	}
+	if len(w.asked) > 0 {
+		t.Error("core was asked for nodes without knowing what there is")
+	}
+}
+
+func TestWaitingNodePoolsAreRequeued(t *testing.T) {
+	w := &world{}
+	c := newController(w, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), record.NewFakeRecorder(10))
+	queue := &queue{}
+	c.requeueWaiting(queue)
+	if _, err := c.Reconcile(t.Context(), pool(1)); err != nil {
+		t.Fatal(err)
+	}
+	c.requeueWaiting(queue)
+	w.free = 1
+	if _, err := c.Reconcile(t.Context(), pool(1)); err != nil {
+		t.Fatal(err)
+	}
+	c.requeueWaiting(queue)
+	if diff := cmp.Diff([]reconcile.Request{{NamespacedName: types.NamespacedName{Name: "edge"}}}, queue.added); diff != "" {
+		t.Errorf("while it waits, and not before or after (-want +got):\n%s", diff)
+	}
+}
+
+// queue notes what is added.
+type queue struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	added []reconcile.Request
+}
+
+func (q *queue) AddAfter(request reconcile.Request, _ time.Duration) {
+	q.added = append(q.added, request)
+}

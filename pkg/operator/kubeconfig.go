@@ -1,0 +1,122 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/version"
+)
+
+// Cluster is how to reach a cluster, as flags say it.
+type Cluster struct {
+	// Name is what messages call the cluster, for example "management cluster".
+	Name string
+	// Prefix of the flags, "" or with a dash at its end, for example "tenant-".
+	Prefix string
+	// Kubeconfig is the path of a kubeconfig file. Empty: the service account of the pod.
+	Kubeconfig string
+	// Context of the kubeconfig. Empty: its current context.
+	Context string
+	// QPS and Burst limit the requests per second of this process to the API server of the cluster.
+	QPS   float32
+	Burst int
+}
+
+// AddFlags adds --[prefix]kubeconfig, --[prefix]kube-context, --[prefix]kube-api-qps and --[prefix]kube-api-burst.
+// The values that the struct has are the defaults.
+func (c *Cluster) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.Kubeconfig, c.Prefix+"kubeconfig", c.Kubeconfig,
+		"Path of the kubeconfig of the "+c.Name+". If empty, the service account of the pod is used.")
+	flags.StringVar(&c.Context, c.Prefix+"kube-context", c.Context,
+		"Context of the kubeconfig of the "+c.Name+". If empty, its current context.")
+	flags.Float32Var(&c.QPS, c.Prefix+"kube-api-qps", c.QPS,
+		"Requests per second to the API server of the "+c.Name+" that are allowed on average.")
+	flags.IntVar(&c.Burst, c.Prefix+"kube-api-burst", c.Burst,
+		"Requests to the API server of the "+c.Name+" that are allowed in a burst.")
+}
+
+// RESTConfig loads the kubeconfig. userAgent is the name of the binary; its version is added. The error is one
+// sentence with the file, what is wrong with it, and the flag to set.
+func (c *Cluster) RESTConfig(userAgent string) (*rest.Config, error) {
+	config, err := c.load()
+	if err != nil {
+		return nil, err
+	}
+	if c.QPS <= 0 || c.Burst <= 0 {
+		return nil, fmt.Errorf("--%skube-api-qps is %v and --%skube-api-burst is %d: both must be greater than zero", c.Prefix, c.QPS, c.Prefix,
+			c.Burst)
+	}
+	config.QPS, config.Burst = c.QPS, c.Burst
+	config.UserAgent = userAgent + "/" + version.Get().GitVersion
+	return config, nil
+}
+
+func (c *Cluster) load() (*rest.Config, error) {
+	flag := "--" + c.Prefix + "kubeconfig"
+	if c.Kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, fmt.Errorf("no kubeconfig for the %s and not running in a pod: set %s or %s", c.Name, flag, EnvName(c.Prefix+"kubeconfig"))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the pod's service account cannot be used for the %s, %w: set %s", c.Name, err, flag)
+		}
+		return config, nil
+	}
+	subject := fmt.Sprintf("kubeconfig %s of the %s", c.Kubeconfig, c.Name)
+	data, err := os.ReadFile(c.Kubeconfig)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s does not exist: set %s to an existing file", subject, flag)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("%s may not be read by this user: change the file's permissions or set %s", subject, flag)
+	case err != nil:
+		return nil, fmt.Errorf("%s cannot be read, %w: set %s to a readable file", subject, err, flag)
+	}
+	kubeconfig, err := clientcmd.Load(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not a kubeconfig, %w: correct it or set %s to another file", subject, err, flag)
+	}
+	chosen := c.Context
+	if chosen == "" {
+		chosen = kubeconfig.CurrentContext
+	}
+	var contexts []string
+	for name := range kubeconfig.Contexts {
+		contexts = append(contexts, name)
+	}
+	slices.Sort(contexts)
+	switch {
+	case chosen == "":
+		return nil, fmt.Errorf("%s has no current-context: set one in the file, or --%skube-context (it has: %s)", subject, c.Prefix,
+			list(contexts))
+	case !slices.Contains(contexts, chosen):
+		return nil, fmt.Errorf("%s has no context %q: set --%skube-context to one of its contexts (it has: %s)", subject, chosen, c.Prefix,
+			list(contexts))
+	}
+	// Paths inside a kubeconfig are relative to it, which only the loader that has read the file knows.
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: chosen}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be used, %w: correct its context %q or set %s to another file", subject, err, chosen, flag)
+	}
+	return config, nil
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}

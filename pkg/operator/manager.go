@@ -1,0 +1,112 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Lease is the object that elects a leader.
+type Lease struct {
+	// Config is the cluster that the lease is in. It need not be that of the manager.
+	Config *rest.Config
+	// Namespace and Name of the lease.
+	Namespace, Name string
+}
+
+// NewManager returns a manager that serves metrics, profiles and probes as the options say, is ready once its cache is
+// synced, and works while it holds the lease. The lease may be nil if there is no leader election.
+func (o *Options) NewManager(config *rest.Config, options manager.Options, lease *Lease) (manager.Manager, error) {
+	options.Metrics = metricsserver.Options{BindAddress: o.MetricsAddress}
+	options.HealthProbeBindAddress = o.HealthAddress
+	options.PprofBindAddress = o.PprofAddress
+	if options.Cache.DefaultTransform == nil {
+		options.Cache.DefaultTransform = TrimObject
+	}
+	if leader := o.LeaderElection; leader != nil && leader.Enabled {
+		lock, err := lease.lock(leader)
+		if err != nil {
+			return nil, err
+		}
+		options.LeaderElection = true
+		options.LeaderElectionReleaseOnCancel = true // the process ends when Start returns
+		options.LeaderElectionResourceLockInterface = lock
+		options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &leader.LeaseDuration, &leader.RenewDeadline, &leader.RetryPeriod
+	}
+	mgr, err := ctrl.NewManager(config, options)
+	if err != nil {
+		return nil, fmt.Errorf("creating the controller manager, %w", err)
+	}
+	if err := errors.Join(
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("caches", CacheSynced(mgr.GetCache())),
+	); err != nil {
+		return nil, fmt.Errorf("adding the probes, %w", err)
+	}
+	return mgr, nil
+}
+
+// lock is that of controller-runtime without its events: the manager's recorder may be that of another cluster, which
+// need not have the lease's namespace.
+func (l *Lease) lock(leader *LeaderElection) (resourcelock.Interface, error) {
+	hostname, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("reading the hostname for leader election, %w", err)
+	}
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, l.Namespace, l.Name,
+		resourcelock.ResourceLockConfig{Identity: hostname + "_" + string(uuid.NewUUID())}, l.Config, leader.RenewDeadline)
+	if err != nil {
+		return nil, fmt.Errorf("creating the lock for leader election, %w", err)
+	}
+	return lock, nil
+}
+
+// WithClient returns the manager with another client. It is for controllers of other modules that take their client from
+// the manager which they are registered with: one of them can be given a wrapped client, and the others keep theirs.
+func WithClient(m manager.Manager, c client.Client) manager.Manager {
+	return &managerWithClient{Manager: m, client: c}
+}
+
+type managerWithClient struct {
+	manager.Manager
+	client client.Client
+}
+
+// GetClient implements manager.Manager.
+func (m *managerWithClient) GetClient() client.Client { return m.client }
+
+// ManagementScheme has the kinds of the management cluster: Kubernetes', Metal3's and ours.
+func ManagementScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	utilruntime.Must(bmov1alpha1.AddToScheme(scheme))
+	return scheme
+}
+
+// ManagementKinds are BareMetalHost and kinds of ours, for Preflight.
+func ManagementKinds(ours ...string) []Kind {
+	kinds := []Kind{{GroupVersionKind: bmov1alpha1.GroupVersion.WithKind("BareMetalHost"), Remedy: "install baremetal-operator's CRDs"}}
+	for _, kind := range ours {
+		kinds = append(kinds, Kind{GroupVersionKind: v1alpha1.GroupVersion.WithKind(kind), Remedy: "install this project's CRDs (pkg/apis/crds)"})
+	}
+	return kinds
+}

@@ -1,0 +1,105 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	cliflag "k8s.io/component-base/cli/flag"
+)
+
+// Options are the flags that every program has.
+type Options struct {
+	// StartupTimeout is how long to wait at start for an API server that does not answer.
+	StartupTimeout time.Duration
+	// MetricsAddress, HealthAddress and PprofAddress are bind addresses. Disabled serves nothing.
+	MetricsAddress, HealthAddress, PprofAddress string
+	// LeaderElection is nil for a program whose replicas all work.
+	LeaderElection *LeaderElection
+}
+
+// LeaderElection is how the replicas of a program agree on the one that works.
+type LeaderElection struct {
+	// Enabled: work only while holding the lease.
+	Enabled bool
+	// LeaseDuration is how long the lease of a leader that has stopped renewing is respected.
+	LeaseDuration time.Duration
+	// RenewDeadline is how long a leader tries to renew before it stops working. The process then ends.
+	RenewDeadline time.Duration
+	// RetryPeriod is the time between attempts.
+	RetryPeriod time.Duration
+}
+
+// DefaultOptions are the options of a program with leader election. The lease is longer than controller-runtime's
+// default of 15 s: a leader whose API server restarts must not end because of it.
+func DefaultOptions() Options {
+	return Options{
+		StartupTimeout: 30 * time.Second,
+		MetricsAddress: ":8080",
+		HealthAddress:  ":8081",
+		PprofAddress:   Disabled,
+		LeaderElection: &LeaderElection{Enabled: true, LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second,
+			RetryPeriod: 5 * time.Second},
+	}
+}
+
+// AddFlags adds the flags. The values that the struct has are the defaults.
+func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
+	process := sections.FlagSet("process")
+	process.DurationVar(&o.StartupTimeout, "startup-timeout", o.StartupTimeout,
+		"How long to wait at start for an API server that does not answer.")
+	process.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress,
+		"Address that /metrics is served on, without encryption, for example :8080. \"0\" disables it.")
+	process.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress,
+		"Address that /healthz and /readyz are served on, for example :8081. \"0\" disables it.")
+	process.StringVar(&o.PprofAddress, "pprof-bind-address", o.PprofAddress,
+		"Address that Go's profiles are served on, under /debug/pprof, for example 127.0.0.1:6060. \"0\" disables it.")
+	if o.LeaderElection == nil {
+		return
+	}
+	leader := sections.FlagSet("leader election")
+	leader.BoolVar(&o.LeaderElection.Enabled, "leader-elect", o.LeaderElection.Enabled,
+		"Work only while holding the lease, so that several replicas can run.")
+	leader.DurationVar(&o.LeaderElection.LeaseDuration, "leader-elect-lease-duration", o.LeaderElection.LeaseDuration,
+		"How long another replica waits before it takes over the lease of a leader that has stopped renewing.")
+	leader.DurationVar(&o.LeaderElection.RenewDeadline, "leader-elect-renew-deadline", o.LeaderElection.RenewDeadline,
+		"How long the leader tries to renew its lease before it exits. Must be less than the lease duration.")
+	leader.DurationVar(&o.LeaderElection.RetryPeriod, "leader-elect-retry-period", o.LeaderElection.RetryPeriod,
+		"Time between attempts to take or renew the lease.")
+}
+
+// Validate returns an error that names each flag that is wrong.
+func (o *Options) Validate() error {
+	var errs []error
+	for _, flag := range []struct{ name, address string }{
+		{"metrics-bind-address", o.MetricsAddress}, {"health-probe-bind-address", o.HealthAddress}, {"pprof-bind-address", o.PprofAddress},
+	} {
+		errs = append(errs, CheckAddress(flag.name, flag.address))
+	}
+	errs = append(errs, CheckPositive("startup-timeout", o.StartupTimeout))
+	if leader := o.LeaderElection; leader != nil && leader.Enabled {
+		errs = append(errs, leader.validate())
+	}
+	return errors.Join(errs...)
+}
+
+// validate checks what client-go would refuse later, without the names of the flags.
+func (l *LeaderElection) validate() error {
+	if l.RetryPeriod <= 0 || l.RenewDeadline < 2*l.RetryPeriod || l.LeaseDuration <= l.RenewDeadline {
+		return fmt.Errorf("--leader-elect-lease-duration is %v, --leader-elect-renew-deadline %v and --leader-elect-retry-period %v: "+
+			"the lease duration must be greater than the renew deadline, and that at least twice the retry period", l.LeaseDuration, l.RenewDeadline,
+			l.RetryPeriod)
+	}
+	return nil
+}
+
+// CheckPositive returns an error that names the flag if its duration is not greater than zero.
+func CheckPositive(flag string, value time.Duration) error {
+	if value <= 0 {
+		return fmt.Errorf("--%s is %v: it must be greater than zero", flag, value)
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/rules"
+)
+
+// indexes collects the indexes for a client in memory.
+type indexes struct{ builder *fake.ClientBuilder }
+
+func (i indexes) IndexField(_ context.Context, object client.Object, field string, of client.IndexerFunc) error {
+	i.builder.WithIndex(object, field, of)
+	return nil
+}
+
+func parse[T any](t *testing.T, text string) *T {
+	t.Helper()
+	object := new(T)
+	if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+func newCluster(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) *Cluster {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs)
+	if err := AddIndexes(t.Context(), indexes{builder}); err != nil {
+		t.Fatal(err)
+	}
+	inventory := inventory.NewInventory(inventory.Options{IndexLabels: true})
+	inventory.MarkHostsSynced()
+	inventory.MarkTypesSynced()
+	return New(builder.Build(), inventory)
+}
+
+func TestUsers(t *testing.T) {
+	all := newCluster(t, interceptor.Funcs{},
+		parse[v1alpha1.NodeProvider](t, "{metadata: {name: p}, spec: {properties: {vcluster.com/os-image: ubuntu, vcluster.com/ssh-keys: 'me, "+
+			"team'}, metal3: {clusterRef: {namespace: h}, nodeTypes: [{name: t, resources: {cpu: 1}, bareMetalHosts: {selector: {}}, properties: "+
+			"{vcluster.com/user-data-template-config: base}}]}}}"),
+		parse[v1alpha1.NodeType](t, "{metadata: {name: t, ownerReferences: [{apiVersion: v1, kind: NodeProvider, name: p, uid: u}]}, spec: "+
+			"{providerRef: {name: p}, resources: {cpu: 1}, bareMetalHosts: {selector: {}}, properties: {vcluster.com/user-data-template-config: "+
+			"base}}}"),
+		parse[v1alpha1.NodeType](t, "{metadata: {name: hand}, spec: {providerRef: {name: p}, resources: {cpu: 1}, bareMetalHosts: {selector: "+
+			"{}}, properties: {vcluster.com/network-data-template-config: base}}}"),
+		parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m}, spec: {nodeTypeRef: {name: t}, properties: {vcluster.com/os-image: "+
+			"debian, metal3.vcluster.com/server-name: s1}}}"),
+		parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: o}, spec: {resources: {cpu: 1}, properties: {vcluster.com/os-image: 'No "+
+			"Name'}}, status: {nodeTypeRef: {name: t}}}"),
+		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: a, name: c}, spec: {apiServerEndpoint: 'x:1', privateNodes: {autoNodes: "+
+			"[{provider: p, properties: {vcluster.com/os-image: ubuntu}, static: [{name: s, quantity: 1, nodeTypeSelector: [{property: "+
+			"vcluster.com/node-type, value: t}]}], dynamic: [{name: d, nodeTypeSelector: [{property: vcluster.com/node-type, operator: NotIn, "+
+			"values: [hand]}], properties: {vcluster.com/ssh-keys: team}}]}]}}}"),
+	)
+	view := all.For(t.Context())
+	for name, tc := range map[string]struct {
+		reason string
+		kind   rules.Kind
+		of     string
+		want   []string
+	}{
+		"Type":    {"by name, by choice and by a pool", rules.KindNodeType, "t", []string{"Machine a/m", "Machine a/o", "TenantCluster a/c"}},
+		"NotIn":   {"it is left out, not used", rules.KindNodeType, "hand", nil},
+		"Image":   {"wherever it is written", rules.KindOSImage, "ubuntu", []string{"NodeProvider p", "TenantCluster a/c"}},
+		"Machine": {"a Machine's own", rules.KindOSImage, "debian", []string{"Machine a/m"}},
+		"Key":     {"one of several", rules.KindSSHKey, "team", []string{"NodeProvider p", "TenantCluster a/c"}},
+		"Template": {"a type that a provider has made is that provider's", rules.KindMachineConfigTemplate, "base",
+			[]string{"NodeProvider p", "NodeType hand"}},
+		"Nobody": {"nobody uses it", rules.KindOSImage, "other", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, view.Users(tc.kind, tc.of)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+	if pinned := view.PinnedTo("s1"); len(pinned) != 1 || pinned[0].Name != "m" || len(view.PinnedTo("s2")) != 0 {
+		t.Errorf("pinned are %v", pinned)
+	}
+	if !view.Exists(rules.KindNodeProvider, "p") || view.Exists(rules.KindOSImage, "ubuntu") || view.NodeType("t") == nil ||
+		view.NodeType("x") != nil {
+		t.Error("what exists does not, or the other way round")
+	}
+	if len(view.NodeProviders()) != 1 || len(view.NodeTypes()) != 2 || view.NodeTypes()[0].Name != "hand" ||
+		len(view.TenantClusters("a")) != 1 || len(view.TenantClusters("b")) != 0 {
+		t.Error("lists are not what there is, by name")
+	}
+	if err := view.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a cache cannot answer is not taken for what does not exist.
+func TestViewErrors(t *testing.T) {
+	broken := newCluster(t, interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return errors.New("the cache has stopped")
+		},
+	})
+	view := broken.For(t.Context())
+	if view.Exists(rules.KindOSImage, "ubuntu"); view.Err() == nil {
+		t.Error("a cache that has stopped: no error")
+	}
+	unsynced := New(broken.reader, inventory.NewInventory(inventory.Options{}))
+	if unsynced.For(t.Context()).Err() == nil {
+		t.Error("servers that are not known yet: no error")
+	}
+}

@@ -1,0 +1,176 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+)
+
+// Rule names a rule, in metrics.
+type Rule string
+
+// The rules.
+const (
+	// RulePinning: a pin is on a Machine or on a static pool of one server, and the server is available.
+	RulePinning Rule = "pinning"
+	// RuleHostSelector: the selector of a NodeType selects servers, and those that are meant.
+	RuleHostSelector Rule = "host-selector"
+	// RuleNodeTypeSelector: the selector of a pool or a Machine selects NodeTypes.
+	RuleNodeTypeSelector Rule = "node-type-selector"
+	// RuleResources: resources are named and counted as Kubernetes does.
+	RuleResources Rule = "resources"
+	// RuleProperties: properties have valid keys and values.
+	RuleProperties Rule = "properties"
+	// RuleReferences: what is referred to exists.
+	RuleReferences Rule = "references"
+	// RuleInUse: what is in use is not deleted.
+	RuleInUse Rule = "in-use"
+	// RuleNames: names that must be unique are.
+	RuleNames Rule = "names"
+	// RuleNodes: labels and taints of nodes are valid.
+	RuleNodes Rule = "nodes"
+	// RuleTemplate: templates parse.
+	RuleTemplate Rule = "template"
+	// RuleSSHKey: public keys parse.
+	RuleSSHKey Rule = "ssh-key"
+	// RuleAllowed: the tenant is allowed to use the type.
+	RuleAllowed Rule = "allowed-types"
+	// RuleQuota: the tenant may have another server.
+	RuleQuota Rule = "quota"
+	// RuleNamespaces: tenants do not share a namespace with servers, and do not refer to each other.
+	RuleNamespaces Rule = "namespaces"
+	// RuleDevices: devices are ones that DRA drivers can publish.
+	RuleDevices Rule = "devices"
+	// RuleDeadline: healthy servers keep their deadlines.
+	RuleDeadline Rule = "deadline"
+	// RuleKubeletArgs: a join can pass the arguments to the kubelet.
+	RuleKubeletArgs Rule = "kubelet-args"
+	// RuleImmutable: what would need a new server does not change.
+	RuleImmutable Rule = "immutable"
+)
+
+// Limits of a response. Nobody reads more, and the response to a huge object must not be huge.
+const (
+	maxErrors   = 50
+	maxWarnings = 10
+	// maxWarning and maxReason are the lengths of one warning and of the detail of one error, in bytes.
+	maxWarning = 250
+	maxReason  = 1000
+)
+
+// Result is what the rules have found in an object. The zero value admits it without a warning.
+type Result struct {
+	// Errors are what is wrong with the object's fields. If there are any, it is denied.
+	Errors field.ErrorList
+	// Refusal is why the request is denied, if the reason is not a field of the object.
+	Refusal string
+	// Warnings are single lines for the author.
+	Warnings []string
+	// Denied and Warned are the rules that the errors and warnings come from, each once.
+	Denied, Warned []Rule
+	// omittedErrors and omittedWarnings are how many are not listed.
+	omittedErrors, omittedWarnings int
+}
+
+// Allowed tells whether the request is admitted.
+func (r *Result) Allowed() bool { return len(r.Errors) == 0 && r.Refusal == "" }
+
+// deny records what is wrong with fields. Values and details are cut: users write them, and some are very long.
+func (r *Result) deny(rule Rule, errs ...*field.Error) {
+	for _, err := range errs {
+		r.Denied = appendOnce(r.Denied, rule)
+		if len(r.Errors) >= maxErrors {
+			r.omittedErrors++
+			continue
+		}
+		if value := reflect.ValueOf(err.BadValue); value.Kind() == reflect.String {
+			err.BadValue = shown(value.String())
+		}
+		err.Detail = oneLine(err.Detail, maxReason)
+		r.Errors = append(r.Errors, err)
+	}
+}
+
+// syntax denies a value that a check of apimachinery rejects, and returns whether it is valid. The detail of the error begins
+// with the message.
+func (r *Result) syntax(rule Rule, path *field.Path, value, message string, check func(string) []string) bool {
+	problems := check(value)
+	if len(problems) > 0 {
+		r.deny(rule, field.Invalid(path, value, message+properties.Because(problems)))
+	}
+	return len(problems) == 0
+}
+
+// refuse records why the whole request is denied.
+func (r *Result) refuse(rule Rule, format string, arguments ...any) {
+	r.Denied = appendOnce(r.Denied, rule)
+	r.Refusal = fmt.Sprintf(format, arguments...)
+}
+
+// warn records what the author should know of a field.
+func (r *Result) warn(rule Rule, path *field.Path, format string, arguments ...any) {
+	r.Warned = appendOnce(r.Warned, rule)
+	if r.warningsFull() {
+		r.omittedWarnings++
+		return
+	}
+	text := path.String() + ": " + fmt.Sprintf(format, arguments...)
+	r.Warnings = append(r.Warnings, oneLine(text, maxWarning))
+}
+
+// warningsFull tells whether another warning would not be listed. Rules that only warn are then skipped.
+func (r *Result) warningsFull() bool { return len(r.Warnings) >= maxWarnings }
+
+// errorCount is how many errors there are, listed or not.
+func (r *Result) errorCount() int { return len(r.Errors) + r.omittedErrors }
+
+// done adds how much has been left out.
+func (r Result) done() Result {
+	if r.omittedErrors > 0 {
+		r.Errors = append(r.Errors,
+			field.Forbidden(field.NewPath("spec"), fmt.Sprintf("there are %d more errors: correct these first", r.omittedErrors)))
+		r.omittedErrors = 0
+	}
+	if r.omittedWarnings > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("spec: there are %d more warnings", r.omittedWarnings))
+		r.omittedWarnings = 0
+	}
+	return r
+}
+
+func appendOnce(rules []Rule, rule Rule) []Rule {
+	if slices.Contains(rules, rule) {
+		return rules
+	}
+	return append(rules, rule)
+}
+
+// oneLine returns a text without line breaks, cut to a length in bytes.
+func oneLine(text string, length int) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) <= length {
+		return text
+	}
+	return strings.ToValidUTF8(text[:length-3], "") + "..."
+}
+
+// shown is a value as it can stand in an error.
+func shown(value string) string { return oneLine(value, 100) }
+
+// key is the path of an entry of a map, as it is written in documentation: properties["vcluster.com/os-image"].
+func key(path *field.Path, name string) *field.Path {
+	return path.Key(fmt.Sprintf("%q", shown(name)))
+}

@@ -1,0 +1,178 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package architecture
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	module = "github.com/karpenter-provider-metal3/karpenter-provider-metal3/"
+	// metal3 are the types of BareMetalHosts.
+	metal3 = "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+)
+
+// clients are the packages by which a program talks to an API server.
+var clients = []string{
+	"sigs.k8s.io/controller-runtime/pkg/client",
+	"sigs.k8s.io/controller-runtime/pkg/cache",
+	"sigs.k8s.io/controller-runtime/pkg/manager",
+	"k8s.io/client-go/kubernetes",
+	"k8s.io/client-go/rest",
+	"net/http",
+}
+
+// rule says what the packages below some folders must not import.
+type rule struct {
+	reason string
+	// from are folders of this module, with all below them.
+	from []string
+	// except is a folder below them that may.
+	except string
+	// not are import paths, or folders of this module, with all below them.
+	not []string
+	// through is true when what the imported packages of this module import counts, too.
+	through bool
+	// tests is true when the imports of test files count, too.
+	tests bool
+}
+
+// rules are the arrows that do not exist.
+var rules = map[string]rule{
+	"PkgWithoutTest": {
+		reason: "nothing of the product depends on test support",
+		from:   []string{"pkg", "cmd"}, not: []string{"test"}, through: true,
+	},
+	"ManagementWithoutTenant": {
+		reason: "the manager cannot see a tenant cluster",
+		from:   []string{"pkg/controllers/management", "cmd/manager"},
+		not:    []string{"pkg/controllers/tenant", "pkg/karpenter", "pkg/cloudprovider", "pkg/dra"}, through: true, tests: true,
+	},
+	"TenantWithoutManagement": {
+		reason: "the provider has no right to read a BareMetalHost",
+		from:   []string{"pkg/controllers/tenant", "pkg/karpenter", "pkg/cloudprovider", "pkg/instancetypes", "pkg/dra", "cmd/provider"},
+		not:    []string{"pkg/controllers/management", "pkg/inventory"}, through: true,
+	},
+	"KarpenterWithoutHosts": {
+		reason: "what Karpenter sees is NodeTypes, never a BareMetalHost",
+		from:   []string{"pkg/cloudprovider", "pkg/instancetypes"}, not: []string{metal3},
+	},
+	"WebhookWithoutControllers": {
+		reason: "the webhook admits or refuses, it controls nothing",
+		from:   []string{"pkg/webhooks", "cmd/webhook"},
+		not:    []string{"pkg/controllers/tenant", "pkg/karpenter", "pkg/cloudprovider"}, through: true,
+	},
+	"PureDecisions": {
+		reason: "values and decisions on them are tested without an API server",
+		from:   []string{"pkg/fleet", "pkg/inventory"}, except: "pkg/inventory/feed", not: clients,
+	},
+	"InventoryWithoutKarpenter": {
+		reason: "the inventory knows servers, whoever asks for them",
+		from:   []string{"pkg/inventory"}, not: []string{"sigs.k8s.io/karpenter"}, through: true,
+	},
+	"APIs": {
+		reason: "the types can be imported without anything of ours",
+		from:   []string{"pkg/apis"}, not: []string{"pkg", "test", "cmd"},
+	},
+}
+
+// pkg is what "go list" knows of a package.
+type pkg struct {
+	ImportPath, Dir, Doc, Name                  string
+	Imports, TestImports, XTestImports, GoFiles []string
+}
+
+func TestImports(t *testing.T) {
+	packages := list(t)
+	for name, r := range rules {
+		t.Run(name, func(t *testing.T) {
+			seen := 0
+			for _, p := range packages {
+				if !within(p.ImportPath, r.from) || r.except != "" && within(p.ImportPath, []string{r.except}) {
+					continue
+				}
+				seen++
+				imports := p.Imports
+				if r.tests {
+					imports = slices.Concat(imports, p.TestImports, p.XTestImports)
+				}
+				for _, path := range reach(packages, imports, r.through) {
+					if within(path, r.not) && (name != "APIs" || !within(path, r.from)) {
+						t.Errorf("%s imports %s: %s", p.ImportPath, path, r.reason)
+					}
+				}
+			}
+			if seen == 0 {
+				t.Errorf("no package is below %v", r.from)
+			}
+		})
+	}
+}
+
+// A package without a comment does not say what it is for.
+func TestPackageComments(t *testing.T) {
+	for _, p := range list(t) {
+		if p.Doc == "" && len(p.GoFiles) > 0 {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+	}
+}
+
+// reach returns what is imported, and, if asked, what that imports, as far as it is of this module.
+func reach(packages map[string]pkg, imports []string, through bool) []string {
+	var reached []string
+	seen := map[string]bool{}
+	for open := slices.Clone(imports); len(open) > 0; {
+		path := open[0]
+		open = open[1:]
+		if seen[path] {
+			continue
+		}
+		seen[path] = true
+		reached = append(reached, path)
+		if through {
+			open = append(open, packages[path].Imports...)
+		}
+	}
+	return reached
+}
+
+func within(path string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool {
+		for _, root := range []string{folder, module + folder} {
+			if path == root || strings.HasPrefix(path, root+"/") {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func list(t *testing.T) map[string]pkg {
+	t.Helper()
+	command := exec.Command("go", "list", "-json=ImportPath,Doc,Imports,TestImports,XTestImports,GoFiles", "./...")
+	command.Dir = filepath.Join("..", "..")
+	output, err := command.Output()
+	if err != nil {
+		t.Fatalf("go list, %v", err)
+	}
+	packages := map[string]pkg{}
+	for decoder := json.NewDecoder(bytes.NewReader(output)); ; {
+		var p pkg
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatalf("reading what go list says, %v", err)
+		}
+		packages[p.ImportPath] = p
+	}
+}

@@ -1,0 +1,48 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// DirectoryVariable is the environment variable that has the API servers of tests keep their audit logs in a directory.
+const DirectoryVariable = "AUDIT_LOG_DIR"
+
+// policy logs one line for each request, with user, verb, object and response code, and no content of objects. Requests of
+// the clusters' own components are left out. Impersonating users are kept, since the impersonated user may be ours.
+//
+//go:embed policy.yaml
+var policy []byte
+
+// Flags make an API server keep a log in the directory, in a separate file with a name that begins with
+// that of the cluster. Without a directory there are none.
+func Flags(directory, cluster string) ([]string, error) {
+	if directory == "" {
+		return nil, nil
+	}
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		return nil, fmt.Errorf("making the directory of the audit logs, %w", err)
+	}
+	file, err := os.CreateTemp(directory, cluster+"-*.log")
+	if err != nil {
+		return nil, fmt.Errorf("making an audit log, %w", err)
+	}
+	if err := file.Close(); err != nil {
+		return nil, fmt.Errorf("making an audit log, %w", err)
+	}
+	// One for each, so that none is written while another API server reads it.
+	policyFile := file.Name() + ".policy.yaml"
+	if err := os.WriteFile(policyFile, policy, 0o644); err != nil {
+		return nil, fmt.Errorf("writing the audit policy, %w", err)
+	}
+	log, err := filepath.Abs(file.Name())
+	if err != nil {
+		return nil, fmt.Errorf("finding the audit log, %w", err)
+	}
+	return []string{"--audit-policy-file=" + log + ".policy.yaml", "--audit-log-path=" + log}, nil
+}

@@ -1,0 +1,130 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Request is a request to an API server.
+type Request struct {
+	// Cluster is what the API server was called in Flags.
+	Cluster string
+	// User is the user, or the impersonated one. Service accounts have only their name here.
+	User string
+	// Verb, in the words of RBAC.
+	Verb string
+	// Group of the API; empty for the core.
+	Group string
+	// Resource, with its subresource: "machines/status".
+	Resource string
+	// Namespace; empty for a request about the whole cluster.
+	Namespace string
+	// Name of the object; empty for a request about several, or about one that has no name yet.
+	Name string
+	// Forbidden is true if the user had no right to.
+	Forbidden bool
+}
+
+// serviceAccountPrefix begins the names of users that are service accounts.
+const serviceAccountPrefix = "system:serviceaccount:"
+
+// administrators is the group with all rights.
+const administrators = "system:masters"
+
+// line of an audit log, as far as it is read.
+type line struct {
+	Verb             string
+	User             user
+	ImpersonatedUser *user
+	ObjectRef        *struct{ Resource, Subresource, Namespace, Name, APIGroup string }
+	Annotations      map[string]string
+}
+
+type user struct {
+	Username string
+	Groups   []string
+}
+
+// request is the request of a line. Its user is empty for an administrator, because RBAC rules are not used then.
+func (l line) request(cluster string) Request {
+	user := l.User
+	if l.ImpersonatedUser != nil {
+		user = *l.ImpersonatedUser
+	}
+	name := user.Username
+	if account, found := strings.CutPrefix(name, serviceAccountPrefix); found {
+		_, name, _ = strings.Cut(account, ":")
+	}
+	if slices.Contains(user.Groups, administrators) {
+		name = ""
+	}
+	resource := l.ObjectRef.Resource
+	if l.ObjectRef.Subresource != "" {
+		resource += "/" + l.ObjectRef.Subresource
+	}
+	return Request{
+		Cluster: cluster, User: name, Verb: l.Verb, Group: l.ObjectRef.APIGroup, Resource: resource,
+		Namespace: l.ObjectRef.Namespace, Name: l.ObjectRef.Name, Forbidden: l.Annotations["authorization.k8s.io/decision"] == "forbid",
+	}
+}
+
+// Requests are those in the logs of a directory, each once. Users whose names begin with none of the prefixes are left out.
+func Requests(directory string, users ...string) (map[Request]bool, error) {
+	files, err := filepath.Glob(filepath.Join(directory, "*.log"))
+	if err != nil {
+		return nil, fmt.Errorf("looking for audit logs, %w", err)
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("there are no audit logs in %s: run tests with %s=%s first", directory, DirectoryVariable, directory)
+	}
+	all := map[Request]bool{}
+	for _, file := range files {
+		cluster, _, _ := strings.Cut(filepath.Base(file), "-")
+		if err := read(file, func(one line) {
+			request := one.request(cluster)
+			for _, prefix := range users {
+				if strings.HasPrefix(request.User, prefix) {
+					all[request] = true
+				}
+			}
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func read(file string, take func(line)) error {
+	log, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("opening an audit log, %w", err)
+	}
+	defer func() { _ = log.Close() }()
+	reader := bufio.NewReader(log)
+	for {
+		text, err := reader.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil // what has no end yet was being written as the API server was killed
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s, %w", file, err)
+		}
+		one := line{}
+		if err := json.Unmarshal(text, &one); err != nil {
+			return fmt.Errorf("reading %s, %w", file, err)
+		}
+		if one.ObjectRef != nil {
+			take(one)
+		}
+	}
+}

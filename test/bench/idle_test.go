@@ -1,0 +1,83 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+)
+
+const (
+	// idleHosts is how many servers there are, each of which Metal3 writes the status of once in statusInterval.
+	idleHosts      = 10000
+	statusInterval = time.Minute
+	// observed is how long the manager is watched.
+	observed = 2 * statusInterval
+)
+
+// BenchmarkIdleFleet has the manager watch 10,000 inspected servers of which nobody wants one, while Metal3 does to them what
+// it does to a fleet at rest: it writes the status of each once a minute, and nothing in it changes but the time. It reports:
+//
+//	updates/s   statuses that were written per second; 167 is one a minute for each server
+//	core-%      CPU time of the manager, in percent of one core
+//	MiB         resident memory of the manager
+//	heap-MiB    what of it is in use, garbage included
+//	writes/min  writes of the manager per minute
+func BenchmarkIdleFleet(b *testing.B) {
+	for b.Loop() {
+		cluster := management.New(b, nil)
+		cluster.CreateInspectedHosts(b, idleHosts)
+		manager := cluster.StartManager(b)
+		awaitTypes(b, cluster)
+		settle(b, manager)
+
+		before, begin := manager.Metrics(b), time.Now()
+		updates := rewriteStatuses(b, cluster, cluster.Hosts(b))
+		elapsed, after := time.Since(begin), manager.Metrics(b)
+		b.ReportMetric(float64(updates)/elapsed.Seconds(), "updates/s")
+		b.ReportMetric(100*(after.CPUSeconds()-before.CPUSeconds())/elapsed.Seconds(), "core-%")
+		b.ReportMetric(after.Resident()/(1<<20), "MiB")
+		b.ReportMetric(after.HeapInUse()/(1<<20), "heap-MiB")
+		b.ReportMetric((after.Writes()-before.Writes())/elapsed.Minutes(), "writes/min")
+	}
+}
+
+// rewriteStatuses writes the status of every host once in each interval, and returns how many writes that were.
+func rewriteStatuses(b *testing.B, cluster *management.Cluster, hosts []bmov1alpha1.BareMetalHost) int {
+	b.Helper()
+	total := len(hosts) * int(observed/statusInterval)
+	limit := rate.NewLimiter(rate.Every(statusInterval/time.Duration(len(hosts))), 1)
+	group, ctx := errgroup.WithContext(b.Context())
+	group.SetLimit(workers)
+	for n := range total {
+		if err := limit.Wait(ctx); err != nil {
+			break // the group has the reason
+		}
+		group.Go(func() error { return touch(ctx, cluster, &hosts[n%len(hosts)], n) })
+	}
+	if err := group.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	return total
+}
+
+func touch(ctx context.Context, cluster *management.Cluster, host *bmov1alpha1.BareMetalHost, n int) error {
+	at := time.Date(2026, 1, 1, 0, 0, n, 0, time.UTC).Format(time.RFC3339)
+	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"status":{"lastUpdated":%q}}`, at))
+	target := &bmov1alpha1.BareMetalHost{}
+	target.Namespace, target.Name = host.Namespace, host.Name
+	if err := cluster.Client.Status().Patch(ctx, target, patch); err != nil {
+		return fmt.Errorf("writing the status of host %s, %w", host.Name, err)
+	}
+	return nil
+}

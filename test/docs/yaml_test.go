@@ -1,0 +1,76 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+)
+
+// TestYAML has an API server validate each object on the pages, without making it: unknown fields and values that a definition
+// does not allow are errors.
+func TestYAML(t *testing.T) {
+	environment := env.NewEnvironment(t)
+	strict := client.WithFieldValidation(client.NewDryRunClient(environment.Client), metav1.FieldValidationStrict)
+	objects := 0
+	for _, page := range allPages(t) {
+		for _, block := range blocks(read(t, page)) {
+			if block.language != "yaml" {
+				continue
+			}
+			for document := range strings.SplitSeq("\n"+strings.Join(block.lines, "\n"), "\n---\n") {
+				object := &unstructured.Unstructured{}
+				where := fmt.Sprintf("%s:%d", page, block.line)
+				if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+					t.Errorf("%s: %v", where, err)
+					continue
+				}
+				if object.GetAPIVersion() == "" {
+					continue // a part of an object, or a file of another program
+				}
+				switch err := validate(t, environment, strict, object); {
+				case meta.IsNoMatchError(err):
+					t.Logf("%s: not validated: %v", where, err)
+				case err != nil:
+					t.Errorf("%s: %v", where, err)
+				default:
+					objects++
+				}
+			}
+		}
+	}
+	if objects < 20 {
+		t.Errorf("%d objects: the pages are not read as they were written", objects)
+	}
+}
+
+// validate has the API server validate an object, in a namespace that there is.
+func validate(t *testing.T, environment *env.Environment, strict client.Client, object *unstructured.Unstructured) error {
+	t.Helper()
+	namespaced, err := environment.Client.IsObjectNamespaced(object)
+	if err != nil {
+		return err
+	}
+	if namespaced && object.GetNamespace() == "" {
+		object.SetNamespace(metav1.NamespaceDefault)
+	}
+	if namespaced {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: object.GetNamespace()}}
+		if err := environment.Client.Create(t.Context(), namespace); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return strict.Create(t.Context(), object)
+}

@@ -1,0 +1,251 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+const (
+	// hangs is a server on which Metal3's demo mode never gets done with writing an image.
+	hangs = "demo-provisioning"
+	// fails is one on which it fails to.
+	fails = "demo-validation-error"
+
+	faultyLabel = "e2e-faulty"
+	faultyImage = "https://images.example.com/ubuntu-noble-gpu.qcow2"
+)
+
+// createFaultyPool gives the tenant a NodePool with a NodeType of its own name, of which the servers are those that are named:
+// some of the fleet, and others that Metal3 has trouble with and that never boot. It all goes at the end of the test.
+func (w *world) createFaultyPool(t *testing.T, name string, change func(*v1alpha1.HardwareProfile), servers ...string) {
+	t.Helper()
+	w.needsServers(t)
+	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	provider.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "ubuntu-noble-gpu"}
+	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
+	profile := v1alpha1.HardwareProfile{Zone: "us-east-1", Resources: resources("cpu", "32", "memory", "128Gi")}
+	profile.BareMetalHosts.Selector.MatchLabels = map[string]string{faultyLabel: name}
+	change(&profile)
+	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{{Name: name, HardwareProfile: profile}}
+	class := &v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	class.Spec.ProviderRef = &v1alpha1.NameReference{Name: name}
+	pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	pool.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: name}
+	pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
+		{Key: corev1.LabelArchStable, Operator: corev1.NodeSelectorOpIn, Values: []string{"amd64"}},
+	}
+	pool.Spec.Template.Spec.ExpireAfter = karpv1.MustParseNillableDuration("Never")
+	pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("5s")
+	t.Cleanup(func() {
+		w.releaseFaulty(t, name, servers)
+		for _, object := range []struct {
+			cluster client.Client
+			object  client.Object
+		}{{w.tenant, pool}, {w.tenant, class}, {w.management, provider}} {
+			w.remove(t, object.cluster, object.object)
+		}
+	})
+	for _, server := range servers {
+		w.addServer(t, server, name)
+	}
+	for _, object := range []struct {
+		cluster client.Client
+		object  client.Object
+	}{{w.management, provider}, {w.tenant, class}, {w.tenant, pool}} {
+		if err := object.cluster.Create(t.Context(), object.object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.eventually(t, "the servers of the pool are ready", func(ctx context.Context) (string, error) {
+		nodeType, ready := &v1alpha1.NodeType{}, &karpv1.NodePool{}
+		if err := w.management.Get(ctx, client.ObjectKey{Name: name}, nodeType); err != nil {
+			return "there is no NodeType", client.IgnoreNotFound(err)
+		}
+		if available := nodeType.Status.Capacity.Available; int(available) != len(servers) {
+			return fmt.Sprintf("%d of %d are available", available, len(servers)), nil
+		}
+		if err := w.tenant.Get(ctx, client.ObjectKey{Name: name}, ready); err != nil || !ready.StatusConditions().Root().IsTrue() {
+			return "the NodePool is not ready", err
+		}
+		return "", nil
+	})
+}
+
+// addServer makes a server one of the pool's, and registers it with Metal3 if it is none of the fleet.
+func (w *world) addServer(t *testing.T, server, pool string) {
+	t.Helper()
+	host := &bmov1alpha1.BareMetalHost{}
+	key := client.ObjectKey{Namespace: hostNamespace, Name: server}
+	if err := w.management.Get(t.Context(), key, host); err == nil {
+		before := host.DeepCopy()
+		host.Labels[faultyLabel] = pool
+		if err := w.management.Patch(t.Context(), host, client.MergeFrom(before)); err != nil {
+			t.Fatal(err)
+		}
+		return
+	} else if !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: hostNamespace, Name: server + "-bmc"},
+		Data:       map[string][]byte{"username": []byte("sandbox"), "password": []byte("sandbox")},
+	}
+	host = &bmov1alpha1.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Namespace: hostNamespace, Name: server,
+		Labels: map[string]string{faultyLabel: pool}}}
+	host.Spec.BMC = bmov1alpha1.BMCDetails{Address: "redfish://192.0.2.1/redfish/v1/Systems/" + server, CredentialsName: secret.Name}
+	host.Spec.BootMACAddress, host.Spec.InspectionMode = "52:54:00:ff:ff:01", bmov1alpha1.InspectionModeDisabled
+	for _, object := range []client.Object{secret, host} {
+		if err := w.management.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// releaseFaulty empties the pool and takes the servers away that are none of the fleet.
+func (w *world) releaseFaulty(t *testing.T, pool string, servers []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), w.settings.timeout)
+	defer cancel()
+	if t.Failed() && w.sandbox != nil {
+		w.sandbox.keepLogs(t)
+	}
+	if err := w.deletePods(ctx); err != nil {
+		t.Errorf("deleting the pods, %v", err)
+	}
+	if err := w.deleteNodeClaims(ctx); err != nil {
+		t.Errorf("deleting the NodeClaims, %v", err)
+	}
+	if err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+		machines, err := w.machines(ctx)
+		if err != nil || len(machines) == 0 {
+			return err == nil, err
+		}
+		return false, w.forgetErrors(ctx, servers)
+	}); err != nil {
+		t.Errorf("giving back the servers of pool %s, %v", pool, err)
+	}
+	for _, server := range servers {
+		host := &bmov1alpha1.BareMetalHost{}
+		if err := w.management.Get(ctx, client.ObjectKey{Namespace: hostNamespace, Name: server}, host); err != nil {
+			t.Error(err)
+			continue
+		}
+		before := host.DeepCopy()
+		delete(host.Labels, faultyLabel)
+		delete(host.Annotations, v1alpha1.QuarantinedAnnotationKey)
+		if strings.HasPrefix(server, "demo-") {
+			// Metal3's demo mode takes minutes to let go of a host, and there is nothing behind it.
+			host.Finalizers = nil
+			if err := w.management.Delete(ctx, host.DeepCopy()); err != nil {
+				t.Error(err)
+			}
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hostNamespace, Name: server + "-bmc"}}
+			if err := w.management.Delete(ctx, secret); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := client.IgnoreNotFound(w.management.Patch(ctx, host, client.MergeFrom(before))); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// forgetErrors takes errors off servers that have been deprovisioned. Metal3 does that when it begins to clean a server, which
+// its demo mode has none of.
+func (w *world) forgetErrors(ctx context.Context, servers []string) error {
+	for _, server := range servers {
+		host := &bmov1alpha1.BareMetalHost{}
+		if err := w.management.Get(ctx, client.ObjectKey{Namespace: hostNamespace, Name: server}, host); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		if host.Status.Provisioning.State != bmov1alpha1.StateAvailable || host.Status.ErrorType == "" {
+			continue
+		}
+		before := host.DeepCopy()
+		host.Status.ErrorType, host.Status.ErrorMessage, host.Status.OperationalStatus = "", "", bmov1alpha1.OperationalStatusOK
+		if err := w.management.Status().Patch(ctx, host, client.MergeFrom(before)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// createPodOn creates a pod for a pool, and the type of its name.
+func (w *world) createPodOn(t *testing.T, name, pool string, asks corev1.ResourceList) {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: name},
+		Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{karpv1.NodePoolLabelKey: pool, corev1.LabelInstanceTypeStable: pool},
+			Containers:   []corev1.Container{w.container(asks)},
+		},
+	}
+	if err := w.tenant.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// claimHasCondition is a condition: the condition ServerReady of the pool's one NodeClaim has the reason, and its message the
+// parts.
+func (w *world) claimHasCondition(pool, reason string, parts ...string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		claims := &karpv1.NodeClaimList{}
+		if err := w.tenant.List(ctx, claims, client.MatchingLabels{karpv1.NodePoolLabelKey: pool}); err != nil {
+			return "", err
+		}
+		claims.Items = slices.DeleteFunc(claims.Items, func(c karpv1.NodeClaim) bool { return !c.DeletionTimestamp.IsZero() })
+		if len(claims.Items) != 1 {
+			return fmt.Sprintf("there are %d NodeClaims that are not on their way out", len(claims.Items)), nil
+		}
+		said := claims.Items[0].StatusConditions().Get(v1alpha1.ConditionServerReady)
+		if said == nil || said.Reason != reason || containsAll(said.Message, parts...) != "" {
+			return fmt.Sprintf("the NodeClaim says %+v", said), nil
+		}
+		return "", nil
+	}
+}
+
+// hasEvent is a condition: an event on the object of that kind and name has the reason, and its message the parts. Without a name, it
+// is on any object of the group.
+func (w *world) hasEvent(kind, name, reason string, parts ...string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		events := &corev1.EventList{}
+		if err := w.tenant.List(ctx, events); err != nil {
+			return "", err
+		}
+		var all []string
+		for _, event := range events.Items {
+			if on := event.InvolvedObject; on.Kind != kind || name != "" && on.Name != name || name == "" && !w.group.owns(on.Name) {
+				continue
+			}
+			if event.Reason == reason && containsAll(event.Message, parts...) == "" {
+				return "", nil
+			}
+			all = append(all, event.Reason+": "+event.Message)
+		}
+		return fmt.Sprintf("no event %s on %s %s holds %q; there are %q", reason, kind, name, parts, all), nil
+	}
+}
+
+// quarantine is the annotation of a server, empty if it is not quarantined.
+func (w *world) quarantine(ctx context.Context, server string) (string, error) {
+	host := &bmov1alpha1.BareMetalHost{}
+	err := w.management.Get(ctx, client.ObjectKey{Namespace: hostNamespace, Name: server}, host)
+	return host.Annotations[v1alpha1.QuarantinedAnnotationKey], err
+}

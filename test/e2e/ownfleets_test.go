@@ -1,0 +1,170 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// otherServers are servers beside the reference fleet. Those with the label group are of no NodeType until a test makes one.
+const otherServers = `
+apiVersion: sandbox.karpenter.metal3.io/v1alpha1
+kind: Fleet
+servers:
+  - {name: nvl-a, count: 4, labels: {group: nvl, rack: r1, nvlink-domain: n1, datacenter: us-east-1}, capacity: {cpu: 16, memory: 64Gi, nvidia.com/gpu: 8}}
+  - {name: nvl-b, count: 6, labels: {group: nvl, rack: r2, nvlink-domain: n2, datacenter: us-east-1}, capacity: {cpu: 16, memory: 64Gi, nvidia.com/gpu: 8}}
+  - {name: edge, count: 3, labels: {group: edge, datacenter: us-east-1}, capacity: {cpu: 8, memory: 32Gi}}
+  - {name: mig, labels: {group: mig, datacenter: us-east-1}, capacity: {cpu: 16, memory: 64Gi, nvidia.com/mig-1g.10gb: 7}}
+  - {name: amd, labels: {group: amd, datacenter: us-east-1}, capacity: {cpu: 16, memory: 64Gi, amd.com/gpu: 4}}
+  - {name: trio, count: 3, labels: {trio: "true", datacenter: us-east-1}, capacity: {cpu: 64, memory: 256Gi, nvidia.com/gpu: 4}}
+  - {name: spare, labels: {datacenter: us-east-1}, capacity: {cpu: 32, memory: 128Gi}}
+`
+
+// createPool makes the servers of a group a NodeType, with a NodeProvider, a MetalNodeClass and a NodePool of the same name.
+// Change may change the NodePool before it is made; it may be nil.
+func (w *world) createPool(t *testing.T, name string, servers int32, has corev1.ResourceList,
+	change func(*karpv1.NodePool)) *karpv1.NodePool {
+	t.Helper()
+	w.needsServers(t)
+	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	provider.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "ubuntu-noble-gpu"}
+	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
+	nodeType := v1alpha1.NodeTypeTemplate{Name: name}
+	nodeType.Resources = has
+	nodeType.BareMetalHosts.Selector.MatchLabels = map[string]string{"group": name}
+	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{nodeType}
+	if err := w.management.Create(t.Context(), provider); err != nil {
+		t.Fatal(err)
+	}
+	class := &v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	class.Spec.ProviderRef = &v1alpha1.NameReference{Name: name}
+	nodePool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	nodePool.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: name}
+	nodePool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
+		{Key: v1alpha1.NodeTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{name}},
+	}
+	nodePool.Spec.Template.Spec.ExpireAfter = karpv1.MustParseNillableDuration("Never")
+	nodePool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmpty
+	nodePool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")
+	if change != nil {
+		change(nodePool)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), w.settings.timeout)
+		defer cancel()
+		if err := w.tenant.Delete(ctx, nodePool); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+		w.giveBack(t)
+		for _, gone := range []struct {
+			from   client.Client
+			object client.Object
+		}{{w.tenant, class}, {w.management, provider}} {
+			w.remove(t, gone.from, gone.object)
+		}
+		// The next test counts all types that there are.
+		if err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+			err := w.management.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.NodeType{})
+			return err != nil, client.IgnoreNotFound(err)
+		}); err != nil {
+			t.Errorf("NodeType %s is left over, %v", name, err)
+		}
+	})
+	if err := w.tenant.Create(t.Context(), class); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, fmt.Sprintf("the %d servers of group %s are free", servers, name), func(ctx context.Context) (string, error) {
+		nodeType := &v1alpha1.NodeType{}
+		if err := w.management.Get(ctx, client.ObjectKey{Name: name}, nodeType); err != nil {
+			return err.Error(), client.IgnoreNotFound(err)
+		}
+		if got := nodeType.Status.Capacity.Available; got != servers {
+			return fmt.Sprintf("%d are", got), nil
+		}
+		return "", nil
+	})
+	if err := w.tenant.Create(t.Context(), nodePool); err != nil {
+		t.Fatal(err)
+	}
+	return nodePool
+}
+
+// createPods creates pods that ask for the same.
+func (w *world) createPods(t *testing.T, prefix string, count int, asks corev1.ResourceList, change func(*corev1.Pod)) []string {
+	t.Helper()
+	var names []string
+	for i := range count {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: fmt.Sprintf("%s-%d", prefix, i)},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{w.container(asks)}},
+		}
+		if change != nil {
+			change(pod)
+		}
+		w.group.place(&pod.Spec)
+		if err := w.tenant.Create(t.Context(), pod); err != nil {
+			t.Fatalf("creating pod %s, %v", pod.Name, err)
+		}
+		names = append(names, pod.Name)
+	}
+	return names
+}
+
+// exactly is a condition: so many of the pods run, and an event on each of the others says why not.
+func (w *world) exactly(count int, pods []string, told ...string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		running := 0
+		var waiting []string
+		for _, name := range pods {
+			missing, err := w.runs(name)(ctx)
+			if err != nil {
+				return "", err
+			}
+			if missing == "" {
+				running++
+			} else {
+				waiting = append(waiting, name)
+			}
+		}
+		if running != count {
+			return fmt.Sprintf("%d run", running), nil
+		}
+		for _, name := range waiting {
+			if missing, err := w.podHasEvent(name, told...)(ctx); missing != "" || err != nil {
+				return missing, err
+			}
+		}
+		return "", nil
+	}
+}
+
+// nodeLabels are the values of a label of the nodes that the pods run on, with how many nodes have each.
+func (w *world) nodeLabels(t *testing.T, label string, pods []string) map[string]int {
+	t.Helper()
+	values := map[string]int{}
+	for _, name := range pods {
+		pod, node := &corev1.Pod{}, &corev1.Node{}
+		if err := w.tenant.Get(t.Context(), client.ObjectKey{Namespace: w.group.namespace, Name: name}, pod); err != nil {
+			t.Fatal(err)
+		}
+		if pod.Spec.NodeName == "" {
+			continue
+		}
+		if err := w.tenant.Get(t.Context(), client.ObjectKey{Name: pod.Spec.NodeName}, node); err != nil {
+			t.Fatal(err)
+		}
+		values[node.Labels[label]]++
+	}
+	return values
+}

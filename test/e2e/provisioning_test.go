@@ -1,0 +1,92 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
+)
+
+// A pod gets a server on which the image is never done. The NodeClaim says where it is, and once the type's deadline is
+// over (here seconds, where it is an hour for real ones) it is given up: an event on the NodePool says why, the server is
+// quarantined, and an event on the pod says so. Then the operator says that the server is well, and Karpenter tries it again.
+func TestProvisioningDeadline(t *testing.T) {
+	w := enter(t, slow)
+	w.createFaultyPool(t, "slow", func(profile *v1alpha1.HardwareProfile) {
+		profile.ProvisioningDeadline = &metav1.Duration{Duration: 10 * time.Second}
+	}, hangs)
+	w.createPodOn(t, "waiting", "slow", resources("cpu", "4", "memory", "8Gi"))
+	w.eventually(t, "the NodeClaim says where its server is", w.claimHasCondition("slow", v1alpha1.ReasonProvisioning,
+		"writing image, step 3 of 5, 0 min: Metal3 is installing "+faultyImage+" on server metal3-system/"+hangs))
+	first, err := w.machines(t.Context())
+	if err != nil || len(first) != 1 {
+		t.Fatalf("%d Machines, error %v; want the one of the pod", len(first), err)
+	}
+
+	w.eventually(t, "an event on the NodePool says why the NodeClaim is gone", w.hasEvent("NodePool", "slow", "ServerGivenUp",
+		"NodeClaim "+first[0].Name+" is deleted", "given up after 10s without progress at writing image, step 3 of 5"))
+	w.eventually(t, "the Machine is gone", func(ctx context.Context) (string, error) {
+		err := w.management.Get(ctx, client.ObjectKeyFromObject(&first[0]), &v1alpha1.Machine{})
+		if err == nil {
+			return "it is still there", nil
+		}
+		return "", client.IgnoreNotFound(err)
+	})
+	annotation, err := w.quarantine(t.Context(), hangs)
+	if err != nil || !strings.HasPrefix(annotation, `{"reason":"DeadlineExceeded","since":"`) ||
+		!strings.HasSuffix(annotation, `","machine":"tenant-a/`+first[0].Name+`"}`) {
+		t.Errorf("the server is quarantined with %q, error %v", annotation, err)
+	}
+	w.eventually(t, "an event on the pod says what has become of the server",
+		w.podHasEvent("waiting", "slow: 1 server matches, 0 claimed, 0 in error, 1 quarantined"))
+	nodeType := &v1alpha1.NodeType{}
+	if err := w.management.Get(t.Context(), client.ObjectKey{Name: "slow"}, nodeType); err != nil ||
+		nodeType.Status.Capacity.Quarantined != 1 {
+		t.Errorf("capacity %+v, error %v; want one server to be quarantined", nodeType.Status.Capacity, err)
+	}
+
+	w.unquarantine(t, hangs)
+	w.eventually(t, "the server is claimed again", func(ctx context.Context) (string, error) {
+		machines, err := w.machines(ctx)
+		if len(machines) != 1 || machines[0].Status.ProviderID == "" || machines[0].Name == first[0].Name {
+			return fmt.Sprintf("there are %d Machines", len(machines)), err
+		}
+		return "", err
+	})
+}
+
+// Servers of a type that have joined teach how long one takes, and the next one says so.
+func TestProvisioningEstimate(t *testing.T) {
+	system.Only(t)
+	w := enter(t, reference)
+	w.createPod(t, "first", resources("cpu", "4", "memory", "16Gi", gpu, "4"))
+	w.eventually(t, "the first pod runs", w.runs("first"))
+	progress := w.machineOf(t, "first").Status.Progress
+	if progress == nil || progress.Step != 5 || progress.Description != "joined" {
+		t.Errorf("progress of a Machine that has joined: %+v", progress)
+	}
+	nodeType := &v1alpha1.NodeType{}
+	w.eventually(t, "the NodeType has learned", func(ctx context.Context) (string, error) {
+		if err := w.management.Get(ctx, client.ObjectKey{Name: w.machineOf(t, "first").Status.NodeTypeRef.Name}, nodeType); err != nil {
+			return "", err
+		}
+		if estimate := nodeType.Status.Provisioning; estimate == nil || estimate.Samples < 1 || estimate.TypicalSeconds > 120 {
+			return fmt.Sprintf("the estimate is %+v", estimate), nil
+		}
+		return "", nil
+	})
+	w.createPod(t, "second", resources("cpu", "4", "memory", "16Gi", gpu, "4"))
+	w.eventually(t, "the second NodeClaim says how long it will take", w.hasEvent("NodeClaim", "", v1alpha1.ReasonProvisioning,
+		", step 3 of 5, 0 min; usually "))
+	w.eventually(t, "the second pod runs", w.runs("second"))
+}

@@ -1,0 +1,279 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package emulator
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/mail"
+	"net/url"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+)
+
+// ErrNoJoin is returned for user data that joins nothing.
+var ErrNoJoin = errors.New("no script in it runs \"kubeadm join --config FILE\"")
+
+// ReadJoin returns the join that a server booted with this user data makes: the inverse of bootstrap.JoinUserData. It is strict
+// with the JoinConfiguration: what it does not know, an emulated server would silently not do. Errors never repeat the token.
+func ReadJoin(userData []byte) (bootstrap.Join, error) {
+	j, err := readJoin(userData)
+	if err == nil {
+		err = j.Validate()
+	}
+	if err != nil {
+		return bootstrap.Join{}, fmt.Errorf("reading user data, %w", err)
+	}
+	return j, nil
+}
+
+func readJoin(userData []byte) (bootstrap.Join, error) {
+	parts, err := partsOf("text/plain", userData)
+	if err != nil {
+		return bootstrap.Join{}, err
+	}
+	for _, part := range parts {
+		if !bytes.HasPrefix(part, []byte("#!")) {
+			continue
+		}
+		files, commands := readScript(string(part))
+		for _, command := range commands {
+			words := strings.Fields(command)
+			switch {
+			case len(words) == 4 && words[0] == "kubeadm" && words[1] == "join" && words[2] == "--config":
+				return readKubeadmJoin(files, commands, words[3])
+			case len(words) == 4 && words[0] == "sh" && strings.HasSuffix(words[1], "/vcluster-join.sh"):
+				return readVClusterJoin(parts, files, words[2], words[3])
+			}
+		}
+	}
+	return bootstrap.Join{}, ErrNoJoin
+}
+
+// partsOf returns the documents in user data, those of messages in messages too.
+func partsOf(contentType string, content []byte) ([][]byte, error) {
+	kind, parameters, err := mime.ParseMediaType(cmp.Or(contentType, "text/plain"))
+	if err != nil {
+		return nil, errors.New("it has a part whose Content-Type cannot be read")
+	}
+	if bytes.HasPrefix(content, []byte("MIME-Version:")) || bytes.HasPrefix(content, []byte("Content-Type:")) {
+		message, err := mail.ReadMessage(bytes.NewReader(content))
+		if err != nil {
+			return nil, errors.New("it is not a MIME message")
+		}
+		body, err := io.ReadAll(message.Body)
+		if err != nil {
+			return nil, err
+		}
+		return partsOf(message.Header.Get("Content-Type"), body)
+	}
+	if !strings.HasPrefix(kind, "multipart/") {
+		return [][]byte{content}, nil
+	}
+	var parts [][]byte
+	reader := multipart.NewReader(bytes.NewReader(content), parameters["boundary"])
+	for {
+		part, err := reader.NextPart()
+		if errors.Is(err, io.EOF) {
+			return parts, nil
+		}
+		if err != nil {
+			return nil, errors.New("it is a MIME message that cannot be read")
+		}
+		decoded := io.Reader(part)
+		if part.Header.Get("Content-Transfer-Encoding") == "base64" {
+			decoded = base64.NewDecoder(base64.StdEncoding, part)
+		}
+		text, err := io.ReadAll(decoded)
+		if err != nil {
+			return nil, errors.New("it has a part that cannot be decoded")
+		}
+		inner, err := partsOf(part.Header.Get("Content-Type"), text)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, inner...)
+	}
+}
+
+var fileStart = regexp.MustCompile(`cat >"\$NODE_ROOT"(\S+)\) <<'` + bootstrap.JoinScriptEnd + `'$`)
+
+// readScript returns the files that a join script writes and its other lines, with paths as they are on the server.
+func readScript(text string) (files map[string]string, commands []string) {
+	files = map[string]string{}
+	var path string
+	for line := range strings.Lines(text) {
+		match := fileStart.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		switch {
+		case path != "" && line == bootstrap.JoinScriptEnd+"\n":
+			path = ""
+		case path != "":
+			files[path] += line
+		case match != nil:
+			path = match[1]
+		default:
+			commands = append(commands, strings.ReplaceAll(strings.TrimSpace(line), `"$NODE_ROOT"`, ""))
+		}
+	}
+	return files, commands
+}
+
+// joinConfiguration is what emulated servers know of kubeadm's JoinConfiguration.
+type joinConfiguration struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Discovery  struct {
+		BootstrapToken struct {
+			Token             string   `json:"token"`
+			APIServerEndpoint string   `json:"apiServerEndpoint"`
+			CACertHashes      []string `json:"caCertHashes"`
+		} `json:"bootstrapToken"`
+	} `json:"discovery"`
+	NodeRegistration struct {
+		Name             string         `json:"name"`
+		Taints           []corev1.Taint `json:"taints"`
+		KubeletExtraArgs []struct {
+			Name  string `json:"name"`
+			Value string `json:"value"`
+		} `json:"kubeletExtraArgs"`
+	} `json:"nodeRegistration"`
+}
+
+func readKubeadmJoin(files map[string]string, commands []string, path string) (bootstrap.Join, error) {
+	content, written := files[path]
+	if !written {
+		return bootstrap.Join{}, fmt.Errorf("its join reads %s, which it does not write", path)
+	}
+	var configuration joinConfiguration
+	if err := yaml.UnmarshalStrict([]byte(content), &configuration); err != nil {
+		return bootstrap.Join{}, fmt.Errorf("file %s is not a JoinConfiguration: %s", path, withoutValues(err))
+	}
+	if configuration.APIVersion != "kubeadm.k8s.io/v1beta4" || configuration.Kind != "JoinConfiguration" {
+		return bootstrap.Join{}, fmt.Errorf("file %s is a %q of apiVersion %q", path, configuration.Kind, configuration.APIVersion)
+	}
+	discovery, registration := configuration.Discovery.BootstrapToken, configuration.NodeRegistration
+	token, err := bootstrap.ParseToken(discovery.Token)
+	if err != nil {
+		return bootstrap.Join{}, fmt.Errorf("file %s, %w", path, err)
+	}
+	j := bootstrap.Join{
+		NodeName: registration.Name, APIServerEndpoint: discovery.APIServerEndpoint, CACertHashes: discovery.CACertHashes,
+		Token: token, Taints: registration.Taints, Labels: map[string]string{}, KubeletArgs: map[string]string{},
+	}
+	for _, arg := range registration.KubeletExtraArgs {
+		if err := setKubeletArg(&j, arg.Name, arg.Value); err != nil {
+			return bootstrap.Join{}, fmt.Errorf("file %s, %w", path, err)
+		}
+	}
+	for _, command := range commands {
+		if words := strings.Fields(command); len(words) == 3 && strings.HasSuffix(words[1], "/prepare-node.sh") {
+			j.KubernetesVersion = words[2]
+		}
+	}
+	return j, nil
+}
+
+// yamlFault is the part of an error that says where it is, without the document.
+var yamlFault = regexp.MustCompile(`(unknown|duplicate) field "[\w.\[\]]+"|key "\w+" already set|line \d+|field [\w.]+ of type`)
+
+// withoutValues returns where an error is. Its own text can quote the document, and so a token.
+func withoutValues(err error) string {
+	if match := yamlFault.FindString(err.Error()); match != "" {
+		return match
+	}
+	return "its fields do not have the expected types"
+}
+
+// readVClusterJoin returns the join of the script that is made for a vCluster: its own script would be fetched.
+func readVClusterJoin(parts [][]byte, files map[string]string, request, ca string) (bootstrap.Join, error) {
+	j := bootstrap.Join{Mode: v1alpha1.JoinVCluster, Labels: map[string]string{}, KubeletArgs: map[string]string{}}
+	var address string
+	if _, err := fmt.Sscanf(files[request], "url = %q", &address); err != nil {
+		return bootstrap.Join{}, fmt.Errorf("file %s holds no url", request)
+	}
+	parsed, err := url.Parse(address)
+	if err != nil || parsed.Scheme != "https" || parsed.Path != "/node/join" {
+		return bootstrap.Join{}, fmt.Errorf("file %s does not hold the URL of a join script", request)
+	}
+	j.APIServerEndpoint = parsed.Host
+	if j.Token, err = bootstrap.ParseToken(parsed.Query().Get("token")); err != nil {
+		return bootstrap.Join{}, fmt.Errorf("file %s, %w", request, err)
+	}
+	j.CACertificates = []byte(files[ca])
+	if j.CACertHashes, err = bootstrap.CACertHashes(j.CACertificates); err != nil {
+		return bootstrap.Join{}, fmt.Errorf("file %s, %w", ca, err)
+	}
+	const environment = "/etc/default/kubelet"
+	args, found := strings.CutPrefix(strings.TrimSpace(files[environment]), "KUBELET_EXTRA_ARGS=")
+	if !found {
+		return bootstrap.Join{}, fmt.Errorf("file %s does not set KUBELET_EXTRA_ARGS", environment)
+	}
+	for _, arg := range strings.Fields(strings.Trim(args, "'")) {
+		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if err := setKubeletArg(&j, name, value); err != nil {
+			return bootstrap.Join{}, fmt.Errorf("file %s, %w", environment, err)
+		}
+	}
+	j.NodeName, err = hostnameIn(parts)
+	return j, err
+}
+
+// hostnameIn returns the hostname that cloud-init gives the server: the first one, as ours does not replace the user's.
+func hostnameIn(parts [][]byte) (string, error) {
+	for _, part := range parts {
+		var config struct {
+			Hostname json.RawMessage `json:"hostname"`
+		}
+		if !bytes.HasPrefix(part, []byte("#cloud-config")) || yaml.Unmarshal(part, &config) != nil || len(config.Hostname) == 0 {
+			continue
+		}
+		var name string
+		if err := json.Unmarshal(config.Hostname, &name); err != nil {
+			return "", errors.New("its hostname is not text")
+		}
+		return name, nil
+	}
+	return "", errors.New("it has no hostname")
+}
+
+// setKubeletArg takes an argument of the kubelet for what it says about the join.
+func setKubeletArg(j *bootstrap.Join, name, value string) error {
+	switch name {
+	case "provider-id":
+		j.ProviderID = value
+	case "node-labels":
+		for pair := range strings.SplitSeq(value, ",") {
+			key, value, ok := strings.Cut(pair, "=")
+			if !ok {
+				return fmt.Errorf("kubelet argument %q holds %q, which is not key=value", name, pair)
+			}
+			j.Labels[key] = value
+		}
+	case "register-with-taints":
+		for part := range strings.SplitSeq(value, ",") {
+			key, rest, ok := strings.Cut(part, "=")
+			value, effect, also := strings.Cut(rest, ":")
+			if !ok || !also {
+				return fmt.Errorf("kubelet argument %q holds %q, which is not key=value:effect", name, part)
+			}
+			j.Taints = append(j.Taints, corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)})
+		}
+	default:
+		j.KubeletArgs[name] = value
+	}
+	return nil
+}

@@ -1,0 +1,37 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestDevicesValidation(t *testing.T) {
+	for name, tc := range map[string]struct{ reason, device, want string }{
+		"Good": {"a GPU as its driver publishes it", "{driver: gpu.nvidia.com, count: 8, attributes: {productName: {string: NVIDIA " +
+			"H100}, driverVersion: {version: 570.1.0}}, capacity: {memory: 80Gi}, pcieRoots: [a, b]}", ""},
+		"NoDriver": {"nobody would publish it", "{count: 8}", "driver: Required value"},
+		"EmptyDriver": {"nobody would publish it", "{driver: '', count: 8}",
+			"driver is the DNS name of the DRA driver that publishes the devices, for example gpu.nvidia.com"},
+		"WrongDriver": {"the API server would refuse its slices", "{driver: NVIDIA GPU, count: 8}", "driver is the DNS name of the DRA driver"},
+		"NoDevices":   {"what is not there is left out", "{driver: gpu.nvidia.com, count: 0}", "count"},
+		"TooMany":     {"a slip of the finger", "{driver: gpu.nvidia.com, count: 800}", "count"},
+		"TwoValues": {"which one a driver publishes nobody knows",
+			"{driver: gpu.nvidia.com, count: 1, attributes: {model: {string: H100, int: 100}}}", "set exactly one of string, int, bool and version"},
+		"NoValue": {"a selector on it would fail", "{driver: gpu.nvidia.com, count: 1, attributes: {model: {}}}",
+			"set exactly one of string, int, bool and version"},
+		"NoQuantity":   {"it is a quantity", "{driver: gpu.nvidia.com, count: 1, capacity: {memory: lots}}", "memory"},
+		"NamelessRoot": {"roots are told apart by name", "{driver: gpu.nvidia.com, count: 1, pcieRoots: ['']}", "pcieRoots[0]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			profile := fmt.Sprintf("{providerRef: {name: p}, resources: {cpu: 1, memory: 1Gi}, bareMetalHosts: {selector: {}}, devices: [%s]}",
+				tc.device)
+			check(t, tc.reason, tc.want, refusal(t, object(t, "NodeType", "devices", "", profile)))
+			provider := fmt.Sprintf("{metal3: {clusterRef: {namespace: m}, nodeTypes: [{name: t, resources: {cpu: 1, memory: 1Gi}, bareMetalHosts: "+
+				"{selector: {}}, devices: [%s]}]}}", tc.device)
+			check(t, tc.reason, tc.want, refusal(t, object(t, "NodeProvider", "devices", "", provider)))
+		})
+	}
+}

@@ -1,0 +1,198 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package env gives the tests of other packages a real API server. It knows where the binaries are and which
+// definitions a cluster needs to be management and tenant cluster at once.
+package env
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
+	_ "sigs.k8s.io/karpenter/pkg/apis/v1" // adds its kinds to client-go's scheme
+	_ "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// assetsVariable names the directory of etcd, kube-apiserver and kubectl.
+const assetsVariable = "KUBEBUILDER_ASSETS"
+
+// Environment is an API server with the definitions of the management cluster (ours and Metal3's) and of a tenant
+// (Karpenter's and MetalNodeClass).
+type Environment struct {
+	// Config reaches the API server as its administrator, without client-side rate limits.
+	Config *rest.Config
+	// Client reads from the API server itself, never from a cache.
+	Client client.WithWatch
+	// Scheme knows every kind that this project uses.
+	Scheme *runtime.Scheme
+	// Flags are more flags for the API server: --name=value.
+	Flags []string
+
+	envtest *envtest.Environment
+}
+
+// Main is the body of a package's TestMain: it starts one environment for all tests of the package, runs them, stops
+// the environment and exits. Starting costs seconds, so tests share it and keep to namespaces and names of their own.
+func Main(m *testing.M, environment *Environment) {
+	os.Exit(run(m, environment))
+}
+
+func run(m *testing.M, environment *Environment) (code int) {
+	if err := environment.start(); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		return 1
+	}
+	defer func() {
+		if err := environment.envtest.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "error: stopping the API server,", err)
+			code = 1
+		}
+	}()
+	return m.Run()
+}
+
+// NewEnvironment starts an environment for one test alone and stops it when the test ends. Use it for tests that
+// stop or break the API server; others share the one of Main.
+func NewEnvironment(t testing.TB) *Environment {
+	t.Helper()
+	environment := &Environment{}
+	if err := environment.start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := environment.envtest.Stop(); err != nil {
+			t.Errorf("stopping the API server, %v", err)
+		}
+	})
+	return environment
+}
+
+// Scheme returns a scheme with every kind that this project uses.
+func Scheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	// Karpenter adds its kinds to client-go's global scheme when it is imported, and offers no function to add them to
+	// another.
+	for _, karpenter := range []schema.GroupVersion{
+		{Group: karpenterapis.Group, Version: "v1"},
+		{Group: karpenterapis.Group, Version: "v1alpha1"},
+	} {
+		for kind := range clientgoscheme.Scheme.KnownTypes(karpenter) {
+			object, err := clientgoscheme.Scheme.New(karpenter.WithKind(kind))
+			utilruntime.Must(err)
+			scheme.AddKnownTypeWithName(karpenter.WithKind(kind), object)
+		}
+		metav1.AddToGroupVersion(scheme, karpenter)
+	}
+	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	utilruntime.Must(bmov1alpha1.AddToScheme(scheme))
+	return scheme
+}
+
+func (e *Environment) start() error {
+	// Without a logger controller-runtime complains; with one, only tests that fail should have something to say.
+	log.SetLogger(zap.New(zap.WriteTo(os.Stderr), zap.Level(errorLevel)))
+	root, err := repositoryRoot()
+	if err != nil {
+		return err
+	}
+	assets := os.Getenv(assetsVariable)
+	if assets == "" {
+		assets = filepath.Join(root, "bin")
+	}
+	for _, binary := range []string{"etcd", "kube-apiserver"} {
+		if _, err := os.Stat(filepath.Join(assets, binary)); err != nil {
+			return fmt.Errorf("%s is missing in %s: run 'make tools', or point %s to a directory that has it", binary, assets, assetsVariable)
+		}
+	}
+	definitions, err := definitions()
+	if err != nil {
+		return err
+	}
+	metal3 := filepath.Join(root, "bin", "crds", "metal3")
+	if _, err := os.Stat(metal3); err != nil {
+		return fmt.Errorf("the definitions of Metal3 are missing in %s: run 'make tools'", metal3)
+	}
+	e.Scheme = Scheme()
+	e.envtest = &envtest.Environment{
+		BinaryAssetsDirectory: assets,
+		Scheme:                e.Scheme,
+		CRDs:                  definitions,
+		CRDDirectoryPaths:     []string{metal3},
+		ErrorIfCRDPathMissing: true,
+	}
+	flags, err := audit.Flags(os.Getenv(audit.DirectoryVariable), "test")
+	if err != nil {
+		return err
+	}
+	for _, flag := range slices.Concat(flags, e.Flags) {
+		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
+		e.envtest.ControlPlane.GetAPIServer().Configure().Append(name, value)
+	}
+	if e.Config, err = e.envtest.Start(); err != nil {
+		return errors.Join(fmt.Errorf("starting an API server from %s, %w", assets, err), e.envtest.Stop())
+	}
+	e.Config.QPS = -1
+	if e.Client, err = client.NewWithWatch(e.Config, client.Options{Scheme: e.Scheme}); err != nil {
+		return errors.Join(fmt.Errorf("making a client, %w", err), e.envtest.Stop())
+	}
+	return nil
+}
+
+// definitions are ours and Karpenter's.
+func definitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	management, err := apis.ManagementCRDs()
+	if err != nil {
+		return nil, err
+	}
+	tenant, err := apis.TenantCRDs()
+	if err != nil {
+		return nil, err
+	}
+	karpenters, err := apis.KarpenterCRDs()
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(management, tenant, karpenters), nil
+}
+
+// repositoryRoot is the nearest directory above the test that holds go.mod: tests run in the folder of their package.
+func repositoryRoot() (string, error) {
+	directory, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("looking for the repository, %w", err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(directory, "go.mod")); err == nil {
+			return directory, nil
+		}
+		parent := filepath.Dir(directory)
+		if parent == directory {
+			return "", errors.New("looking for the repository, no go.mod above the working directory")
+		}
+		directory = parent
+	}
+}

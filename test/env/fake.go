@@ -1,0 +1,266 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"sync"
+	"testing"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// Fake returns an environment without an API server: its client keeps the objects in memory, thousands of times a second,
+// and shares them with no other environment. It does what an API server does to metadata and to subresources, and
+// validates our kinds and Karpenter's by their definitions. It sets no defaults, runs no admission and collects no garbage,
+// so a package that uses it also runs some of its cases on an API server. Config is nil. Indexes are for lists with field
+// selectors.
+func Fake(t testing.TB, indexes ...Index) *Environment {
+	t.Helper()
+	shared, err := fakeParts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	codecs := serializer.NewCodecFactory(shared.scheme)
+	builder := fake.NewClientBuilder().WithScheme(shared.scheme).
+		WithStatusSubresource(shared.withStatus...).
+		WithObjectTracker(&objects{
+			ObjectTracker: clienttesting.NewObjectTracker(shared.scheme, codecs.UniversalDecoder()), withStatus: shared.withStatus,
+			validators: shared.validators,
+		})
+	for _, index := range indexes {
+		builder = builder.WithIndex(index.Object, index.Field, index.Values)
+	}
+	return &Environment{Scheme: shared.scheme, Client: interceptor.NewClient(builder.Build(), interceptor.Funcs{Delete: deleteFrom})}
+}
+
+// Index is an index as a manager's cache has it.
+type Index struct {
+	Object client.Object
+	Field  string
+	Values client.IndexerFunc
+}
+
+type fakeShared struct {
+	scheme     *runtime.Scheme
+	withStatus []client.Object
+	validators map[reflect.Type]*validator
+}
+
+// fakeParts is what all fakes have in common. Parsing the definitions takes longer than most tests.
+var fakeParts = sync.OnceValues(func() (fakeShared, error) {
+	shared := fakeShared{
+		scheme: Scheme(), withStatus: []client.Object{&bmov1alpha1.BareMetalHost{}, &resourcev1.ResourceClaim{}},
+		validators: map[reflect.Type]*validator{},
+	}
+	all, err := definitions()
+	if err != nil {
+		return shared, err
+	}
+	for _, definition := range all {
+		for _, version := range definition.Spec.Versions {
+			kind := schema.GroupVersionKind{Group: definition.Spec.Group, Version: version.Name, Kind: definition.Spec.Names.Kind}
+			typed, err := shared.scheme.New(kind)
+			if runtime.IsNotRegisteredError(err) {
+				continue // no test can use it
+			}
+			object, ok := typed.(client.Object)
+			if !ok {
+				return shared, fmt.Errorf("%s is not an object", kind)
+			}
+			if version.Subresources != nil && version.Subresources.Status != nil {
+				shared.withStatus = append(shared.withStatus, object)
+			}
+			if shared.validators[reflect.TypeOf(typed)], err = newValidator(kind.GroupKind(), version.Schema); err != nil {
+				return shared, err
+			}
+		}
+	}
+	return shared, nil
+})
+
+// deleteFrom checks the UID among the preconditions, which the fake client ignores.
+func deleteFrom(ctx context.Context, direct client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+	asked := (&client.DeleteOptions{}).ApplyOptions(options)
+	if asked.Preconditions == nil || asked.Preconditions.UID == nil {
+		return direct.Delete(ctx, object, options...)
+	}
+	kind, err := apiutil.GVKForObject(object, direct.Scheme())
+	if err != nil {
+		return err
+	}
+	for {
+		stored := &metav1.PartialObjectMetadata{}
+		stored.SetGroupVersionKind(kind)
+		if err := direct.Get(ctx, client.ObjectKeyFromObject(object), stored); err != nil {
+			return err
+		}
+		if stored.UID != *asked.Preconditions.UID {
+			return uidConflict(kind, object.GetName())
+		}
+		version := asked.Preconditions.ResourceVersion
+		if version == nil {
+			version = &stored.ResourceVersion
+		}
+		err := direct.Delete(ctx, object, client.Preconditions{ResourceVersion: version})
+		if !apierrors.IsConflict(err) || asked.Preconditions.ResourceVersion != nil {
+			return err
+		}
+	}
+}
+
+func uidConflict(kind schema.GroupVersionKind, name string) error {
+	return apierrors.NewConflict(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, name,
+		errors.New("the UID in the precondition does not match"))
+}
+
+// objects are those of a fake API server. It adds to the fake client what an API server does on each write.
+type objects struct {
+	clienttesting.ObjectTracker
+	withStatus []client.Object
+	validators map[reflect.Type]*validator
+
+	lock    sync.Mutex
+	version uint64
+}
+
+// Create gives the object an identity, and drops its status if that is a subresource.
+func (o *objects) Create(resource schema.GroupVersionResource, object runtime.Object, namespace string,
+	options ...metav1.CreateOptions) error {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	created, err := meta.Accessor(object)
+	if err != nil {
+		return err
+	}
+	created.SetUID(uuid.NewUUID())
+	created.SetCreationTimestamp(metav1.Now())
+	if o.hasStatus(object) {
+		field(object, "Status").SetZero()
+	}
+	if field(object, "Spec").IsValid() {
+		created.SetGeneration(1)
+	}
+	if err := asSent(object); err != nil {
+		return err
+	}
+	if err := o.validators[reflect.TypeOf(object)].validate(nil, object); err != nil {
+		return err
+	}
+	created.SetResourceVersion(o.nextVersion())
+	return o.ObjectTracker.Create(resource, object, namespace, options...)
+}
+
+// Update stores the object.
+func (o *objects) Update(resource schema.GroupVersionResource, object runtime.Object, namespace string,
+	options ...metav1.UpdateOptions) error {
+	return o.replace(resource, object, namespace, func() error { return o.ObjectTracker.Update(resource, object, namespace, options...) })
+}
+
+// Patch stores the object that a patch has been applied to.
+func (o *objects) Patch(resource schema.GroupVersionResource, object runtime.Object, namespace string,
+	options ...metav1.PatchOptions) error {
+	return o.replace(resource, object, namespace, func() error { return o.ObjectTracker.Patch(resource, object, namespace, options...) })
+}
+
+// replace keeps what nobody may change, and does nothing if nothing changes. Versions are never used twice, so that no
+// write that was meant for an object of the past hits one that was made anew.
+func (o *objects) replace(resource schema.GroupVersionResource, object runtime.Object, namespace string, store func() error) error {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	after, err := meta.Accessor(object)
+	if err != nil {
+		return err
+	}
+	stored, err := o.Get(resource, namespace, after.GetName())
+	if err != nil {
+		return err
+	}
+	before, err := meta.Accessor(stored)
+	if err != nil {
+		return err
+	}
+	if after.GetUID() != "" && after.GetUID() != before.GetUID() {
+		return uidConflict(object.GetObjectKind().GroupVersionKind(), after.GetName())
+	}
+	after.SetUID(before.GetUID())
+	after.SetCreationTimestamp(before.GetCreationTimestamp())
+	after.SetGeneration(before.GetGeneration())
+	after.SetResourceVersion(before.GetResourceVersion())
+	if !before.GetDeletionTimestamp().IsZero() {
+		after.SetDeletionTimestamp(before.GetDeletionTimestamp())
+	}
+	if err := asSent(object); err != nil {
+		return err
+	}
+	stored.GetObjectKind().SetGroupVersionKind(object.GetObjectKind().GroupVersionKind())
+	if equality.Semantic.DeepEqual(stored, object) {
+		return nil
+	}
+	if err := o.validators[reflect.TypeOf(object)].validate(stored, object); err != nil {
+		return err
+	}
+	if specChanged(stored, object) || before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() {
+		after.SetGeneration(before.GetGeneration() + 1)
+	}
+	after.SetResourceVersion(o.nextVersion())
+	return store()
+}
+
+func (o *objects) nextVersion() string {
+	o.version++
+	return strconv.FormatUint(o.version, 10)
+}
+
+func (o *objects) hasStatus(object runtime.Object) bool {
+	for _, kind := range o.withStatus {
+		if reflect.TypeOf(kind) == reflect.TypeOf(object) {
+			return true
+		}
+	}
+	return false
+}
+
+func specChanged(before, after runtime.Object) bool {
+	spec := field(after, "Spec")
+	return spec.IsValid() && !equality.Semantic.DeepEqual(field(before, "Spec").Interface(), spec.Interface())
+}
+
+// field is a field of a typed object, the zero value if it has none of that name.
+func field(object runtime.Object, name string) reflect.Value {
+	value := reflect.ValueOf(object).Elem()
+	if value.Kind() != reflect.Struct {
+		return reflect.Value{}
+	}
+	return value.FieldByName(name)
+}
+
+// asSent leaves of the object what JSON can say: times have no fractions of seconds, for example.
+func asSent(object runtime.Object) error {
+	data, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	reflect.ValueOf(object).Elem().SetZero()
+	return json.Unmarshal(data, object)
+}

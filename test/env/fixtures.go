@@ -1,0 +1,76 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"go.uber.org/zap/zapcore"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const errorLevel = zapcore.ErrorLevel
+
+// Resources makes a ResourceList of pairs of name and quantity: Resources("cpu", "96", "memory", "768Gi").
+func Resources(pairs ...string) corev1.ResourceList {
+	resources := corev1.ResourceList{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		resources[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return resources
+}
+
+// Namespace makes a namespace with a generated name and returns the name. The API server of a test has no controller
+// that deletes what is in a namespace, so it is left to the end of the environment.
+func (e *Environment) Namespace(t testing.TB) string {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	if err := e.Client.Create(context.Background(), namespace); err != nil {
+		t.Fatalf("creating a namespace, %v", err)
+	}
+	return namespace.Name
+}
+
+// AvailableHost makes a BareMetalHost as Metal3 leaves it once it can be claimed, in memory only.
+func AvailableHost(namespace, name string, labels map[string]string) *bmov1alpha1.BareMetalHost {
+	return &bmov1alpha1.BareMetalHost{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+		Spec: bmov1alpha1.BareMetalHostSpec{
+			BMC:            bmov1alpha1.BMCDetails{Address: "redfish://192.0.2.1/redfish/v1/Systems/1", CredentialsName: name + "-bmc"},
+			BootMACAddress: "00:00:5e:00:53:01",
+		},
+		Status: bmov1alpha1.BareMetalHostStatus{
+			OperationalStatus: bmov1alpha1.OperationalStatusOK,
+			Provisioning:      bmov1alpha1.ProvisionStatus{State: bmov1alpha1.StateAvailable},
+			HardwareDetails:   &bmov1alpha1.HardwareDetails{CPU: bmov1alpha1.CPU{Arch: "x86_64"}},
+		},
+	}
+}
+
+// CreateHost creates the host on the API server with its status, which a create alone drops.
+func (e *Environment) CreateHost(t testing.TB, host *bmov1alpha1.BareMetalHost) *bmov1alpha1.BareMetalHost {
+	t.Helper()
+	if err := create(e.Client, host); err != nil {
+		t.Fatal(err)
+	}
+	return host
+}
+
+func create(c client.Client, host *bmov1alpha1.BareMetalHost) error {
+	ctx, status := context.Background(), host.Status.DeepCopy()
+	if err := c.Create(ctx, host); err != nil {
+		return fmt.Errorf("creating host %s, %w", host.Name, err)
+	}
+	host.Status = *status
+	if err := c.Status().Update(ctx, host); err != nil {
+		return fmt.Errorf("writing the status of host %s, %w", host.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// StaleReads is a cache that is behind, once: its n-th read answers with what was true before that which it answered
+// with last, or with nothing, if it has seen nothing else.
+type StaleReads struct {
+	// At is the number of the read that is stale, from 1; 0 for none.
+	At int
+
+	lock    sync.Mutex
+	reads   int
+	objects map[string][]client.Object
+	lists   map[string][][]runtime.Object
+}
+
+// Reads is how many reads there have been.
+func (s *StaleReads) Reads() int {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.reads
+}
+
+// Client returns the client of a process that reads from the cache, and writes by the direct one.
+func (s *StaleReads) Client(direct client.WithWatch) client.WithWatch {
+	return interceptor.NewClient(direct, interceptor.Funcs{Get: s.get, List: s.list})
+}
+
+func (s *StaleReads) get(ctx context.Context, direct client.WithWatch, key client.ObjectKey, object client.Object,
+	options ...client.GetOption) error {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.reads++
+	name := fmt.Sprintf("%T %s", object, key)
+	err := direct.Get(ctx, key, object, options...)
+	versions := s.objects[name]
+	if err == nil && (len(versions) == 0 || versions[len(versions)-1].GetResourceVersion() != object.GetResourceVersion()) {
+		copied, _ := object.DeepCopyObject().(client.Object)
+		versions = append(versions, copied)
+		if s.objects == nil {
+			s.objects = map[string][]client.Object{}
+		}
+		s.objects[name] = versions
+	}
+	if s.reads != s.At {
+		return err
+	}
+	if len(versions) > 1 {
+		return assign(versions[len(versions)-2], object)
+	}
+	return apierrors.NewNotFound(schema.GroupResource{}, key.String())
+}
+
+func (s *StaleReads) list(ctx context.Context, direct client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.reads++
+	name := fmt.Sprintf("%T %+v", list, (&client.ListOptions{}).ApplyOptions(options))
+	err := direct.List(ctx, list, options...)
+	versions := s.lists[name]
+	if err == nil {
+		items, err := meta.ExtractList(list.DeepCopyObject())
+		if err != nil {
+			return err
+		}
+		if len(versions) == 0 || !equality.Semantic.DeepEqual(versions[len(versions)-1], items) {
+			versions = append(versions, items)
+			if s.lists == nil {
+				s.lists = map[string][][]runtime.Object{}
+			}
+			s.lists[name] = versions
+		}
+	}
+	if s.reads != s.At {
+		return err
+	}
+	if len(versions) > 1 {
+		return meta.SetList(list, versions[len(versions)-2])
+	}
+	return meta.SetList(list, nil)
+}
+
+func assign(from, into client.Object) error {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
+	if err != nil {
+		return err
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(fields, into)
+}

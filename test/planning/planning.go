@@ -1,0 +1,147 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package planning has core's own provisioner plan NodeClaims for pods, in memory and without an API server, so that
+// tests can tell what core makes of our instance types.
+package planning
+
+import (
+	"context"
+	"flag"
+	"testing"
+
+	"github.com/awslabs/operatorpkg/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/options"
+	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+)
+
+// PoolName is the name of the NodePool that there is if a Plan names none.
+const PoolName = "servers"
+
+// Plan is what core plans with.
+type Plan struct {
+	// Types that there are, by name.
+	Types []*v1alpha1.NodeType
+	// Settings of the catalog; the zero value means the default ones.
+	Settings instancetypes.Settings
+	// RemainingQuota of the tenant.
+	RemainingQuota instancetypes.RemainingQuota
+	// Pools are the NodePools; one without requirements if there are none.
+	Pools []*karpenterv1.NodePool
+	// Decorate makes the client that core gets. It may be nil.
+	Decorate func(client.Client, *instancetypes.Catalog) client.Client
+	// Objects are the pods, and the nodes that are there.
+	Objects []client.Object
+}
+
+// Pool returns a NodePool that is ready. Change may be nil.
+func Pool(name string, change func(*karpenterv1.NodePool)) *karpenterv1.NodePool {
+	pool := &karpenterv1.NodePool{}
+	pool.Name, pool.UID = name, "pool"
+	pool.Spec.Template.Spec.NodeClassRef = &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: "default"}
+	if change != nil {
+		change(pool)
+	}
+	pool.StatusConditions().SetTrue(karpenterv1.ConditionTypeValidationSucceeded)
+	pool.StatusConditions().SetTrue(karpenterv1.ConditionTypeNodeClassReady)
+	return pool
+}
+
+// Solve has core plan once.
+func (p Plan) Solve(tb testing.TB) scheduling.Results {
+	tb.Helper()
+	results, err := p.Planner(tb)()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return results
+}
+
+// Planner returns what has core plan, for as often as it is called: nothing of a plan is carried out.
+func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
+	tb.Helper()
+	flags := &options.FlagSet{FlagSet: flag.NewFlagSet("karpenter", flag.ContinueOnError)}
+	settings := &options.Options{}
+	settings.AddFlags(flags)
+	if err := settings.Parse(flags); err != nil {
+		tb.Fatal(err)
+	}
+	ctx := settings.ToContext(context.Background())
+	if p.Settings == (instancetypes.Settings{}) {
+		p.Settings = instancetypes.DefaultSettings()
+	}
+	catalog := instancetypes.NewCatalog(p.Settings)
+	for _, nodeType := range p.Types {
+		catalog.Set(nodeType)
+	}
+	if len(p.Pools) == 0 {
+		p.Pools = []*karpenterv1.NodePool{Pool(PoolName, nil)}
+	}
+	objects := p.Objects
+	for _, pool := range p.Pools {
+		objects = append(objects, pool)
+	}
+	kubeClient := client.Client(fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&karpenterv1.NodePool{}, "spec.template.spec.nodeClassRef.group",
+			func(client.Object) []string { return []string{v1alpha1.Group} }).
+		WithIndex(&karpenterv1.NodePool{}, "spec.template.spec.nodeClassRef.kind",
+			func(client.Object) []string { return []string{"MetalNodeClass"} }).
+		Build())
+	provider := typesOnly{catalog: catalog, remaining: p.RemainingQuota, tenant: kubeClient}
+	if p.Decorate != nil {
+		kubeClient = p.Decorate(kubeClient, catalog)
+	}
+	cluster := state.NewCluster(clock.RealClock{}, kubeClient, provider)
+	for _, object := range p.Objects {
+		if node, ok := object.(*corev1.Node); ok {
+			if err := cluster.UpdateNode(ctx, node); err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
+	provisioner := provisioning.NewProvisioner(kubeClient, events.NewRecorder(record.NewFakeRecorder(1000)), provider, cluster,
+		clock.RealClock{},
+		deviceallocation.NewController(kubeClient), virtualpods.NewVirtualPodCache(kubeClient))
+	return func() (scheduling.Results, error) { return provisioner.Schedule(ctx) }
+}
+
+// typesOnly is a cloud provider that has instance types and nothing else.
+type typesOnly struct {
+	cloudprovider.CloudProvider
+	catalog   *instancetypes.Catalog
+	remaining instancetypes.RemainingQuota
+	tenant    client.Reader
+}
+
+func (p typesOnly) GetInstanceTypes(ctx context.Context, _ *karpenterv1.NodePool) ([]*cloudprovider.InstanceType, error) {
+	pods, pools := &corev1.PodList{}, &karpenterv1.NodePoolList{}
+	if err := p.tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}); err != nil {
+		return nil, err
+	}
+	if err := p.tenant.List(ctx, pools); err != nil {
+		return nil, err
+	}
+	demand := instancetypes.NewDemand(pods.Items, pools.Items)
+	return p.remaining.LimitTypes(p.catalog.InstanceTypesFor(instancetypes.NewFilter(nil, nil), demand)), nil
+}
+
+func (p typesOnly) GetSupportedNodeClasses() []status.Object {
+	return []status.Object{&v1alpha1.MetalNodeClass{}}
+}

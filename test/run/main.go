@@ -1,0 +1,145 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// silence is how long nothing may be printed before the running tests are.
+const silence = 30 * time.Second
+
+func main() {
+	tier := flag.String("tier", "", `"test" for the tests that no call of system.Only marks, "system" for those that one marks, empty for all`)
+	packages := flag.Int("p", 0, "packages at a time, 0 for as many as cores and memory allow")
+	first := flag.String("first", "", "packages to start with, separated by commas")
+	flags := flag.String("flags", "", "more flags of go test")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	patterns := flag.Args()
+	if len(patterns) == 0 {
+		patterns = []string{"./..."}
+	}
+	failed, err := run(ctx, os.Stdout, options{
+		tier: *tier, packages: *packages, first: strings.FieldsFunc(*first, func(r rune) bool { return r == ',' }),
+		flags: strings.Fields(*flags), patterns: patterns,
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+	}
+	if failed || err != nil {
+		stop()
+		os.Exit(1) //nolint:gocritic // the signals are not caught any more
+	}
+}
+
+type options struct {
+	tier                   string
+	packages               int
+	first, flags, patterns []string
+}
+
+// run runs the tests and tells whether one has failed. An error says why they could not be run.
+func run(ctx context.Context, out io.Writer, o options) (failed bool, err error) {
+	if o.packages == 0 {
+		m := thisMachine()
+		o.packages = m.packages()
+		_, _ = fmt.Fprintf(out, "%d packages at a time, for %s\n", o.packages, m)
+	}
+	arguments, err := o.arguments(ctx)
+	if err != nil {
+		return false, err
+	}
+	command := exec.CommandContext(ctx, "go", arguments...)
+	command.Stderr = os.Stderr
+	// Tests stop the programs that they have started: they are told to end, and are not killed at once.
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	output, err := command.StdoutPipe()
+	if err != nil {
+		return false, fmt.Errorf("connecting to go test, %w", err)
+	}
+	if err := command.Start(); err != nil {
+		return false, fmt.Errorf("starting go test, %w", err)
+	}
+	p := newPrinter(out, time.Now)
+	read(output, p)
+	err = command.Wait()
+	p.finish()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return true, fmt.Errorf("running go test, %w", err)
+	}
+	return err != nil || p.failed(), ctx.Err()
+}
+
+// arguments are those of go.
+func (o options) arguments(ctx context.Context) ([]string, error) {
+	arguments := append([]string{"test", "-json", "-p", strconv.Itoa(o.packages)}, o.flags...)
+	switch o.tier {
+	case "":
+		return append(append(arguments, o.first...), o.patterns...), nil
+	case "test":
+		return append(append(append(arguments, "-short"), o.first...), o.patterns...), nil
+	case "system":
+		marked, err := markedIn(ctx, o.first, o.patterns)
+		if err != nil {
+			return nil, err
+		}
+		return append(append(arguments, "-run="+marked.expression()), marked.packages()...), nil
+	}
+	return nil, fmt.Errorf(`-tier is %q: it must be "test", "system", or empty`, o.tier)
+}
+
+// read gives the printer what go test reports, until it ends.
+func read(output io.Reader, p *printer) {
+	lines := make(chan []byte)
+	go func() {
+		defer close(lines)
+		reader := bufio.NewReader(output)
+		for {
+			line, err := reader.ReadBytes('\n')
+			if len(line) > 0 {
+				lines <- line
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	timer := time.NewTimer(silence)
+	defer timer.Stop()
+	for {
+		select {
+		case line, open := <-lines:
+			if !open {
+				return
+			}
+			var e event
+			if err := json.Unmarshal(line, &e); err != nil {
+				_, _ = fmt.Fprintf(p.out, "%s", line) // no event, but perhaps the reason why there are none
+				continue
+			}
+			if p.handle(e) {
+				timer.Reset(silence)
+			}
+		case <-timer.C:
+			p.running()
+			timer.Reset(silence)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
+)
+
+func newUpCommand(dir *string) *cobra.Command {
+	var fleetFile string
+	config := sandbox.Config{}
+	command := &cobra.Command{
+		Use:   "up",
+		Short: "Start a sandbox, and keep it running until it is stopped",
+		Long: `up starts a sandbox and stays in the foreground until Ctrl-C, "sandbox down", or the failure of one of its parts. Whatever an
+earlier sandbox left in the directory is removed first. When up ends, however it ends, nothing is left running.`,
+		Example: `  # with servers of your own
+  cat > fleet.yaml <<EOF
+  apiVersion: sandbox.karpenter.metal3.io/v1alpha1
+  kind: Fleet
+  servers:
+  - name: h100
+    count: 4
+    labels: {gpu-model: h100, rack: r1}
+    capacity: {cpu: 64, memory: 512Gi, nvidia.com/gpu: 8}
+  EOF
+  sandbox up --fleet fleet.yaml
+
+  # with the manager in your debugger, on .sandbox/users/manager.kubeconfig
+  sandbox up --without manager`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			config.Dir, config.Progress = *dir, command.OutOrStdout()
+			var err error
+			if config.Fleet, err = loadFleet(fleetFile); err != nil {
+				return err
+			}
+			if config.Binaries, err = programDirs(); err != nil {
+				return err
+			}
+			running, err := sandbox.Up(command.Context(), config)
+			if err != nil {
+				return err
+			}
+			defer running.Close()
+			kubeconfigs := running.Kubeconfigs()
+			_, _ = fmt.Fprintf(command.OutOrStdout(), `
+The sandbox is up. Ctrl-C stops it.
+  management cluster   export KUBECONFIG=%s
+  tenant cluster       export KUBECONFIG=%s
+`, kubeconfigs.Management, kubeconfigs.Tenant)
+			err = running.Wait(command.Context())
+			_, _ = fmt.Fprintln(command.OutOrStdout(), "stopping")
+			return err
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&fleetFile, "fleet", "", "fleet file with the servers to emulate; by default the reference fleet of six servers")
+	flags.StringVar(&config.Tenant, "tenant", sandbox.DefaultTenant, "name of the tenant, and of its namespace in the management cluster")
+	flags.IntVar(&config.Ports.ManagementAPI, "management-port", 0, "port of the management API server on 127.0.0.1; 0 takes a free one")
+	flags.IntVar(&config.Ports.TenantAPI, "tenant-port", 0, "port of the tenant API server on 127.0.0.1; 0 takes a free one")
+	flags.DurationVar(&config.StartTimeout, "start-timeout", sandbox.DefaultStartTimeout, "give up when the sandbox is not up after this time")
+	flags.StringVar(&config.FeatureGates, "feature-gates", sandbox.DefaultFeatureGates, "feature gates of Karpenter in the provider")
+	flags.BoolVar(&config.SpreadPods, "spread-pods", false,
+		"leave the tenant's scheduler to its defaults, which spread pods; otherwise it fills one server with accelerators before the next")
+	flags.StringSliceVar(&config.Without, "without", nil, "leave out the manager, the provider or the webhook, to run it yourself")
+	return command
+}
+
+// loadFleet reads the fleet file at path, or the reference fleet if path is empty.
+func loadFleet(path string) ([]fleet.Server, error) {
+	if path != "" {
+		return fleet.Load(path)
+	}
+	content, err := examples.Read(examples.FleetFile)
+	if err != nil {
+		return nil, err
+	}
+	return fleet.Parse(examples.FleetFile, content)
+}

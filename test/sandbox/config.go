@@ -1,0 +1,230 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sandbox runs the whole system on one machine: a management cluster with Metal3's own operator, a tenant
+// cluster, a rack of emulated servers, and our manager and provider between them. All components are the real ones but
+// the servers. Everything lives under one directory, listens on loopback only, and ends with the process that called Up,
+// whichever way that ends.
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/clock"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
+)
+
+// Defaults of Config.
+const (
+	DefaultDir          = ".sandbox"
+	DefaultTenant       = "tenant-a"
+	DefaultStartTimeout = 2 * time.Minute
+	// DefaultFeatureGates turn on what the provider leaves off because it asks for CustomResourceDefinitions that not every
+	// tenant has: headroom.
+	DefaultFeatureGates = "CapacityBuffer=true"
+	// HostNamespace is the namespace of the BareMetalHosts in the management cluster.
+	HostNamespace = "metal3-system"
+)
+
+// Names of our own processes.
+const (
+	ManagerName  = "manager"
+	ProviderName = "provider"
+	WebhookName  = "webhook"
+)
+
+// ownPrograms are our own, which can be left out.
+var ownPrograms = []string{ManagerName, ProviderName, WebhookName}
+
+// Ports are loopback TCP ports; zero means a free one.
+type Ports struct {
+	ManagementAPI int
+	TenantAPI     int
+}
+
+// Config says what to run, and where.
+type Config struct {
+	// Dir holds everything: certificates, data, logs. It must be missing, empty, or of an earlier sandbox, whose
+	// remains are removed. Default: DefaultDir.
+	Dir string
+	// Binaries are the directories of the programs.
+	Binaries controlplane.Binaries
+	// Fleet are the emulated servers.
+	Fleet []fleet.Server
+	// Tenant is the name of the TenantCluster, and of its namespace in the management cluster. Default: DefaultTenant.
+	Tenant string
+	Ports  Ports
+	// Without leaves out ManagerName, ProviderName or WebhookName, for those who want to run it themselves, in a debugger or in
+	// a test. Its kubeconfig files and rights are made all the same.
+	Without []string
+	// ProviderArgs are more flags for the provider, for example --capacity-type=on-demand.
+	ProviderArgs []string
+	// KwokConfigs are paths of more configuration files for kwok, which plays kubelet: stages beside the sandbox's own,
+	// which win over them by their weight.
+	KwokConfigs []string
+	// SpreadPods leaves the tenant's scheduler to its defaults. Otherwise it fills one server with accelerators before it
+	// takes the next, so that servers become empty and go back.
+	SpreadPods bool
+	// FeatureGates of Karpenter in the provider, as its flag of that name takes them. Default: DefaultFeatureGates.
+	FeatureGates string
+	// AuditLogs is the directory for the audit logs of the API servers. Default: no audit logs.
+	AuditLogs string
+	// ManagementEtcd gives the management cluster a separate etcd, for tests that delete it and keep the tenant.
+	ManagementEtcd bool
+	// Progress gets a line for each thing that is done or goes wrong; nil means none.
+	Progress io.Writer
+	// StartTimeout bounds Up. Default: DefaultStartTimeout.
+	StartTimeout time.Duration
+	// Clock is the clock of certificates, progress and supervision. Default: the real one.
+	Clock clock.Clock
+}
+
+// complete fills in defaults, makes paths absolute, and finds what is wrong without touching anything.
+func (c *Config) complete() error {
+	if c.Dir == "" {
+		c.Dir = DefaultDir
+	}
+	if c.Tenant == "" {
+		c.Tenant = DefaultTenant
+	}
+	if c.StartTimeout == 0 {
+		c.StartTimeout = DefaultStartTimeout
+	}
+	if c.FeatureGates == "" {
+		c.FeatureGates = DefaultFeatureGates
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return fmt.Errorf("finding the sandbox directory %s, %w", c.Dir, err)
+	}
+	c.Dir = dir
+	if faults := validation.IsDNS1123Label(c.Tenant); len(faults) > 0 {
+		return fmt.Errorf("tenant %q cannot be the name of a namespace: %s", c.Tenant, strings.Join(faults, ", "))
+	}
+	if slices.Contains([]string{HostNamespace, "default", "kube-system"}, c.Tenant) {
+		return fmt.Errorf("tenant %q would share its namespace with something else; choose another name", c.Tenant)
+	}
+	for _, name := range c.Without {
+		if !slices.Contains(ownPrograms, name) {
+			return fmt.Errorf("cannot do without %q; what can be left out is %s", name, strings.Join(ownPrograms, ", "))
+		}
+	}
+	if len(c.Fleet) == 0 {
+		return errors.New("the fleet has no servers; give a fleet file with at least one")
+	}
+	return errors.Join(c.checkBinaries(), c.checkPorts())
+}
+
+func (c *Config) checkBinaries() error {
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubeadm", "baremetal-operator",
+		"kwok"} {
+		if _, err := c.Binaries.Find(name); err != nil {
+			return err
+		}
+	}
+	for _, name := range ownPrograms {
+		if slices.Contains(c.Without, name) {
+			continue
+		}
+		if _, err := c.Binaries.Find(name); err != nil {
+			return err
+		}
+	}
+	_, err := c.metal3CRDs()
+	return err
+}
+
+// checkPorts checks the ports that were asked for. A free one is chosen only when it is needed.
+func (c *Config) checkPorts() error {
+	asked := map[int]string{}
+	for purpose, port := range map[string]int{"management API server": c.Ports.ManagementAPI, "tenant API server": c.Ports.TenantAPI} {
+		if port == 0 {
+			continue
+		}
+		if other, ok := asked[port]; ok {
+			return fmt.Errorf("port %d is asked for by both the %s and the %s", port, other, purpose)
+		}
+		asked[port] = purpose
+		if err := controlplane.CheckPort(port, purpose); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// metal3CRDs returns the files of Metal3's CustomResourceDefinitions, which are installed beside the programs.
+func (c *Config) metal3CRDs() ([]string, error) {
+	for _, dir := range c.Binaries {
+		files, err := filepath.Glob(filepath.Join(dir, "crds", "metal3", "*.yaml"))
+		if err == nil && len(files) > 0 {
+			return files, nil
+		}
+	}
+	return nil, fmt.Errorf("the CRDs of Metal3 are missing in crds/metal3 of %v; get them with `make tools`", []string(c.Binaries))
+}
+
+// Kubeconfigs are the kubeconfig files of a sandbox in dir, by what they are for.
+type Kubeconfigs struct {
+	// Management and Tenant are the administrator's.
+	Management, Tenant string
+	// Manager is the manager's for the management cluster.
+	Manager string
+	// ProviderManagement and ProviderTenant are the provider's for either cluster.
+	ProviderManagement, ProviderTenant string
+	// Webhook is the webhook's for the management cluster.
+	Webhook string
+}
+
+// KubeconfigsIn returns where the kubeconfig files of a sandbox in dir are.
+func KubeconfigsIn(dir string) Kubeconfigs {
+	return Kubeconfigs{
+		Management:         filepath.Join(dir, "management.kubeconfig"),
+		Tenant:             filepath.Join(dir, "tenant.kubeconfig"),
+		Manager:            filepath.Join(dir, "users", "manager.kubeconfig"),
+		ProviderManagement: filepath.Join(dir, "users", "provider-management.kubeconfig"),
+		ProviderTenant:     filepath.Join(dir, "users", "provider-tenant.kubeconfig"),
+		Webhook:            filepath.Join(dir, "users", "webhook.kubeconfig"),
+	}
+}
+
+// prepareDir makes the directory, or empties it of what an earlier sandbox left. The caller holds its lock.
+func prepareDir(dir string) error {
+	for _, name := range []string{"etcd", "management-etcd", "management", "tenant", "users", "kwok", "log", "run", "management.kubeconfig",
+		"tenant.kubeconfig"} {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("removing the remains of an earlier sandbox, %w", err)
+		}
+	}
+	return nil
+}
+
+// packed are the resources that the tenant's scheduler packs besides the usual accelerators: those of the fleet.
+func (c *Config) packed() []corev1.ResourceName {
+	if c.SpreadPods {
+		return nil
+	}
+	resources := []corev1.ResourceName{"nvidia.com/gpu"}
+	for _, server := range c.Fleet {
+		resources = append(resources, v1alpha1.Accelerators(server.Capacity)...)
+	}
+	slices.Sort(resources)
+	return slices.Compact(resources)
+}

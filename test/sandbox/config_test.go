@@ -1,0 +1,152 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
+)
+
+func oneServer() []fleet.Server {
+	return []fleet.Server{{Name: "gpu-01", Labels: map[string]string{"rack": "r1"}, Capacity: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("512Gi"),
+		"nvidia.com/gpu": resource.MustParse("8"),
+	}}}
+}
+
+// fakePrograms is a directory in which everything that a sandbox runs seems to be.
+func fakePrograms(t *testing.T) controlplane.Binaries {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{
+		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubeadm", "baremetal-operator", "kwok", "manager", "provider",
+		"webhook",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	crds := filepath.Join(dir, "crds", "metal3")
+	if err := os.MkdirAll(crds, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(crds, "hosts.yaml"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return controlplane.Binaries{dir}
+}
+
+func TestConfigFaults(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	busy := listener.Addr().(*net.TCPAddr).Port
+	complete := fakePrograms(t)
+	incomplete := fakePrograms(t)
+	if err := os.Remove(filepath.Join(incomplete[0], "provider")); err != nil {
+		t.Fatal(err)
+	}
+	noCRDs := fakePrograms(t)
+	if err := os.RemoveAll(filepath.Join(noCRDs[0], "crds")); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		reason string
+		config Config
+		want   string
+	}{
+		"Good":    {reason: "Everything has a default but programs and fleet.", config: Config{Binaries: complete, Fleet: oneServer()}},
+		"NoFleet": {reason: "Without servers there is nothing to see.", config: Config{Binaries: complete}, want: "no servers"},
+		"NoProgram": {reason: "A missing program names the way to get it.", config: Config{Binaries: incomplete, Fleet: oneServer()},
+			want: "make tools"},
+		"ProgramNotNeeded": {reason: "What is left out need not be there.",
+			config: Config{Binaries: incomplete, Fleet: oneServer(), Without: []string{"provider"}}},
+		"NoCRDs": {reason: "Metal3's CRDs come with its operator.", config: Config{Binaries: noCRDs, Fleet: oneServer()},
+			want: "CRDs of Metal3 are missing"},
+		"UnknownPart": {reason: "Only our own parts can be left out.",
+			config: Config{Binaries: complete, Fleet: oneServer(), Without: []string{"etcd"}}, want: `cannot do without "etcd"`},
+		"TenantName": {reason: "The tenant's name is a namespace.",
+			config: Config{Binaries: complete, Fleet: oneServer(), Tenant: "Tenant A"}, want: `tenant "Tenant A"`},
+		"TenantInHostSpace": {reason: "A tenant must not see the BMC credentials.",
+			config: Config{Binaries: complete, Fleet: oneServer(), Tenant: HostNamespace}, want: "choose another name"},
+		"BusyPort": {reason: "A busy port is named with its purpose.",
+			config: Config{Binaries: complete, Fleet: oneServer(), Ports: Ports{TenantAPI: busy}}, want: "tenant API server is not free"},
+		"OnePortForTwo": {reason: "Two servers cannot share a port.",
+			config: Config{Binaries: complete, Fleet: oneServer(), Ports: Ports{TenantAPI: 16443, ManagementAPI: 16443}}, want: "asked for by both"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			err := tc.config.complete()
+			switch {
+			case tc.want == "" && err != nil:
+				t.Errorf("%s\n%v", tc.reason, err)
+			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+				t.Errorf("%s\nerror is %v, want one with %q", tc.reason, err, tc.want)
+			case tc.want != "" && strings.Contains(err.Error(), "\n"):
+				t.Errorf("%s\nthe error is more than one line: %v", tc.reason, err)
+			}
+		})
+	}
+}
+
+func TestNewHost(t *testing.T) {
+	host, secret, err := newHost(300, oneServer()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host.Name != "gpu-01" || host.Namespace != HostNamespace || host.Labels["rack"] != "r1" {
+		t.Errorf("host is %s/%s with labels %v", host.Namespace, host.Name, host.Labels)
+	}
+	if host.Spec.BMC.CredentialsName != secret.Name || secret.Namespace != host.Namespace {
+		t.Errorf("host refers to secret %s, made is %s/%s", host.Spec.BMC.CredentialsName, secret.Namespace, secret.Name)
+	}
+	if host.Spec.Online {
+		t.Error("a server that nobody has asked for is switched on")
+	}
+	if want := "52:54:00:00:01:2c"; host.Spec.BootMACAddress != want {
+		t.Errorf("MAC is %s, want %s", host.Spec.BootMACAddress, want)
+	}
+	for _, want := range []string{`"ramMebibytes":524288`, `"count":64`} {
+		if details := host.Annotations["inspect.metal3.io/hardwaredetails"]; !strings.Contains(details, want) {
+			t.Errorf("hardware details do not have %s: %s", want, details)
+		}
+	}
+}
+
+func TestReadRights(t *testing.T) {
+	role := "# a comment\n---\nkind: ClusterRole\nmetadata: {name: a}\n---\nkind: Role\nmetadata: {name: b, namespace: \"{{ .Namespace }}\"}\n"
+	files := fstest.MapFS{
+		"good.yaml": {Data: []byte(role)},
+		"typo.yaml": {Data: []byte(strings.ReplaceAll(role, ".Namespace", ".Namspace"))},
+	}
+	rights, err := readRights(files, "good.yaml", "tenant-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, object := range rights {
+		got = append(got, object.GetKind()+" "+object.GetNamespace()+"/"+object.GetName())
+	}
+	if diff := cmp.Diff([]string{"ClusterRole /a", "Role tenant-a/b"}, got); diff != "" {
+		t.Errorf("rights (-want +got):\n%s", diff)
+	}
+	for _, file := range []string{"typo.yaml", "missing.yaml"} {
+		if _, err := readRights(files, file, "tenant-a"); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("the error of %s is %v, want one that names it", file, err)
+		}
+	}
+}

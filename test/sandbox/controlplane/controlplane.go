@@ -1,0 +1,110 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controlplane runs Kubernetes control planes as plain processes on loopback: one etcd for all of them, and for each
+// cluster an API server, a controller-manager and, where pods are to be scheduled, a scheduler. A cluster can be made
+// joinable: then kubeadm's own phases put in place what a node needs to join it.
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// Ranks of the processes of a control plane, for their order at shutdown: what uses an API ends before that API.
+const (
+	RankEtcd        = 0
+	RankAPIServer   = 10
+	RankControllers = 20
+	// RankClients is for everything that merely uses the clusters.
+	RankClients = 30
+)
+
+// loopback is the only address that anything here listens on, but for API servers that are given another.
+const loopback = "127.0.0.1"
+
+// pollInterval is how often a condition that cannot be watched is looked at.
+const pollInterval = 50 * time.Millisecond
+
+// Binaries finds programs in directories, the first directory first.
+type Binaries []string
+
+// Find returns the path of a program, or an error that says how to get it.
+func (b Binaries) Find(name string) (string, error) {
+	for _, dir := range b {
+		path := filepath.Join(dir, name)
+		info, err := os.Stat(path)
+		if err == nil && !info.IsDir() && info.Mode().Perm()&0o111 != 0 {
+			return filepath.Abs(path)
+		}
+	}
+	return "", fmt.Errorf("program %s is missing in %v; build it with `make tools build`", name, []string(b))
+}
+
+// FreePorts returns as many different free loopback TCP ports as asked for.
+func FreePorts(count int) ([]int, error) {
+	ports := make([]int, 0, count)
+	for range count {
+		// Each stays taken until all are found, or the same one could come twice.
+		listener, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
+		if err != nil {
+			return nil, fmt.Errorf("finding a free port on %s, %w", loopback, err)
+		}
+		defer func() { _ = listener.Close() }()
+		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
+// CheckPort returns an error if the loopback TCP port cannot be listened on. purpose names its user in the error.
+func CheckPort(port int, purpose string) error {
+	if port < 1 || port > 65535 {
+		return fmt.Errorf("port %d for the %s is not between 1 and 65535; choose another, or 0 for a free one", port, purpose)
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, fmt.Sprint(port)))
+	if err != nil {
+		return fmt.Errorf("port %d for the %s is not free; stop what uses it, or choose another, or 0 for a free one: %w", port, purpose, err)
+	}
+	return listener.Close()
+}
+
+// Await polls until the check succeeds, and says what it was waiting for, and the check's last error, if the context ends first.
+func Await(ctx context.Context, what string, check func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("waiting for %s, %w (last answer: %v)", what, context.Cause(ctx), last)
+}
+
+// AwaitURL polls until the URL answers with success.
+func AwaitURL(ctx context.Context, what string, client *http.Client, url string) error {
+	return Await(ctx, what, func(ctx context.Context) error { return get(ctx, client, url) })
+}
+
+func get(ctx context.Context, client *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, response.Status)
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpapis "sigs.k8s.io/karpenter/pkg/apis"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(bmov1alpha1.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	gv := schema.GroupVersion{Group: karpapis.Group, Version: "v1"}
+	scheme.AddKnownTypes(gv, &karpv1.NodePool{}, &karpv1.NodePoolList{}, &karpv1.NodeClaim{}, &karpv1.NodeClaimList{})
+	metav1.AddToGroupVersion(scheme, gv)
+	return scheme
+}
+
+// board shows both clusters: it feeds the journal from watches and notifies the goroutines that wait for a state.
+type board struct {
+	options          Options
+	journal          *journal
+	management       cache.Cache
+	tenant           cache.Cache
+	managementClient client.Client
+	tenantClient     client.Client
+	changed          chan struct{}
+}
+
+func newBoard(options Options) (*board, error) {
+	b := &board{
+		options: options,
+		journal: newJournal(options.Out, options.Clock),
+		changed: make(chan struct{}, 1),
+	}
+	scheme := newScheme()
+	var err error
+	if b.managementClient, err = client.New(options.Management, client.Options{Scheme: scheme}); err != nil {
+		return nil, fmt.Errorf("connecting to the management cluster, %w", err)
+	}
+	if b.tenantClient, err = client.New(options.Tenant, client.Options{Scheme: scheme}); err != nil {
+		return nil, fmt.Errorf("connecting to the tenant cluster, %w", err)
+	}
+	if b.management, err = cache.New(options.Management, cache.Options{
+		Scheme: scheme,
+		DefaultNamespaces: map[string]cache.Config{
+			options.HostNamespace:   {},
+			options.TenantNamespace: {},
+		},
+	}); err != nil {
+		return nil, fmt.Errorf("watching the management cluster, %w", err)
+	}
+	if b.tenant, err = cache.New(options.Tenant, cache.Options{
+		Scheme:            scheme,
+		DefaultNamespaces: map[string]cache.Config{metav1.NamespaceDefault: {}},
+	}); err != nil {
+		return nil, fmt.Errorf("watching the tenant cluster, %w", err)
+	}
+	return b, nil
+}
+
+// start watches both clusters until the context ends, and returns once what exists now has been seen.
+func (b *board) start(ctx context.Context) error {
+	for _, watch := range []error{
+		follow(ctx, b, b.tenant, kindPod, &corev1.Pod{}, describePod),
+		follow(ctx, b, b.tenant, kindNodeClaim, &karpv1.NodeClaim{}, describeNodeClaim),
+		follow(ctx, b, b.tenant, kindNode, &corev1.Node{}, describeNode),
+		follow(ctx, b, b.tenant, "", &karpv1.NodePool{}, nil),
+		follow(ctx, b, b.tenant, "", &v1alpha1.MetalNodeClass{}, nil),
+		follow(ctx, b, b.management, kindMachine, &v1alpha1.Machine{}, describeMachine),
+		follow(ctx, b, b.management, kindHost, &bmov1alpha1.BareMetalHost{}, describeHost),
+		follow(ctx, b, b.management, "", &v1alpha1.NodeType{}, nil),
+	} {
+		if watch != nil {
+			return watch
+		}
+	}
+	for name, watched := range map[string]cache.Cache{"management": b.management, "tenant": b.tenant} {
+		go func() {
+			// Start returns when the context ends; what it says then is of no interest.
+			_ = watched.Start(ctx)
+		}()
+		if !watched.WaitForCacheSync(ctx) {
+			return fmt.Errorf("watching the %s cluster, %w", name, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// follow writes a line into the journal for every change of the objects of one kind, if there is a description, and
+// notifies the waiting goroutines in any case.
+func follow[T client.Object](ctx context.Context, b *board, from cache.Cache, k kind, prototype T,
+	describe func(T) (string, []step)) error {
+	informer, err := from.GetInformer(ctx, prototype)
+	if err != nil {
+		return fmt.Errorf("watching %T, %w", prototype, err)
+	}
+	tell := func(object any) {
+		if typed, ok := object.(T); ok && describe != nil {
+			line, steps := describe(typed)
+			b.journal.observe(subject{k, typed.GetName()}, line, steps...)
+		}
+		b.wake()
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    tell,
+		UpdateFunc: func(_, object any) { tell(object) },
+		DeleteFunc: func(object any) {
+			if final, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+				object = final.Obj
+			}
+			if typed, ok := object.(T); ok && describe != nil {
+				b.journal.observe(subject{k, typed.GetName()}, "gone", stepGone)
+			}
+			b.wake()
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watching %T, %w", prototype, err)
+	}
+	return nil
+}
+
+func (b *board) wake() {
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+}
+
+// until waits for done to report that nothing is missing. It looks again whenever a watched object changes, and gives
+// up after the timeout, saying what was missing last.
+func (b *board) until(ctx context.Context, goal string, timeout time.Duration,
+	done func(context.Context) (missing string, err error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not within %s", timeout))
+	defer cancel()
+	for {
+		missing, err := done(ctx)
+		if err != nil {
+			return fmt.Errorf("waiting until %s, %w", goal, err)
+		}
+		if missing == "" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting until %s, %w: %s", goal, errors.Join(context.Cause(ctx)), missing)
+		case <-b.changed:
+		}
+	}
+}

@@ -1,0 +1,56 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"path/filepath"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+)
+
+// PrepareManagement makes a running cluster a management cluster, for those who put one together of other parts than a
+// sandbox: it has the CRDs of Metal3, which are read from crds/metal3 beside the binaries, ours, and the namespaces.
+func PrepareManagement(ctx context.Context, c client.Client, binaries controlplane.Binaries, namespaces ...string) error {
+	if err := PrepareMetal3(ctx, c, binaries, namespaces...); err != nil {
+		return err
+	}
+	ours, err := apis.ManagementCRDs()
+	if err != nil {
+		return err
+	}
+	return installCRDs(ctx, c, ours)
+}
+
+// PrepareMetal3 makes a running cluster one where Metal3 can work, and nothing more: it has the CRDs of Metal3 and the
+// namespaces. A chart brings ours.
+func PrepareMetal3(ctx context.Context, c client.Client, binaries controlplane.Binaries, namespaces ...string) error {
+	config := Config{Binaries: binaries}
+	files, err := config.metal3CRDs()
+	if err != nil {
+		return err
+	}
+	metal3, err := readCRDs(files)
+	if err != nil {
+		return err
+	}
+	if err := installCRDs(ctx, c, metal3); err != nil {
+		return err
+	}
+	for _, name := range namespaces {
+		if err := apply(ctx, c, namespace(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GrantManager gives our manager its rights in a management cluster, and returns the path of its kubeconfig file, in dir.
+func GrantManager(ctx context.Context, cluster *controlplane.Cluster, c client.Client, dir string) (string, error) {
+	path := filepath.Join(dir, "manager.kubeconfig")
+	return path, grant(ctx, cluster, c, managerUser, "manager.yaml", "", path)
+}

@@ -1,0 +1,191 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	metal3v1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+)
+
+// lastWords is how many lines of a log are shown when a process fails.
+const lastWords = 12
+
+// A Sandbox is running. It must be closed.
+type Sandbox struct {
+	config      Config
+	kubeconfigs Kubeconfigs
+	lock        *lock
+	progress    *progress
+	supervisor  *process.Supervisor
+
+	managementEtcd                 *controlplane.Etcd
+	management, tenant             *controlplane.Cluster
+	managementClient, tenantClient client.Client
+
+	// ctx ends when the sandbox is closed, or when one of its parts has failed for good, which is then the cause.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	rack   sync.WaitGroup
+
+	closeOnce sync.Once
+	closed    chan struct{}
+
+	mu       sync.Mutex
+	starting bool
+	metrics  map[string]string
+}
+
+// Up starts a sandbox and returns when all of it works. If anything fails, whatever had been started is stopped again, and the
+// error is one sentence, followed by the last words of the process that failed, if one did. If a sandbox is running in the
+// directory already, the error is a RunningError.
+func Up(ctx context.Context, config Config) (*Sandbox, error) {
+	if err := config.complete(); err != nil {
+		return nil, err
+	}
+	lock, err := acquire(config.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sandbox{
+		config: config, kubeconfigs: KubeconfigsIn(config.Dir), lock: lock,
+		progress: newProgress(config.Progress, config.Clock),
+		closed:   make(chan struct{}), starting: true, metrics: map[string]string{},
+	}
+	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	if err := s.up(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Sandbox) up(caller context.Context) error {
+	if err := prepareDir(s.config.Dir); err != nil {
+		return err
+	}
+	var err error
+	s.supervisor, err = process.NewSupervisor(process.Options{Dir: s.config.Dir, Clock: s.config.Clock, OnExit: s.exited})
+	if err != nil {
+		return err
+	}
+	// Starting ends when the caller says so, when it takes too long, or when a part fails.
+	ctx, done := context.WithTimeoutCause(s.ctx, s.config.StartTimeout,
+		fmt.Errorf("the sandbox was not up after %s; the logs are in %s", s.config.StartTimeout, filepath.Join(s.config.Dir, "log")))
+	defer done()
+	stop := context.AfterFunc(caller, func() { s.cancel(errors.New("interrupted")) })
+	defer stop()
+
+	if err := s.start(ctx); err != nil {
+		if cause := context.Cause(s.ctx); cause != nil {
+			return cause
+		}
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.starting = false
+	// Something may have died between the last step and now.
+	return context.Cause(s.ctx)
+}
+
+// exited is told of each process that died unasked.
+func (s *Sandbox) exited(exit process.Exit) {
+	s.mu.Lock()
+	starting := s.starting
+	s.mu.Unlock()
+	// While starting, a death is a fault to be shown, not one to be mended.
+	if !exit.Final && !starting {
+		s.progress.say("%s died (%s), it is started again", exit.Name, exit.Reason)
+		return
+	}
+	message := fmt.Sprintf("%s failed (%s); its log is %s", exit.Name, exit.Reason, exit.LogFile)
+	if lines, err := process.LastLines(exit.LogFile, lastWords); err == nil && len(lines) > 0 {
+		message += ", and ends with:\n  " + strings.Join(lines, "\n  ")
+	}
+	s.cancel(errors.New(message))
+}
+
+// Wait returns when the context ends, without an error, or when a part of the sandbox has failed for good, with an
+// error that shows its last words. The sandbox must be closed in either case.
+func (s *Sandbox) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	}
+}
+
+// Run calls work with a context that ends with the given one, or when a part of the sandbox has failed for good. That failure
+// is then the error, because it is why the work failed.
+func (s *Sandbox) Run(ctx context.Context, work func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })
+	defer stop()
+	err := work(ctx)
+	if cause := context.Cause(s.ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+// Close stops everything and returns when it is gone. It may be called more than once.
+func (s *Sandbox) Close() {
+	s.closeOnce.Do(func() {
+		defer close(s.closed)
+		s.cancel(errors.New("the sandbox is closed"))
+		s.rack.Wait()
+		if s.supervisor != nil {
+			s.supervisor.Close()
+		}
+		s.lock.release()
+	})
+	<-s.closed
+}
+
+// Kubeconfigs returns the kubeconfig files of the sandbox.
+func (s *Sandbox) Kubeconfigs() Kubeconfigs { return s.kubeconfigs }
+
+// Metrics returns the URL of the metrics of ManagerName or ProviderName; empty if it was left out.
+func (s *Sandbox) Metrics(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.metrics[name]
+}
+
+// ManagementConfig returns the administrator's access to the management cluster.
+func (s *Sandbox) ManagementConfig() *rest.Config { return rest.CopyConfig(s.management.REST) }
+
+// TenantConfig returns the administrator's access to the tenant cluster.
+func (s *Sandbox) TenantConfig() *rest.Config { return rest.CopyConfig(s.tenant.REST) }
+
+// Processes gives access to the processes of the sandbox, to stop, start or kill them in a test.
+func (s *Sandbox) Processes() *process.Supervisor { return s.supervisor }
+
+// newScheme knows the kinds that the sandbox makes.
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
+	utilruntime.Must(metal3v1alpha1.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	return scheme
+}

@@ -1,0 +1,76 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+)
+
+// Files of the rights of a tenant's provider, in either cluster.
+var (
+	managementRights = []string{"provider-management.yaml", "provider-dra-management.yaml"}
+	tenantRights     = []string{"provider-tenant.yaml", "provider-dra-tenant.yaml"}
+)
+
+// PrepareTenant makes a running cluster one that Karpenter can work in, for those who put one together of other parts than
+// a sandbox: it has the CRDs of Karpenter and ours.
+func PrepareTenant(ctx context.Context, c client.Client) error {
+	ours, err := apis.TenantCRDs()
+	if err != nil {
+		return err
+	}
+	karpenters, err := apis.KarpenterCRDs()
+	if err != nil {
+		return err
+	}
+	return installCRDs(ctx, c, slices.Concat(karpenters, ours))
+}
+
+// GrantProviderManagement gives a tenant's provider its rights in the management cluster, where the tenant's Machines are in
+// the namespace, and returns the path of its kubeconfig file, in dir.
+func GrantProviderManagement(ctx context.Context, cluster *controlplane.Cluster, c client.Client, namespace, dir string) (string, error) {
+	path := filepath.Join(dir, "provider-management.kubeconfig")
+	return path, grantProvider(ctx, cluster, c, namespace, path, managementRights...)
+}
+
+// GrantProviderTenant gives a tenant's provider its rights in the tenant's cluster, and returns the path of its kubeconfig
+// file, in dir.
+func GrantProviderTenant(ctx context.Context, cluster *controlplane.Cluster, c client.Client, namespace, dir string) (string, error) {
+	path := filepath.Join(dir, "provider-tenant.kubeconfig")
+	return path, grantProvider(ctx, cluster, c, namespace, path, tenantRights...)
+}
+
+func grantProvider(ctx context.Context, cluster *controlplane.Cluster, c client.Client, namespace, kubeconfig string,
+	files ...string) error {
+	for _, file := range files {
+		if err := grant(ctx, cluster, c, providerUser, file, namespace, kubeconfig); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GrantWebhook gives our webhook its rights in a management cluster, whose API server it has ask the webhook at the address,
+// host:port, about our kinds. It returns the path of the webhook's kubeconfig file, in dir. The namespace is that of the
+// webhook's certificates. Until the webhook answers, the API server refuses what it would ask about.
+func GrantWebhook(ctx context.Context, cluster *controlplane.Cluster, c client.Client, address, namespace, dir string) (string, error) {
+	path := filepath.Join(dir, "webhook.kubeconfig")
+	if err := grant(ctx, cluster, c, webhookUser, "webhook.yaml", namespace, path); err != nil {
+		return "", err
+	}
+	// The API server is no part of the cluster's network here, so it takes the address and not a Service.
+	configuration, err := webhook.Management(webhook.Options{URL: "https://" + address})
+	if err != nil {
+		return "", err
+	}
+	return path, apply(ctx, c, configuration)
+}
