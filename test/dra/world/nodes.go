@@ -41,7 +41,7 @@ func (w *World) startNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stages, err := filepath.Abs(filepath.Join(root(), "pkg", "sandbox", "manifests", "kwok.yaml"))
+	stages, err := filepath.Abs(filepath.Join(root(), "test", "sandbox", "manifests", "kwok.yaml"))
 	if err != nil {
 		return err
 	}
