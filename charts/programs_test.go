@@ -25,8 +25,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-// patience with a program that has been told to end.
-const patience = time.Minute
+// waitTimeout with a program that has been told to end.
+const waitTimeout = time.Minute
 
 // program is one that a release in the namespace runs.
 type program struct {
@@ -55,7 +55,7 @@ func startPrograms(t *testing.T, programs ...program) {
 		var log bytes.Buffer
 		command.Stdout, command.Stderr = &log, &log
 		command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
-		command.WaitDelay = patience
+		command.WaitDelay = waitTimeout
 		if err := command.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -32,9 +32,9 @@ var environment env.Environment
 func TestMain(m *testing.M) { env.Main(m, &environment) }
 
 const (
-	// patience is far longer than anything takes: only a test that fails waits for it.
-	patience = 60 * time.Second
-	user     = "karpenter-metal3-provider"
+	// waitTimeout is far longer than anything takes: only a test that fails waits for it.
+	waitTimeout = 60 * time.Second
+	user        = "karpenter-metal3-provider"
 )
 
 // optionsFor are the options of a provider whose two clusters are one.

@@ -33,7 +33,7 @@ func TestProvider(t *testing.T) {
 	o := optionsFor(w.namespace, kubeconfigOf(t, environment.Config, user))
 	o.management.Kubeconfig = kubeconfigOf(t, management.config(), user)
 	// The lease is in the management cluster: an outage that is longer than the deadline ends the process.
-	o.process.LeaderElection.LeaseDuration, o.process.LeaderElection.RenewDeadline = 3*patience, 2*patience
+	o.process.LeaderElection.LeaseDuration, o.process.LeaderElection.RenewDeadline = 3*waitTimeout, 2*waitTimeout
 	w.start(o)
 
 	podGetsServer(t, w)

@@ -203,7 +203,7 @@ func (w *world) remove(object client.Object) {
 
 func (w *world) eventually(what string, check func() error) {
 	w.t.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(waitTimeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -31,8 +31,8 @@ import (
 )
 
 const (
-	servers  = 20
-	patience = 3 * time.Minute
+	servers     = 20
+	waitTimeout = 3 * time.Minute
 )
 
 // BenchmarkSandbox starts a sandbox of 20 servers and sends pods for all of them, once per iteration.
@@ -102,7 +102,7 @@ func claimAll(ctx context.Context, box *sandbox.Sandbox) (first, last time.Durat
 	if _, err := examples.Apply(ctx, tenant, examples.TenantFile); err != nil {
 		return 0, 0, err
 	}
-	if err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	if err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, waitTimeout, true, func(ctx context.Context) (bool, error) {
 		nodeType := &v1alpha1.NodeType{}
 		err := management.Get(ctx, client.ObjectKey{Name: "h100-8x"}, nodeType)
 		return nodeType.Status.Capacity.Available == servers, client.IgnoreNotFound(err)
@@ -121,7 +121,7 @@ func claimAll(ctx context.Context, box *sandbox.Sandbox) (first, last time.Durat
 		}
 	}
 	created := time.Now()
-	if err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	if err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, waitTimeout, true, func(ctx context.Context) (bool, error) {
 		machines := &v1alpha1.MachineList{}
 		if err := management.List(ctx, machines); err != nil {
 			return false, err

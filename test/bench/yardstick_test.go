@@ -126,7 +126,7 @@ func measureBurst(b *testing.B, contestant burst) burstResult {
 
 // runBurst creates the pods and follows the NodeClaims.
 func runBurst(ctx context.Context, config *rest.Config, tenant client.Client, processes []string) (result burstResult, err error) {
-	ctx, stop := context.WithTimeout(ctx, patience)
+	ctx, stop := context.WithTimeout(ctx, waitTimeout)
 	defer stop()
 	nodeClaims, err := followNodeClaims(ctx, config)
 	if err != nil {
@@ -147,7 +147,7 @@ func runBurst(ctx context.Context, config *rest.Config, tenant client.Client, pr
 		result.took = at.Sub(begin)
 	case <-ctx.Done():
 		made, launched := nodeClaims.count()
-		return result, fmt.Errorf("%d of %d NodeClaims were launched within %s, %d were made", launched, burstServers, patience, made)
+		return result, fmt.Errorf("%d of %d NodeClaims were launched within %s, %d were made", launched, burstServers, waitTimeout, made)
 	}
 	after, err := writes(ctx, processes)
 	if err != nil {
@@ -344,7 +344,7 @@ func makePool(ctx context.Context, tenant client.Client, nodeClass *unstructured
 }
 
 func await(ctx context.Context, what string, check wait.ConditionWithContextFunc) error {
-	if err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, check); err != nil {
+	if err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, waitTimeout, true, check); err != nil {
 		return fmt.Errorf("waiting for %s, %w", what, err)
 	}
 	return nil

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// patience is how long a test waits for what should happen at once. It is long, because a test machine may be busy,
+	// waitTimeout is how long a test waits for what should happen at once. It is long, because a test machine may be busy,
 	// and costs nothing when all is well.
-	patience = 3 * time.Minute
-	interval = 25 * time.Millisecond
+	waitTimeout = 3 * time.Minute
+	interval    = 25 * time.Millisecond
 )
 
 // Eventually looks again and again until the check has nothing to say, and fails the test with the last error if that
@@ -23,7 +23,7 @@ const (
 func Eventually(t testing.TB, what string, check func(context.Context) error) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), interval, waitTimeout, true, func(ctx context.Context) (bool, error) {
 		last = check(ctx)
 		return last == nil, nil
 	})

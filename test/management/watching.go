@@ -14,8 +14,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// patience is how long a count may take. Nothing depends on it when all is well.
-const patience = 5 * time.Minute
+// waitTimeout is how long a count may take. Nothing depends on it when all is well.
+const waitTimeout = 5 * time.Minute
 
 // Count is a wait for Machines that has begun.
 type Count struct {
@@ -48,7 +48,7 @@ func (c *Cluster) Count(t testing.TB, reached func(*v1alpha1.Machine) bool) *Cou
 func (c *Count) Wait(t testing.TB, what string, count int) (first, last time.Time) {
 	t.Helper()
 	defer c.stop()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(waitTimeout)
 	defer timer.Stop()
 	for n := range count {
 		select {
@@ -57,7 +57,7 @@ func (c *Count) Wait(t testing.TB, what string, count int) (first, last time.Tim
 				first = last
 			}
 		case <-timer.C:
-			t.Fatalf("%d of %d Machines are %s after %s", n, count, what, patience)
+			t.Fatalf("%d of %d Machines are %s after %s", n, count, what, waitTimeout)
 		}
 	}
 	return first, last

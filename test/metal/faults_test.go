@@ -28,12 +28,12 @@ type faultCase struct {
 	// server is the name in the scenario.
 	server string
 	fault  faults.Fault
-	// when the server gets its fault.
+	// when the fault is set.
 	when moment
-	// wrongChecksum is that the image is not what the user says it is. Nothing is wrong with the server.
+	// wrongChecksum: the OSImage has another checksum than the image. The server has no fault.
 	wrongChecksum bool
-	// uncleaned leaves out the cleaning before the installation. When that fails, the operator says nothing and begins anew,
-	// for as long as it takes, and only the deadline of the NodeType ends it.
+	// uncleaned disables the cleaning before the installation. Metal3 retries a failed cleaning without an error, so
+	// that only the deadline of the NodeType would end it.
 	uncleaned bool
 	// hostError is the type of error on the BareMetalHost; empty if there is none. hostSays is part of its message.
 	hostError bmov1alpha1.ErrorType
@@ -41,12 +41,11 @@ type faultCase struct {
 	// phase of the Machine that is pinned to the server, and part of what its Ready condition says.
 	phase       v1alpha1.MachinePhase
 	machineSays string
-	// afterwards is what the user does when the server has been repaired, and waits for the server to be well. It returns what
-	// that was, in words.
+	// afterwards does what a user does after the repair, and waits until the server works. It returns a description.
 	afterwards func(w *world, t *testing.T, host, machine string) string
 }
 
-// String names what is wrong.
+// String describes the fault.
 func (tc faultCase) String() string {
 	if tc.wrongChecksum {
 		return "wrong checksum of the image"
@@ -58,7 +57,7 @@ func (tc faultCase) String() string {
 type moment string
 
 const (
-	// fromTheStart is in the scenario.
+	// fromTheStart: the scenario has the fault.
 	fromTheStart moment = "from the start"
 	// onceAvailable is before a Machine wants the server.
 	onceAvailable moment = "once available"
@@ -74,7 +73,7 @@ var allFaults = []faultCase{
 		hostError: bmov1alpha1.RegistrationError, hostSays: "Unable to connect to http://127.0.0.1",
 		phase: v1alpha1.MachineFailed, machineSays: `pinned to server "no-bmc", which cannot be had: small: server metal3-system/no-bmc is in ` +
 			`error (registration error: `,
-		afterwards: (*world).lookAgain,
+		afterwards: (*world).retryNow,
 	},
 	{
 		server: "no-entry", fault: faults.Fault{Kind: faults.WrongPassword}, when: fromTheStart,
@@ -85,53 +84,53 @@ var allFaults = []faultCase{
 	{
 		server: "slow", fault: faults.Fault{Kind: faults.Slow, Seconds: 0.5}, when: onceAvailable,
 		phase: v1alpha1.MachineProvisioned, machineSays: "server metal3-system/slow is provisioned",
-		afterwards: (*world).giveBack,
+		afterwards: (*world).release,
 	},
 	{
 		server: "no-power", fault: faults.Fault{Kind: faults.PowerStuck}, when: onceAvailable, uncleaned: true,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Failed to set node power state to power on",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-power: provisioning error: Image provisioning failed: ",
-		afterwards: (*world).giveBack,
+		afterwards: (*world).release,
 	},
 	{
 		server: "no-agent", fault: faults.Fault{Kind: faults.AgentSilent}, when: onceAvailable, uncleaned: true,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Timeout reached while waiting for callback",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-agent: provisioning error: Image provisioning failed: ",
-		afterwards: (*world).giveBack,
+		afterwards: (*world).release,
 	},
 	{
 		server: "bad-disk", fault: faults.Fault{Kind: faults.ImageWriteFails}, when: onceAvailable,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Input/output error",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-disk: provisioning error: Image provisioning failed: ",
-		afterwards: (*world).giveBack,
+		afterwards: (*world).release,
 	},
 	{
 		server: "bad-sum", wrongChecksum: true, when: onceAvailable, uncleaned: true,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "checksum",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-sum: provisioning error: Image provisioning failed: ",
-		afterwards: (*world).giveBack,
+		afterwards: (*world).release,
 	},
 	{
 		server: "dies", fault: faults.Fault{Kind: faults.DiesAfter, Minutes: 0.01, Power: faults.PowerOff}, when: onceProvisioned,
 		hostError: bmov1alpha1.PowerManagementError, hostSays: "power off",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/dies: power management error: ",
-		afterwards: (*world).lookAgain,
+		afterwards: (*world).retryNow,
 	},
 	{
 		server: "dirty", fault: faults.Fault{Kind: faults.AgentSilent}, when: onRelease,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Cleaning failed: ", // and sometimes no reason: Ironic writes that later
 		phase: v1alpha1.MachineReleasing, machineSays: "The server stays claimed until Metal3 has cleaned it",
-		afterwards: (*world).finishRelease,
+		afterwards: (*world).finishDeletion,
 	},
 }
 
-// tryFault has a Machine want a server with a fault, and looks at what is said about it.
+// tryFault pins a Machine to a server with a fault, and checks what host and Machine report.
 func (w *world) tryFault(t *testing.T, tc faultCase, table *table) {
 	if tc.when != fromTheStart {
 		w.untilState(t, tc.server, bmov1alpha1.StateAvailable)
 	}
 	if tc.uncleaned {
-		w.leaveUncleaned(t, tc.server)
+		w.disableCleaning(t, tc.server)
 	}
 	properties := map[string]string{v1alpha1.PropertyServerName: tc.server}
 	switch {
@@ -151,10 +150,10 @@ func (w *world) tryFault(t *testing.T, tc faultCase, table *table) {
 			t.Fatal(err)
 		}
 	}
-	what := fmt.Sprintf("what is wrong with %s to be seen", tc.server)
+	what := fmt.Sprintf("host and Machine to report the fault of %s", tc.server)
 	w.until(t, what, tc.server, machine.Name, func(host *bmov1alpha1.BareMetalHost, found *v1alpha1.Machine) error {
 		if host == nil || found == nil || host.Status.ErrorType != tc.hostError || !strings.Contains(host.Status.ErrorMessage, tc.hostSays) ||
-			found.Status.Phase != tc.phase || !strings.Contains(saysReady(found), tc.machineSays) {
+			found.Status.Phase != tc.phase || !strings.Contains(readyMessage(found), tc.machineSays) {
 			return fmt.Errorf("the host is %s, the Machine is %s", plain.Host(host), plain.Machine(found))
 		}
 		table.add(tc, plain.Host(host), plain.Machine(found))
@@ -181,8 +180,8 @@ func phaseOf(machine *v1alpha1.Machine) string {
 	return string(machine.Status.Phase)
 }
 
-// correctPassword writes the credentials of a BMC anew, at which Metal3 tries again. The Machine that has been waiting for the
-// server gets it.
+// correctPassword corrects the credentials of a BMC, so that Metal3 tries again. The Machine that waits for the server
+// gets it.
 func (w *world) correctPassword(t *testing.T, host, machine string) string {
 	secret := &corev1.Secret{}
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: stack.HostsNamespace, Name: host + "-bmc"}, secret); err != nil {
@@ -193,14 +192,13 @@ func (w *world) correctPassword(t *testing.T, host, machine string) string {
 		t.Fatal(err)
 	}
 	w.untilPhase(t, machine, v1alpha1.MachineProvisioned)
-	w.say("server %s lets Metal3 in, and Machine %s has got it", host, machine)
-	return "credentials written anew"
+	w.say("server %s accepts the credentials, and Machine %s has it", host, machine)
+	return "credentials corrected"
 }
 
-// lookAgain has Metal3 try again now. It would by itself, in its own time, which is longer after each failure. The Machine
-// has the server, or still has it.
-func (w *world) lookAgain(t *testing.T, host, machine string) string {
-	w.nudge(t, host)
+// retryNow makes Metal3 retry at once, instead of after its back-off, and waits until the Machine has the server.
+func (w *world) retryNow(t *testing.T, host, machine string) string {
+	w.touchHost(t, host)
 	w.until(t, fmt.Sprintf("host %s to be in order, and Machine %s to have it", host, machine), host, machine,
 		func(host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
 			if host == nil || machine == nil || host.Status.ErrorType != "" || !host.Status.PoweredOn ||
@@ -210,11 +208,11 @@ func (w *world) lookAgain(t *testing.T, host, machine string) string {
 			return nil
 		})
 	w.say("server %s is well, and Machine %s has it", host, machine)
-	return "BareMetalHost annotated, for Metal3 to look now"
+	return "BareMetalHost annotated, to be reconciled now"
 }
 
-// nudge changes a BareMetalHost, at which Metal3 looks at it.
-func (w *world) nudge(t *testing.T, name string) {
+// touchHost changes a BareMetalHost, so that Metal3 reconciles it.
+func (w *world) touchHost(t *testing.T, name string) {
 	t.Helper()
 	host, err := w.Host(t.Context(), name)
 	if err != nil {
@@ -227,8 +225,8 @@ func (w *world) nudge(t *testing.T, name string) {
 	}
 }
 
-// giveBack does what the message of the Machine advises.
-func (w *world) giveBack(t *testing.T, host, machine string) string {
+// release deletes the Machine, as its message says.
+func (w *world) release(t *testing.T, host, machine string) string {
 	if err := w.Client.Delete(t.Context(), newMachine(machine, "", nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -236,11 +234,11 @@ func (w *world) giveBack(t *testing.T, host, machine string) string {
 	return "Machine deleted"
 }
 
-// finishRelease has Metal3 clean the server of a Machine that is already on its way out.
-func (w *world) finishRelease(t *testing.T, host, machine string) string {
-	w.nudge(t, host)
+// finishDeletion makes Metal3 clean the server of a Machine that is being deleted.
+func (w *world) finishDeletion(t *testing.T, host, machine string) string {
+	w.touchHost(t, host)
 	w.untilReleased(t, host, machine)
-	return "BareMetalHost annotated, for Metal3 to look now"
+	return "BareMetalHost annotated, to be reconciled now"
 }
 
 func (w *world) untilReleased(t *testing.T, host, machine string) {
@@ -248,7 +246,7 @@ func (w *world) untilReleased(t *testing.T, host, machine string) {
 	w.untilGone(t, machine)
 	w.untilState(t, host, bmov1alpha1.StateAvailable)
 	w.checkReleased(t, host)
-	w.say("server %s has been given back, and is available again", host)
+	w.say("server %s is released and available", host)
 }
 
 func (w *world) breakServer(t *testing.T, tc faultCase) {
@@ -256,11 +254,11 @@ func (w *world) breakServer(t *testing.T, tc faultCase) {
 	if err := w.Rack.Break(t.Context(), tc.server, tc.fault); err != nil {
 		t.Fatal(err)
 	}
-	w.say("server %s is broken: %s", tc.server, tc.fault.Kind)
+	w.say("server %s gets the fault %s", tc.server, tc.fault.Kind)
 }
 
-// leaveUncleaned has Metal3 install a server without cleaning it before.
-func (w *world) leaveUncleaned(t *testing.T, name string) {
+// disableCleaning makes Metal3 install a server without cleaning it before.
+func (w *world) disableCleaning(t *testing.T, name string) {
 	t.Helper()
 	host, err := w.Host(t.Context(), name)
 	if err != nil {
@@ -273,15 +271,15 @@ func (w *world) leaveUncleaned(t *testing.T, name string) {
 	}
 }
 
-// saysReady is the message of the condition that sums the others up.
-func saysReady(machine *v1alpha1.Machine) string {
+// readyMessage returns the message of the Ready condition.
+func readyMessage(machine *v1alpha1.Machine) string {
 	if ready := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 		return ready.Message
 	}
 	return ""
 }
 
-// A table collects what a user sees of each fault, and how the server got well.
+// A table collects what a user sees of each fault, and what repaired the server.
 type table struct {
 	mu   sync.Mutex
 	rows map[string][]string
@@ -310,7 +308,7 @@ func (t *table) String() string {
 	writer := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, tc := range allFaults {
 		for _, line := range t.rows[tc.server] {
-			_, _ = fmt.Fprintln(writer, line) // to memory, which takes everything
+			_, _ = fmt.Fprintln(writer, line) // a write to memory does not fail
 		}
 	}
 	_ = writer.Flush()

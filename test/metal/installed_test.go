@@ -19,8 +19,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
-// checkInstalled looks at the server of a Machine from its own side: what is on its disk, what it booted, and what the
-// config drive says that Ironic made of our Secrets.
+// checkInstalled checks the server of a Machine: the image on its disk, what it booted, and the config drive that
+// Ironic made of our Secrets.
 func (w *world) checkInstalled(t *testing.T, name string, image stack.Image) {
 	t.Helper()
 	server, err := w.Rack.Server(t.Context(), w.hostOf(t, name))
@@ -34,7 +34,7 @@ func (w *world) checkInstalled(t *testing.T, name string, image stack.Image) {
 	env.Eventually(t, "server "+server.Name+" has booted", func(context.Context) error {
 		console, err := os.ReadFile(filepath.Join(server.Dir, "console.log"))
 		if err == nil && !strings.Contains(string(console), booted) {
-			err = fmt.Errorf("its console says %q", console)
+			err = fmt.Errorf("its console has %q", console)
 		}
 		return err
 	})
@@ -60,7 +60,7 @@ func (w *world) checkInstalled(t *testing.T, name string, image stack.Image) {
 	}
 }
 
-// checkNetworkData looks for the address of the Machine at the interface that the server boots from.
+// checkNetworkData fails if the interface that the server boots from does not have the address of the Machine.
 func checkNetworkData(t *testing.T, data []byte, mac, address string) {
 	t.Helper()
 	var network struct {

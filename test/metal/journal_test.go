@@ -28,7 +28,7 @@ type journal struct {
 	changed  chan struct{}
 }
 
-// keepJournal begins to follow. It ends with the test, or when the function that it returns is called.
+// keepJournal starts the watches. They end with the test, or when the returned function is called.
 func (w *world) keepJournal(t *testing.T) (stop func()) {
 	t.Helper()
 	w.journal = &journal{
@@ -54,13 +54,13 @@ func (w *world) follow(ctx context.Context, list client.ObjectList, namespace st
 			continue // the context has ended, or the API server is being stopped
 		}
 		for event := range watching.ResultChan() {
-			w.journal.enter(event)
+			w.journal.record(event)
 		}
 	}
 }
 
-// enter remembers an object, and tells of it if it can be described in other words than before.
-func (j *journal) enter(event watch.Event) {
+// record stores an object, and logs it if its description has changed.
+func (j *journal) record(event watch.Event) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var name, words string
@@ -90,8 +90,8 @@ func (j *journal) enter(event watch.Event) {
 	j.changed = make(chan struct{})
 }
 
-// look returns a host and a Machine as they were seen last, nil for what there is not, and what is closed with the next change
-// of any.
+// look returns the last version of a host and a Machine, nil if there is none, and a channel that is closed with the
+// next change of any object.
 func (j *journal) look(host, machine string) (*bmov1alpha1.BareMetalHost, *v1alpha1.Machine, <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -21,9 +21,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
-// places are where Ironic, its libraries, and Metal3's operator keep files unless they are told otherwise. Ironic's own tree
-// is one of them: it is unpacked once, and is not to change by being used.
-var places = []string{
+// watchedPlaces are the directories in which Ironic, its libraries and Metal3's operator write by default, and Ironic's
+// own tree, which must not change.
+var watchedPlaces = []string{
 	filepath.Join(bin, "ironic"), "/etc/ironic", "/var/lib/ironic", "/var/log/ironic", "/var/cache/ironic", "/tftpboot", "/httpboot",
 	"/opt/metal3",
 }
@@ -31,9 +31,9 @@ var places = []string{
 // snapshot has a line for each file of the places.
 type snapshot map[string]string
 
-func takeSnapshot(places ...string) (snapshot, error) {
+func takeSnapshot(watchedPlaces ...string) (snapshot, error) {
 	state := snapshot{}
-	for _, place := range places {
+	for _, place := range watchedPlaces {
 		err := filepath.WalkDir(place, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
 				return err
@@ -51,8 +51,7 @@ func takeSnapshot(places ...string) (snapshot, error) {
 	return state, nil
 }
 
-// processesOf finds processes that have anything to do with a directory: it is in their arguments or their environment. This
-// process is not one of them.
+// processesOf finds the other processes with a directory in their arguments or their environment.
 func processesOf(dir string) ([]string, error) {
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -65,7 +64,7 @@ func processesOf(dir string) ([]string, error) {
 		}
 		for _, file := range []string{"cmdline", "environ"} {
 			content, err := os.ReadFile(filepath.Join(process, file))
-			if err == nil && bytes.Contains(content, []byte(dir)) { // or it has ended meanwhile, or is somebody else's
+			if err == nil && bytes.Contains(content, []byte(dir)) { // or it has ended meanwhile, or is another user's
 				found = append(found, fmt.Sprintf("process %s: %q", filepath.Base(process), bytes.ReplaceAll(content, []byte{0}, []byte{' '})))
 				break
 			}
@@ -74,10 +73,10 @@ func processesOf(dir string) ([]string, error) {
 	return found, nil
 }
 
-// checkNothingLeft looks for files that have changed outside of a directory, and for processes that have to do with it.
+// checkNothingLeft fails if files outside of a directory have changed, or if processes of the directory are left.
 func (s snapshot) checkNothingLeft(t *testing.T, dir string) {
 	t.Helper()
-	now, err := takeSnapshot(places...)
+	now, err := takeSnapshot(watchedPlaces...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,11 +88,11 @@ func (s snapshot) checkNothingLeft(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	for _, process := range left {
-		t.Errorf("it is left: %s", process)
+		t.Errorf("left: %s", process)
 	}
 }
 
-// TestLeftoversAreFound: a check that finds nothing would be satisfied by anything.
+// TestLeftoversAreFound: a check that finds nothing would always pass.
 func TestLeftoversAreFound(t *testing.T) {
 	dir := t.TempDir()
 	before, err := takeSnapshot(dir, filepath.Join(dir, "missing"))
@@ -119,7 +118,7 @@ func TestLeftoversAreFound(t *testing.T) {
 		_ = command.Process.Kill() // it runs
 		_ = command.Wait()         // it was killed
 	}()
-	env.Eventually(t, "the process is seen", func(context.Context) error {
+	env.Eventually(t, "the process to be found", func(context.Context) error {
 		found, err := processesOf(dir)
 		if err == nil && len(found) != 1 {
 			err = fmt.Errorf("found are %v", found)
@@ -142,7 +141,7 @@ func (w *world) pids() map[string]int {
 func checkGone(t *testing.T, pids map[string]int) {
 	t.Helper()
 	if len(pids) == 0 {
-		t.Error("nothing was running: there is nothing to check")
+		t.Error("nothing was running")
 	}
 	for name, pid := range pids {
 		if _, err := os.Stat("/proc/" + strconv.Itoa(pid)); err == nil {
@@ -151,7 +150,7 @@ func checkGone(t *testing.T, pids map[string]int) {
 	}
 }
 
-// showLogs shows the last words of all programs.
+// showLogs logs the end of all programs' logs.
 func (w *world) showLogs(t *testing.T) {
 	t.Helper()
 	const last = 30

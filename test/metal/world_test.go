@@ -26,11 +26,12 @@ const (
 	enabled = "E2E_METAL"
 	// bin has the programs.
 	bin = "../../bin"
-	// patience bounds each wait. Metal3's operator looks every 10 seconds, and some faults take it a minute to see.
-	patience = 4 * time.Minute
+	// waitTimeout bounds each wait. Metal3's operator polls every 10 seconds, and detects some faults only after a
+	// minute.
+	waitTimeout = 4 * time.Minute
 )
 
-// TestMain lets all servers of the rack be worked on at the same time, however few processors there are.
+// TestMain lets subtests for all servers run at the same time, on any number of processors.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", "32"); err != nil {
@@ -67,24 +68,24 @@ func newWorld(t *testing.T, dir string) *world {
 	return w
 }
 
-// need skips the test if it is not enabled, and fails it if a prerequisite is missing.
-func need(t *testing.T) {
+// requirePrerequisites skips the test if it is not enabled, and fails it if a prerequisite is missing.
+func requirePrerequisites(t *testing.T) {
 	t.Helper()
 	if os.Getenv(enabled) == "" {
 		t.Skip("servers on a real Ironic: run it with `make e2e-metal`, which unpacks Ironic from Debian's packages into bin/")
 	}
 	if err := stack.Missing(bin); err != nil {
-		t.Fatalf("this cannot run; `make e2e-metal` gets what is missing:\n%v", err)
+		t.Fatalf("something is missing; run `make e2e-metal`:\n%v", err)
 	}
 }
 
-// until waits until the check of a host and of a Machine, either of which may be nil, has nothing to say, and fails the test
-// with what it said last. It looks whenever any of them changes.
+// until waits until the check of a host and a Machine, either of which may be nil, returns an empty string, and fails
+// the test with its last answer. It checks again after each change.
 func (w *world) until(t *testing.T, what, host, machine string, check func(*bmov1alpha1.BareMetalHost, *v1alpha1.Machine) error) {
 	t.Helper()
 	ctx, stop := w.Context(t.Context())
 	defer stop()
-	ctx, done := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nothing came of it in %s", patience))
+	ctx, done := context.WithTimeoutCause(ctx, waitTimeout, fmt.Errorf("timed out after %s", waitTimeout))
 	defer done()
 	for {
 		foundHost, foundMachine, changed := w.journal.look(host, machine)
@@ -100,7 +101,7 @@ func (w *world) until(t *testing.T, what, host, machine string, check func(*bmov
 	}
 }
 
-// createFleet makes what a platform team writes: an image, and two types of servers that are installed with it.
+// createFleet creates the objects of a platform team: an OSImage, and two NodeTypes with it.
 func (w *world) createFleet(t *testing.T, image stack.Image) {
 	t.Helper()
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "metal"}}
@@ -127,7 +128,7 @@ func (w *world) createFleet(t *testing.T, image stack.Image) {
 	}
 }
 
-// newMachine makes a Machine that stands alone, in memory.
+// newMachine returns a Machine without a tenant. It creates nothing.
 func newMachine(name, nodeType string, properties map[string]string) *v1alpha1.Machine {
 	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: stack.MachinesNamespace, Name: name}}
 	machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: nodeType}

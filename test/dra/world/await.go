@@ -12,12 +12,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
-// patience is how long to wait for what should happen at once. It is long, because a test machine may be busy, and costs
+// waitTimeout is how long to wait for what should happen at once. It is long, because a test machine may be busy, and costs
 // nothing when all is well.
-const patience = 90 * time.Second
+const waitTimeout = 90 * time.Second
 
 func await(ctx context.Context, what string, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	return controlplane.Await(ctx, what, check)
 }

@@ -12,15 +12,15 @@ import (
 	"os"
 )
 
-// Flags returns the flags of a program that boots servers, with usage before their list. Its environment tells which server;
-// where there is a variable for a flag, that is its default.
+// Flags returns the flags of a program that boots servers, with usage before their list. The environment identifies the
+// server; a variable is the default of the flag that goes with it.
 func (s *Server) Flags(program, usage string) *flag.FlagSet {
 	s.Name, s.UUID = os.Getenv("SERVER_NAME"), os.Getenv("SERVER_UUID")
 	s.MAC, s.Dir = os.Getenv("SERVER_MAC"), os.Getenv("SERVER_DIR")
 	s.Name = cmp.Or(s.Name, s.UUID)
 	flags := flag.NewFlagSet(program, flag.ContinueOnError)
 	flags.Usage = func() {
-		_, _ = io.WriteString(flags.Output(), usage) // there is nobody else to tell
+		_, _ = io.WriteString(flags.Output(), usage) // the error output itself is closed
 		flags.PrintDefaults()
 	}
 	flags.StringVar(&s.Image, "image", os.Getenv("SERVER_IMAGE"), "the `directory` that \"make server-image\" makes; SERVER_IMAGE by default")
@@ -38,7 +38,7 @@ func Parse(flags *flag.FlagSet, args []string) (proceed bool, err error) {
 		return false, err
 	}
 	if flags.NArg() > 0 {
-		return false, fmt.Errorf("there is an argument, %q, and only flags are known", flags.Arg(0))
+		return false, fmt.Errorf("unexpected argument %q: the program takes flags only", flags.Arg(0))
 	}
 	return true, nil
 }

@@ -31,8 +31,8 @@ func TestFlags(t *testing.T) {
 		proceed bool
 		want    string
 	}{
-		"None":     {reason: "The environment may tell it all.", proceed: true},
-		"Help":     {reason: "Whoever asks for help wants nothing else.", args: []string{"--help"}},
+		"None":     {reason: "All settings can come from the environment.", proceed: true},
+		"Help":     {reason: "Help is printed and nothing runs.", args: []string{"--help"}},
 		"Argument": {reason: "A forgotten name of a flag.", args: []string{"server-1"}, want: `"server-1"`},
 		"Unknown":  {reason: "A flag of another program.", args: []string{"--vm"}, want: "-vm"},
 	}

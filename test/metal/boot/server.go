@@ -16,7 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// A Server is one that can be booted.
+// A Server identifies a server, and says where its files are.
 type Server struct {
 	// Name of the server, for messages.
 	Name string
@@ -24,8 +24,8 @@ type Server struct {
 	UUID string
 	// MAC is the hardware address of the server's network interface.
 	MAC string
-	// Dir is what belongs to the server: image, the image that was installed; config-drive.iso, its config drive; and
-	// devices.json, if it has accelerators, with their IDs by resource name.
+	// Dir has the files of the server: image, the image that was installed; config-drive.iso, its config drive; and
+	// devices.json, the IDs of its accelerators by resource name, if it has any.
 	Dir string
 	// Image is the directory that `make server-image` makes.
 	Image string
@@ -35,14 +35,14 @@ type Server struct {
 
 var uuidForm = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z_-]{0,63}$`)
 
-// Validate returns every reason why there can be no such server, or nil.
+// Validate returns everything that is wrong with the fields, or nil.
 func (s Server) Validate() error {
 	var errs []error
 	if !uuidForm.MatchString(s.UUID) {
 		errs = append(errs, fmt.Errorf("UUID %q of the server is not 1 to 64 letters, digits and dashes: set SERVER_UUID", s.UUID))
 	}
 	if mac, err := net.ParseMAC(s.MAC); err != nil || len(mac) != 6 {
-		errs = append(errs, fmt.Errorf("MAC address %q of the server is none, such as 52:54:00:00:00:01: set SERVER_MAC", s.MAC))
+		errs = append(errs, fmt.Errorf("MAC address %q of the server is not valid, such as 52:54:00:00:00:01: set SERVER_MAC", s.MAC))
 	}
 	for what, dir := range map[string]string{
 		"directory of the server, SERVER_DIR,": s.Dir, "directory of the server image, --image,": s.Image,
@@ -57,7 +57,7 @@ func (s Server) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Check returns every reason why this machine cannot boot the server, whatever it is made of, or nil.
+// Check returns every reason why this machine cannot boot the server, as a container or a virtual machine, or nil.
 func (s Server) Check() error {
 	var errs []error
 	if _, err := os.Stat(s.Dir); err != nil {

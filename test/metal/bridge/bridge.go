@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// Advertised is the microversion that the bridge says Ironic has: what baremetal-operator v0.13 insists on.
+	// Advertised is the microversion that the bridge reports to clients. baremetal-operator v0.13 requires it.
 	Advertised = "1.89"
-	// Forwarded is the newest microversion of Ironic 21.4, which it is asked for.
+	// Forwarded is the newest microversion of Ironic 21.4. Requests are forwarded with it.
 	Forwarded = "1.82"
 
 	versionHeader        = "X-Openstack-Ironic-Api-Version"
@@ -30,7 +30,7 @@ const (
 // unknown are fields of a node that came after Forwarded.
 var unknown = []string{"firmware_interface", "disable_power_off"}
 
-// A Bridge is an http.Handler that is an Ironic of the microversion Advertised, in front of one of Forwarded.
+// A Bridge is an http.Handler that serves the API of Ironic at microversion Advertised, from an Ironic at Forwarded.
 type Bridge struct {
 	ironic *url.URL
 	proxy  *httputil.ReverseProxy
@@ -43,11 +43,11 @@ func New(ironic *url.URL) *Bridge {
 	return b
 }
 
-// ServeHTTP forwards a request. A node that cannot be read is refused, as Ironic would.
+// ServeHTTP forwards a request. A node that cannot be parsed is refused, as Ironic does.
 func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost && strings.TrimSuffix(r.URL.Path, "/") == "/v1/nodes" {
 		if err := olderNode(r); err != nil {
-			http.Error(w, "the bridge to Ironic cannot read the new node: "+err.Error(), http.StatusBadRequest)
+			http.Error(w, "the bridge to Ironic cannot parse the new node: "+err.Error(), http.StatusBadRequest)
 			return
 		}
 	}
@@ -59,7 +59,8 @@ func (b *Bridge) rewrite(r *httputil.ProxyRequest) {
 	if r.In.Header.Get(versionHeader) != "" {
 		r.Out.Header.Set(versionHeader, Forwarded)
 	}
-	// The transport asks for compression itself, and undoes it, so that answers can be read here.
+	// Without the client's header the transport compresses and decompresses by itself, so the response can be parsed
+	// here.
 	r.Out.Header.Del("Accept-Encoding")
 }
 
@@ -97,7 +98,7 @@ func (b *Bridge) modify(response *http.Response) error {
 	case isInventory && response.Request.Method == http.MethodGet && response.StatusCode == http.StatusNotFound:
 		content, err := b.inventory(response.Request.Context(), node)
 		if errors.Is(err, errNotInspected) {
-			return nil // Ironic has said so
+			return nil // the error is in Ironic's response
 		}
 		if err != nil {
 			return err
@@ -107,9 +108,9 @@ func (b *Bridge) modify(response *http.Response) error {
 	return nil
 }
 
-// replace gives a response another content.
+// replace replaces the body of a response.
 func replace(response *http.Response, status int, content []byte) {
-	_ = response.Body.Close() // what it had to say is not passed on
+	_ = response.Body.Close() // the body is not forwarded
 	response.StatusCode, response.Status = status, fmt.Sprintf("%d %s", status, http.StatusText(status))
 	response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(content)), int64(len(content))
 	response.Header.Set("Content-Type", "application/json")
@@ -139,10 +140,10 @@ func (b *Bridge) get(ctx context.Context, path string, into any) error {
 		return errNotInspected
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("asking Ironic for %s, it answers %s", path, response.Status)
+		return fmt.Errorf("asking Ironic for %s, the response is %s", path, response.Status)
 	}
 	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
-		return fmt.Errorf("reading what Ironic says at %s, %w", path, err)
+		return fmt.Errorf("reading Ironic's response at %s, %w", path, err)
 	}
 	return nil
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// seen is what an Ironic was asked.
+// seen records a request that the fake Ironic received.
 type seen struct {
 	version string
 	body    map[string]any
 }
 
-// newIronic is an Ironic that gives one answer for each path, and says what it was asked last.
+// newIronic is a fake Ironic with one response for each path. It records the last request.
 func newIronic(t *testing.T, answers map[string]string) (*httptest.Server, *seen) {
 	t.Helper()
 	last := &seen{}
@@ -29,7 +29,7 @@ func newIronic(t *testing.T, answers map[string]string) (*httptest.Server, *seen
 		*last = seen{version: r.Header.Get(versionHeader)}
 		if r.Method != http.MethodGet {
 			if err := json.NewDecoder(r.Body).Decode(&last.body); err != nil {
-				t.Errorf("Ironic was sent something that is no JSON, %v", err)
+				t.Errorf("Ironic was sent invalid JSON, %v", err)
 			}
 		}
 		w.Header().Set(maximumVersionHeader, Forwarded)
@@ -65,7 +65,7 @@ func TestMicroversion(t *testing.T) {
 	for name, tc := range map[string]struct{ reason, path, want string }{
 		"Root":  {"the operator reads the versions here, or", "/", strings.ReplaceAll(root, "1.82", "1.89")},
 		"V1":    {"here", "/v1/", strings.ReplaceAll(root, "1.82", "1.89")},
-		"Nodes": {"what is not about versions stays as it is, whatever it looks like", "/v1/nodes", `{"note": "1.82"}`},
+		"Nodes": {"other fields stay as they are, even if they look like a version", "/v1/nodes", `{"note": "1.82"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			response, body := ask(t, ironic, http.MethodGet, tc.path, "")
@@ -94,7 +94,7 @@ func TestNewNodesAreOlder(t *testing.T) {
 		t.Errorf("Ironic refuses fields that it does not know, and has no inspection by the agent (-want +got)\n%s", diff)
 	}
 	if response, _ := ask(t, ironic, http.MethodPost, "/v1/nodes", `{`); response.StatusCode != http.StatusBadRequest {
-		t.Errorf("half a node is answered with %s, want that it is a bad request", response.Status)
+		t.Errorf("half a node is answered with %s, want Bad Request", response.Status)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestInventory(t *testing.T) {
 				`"system_vendor":{"manufacturer":"Acme"}},"plugin_data":{"all_interfaces":{"eth0":{"pxe_enabled":true},"eth1":{"pxe_enabled":false}}}}`,
 		},
 		"Ironics own": {
-			reason:  "an Ironic that has an inventory knows better",
+			reason:  "an inventory of Ironic's own is used",
 			answers: map[string]string{"GET " + path: `{"inventory": {"hostname": "a"}}`},
 			status:  http.StatusOK, want: `{"inventory": {"hostname": "a"}}`,
 		},
@@ -138,7 +138,7 @@ func TestInventory(t *testing.T) {
 			status: http.StatusNotFound, want: `{"error_message": "not found"}`,
 		},
 		"Nonsense": {
-			reason: "an inventory of zeros would be believed",
+			reason: "the operator would believe an inventory of zeros",
 			answers: map[string]string{
 				node:  `{"uuid": "1", "inspection_finished_at": "2026-01-01T00:00:00+00:00", "properties": {"memory_mb": "1.5"}}`,
 				ports: `{"ports": []}`,

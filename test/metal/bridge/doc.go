@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bridge stands between a baremetal-operator that asks for a newer Ironic and the Ironic that Debian has. It is a
-// reverse proxy, and it is all that is not real between the operator and the wire of a BMC:
+// Package bridge stands between a baremetal-operator that asks for a newer Ironic and the Ironic that Debian has. It is
+// a reverse proxy, and the only part between the operator and a BMC that is not real:
 //
 //   - Debian 12 has Ironic 21.4, whose API ends at microversion 1.82; baremetal-operator v0.13 asks for 1.89. The bridge
 //     says that the API ends at 1.89, and asks Ironic for 1.82. What came with the versions in between, attaching of
@@ -13,5 +13,5 @@
 //     it, which is what the operator reads. The bridge makes that inventory, of the same properties and ports: processors,
 //     memory, the size of the smallest disk, MAC addresses. What Ironic 21.4 does not ask a BMC for is not in it.
 //
-// Everything else passes as it is. With an Ironic of 2024 or later nothing of this is needed.
+// Everything else is forwarded unchanged. An Ironic of 2024 or later needs no bridge.
 package bridge

@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// errNotInspected says that there is nothing to make an inventory of.
+// errNotInspected: there is no data for an inventory.
 var errNotInspected = errors.New("the node has not been inspected")
 
-// node is what the bridge reads of a node.
+// node has the fields of a node that the bridge reads.
 type node struct {
 	UUID               string     `json:"uuid"`
 	InspectionFinished *string    `json:"inspection_finished_at"`
@@ -27,7 +27,7 @@ type properties struct {
 	Vendor       string      `json:"vendor"`
 	Architecture string      `json:"cpu_arch"`
 	Processors   json.Number `json:"cpus"`
-	// MemoryMiB, and the size of the smallest disk in GiB less one, as those who ask Ironic for servers expect.
+	// MemoryMiB, and the size of the smallest disk in GiB less one, which is how Ironic reports disks.
 	MemoryMiB json.Number `json:"memory_mb"`
 	DiskGiB   json.Number `json:"local_gb"`
 }
@@ -38,7 +38,7 @@ type port struct {
 	PXE     bool   `json:"pxe_enabled"`
 }
 
-// inventory is what later versions of Ironic answer, as far as it is known here.
+// inventory has the fields of a later Ironic's inventory that the operator reads.
 type inventory struct {
 	Inventory  hardware   `json:"inventory"`
 	PluginData pluginData `json:"plugin_data"`
@@ -120,7 +120,7 @@ func newInventory(found properties, ports []port) (*inventory, error) {
 		"local_gb":  {found.DiskGiB, &gibibytes},
 	} {
 		if field.from == "" {
-			continue // the BMC did not say
+			continue // the BMC did not report it
 		}
 		number, err := field.from.Int64()
 		if err != nil {
@@ -129,7 +129,7 @@ func newInventory(found properties, ports []port) (*inventory, error) {
 		*field.to = number
 	}
 	if gibibytes > 0 {
-		// Redfish does not know what an operating system will call it.
+		// Redfish does not have the name that an operating system will give it.
 		made.Inventory.Disks = []disk{{Name: "/dev/sda", Size: (gibibytes + 1) << 30}}
 	}
 	slices.SortFunc(ports, func(a, b port) int { return strings.Compare(a.Address, b.Address) })

@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	// bareServer is the server that is installed without us, and bareNode the node that it becomes.
+	// bareServer is installed by Metal3 alone, for comparison; bareNode is its node.
 	bareServer = "gpu-03"
 	bareNode   = "bare"
-	// bareKind is the label of a server that is of no type.
+	// bareKind is a label that no NodeType selects.
 	bareKind = "bare"
 )
 
-// bareMachine is there only for the name of the join token.
+// bareMachine gives the join token its name. No Machine of this name exists.
 var bareMachine = v1alpha1.MachineReference{Namespace: stack.MachinesNamespace, Name: bareNode, UID: "0c5f3f0e-0000-4000-8000-000000000001"}
 
 // installBare installs a server with Metal3 alone: with an image, user data and network data in
@@ -66,7 +66,7 @@ func (w *world) installBare(t *testing.T, image stack.Image) *timeline {
 	w.patchHost(t, func(host *bmov1alpha1.BareMetalHost) {
 		host.Spec.Image, host.Spec.UserData, host.Spec.NetworkData, host.Spec.Online = nil, nil, nil, false
 	})
-	w.untilFree(t, bareServer)
+	w.untilAvailable(t, bareServer)
 	for c, objects := range map[client.Client][]client.Object{
 		w.Client:        {secret},
 		w.tenant.Client: {&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: bareNode}}},
@@ -83,7 +83,7 @@ func (w *world) installBare(t *testing.T, image stack.Image) *timeline {
 	return times
 }
 
-// patchHost changes the server that is installed without us.
+// patchHost changes the BareMetalHost of bareServer.
 func (w *world) patchHost(t *testing.T, change func(*bmov1alpha1.BareMetalHost)) {
 	t.Helper()
 	host, err := w.Host(t.Context(), bareServer)
@@ -97,7 +97,7 @@ func (w *world) patchHost(t *testing.T, change func(*bmov1alpha1.BareMetalHost))
 	}
 }
 
-// bareUserData is what our provider writes, too: the work of the server is to be the same.
+// bareUserData returns the user data that our provider would write, so that both servers do the same work.
 func (w *world) bareUserData(t *testing.T) []byte {
 	t.Helper()
 	realClock := clock.RealClock{}
@@ -125,7 +125,7 @@ func (w *world) bareUserData(t *testing.T) []byte {
 
 func (w *world) bareNetworkData(t *testing.T, host *bmov1alpha1.BareMetalHost) []byte {
 	t.Helper()
-	// Far from those that are given to Machines.
+	// No Machine gets this address: the pool starts elsewhere.
 	const last = 200
 	data, err := bootstrap.NetworkData(bootstrap.NetworkConfig{
 		Address: w.network.Server(last), Gateway: w.network.Address.Addr(), MAC: host.Spec.BootMACAddress,
@@ -136,8 +136,8 @@ func (w *world) bareNetworkData(t *testing.T, host *bmov1alpha1.BareMetalHost) [
 	return data
 }
 
-// giveToType makes the server that was installed without us one of the type.
-func (w *world) giveToType(t *testing.T) {
+// moveToType labels bareServer so that the NodeType selects it.
+func (w *world) moveToType(t *testing.T) {
 	t.Helper()
 	w.patchHost(t, func(host *bmov1alpha1.BareMetalHost) { host.Labels[kindLabel] = nodeTypeName })
 	w.until(t, "NodeType "+nodeTypeName+" to have all servers", func(ctx context.Context) error {

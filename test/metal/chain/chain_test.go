@@ -24,46 +24,46 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
-// TestChain tells the story of two pods, and of the servers that they run on. Everything is one story, in which each part
-// needs what came before. The first pod's server is a virtual machine, and so is the one that it is compared with.
+// TestChain runs two pods on servers that are installed for them, replaces one, and releases both. Its steps depend on
+// each other. The server of the first pod is a virtual machine, as is the one for comparison.
 func TestChain(t *testing.T) {
 	bin, err := filepath.Abs(filepath.Join("..", "..", "..", "bin"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	best, missing := bestServers(t), []func(string) error{}
-	if best == faithful {
+	best, missing := serverKind(t), []func(string) error{}
+	if best == virtualMachine {
 		missing = append(missing, missingDisk)
 	}
-	need(t, bin, missing...)
+	requirePrerequisites(t, bin, missing...)
 	w := newWorld(t, setup{bin: bin, dir: t.TempDir(), rack: "rack.yaml"})
 	defer w.keepJournal(t)()
 
-	w.journal.say("== the platform team registers its servers, and describes them")
+	w.journal.logf("== the platform team registers servers and creates NodeTypes")
 	first, second := w.serveImages(t, best)
 	w.createFleet(t, first, second)
 	w.registerServers(t)
-	w.untilFleetIsReady(t)
+	w.untilFleetReady(t)
 
 	w.bootBy(t, best)
-	w.journal.say("== for comparison: server %s is installed without us, and boots by %s", bareServer, best)
+	w.journal.logf("== for comparison, Metal3 alone installs server %s, which boots by %s", bareServer, best)
 	bare := w.installBare(t, first)
-	w.giveToType(t)
+	w.moveToType(t)
 
-	w.journal.say("== the tenant creates a pod that asks for a GPU; there is no node for it, and its server will boot by %s", best)
+	w.journal.logf("== the tenant creates a pod that requests a GPU; there is no node for it, and its server will boot by %s", best)
 	w.createTenant(t)
 	w.createPod(t, "train", "1")
 	w.untilPodRuns(t, "train")
 	w.checkPod(t, "train", 1, first)
 	w.reportSteps(t, "train", bare)
 
-	w.journal.say("== a Deployment has a pod that asks for two GPUs; the server of the first pod has one left, and the next will boot by %s",
-		light)
-	w.bootBy(t, light)
+	w.journal.logf("== the tenant creates a Deployment whose pod requests two GPUs; the first server has one left; the next boots by %s",
+		container)
+	w.bootBy(t, container)
 	w.createDeployment(t, "infer", "2")
 	infer := w.untilDeploymentRuns(t, "infer", "")
 	w.checkPod(t, infer, 2, first)
-	if best != light {
+	if best != container {
 		bare = nil // another kind of server
 	}
 	w.reportSteps(t, infer, bare)
@@ -71,41 +71,41 @@ func TestChain(t *testing.T) {
 		t.Errorf("both pods are on node %s, which has no GPUs for both", w.nodeOf(t, "train"))
 	}
 
-	w.traces.noteLinks(t, w.network.Name)
-	w.traces.checkSeen(t, 2)
+	w.leftovers.noteLinks(t, w.network.Name)
+	w.leftovers.checkSeen(t, 2)
 
 	host := w.machineOf(t, w.nodeOf(t, "train")).Status.HostRef.Name
-	w.journal.say("== server %s, of the first pod, hangs: to its BMC it is on", host)
-	w.leaveAlone(t, "train")
+	w.journal.logf("== server %s, of the first pod, hangs; its BMC reports power on", host)
+	w.excludeFromDrift(t, "train")
 	w.hang(t, host)
 
-	w.journal.say("== the platform team has another image: the node of the Deployment is replaced")
+	w.journal.logf("== the platform team changes the image; the node of the Deployment is replaced")
 	old := w.nodeOf(t, infer)
-	w.installWith(t, imageName(1))
+	w.setImage(t, imageName(1))
 	infer = w.untilDeploymentRuns(t, "infer", old)
 	w.checkPod(t, infer, 2, second)
 
-	w.journal.say("== meanwhile it can be seen that server %s has died", host)
-	w.untilNodeIsLost(t, "train")
+	w.journal.logf("== the node of server %s is NotReady", host)
+	w.untilNodeNotReady(t, "train")
 
-	w.journal.say("== it is repaired, and the first pod is deleted: the server is cleaned, and free again")
-	if found := w.onDisk(t, host); len(found) == 0 {
-		t.Errorf("server %s has booted, and nothing is on its disk: there is nothing to erase", host)
+	w.journal.logf("== the server is repaired and the first pod deleted; the server is cleaned and available")
+	if found := w.diskFiles(t, host); len(found) == 0 {
+		t.Errorf("server %s has booted and its disk is empty: the test of cleaning would pass without cleaning", host)
 	}
 	if err := w.Rack.Repair(t.Context(), host); err != nil {
 		t.Fatal(err)
 	}
-	w.forget(t, "train")
-	w.untilFree(t, host)
+	w.forceDelete(t, "train")
+	w.untilAvailable(t, host)
 	w.checkErased(t, host)
 
-	w.journal.say("== the Deployment is deleted: all servers are cleaned, and free again")
+	w.journal.logf("== the Deployment is deleted; all servers are cleaned and available")
 	w.remove(t, &appsv1.Deployment{}, "infer")
-	w.untilAllIsBack(t)
-	w.journal.say("== every server is free again, but the one that was broken from the start")
+	w.untilAllReleased(t)
+	w.journal.logf("== all servers are available, except the one with a fault from the start")
 }
 
-// keepJournal begins to follow. It ends with the test, or when the function that it returns is called.
+// keepJournal starts the watches. They end with the test, or when the returned function is called.
 func (w *world) keepJournal(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -121,10 +121,10 @@ func (w *world) keepJournal(t *testing.T) (stop func()) {
 	return func() { cancel(); followers.Wait() }
 }
 
-// untilFleetIsReady waits until every server was inspected and is free, and what is wrong with the other one can be seen.
-func (w *world) untilFleetIsReady(t *testing.T) {
+// untilFleetReady waits until the servers are inspected and available, and the one with a fault shows its error.
+func (w *world) untilFleetReady(t *testing.T) {
 	t.Helper()
-	w.until(t, "the servers to be available, and the broken one to say why it is not", func(context.Context) error {
+	w.until(t, "the servers to be available, and the one with a fault to show its error", func(context.Context) error {
 		for _, server := range w.Rack.Servers {
 			host, err := look[*bmov1alpha1.BareMetalHost](w.journal, server.Name)
 			if err != nil {
@@ -138,7 +138,7 @@ func (w *world) untilFleetIsReady(t *testing.T) {
 		}
 		return nil
 	})
-	w.journal.say("%d servers are inspected and available", w.inOrder())
+	w.journal.logf("%d servers are inspected and available", w.inOrder())
 }
 
 func (w *world) untilPodRuns(t *testing.T, name string) {
@@ -155,8 +155,8 @@ func (w *world) untilPodRuns(t *testing.T, name string) {
 	})
 }
 
-// untilFree waits until a server is cleaned, and nobody's.
-func (w *world) untilFree(t *testing.T, name string) {
+// untilAvailable waits until a server is cleaned and has no consumer.
+func (w *world) untilAvailable(t *testing.T, name string) {
 	t.Helper()
 	w.until(t, "server "+name+" to be free", func(context.Context) error {
 		host, err := look[*bmov1alpha1.BareMetalHost](w.journal, name)
@@ -170,10 +170,10 @@ func (w *world) untilFree(t *testing.T, name string) {
 	})
 }
 
-// untilAllIsBack waits until there is nothing in either cluster that was there for a pod.
-func (w *world) untilAllIsBack(t *testing.T) {
+// untilAllReleased waits until both clusters have no object left that was made for a pod.
+func (w *world) untilAllReleased(t *testing.T) {
 	t.Helper()
-	w.until(t, "every server to be back", func(ctx context.Context) error {
+	w.until(t, "every server to be released", func(ctx context.Context) error {
 		var left []string
 		for _, object := range w.journal.list() {
 			host, is := object.(*bmov1alpha1.BareMetalHost)
@@ -189,12 +189,12 @@ func (w *world) untilAllIsBack(t *testing.T) {
 		if len(left) > 0 {
 			return errors.New("there still is " + strings.Join(left, ", "))
 		}
-		return w.noSecretIsLeft(ctx)
+		return w.checkNoSecretLeft(ctx)
 	})
 }
 
-// noSecretIsLeft looks for user data and join tokens that should have gone with the Machines.
-func (w *world) noSecretIsLeft(ctx context.Context) error {
+// checkNoSecretLeft fails if user data or join tokens outlive their Machines.
+func (w *world) checkNoSecretLeft(ctx context.Context) error {
 	for _, place := range []struct {
 		from      client.Client
 		namespace string

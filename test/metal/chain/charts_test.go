@@ -35,7 +35,7 @@ func TestCharts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	need(t, bin, missingForCharts)
+	requirePrerequisites(t, bin, missingForCharts)
 	w := newWorld(t, setup{bin: bin, dir: t.TempDir(), rack: "charts-rack.yaml", charts: true})
 	w.registerServers(t)
 	w.startManagementNode(t)
@@ -47,65 +47,65 @@ func TestCharts(t *testing.T) {
 	})
 	management, tenant := mustList(t, w.REST), mustList(t, w.tenant.REST)
 
-	w.journal.say("== the platform team installs the chart in the management cluster")
+	w.journal.logf("== the platform team installs the chart in the management cluster")
 	p.follow(t, "1. The management cluster", 3)
-	w.journal.say("manager and webhook run on node %s", managementNode)
+	w.journal.logf("manager and webhook run on node %s", managementNode)
 	w.checkChartPods(t, releaseNamespace, map[string]int{"manager": 2, "webhook": 2})
 	w.checkConfined(t, "manager", "webhook")
-	image, _ := w.serveImages(t, light)
+	image, _ := w.serveImages(t, container)
 	w.createFleet(t, image)
 	w.checkWebhookRefuses(t, p)
 
-	w.journal.say("== a tenant comes: the other chart is installed in its cluster, and beside it")
+	w.journal.logf("== the tenant's chart is installed, in its cluster and in the management cluster")
 	p.follow(t, "2. The tenant cluster", 2)
 	p.follow(t, "3. The tenant's provider", 4)
 	w.checkChartPods(t, stack.MachinesNamespace, map[string]int{"provider": 1})
 	w.checkConfined(t, "provider")
 	stop := w.keepJournal(t)
 	defer stop()
-	w.untilFleetIsReady(t)
+	w.untilFleetReady(t)
 	if output := p.run(t, "kubectl get nodetypes"); !strings.Contains(output, nodeTypeName) {
 		t.Errorf("kubectl get nodetypes says %q", output)
 	}
 
-	w.journal.say("== the tenant creates a pod that asks for a GPU; there is no node for it")
+	w.journal.logf("== the tenant creates a pod that requests a GPU; there is no node for it")
 	w.createTenant(t)
 	w.createPod(t, "train", "1")
 	w.untilClaimed(t)
 	w.deleteLeader(t)
 	w.untilPodRuns(t, "train")
 	w.checkPod(t, "train", 1, image)
-	w.traces.noteLinks(t, w.network.Name)
-	w.traces.checkSeen(t, 2)
+	w.leftovers.noteLinks(t, w.network.Name)
+	w.leftovers.checkSeen(t, 2)
 
-	w.journal.say("== the charts are upgraded; the pod does not notice")
+	w.journal.logf("== the charts are upgraded; the pod keeps running")
 	p.follow(t, "Upgrading", 1, "helm upgrade", "helm upgrade --wait --timeout=3m --set logging.verbosity=2")
-	w.journal.say("everything is upgraded")
+	w.journal.logf("everything is upgraded")
 	w.checkChartPods(t, releaseNamespace, map[string]int{"manager": 2, "webhook": 2})
 	w.checkChartPods(t, stack.MachinesNamespace, map[string]int{"provider": 1})
 
-	w.journal.say("== by mistake, the platform team uninstalls its charts while the server is in use, and installs them again")
-	p.uninstallTooEarly(t)
+	w.journal.logf("== the charts are uninstalled while the server is in use, and installed again")
+	p.uninstallInUse(t)
 	w.checkPod(t, "train", 1, image)
-	w.journal.say("the charts are installed again")
+	w.journal.logf("the charts are installed again")
 
-	w.journal.say("== all of it is uninstalled")
+	w.journal.logf("== the charts are uninstalled")
 	p.follow(t, "Uninstalling", 4)
-	w.untilAllIsBack(t)
-	w.journal.say("the server is free again")
+	w.untilAllReleased(t)
+	w.journal.logf("the server is available again")
 	stop()
 	w.untilUninstalled(t, w.REST, management, "NodeProvider "+providerName, "NodeType "+nodeTypeName, "OSImage "+imageName(0))
 	w.untilUninstalled(t, w.tenant.REST, tenant)
-	w.journal.say("nothing is left of the charts but definitions, in either cluster")
-	// They can be deleted with their remaining objects: no finalizer waits for a program that is gone.
+	w.journal.logf("both clusters have only the CRDs of the charts left")
+	// Their objects can be deleted too: no finalizer waits for a program that was uninstalled.
 	for _, kubeconfig := range []string{w.Kubeconfig, w.tenant.Kubeconfig} {
 		p.run(t, "export KUBECONFIG="+kubeconfig+`; kubectl get customresourcedefinitions -o name | grep 'karpenter\|autoscaling' | xargs `+
 			`kubectl delete --timeout=1m`)
 	}
 }
 
-// checkWebhookRefuses has the API server ask the pods of the webhook, by their Service and by the certificates that they
-// have made themselves.
+// checkWebhookRefuses creates a Machine that the webhook denies: the API server calls its pods through the Service,
+// with the certificates that they generated.
 func (w *world) checkWebhookRefuses(t *testing.T, p *page) {
 	t.Helper()
 	output, err := p.try(t, `kubectl create -f - <<EOF
@@ -117,12 +117,12 @@ spec:
   properties: {metal3.vcluster.com/server-name: nobody}
 EOF`)
 	if err == nil || !strings.Contains(output, "there is no BareMetalHost of this name in namespace "+stack.HostsNamespace) {
-		t.Errorf("a wrong pin is answered by %q (%v), want it refused", output, err)
+		t.Errorf("a Machine pinned to a missing server gives %q (%v), want it denied", output, err)
 	}
-	w.journal.say("a wrong pin is refused: %s", strings.TrimSpace(output))
+	w.journal.logf("a Machine pinned to a missing server is denied: %s", strings.TrimSpace(output))
 }
 
-// checkChartPods makes sure that all pods of a namespace are ready, and were so at once.
+// checkChartPods fails if a pod of the namespace is not ready, or was restarted.
 func (w *world) checkChartPods(t *testing.T, namespace string, want map[string]int) {
 	t.Helper()
 	got := map[string]int{}
@@ -151,7 +151,7 @@ func (w *world) podsOf(t *testing.T, namespace string) []corev1.Pod {
 	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
 }
 
-// untilClaimed waits until the Machine has a server, which then is far from being installed.
+// untilClaimed waits until the Machine has a server. Its installation takes much longer.
 func (w *world) untilClaimed(t *testing.T) {
 	t.Helper()
 	w.until(t, "the Machine to have a server", func(context.Context) error {
@@ -165,20 +165,20 @@ func (w *world) untilClaimed(t *testing.T) {
 	})
 }
 
-// leader is the pod of the manager that works.
+// leader returns the pod of the manager that holds the lease.
 func (w *world) leader(ctx context.Context) (string, error) {
 	lease := &coordinationv1.Lease{}
 	if err := w.Client.Get(ctx, client.ObjectKey{Namespace: releaseNamespace, Name: managerLease}, lease); err != nil {
 		return "", err
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return "", errors.New("nobody holds the lease")
+		return "", errors.New("the lease has no holder")
 	}
 	name, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
 	return name, nil
 }
 
-// deleteLeader deletes the pod of the manager that works, in the midst of its work.
+// deleteLeader deletes the leading manager pod during an installation.
 func (w *world) deleteLeader(t *testing.T) {
 	t.Helper()
 	name, err := w.leader(t.Context())
@@ -188,7 +188,7 @@ func (w *world) deleteLeader(t *testing.T) {
 	if err := w.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: releaseNamespace, Name: name}}); err != nil {
 		t.Fatal(err)
 	}
-	w.journal.say("the pod of the manager that leads, %s, is deleted", name)
+	w.journal.logf("the leading manager pod %s is deleted", name)
 	w.until(t, "another manager to lead", func(ctx context.Context) error {
 		next, err := w.leader(ctx)
 		if err == nil && next == name {
@@ -198,7 +198,7 @@ func (w *world) deleteLeader(t *testing.T) {
 	})
 }
 
-// diagnoseCharts shows how the pods of the charts are, and what they say.
+// diagnoseCharts prints the state and the logs of the charts' pods.
 func (w *world) diagnoseCharts(t *testing.T, p *page) {
 	t.Helper()
 	for _, command := range []string{

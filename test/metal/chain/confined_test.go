@@ -12,14 +12,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// confined is what the kernel says of a process that is confined as the charts want it: a user that is nobody, no
-// capability, no way to get one, and a filter of system calls.
+// confined is /proc/PID/status of a process with the charts' security context: an unprivileged user, no capabilities,
+// no way to gain one, and a seccomp filter.
 var confined = map[string]string{
 	"Uid": "65532 65532 65532 65532", "Gid": "65532 65532 65532 65532",
 	"CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapBnd": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2",
 }
 
-// checkConfined asks the kernel about the processes of programs in pods, and makes sure that each program has one.
+// checkConfined compares /proc of the programs' processes with confined. Each program must have a process.
 func (w *world) checkConfined(t *testing.T, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
@@ -41,7 +41,7 @@ func (w *world) checkConfined(t *testing.T, programs ...string) {
 			if diff := cmp.Diff(confined, got); diff != "" {
 				t.Errorf("a process of the %s is not confined as the chart says (-want +got):\n%s", program, diff)
 			}
-			if root := filepath.Join(process, "root"); canWrite(root) {
+			if root := filepath.Join(process, "root"); isWritable(root) {
 				t.Errorf("a process of the %s can write to its root file system", program)
 			}
 		}
@@ -62,18 +62,18 @@ func (w *world) programs(t *testing.T, name string) []string {
 	for _, process := range processes {
 		command, err := os.ReadFile(filepath.Join(process, "cmdline"))
 		if err != nil || !strings.HasPrefix(string(command), "/"+name+"\x00") {
-			continue // it has ended, or is another
+			continue // it has ended, or is another process
 		}
 		groups, err := os.ReadFile(filepath.Join(process, "cgroup"))
-		if err == nil && w.traces.in(groups) {
+		if err == nil && w.leftovers.in(groups) {
 			found = append(found, process)
 		}
 	}
 	return found
 }
 
-// canWrite tells whether the mount of a root file system, as its process sees it, can be written to.
-func canWrite(root string) bool {
+// isWritable tells whether the mount of a root file system, as its process sees it, can be written to.
+func isWritable(root string) bool {
 	mounts, err := os.ReadFile(filepath.Join(filepath.Dir(root), "mounts"))
 	if err != nil {
 		return false

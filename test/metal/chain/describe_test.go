@@ -17,12 +17,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/plain"
 )
 
-// gpu is the resource that the pods ask for.
+// gpu is the resource that the pods request.
 const gpu = "nvidia.com/gpu"
 
 // States whose times are of interest.
 const (
-	stepSeen       = "seen"
+	stepObserved   = "seen"
 	stepBound      = "bound to a node"
 	stepRunning    = "running"
 	stepClaimed    = "claimed"
@@ -31,9 +31,9 @@ const (
 	stepAdvertises = "advertises"
 )
 
-// describe says in a few words how an object is, and which states it has reached.
+// describe returns a short description of an object, and the states that it has reached.
 func describe(object client.Object) (words string, steps []string) {
-	steps = []string{stepSeen}
+	steps = []string{stepObserved}
 	reached := func(is bool, step string) {
 		if is {
 			steps = append(steps, step)

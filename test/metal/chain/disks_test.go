@@ -18,29 +18,29 @@ import (
 
 // Programs that servers boot by.
 const (
-	// faithful servers are virtual machines, which boot the disk that Ironic has written.
-	faithful = "boot-vm"
-	// light servers are containers, which boot in seconds, and know what Ironic has written by its checksum.
-	light = "boot-server"
+	// virtualMachine boots the disk that Ironic wrote, in qemu.
+	virtualMachine = "boot-vm"
+	// container boots in seconds, and shows the checksum of the image that Ironic wrote.
+	container = "boot-server"
 )
 
-// bestServers returns what the servers are that need not be light.
-func bestServers(t *testing.T) string {
+// serverKind returns virtualMachine, or container where virtual machines cannot run or are not wanted.
+func serverKind(t *testing.T) string {
 	t.Helper()
-	wanted, err := vm.Wanted()
+	wanted, err := vm.Enabled()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if wanted {
-		return faithful
+		return virtualMachine
 	}
-	return light
+	return container
 }
 
-// missingDisk says what is not there that virtual machines need.
+// missingDisk returns an error if a file is missing that virtual machines need.
 func missingDisk(bin string) error {
 	var errs []error
-	if _, err := os.Stat(filepath.Join(bin, faithful)); err != nil {
+	if _, err := os.Stat(filepath.Join(bin, virtualMachine)); err != nil {
 		errs = append(errs, errors.New("bin/boot-vm is missing: run `make boot-vm`"))
 	}
 	if _, err := os.Stat(filepath.Join(bin, "server-image", "disk.id")); err != nil {
@@ -49,7 +49,7 @@ func missingDisk(bin string) error {
 	return errors.Join(append(errs, vm.Check(vm.Options{Server: anyServer(bin), MemoryMiB: vm.DefaultMemoryMiB, CPUs: 1}))...)
 }
 
-// bootBy has servers that boot from now on do so by one of the programs, and returns the command that does.
+// bootBy makes servers boot by the program from now on, and returns the boot command.
 func (w *world) bootBy(t *testing.T, program string) string {
 	t.Helper()
 	template, err := os.ReadFile(filepath.Join("testdata", "boot"))
@@ -59,7 +59,7 @@ func (w *world) bootBy(t *testing.T, program string) string {
 	script := strings.NewReplacer("@INVENTORY@", filepath.Join(w.dir, "inventory"), "@PROGRAM@", program, "@BIN@", w.bin,
 		"@BRIDGE@", w.network.Name).Replace(string(template))
 	command := filepath.Join(w.dir, "boot")
-	// A server may be about to boot.
+	// Rename, because a server may be reading the file.
 	writeFile(t, command+".new", []byte(script), 0o700)
 	if err := os.Rename(command+".new", command); err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func (w *world) bootBy(t *testing.T, program string) string {
 // serveImages serves two images, for servers that boot by one of the programs. Containers take anything for an image.
 func (w *world) serveImages(t *testing.T, program string) (first, second stack.Image) {
 	t.Helper()
-	if program == light {
+	if program == container {
 		return w.Media.Add("linux-1.qcow2", []byte("the first disk image of the test\n")),
 			w.Media.Add("linux-2.qcow2", []byte("the second disk image of the test\n"))
 	}
@@ -80,9 +80,9 @@ func (w *world) serveImages(t *testing.T, program string) (first, second stack.I
 	}
 	id = bytes.TrimSpace(id)
 	disk := filepath.Join(w.bin, "server-image", "disk.qcow2")
-	// As the first, under another name.
+	// The same disk with another operating system name.
 	changed, other := filepath.Join(w.dir, "linux-2.qcow2"), []byte("the-2nd-disk")
-	if err := copyWith(disk, changed, id, other); err != nil {
+	if err := copyReplacing(disk, changed, id, other); err != nil {
 		t.Fatalf("making the second disk image, %v", err)
 	}
 	return w.serveDisk(t, "linux-1.qcow2", disk, id), w.serveDisk(t, "linux-2.qcow2", changed, other)
@@ -98,30 +98,30 @@ func (w *world) serveDisk(t *testing.T, name, path string, id []byte) stack.Imag
 	return image
 }
 
-// copyWith copies a file, and puts something else of the same length in the place of what must be there once.
-func copyWith(from, to string, old, replacement []byte) error {
+// copyReplacing copies a file and replaces a text that occurs once by another one of the same length.
+func copyReplacing(from, to string, old, replacement []byte) error {
 	content, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
 	if count := bytes.Count(content, old); count != 1 {
-		return fmt.Errorf("%q is in %s %d times, and must be there once", old, from, count)
+		return fmt.Errorf("%q occurs in %s %d times, want once", old, from, count)
 	}
 	if len(old) != len(replacement) {
-		return fmt.Errorf("%q is not as long as %q, in whose place it is to be", replacement, old)
+		return fmt.Errorf("%q is not as long as %q, which it replaces", replacement, old)
 	}
 	copy(content[bytes.Index(content, old):], replacement)
 	return os.WriteFile(to, content, 0o600)
 }
 
-// imageOn returns what the operating system of a server must be named after, if an image was installed on it.
-func (w *world) imageOn(t *testing.T, host string, image stack.Image) string {
+// expectedOSImage returns the image ID that the Node's osImage must end with.
+func (w *world) expectedOSImage(t *testing.T, host string, image stack.Image) string {
 	t.Helper()
 	booted, err := os.ReadFile(filepath.Join(w.dir, "servers", host, "booted"))
 	if err != nil {
 		t.Fatalf("what server %s has booted by, %v", host, err)
 	}
-	if strings.TrimSpace(string(booted)) == faithful {
+	if strings.TrimSpace(string(booted)) == virtualMachine {
 		return w.ids[image.Checksum]
 	}
 	const shown = 12

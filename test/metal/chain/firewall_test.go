@@ -16,17 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// counters are what changes by itself.
+// counters change by themselves, and are not compared.
 var counters = regexp.MustCompile(`\[\d+:\d+\]`)
 
-// firewall returns the rules of the machine, those that iptables makes in the kernel's old way and in its new one. The tools are
-// those on the disk of servers: the machine may have none.
+// firewall returns the machine's rules, of iptables-legacy and iptables-nft. The tools are those of the server image,
+// because the machine may have none.
 func firewall() []string {
 	var rules []string
 	for _, program := range []string{"xtables-legacy-multi", "xtables-nft-multi"} {
 		for _, save := range []string{"iptables-save", "ip6tables-save"} {
 			output, err := iptables(program, save)
-			if err != nil { // a kernel without the new way says so each time, and has no such rules
+			if err != nil { // a kernel without nftables prints a warning, and has no such rules
 				output = err.Error()
 			}
 			for line := range strings.Lines(output) {
@@ -56,7 +56,7 @@ func iptables(program string, arguments ...string) (string, error) {
 	return string(output), nil
 }
 
-// A look that finds no rules would be satisfied by anything.
+// A check that finds no rules would always pass.
 func TestFirewallRules(t *testing.T) {
 	if os.Getenv(enabled) == "" {
 		t.Skip("it needs the disk of a server, which `make e2e-metal` makes, and root")
@@ -64,7 +64,8 @@ func TestFirewallRules(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// The thread has a firewall of its own from here on, and ends with this goroutine, for it is never unlocked.
+		// The thread has a network namespace of its own from here on. It ends with this goroutine, because it is never
+		// unlocked.
 		runtime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			t.Errorf("making a network of its own, %v", err)
@@ -72,13 +73,13 @@ func TestFirewallRules(t *testing.T) {
 		}
 		for _, program := range []string{"xtables-legacy-multi", "xtables-nft-multi"} {
 			if output, err := iptables(program, "iptables", "-A", "INPUT", "-p", "udp", "-j", "DROP"); err != nil {
-				t.Logf("this kernel takes no such rules: %v: %s", err, output)
+				t.Logf("this kernel does not support such rules: %v: %s", err, output)
 				continue
 			}
 			rules := firewall()
 			want := fmt.Sprintf("iptables-save of %s: -A INPUT -p udp -j DROP", program)
 			if !strings.Contains(strings.Join(rules, "\n"), want) {
-				t.Errorf("a rule was made by %s, and is not among\n%s", program, strings.Join(rules, "\n"))
+				t.Errorf("a rule that %s made is not among\n%s", program, strings.Join(rules, "\n"))
 			}
 		}
 	}()

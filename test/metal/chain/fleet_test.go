@@ -46,7 +46,7 @@ func (w *world) registerServers(t *testing.T) {
 	}
 }
 
-// createFleet makes what a platform team writes: images, and a type of servers that is installed with the first of them.
+// createFleet creates the objects of a platform team: two OSImages, and a NodeType with the first of them.
 func (w *world) createFleet(t *testing.T, osImages ...stack.Image) {
 	t.Helper()
 	for i, image := range osImages {
@@ -57,7 +57,7 @@ func (w *world) createFleet(t *testing.T, osImages ...stack.Image) {
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: providerName}}
 	provider.Spec.Properties = map[string]string{
 		v1alpha1.PropertyOSImage: imageName(0),
-		// This machine is the gateway, for it has the host part of the network.
+		// This machine has the host part of the network, so it is the gateway.
 		v1alpha1.PropertyNetworkCIDR: w.network.Address.String(),
 	}
 	provider.Spec.Metal3.ClusterRef.Namespace = stack.HostsNamespace
@@ -83,7 +83,7 @@ func (w *world) inOrder() int {
 	return count
 }
 
-// createTenant makes what a tenant writes before its first pod.
+// createTenant creates the NodePool and the node class of a tenant.
 func (w *world) createTenant(t *testing.T) {
 	t.Helper()
 	w.create(t, w.tenant.Client, &v1alpha1.MetalNodeClass{
@@ -97,7 +97,7 @@ func (w *world) createTenant(t *testing.T) {
 	}
 	pool.Spec.Template.Spec.ExpireAfter = karpv1.MustParseNillableDuration("Never")
 	pool.Spec.Disruption = karpv1.Disruption{
-		// Short, because nobody is going to come back. For real servers, 30m and more.
+		// Short, to save time. Real servers need 30m and more.
 		ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty, ConsolidateAfter: karpv1.MustParseNillableDuration("2s"),
 		Budgets: []karpv1.Budget{{Nodes: "100%"}},
 	}
@@ -107,7 +107,7 @@ func (w *world) createTenant(t *testing.T) {
 			return err
 		}
 		if root := pool.StatusConditions().Root(); !root.IsTrue() {
-			return fmt.Errorf("it is not: %s", root.Message)
+			return fmt.Errorf("it is not ready: %s", root.Message)
 		}
 		return nil
 	})
@@ -120,11 +120,11 @@ func (w *world) create(t *testing.T, c client.Client, object client.Object) {
 	}
 }
 
-// workload is a pod that asks for GPUs, and says on which node it is and with which of them.
+// workload is a pod that requests GPUs and logs its node and their IDs.
 func workload(gpus string) corev1.PodSpec {
 	return corev1.PodSpec{
 		AutomountServiceAccountToken: new(bool),
-		// It ends at once when it is told to.
+		// It ends at once on SIGTERM.
 		TerminationGracePeriodSeconds: ptr.To(int64(5)),
 		Containers: []corev1.Container{{
 			Name: "workload", Image: images.Reference(images.Workload), ImagePullPolicy: corev1.PullNever,
@@ -157,7 +157,7 @@ func (w *world) createDeployment(t *testing.T, name, gpus string) {
 	})
 }
 
-// untilDeploymentRuns waits until a pod of a Deployment runs, on another node than the given one, and returns its name.
+// untilDeploymentRuns waits until a pod of a Deployment runs on a node other than the given one, and returns its name.
 func (w *world) untilDeploymentRuns(t *testing.T, name, notOn string) (pod string) {
 	t.Helper()
 	w.until(t, "a pod of Deployment "+name+" to run", func(context.Context) error {
@@ -178,8 +178,8 @@ func (w *world) untilDeploymentRuns(t *testing.T, name, notOn string) (pod strin
 	return pod
 }
 
-// installWith has new servers of the type be installed with another image.
-func (w *world) installWith(t *testing.T, image string) {
+// setImage changes the image of the NodeType.
+func (w *world) setImage(t *testing.T, image string) {
 	t.Helper()
 	provider := &v1alpha1.NodeProvider{}
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Name: providerName}, provider); err != nil {
@@ -188,7 +188,7 @@ func (w *world) installWith(t *testing.T, image string) {
 	before := provider.DeepCopy()
 	provider.Spec.Properties[v1alpha1.PropertyOSImage] = image
 	if err := w.Client.Patch(t.Context(), provider, client.MergeFrom(before)); err != nil {
-		t.Fatalf("having servers be installed with %s, %v", image, err)
+		t.Fatalf("setting the image of the NodeType to %s, %v", image, err)
 	}
 }
 
@@ -210,21 +210,21 @@ func (w *world) nodeOf(t *testing.T, name string) string {
 	return pod.Spec.NodeName
 }
 
-// checkPod reads the pod's log through the tenant's API server: it says on which node it is, and with which GPUs, which are
-// those of the server that the node is. The node shows the image that Ironic has written.
+// checkPod reads the pod's log through the tenant's API server: it must have the node, and GPUs of that node's server.
+// The node must show the image that Ironic wrote.
 func (w *world) checkPod(t *testing.T, name string, gpus int, image stack.Image) {
 	t.Helper()
 	stream, err := w.kube.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(name, &corev1.PodLogOptions{}).Stream(t.Context())
 	if err != nil {
 		t.Fatalf("reading the log of pod %s, %v", name, err)
 	}
-	defer func() { _ = stream.Close() }() // it was read, or the test has failed already
+	defer func() { _ = stream.Close() }() // the log was read completely
 	content, err := io.ReadAll(stream)
 	if err != nil {
 		t.Fatalf("reading the log of pod %s, %v", name, err)
 	}
 	log := strings.TrimSpace(string(content))
-	w.journal.say("the log of pod %s, by the tenant's API server: %s", name, log)
+	w.journal.logf("the log of pod %s, read through the tenant's API server: %s", name, log)
 	machine := w.machineOf(t, w.nodeOf(t, name))
 	if want := fmt.Sprintf("pod %s on node %s with accelerators ", name, w.nodeOf(t, name)); !strings.Contains(log, want) {
 		t.Errorf("the log of pod %s is %q, want %q in it", name, log, want)
@@ -236,8 +236,8 @@ func (w *world) checkPod(t *testing.T, name string, gpus int, image stack.Image)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "image " + w.imageOn(t, machine.Status.HostRef.Name, image); !strings.HasSuffix(node.Status.NodeInfo.OSImage, want) {
-		t.Errorf("node %s runs %q, want something that ends with %q", node.Name, node.Status.NodeInfo.OSImage, want)
+	if want := "image " + w.expectedOSImage(t, machine.Status.HostRef.Name, image); !strings.HasSuffix(node.Status.NodeInfo.OSImage, want) {
+		t.Errorf("node %s has osImage %q, want one that ends with %q", node.Name, node.Status.NodeInfo.OSImage, want)
 	}
 	host, err := w.Host(t.Context(), machine.Status.HostRef.Name)
 	if err != nil {
@@ -248,7 +248,7 @@ func (w *world) checkPod(t *testing.T, name string, gpus int, image stack.Image)
 	}
 }
 
-// machineOf returns the Machine that a node is.
+// machineOf returns the Machine of a node.
 func (w *world) machineOf(t *testing.T, name string) *v1alpha1.Machine {
 	t.Helper()
 	node, err := look[*corev1.Node](w.journal, name)

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A journal follows the objects of the story in both clusters. It tells what becomes of them as it happens, and
-// remembers when each was first seen in which state.
+// A journal watches the objects of the test in both clusters. It logs their changes, and records when each object was
+// first seen in each state.
 type journal struct {
 	t       *testing.T
 	started time.Time
@@ -39,13 +39,13 @@ func newJournal(t *testing.T) *journal {
 	}
 }
 
-// say tells something, with the time since the test has begun.
-func (j *journal) say(format string, args ...any) {
-	// Each line says when, which is of more use here than where in the test.
+// logf logs with the time since the test began.
+func (j *journal) logf(format string, args ...any) {
+	// The time of a line is more useful here than its place in the code.
 	_, _ = fmt.Fprintf(j.t.Output(), "%6.1fs  "+format+"\n", append([]any{time.Since(j.started).Seconds()}, args...)...) // to the test's log
 }
 
-// follow begins to follow the objects of a kind, until the context ends.
+// follow watches the objects of a kind until the context ends.
 func (j *journal) follow(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) {
 	for ctx.Err() == nil {
 		if err := c.List(ctx, list, options...); err != nil {
@@ -57,7 +57,7 @@ func (j *journal) follow(ctx context.Context, c client.WithWatch, list client.Ob
 			return
 		}
 		for _, item := range items {
-			j.enter(item.(client.Object), false)
+			j.record(item.(client.Object), false)
 		}
 		from := append([]client.ListOption{&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}}, options...)
 		watching, err := c.Watch(ctx, list, from...)
@@ -66,7 +66,7 @@ func (j *journal) follow(ctx context.Context, c client.WithWatch, list client.Ob
 		}
 		for event := range watching.ResultChan() {
 			if object, ok := event.Object.(client.Object); ok {
-				j.enter(object, event.Type == watch.Deleted)
+				j.record(object, event.Type == watch.Deleted)
 			}
 		}
 	}
@@ -77,8 +77,8 @@ func key(object client.Object) string {
 	return reflect.TypeOf(object).Elem().Name() + " " + object.GetName()
 }
 
-// enter remembers an object, and tells of it if it can be described in other words than before.
-func (j *journal) enter(object client.Object, gone bool) {
+// record stores an object, and logs it if its description has changed.
+func (j *journal) record(object client.Object, gone bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	name := key(object)
@@ -95,11 +95,11 @@ func (j *journal) enter(object client.Object, gone bool) {
 	}
 	if j.words[name] != words {
 		j.words[name] = words
-		j.say("  %s: %s", name, words)
+		j.logf("  %s: %s", name, words)
 	}
 }
 
-// when tells when an object was first seen in a state; false if it was not.
+// when returns the time at which an object was first seen in a state; false if it was not.
 func (j *journal) when(name, step string) (time.Time, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -107,7 +107,7 @@ func (j *journal) when(name, step string) (time.Time, bool) {
 	return at, seen
 }
 
-// look returns an object as it was seen last, and an error that says so if there is none.
+// look returns the last version of an object, or an error if there is none.
 func look[T client.Object](j *journal, name string) (T, error) {
 	var none T
 	j.mu.Lock()
@@ -119,7 +119,7 @@ func look[T client.Object](j *journal, name string) (T, error) {
 	return object, nil
 }
 
-// list returns all objects as they were seen last.
+// list returns the last version of all objects.
 func (j *journal) list() []client.Object {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -30,19 +30,19 @@ import (
 )
 
 const (
-	// managementNode is the node of the management cluster: a server that nobody manages, and that somebody has turned on.
+	// managementNode is the node of the management cluster. Metal3 does not manage it.
 	managementNode = "management-1"
 	managementMAC  = "52:54:00:00:00:c9"
-	// managementPlace is its place in the network, far from those of the servers that Machines are given.
-	managementPlace = 201
-	// importedFrom is where a server has what is in the directory that it imports container images from.
+	// managementAddressIndex is the index of its address. No Machine gets that address.
+	managementAddressIndex = 201
+	// importedFrom is where a server mounts the directory with the container images that it imports.
 	importedFrom = "/mnt/container-images"
-	// proxyConfig is where the node has the kubeconfig of kube-proxy.
+	// proxyConfig is the path of kube-proxy's kubeconfig on the node.
 	proxyConfig = "/etc/kubernetes/kube-proxy.conf"
 )
 
-// proxyUnit runs kube-proxy as a program of the node, for an image of it would have to hold iptables too. The limits of the
-// connection table are the machine's, and stay as they are.
+// proxyUnit runs kube-proxy as a systemd unit, because an image of it would need iptables too. The flags leave the
+// machine's connection tracking limits unchanged.
 const proxyUnit = `[Unit]
 Description=kube-proxy
 After=containerd.service
@@ -53,7 +53,8 @@ Restart=always
 RestartSec=1
 `
 
-// podNetwork is that of the pods in the management cluster. Another run, of another clone, has another one.
+// podNetwork is the pod network of the management cluster. It depends on the process ID, so that two runs can share a
+// machine.
 func (w *world) podNetwork() netip.Prefix {
 	bytes := w.network.Address.Addr().As4()
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{bytes[0], bytes[1] + 1, bytes[2], 0}), 24)
@@ -64,14 +65,14 @@ func (w *world) podNetwork() netip.Prefix {
 func (w *world) startManagementNode(t *testing.T) {
 	t.Helper()
 	dir, id := filepath.Join(w.dir, managementNode), uuid.NewString()
-	w.traces.marks = append(w.traces.marks, id)
-	w.traces.routes = append(w.traces.routes, w.podNetwork())
+	w.leftovers.marks = append(w.leftovers.marks, id)
+	w.leftovers.routes = append(w.leftovers.routes, w.podNetwork())
 	images := filepath.Join(dir, "images")
 	for _, file := range append(imageArchives(w.bin), filepath.Join(w.bin, "kube-proxy")) {
 		copyFile(t, file, filepath.Join(images, filepath.Base(file)))
 	}
 	w.writeConfigDrive(t, filepath.Join(dir, "config-drive.iso"), id)
-	command := exec.Command(filepath.Join(w.bin, light),
+	command := exec.Command(filepath.Join(w.bin, container),
 		"--image", filepath.Join(w.bin, "server-image"), "--bridge", w.network.Name, "--container-images", images)
 	command.Env = append(os.Environ(), "SERVER_NAME="+managementNode, "SERVER_UUID="+id, "SERVER_MAC="+managementMAC, "SERVER_DIR="+dir)
 	console, err := os.Create(filepath.Join(dir, "console.log"))
@@ -84,7 +85,7 @@ func (w *world) startManagementNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = command.Process.Signal(syscall.SIGTERM) // it may have ended by itself, which is what Wait says then
+		_ = command.Process.Signal(syscall.SIGTERM) // Wait returns the error if it has ended by itself
 		if err := errors.Join(command.Wait(), console.Close()); err != nil {
 			t.Errorf("node %s has ended badly: %v", managementNode, err)
 		}
@@ -99,14 +100,14 @@ func (w *world) startManagementNode(t *testing.T) {
 		}
 		return nodeIsReady(node)
 	})
-	if err := w.network.Route(w.podNetwork(), w.network.Server(managementPlace).Addr()); err != nil {
+	if err := w.network.Route(w.podNetwork(), w.network.Server(managementAddressIndex).Addr()); err != nil {
 		t.Fatal(err)
 	}
-	w.traces.noteLinks(t, w.network.Name)
-	w.journal.say("node %s of the management cluster is ready", managementNode)
+	w.leftovers.noteLinks(t, w.network.Name)
+	w.journal.logf("node %s of the management cluster is ready", managementNode)
 }
 
-// imageArchives are what `make images` makes, for somebody to bring to the nodes.
+// imageArchives copies the archives of `make images` to a directory for the node.
 func imageArchives(bin string) []string {
 	var archives []string
 	for _, program := range []string{"manager", "provider", "webhook"} {
@@ -135,11 +136,11 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// writeConfigDrive writes what the node finds out from who it is and what it joins.
+// writeConfigDrive writes the node's config drive: its identity, its network and how it joins.
 func (w *world) writeConfigDrive(t *testing.T, path, id string) {
 	t.Helper()
 	networkData, err := bootstrap.NetworkData(bootstrap.NetworkConfig{
-		Address: w.network.Server(managementPlace), Gateway: w.network.Address.Addr(), MAC: managementMAC,
+		Address: w.network.Server(managementAddressIndex), Gateway: w.network.Address.Addr(), MAC: managementMAC,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +166,7 @@ func (w *world) writeConfigDrive(t *testing.T, path, id string) {
 func (w *world) nodeUserData(t *testing.T) []byte {
 	t.Helper()
 	realClock := clock.RealClock{}
-	// It is there only for the name of the join token.
+	// It gives the join token its name. No such Machine exists.
 	machine := v1alpha1.MachineReference{Namespace: stack.MachinesNamespace, Name: managementNode, UID: "0c5f3f0e-0000-4000-8000-000000000002"}
 	token, err := bootstrap.EnsureToken(t.Context(), w.Client, machine, realClock.Now().Add(time.Hour), realClock)
 	if err != nil {
@@ -183,7 +184,7 @@ func (w *world) nodeUserData(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	path := filepath.Join(w.dir, "kube-proxy.kubeconfig")
-	// Every cluster gives this user the rights of a proxy.
+	// Kubernetes binds the rights of a proxy to this user.
 	if err := w.WriteKubeconfig(path, "system:kube-proxy"); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +212,7 @@ func (w *world) nodeUserData(t *testing.T) []byte {
 	return document
 }
 
-// missingForCharts says what is not there that an installation by the charts needs, on top of the rest.
+// missingForCharts returns what an installation by the charts needs and is missing.
 func missingForCharts(bin string) error {
 	var errs []error
 	for program, remedy := range map[string]string{"helm": "make tools", "kubectl": "make tools", "kube-proxy": "make server-image"} {

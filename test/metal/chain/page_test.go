@@ -13,13 +13,13 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
-// A page is docs/install.md as a reader follows it, with another name for the tenant.
+// A page runs the commands of docs/install.md, with another name for the tenant.
 type page struct {
 	// blocks are the commands of each section, by its title.
 	blocks map[string][]string
 	// dir is where the commands are run, with the charts and the kubeconfig files that the page speaks of.
 	dir, bin, kubeconfig string
-	// names stands for what a reader has names of their own for.
+	// names replaces the example names of the page.
 	names *strings.Replacer
 }
 
@@ -35,7 +35,7 @@ func (w *world) openPage(t *testing.T) *page {
 		names: strings.NewReplacer(
 			"https://acme.example.com:6443", w.tenant.REST.Host, "acme.example.com:6443", strings.TrimPrefix(w.tenant.REST.Host, "https://"),
 			"acme", stack.MachinesNamespace,
-			// The page looks at the Deployments after each installation. Who lets Helm wait instead must get there, too.
+			// The page waits for the Deployments after each installation. Installing with --wait must work too.
 			"helm install", "helm install --wait --timeout=3m",
 		),
 	}
@@ -66,13 +66,12 @@ func (w *world) openPage(t *testing.T) *page {
 	return p
 }
 
-// follow runs the commands of a section, as many blocks of them as the page is known to have there, changed in what the
-// replacements say.
+// follow runs the command blocks of a section, with replacements. The section must have the given number of blocks.
 func (p *page) follow(t *testing.T, title string, blocks int, replacements ...string) string {
 	t.Helper()
 	found := p.blocks[title]
 	if len(found) != blocks {
-		t.Fatalf("docs/install.md has %d blocks of commands in section %q, and not %d", len(found), title, blocks)
+		t.Fatalf("docs/install.md has %d blocks of commands in section %q, want %d", len(found), title, blocks)
 	}
 	output := ""
 	for _, block := range found {
@@ -81,7 +80,7 @@ func (p *page) follow(t *testing.T, title string, blocks int, replacements ...st
 	return output
 }
 
-// run runs commands as somebody types them, and ends the test if one fails.
+// run runs commands in a shell, and ends the test if one fails.
 func (p *page) run(t *testing.T, commands string) string {
 	t.Helper()
 	output, err := p.try(t, commands)
@@ -104,8 +103,8 @@ func (p *page) try(t *testing.T, commands string) (string, error) {
 	return string(output), err
 }
 
-// uninstallTooEarly uninstalls what runs, and installs it again, with the commands of the page.
-func (p *page) uninstallTooEarly(t *testing.T) {
+// uninstallInUse uninstalls the charts while a server is in use, and installs them again with the page's commands.
+func (p *page) uninstallInUse(t *testing.T) {
 	t.Helper()
 	p.run(t, p.names.Replace("helm uninstall acme --namespace acme --wait; helm uninstall karpenter-metal3 --namespace karpenter-metal3 "+
 		"--wait"))

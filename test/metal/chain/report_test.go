@@ -19,18 +19,18 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
-// lastWords is how many lines of each log are shown when the test fails.
-const lastWords = 30
+// logTail is how many lines of each log are shown when the test fails.
+const logTail = 30
 
-// Those who take the time of a step.
+// The parts of the system that a step is attributed to.
 const (
-	byUs      = "ours"
-	byMetal3  = "Metal3, Ironic"
-	byServer  = "the server"
-	byCluster = "Kubernetes"
+	ownerOurs    = "ours"
+	ownerMetal3  = "Metal3, Ironic"
+	ownerServer  = "the server"
+	ownerCluster = "Kubernetes"
 )
 
-// A timeline is the steps of the way of a server or a pod, in the order in which they depend on each other.
+// A timeline has the steps of a server or a pod, in the order in which they depend on each other.
 type timeline struct{ steps []timedStep }
 
 type timedStep struct {
@@ -42,7 +42,7 @@ func (l *timeline) add(who, what string, at time.Time) {
 	l.steps = append(l.steps, timedStep{who: who, what: what, at: at})
 }
 
-// took returns how long each step took. What was seen too late took no time: it was there for the step after it.
+// took returns how long each step took. A step that was seen after the next one took no time.
 func (l *timeline) took() map[string]time.Duration {
 	took := map[string]time.Duration{}
 	last := l.steps[0].at
@@ -55,8 +55,8 @@ func (l *timeline) took() map[string]time.Duration {
 	return took
 }
 
-// addSeen adds the time at which an object was first seen in a state.
-func (w *world) addSeen(t *testing.T, l *timeline, who, what, object, step string) {
+// addReached adds the time at which an object was first seen in a state.
+func (w *world) addReached(t *testing.T, l *timeline, who, what, object, step string) {
 	t.Helper()
 	at, seen := w.journal.when(object, step)
 	if !seen {
@@ -66,21 +66,21 @@ func (w *world) addSeen(t *testing.T, l *timeline, who, what, object, step strin
 	l.add(who, what, at)
 }
 
-// addBoot adds the steps of a server from when Metal3 was asked for it until it is a Node that can take a pod.
+// addBoot adds the steps of a server from the request to Metal3 until its Node can run a pod.
 func (w *world) addBoot(t *testing.T, l *timeline, host, node string) {
 	t.Helper()
 	booted, err := os.Stat(filepath.Join(w.dir, "servers", host, "booted"))
 	if err != nil {
 		t.Fatalf("when server %s has booted, %v", host, err)
 	}
-	l.add(byMetal3, "image is written, server boots it", booted.ModTime())
-	w.addSeen(t, l, byServer, "Node has joined", "Node "+node, stepSeen)
-	w.addSeen(t, l, byServer, "Node is ready", "Node "+node, stepReady)
-	w.addSeen(t, l, byServer, "Node advertises GPUs", "Node "+node, stepAdvertises)
+	l.add(ownerMetal3, "image is written, server boots it", booted.ModTime())
+	w.addReached(t, l, ownerServer, "Node has joined", "Node "+node, stepObserved)
+	w.addReached(t, l, ownerServer, "Node is ready", "Node "+node, stepReady)
+	w.addReached(t, l, ownerServer, "Node advertises GPUs", "Node "+node, stepAdvertises)
 }
 
-// reportSteps shows when each step was reached that a pod had to wait for, since the pod was created, whose work it was, and
-// how long the same step took for a server that was installed without us, if there is one to compare with.
+// reportSteps prints when a pod reached each step, which part of the system took the time, and how long the step took
+// on the server that Metal3 installed alone, if there is one.
 func (w *world) reportSteps(t *testing.T, name string, bare *timeline) {
 	t.Helper()
 	node := w.nodeOf(t, name)
@@ -92,23 +92,23 @@ func (w *world) reportSteps(t *testing.T, name string, bare *timeline) {
 		}
 	}
 	l := &timeline{}
-	w.addSeen(t, l, "", "pod is created", "Pod "+name, stepSeen)
-	w.addSeen(t, l, byUs, "NodeClaim", "NodeClaim "+claim, stepSeen)
-	w.addSeen(t, l, byUs, "Machine", "Machine "+machine.Name, stepSeen)
-	w.addSeen(t, l, byUs, "server is claimed", "Machine "+machine.Name, stepClaimed)
-	w.addSeen(t, l, byUs, "Metal3 is asked for it", "Machine "+machine.Name, stepAsked)
+	w.addReached(t, l, "", "pod is created", "Pod "+name, stepObserved)
+	w.addReached(t, l, ownerOurs, "NodeClaim", "NodeClaim "+claim, stepObserved)
+	w.addReached(t, l, ownerOurs, "Machine", "Machine "+machine.Name, stepObserved)
+	w.addReached(t, l, ownerOurs, "server is claimed", "Machine "+machine.Name, stepClaimed)
+	w.addReached(t, l, ownerOurs, "Metal3 is asked for it", "Machine "+machine.Name, stepAsked)
 	w.addBoot(t, l, machine.Status.HostRef.Name, node)
-	w.addSeen(t, l, byCluster, "pod is bound to it", "Pod "+name, stepBound)
-	w.addSeen(t, l, byServer, "pod runs", "Pod "+name, stepRunning)
-	w.journal.say("how pod %s came to run on server %s, in seconds:\n%s", name, machine.Status.HostRef.Name, l.table(bare))
+	w.addReached(t, l, ownerCluster, "pod is bound to it", "Pod "+name, stepBound)
+	w.addReached(t, l, ownerServer, "pod runs", "Pod "+name, stepRunning)
+	w.journal.logf("how pod %s came to run on server %s, in seconds:\n%s", name, machine.Status.HostRef.Name, l.table(bare))
 }
 
-// table shows the steps beside those of another timeline, and how much of the time was whose.
+// table prints the steps beside those of another timeline, and the time by part of the system.
 func (l *timeline) table(bare *timeline) string {
 	var text strings.Builder
 	writer := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	line := func(format string, args ...any) { _, _ = fmt.Fprintf(writer, format, args...) } // to memory, which takes everything
-	line("at\ttook\twithout us\twhose\t step\n")
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(writer, format, args...) } // a write to memory does not fail
+	line("at\ttook\tMetal3 alone\tpart\t step\n")
 	took, without := l.took(), map[string]time.Duration{}
 	if bare != nil {
 		without = bare.took()
@@ -128,14 +128,14 @@ func (l *timeline) table(bare *timeline) string {
 		line("%.1f\t%s\t%s\t%s\t %s\n", step.at.Sub(l.steps[0].at).Seconds(), seconds(took, step.what), seconds(without, step.what), step.who,
 			step.what)
 	}
-	for _, who := range []string{byUs, byMetal3, byServer, byCluster} {
+	for _, who := range []string{ownerOurs, ownerMetal3, ownerServer, ownerCluster} {
 		line("\t%s\t%s\t%s\t in all\n", seconds(shares, who), seconds(bareShares, who), who)
 	}
 	_ = writer.Flush()
 	return text.String()
 }
 
-// diagnose shows the last words of all programs, and of the servers that have booted.
+// diagnose prints the events, and the end of the logs of all programs and servers.
 func (w *world) diagnose(t *testing.T) {
 	t.Helper()
 	events := &corev1.EventList{}
@@ -150,13 +150,13 @@ func (w *world) diagnose(t *testing.T) {
 			t.Error(err)
 		}
 		for _, file := range files {
-			lines, err := process.LastLines(file, lastWords)
+			lines, err := process.LastLines(file, logTail)
 			t.Logf("the last of %s (%v):\n    %s", file, err, strings.Join(lines, "\n    "))
 		}
 	}
 }
 
-// logs are the files of all programs and servers, as patterns.
+// logs returns patterns of the log files of all programs and servers.
 func (w *world) logs() []string {
 	return []string{
 		"log/*.log", "servers/*/console.log", "servers/*/disk/upper/var/log/cloud-init-output.log",

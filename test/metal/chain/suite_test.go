@@ -28,49 +28,49 @@ import (
 )
 
 const (
-	// suiteVariable says which tests of the suite to run, as the flag -run of go test does. All that can run here take
-	// a quarter of an hour and more: "." has them.
+	// suiteVariable selects tests of the suite, as the flag -run of go test does. "." runs all that can run here, which
+	// takes a quarter of an hour and more.
 	suiteVariable = "E2E_METAL_SUITE"
-	// suiteDefault are those that are worth their time each time: the choice among types of servers, what is left of a server's
-	// secrets when its node has joined, and two that need no server.
+	// suiteDefault are the tests that run each time: the choice among NodeTypes, the secrets of a server after its node
+	// has joined, and two that need no server.
 	suiteDefault = "^(TestCapacityCPUPodNeverGetsGPUServer|TestReleaseRevokesJoinToken|TestGiveBackDefaults|TestWebhookDenies)$"
-	// suitePatience is how long the suite waits for anything.
-	suitePatience = 4 * time.Minute
+	// suiteTimeout bounds each wait of the suite.
+	suiteTimeout = 4 * time.Minute
 )
 
-// TestSuite runs the black-box suite, test/e2e, on servers that a real Ironic installs and that really boot. The suite is
-// given two kubeconfigs, the manifests of the fleet with an image that there is, and the name of an image for its pods, as a
-// user would give it theirs (docs/testing.md). It is a process of its own, and knows nothing of the chain.
+// TestSuite runs the black-box suite, test/e2e, on servers that a real Ironic installs and that really boot. The suite
+// is given two kubeconfigs, the manifests of the fleet with an image that there is, and the name of an image for its
+// pods, as a user would give it theirs (docs/testing.md). It is a process of its own.
 func TestSuite(t *testing.T) {
 	bin, err := filepath.Abs(filepath.Join("..", "..", "..", "bin"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	need(t, bin)
+	requirePrerequisites(t, bin)
 	dir := t.TempDir()
 	servers := referenceServers(t)
 	w := newWorld(t, setup{bin: bin, dir: dir, rack: writeServers(t, filepath.Join(dir, "reference.yaml"), servers)})
 	stop := w.keepJournal(t)
 	defer stop()
-	w.journal.say("== the platform team registers the servers of the reference fleet")
+	w.journal.logf("== the platform team registers the servers of the reference fleet")
 	for i, server := range w.Rack.Servers {
 		if err := w.Register(t.Context(), server, servers[i].Labels); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.untilFleetIsReady(t)
+	w.untilFleetReady(t)
 	manifests := w.writeManifests(t, w.Media.Add("linux.qcow2", []byte("the disk image of the suite\n")))
 
 	tests := cmp.Or(os.Getenv(suiteVariable), suiteDefault)
-	w.journal.say("== test/e2e, with its tests %s", tests)
+	w.journal.logf("== test/e2e, with its tests %s", tests)
 	ctx, done := w.Context(t.Context())
 	defer done()
 	command := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-timeout=60m", "-run="+tests, "./test/e2e")
 	command.Dir = filepath.Dir(bin)
 	command.Env = append(os.Environ(),
 		"E2E_MANAGEMENT_KUBECONFIG="+w.Kubeconfig, "E2E_TENANT_KUBECONFIG="+w.tenant.Kubeconfig,
-		"E2E_FLEET="+manifests, "E2E_POD_IMAGE="+images.Reference(images.Workload), "E2E_TIMEOUT="+suitePatience.String())
-	// With the tests that it starts, in case a part of the chain fails meanwhile.
+		"E2E_FLEET="+manifests, "E2E_POD_IMAGE="+images.Reference(images.Workload), "E2E_TIMEOUT="+suiteTimeout.String())
+	// Ends the test binary too, if a part of the chain fails meanwhile.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	output := &bytes.Buffer{}
@@ -80,12 +80,12 @@ func TestSuite(t *testing.T) {
 		t.Fatalf("test/e2e has failed, %v", err)
 	}
 	passed := bytes.Count(output.Bytes(), []byte("\n--- PASS: "))
-	w.journal.say("== %d tests have passed, %d have said why they cannot run here", passed,
+	w.journal.logf("== %d tests have passed, %d were skipped", passed,
 		bytes.Count(output.Bytes(), []byte("\n--- SKIP: ")))
 	if passed == 0 {
 		t.Errorf("no test of test/e2e was run: %s is %q", suiteVariable, tests)
 	}
-	w.traces.noteLinks(t, w.network.Name)
+	w.leftovers.noteLinks(t, w.network.Name)
 }
 
 // referenceServers are those of the reference fleet.
@@ -102,7 +102,7 @@ func referenceServers(t *testing.T) []fleet.Server {
 	return servers
 }
 
-// writeServers describes servers to a rack: each has the hardware that the fleet says it has.
+// writeServers writes the scenario of a rack whose servers have the hardware of the fleet.
 func writeServers(t *testing.T, path string, servers []fleet.Server) string {
 	t.Helper()
 	rack := scenario.Scenario{}
@@ -126,8 +126,7 @@ func writeServers(t *testing.T, path string, servers []fleet.Server) string {
 	return writeFile(t, path, content, 0o600)
 }
 
-// writeManifests writes those of the reference fleet as a user would who has these clusters: with an image that there is,
-// and with the network of the servers.
+// writeManifests writes the manifests of the reference fleet with the image and the network of this test.
 func (w *world) writeManifests(t *testing.T, image stack.Image) (folder string) {
 	t.Helper()
 	folder = filepath.Join(w.dir, "fleet")

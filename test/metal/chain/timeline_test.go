@@ -28,7 +28,7 @@ func TestTimeline(t *testing.T) {
 			[]int{0, 1, 3}, map[string]time.Duration{"a": 0, "b": time.Second, "c": 2 * time.Second},
 		},
 		"SeenLate": {
-			"a step that was seen after the next one, by another watch, leaves no time to that one, and is not counted twice",
+			"a step that another watch saw after the next one is not counted twice",
 			[]int{0, 3, 1, 4}, map[string]time.Duration{"a": 0, "b": 3 * time.Second, "c": 0, "d": time.Second},
 		},
 	}
@@ -36,7 +36,7 @@ func TestTimeline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := &timeline{}
 			for i, seen := range tc.seen {
-				l.add(byUs, string(rune('a'+i)), start.Add(time.Duration(seen)*time.Second))
+				l.add(ownerOurs, string(rune('a'+i)), start.Add(time.Duration(seen)*time.Second))
 			}
 			if diff := cmp.Diff(tc.want, l.took()); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
@@ -75,7 +75,7 @@ func TestCopyWith(t *testing.T) {
 	}{
 		"Once": {reason: "the name of an operating system, somewhere in a disk", content: "..image old..", replacement: "new",
 			want: "..image new.."},
-		"Twice": {reason: "something else may be meant", content: "old, old", replacement: "new", err: "2 times"},
+		"Twice": {reason: "it is not known which one is meant", content: "old, old", replacement: "new", err: "2 times"},
 		"Never": {reason: "both images would be the same", content: "image", replacement: "new", err: "0 times"},
 		"Longer": {reason: "everything after it would be somewhere else", content: "image old", replacement: "newer",
 			err: `"newer" is not as long as "old"`},
@@ -84,7 +84,7 @@ func TestCopyWith(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			from, to := filepath.Join(t.TempDir(), "from"), filepath.Join(t.TempDir(), "to")
 			writeFile(t, from, []byte(tc.content), 0o600)
-			err := copyWith(from, to, []byte("old"), []byte(tc.replacement))
+			err := copyReplacing(from, to, []byte("old"), []byte(tc.replacement))
 			if (err != nil) != (tc.err != "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 				t.Fatalf("%s: error is %v, want one with %q", tc.reason, err, tc.err)
 			}

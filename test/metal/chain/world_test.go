@@ -31,8 +31,8 @@ import (
 const (
 	// enabled is the environment variable that the tests run with.
 	enabled = "E2E_METAL"
-	// patience bounds each wait. It is far beyond what anything takes, so that only what never happens fails.
-	patience = 6 * time.Minute
+	// waitTimeout bounds each wait. It is far longer than any step takes, so that a busy machine fails no test.
+	waitTimeout = 6 * time.Minute
 )
 
 // world is a management cluster with a rack, a tenant, and the network between the tenant's API server and the servers.
@@ -42,18 +42,18 @@ type world struct {
 	kube    kubernetes.Interface
 	network *network.Bridge
 	// bin is the directory that has the programs, and dir the one where everything goes.
-	bin, dir string
-	journal  *journal
-	traces   *traces
-	// ids are what operating systems are named after, by the checksum of the image that they are in.
+	bin, dir  string
+	journal   *journal
+	leftovers *leftovers
+	// ids are the image IDs in the names of operating systems, by checksum of the image.
 	ids map[string]string
 }
 
-// need skips the test if it is not enabled, and fails it if a prerequisite is missing.
-func need(t *testing.T, bin string, more ...func(bin string) error) {
+// requirePrerequisites skips the test if it is not enabled, and fails it if a prerequisite is missing.
+func requirePrerequisites(t *testing.T, bin string, more ...func(bin string) error) {
 	t.Helper()
 	if os.Getenv(enabled) == "" {
-		t.Skip("pods on servers that a real Ironic installs: run it with `make e2e-metal`, as root; " +
+		t.Skip("pods on servers that a real Ironic installs: run `make e2e-metal` as root; " +
 			"it unpacks Ironic and the disk of a server from Debian's packages into bin/")
 	}
 	errs := []error{stack.Missing(bin), stack.MissingForTenant(bin), missingServer(bin)}
@@ -61,52 +61,51 @@ func need(t *testing.T, bin string, more ...func(bin string) error) {
 		errs = append(errs, missing(bin))
 	}
 	if err := errors.Join(errs...); err != nil {
-		t.Fatalf("this cannot run:\n%v\n`make e2e-metal` makes all of it that can be made; what runs without: `make test`, `make demo`, and "+
+		t.Fatalf("this cannot run:\n%v\n`make e2e-metal` builds what can be built; without it, run `make test`, `make demo`, or "+
 			"./test/metal itself, "+
-			"where no server boots", err)
+			"in which no server boots", err)
 	}
 }
 
 func missingServer(bin string) error {
 	var errs []error
-	if _, err := os.Stat(filepath.Join(bin, light)); err != nil {
+	if _, err := os.Stat(filepath.Join(bin, container)); err != nil {
 		errs = append(errs, errors.New("bin/boot-server is missing: run `make boot-server`"))
 	}
 	return errors.Join(append(errs, server.Check(server.Options{Server: anyServer(bin)}))...)
 }
 
-// anyServer is one of this machine. Its loopback stands for the bridge, which is not there yet.
+// anyServer is a server for the check. The loopback interface stands for the bridge, which does not exist yet.
 func anyServer(bin string) boot.Server {
 	return boot.Server{Dir: bin, Image: filepath.Join(bin, "server-image"), Bridge: "lo"}
 }
 
-// setup says what to start.
+// setup configures the world.
 type setup struct {
 	// bin is the directory that has the programs, and dir the one where everything goes.
 	bin, dir string
 	// rack is the file of testdata that has the servers, or the absolute path of another one.
 	rack string
-	// charts leaves it to the test to install what is ours, in a management cluster that servers can join, and in the
-	// tenant's.
+	// charts starts a management cluster that servers can join, and none of our programs: the test installs the charts.
 	charts bool
 }
 
-// newWorld starts everything. It ends with the test.
+// newWorld starts everything, and stops it at the end of the test.
 func newWorld(t *testing.T, s setup) *world {
 	t.Helper()
 	bin, dir := s.bin, s.dir
-	w := &world{bin: bin, dir: dir, journal: newJournal(t), traces: newTraces(t, dir), ids: map[string]string{}}
-	// The last of all: what is left when everything was stopped.
-	t.Cleanup(func() { w.traces.checkGone(t, w.journal.say) })
+	w := &world{bin: bin, dir: dir, journal: newJournal(t), leftovers: newLeftovers(t, dir), ids: map[string]string{}}
+	// Runs last: finds what is left after everything was stopped.
+	t.Cleanup(func() { w.leftovers.checkGone(t, w.journal.logf) })
 	w.startNetwork(t)
 	rack := loadRack(t, s.rack)
 	for _, server := range rack.Servers {
-		w.traces.marks = append(w.traces.marks, server.UUID)
+		w.leftovers.marks = append(w.leftovers.marks, server.UUID)
 	}
 	var err error
 	config := stack.Config{
 		Dir: dir, Bin: bin, Scenario: writeRack(t, dir, rack), BootCommand: w.writeBootCommand(t, rack),
-		AgentTimeout: time.Minute, PowerTimeout: 20 * time.Second, Progress: w.journal.say,
+		AgentTimeout: time.Minute, PowerTimeout: 20 * time.Second, Progress: w.journal.logf,
 	}
 	if s.charts {
 		config.Nodes = &stack.Nodes{Address: w.network.Address.Addr(), Pods: w.podNetwork()}
@@ -119,7 +118,7 @@ func newWorld(t *testing.T, s setup) *world {
 		if err := w.Close(); err != nil {
 			t.Error(err)
 		}
-		w.journal.say("everything is stopped")
+		w.journal.logf("everything is stopped")
 	})
 	startTenant := w.StartTenant
 	if s.charts {
@@ -133,7 +132,7 @@ func newWorld(t *testing.T, s setup) *world {
 	if w.kube, err = kubernetes.NewForConfig(w.tenant.REST); err != nil {
 		t.Fatal(err)
 	}
-	// Before anything is stopped: what was running when the test failed is what it failed of.
+	// Before anything is stopped, so that the state is that of the failure.
 	t.Cleanup(func() {
 		if t.Failed() {
 			w.diagnose(t)
@@ -142,7 +141,8 @@ func newWorld(t *testing.T, s setup) *world {
 	return w
 }
 
-// startNetwork makes the network of the servers. Another run, of another clone, has another one.
+// startNetwork makes the network of the servers. Its name and address depend on the process ID, so that two runs can
+// share a machine.
 func (w *world) startNetwork(t *testing.T) {
 	t.Helper()
 	address := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 214, byte(os.Getpid()), 1}), 24)
@@ -150,7 +150,7 @@ func (w *world) startNetwork(t *testing.T) {
 	if w.network, err = network.New(fmt.Sprintf("chain%d", os.Getpid()), address); err != nil {
 		t.Fatal(err)
 	}
-	w.traces.noteLinks(t, w.network.Name)
+	w.leftovers.noteLinks(t, w.network.Name)
 	t.Cleanup(func() {
 		if err := w.network.Close(); err != nil {
 			t.Error(err)
@@ -158,7 +158,7 @@ func (w *world) startNetwork(t *testing.T) {
 	})
 }
 
-// loadRack reads the rack, and gives its servers UUIDs that no other run on this machine has.
+// loadRack reads the scenario, and gives the servers UUIDs that are unique on this machine.
 func loadRack(t *testing.T, name string) *scenario.Scenario {
 	t.Helper()
 	if !filepath.IsAbs(name) {
@@ -183,7 +183,7 @@ func writeRack(t *testing.T, dir string, rack *scenario.Scenario) string {
 	return writeFile(t, filepath.Join(dir, "rack.yaml"), content, 0o600)
 }
 
-// writeBootCommand writes what servers boot by, with the hardware that each of them has. They are containers.
+// writeBootCommand writes the boot command of the servers and the hardware of each. They boot as containers.
 func (w *world) writeBootCommand(t *testing.T, rack *scenario.Scenario) string {
 	t.Helper()
 	for _, server := range rack.Servers {
@@ -199,10 +199,10 @@ func (w *world) writeBootCommand(t *testing.T, rack *scenario.Scenario) string {
 			writeFile(t, filepath.Join(w.dir, "inventory", server.Name, file), encoded, 0o600)
 		}
 	}
-	return w.bootBy(t, light)
+	return w.bootBy(t, container)
 }
 
-// accelerators are the IDs of the GPUs that are in a server, by the name of the resource that they are advertised as.
+// accelerators returns the IDs of a server's GPUs, by resource name.
 func accelerators(hardware inventory.Hardware) map[string][]string {
 	found := map[string][]string{}
 	for _, kind := range hardware.GPUs {
@@ -225,12 +225,12 @@ func writeFile(t *testing.T, path string, content []byte, mode os.FileMode) stri
 	return path
 }
 
-// until waits until the check has nothing to say, and fails the test with what it said last.
+// until waits until the check returns no error, and fails the test with the last error.
 func (w *world) until(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
 	ctx, stop := w.Context(t.Context())
 	defer stop()
-	ctx, done := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nothing came of it in %s", patience))
+	ctx, done := context.WithTimeoutCause(ctx, waitTimeout, fmt.Errorf("timed out after %s", waitTimeout))
 	defer done()
 	if err := controlplane.Await(ctx, what, check); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ import (
 // Name is the name of Ironic's process.
 const Name = "ironic"
 
-// driver is the hardware type that Ironic must have before anybody can register a server.
+// driver is the hardware type that Ironic needs to register a server.
 const driver = "redfish"
 
 // Config says how to run Ironic.
@@ -33,8 +33,8 @@ type Config struct {
 	// Dir is where database, settings and published boot media go. It is made.
 	Dir        string
 	Supervisor *process.Supervisor
-	// AgentTimeout is how long Ironic waits for a sign of the agent of a server that it has switched on, in whole seconds;
-	// zero means a minute.
+	// AgentTimeout is how long Ironic waits for the agent of a server that it has switched on, in whole seconds; zero
+	// means a minute.
 	AgentTimeout time.Duration
 	// PowerTimeout is how long a server may take to change its power, in whole seconds; zero means 20 seconds.
 	PowerTimeout time.Duration
@@ -42,7 +42,7 @@ type Config struct {
 	Environment []string
 }
 
-// Ironic is running. It must be closed. Its process ends with the supervisor.
+// Ironic is a running Ironic. It must be closed. Its process ends with the supervisor.
 type Ironic struct {
 	// URL of Ironic itself, for agents, without a version.
 	URL string
@@ -52,7 +52,7 @@ type Ironic struct {
 	files, bridge *web.Server
 }
 
-// Check says what is missing on this machine for Ironic to run, and how to get it.
+// Check returns an error with what is missing to run Ironic, and how to get it.
 func Check(tree string) error {
 	for _, file := range []string{"ironic", "schema.sqlite"} {
 		if _, err := os.Stat(filepath.Join(tree, file)); err != nil {
@@ -62,7 +62,7 @@ func Check(tree string) error {
 	return nil
 }
 
-// Start starts Ironic, and returns when its conductor takes work.
+// Start starts Ironic, and returns when its conductor has its driver.
 func Start(ctx context.Context, config Config) (*Ironic, error) {
 	if err := Check(config.Tree); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (i *Ironic) start(ctx context.Context, config Config, port int) error {
 	}
 	err = config.Supervisor.Start(process.Spec{
 		Name: Name, Path: filepath.Join(config.Tree, "ironic"), Args: []string{"--config-file", written}, Env: config.Environment,
-		// It serves the operator, and so ends after it.
+		// It serves the operator, so it ends after the operator.
 		Rank: controlplane.RankControllers,
 	})
 	if err != nil {
@@ -116,7 +116,7 @@ func seconds(given, otherwise time.Duration) int {
 	return int(given / time.Second)
 }
 
-// ready asks Ironic for its drivers: the API answers before the conductor has any.
+// ready returns an error until Ironic has its drivers: the API works before the conductor has any.
 func (i *Ironic) ready(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, i.URL+"/v1/drivers", nil)
 	if err != nil {
@@ -127,9 +127,9 @@ func (i *Ironic) ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = response.Body.Close() }() // it was read, or there is an error already
+	defer func() { _ = response.Body.Close() }() // the body was read completely
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("it answers %s", response.Status)
+		return fmt.Errorf("the response is %s", response.Status)
 	}
 	var found struct {
 		Drivers []struct {
@@ -147,7 +147,7 @@ func (i *Ironic) ready(ctx context.Context) error {
 	return errors.New("it has none yet")
 }
 
-// Close stops what serves Ironic in this process. Ironic itself is the supervisor's to stop, before.
+// Close stops the servers in this process. The supervisor must stop Ironic first.
 func (i *Ironic) Close() error {
 	return errors.Join(i.bridge.Close(), i.files.Close())
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Complete calls a function that lists links or routes until its answer is complete. The kernel interrupts a list when
-// something changes meanwhile, as other tests on the machine may make it do.
+// something changes meanwhile, such as by other tests on the machine.
 func Complete[T any](list func() ([]T, error)) ([]T, error) {
 	const attempts = 100
 	var all []T

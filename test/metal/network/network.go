@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package network makes the network that test servers are plugged into: a Linux bridge, on which the machine itself has an
-// address, so that servers reach what runs on the machine and nothing beyond it. Nothing is forwarded or translated, and
-// no firewall rule is made.
+// Package network makes the network of test servers: a Linux bridge on which the machine has an address, so that
+// servers reach what runs on the machine and nothing beyond it. Nothing is forwarded or translated, and no firewall
+// rule is made.
 package network
 
 import (
@@ -25,8 +25,8 @@ type Bridge struct {
 	routes  []*netlink.Route
 }
 
-// New makes a bridge of that name, of at most 15 characters, and gives the machine the address on it. It is an error if an
-// interface of that name exists: it is somebody else's.
+// New makes a bridge of that name, of at most 15 characters, and gives the machine the address on it. An interface of
+// that name that exists is an error: it is not ours.
 func New(name string, address netip.Prefix) (*Bridge, error) {
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = name

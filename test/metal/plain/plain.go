@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plain says in plain words how the objects of the metal tests are, for their journals and their failures.
+// Package plain describes the objects of the metal tests in a few words, for logs and failures.
 package plain
 
 import (
@@ -17,7 +17,7 @@ import (
 // most is the length of a message, in bytes, that is shown whole.
 const most = 250
 
-// Host says how a host is; nil is one that is not there.
+// Host describes a host; nil is a missing one.
 func Host(host *bmov1alpha1.BareMetalHost) string {
 	if host == nil {
 		return "not there"
@@ -38,7 +38,7 @@ func Host(host *bmov1alpha1.BareMetalHost) string {
 	return words
 }
 
-// Machine says how a Machine is; nil is one that is not there.
+// Machine describes a Machine; nil is a missing one.
 func Machine(machine *v1alpha1.Machine) string {
 	if machine == nil {
 		return "not there"
@@ -53,7 +53,7 @@ func Machine(machine *v1alpha1.Machine) string {
 	return words
 }
 
-// Short is the beginning of a message, on one line.
+// Short returns the beginning of a message, on one line.
 func Short(message string) string {
 	message = strings.Join(strings.Fields(message), " ")
 	if len(message) > most {

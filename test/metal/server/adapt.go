@@ -27,8 +27,8 @@ const (
 	containerdConfig = "etc/containerd/config.toml"
 	kubeletDropIns   = "etc/kubernetes/kubelet.conf.d"
 	osRelease        = "usr/lib/os-release"
-	// kubeletSettings differ from those of the cluster: the kernel, its control groups and its file systems are those of the
-	// machine, which may be fuller than a kubelet would have it.
+	// kubeletSettings override those of the cluster: kernel, control groups and file systems are the machine's, and its
+	// disk may be fuller than a kubelet's defaults permit.
 	kubeletSettings = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 failSwapOn: false
@@ -43,8 +43,8 @@ evictionHard:
 	kubeletOldGroups = `failCgroupV1: false
 cgroupDriver: cgroupfs
 `
-	// joinOldGroups stands before kubeadm, where the machine has version 1 of control groups: kubeadm refuses that, and
-	// its documentation says to skip the check that does.
+	// joinOldGroups wraps kubeadm where the machine has version 1 of control groups. kubeadm rejects that unless the
+	// check is skipped, as its documentation says.
 	joinOldGroups = `#!/bin/sh
 if [ "${1-}" = join ]; then
   exec /usr/bin/kubeadm "$@" --ignore-preflight-errors=SystemVerification
@@ -53,7 +53,7 @@ exec /usr/bin/kubeadm "$@"
 `
 )
 
-// adapt puts right, on the disk of a server, what follows from its being a container. It can be done again at each boot.
+// adapt changes the files on the disk that a container needs to be different. It can run again at each boot.
 func adapt(o Options, root string, groups groupVersion) error {
 	settings := kubeletSettings
 	files := map[string]string{"etc/default/kubelet": "KUBELET_EXTRA_ARGS=--config-dir=/" + kubeletDropIns + "\n"}
@@ -77,11 +77,11 @@ func adapt(o Options, root string, groups groupVersion) error {
 	if err := nameImage(o, root); err != nil {
 		return err
 	}
-	return provideDevices(o, root)
+	return writeDevices(o, root)
 }
 
-// adaptContainerd changes containerd's configuration for a kernel that does not let a container be spared when memory is
-// short, and for the version of control groups.
+// adaptContainerd changes containerd's configuration for a kernel that does not let a container lower its OOM score,
+// and for the version of control groups.
 func adaptContainerd(config string, groups groupVersion) string {
 	const section = `[plugins."io.containerd.grpc.v1.cri"]`
 	config = strings.Replace(config, section, section+"\n  restrict_oom_score_adj = true", 1)

@@ -23,11 +23,11 @@ func TestAdaptDisk(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		version groupVersion
-		// want are what the files must say; a file that must not be there is to say nothing.
+		// want has texts that each file must have once; a file without texts must not exist.
 		want map[string][]string
 	}{
 		"Version1": {
-			reason: "kubelet, kubeadm and containerd must all be told.", version: groupsV1,
+			reason: "kubelet, kubeadm and containerd need a setting each.", version: groupsV1,
 			want: map[string][]string{
 				containerdConfig:                      {"restrict_oom_score_adj = true", "SystemdCgroup = false"},
 				"etc/default/kubelet":                 {"--config-dir=/" + kubeletDropIns},
@@ -37,7 +37,7 @@ func TestAdaptDisk(t *testing.T) {
 			},
 		},
 		"Version2": {
-			reason: "The server is as any other, and kubeadm is the real one.", version: groupsV2,
+			reason: "No setting is needed, and kubeadm is not wrapped.", version: groupsV2,
 			want: map[string][]string{
 				containerdConfig:                      {"restrict_oom_score_adj = true", "SystemdCgroup = true"},
 				"etc/default/kubelet":                 {"--config-dir=/" + kubeletDropIns},
@@ -71,7 +71,7 @@ func TestAdaptDisk(t *testing.T) {
 				}
 				for _, text := range want {
 					if strings.Count(string(content), text) != 1 {
-						t.Errorf("%s\n%s does not say %q once:\n%s", tc.reason, path, text, content)
+						t.Errorf("%s\n%s does not have %q once:\n%s", tc.reason, path, text, content)
 					}
 				}
 			}
@@ -85,7 +85,7 @@ func TestRemovedAccelerators(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, present := range []bool{true, false} {
-		if err := provideDevices(o, root); err != nil {
+		if err := writeDevices(o, root); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(filepath.Join(root, "etc/server/devices.json")); (err == nil) != present {

@@ -30,7 +30,7 @@ func TestServerRunsPod(t *testing.T) {
 	w := newWorld(t)
 	w.startCluster(ctx, t)
 	program := buildCommand(t, "./cmd/boot-server")
-	before := w.remains(t)
+	before := w.leftovers(t)
 	w.install(t, w.userData(ctx, t))
 	since := stopwatch(t)
 
@@ -38,9 +38,9 @@ func TestServerRunsPod(t *testing.T) {
 	node := w.awaitNode(ctx, t, server)
 	since("Ready")
 	w.checkJoined(t, node, imageSum)
-	// What hardware.json says, and not what this machine has.
+	// hardware.json applies, not the machine's hardware.
 	if got := node.Status.Capacity; got.Cpu().Value() != 96 || got.Memory().String() != "768Gi" {
-		t.Errorf("the Node has %s processors and memory of %s, want 96 and 768Gi, as the server is said to have", got.Cpu(), got.Memory())
+		t.Errorf("the Node has %s processors and memory of %s, want 96 and 768Gi, as in hardware.json", got.Cpu(), got.Memory())
 	}
 
 	w.createPod(ctx, t, "steady", nil)
@@ -50,10 +50,10 @@ func TestServerRunsPod(t *testing.T) {
 	w.awaitPod(ctx, t, server, "steady")
 	w.checkLog(ctx, t, "work")
 
-	// Its power is cut, and comes back: the disk is still there, and so is the Node.
+	// A power cut: the disk and the Node stay.
 	w.turnOff(ctx, t, server)
 	since("off")
-	nothingIsLeft(t, before, w.remains(t))
+	checkNothingLeft(t, before, w.leftovers(t))
 	server = w.turnOn(t, program)
 	w.await(ctx, t, server, "pod steady to be started again", func(ctx context.Context) error {
 		current, err := w.kube.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, "steady", metav1.GetOptions{})
@@ -66,40 +66,40 @@ func TestServerRunsPod(t *testing.T) {
 		return nil
 	})
 	since("pod runs again")
-	// A kubelet that starts does not wait for its device plugins: pods with devices fail, and it is for their owners to
-	// replace them.
+	// A kubelet that starts does not wait for its device plugins: pods with devices fail, and their owners replace
+	// them.
 	w.createPod(ctx, t, "more-work", oneGPU)
 	w.awaitPod(ctx, t, server, "more-work")
 	since("pod with an accelerator runs again")
 
-	// The rack is killed, and with it the program that would have cleared up.
+	// The rack is killed, together with the program that cleans up.
 	w.kill(ctx, t, server)
-	w.awaitNothing(ctx, t, before)
-	since("killed, and cleared up")
+	w.awaitCleanup(ctx, t, before)
+	since("killed, and cleaned up")
 }
 
-// checkJoined checks that the Node is what the config drive says, and runs the image.
+// checkJoined fails if the Node does not match the config drive or the image.
 func (w *world) checkJoined(t *testing.T, node *corev1.Node, image string) {
 	t.Helper()
 	if node.Spec.ProviderID != providerID {
-		t.Errorf("the Node has provider ID %q, want %q, which the user data say", node.Spec.ProviderID, providerID)
+		t.Errorf("the Node has provider ID %q, want %q, as in the user data", node.Spec.ProviderID, providerID)
 	}
 	if node.Labels["rack"] != "r1" {
 		t.Errorf("the Node lacks the label of the user data: it has %v", node.Labels)
 	}
 	if got, want := nodeAddress(node), w.network.Server(9).Addr().String(); got != want {
-		t.Errorf("the Node is at %s, want %s, which the network data of the config drive say", got, want)
+		t.Errorf("the Node is at %s, want %s, as in the network data of the config drive", got, want)
 	}
 	if got, want := node.Status.NodeInfo.OSImage, "image "+image; !strings.HasSuffix(got, want) {
-		t.Errorf("the Node runs %q, want something that ends with %q, what was installed", got, want)
+		t.Errorf("the Node has osImage %q, want one that ends with %q, the installed image", got, want)
 	}
 }
 
-// awaitNothing waits until nothing is left of a server that was killed.
-func (w *world) awaitNothing(ctx context.Context, t *testing.T, before map[string][]string) {
+// awaitCleanup waits until nothing is left of a server that was killed.
+func (w *world) awaitCleanup(ctx context.Context, t *testing.T, before map[string][]string) {
 	t.Helper()
 	err := controlplane.Await(ctx, "nothing to be left", func(context.Context) error {
-		if diff := cmp.Diff(before, w.remains(t)); diff != "" {
+		if diff := cmp.Diff(before, w.leftovers(t)); diff != "" {
 			return &notYet{diff}
 		}
 		return nil
@@ -114,7 +114,7 @@ func TestServerRebootAndPowerOff(t *testing.T) {
 	defer cancel()
 	w := newWorld(t)
 	program := buildCommand(t, "./cmd/boot-server")
-	before := w.remains(t)
+	before := w.leftovers(t)
 	// runcmd is for the first boot of an installation, and bootcmd is for each.
 	w.install(t, []byte("#cloud-config\nbootcmd:\n- [sh, -c, 'if [ -e /var/lib/rebooted ]; then poweroff; fi']\n"+
 		"runcmd:\n- [touch, /var/lib/rebooted]\n- [reboot]\n"))
@@ -136,12 +136,12 @@ func TestServerRebootAndPowerOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Count(string(console), "server server-1 reboots") != 1 {
-		t.Errorf("the server has not rebooted once: its console says %q", console)
+		t.Errorf("the server has not rebooted once: its console has %q", console)
 	}
-	nothingIsLeft(t, before, w.remains(t))
+	checkNothingLeft(t, before, w.leftovers(t))
 }
 
-// stopwatch returns a function that logs how long after the start something has come.
+// stopwatch returns a function that logs the time since the start.
 func stopwatch(t *testing.T) func(what string) {
 	start := clock.RealClock{}.Now()
 	return func(what string) {
@@ -225,8 +225,7 @@ func nodeAddress(node *corev1.Node) string {
 	return ""
 }
 
-// oneGPU is what a pod asks for that wants one accelerator, and more processors and memory than most machines have that this
-// test runs on.
+// oneGPU requests one accelerator, and more processors and memory than most test machines have.
 var oneGPU = corev1.ResourceList{
 	"nvidia.com/gpu": resource.MustParse("1"), corev1.ResourceCPU: resource.MustParse("40"),
 	corev1.ResourceMemory: resource.MustParse("300Gi"),
@@ -306,7 +305,7 @@ func (w *world) turnOff(ctx context.Context, t *testing.T, server *power) {
 		t.Fatal("the server is still on")
 	}
 	if _, err := os.Stat(filepath.Join(w.dir, "run")); !os.IsNotExist(err) {
-		t.Errorf("what belongs to a server while it runs is still there, or cannot be looked for: %v", err)
+		t.Errorf("the run directory of the server is left, or cannot be read: %v", err)
 	}
 }
 

@@ -44,7 +44,7 @@ func Check(o Options) error {
 	if err != nil {
 		errs = append(errs, fmt.Errorf("looking for control groups, %w", err))
 	} else if len(hierarchies(string(mounts))) == 0 {
-		errs = append(errs, errors.New("no control groups are mounted on this machine, and nothing runs in a container without"))
+		errs = append(errs, errors.New("no control groups are mounted on this machine: containers need them"))
 	}
 	return errors.Join(errs...)
 }

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// configDriveLabel is the label by which a config drive is known.
+	// configDriveLabel is the volume label of a config drive.
 	configDriveLabel = "config-2"
-	// configDriveSeed is where cloud-init's datasource ConfigDrive looks for a config drive that is unpacked already.
+	// configDriveSeed is where cloud-init's datasource ConfigDrive looks for an unpacked config drive.
 	configDriveSeed = "var/lib/cloud/seed/config_drive"
-	// networkDataPath is where a config drive has its network data, if it has any.
+	// networkDataPath is the path of the optional network data on a config drive.
 	networkDataPath = "openstack/latest/network_data.json"
 )
 
-// unpackConfigDrive writes the files of a config drive, an ISO 9660 image, below a directory. A kernel could mount it,
-// but not every kernel can, and it would take a loop device, of which a machine has few.
+// unpackConfigDrive writes the files of a config drive, an ISO 9660 image, below a directory. Mounting it would need
+// kernel support and a loop device, and a machine has few of those.
 func unpackConfigDrive(image, directory string) error {
 	file, err := os.Open(image)
 	if err != nil {
@@ -42,7 +42,7 @@ func unpackConfigDrive(image, directory string) error {
 		return fmt.Errorf("reading the label of config drive %s, %w", image, err)
 	}
 	if label = strings.TrimSpace(label); !strings.EqualFold(label, configDriveLabel) {
-		return fmt.Errorf("config drive %s is labelled %q: cloud-init would take it for a config drive only if it were %q", image, label,
+		return fmt.Errorf("config drive %s is labelled %q: cloud-init requires %q", image, label,
 			configDriveLabel)
 	}
 	root, err := volume.RootDir()
@@ -94,7 +94,7 @@ func unpackFile(source *iso9660.File, path string) error {
 	return errors.Join(err, target.Close())
 }
 
-// hasNetworkData tells whether an unpacked config drive says anything about the server's addresses.
+// hasNetworkData returns whether an unpacked config drive has network data.
 func hasNetworkData(directory string) (bool, error) {
 	content, err := os.ReadFile(filepath.Join(directory, networkDataPath))
 	if errors.Is(err, fs.ErrNotExist) {

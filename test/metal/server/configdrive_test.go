@@ -48,7 +48,7 @@ func TestConfigDriveUnpack(t *testing.T) {
 	if err := writeFile(filepath.Join(seed, "openstack/latest/left-over"), []byte("of another installation"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := provideConfigDrive(o, root); err != nil {
+	if err := writeConfigDrive(o, root); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -64,14 +64,14 @@ func TestConfigDriveUnpack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The address of the options is not among them: the network data of the drive go first.
+	// The address of the options is not among them: the drive's network data have precedence.
 	want := map[string]string{
 		configDriveSeed + "/openstack/latest/meta_data.json":    `{"uuid":"6e1f0d6a","name":"server-1","hostname":"server-1"}`,
 		configDriveSeed + "/openstack/latest/network_data.json": `{"links":[],"networks":[{"id":"address","type":"ipv4","link":"boot","ip_address":"10.0.0.9","netmask":"255.255.255.0"}],"services":[]}`,
 		configDriveSeed + "/openstack/latest/user_data":         "#cloud-config\nhostname: a-name-that-is-longer-than-eight-and-three",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the server is given something else than is on its config drive, -want +got:\n%s", diff)
+		t.Errorf("the unpacked files differ from the config drive, -want +got:\n%s", diff)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestDefaultNetworkData(t *testing.T) {
 		Server: boot.Server{Dir: t.TempDir(), MAC: "52:54:00:00:00:0A"}, Address: netip.MustParsePrefix("10.0.0.7/24"),
 		Gateway: netip.MustParseAddr("10.0.0.1"),
 	}, t.TempDir()
-	if err := provideConfigDrive(o, root); err != nil {
+	if err := writeConfigDrive(o, root); err != nil {
 		t.Fatal(err)
 	}
 	content, err := os.ReadFile(filepath.Join(root, "etc/cloud/cloud.cfg.d/90-network.cfg"))
@@ -89,7 +89,7 @@ func TestDefaultNetworkData(t *testing.T) {
 	}
 	want := `{"network":{"ethernets":{"eth0":{"addresses":["10.0.0.7/24"],"gateway4":"10.0.0.1","match":{"macaddress":"52:54:00:00:00:0a"}}},"version":2}}`
 	if diff := cmp.Diff(want, string(content)); diff != "" {
-		t.Errorf("cloud-init is told something else, -want +got:\n%s", diff)
+		t.Errorf("cloud-init has other settings, -want +got:\n%s", diff)
 	}
 }
 
@@ -97,9 +97,9 @@ func TestInvalidConfigDrive(t *testing.T) {
 	cases := map[string]struct {
 		reason, image, want string
 	}{
-		"OtherLabel": {reason: "A kernel would show it, and cloud-init would pass it by.", image: "other-label.iso.gz",
+		"OtherLabel": {reason: "cloud-init would ignore a drive with another label.", image: "other-label.iso.gz",
 			want: "is labelled \"cidata\""},
-		"NoISO": {reason: "What was compressed twice, or cut short, is noticed before the boot.", want: "is not an ISO 9660 image"},
+		"NoISO": {reason: "A damaged image is an error before the boot.", want: "is not an ISO 9660 image"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -11,11 +11,11 @@ import (
 	"path/filepath"
 )
 
-// installation is the file that says what the disk was made from.
+// installation is the file with the image and config drive that the disk was made from.
 const installation = "installation"
 
-// prepareDisk makes the disk of the server, or empties it if something else was installed since it was made. A server
-// that only was off keeps its disk.
+// prepareDisk makes the disk of the server, or empties it after a new installation. Without one, the server keeps its
+// disk.
 func prepareDisk(o Options) error {
 	want, err := installed(o)
 	if err != nil {
@@ -42,8 +42,7 @@ func prepareDisk(o Options) error {
 	return nil
 }
 
-// installed describes what was installed on the server: image and config drive, which are written when it is, and the
-// root file system that stands for the image.
+// installed describes the installation: image, config drive, and the root file system that replaces the image.
 func installed(o Options) (string, error) {
 	var description string
 	for _, path := range []string{o.InstalledImage(), o.ConfigDrive(), filepath.Join(o.Image, ".layer")} {

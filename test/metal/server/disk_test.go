@@ -19,20 +19,20 @@ func TestDiskIsReused(t *testing.T) {
 		change func(t *testing.T, o Options)
 		kept   bool
 	}{
-		"Nothing": {reason: "A server that was off has its disk when it is on again.", change: func(*testing.T, Options) {}, kept: true},
-		"Image": {reason: "Another image means another disk.",
+		"Nothing": {reason: "A server keeps its disk while it is off.", change: func(*testing.T, Options) {}, kept: true},
+		"Image": {reason: "Another image empties the disk.",
 			change: func(t *testing.T, o Options) { place(t, filepath.Join(o.Dir, "image"), newer) }},
 		"ConfigDrive": {
-			reason: "The same image, installed again, is known by its config drive.",
+			reason: "Installing the same image again gives a new config drive.",
 			change: func(t *testing.T, o Options) { place(t, o.ConfigDrive(), newer) },
 		},
-		"NoConfigDrive": {reason: "So is one without.", change: func(t *testing.T, o Options) {
+		"NoConfigDrive": {reason: "It may have no config drive.", change: func(t *testing.T, o Options) {
 			if err := os.Remove(o.ConfigDrive()); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		"RootFileSystem": {
-			reason: "An overlay whose lower layer has changed is not defined.",
+			reason: "The behaviour of an overlay with a changed lower layer is undefined.",
 			change: func(t *testing.T, o Options) { place(t, filepath.Join(o.Image, ".layer"), newer) },
 		},
 	}

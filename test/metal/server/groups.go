@@ -27,7 +27,7 @@ const (
 type hierarchy struct {
 	// directory is where it is mounted.
 	directory string
-	// controllers are what it is for; none is version 2, which has them all.
+	// controllers of the hierarchy; none means version 2, which has them all.
 	controllers []string
 }
 
@@ -44,14 +44,14 @@ func hierarchies(mounts string) []hierarchy {
 		case "cgroup2":
 			found = append(found, hierarchy{directory: fields[1]})
 		case "cgroup":
-			// All options are here, those of the mount among them: which of them are controllers is for the reader to know.
+			// The list has all mount options, not only the controllers.
 			found = append(found, hierarchy{directory: fields[1], controllers: strings.Split(fields[3], ",")})
 		}
 	}
 	return found
 }
 
-// versionOf tells which version the kubelet will find: the first if memory is in a hierarchy of its own.
+// versionOf returns the version that the kubelet uses: 1 if memory has a hierarchy of its own.
 func versionOf(found []hierarchy) groupVersion {
 	if slices.ContainsFunc(found, func(h hierarchy) bool { return slices.Contains(h.controllers, "memory") }) {
 		return groupsV1

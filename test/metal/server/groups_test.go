@@ -31,7 +31,7 @@ func TestGroups(t *testing.T) {
 		directories map[string]string
 	}{
 		"Version1": {
-			reason: "Controllers have hierarchies of their own, though there is one of version 2 for systemd.",
+			reason: "Controllers have hierarchies of their own; that of version 2 is for systemd only.",
 			mounts: mountsV1, own: ownV1, version: groupsV1, group: "server-1",
 			directories: map[string]string{
 				"/sys/fs/cgroup/cpu": "/", "/sys/fs/cgroup/memory": "/session/1", "/sys/fs/cgroup/systemd": "/login",
@@ -39,7 +39,7 @@ func TestGroups(t *testing.T) {
 			},
 		},
 		"Version2": {
-			reason: "We have processes in our group, so nothing with controllers can be below it.",
+			reason: "Our group has processes, so a group with controllers cannot be below it.",
 			mounts: mountsV2, own: ownV2, version: groupsV2, group: "/server-1",
 			directories: map[string]string{"/sys/fs/cgroup": "/user.slice/session-1.scope"},
 		},

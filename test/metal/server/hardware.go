@@ -14,8 +14,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// hardware is what a server is said to have. Its programs have what the machine has: nothing is faster for it, and nothing
-// is limited.
+// hardware is the size that a server reports. It limits nothing: programs can use all that the machine has.
 type hardware struct {
 	// CPUs is the number of logical processors.
 	CPUs int `json:"cpus"`
@@ -23,7 +22,7 @@ type hardware struct {
 	MemoryMiB int `json:"memoryMiB"`
 }
 
-// Where the kernel tells of the hardware. A kubelet looks there.
+// Files in which the kernel reports the hardware. A kubelet reads them.
 const (
 	memoryFile     = "/proc/meminfo"
 	cpusDirectory  = "/sys/devices/system/cpu"
@@ -32,9 +31,9 @@ const (
 
 var memoryTotal = regexp.MustCompile(`(?m)^MemTotal:.*$`)
 
-// pretendHardware writes what the kernel would say of the hardware that the server is said to have, and returns the mounts by
-// which the server finds that instead. Without the file there are none, and the server shows the hardware of the machine.
-func pretendHardware(o Options) ([]specs.Mount, error) {
+// overrideHardware writes the kernel's files for the given hardware, and returns the mounts that put them in place.
+// Without hardware.json it returns none, and the server reports the machine's hardware.
+func overrideHardware(o Options) ([]specs.Mount, error) {
 	content, err := os.ReadFile(o.hardware())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -59,7 +58,7 @@ func pretendHardware(o Options) ([]specs.Mount, error) {
 			return nil, fmt.Errorf("writing the hardware of the server, %w", err)
 		}
 	}
-	// The number only. With their IDs, a program could pin itself to a processor that the kernel does not have.
+	// Only the count. With IDs, a program could pin itself to a processor that does not exist.
 	directories := []string{"node"}
 	for i := range has.CPUs {
 		directories = append(directories, fmt.Sprintf("cpu/cpu%d", i))

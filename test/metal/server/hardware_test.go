@@ -14,13 +14,13 @@ import (
 
 func TestServerHardware(t *testing.T) {
 	o := Options{Server: boot.Server{Dir: t.TempDir()}}
-	if mounts, err := pretendHardware(o); err != nil || mounts != nil {
-		t.Errorf("a server of which nothing is said has mounts %v, %v; want none, and the hardware of the machine", mounts, err)
+	if mounts, err := overrideHardware(o); err != nil || mounts != nil {
+		t.Errorf("without hardware.json there are the mounts %v, %v; want none", mounts, err)
 	}
 	if err := os.WriteFile(o.hardware(), []byte(`{"cpus": 3, "memoryMiB": 2048}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	mounts, err := pretendHardware(o)
+	mounts, err := overrideHardware(o)
 	if err != nil || len(mounts) != 3 {
 		t.Fatalf("mounts are %v, %v", mounts, err)
 	}
@@ -29,7 +29,7 @@ func TestServerHardware(t *testing.T) {
 	} {
 		content, err := os.ReadFile(o.run("hardware", file))
 		if err != nil || !strings.Contains(string(content), want) {
-			t.Errorf("%s says %q, %v; want %q", file, content, err, want)
+			t.Errorf("%s has %q, %v; want %q", file, content, err, want)
 		}
 	}
 	if cpus, err := filepath.Glob(o.run("hardware/cpu/cpu*")); err != nil || len(cpus) != 3 {
@@ -38,7 +38,7 @@ func TestServerHardware(t *testing.T) {
 	if err := os.WriteFile(o.hardware(), []byte(`{"cpus": 3}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pretendHardware(o); err == nil || !strings.Contains(err.Error(), "memoryMiB") {
-		t.Errorf("hardware without memory gives %v, want an error that shows what it must be like", err)
+	if _, err := overrideHardware(o); err == nil || !strings.Contains(err.Error(), "memoryMiB") {
+		t.Errorf("hardware without memory gives %v, want an error with an example", err)
 	}
 }

@@ -17,14 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine runs a server, and returns the status that the process shall end with. It changes the mounts of its namespace,
-// and counts on being the first process in another.
+// machine runs a server, and returns the exit status of the process. It changes the mounts of its namespace, and must
+// be the first process of a process namespace.
 func machine(o Options) (int, error) {
 	if os.Getpid() != 1 {
-		return 0, fmt.Errorf("starting the machine of server %s, this is process %d, and not the first in a namespace: it is started by the "+
-			"program that boots a server, and by nobody else", o.Name, os.Getpid())
+		return 0, fmt.Errorf("starting the machine of server %s, this is process %d, and not the first in a namespace: only the "+
+			"program that boots a server may start it", o.Name, os.Getpid())
 	}
-	// A stop of the server signals all processes of our group. The one that booted us ends us, and sees to the rest.
+	// A stop of the server signals our whole process group. Our parent ends us and cleans up.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	pid, err := start(o)
 	if err != nil {
@@ -38,11 +38,12 @@ func machine(o Options) (int, error) {
 			return 0, fmt.Errorf("waiting for server %s, %w", o.Name, err)
 		}
 	}
-	return afterwards(status)
+	return exitStatus(status)
 }
 
-// afterwards tells what the end of the first process of a container means: the kernel says by a signal what it asked for.
-func afterwards(status syscall.WaitStatus) (int, error) {
+// exitStatus interprets the end of a container's first process: reboot(2) ends it with a signal that stands for the
+// request.
+func exitStatus(status syscall.WaitStatus) (int, error) {
 	switch {
 	case status.Signaled() && status.Signal() == syscall.SIGHUP:
 		return exitReboot, nil
@@ -55,7 +56,7 @@ func afterwards(status syscall.WaitStatus) (int, error) {
 	}
 }
 
-// start mounts what the server consists of, and starts it. It returns the first process of the server.
+// start mounts the server's file systems, starts it, and returns its first process.
 func start(o Options) (int, error) {
 	groups, err := machineGroups()
 	if err != nil {
@@ -74,14 +75,14 @@ func start(o Options) (int, error) {
 	if err := adapt(o, o.run("root"), groups); err != nil {
 		return 0, err
 	}
-	if err := provideConfigDrive(o, o.run("root")); err != nil {
+	if err := writeConfigDrive(o, o.run("root")); err != nil {
 		return 0, err
 	}
 	if err := writeFile(o.run("server-entry"), entry, 0o755); err != nil {
 		return 0, fmt.Errorf("writing the first program of the container, %w", err)
 	}
 	spec := containerSpec(o, groupOf(o.containerID(), groups), capabilities)
-	pretended, err := pretendHardware(o)
+	pretended, err := overrideHardware(o)
 	if err != nil {
 		return 0, err
 	}
@@ -112,20 +113,20 @@ func mountRoot(o Options) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making our mounts our own, %w", err)
 	}
-	// Ours is another process namespace than that of the mount there is.
+	// The existing /proc is of another process namespace.
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mounting /proc, %w", err)
 	}
 	if err := os.MkdirAll(o.run(), 0o700); err != nil {
-		return fmt.Errorf("making the directory for what the server needs while it runs, %w", err)
+		return fmt.Errorf("making the run directory of the server, %w", err)
 	}
 	if err := unix.Mount("tmpfs", o.run(), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
-		return fmt.Errorf("mounting memory for what the server needs while it runs, %w", err)
+		return fmt.Errorf("mounting a tmpfs as the run directory of the server, %w", err)
 	}
 	if err := os.MkdirAll(o.run("root"), 0o755); err != nil {
 		return fmt.Errorf("making the directory of the root file system, %w", err)
 	}
-	// In relation to a directory, for the kernel splits at commas and colons.
+	// Relative paths, because the kernel splits at commas and colons.
 	layers := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", escape(filepath.Join(o.Image, "rootfs")), escape(o.disk("upper")),
 		escape(o.disk("work")))
 	if err := unix.Mount("overlay", o.run("root"), "overlay", 0, layers); err != nil {
@@ -139,12 +140,12 @@ func escape(path string) string {
 	return strings.NewReplacer("\\", "\\\\", ",", "\\,", ":", "\\:").Replace(path)
 }
 
-// runc runs a command of it. It is not installed, and neither are its libraries.
+// runc runs a command of runc, which was unpacked with its libraries and not installed.
 func runc(o Options, args ...string) error {
 	program, environment := o.runc()
 	command := exec.Command(program, append([]string{"--root", o.run("runc")}, args...)...)
 	command.Env = environment
-	// Not a pipe: the container holds them for as long as it runs.
+	// Not a pipe: the container keeps them open while it runs.
 	command.Stdout, command.Stderr = os.Stdout, os.Stderr
 	if err := command.Run(); err != nil {
 		return fmt.Errorf("running runc %s, %w", args[0], err)

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// plugIn gives the network namespace of a process its interface, whose other end is on the bridge.
+// plugIn makes a veth pair between the network namespace of a process and the bridge.
 func plugIn(o Options, pid int) error {
 	bridge, err := netlink.LinkByName(o.Bridge)
 	if err != nil {

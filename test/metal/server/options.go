@@ -12,11 +12,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
 )
 
-// Options say which server boots, and from what.
+// Options of a boot.
 type Options struct {
-	// Server says which. In its directory there may be hardware.json, the processors and the memory that it shows, by default
-	// the machine's. Its disk is there too, in the sub-directory disk: it is kept while the server is off, and is empty again
-	// after another installation. The directory must be on a file system that can be the upper layer of an overlay.
+	// Server to boot. Its directory may have hardware.json, the processors and the memory that it reports, by default
+	// the machine's. Its disk is the sub-directory disk, which a new installation empties. The directory must be on a
+	// file system that can be the upper layer of an overlay.
 	boot.Server
 	// Address of the server, with the length of its network's prefix, and Gateway are for a server whose config drive has no
 	// network data. They may be left out; without any address, such a server asks for one by DHCP.
@@ -27,7 +27,7 @@ type Options struct {
 	ContainerImages string
 }
 
-// Validate returns every reason why no server could be booted with these options, or nil.
+// Validate returns everything that is wrong with the options, or nil.
 func (o Options) Validate() error {
 	errs := []error{o.Server.Validate()}
 	if o.ContainerImages != "" && !filepath.IsAbs(o.ContainerImages) {
@@ -44,7 +44,7 @@ func (o Options) disk(elements ...string) string {
 	return filepath.Join(append([]string{o.Dir, "disk"}, elements...)...)
 }
 
-// run is where everything is that exists only while the server is on.
+// run is the directory of the files that exist only while the server is on.
 func (o Options) run(elements ...string) string {
 	return filepath.Join(append([]string{o.Dir, "run"}, elements...)...)
 }

@@ -18,14 +18,16 @@ func TestInvalidOptions(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		"Valid":       {reason: "These boot.", change: func(*Options) {}},
-		"NoUUID":      {reason: "It names the container.", change: func(o *Options) { o.UUID = "" }, want: "set SERVER_UUID"},
-		"UUIDOfPaths": {reason: "It is part of paths that are removed.", change: func(o *Options) { o.UUID = "../x" }, want: "set SERVER_UUID"},
-		"NoMAC":       {reason: "cloud-init knows interfaces by it.", change: func(o *Options) { o.MAC = "" }, want: "set SERVER_MAC"},
-		"Relative": {reason: "The machine of the server may be elsewhere.", change: func(o *Options) { o.Dir = "servers/1" },
-			want: "SERVER_DIR, is \"servers/1\""},
-		"NoBridge": {reason: "It would boot, and be alone.", change: func(o *Options) { o.Bridge = "" }, want: "--bridge"},
-		"OnlyGateway": {reason: "There is nothing to reach it from.", change: func(o *Options) { o.Gateway = netip.MustParseAddr("10.0.0.1") },
+		"Valid":  {reason: "These boot.", change: func(*Options) {}},
+		"NoUUID": {reason: "It names the container.", change: func(o *Options) { o.UUID = "" }, want: "set SERVER_UUID"},
+		"UUIDOfPaths": {reason: "The paths with this name are removed afterwards.", change: func(o *Options) { o.UUID = "../x" },
+			want: "set SERVER_UUID"},
+		"NoMAC": {reason: "cloud-init finds interfaces by MAC address.", change: func(o *Options) { o.MAC = "" }, want: "set SERVER_MAC"},
+		"Relative": {reason: "The process that runs the server may have another working directory.",
+			change: func(o *Options) { o.Dir = "servers/1" },
+			want:   "SERVER_DIR, is \"servers/1\""},
+		"NoBridge": {reason: "It would boot without a network.", change: func(o *Options) { o.Bridge = "" }, want: "--bridge"},
+		"OnlyGateway": {reason: "A gateway needs an address.", change: func(o *Options) { o.Gateway = netip.MustParseAddr("10.0.0.1") },
 			want: "--address"},
 	}
 	for name, tc := range cases {
@@ -52,15 +54,15 @@ func TestShutdownOrReboot(t *testing.T) {
 		want   int
 		fails  bool
 	}{
-		"PowerOff": {reason: "The kernel says so of reboot(2) with power off, or halt.", status: signaled(syscall.SIGINT), want: 0},
-		"Reboot":   {reason: "The kernel says so of reboot(2) with restart.", status: signaled(syscall.SIGHUP), want: exitReboot},
-		"Exit":     {reason: "systemd may just end.", status: 0, want: 0},
-		"Crash":    {reason: "A server does not end like that.", status: signaled(syscall.SIGSEGV), fails: true},
+		"PowerOff": {reason: "The signal of reboot(2) with power off, or halt.", status: signaled(syscall.SIGINT), want: 0},
+		"Reboot":   {reason: "The signal of reboot(2) with restart.", status: signaled(syscall.SIGHUP), want: exitReboot},
+		"Exit":     {reason: "systemd may exit without reboot(2).", status: 0, want: 0},
+		"Crash":    {reason: "No request ends with this signal.", status: signaled(syscall.SIGSEGV), fails: true},
 		"Status":   {reason: "The first program has failed.", status: 32 << 8, fails: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := afterwards(tc.status)
+			got, err := exitStatus(tc.status)
 			if got != tc.want || (err != nil) != tc.fails {
 				t.Errorf("%s\ngot %d and error %v, want %d and an error: %t", tc.reason, got, err, tc.want, tc.fails)
 			}

@@ -10,7 +10,7 @@ import (
 // entryPath is the program that the container starts with; it becomes systemd.
 const entryPath = "/run/server-entry"
 
-// containerSpec returns what runc is told. capabilities are all that this process has: more cannot be given.
+// containerSpec returns the specification for runc. capabilities are those of this process: more cannot be granted.
 func containerSpec(o Options, group string, capabilities []string) *specs.Spec {
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc"},
@@ -19,14 +19,14 @@ func containerSpec(o Options, group string, capabilities []string) *specs.Spec {
 			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
 		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777"}},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
-		// Read-only, by which systemd knows that devices are not its business.
+		// Read-only: systemd then leaves devices alone.
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", "rw"}},
 		{Destination: "/run", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=755"}},
 		{Destination: "/run/lock", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "noexec"}},
 		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev"}},
 		bind(o.run("server-entry"), entryPath, "ro"),
-		// The kubelet looks there for what the kernel killed for want of memory.
+		// The kubelet reads OOM kills from there.
 		bind("/dev/kmsg", "/dev/kmsg", "ro"),
 		// Containers have overlays too, and one overlay cannot be the upper layer of another.
 		bind(o.disk("containerd"), "/var/lib/containerd", "rw"),
@@ -38,12 +38,12 @@ func containerSpec(o Options, group string, capabilities []string) *specs.Spec {
 	return &specs.Spec{
 		Version: specs.Version,
 		Root:    &specs.Root{Path: o.run("root")},
-		// Until cloud-init gives it its name.
+		// cloud-init replaces it.
 		Hostname: "server",
 		Mounts:   mounts,
 		Process: &specs.Process{
 			Args: []string{"/bin/sh", entryPath},
-			// The second tells systemd where it is.
+			// The second tells systemd that it is in a container.
 			Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "container=runc"},
 			Cwd: "/",
 			Capabilities: &specs.LinuxCapabilities{
@@ -56,10 +56,10 @@ func containerSpec(o Options, group string, capabilities []string) *specs.Spec {
 				{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace},
 				{Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.CgroupNamespace},
 			},
-			// The containers on the server must be able to hand on what they like.
+			// Containers on the server may need mount propagation.
 			Resources:         &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}},
 			RootfsPropagation: "shared",
-			// What is not in a namespace is the machine's.
+			// Settings outside of the namespaces are the machine's.
 			ReadonlyPaths: []string{"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"},
 		},
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/vm"
 )
 
-// TestVirtualMachineRunsPod is short, for what such a server does takes it fifteen times as long.
+// TestVirtualMachineRunsPod does little, because everything takes fifteen times as long on such a server.
 func TestVirtualMachineRunsPod(t *testing.T) {
 	needVirtualMachines(t)
 	// It takes 90 seconds where two processors are idle.
@@ -29,7 +29,7 @@ func TestVirtualMachineRunsPod(t *testing.T) {
 	w := newWorld(t)
 	w.startCluster(ctx, t)
 	program := buildCommand(t, "../vm/cmd/boot-vm")
-	before := w.remains(t)
+	before := w.leftovers(t)
 	w.install(t, w.userData(ctx, t))
 	id := w.installDisk(t)
 	since := stopwatch(t)
@@ -53,7 +53,7 @@ func TestVirtualMachineRunsPod(t *testing.T) {
 
 	w.turnOff(ctx, t, server)
 	since("off")
-	nothingIsLeft(t, before, w.remains(t))
+	checkNothingLeft(t, before, w.leftovers(t))
 }
 
 func TestVirtualMachineKilled(t *testing.T) {
@@ -62,40 +62,40 @@ func TestVirtualMachineKilled(t *testing.T) {
 	defer cancel()
 	w := newWorld(t)
 	program := buildCommand(t, "../vm/cmd/boot-vm")
-	before := w.remains(t)
+	before := w.leftovers(t)
 	w.install(t, []byte("#cloud-config\n"))
 	w.installDisk(t)
 	server := w.turnOn(t, program)
 	w.await(ctx, t, server, "the kernel to be started from the disk", func(context.Context) error {
 		console, err := os.ReadFile(filepath.Join(w.dir, "console.log"))
 		if err == nil && !bytes.Contains(console, []byte("Linux version")) {
-			err = &notYet{"the console says nothing of it"}
+			err = &notYet{"the console does not show it"}
 		}
 		return err
 	})
-	if running := w.remains(t); len(running["interfaces"]) != 1 || len(running["processes"]) < 2 {
-		t.Errorf("a server runs, and what is left of it would not be seen: %v", running)
+	if running := w.leftovers(t); len(running["interfaces"]) != 1 || len(running["processes"]) < 2 {
+		t.Errorf("a server runs, but the check for leftovers finds %v", running)
 	}
-	// The program, and nothing else, as it is when the rack is killed: the emulator must not live on.
+	// Only the program, as when the rack is killed: the emulator must not outlive it.
 	if err := server.command.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	w.awaitNothing(ctx, t, before)
+	w.awaitCleanup(ctx, t, before)
 }
 
-// needVirtualMachines skips the test if somebody does without them.
+// needVirtualMachines skips the test if E2E_METAL_SERVERS disables virtual machines.
 func needVirtualMachines(t *testing.T) {
 	t.Helper()
-	wanted, err := vm.Wanted()
+	wanted, err := vm.Enabled()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !wanted {
-		t.Skip("virtual machines are not wanted: E2E_METAL_SERVERS is light")
+		t.Skip("E2E_METAL_SERVERS is container")
 	}
 }
 
-// installDisk puts a disk in the place of the image, and returns its ID.
+// installDisk replaces the image by the disk image, and returns its ID.
 func (w *world) installDisk(t *testing.T) string {
 	t.Helper()
 	image := filepath.Join(w.bin, "server-image")

@@ -48,18 +48,18 @@ type world struct {
 	dir     string
 }
 
-// newWorld makes the network, or skips the test if it is not enabled.
+// newWorld makes the network. It skips the test if it is not enabled.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	if os.Getenv("E2E_METAL") != "1" {
-		t.Skip("servers that boot take root, and what `make server-image` makes: `make server-boot` runs this test")
+		t.Skip("servers that boot need root and the output of `make server-image`: run `make server-boot`")
 	}
 	bin, err := filepath.Abs(filepath.Join("..", "..", "..", "bin"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &world{bin: bin, dir: t.TempDir()}
-	// Another run, of another clone, has another network.
+	// Depends on the process ID, so that two runs can share a machine.
 	address := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, byte(os.Getpid()), 1}), 24)
 	if w.network, err = network.New(fmt.Sprintf("servers%d", os.Getpid()), address); err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func (w *world) userData(ctx context.Context, t *testing.T) []byte {
 	return document
 }
 
-// install writes what a deployment leaves in the directory of a server: an image, and the config drive, as Ironic makes it.
+// install writes the files of a deployment to the directory of a server: an image, and the config drive.
 func (w *world) install(t *testing.T, userData []byte) {
 	t.Helper()
 	network, err := bootstrap.NetworkData(bootstrap.NetworkConfig{
@@ -222,7 +222,7 @@ func (p *power) signal(signal syscall.Signal) error {
 	return syscall.Kill(-p.command.Process.Pid, signal)
 }
 
-// diagnose logs what a server says about itself.
+// diagnose prints the console and the journal of a server.
 func (w *world) diagnose(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"console.log", "disk/upper/var/log/cloud-init-output.log"} {

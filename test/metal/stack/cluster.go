@@ -15,7 +15,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
-// startCluster starts the management cluster: an API server, and what collects garbage.
+// startCluster starts the management cluster: an API server and the garbage collector.
 func (s *Stack) startCluster(ctx context.Context) error {
 	ports, err := controlplane.FreePorts(3)
 	if err != nil {

@@ -17,12 +17,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/web"
 )
 
-// deployISO is the path of what servers boot to be worked on.
+// deployISO is the path of the ISO that servers boot for inspection and installation.
 const deployISO = "/deploy.iso"
 
 // Media serves disk images, and the deploy ISO.
 type Media struct {
-	// DeployISO is the URL of the ISO with the deploy agent. The rack's servers have an agent without it: it holds nothing.
+	// DeployISO is the URL of the ISO with the deploy agent. It is empty: the rack emulates the agent.
 	DeployISO string
 
 	server *web.Server
@@ -43,7 +43,7 @@ type Image struct {
 
 func startMedia() (*Media, error) {
 	m := &Media{files: map[string]content{}, reads: map[string]int{}}
-	// As long as the smallest thing that can be an ISO 9660 file system.
+	// The size of the smallest ISO 9660 file system.
 	m.files[deployISO] = inMemory(make([]byte, 64<<10))
 	var err error
 	if m.server, err = web.Start(m); err != nil {

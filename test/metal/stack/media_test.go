@@ -66,11 +66,11 @@ func TestMedia(t *testing.T) {
 func TestMissing(t *testing.T) {
 	err := Missing(t.TempDir())
 	if err == nil {
-		t.Fatal("an empty directory has everything")
+		t.Fatal("an empty directory passes the check")
 	}
 	for _, part := range []string{"run `make ironic`", "program baremetal-operator is missing", "program rack is missing"} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("it does not say %q:\n%v", part, err)
+			t.Errorf("the error lacks %q:\n%v", part, err)
 		}
 	}
 }

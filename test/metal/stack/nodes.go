@@ -24,12 +24,12 @@ type Nodes struct {
 func (n *Nodes) describe(config *controlplane.Config) {
 	config.Nodes, config.Address, config.PodCIDR = true, n.Address.String(), n.Pods.String()
 	config.APIServerFlags = []string{
-		// The API server is no pod and runs on no node, so it reaches no Service; pods reach it by the Service kubernetes.
+		// The API server runs on no node, so it cannot reach Services; pods reach it by the Service kubernetes.
 		"--enable-aggregator-routing=true", "--endpoint-reconciler-type=lease",
 	}
 }
 
-// startNodesCluster starts what remains of a management cluster with nodes, once its API server is there.
+// startNodesCluster starts the rest of a management cluster with nodes, after its API server.
 func (s *Stack) startNodesCluster(ctx context.Context, binaries controlplane.Binaries) error {
 	if err := sandbox.PrepareMetal3(ctx, s.Client, binaries, HostsNamespace); err != nil {
 		return err
@@ -51,8 +51,8 @@ func (s *Stack) WriteKubeconfig(path, user string) error {
 	return s.cluster.WriteKubeconfig(path, user)
 }
 
-// StartTenantCluster starts a tenant's cluster as a tenant has it who has heard of Kubernetes only: nothing of ours is in
-// there, nor beside it. The API server listens on the address, which servers must be able to reach.
+// StartTenantCluster starts a plain tenant cluster, without our objects and programs. The API server listens on the
+// address, which servers must be able to reach.
 func (s *Stack) StartTenantCluster(caller context.Context, address netip.Addr) (*Tenant, error) {
 	ctx, stop := s.Context(caller)
 	defer stop()

@@ -73,11 +73,11 @@ func (s *Stack) startManager(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// There is one.
+	// One replica.
 	return s.startOurs(ctx, managerName, "--kubeconfig="+kubeconfig, "--leader-elect=false")
 }
 
-// startOurs starts one of our own programs, without metrics, and returns when it is ready.
+// startOurs starts one of our programs without metrics, and returns when it is ready.
 func (s *Stack) startOurs(ctx context.Context, name string, args ...string) error {
 	health, err := address()
 	if err != nil {

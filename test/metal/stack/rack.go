@@ -20,7 +20,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
-// heartbeat is the time between two signs of life of a deploy agent. Ironic goes on with the next step at each.
+// heartbeat is the interval of a deploy agent's heartbeats. Ironic starts its next step at each.
 const heartbeat = time.Second
 
 // Rack is the administrator's access to the emulated servers.
@@ -57,22 +57,22 @@ func (s *Stack) startRack(ctx context.Context) error {
 	if err := controlplane.AwaitURL(ctx, "the rack", http.DefaultClient, s.Rack.admin+"/healthz"); err != nil {
 		return err
 	}
-	s.config.Progress("the rack has power: %d servers, BMCs at %s", len(described.Servers), redfish)
+	s.config.Progress("the rack runs: %d servers, BMCs at %s", len(described.Servers), redfish)
 	return nil
 }
 
-// Server returns what the rack knows of a server.
+// Server returns the state of a server.
 func (r *Rack) Server(ctx context.Context, name string) (*admin.View, error) {
 	view := &admin.View{}
 	return view, r.call(ctx, http.MethodGet, name, nil, view)
 }
 
-// Break gives a server a fault.
+// Break sets a fault of a server.
 func (r *Rack) Break(ctx context.Context, name string, fault faults.Fault) error {
 	return r.call(ctx, http.MethodPut, name+"/faults/"+string(fault.Kind), fault, nil)
 }
 
-// Repair takes all faults of a server away.
+// Repair clears all faults of a server.
 func (r *Rack) Repair(ctx context.Context, name string) error {
 	return r.call(ctx, http.MethodDelete, name+"/faults", nil, nil)
 }
@@ -94,7 +94,7 @@ func (r *Rack) call(ctx context.Context, method, path string, body, into any) er
 	if err != nil {
 		return fmt.Errorf("asking the rack, %w", err)
 	}
-	defer func() { _ = response.Body.Close() }() // it was read, or there is an error already
+	defer func() { _ = response.Body.Close() }() // the body was read completely
 	answer, err := io.ReadAll(response.Body)
 	if err != nil {
 		return fmt.Errorf("asking the rack, %w", err)

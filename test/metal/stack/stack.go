@@ -29,8 +29,8 @@ const (
 
 	// startTimeout bounds how long the start of all parts may take. A machine that is busy takes a while.
 	startTimeout = 5 * time.Minute
-	// lastWords is how many lines of a log are shown when a program fails.
-	lastWords = 12
+	// logTail is how many lines of a log are shown when a program fails.
+	logTail = 12
 )
 
 // Config says what to start.
@@ -43,18 +43,18 @@ type Config struct {
 	Scenario string
 	// BootCommand is what a server runs when it boots its image; empty runs nothing.
 	BootCommand string
-	// Nodes makes the management cluster one that runs our programs itself: servers can join it, and nothing of ours is
-	// there before somebody installs it. Nil is a cluster that only stores objects, with our programs beside it.
+	// Nodes lets servers join the management cluster, which starts without our programs: the test installs them there.
+	// Nil is a cluster without nodes, with our programs as processes.
 	Nodes *Nodes
 	// AgentTimeout and PowerTimeout are Ironic's; zero means what package ironic says.
 	AgentTimeout, PowerTimeout time.Duration
-	// Progress is told of each part that is ready; may be nil.
+	// Progress is called when a part is ready; may be nil.
 	Progress func(format string, args ...any)
 	// Clock stamps certificates and times restarts; nil means the real one.
 	Clock clock.Clock
 }
 
-// A Stack is running. It must be closed.
+// A Stack is a running management cluster. It must be closed.
 type Stack struct {
 	// Client is the administrator's. It reads from the API server itself.
 	Client client.WithWatch
@@ -80,7 +80,7 @@ type Stack struct {
 	cancel context.CancelCauseFunc
 }
 
-// Missing says what is not there that a stack needs, and how to get it. It starts nothing.
+// Missing returns an error with what a stack needs and is missing, and how to get it. It starts nothing.
 func Missing(bin string) error {
 	errs := []error{ironic.Check(filepath.Join(bin, "ironic"))}
 	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", operatorName, managerName, rackName} {
@@ -90,8 +90,8 @@ func Missing(bin string) error {
 	return errors.Join(errs...)
 }
 
-// Start starts a stack, and returns when all of it works and the operator and the manager watch. No server is registered.
-// If anything fails, what had been started is stopped, and the error ends with the last words of the program that failed.
+// Start starts a stack, and returns when all of it works and the operator and the manager watch. No server is
+// registered. On an error, everything is stopped, and the error ends with the end of the failed program's log.
 func Start(ctx context.Context, config Config) (*Stack, error) {
 	if config.Progress == nil {
 		config.Progress = func(string, ...any) {}
@@ -111,7 +111,7 @@ func Start(ctx context.Context, config Config) (*Stack, error) {
 }
 
 func (s *Stack) up(caller context.Context) error {
-	// Whatever a program keeps for itself, it keeps here.
+	// HOME of the programs.
 	for _, dir := range []string{"home", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(s.config.Dir, dir), 0o700); err != nil {
 			return fmt.Errorf("making a directory of the stack, %w", err)
@@ -138,10 +138,10 @@ func (s *Stack) up(caller context.Context) error {
 	return nil
 }
 
-// exited is told of each program that died unasked. None may: what is tested is not how programs are started again.
+// exited is called when a program exits by itself. That fails the stack: restarts are not tested here.
 func (s *Stack) exited(exit process.Exit) {
 	message := fmt.Sprintf("%s failed (%s); its log is %s", exit.Name, exit.Reason, exit.LogFile)
-	if lines, err := process.LastLines(exit.LogFile, lastWords); err == nil && len(lines) > 0 {
+	if lines, err := process.LastLines(exit.LogFile, logTail); err == nil && len(lines) > 0 {
 		message += ", and ends with:\n  " + strings.Join(lines, "\n  ")
 	}
 	s.cancel(errors.New(message))

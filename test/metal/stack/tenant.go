@@ -44,7 +44,7 @@ type Tenant struct {
 // CertificateAuthority returns the CA certificate of the tenant's cluster, PEM.
 func (t *Tenant) CertificateAuthority() []byte { return t.cluster.CertificateAuthority() }
 
-// MissingForTenant says what is not there that a tenant needs, on top of what Missing says.
+// MissingForTenant returns an error with what a tenant needs and is missing, beyond Missing.
 func MissingForTenant(bin string) error {
 	var errs []error
 	for _, program := range []string{"kube-scheduler", "kubeadm", providerName, webhookName} {
@@ -124,8 +124,7 @@ func (s *Stack) startProvider(ctx context.Context, t *Tenant) error {
 		"--leader-elect=false")
 }
 
-// StartWebhook has the API server of the management cluster ask our webhook about our kinds, starts it, and returns when it
-// answers.
+// StartWebhook configures and starts our webhook in the management cluster, and returns when it answers.
 func (s *Stack) StartWebhook(caller context.Context) error {
 	ctx, stop := s.Context(caller)
 	defer stop()

@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// emulatorMemoryMiB is what the emulator takes beyond the memory of the server.
+	// emulatorMemoryMiB is the emulator's own memory, beyond that of the server.
 	emulatorMemoryMiB = 300
 	// diskMiB is what a server's disk grows to: the image, and what is written to it.
 	diskMiB = 1500
 )
 
-// Check returns every reason why this machine cannot boot such a server, and what it can do instead, or nil. Whether the
-// image that was installed boots is not one of them.
+// Check returns every reason why this machine cannot boot such a server, with the alternative, or nil. It does not
+// check the installed image.
 func Check(o Options) error {
 	errs := []error{o.Server.Check(), checkEmulator(o), tapError(probeTap())}
-	room, err := findRoom(o.Dir)
+	spare, err := findCapacity(o.Dir)
 	if err == nil {
-		err = room.suffices(o)
+		err = spare.suffices(o)
 	}
 	if err := errors.Join(append(errs, err)...); err != nil {
-		return fmt.Errorf("%w\n%s", err, instead)
+		return fmt.Errorf("%w\n%s", err, alternative)
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func checkEmulator(o Options) error {
 	return nil
 }
 
-// probeTap makes an interface that is gone again when it returns.
+// probeTap makes a tap interface, and removes it.
 func probeTap() error {
 	tap, err := openTap("")
 	if err != nil {
@@ -64,14 +64,14 @@ func probeTap() error {
 	return tap.Close()
 }
 
-// tapError says what follows from an error of making an interface.
+// tapError explains an error of making a tap interface.
 func tapError(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		return fmt.Errorf("a virtual machine needs a network interface of its own, and there is no %s: load the module tun, or, in a container, "+
-			"have it be given that device (%w)", tunDevice, err)
+			"give the container that device (%w)", tunDevice, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("a virtual machine needs a network interface of its own, and making one is not allowed here: it takes root with "+
 			"CAP_NET_ADMIN, and access to %s (%w)", tunDevice, err)
@@ -80,8 +80,8 @@ func tapError(err error) error {
 	}
 }
 
-// room is what the machine has to spare, in MiB.
-type room struct {
+// spare is the free memory and disk space of the machine, in MiB.
+type spare struct {
 	memory, disk int
 	// directory is where the disk is.
 	directory string
@@ -89,29 +89,29 @@ type room struct {
 
 var availableMemory = regexp.MustCompile(`(?m)^MemAvailable: +(\d+) kB$`)
 
-func findRoom(directory string) (room, error) {
+func findCapacity(directory string) (spare, error) {
 	content, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return room{}, fmt.Errorf("asking for free memory, %w", err)
+		return spare{}, fmt.Errorf("asking for free memory, %w", err)
 	}
 	found := availableMemory.FindSubmatch(content)
 	if found == nil {
-		return room{}, errors.New("asking for free memory, /proc/meminfo does not say what is available")
+		return spare{}, errors.New("asking for free memory, /proc/meminfo does not say what is available")
 	}
 	kilobytes, err := strconv.Atoi(string(found[1]))
 	if err != nil {
-		return room{}, fmt.Errorf("asking for free memory, %w", err)
+		return spare{}, fmt.Errorf("asking for free memory, %w", err)
 	}
 	var filesystem unix.Statfs_t
 	if err := unix.Statfs(directory, &filesystem); err != nil {
-		return room{}, fmt.Errorf("asking for free space in %s, %w", directory, err)
+		return spare{}, fmt.Errorf("asking for free space in %s, %w", directory, err)
 	}
-	return room{memory: kilobytes >> 10, disk: int(filesystem.Bavail * uint64(filesystem.Bsize) >> 20), directory: filepath.Clean(directory)},
+	return spare{memory: kilobytes >> 10, disk: int(filesystem.Bavail * uint64(filesystem.Bsize) >> 20), directory: filepath.Clean(directory)},
 		nil
 }
 
 // suffices returns an error that names the missing memory and disk space.
-func (r room) suffices(o Options) error {
+func (r spare) suffices(o Options) error {
 	var errs []error
 	if needed := o.MemoryMiB + emulatorMemoryMiB; r.memory < needed {
 		errs = append(errs, fmt.Errorf("the virtual machine takes %d MiB of memory, and this machine has %d MiB to spare: free some, or give it "+

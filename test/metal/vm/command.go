@@ -14,10 +14,10 @@ import (
 	"strings"
 )
 
-// tapFile is the number by which the emulator knows the file of its network interface: the first after the standard ones.
+// tapFile is the emulator's file descriptor of its network interface: the first after the standard ones.
 const tapFile = 3
 
-// arguments are those of the emulator.
+// arguments returns the emulator's command line.
 func arguments(o Options) ([]string, error) {
 	_, err := os.Stat(o.ConfigDrive())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -31,11 +31,11 @@ func arguments(o Options) ([]string, error) {
 	data, _ := o.Tool("usr/share")
 	args := []string{
 		"-name", escape(o.Name), "-nodefaults", "-no-user-config", "-L", data + "/qemu", "-L", data + "/seabios",
-		// Not the machine's virtualisation, even if there is any: not everyone's works with everyone's kernel.
+		// TCG even where the machine has KVM: not every KVM works with every kernel.
 		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max",
 		"-smp", strconv.Itoa(o.CPUs), "-m", strconv.Itoa(o.MemoryMiB),
 		"-uuid", o.UUID, "-smbios", "type=1,manufacturer=Acme,product=Virtual server,serial=" + escape(o.Name),
-		// Boot loaders want a screen, which nobody looks at.
+		// Boot loaders need a display.
 		"-vga", "std", "-display", "none", "-monitor", "none", "-serial", "stdio",
 		"-drive", "if=virtio,format=qcow2,file=" + escape(o.InstalledImage()),
 		"-netdev", "tap,id=port,fd=" + strconv.Itoa(tapFile), "-device", "virtio-net-pci,netdev=port,romfile=,mac=" + o.MAC,
@@ -53,8 +53,8 @@ func arguments(o Options) ([]string, error) {
 	return args, nil
 }
 
-// deviceCredential has the server know its accelerators, as it would find those on its PCI bus: its firmware has a string that
-// systemd takes for a credential, which makes the file that the device plugin looks for.
+// deviceCredential returns an SMBIOS string with the server's accelerators. systemd reads it as a credential, and
+// writes the file that the device plugin reads.
 func deviceCredential(devices []byte) (string, error) {
 	var list map[string][]string
 	if err := json.Unmarshal(devices, &list); err != nil {

@@ -14,10 +14,10 @@ import (
 
 const tunDevice = "/dev/net/tun"
 
-// openTap makes a network interface, or one whose name the kernel chooses if the given one is empty. It belongs to the
-// file, and is gone when that is closed, by everybody who has it.
+// openTap makes a tap interface. The kernel chooses its name if the given one is empty. It is removed when all
+// descriptors of the file are closed.
 func openTap(name string) (*os.File, error) {
-	// What is asked for must be said before Go's runtime may wait for the file.
+	// The ioctl must come before Go's runtime polls the file.
 	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening %s, %w", tunDevice, err)

@@ -15,22 +15,22 @@ import (
 // DefaultMemoryMiB is enough for an operating system, a kubelet and small pods.
 const DefaultMemoryMiB = 2048
 
-// Options say which server boots.
+// Options of a boot.
 type Options struct {
-	// Server says which. The image in its directory is its disk, in the format qcow2.
+	// Server to boot. The image in its directory is its disk, in the format qcow2.
 	boot.Server
-	// MemoryMiB is the server's memory, in MiB. The machine must have that much to spare, and some more.
+	// MemoryMiB is the server's memory, in MiB. The machine needs that much free memory, and some more.
 	MemoryMiB int
 	// CPUs is the number of the server's processors.
 	CPUs int
 }
 
-// Validate returns every reason why no server could be booted with these options, or nil.
+// Validate returns everything that is wrong with the options, or nil.
 func (o Options) Validate() error {
 	errs := []error{o.Server.Validate()}
 	if _, err := uuid.Parse(o.UUID); err != nil {
-		errs = append(errs, fmt.Errorf("UUID %q of the server is none, such as 6e1f0d6a-4b1e-4a51-9b0a-3c1d5f6a7b80, which the firmware of a "+
-			"machine has: set SERVER_UUID", o.UUID))
+		errs = append(errs, fmt.Errorf("UUID %q of the server is not valid, such as 6e1f0d6a-4b1e-4a51-9b0a-3c1d5f6a7b80: "+
+			"set SERVER_UUID", o.UUID))
 	}
 	const least = 512
 	if o.MemoryMiB < least {

@@ -15,9 +15,9 @@ import (
 	"syscall"
 )
 
-// Run boots a server, and returns when it is off: nil if it has turned itself off, or if the context has ended, which is
-// as if its power were cut. A server that reboots goes on. output is where its serial console goes. Afterwards nothing of the
-// server is left but its disk.
+// Run boots a server, and returns when it is off: nil if it has turned itself off, or if the context has ended, which
+// is as if its power were cut. A server that reboots goes on. output is where its serial console goes. Only the disk of
+// the server is left.
 func Run(ctx context.Context, o Options, output io.Writer) error {
 	for _, check := range []func(Options) error{Options.Validate, Check, checkImage} {
 		if err := check(o); err != nil {
@@ -49,7 +49,7 @@ func emulate(ctx context.Context, o Options, args []string, tap *os.File, output
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	command := exec.CommandContext(ctx, program, args...)
-	// Whoever looks for the processes of a server knows them by their environment.
+	// The environment identifies the processes of a server.
 	command.Env, command.Stdout, command.Stderr = append(os.Environ(), environment...), output, output
 	command.ExtraFiles = []*os.File{tap}
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

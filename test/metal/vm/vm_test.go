@@ -24,7 +24,7 @@ func options(t *testing.T) Options {
 	}}
 }
 
-// expect fails the test if the error does not say what is wanted, or if there is one and none is.
+// expect fails the test if the error lacks a wanted text, or if there is an error and none is wanted.
 func expect(t *testing.T, reason string, err error, want []string) {
 	t.Helper()
 	if len(want) == 0 && err != nil {
@@ -44,12 +44,13 @@ func TestInvalidOptions(t *testing.T) {
 		want   []string
 	}{
 		"Valid": {reason: "These boot.", change: func(*Options) {}},
-		"NoUUID": {reason: "Firmware has one.", change: func(o *Options) { o.UUID = "server-1" },
+		"NoUUID": {reason: "The firmware needs a UUID.", change: func(o *Options) { o.UUID = "server-1" },
 			want: []string{`UUID "server-1"`, "SERVER_UUID"}},
-		"NoMemory": {reason: "It would say so on its console only.", change: func(o *Options) { o.MemoryMiB = 64 },
+		"NoMemory": {reason: "The server would report it on its console only.", change: func(o *Options) { o.MemoryMiB = 64 },
 			want: []string{"--memory, is 64 MiB"}},
-		"NoCPUs": {reason: "The emulator refuses it in other words.", change: func(o *Options) { o.CPUs = 0 }, want: []string{"--cpus, is 0"}},
-		"NoMAC": {reason: "What is wrong for every server is wrong for this one.", change: func(o *Options) { o.MAC = "" },
+		"NoCPUs": {reason: "The emulator's message does not name the flag.", change: func(o *Options) { o.CPUs = 0 },
+			want: []string{"--cpus, is 0"}},
+		"NoMAC": {reason: "The checks of all servers apply.", change: func(o *Options) { o.MAC = "" },
 			want: []string{"SERVER_MAC"}},
 	}
 	for name, tc := range cases {
@@ -61,22 +62,22 @@ func TestInvalidOptions(t *testing.T) {
 	}
 }
 
-func TestWanted(t *testing.T) {
+func TestEnabled(t *testing.T) {
 	cases := map[string]struct {
 		reason, value string
 		wanted        bool
 		err           []string
 	}{
-		"Default":  {reason: "The real thing, unless somebody says so.", wanted: true},
-		"Faithful": {reason: "Somebody may say that, too.", value: "faithful", wanted: true},
-		"Light":    {reason: "No virtual machine can run.", value: "light"},
-		"Typo": {reason: "It must not be taken for one of them.", value: "lite",
-			err: []string{`E2E_METAL_SERVERS is "lite"`, "faithful", "light"}},
+		"Default":   {reason: "Virtual machines are the default.", wanted: true},
+		"VM":        {reason: "The default can be set explicitly.", value: "vm", wanted: true},
+		"Container": {reason: "No virtual machine can run.", value: "container"},
+		"Typo": {reason: "A misspelt value must not select one of them.", value: "lite",
+			err: []string{`E2E_METAL_SERVERS is "lite"`, "vm", "container"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv(variable, tc.value)
-			wanted, err := Wanted()
+			t.Setenv(kindVariable, tc.value)
+			wanted, err := Enabled()
 			expect(t, tc.reason, err, tc.err)
 			if wanted != tc.wanted {
 				t.Errorf("%s\nwanted is %t", tc.reason, wanted)
@@ -87,7 +88,7 @@ func TestWanted(t *testing.T) {
 
 func TestCheckMissingEmulator(t *testing.T) {
 	expect(t, "An empty directory has none.", Check(options(t)),
-		[]string{"qemu-system-x86_64 is missing: make it with `make server-image`", "E2E_METAL_SERVERS=light"})
+		[]string{"qemu-system-x86_64 is missing: make it with `make server-image`", "E2E_METAL_SERVERS=container"})
 }
 
 func TestCheckNetworkInterface(t *testing.T) {
@@ -99,13 +100,13 @@ func TestCheckNetworkInterface(t *testing.T) {
 		"None": {reason: "There is one.", err: nil},
 		"NoDevice": {reason: "The path of a device that a container was not given.",
 			err: &fs.PathError{Op: "open", Path: tunDevice, Err: unix.ENOENT}, want: []string{"there is no /dev/net/tun", "module tun"}},
-		"NoModule": {reason: "The device is there, and the kernel does not know it.", err: fmt.Errorf("opening, %w", unix.ENODEV),
+		"NoModule": {reason: "The device exists, but the kernel has no driver.", err: fmt.Errorf("opening, %w", unix.ENODEV),
 			want: []string{"there is no /dev/net/tun"}},
 		"NoRight": {reason: "Root without capabilities.", err: fmt.Errorf("making, %w", unix.EPERM),
 			want: []string{"not allowed here", "CAP_NET_ADMIN"}},
 		"Forbidden": {reason: "The device group of a container.", err: fmt.Errorf("opening, %w", unix.EACCES),
 			want: []string{"not allowed here"}},
-		"Other": {reason: "What nobody has thought of is shown as it is.", err: unix.EBUSY,
+		"Other": {reason: "Other errors are shown unchanged.", err: unix.EBUSY,
 			want: []string{"none can be made: device or resource busy"}},
 	}
 	for name, tc := range cases {
@@ -116,20 +117,20 @@ func TestCheckNetworkInterface(t *testing.T) {
 func TestCheckMemoryAndDisk(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		room   room
+		spare  spare
 		want   []string
 	}{
-		"Enough": {reason: "What it takes, and no more.", room: room{memory: 2348, disk: 1500}},
-		"Memory": {reason: "The figure found, and that needed.", room: room{memory: 2347, disk: 1500},
+		"Enough": {reason: "Exactly what it takes.", spare: spare{memory: 2348, disk: 1500}},
+		"Memory": {reason: "The message has the memory found and needed.", spare: spare{memory: 2347, disk: 1500},
 			want: []string{"takes 2348 MiB of memory", "has 2347 MiB"}},
-		"Disk": {reason: "And where.", room: room{memory: 4096, disk: 12, directory: "/srv"},
+		"Disk": {reason: "The message has the directory.", spare: spare{memory: 4096, disk: 12, directory: "/srv"},
 			want: []string{"takes 1500 MiB", "/srv has 12 MiB"}},
-		"BothAtOnce": {reason: "Nobody wants to learn of the second after the first.", room: room{}, want: []string{"of memory", "the disk"}},
+		"BothAtOnce": {reason: "Both are reported at once.", spare: spare{}, want: []string{"of memory", "the disk"}},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) { expect(t, tc.reason, tc.room.suffices(options(t)), tc.want) })
+		t.Run(name, func(t *testing.T) { expect(t, tc.reason, tc.spare.suffices(options(t)), tc.want) })
 	}
-	if found, err := findRoom(t.TempDir()); err != nil || found.memory == 0 || found.disk == 0 {
+	if found, err := findCapacity(t.TempDir()); err != nil || found.memory == 0 || found.disk == 0 {
 		t.Errorf("this machine has room for %+v, %v", found, err)
 	}
 }
@@ -140,8 +141,8 @@ func TestInvalidDiskImage(t *testing.T) {
 		content *string
 		want    []string
 	}{
-		"Disk": {reason: "The mark of qcow2.", content: ptr.To("QFI\xfb and more")},
-		"Text": {reason: "What light servers may be given.", content: ptr.To("image 1"),
+		"Disk": {reason: "The magic number of qcow2.", content: ptr.To("QFI\xfb and more")},
+		"Text": {reason: "Containers accept any file as an image; qemu does not.", content: ptr.To("image 1"),
 			want: []string{"is not a disk image in the format qcow2", "make server-disk"}},
 		"Tiny": {reason: "An empty disk boots nothing.", content: ptr.To(""), want: []string{"is not a disk image"}},
 		"None": {reason: "Nothing was installed.", want: []string{"no such file"}},

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// patience is how long requests that are under way may take when a server is closed. Then their connections are closed.
-const patience = 2 * time.Second
+// closeTimeout bounds the requests that are under way when a server is closed. Then their connections are closed.
+const closeTimeout = 2 * time.Second
 
-// A Server serves until it is closed.
+// A Server runs until it is closed.
 type Server struct {
 	// URL of the server, without a path.
 	URL string
@@ -39,12 +39,12 @@ func Start(handler http.Handler) (*Server, error) {
 	return s, nil
 }
 
-// Close stops serving, and returns when nothing is left of it. A Server that was never started may be closed.
+// Close stops the server and waits until it has ended. It does nothing for a Server that was not started.
 func (s *Server) Close() error {
 	if s == nil {
 		return nil
 	}
-	ctx, stop := context.WithTimeout(context.Background(), patience)
+	ctx, stop := context.WithTimeout(context.Background(), closeTimeout)
 	defer stop()
 	if err := s.server.Shutdown(ctx); err != nil {
 		err = s.server.Close()

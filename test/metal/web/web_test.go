@@ -34,6 +34,6 @@ func TestServer(t *testing.T) {
 		t.Error(err)
 	}
 	if got, err := get(); err == nil {
-		t.Errorf("it is closed, and answers %q", got)
+		t.Errorf("it is closed, but answers %q", got)
 	}
 }

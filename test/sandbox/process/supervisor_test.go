@@ -21,8 +21,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// patience is how long a test waits for what must come.
-const patience = 30 * time.Second
+// waitTimeout is how long a test waits for what must come.
+const waitTimeout = 30 * time.Second
 
 type fixture struct {
 	*Supervisor
@@ -57,7 +57,7 @@ func (f *fixture) start(spec Spec) {
 
 func (f *fixture) await(what string, check func() bool) {
 	f.t.Helper()
-	err := wait.PollUntilContextTimeout(f.t.Context(), 5*time.Millisecond, patience, true,
+	err := wait.PollUntilContextTimeout(f.t.Context(), 5*time.Millisecond, waitTimeout, true,
 		func(context.Context) (bool, error) { return check(), nil })
 	if err != nil {
 		f.t.Fatalf("waiting for %s: %v", what, err)
@@ -80,7 +80,7 @@ func (f *fixture) nextExit() Exit {
 	select {
 	case exit := <-f.exits:
 		return exit
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		f.t.Fatal("no exit was reported")
 		return Exit{}
 	}
@@ -159,7 +159,7 @@ func TestStopKillsAfterGracePeriod(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		t.Fatal("a process that ignores SIGTERM was not killed after its grace period")
 	}
 }
@@ -333,7 +333,7 @@ func TestSupervisorExitKillsProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = supervisor.Wait()
-	err = wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, patience, true,
+	err = wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, waitTimeout, true,
 		func(context.Context) (bool, error) { return !alive(pid), nil })
 	if err != nil {
 		t.Errorf("process %d outlives its supervisor", pid)

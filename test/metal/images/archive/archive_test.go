@@ -22,7 +22,7 @@ func TestArchive(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(first.Bytes(), second.Bytes()) {
-		t.Error("the same program gives two different images: a disk would never be up to date")
+		t.Error("the same program gives two different images: the disk would be rebuilt each time")
 	}
 	files := untar(t, first.Bytes())
 	var manifests []manifest
@@ -33,7 +33,7 @@ func TestArchive(t *testing.T) {
 		t.Fatalf("manifest.json names %+v, want one image of one layer", manifests)
 	}
 	if diff := cmp.Diff([]string{"metal.test/thing:1"}, manifests[0].RepoTags); diff != "" {
-		t.Errorf("the image goes by another name, -want +got:\n%s", diff)
+		t.Errorf("the image has another name, -want +got:\n%s", diff)
 	}
 	var config configuration
 	if err := json.Unmarshal(files[manifests[0].Config], &config); err != nil {
@@ -49,7 +49,7 @@ func TestArchive(t *testing.T) {
 		t.Errorf("the configuration does not describe the image, -want +got:\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string][]byte{"thing": []byte("\x7fELF")}, untar(t, layer)); diff != "" {
-		t.Errorf("the layer holds something else than the program, -want +got:\n%s", diff)
+		t.Errorf("the layer does not have the program, -want +got:\n%s", diff)
 	}
 }
 

@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// run advertises the devices until the context ends, also to a kubelet that is started later, or again.
+// run advertises the devices until the context ends, also to a kubelet that starts later or restarts.
 func run(ctx context.Context, path, directory string) error {
 	devices, err := readInventory(path)
 	if err != nil {
@@ -67,7 +67,7 @@ func run(ctx context.Context, path, directory string) error {
 		case err := <-watcher.Errors:
 			return fmt.Errorf("watching for the kubelet, %w", err)
 		case event := <-watcher.Events:
-			// A kubelet that starts forgets all plugins, and removes their sockets.
+			// A kubelet that starts drops all plugins and removes their sockets.
 			if event.Has(fsnotify.Create) && filepath.Base(event.Name) == kubeletSocket {
 				if err := advertised.renew(ctx); err != nil {
 					return err
@@ -77,7 +77,7 @@ func run(ctx context.Context, path, directory string) error {
 	}
 }
 
-// kubeletListens tells whether a kubelet runs. Its socket may be there without it, where the power was cut.
+// kubeletListens returns whether a kubelet runs. Its socket may be left over from a power cut.
 func kubeletListens(directory string) bool {
 	connection, err := net.Dial("unix", filepath.Join(directory, kubeletSocket))
 	if err != nil {

@@ -41,7 +41,7 @@ func start(ctx context.Context, directory, resource string, ids []string) (*plug
 		return nil, fmt.Errorf("listening for the kubelet, %w", err)
 	}
 	go func() {
-		// It ends with stop, and says nothing that the kubelet has not noticed.
+		// It ends with stop. The kubelet notices any other error.
 		_ = p.server.Serve(listener)
 	}()
 	if err := p.register(ctx, directory, socket); err != nil {
@@ -67,7 +67,7 @@ func (p *plugin) register(ctx context.Context, directory, socket string) error {
 
 func (p *plugin) stop() { p.server.Stop() }
 
-// GetDevicePluginOptions says that nothing beyond the minimum is wanted.
+// GetDevicePluginOptions enables no optional call.
 func (p *plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
 	return &deviceplugin.DevicePluginOptions{}, nil
 }
@@ -85,7 +85,7 @@ func (p *plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreaming
 	return nil
 }
 
-// Allocate tells each container which devices are its own.
+// Allocate gives each container the IDs of its devices.
 func (p *plugin) Allocate(_ context.Context, request *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
 	response := &deviceplugin.AllocateResponse{}
 	for _, container := range request.GetContainerRequests() {

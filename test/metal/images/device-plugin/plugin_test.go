@@ -18,7 +18,7 @@ import (
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// kubelet is the side of the protocol that plugins register with.
+// kubelet is a fake kubelet that plugins register with.
 type kubelet struct {
 	deviceplugin.UnimplementedRegistrationServer
 	registered chan *deviceplugin.RegisterRequest
@@ -29,7 +29,7 @@ func (k *kubelet) Register(_ context.Context, request *deviceplugin.RegisterRequ
 	return &deviceplugin.Empty{}, nil
 }
 
-// serve starts a kubelet in the directory, which forgets all plugins as a real one does.
+// serve starts a kubelet in the directory. It drops all plugins, as a real one does.
 func serve(t *testing.T, directory string) (*kubelet, *grpc.Server) {
 	t.Helper()
 	sockets, err := filepath.Glob(filepath.Join(directory, "*.sock"))
@@ -64,7 +64,7 @@ func TestDevicesAreAdvertisedToEachKubelet(t *testing.T) {
 	defer func() {
 		cancel(errors.New("the test is over"))
 		if err := <-done; err != nil {
-			t.Errorf("it did not end in peace: %v", err)
+			t.Errorf("it ended with an error: %v", err)
 		}
 	}()
 	for _, which := range []string{"first", "second"} {
@@ -119,7 +119,7 @@ func checkPlugin(t *testing.T, client deviceplugin.DevicePluginClient) {
 		visible = append(visible, container.GetEnvs()[visibleDevices])
 	}
 	if diff := cmp.Diff([]string{"GPU-1", "GPU-0"}, visible); diff != "" {
-		t.Errorf("containers are told of other devices than they were given, -want +got:\n%s", diff)
+		t.Errorf("containers get the wrong IDs, -want +got:\n%s", diff)
 	}
 }
 
@@ -127,10 +127,11 @@ func TestInvalidInventory(t *testing.T) {
 	cases := map[string]struct {
 		reason, content, want string
 	}{
-		"NotJSON": {reason: "The sentence shows what it should look like.", content: "gpus: 2", want: "such as {"},
+		"NotJSON": {reason: "The error has an example.", content: "gpus: 2", want: "such as {"},
 		"NoResource": {reason: "A Node has no resource of that name.", content: `{"gpu": ["GPU-0"]}`,
 			want: "\"gpu\" is not the name of an extended resource"},
-		"Twice": {reason: "The kubelet would count one device.", content: `{"nvidia.com/gpu": ["GPU-0", "GPU-0"]}`, want: "an ID of their own"},
+		"Twice": {reason: "The kubelet would count equal IDs as one device.", content: `{"nvidia.com/gpu": ["GPU-0", "GPU-0"]}`,
+			want: "an ID of their own"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +154,7 @@ func TestWaitForKubelet(t *testing.T) {
 	}{
 		"None": {reason: "The server has not joined yet.", prepare: func(*testing.T, string) {}},
 		"Left": {
-			reason: "A server whose power was cut has the socket of the kubelet that ran then. The one that comes removes all sockets, ours too " +
+			reason: "After a power cut the socket of the last kubelet is left. The next kubelet removes all sockets, also ours " +
 				"if " +
 				"it were there.",
 			prepare: func(t *testing.T, directory string) {

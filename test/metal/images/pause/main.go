@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pause does nothing until it is told to end: it is the process that a pod's namespaces belong to. Where a pod
-// shares its process namespace, it is the first process there, and collects those that nobody waits for.
+// Command pause sleeps until SIGTERM, and so holds a pod's namespaces. In a pod with a shared process namespace it is
+// the first process, and reaps orphans.
 package main
 
 import (

@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command workload is what a test runs on a node. It writes one line that says where it runs and which accelerators it
-// was given, and then waits to be told to end, or, with --once, ends at once.
+// Command workload runs in the pods of tests. It prints one line with its node and its accelerators, and then waits for
+// SIGTERM, or, with --once, ends.
 package main
 
 import (

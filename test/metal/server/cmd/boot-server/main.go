@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command boot-server boots a server that is a container, and ends when the server is off. It is told by its environment
-// which server it is, as the boot command of a rack of emulated servers is. SIGTERM, and SIGINT, cut the server's power.
+// Command boot-server boots a server that is a container, and ends when the server is off. Its environment identifies
+// the server, as for any boot command of a rack of emulated servers. SIGTERM, and SIGINT, cut the server's power.
 package main
 
 import (

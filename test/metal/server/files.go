@@ -19,8 +19,7 @@ import (
 // prettyName is the line of os-release that a Node reports as its operating system.
 var prettyName = regexp.MustCompile(`(?m)^PRETTY_NAME="([^"]*)"$`)
 
-// nameImage adds the checksum of the image that was installed to the name of the operating system, for a Node to show what
-// it was installed from.
+// nameImage adds the checksum of the installed image to the name of the operating system, so that the Node shows it.
 func nameImage(o Options, root string) error {
 	image, err := os.Open(o.InstalledImage())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -45,8 +44,8 @@ func nameImage(o Options, root string) error {
 	return nil
 }
 
-// provideDevices puts the list of the server's accelerators where the device plugin looks for it.
-func provideDevices(o Options, root string) error {
+// writeDevices writes the list of the server's accelerators for the device plugin.
+func writeDevices(o Options, root string) error {
 	target := filepath.Join(root, "etc/server/devices.json")
 	devices, err := os.ReadFile(o.Devices())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,9 +60,9 @@ func provideDevices(o Options, root string) error {
 	return writeFile(target, devices, 0o644)
 }
 
-// provideConfigDrive puts the files of the config drive where cloud-init looks for them. Without a config drive nothing
-// is there, and cloud-init finds that out.
-func provideConfigDrive(o Options, root string) error {
+// writeConfigDrive unpacks the config drive to where cloud-init looks for it. Without a config drive, cloud-init finds
+// none.
+func writeConfigDrive(o Options, root string) error {
 	seed := filepath.Join(root, configDriveSeed)
 	addressed := false
 	err := unpackConfigDrive(o.ConfigDrive(), seed)

@@ -18,16 +18,16 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
-// TestServers registers a rack of servers and uses them. Some are in order, and each of the others has a fault of its own;
-// all is seen at the same time, so that what is wrong with one server can be seen not to touch the others.
+// TestServers registers a rack of servers and installs them. Some have no fault, and each of the others has another
+// one. They run at the same time, so that a fault of one server must not affect the others.
 func TestServers(t *testing.T) {
-	need(t)
+	requirePrerequisites(t)
 	dir := t.TempDir()
-	before, err := takeSnapshot(places...)
+	before, err := takeSnapshot(watchedPlaces...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The last of all: what is left when everything has been stopped.
+	// Runs last: finds what is left after everything was stopped.
 	t.Cleanup(func() { before.checkNothingLeft(t, dir) })
 	w := newWorld(t, dir)
 	t.Cleanup(func() {
@@ -55,7 +55,7 @@ func TestServers(t *testing.T) {
 	t.Run("each", func(t *testing.T) {
 		t.Run("in order", func(t *testing.T) {
 			t.Parallel()
-			w.tellStory(t, image)
+			w.checkLifecycle(t, image)
 		})
 		for _, fault := range allFaults {
 			t.Run(fault.server, func(t *testing.T) {
@@ -64,11 +64,11 @@ func TestServers(t *testing.T) {
 			})
 		}
 	})
-	w.say("what the user sees of each fault:\n%s", table)
+	w.say("what a user sees of each fault:\n%s", table)
 }
 
-// tellStory is the way of servers that are in order.
-func (w *world) tellStory(t *testing.T, image stack.Image) {
+// checkLifecycle installs and releases servers without a fault.
+func (w *world) checkLifecycle(t *testing.T, image stack.Image) {
 	var inOrder []string
 	for _, server := range w.Rack.Servers {
 		if server.Profile != "gpu" {
@@ -89,7 +89,7 @@ func (w *world) tellStory(t *testing.T, image stack.Image) {
 	w.checkInstalled(t, machine.Name, image)
 	w.say("Machine %s is provisioned: the server has booted our image, with our user data and network data", machine.Name)
 
-	// The next one, while the first one runs.
+	// A second one, while the first one runs.
 	second := newMachine("db", "gpu", nil)
 	w.create(t, second)
 	host := w.hostOf(t, machine.Name)
@@ -103,7 +103,7 @@ func (w *world) tellStory(t *testing.T, image stack.Image) {
 	w.untilPhase(t, second.Name, v1alpha1.MachineProvisioned)
 }
 
-// checkInspected compares what Ironic has found by Redfish with what the server has.
+// checkInspected compares the hardware details of a host with the hardware of its server.
 func (w *world) checkInspected(t *testing.T, server scenario.Server) {
 	t.Helper()
 	host, err := w.Host(t.Context(), server.Name)
@@ -140,7 +140,7 @@ func (w *world) checkInspected(t *testing.T, server scenario.Server) {
 	}
 }
 
-// checkReleased looks at a server that has come back.
+// checkReleased fails if a released server is not clean.
 func (w *world) checkReleased(t *testing.T, host string) {
 	t.Helper()
 	found, err := w.Host(t.Context(), host)
@@ -148,18 +148,18 @@ func (w *world) checkReleased(t *testing.T, host string) {
 		t.Fatal(err)
 	}
 	if found.Spec.ConsumerRef != nil || found.Spec.Image != nil || found.Spec.UserData != nil || found.Spec.NetworkData != nil {
-		t.Errorf("host %s is free, and still has something of its last user: %+v", host, found.Spec)
+		t.Errorf("host %s is available, but still has settings of its last user: %+v", host, found.Spec)
 	}
 	server, err := w.Rack.Server(t.Context(), host)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if server.Image != nil {
-		t.Errorf("server %s was cleaned, and still has image %+v", host, server.Image)
+		t.Errorf("server %s was cleaned, but still has image %+v", host, server.Image)
 	}
 }
 
-// hostOf names the server of a Machine.
+// hostOf returns the name of a Machine's server.
 func (w *world) hostOf(t *testing.T, name string) string {
 	t.Helper()
 	_, machine, _ := w.journal.look("", name)

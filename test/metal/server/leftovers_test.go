@@ -17,11 +17,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
 )
 
-// machineSettings are settings of the kernel that a kubelet, or kubeadm, would change if it could.
+// machineSettings are settings of the kernel that a kubelet or kubeadm must not change.
 var machineSettings = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"}
 
-// remains are those things of the machine, by kind, which a server could leave behind or change. Other servers may run.
-func (w *world) remains(t *testing.T) map[string][]string {
+// leftovers returns, by kind, what a server could leave behind or change on the machine. Other servers may run.
+func (w *world) leftovers(t *testing.T) map[string][]string {
 	t.Helper()
 	bridge, err := netlink.LinkByName(w.network.Name)
 	if err != nil {
@@ -78,7 +78,7 @@ func controlGroups(t *testing.T) []string {
 	return found
 }
 
-// processes are those that are in a control group of the server, or that were started for it.
+// processes returns those in a control group of the server, and those that were started for it.
 func processes(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -101,9 +101,9 @@ func processes(t *testing.T) []string {
 	return found
 }
 
-func nothingIsLeft(t *testing.T, before, after map[string][]string) {
+func checkNothingLeft(t *testing.T, before, after map[string][]string) {
 	t.Helper()
 	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("the server has left something, or changed it, -before +after:\n%s", diff)
+		t.Errorf("the server has left or changed something, -before +after:\n%s", diff)
 	}
 }

@@ -18,12 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// startCleaner starts the process that clears up when this one ends, in a session of its own, for whoever kills our
-// process group not to kill it too. It returns a function that tells it that the end has come, and waits for it.
+// startCleaner starts the process that cleans up when this one ends. It has a session of its own, so that a signal to
+// our process group does not kill it. The returned function starts the cleanup and waits for it.
 func startCleaner(o Options, self string, output io.Writer) (finish func() error, err error) {
 	input, err := json.Marshal(o)
 	if err != nil {
-		return nil, fmt.Errorf("telling its cleaner what server it is, %w", err)
+		return nil, fmt.Errorf("passing the server to its cleaner, %w", err)
 	}
 	command := exec.Command(self, partCleaner)
 	command.Stdout, command.Stderr = output, output
@@ -37,28 +37,28 @@ func startCleaner(o Options, self string, output io.Writer) (finish func() error
 	}
 	finish = func() error { return errors.Join(pipe.Close(), command.Wait()) }
 	if _, err := pipe.Write(input); err != nil {
-		return nil, errors.Join(fmt.Errorf("telling its cleaner what server it is, %w", err), finish())
+		return nil, errors.Join(fmt.Errorf("passing the server to its cleaner, %w", err), finish())
 	}
 	return finish, nil
 }
 
-// cleaner waits until whoever holds the other end of the input is gone, and clears up.
+// cleaner waits until its input is closed, and cleans up.
 func cleaner(o Options, input io.Reader) error {
 	if _, err := io.Copy(io.Discard, input); err != nil {
 		return fmt.Errorf("waiting for the end of server %s, %w", o.Name, err)
 	}
-	if err := clearUp(context.Background(), o); err != nil {
-		return fmt.Errorf("clearing up after server %s, %w", o.Name, err)
+	if err := cleanUp(context.Background(), o); err != nil {
+		return fmt.Errorf("cleaning up after server %s, %w", o.Name, err)
 	}
 	return nil
 }
 
-// clearing is how long what the kernel does for a process that is gone may take.
-var clearing = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.5, Steps: 16}
+// cleanUpTimeout bounds the kernel's own cleanup after a process.
+var cleanUpTimeout = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.5, Steps: 16}
 
-// clearUp removes what belongs to a server that is off, and is not gone with its processes.
-func clearUp(ctx context.Context, o Options) error {
-	// The kernel removes the network of processes that are gone at its leisure.
+// cleanUp removes what the kernel does not remove with the processes of a server.
+func cleanUp(ctx context.Context, o Options) error {
+	// The kernel removes network namespaces asynchronously.
 	link, err := netlink.LinkByName(o.Link())
 	if err == nil {
 		err = netlink.LinkDel(link)
@@ -76,7 +76,7 @@ func clearUp(ctx context.Context, o Options) error {
 	}
 	found := hierarchies(string(mounts))
 	var last error
-	err = wait.ExponentialBackoffWithContext(ctx, clearing, func(context.Context) (bool, error) {
+	err = wait.ExponentialBackoffWithContext(ctx, cleanUpTimeout, func(context.Context) (bool, error) {
 		last = removeGroups(o.containerID(), found, string(own))
 		return last == nil, nil
 	})
@@ -84,7 +84,7 @@ func clearUp(ctx context.Context, o Options) error {
 		return errors.Join(err, last)
 	}
 	if err := os.RemoveAll(o.run()); err != nil {
-		return fmt.Errorf("removing what belongs to the server while it runs, %w", err)
+		return fmt.Errorf("removing the run directory of the server, %w", err)
 	}
 	return nil
 }

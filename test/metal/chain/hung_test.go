@@ -23,8 +23,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/plain"
 )
 
-// leaveAlone has the node of a pod not be replaced for having another image than the next one.
-func (w *world) leaveAlone(t *testing.T, name string) {
+// excludeFromDrift keeps the node of a pod when the image changes.
+func (w *world) excludeFromDrift(t *testing.T, name string) {
 	t.Helper()
 	pod, err := look[*corev1.Pod](w.journal, name)
 	if err != nil {
@@ -33,26 +33,26 @@ func (w *world) leaveAlone(t *testing.T, name string) {
 	changed := pod.DeepCopy()
 	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, karpv1.DoNotDisruptAnnotationKey, "true")
 	if err := w.tenant.Client.Patch(t.Context(), changed, client.MergeFrom(pod)); err != nil {
-		t.Fatalf("having pod %s be left alone, %v", name, err)
+		t.Fatalf("annotating pod %s with do-not-disrupt, %v", name, err)
 	}
 }
 
-// hang has a server die at once, with its power on, as a system does whose kernel hangs.
+// hang stops a server's system while its power stays on, as a kernel that hangs does.
 func (w *world) hang(t *testing.T, server string) {
 	t.Helper()
-	// A moment after it was told, for it was switched on long ago.
+	// The deadline counts from power-on, which was long ago: the server dies now.
 	const moment = 0.001
 	if err := w.Rack.Break(t.Context(), server, faults.Fault{Kind: faults.DiesAfter, Minutes: moment, Power: faults.PowerOn}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// untilNodeIsLost waits until the tenant can see that the server of a pod has died, and shows what there is to see. Only the
-// Node tells: to the BMC, and so to Metal3 and to the Machine, the server is on.
-func (w *world) untilNodeIsLost(t *testing.T, pod string) {
+// untilNodeNotReady waits until the node of a pod is NotReady, and prints what the tenant sees. Only the Node shows it:
+// the BMC, and so Metal3 and the Machine, report a server that is on.
+func (w *world) untilNodeNotReady(t *testing.T, pod string) {
 	t.Helper()
 	name := w.nodeOf(t, pod)
-	w.until(t, "node "+name+" to be lost", func(context.Context) error {
+	w.until(t, "node "+name+" to be NotReady", func(context.Context) error {
 		node, err := look[*corev1.Node](w.journal, name)
 		if err != nil {
 			return err
@@ -64,28 +64,29 @@ func (w *world) untilNodeIsLost(t *testing.T, pod string) {
 	})
 	machine := w.machineOf(t, name)
 	if machine.Status.Phase != v1alpha1.MachineJoined {
-		t.Errorf("Machine %s is %s, want %s: nobody has told it anything", machine.Name, plain.Machine(machine), v1alpha1.MachineJoined)
+		t.Errorf("Machine %s is %s, want %s: only the Node shows that the server hangs",
+			machine.Name, plain.Machine(machine), v1alpha1.MachineJoined)
 	}
 	host, err := look[*bmov1alpha1.BareMetalHost](w.journal, machine.Status.HostRef.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if host.Status.ErrorType != "" || !host.Status.PoweredOn {
-		t.Errorf("server %s is %s, want it to be on and well: its BMC says so", host.Name, plain.Host(host))
+		t.Errorf("server %s is %s, want it on and without an error, as its BMC reports", host.Name, plain.Host(host))
 	}
 	for _, object := range w.journal.list() {
 		switch object.(type) {
 		case *bmov1alpha1.BareMetalHost, *v1alpha1.Machine, *corev1.Node, *corev1.Pod:
 			words, _ := describe(object)
 			if n := object.GetName(); n == host.Name || n == machine.Name || n == name || n == pod {
-				w.journal.say("    seen of the dead server, %s: %s", key(object), words)
+				w.journal.logf("    state of the hung server, %s: %s", key(object), words)
 			}
 		}
 	}
 }
 
-// forget deletes a pod whose kubelet cannot say that it has ended.
-func (w *world) forget(t *testing.T, name string) {
+// forceDelete deletes a pod whose kubelet cannot say that it has ended.
+func (w *world) forceDelete(t *testing.T, name string) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
 	if err := w.tenant.Client.Delete(t.Context(), pod, &client.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}); err != nil {
@@ -93,8 +94,8 @@ func (w *world) forget(t *testing.T, name string) {
 	}
 }
 
-// onDisk are the files and directories that the disk of a server consists of.
-func (w *world) onDisk(t *testing.T, server string) []string {
+// diskFiles returns the files and directories on the disk of a server.
+func (w *world) diskFiles(t *testing.T, server string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(w.dir, "servers", server))
 	if err != nil {
@@ -109,11 +110,11 @@ func (w *world) onDisk(t *testing.T, server string) []string {
 	return names
 }
 
-// checkErased looks for what the last user of a server could have left for the next one.
+// checkErased fails if a file is left on the disk that the next user of the server could read.
 func (w *world) checkErased(t *testing.T, server string) {
 	t.Helper()
-	if left := w.onDisk(t, server); len(left) > 0 {
+	if left := w.diskFiles(t, server); len(left) > 0 {
 		t.Errorf("server %s was cleaned, and still has %v on its disk", server, left)
 	}
-	w.journal.say("nothing of its last user is on the disk of server %s", server)
+	w.journal.logf("the disk of server %s is erased", server)
 }

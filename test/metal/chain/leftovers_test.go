@@ -20,29 +20,29 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
 )
 
-// machineSettings are settings of the kernel that a server would change if it could.
+// machineSettings are settings of the kernel that a server must not change.
 var machineSettings = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"}
 
-// traces are what the test has on this machine, told from what others have.
-type traces struct {
+// traces finds what this test has created on the machine, and nothing of other tests.
+type leftovers struct {
 	// dir is the directory of the test.
 	dir string
-	// marks are what else names something of the test: the UUIDs of the servers.
+	// marks are the UUIDs of the servers, by which their objects are known.
 	marks []string
-	// links are the names of all network interfaces that were seen to be the test's.
+	// links are the names of all network interfaces of the test.
 	links map[string]bool
-	// routes are the networks that the test has had this machine send to servers.
+	// routes are the networks to which the test has made routes.
 	routes []netip.Prefix
 	// settings of the kernel, and the rules of its firewall, as they were before.
 	settings []string
 }
 
-func newTraces(t *testing.T, dir string) *traces {
-	return &traces{dir: dir, links: map[string]bool{}, settings: readSettings(t)}
+func newLeftovers(t *testing.T, dir string) *leftovers {
+	return &leftovers{dir: dir, links: map[string]bool{}, settings: readSettings(t)}
 }
 
-// find returns what there is, by kind.
-func (tr *traces) find(t *testing.T) map[string][]string {
+// find returns the objects of the test, by kind.
+func (tr *leftovers) find(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
 	links, err := network.Complete(netlink.LinkList)
@@ -81,12 +81,12 @@ func (tr *traces) find(t *testing.T) map[string][]string {
 	return found
 }
 
-// in tells whether some text names anything of the test.
-func (tr *traces) in(text []byte) bool {
+// in returns whether a text names an object of the test.
+func (tr *leftovers) in(text []byte) bool {
 	return slices.ContainsFunc(append([]string{tr.dir}, tr.marks...), func(mark string) bool { return bytes.Contains(text, []byte(mark)) })
 }
 
-func (tr *traces) controlGroups(t *testing.T) []string {
+func (tr *leftovers) controlGroups(t *testing.T) []string {
 	t.Helper()
 	var found []string
 	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
@@ -105,8 +105,9 @@ func (tr *traces) controlGroups(t *testing.T) []string {
 	return found
 }
 
-// processes are those that were started for the test, are in a group of one of its servers, or see a mount of one.
-func (tr *traces) processes(t *testing.T) []string {
+// processes returns those that were started for the test, are in a control group of one of its servers, or see a mount
+// of one.
+func (tr *leftovers) processes(t *testing.T) []string {
 	t.Helper()
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -129,8 +130,8 @@ func (tr *traces) processes(t *testing.T) []string {
 	return found
 }
 
-// noteLinks remembers the bridge, and what is plugged into it.
-func (tr *traces) noteLinks(t *testing.T, bridge string) {
+// noteLinks records the bridge and its interfaces.
+func (tr *leftovers) noteLinks(t *testing.T, bridge string) {
 	t.Helper()
 	of, err := netlink.LinkByName(bridge)
 	if err != nil {
@@ -147,12 +148,12 @@ func (tr *traces) noteLinks(t *testing.T, bridge string) {
 	}
 }
 
-// checkSeen makes sure, while servers run, that nothing would be overlooked if it were left.
-func (tr *traces) checkSeen(t *testing.T, servers int) {
+// checkSeen fails if find overlooks something of a running server: then checkGone would overlook it too.
+func (tr *leftovers) checkSeen(t *testing.T, servers int) {
 	t.Helper()
 	found := tr.find(t)
 	if len(tr.links) != servers+1 {
-		t.Errorf("%d servers are on the bridge, and the links are %v", servers, tr.links)
+		t.Errorf("%d servers are on the bridge, but the links are %v", servers, tr.links)
 	}
 	kinds := []string{"links", "control groups", "processes"}
 	if len(tr.routes) > 0 {
@@ -160,18 +161,18 @@ func (tr *traces) checkSeen(t *testing.T, servers int) {
 	}
 	for _, kind := range kinds {
 		if len(found[kind]) == 0 {
-			t.Errorf("servers run, and no %s of theirs were found: they would not be found if they were left", kind)
+			t.Errorf("servers run, but none of their %s were found: leftovers would be missed too", kind)
 		}
 	}
 }
 
-// checkGone looks for what is left when everything was stopped.
-func (tr *traces) checkGone(t *testing.T, say func(string, ...any)) {
+// checkGone fails if anything is left after everything was stopped.
+func (tr *leftovers) checkGone(t *testing.T, logf func(string, ...any)) {
 	t.Helper()
 	if found := tr.find(t); len(found) > 0 {
 		t.Errorf("the test has left something: %v", found)
 	} else {
-		say("nothing is left: no process, link, route, mount or control group")
+		logf("no process, link, route, mount or control group is left")
 	}
 	if diff := cmp.Diff(tr.settings, readSettings(t)); diff != "" {
 		t.Errorf("settings of the kernel, or its firewall, have changed (-before +after):\n%s", diff)

@@ -19,24 +19,24 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// notCounted are kinds of objects that come and go, or follow definitions, by themselves.
+// notCounted are kinds whose objects come and go by themselves, or follow a CRD.
 var notCounted = []string{"Event", "CertificateSigningRequest", "APIService"}
 
-// metal3Group has what Metal3 keeps of servers, which were registered before us and stay when we are gone.
+// metal3Group has the objects of Metal3, which were registered before the charts and stay after them.
 const metal3Group = "metal3.io"
 
-// everything returns the names of all objects in a cluster, of every kind that its API server can list.
-func everything(ctx context.Context, config *rest.Config) ([]string, error) {
+// allObjects returns the names of all objects in a cluster, of every kind that its API server can list.
+func allObjects(ctx context.Context, config *rest.Config) ([]string, error) {
 	found, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, err
 	}
 	lists, err := found.ServerPreferredResources()
 	if err != nil {
-		return nil, fmt.Errorf("asking a cluster what kinds of objects it has, %w", err)
+		return nil, fmt.Errorf("listing the API resources of a cluster, %w", err)
 	}
 	quiet := rest.CopyConfig(config)
-	quiet.WarningHandler = rest.NoWarnings{} // of kinds that nobody should use any more
+	quiet.WarningHandler = rest.NoWarnings{} // warnings about deprecated kinds
 	reader, err := metadata.NewForConfig(quiet)
 	if err != nil {
 		return nil, err
@@ -56,14 +56,14 @@ func everything(ctx context.Context, config *rest.Config) ([]string, error) {
 			}
 			objects, err := reader.Resource(version.WithResource(kind.Name)).List(ctx, metav1.ListOptions{})
 			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err) {
-				continue // its definition has just gone, or it is no object that is kept
+				continue // the CRD was just deleted, or the kind is not stored
 			}
 			if err != nil {
 				return nil, fmt.Errorf("listing %s, %w", kind.Name, err)
 			}
 			for _, object := range objects.Items {
 				if object.Namespace == corev1.NamespaceNodeLease {
-					continue // a node's, made some time after it
+					continue // made for a node, some time after it
 				}
 				names = append(names, kind.Kind+" "+strings.TrimPrefix(object.Namespace+"/"+object.Name, "/"))
 			}
@@ -74,12 +74,12 @@ func everything(ctx context.Context, config *rest.Config) ([]string, error) {
 
 func mustList(t *testing.T, config *rest.Config) map[string]bool {
 	t.Helper()
-	names, err := everything(t.Context(), config)
+	names, err := allObjects(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(names) < 50 {
-		t.Fatalf("a cluster has %d objects, and should have more by itself", len(names))
+		t.Fatalf("listed %d objects, fewer than an empty cluster has", len(names))
 	}
 	all := map[string]bool{}
 	for _, name := range names {
@@ -88,13 +88,13 @@ func mustList(t *testing.T, config *rest.Config) map[string]bool {
 	return all
 }
 
-// untilUninstalled waits until there is nothing in a cluster that was not there before the charts, but definitions, and what
-// somebody has made by their means. Some of it goes only after what it belonged to.
+// untilUninstalled waits until a cluster has only the objects that it had before the charts, the CRDs, and the custom
+// resources. Some objects are garbage-collected after their owners.
 func (w *world) untilUninstalled(t *testing.T, config *rest.Config, before map[string]bool, made ...string) {
 	t.Helper()
 	definitions := 0
-	w.until(t, "nothing to be left of the charts at "+config.Host, func(ctx context.Context) error {
-		names, err := everything(ctx, config)
+	w.until(t, "no object of the charts to be left at "+config.Host, func(ctx context.Context) error {
+		names, err := allObjects(ctx, config)
 		if err != nil {
 			return err
 		}
@@ -115,6 +115,6 @@ func (w *world) untilUninstalled(t *testing.T, config *rest.Config, before map[s
 		return nil
 	})
 	if definitions == 0 {
-		t.Error("no definition is left, and all should be")
+		t.Error("no CRD is left, want all of them")
 	}
 }
