@@ -26,7 +26,7 @@ func TestAcceleratorsByName(t *testing.T) {
 		}
 	}
 	w.eventually(t, "a pod that asks for what no server has is told so",
-		w.podHasEvent("other-slice", "no NodeType fits", "mig: has accelerators (nvidia.com/mig-1g.10gb) and the pod asks for none"))
+		w.podHasEvent("other-slice", "no NodeType fits", "mig: has no nvidia.com/mig-3g.40gb"))
 	if claimed := w.claimedHosts(t.Context(), t); len(claimed) != 2 {
 		t.Errorf("claimed servers are %v, want mig and amd", claimed)
 	}
