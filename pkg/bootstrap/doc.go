@@ -3,9 +3,9 @@
 
 // Package bootstrap builds what a server reads at its first boot:
 //
-//   - user data for cloud-init (userdata.go, mime.go): the user's document, SSH keys and the join, as parts of a MIME message;
-//   - the join of a tenant cluster (join.go, joinscript.go), by kubeadm or by the script of a vCluster, with a bootstrap token
-//     (token.go, tokens.go) and the hashes of the cluster's CA;
+//   - user data for cloud-init (userdata.go): the user's document, SSH keys and the join, as parts of a MIME message;
+//   - the join of a tenant cluster (join.go, joinmodes.go), by kubeadm or by the script of a vCluster, with a bootstrap token
+//     (tokens.go) and the hashes of the cluster's CA;
 //   - documents from templates (template.go, functions.go, limits.go, snapshot.go);
 //   - the network data of the config drive (network*.go).
 //

@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"sigs.k8s.io/yaml"
 )
 
 // NetworkConfig is the network configuration of a server with one address.
@@ -104,4 +107,105 @@ func routeTo(destination netip.Prefix, gateway netip.Addr) networkRoute {
 // netmask writes the prefix length as a mask.
 func netmask(prefix netip.Prefix) string {
 	return net.IP(net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())).String()
+}
+
+// ReadNetworkData returns network data that a user has written, or that a template has made, as the network_data.json
+// of Metal3's config drive. It takes OpenStack network_data, in JSON or YAML, and cloud-init's network configuration
+// of version 2, whose interfaces are found in the host's hardware details by their name or, if there is only one, by
+// the MAC address that the host boots from. The error is a sentence about the document, without a subject.
+func ReadNetworkData(document []byte, host *bmov1alpha1.BareMetalHost) ([]byte, error) {
+	object, isVersion2, err := openNetworkData(document)
+	if err != nil {
+		return nil, err
+	}
+	if isVersion2 {
+		data, err := fromVersion2(object, host)
+		if err != nil {
+			return nil, err
+		}
+		return json.MarshalIndent(data, "", "  ")
+	}
+	if err := checkOpenStack(object); err != nil {
+		return nil, err
+	}
+	return object, nil
+}
+
+// CheckNetworkData finds out whether a document is network data, as far as that can be told without a host. The error
+// is that of ReadNetworkData.
+func CheckNetworkData(document []byte) error {
+	object, isVersion2, err := openNetworkData(document)
+	if err != nil {
+		return err
+	}
+	if isVersion2 {
+		_, err := readVersion2(object)
+		return err
+	}
+	return checkOpenStack(object)
+}
+
+// openNetworkData returns the document as JSON, without a "network" around it, and whether it is of version 2.
+func openNetworkData(document []byte) (object []byte, isVersion2 bool, err error) {
+	if err := checkSize("the network data", len(document)); err != nil {
+		return nil, false, fmt.Errorf("is too large: %w", err)
+	}
+	object, err = yaml.YAMLToJSONStrict(document)
+	if err != nil {
+		return nil, false, errors.New("is neither YAML nor JSON" + position(err))
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(object, &fields); err != nil || len(fields) == 0 {
+		return nil, false, errors.New("is not network data: it must be a mapping with \"links\" and \"networks\", or with \"version: 2\" and " +
+			"\"ethernets\"")
+	}
+	if inner, wrapped := fields["network"]; wrapped && len(fields) == 1 {
+		object, fields = inner, nil
+		if err := json.Unmarshal(inner, &fields); err != nil {
+			return nil, false, errors.New("has a \"network\" that is not a mapping")
+		}
+	}
+	_, hasVersion := fields["version"]
+	_, hasEthernets := fields["ethernets"]
+	return object, hasVersion || hasEthernets, nil
+}
+
+// checkOpenStack finds out whether the parts of network_data.json go together. What is not looked at is passed on.
+func checkOpenStack(object []byte) error {
+	var data networkData
+	if err := json.Unmarshal(object, &data); err != nil {
+		return errors.New("is not OpenStack network_data: " + fieldOf(err))
+	}
+	if len(data.Links) == 0 {
+		return errors.New("is not network data: it has no \"links\"")
+	}
+	known := map[string]bool{}
+	for i, link := range data.Links {
+		if link.ID == "" || link.Type == "" {
+			return fmt.Errorf("has no id or no type in links[%d]", i)
+		}
+		if known[link.ID] {
+			return fmt.Errorf("has two links with the id %q", link.ID)
+		}
+		known[link.ID] = true
+	}
+	for i, network := range data.Networks {
+		if !known[network.Link] {
+			return fmt.Errorf("has networks[%d] on the link %q, and no link of that id", i, network.Link)
+		}
+		if network.Address == "" {
+			continue
+		}
+		if _, err := netip.ParseAddr(network.Address); err != nil {
+			if _, err := netip.ParsePrefix(network.Address); err != nil {
+				return fmt.Errorf("has networks[%d] with the ip_address %q, which is not an address", i, network.Address)
+			}
+		}
+	}
+	for i, service := range data.Services {
+		if _, err := netip.ParseAddr(service.Address); err != nil {
+			return fmt.Errorf("has services[%d] with the address %q, which is not an address", i, service.Address)
+		}
+	}
+	return nil
 }

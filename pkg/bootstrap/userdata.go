@@ -5,9 +5,21 @@ package bootstrap
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/mail"
+	"net/textproto"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/crypto/ssh"
+	corev1 "k8s.io/api/core/v1"
 )
 
 const (
@@ -70,4 +82,159 @@ func isBlank(document []byte) bool {
 		}
 	}
 	return true
+}
+
+// MaxDocumentBytes is the largest user data, and the largest network data, that a server can be given. Metal3 reads
+// each from a Secret, and the API server takes none that is larger. Ironic's limit for the whole config drive is 64 MiB.
+const MaxDocumentBytes = corev1.MaxSecretSize
+
+func checkSize(kind string, size int) error {
+	if size <= MaxDocumentBytes {
+		return nil
+	}
+	return fmt.Errorf("%s has %d bytes, and Metal3 takes at most %d: fetch large files at boot instead of writing them out", kind, size,
+		MaxDocumentBytes)
+}
+
+// AuthorizedKey returns the line for authorized_keys that an SSHKey's publicKey holds. The error is a sentence without
+// a subject, such as "holds a private key: ...", and does not repeat the text.
+func AuthorizedKey(publicKey string) (string, error) {
+	line := strings.TrimSpace(publicKey)
+	if strings.Contains(line, "PRIVATE KEY") {
+		return "", errors.New("holds a private key: give the public one (the file that ends in .pub), and do not use this key pair any more")
+	}
+	if line == "" || strings.ContainsAny(line, "\r\n") {
+		return "", errors.New("is not one line: give one public key in the format of authorized_keys, and make an SSHKey for each")
+	}
+	if _, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line)); err != nil || strings.HasPrefix(line, "#") {
+		return "", errors.New("is not a public key: copy the whole line of the file that ends in .pub, for example \"ssh-ed25519 AAAAC3... " +
+			"user@host\"")
+	}
+	return line, nil
+}
+
+// AuthorizedKeys returns the line of each SSHKey, by the names given and from their publicKeys. The error names every
+// SSHKey that does not exist or cannot be read.
+func AuthorizedKeys(names []string, publicKeys map[string]string) ([]string, error) {
+	var lines []string
+	var errs []error
+	for _, name := range names {
+		publicKey, found := publicKeys[name]
+		if !found {
+			errs = append(errs, fmt.Errorf("SSHKey %q does not exist: create it or correct the name", name))
+			continue
+		}
+		line, err := AuthorizedKey(publicKey)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("spec.publicKey of SSHKey %q %w", name, err))
+			continue
+		}
+		lines = append(lines, line)
+	}
+	return lines, errors.Join(errs...)
+}
+
+// boundaryLength in hexadecimal digits, of the 70 characters that a boundary may have.
+const boundaryLength = 32
+
+// part is one document of user data.
+type part struct {
+	content []byte
+	// filename is the name of a script on the server, by which cloud-init orders scripts; empty for any.
+	filename string
+	// mergeType is how cloud-init merges the part with those before it, empty for its default.
+	mergeType string
+}
+
+// messageOf returns the parts as a MIME message, and a single part as it is.
+func messageOf(parts []part) ([]byte, error) {
+	if len(parts) == 0 {
+		return nil, nil
+	}
+	if len(parts) == 1 && parts[0].filename == "" {
+		return parts[0].content, nil
+	}
+	hash := sha256.New()
+	for _, part := range parts {
+		_, _ = hash.Write(part.content)
+	}
+	var body bytes.Buffer
+	writer := multipart.NewWriter(&body)
+	// A boundary of our own instead of a random one makes equal parts equal bytes.
+	if err := writer.SetBoundary(hex.EncodeToString(hash.Sum(nil))[:boundaryLength]); err != nil {
+		return nil, err
+	}
+	for _, part := range parts {
+		if err := part.write(writer); err != nil {
+			return nil, err
+		}
+	}
+	if err := writer.Close(); err != nil {
+		return nil, err
+	}
+	header := fmt.Sprintf("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=%q\n\n", writer.Boundary())
+	return append([]byte(header), body.Bytes()...), nil
+}
+
+func (p part) write(message *multipart.Writer) error {
+	header, content := textproto.MIMEHeader{}, p.content
+	switch {
+	case isMIME(content):
+		inner, body, err := readMIME(content)
+		if err != nil {
+			return err
+		}
+		header.Set("Content-Type", inner.contentType)
+		content = body
+	case !isText(content):
+		// cloud-init reads the whole message as text, and changes other characters.
+		header.Set("Content-Type", "text/plain; charset=utf-8")
+		header.Set("Content-Transfer-Encoding", "base64")
+		content = base64.StdEncoding.AppendEncode(nil, content)
+	default:
+		// cloud-init finds out by the first line what it is.
+		header.Set("Content-Type", "text/plain")
+	}
+	if p.filename != "" {
+		header.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": p.filename}))
+	}
+	if p.mergeType != "" {
+		header.Set("Merge-Type", p.mergeType)
+	}
+	writer, err := message.CreatePart(header)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(writer, "%s\n", bytes.TrimRight(content, "\n"))
+	return err
+}
+
+// isText tells whether a document is of ASCII, with no line ends but newlines.
+func isText(content []byte) bool {
+	return !bytes.ContainsFunc(content, func(r rune) bool { return r > '~' || r < ' ' && r != '\n' && r != '\t' })
+}
+
+// mimeHeader is what is needed of the header of a MIME message.
+type mimeHeader struct{ contentType, boundary string }
+
+// isMIME tells whether a document begins like a MIME message.
+func isMIME(document []byte) bool {
+	first, _, _ := bytes.Cut(document, []byte(":"))
+	return strings.EqualFold(string(first), "Content-Type") || strings.EqualFold(string(first), "MIME-Version")
+}
+
+// readMIME takes a MIME message apart. The error is a sentence without a subject.
+func readMIME(message []byte) (mimeHeader, []byte, error) {
+	read, err := mail.ReadMessage(bytes.NewReader(message))
+	if err != nil {
+		return mimeHeader{}, nil, errors.New("is a MIME message whose header cannot be read: end it with an empty line")
+	}
+	header := mimeHeader{contentType: read.Header.Get("Content-Type")}
+	kind, parameters, err := mime.ParseMediaType(header.contentType)
+	if header.boundary = parameters["boundary"]; err != nil || !strings.HasPrefix(kind, "multipart/") || header.boundary == "" {
+		return mimeHeader{}, nil,
+			errors.New("is a MIME message without parts: its header must have \"Content-Type: multipart/mixed; boundary=...\"")
+	}
+	body, err := io.ReadAll(read.Body)
+	return header, body, err
 }

@@ -1,6 +1,10 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package inventory knows the BareMetalHosts: which of them can be claimed, which NodeTypes they belong to, and which one a
+// claim gets. It holds them in memory, indexed, so that neither a choice nor a count looks at every host. It writes
+// nothing: the claim itself is the Machine controller's, and what this package has given out is only assumed until the
+// claim shows on the host.
 package inventory
 
 import (
@@ -189,4 +193,28 @@ func (i *Inventory) synced(gate gate) {
 	names := slices.Sorted(maps.Keys(i.types))
 	i.lock.Unlock()
 	i.notifyNames(names)
+}
+
+// changed are the names of the types whose hosts or profile a change concerns.
+type changed map[string]struct{}
+
+func (c changed) add(name string) {
+	if name != "" {
+		c[name] = struct{}{}
+	}
+}
+
+// notify calls the listeners with what has changed. The lock must not be held: they may ask for summaries.
+func (i *Inventory) notify(changed changed) {
+	if len(changed) > 0 {
+		i.notifyNames(slices.Sorted(maps.Keys(changed)))
+	}
+}
+
+func (i *Inventory) notifyNames(names []string) {
+	i.listening.RLock()
+	defer i.listening.RUnlock()
+	for _, listener := range i.listeners {
+		listener(names)
+	}
 }

@@ -5,6 +5,7 @@ package inventory
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -92,4 +93,83 @@ func bucketKey(topology []string, set labels.Set) string {
 		key.WriteByte('/') // in no label value
 	}
 	return key.String()
+}
+
+// MaxDomains is how many topology domains of one type are told one by one. It bounds the size of a NodeType's status:
+// a label that is different on each host makes no domain that anybody could spread or gather over.
+const MaxDomains = 1000
+
+// sharing separates the names of the types that a host matches. No name contains it.
+const sharing = ","
+
+// reshare takes in that the host matches other types than before. All types that it matches have changed if so: it is
+// shared with others now.
+func (h *host) reshare(changed changed) {
+	matches := strings.Join(slices.Sorted(maps.Keys(h.buckets)), sharing)
+	if matches == h.matches {
+		return
+	}
+	counts := h.counts()
+	for name, b := range h.buckets {
+		b.share(h.matches, h.as(name, counts), Counts{})
+		b.share(matches, Counts{}, h.as(name, counts))
+		changed.add(name)
+	}
+	h.matches = matches
+}
+
+// share replaces what a host that matches these types adds to the counts.
+func (b *bucket) share(matches string, old, new Counts) {
+	counts := b.shared[matches].minus(old).plus(new)
+	if counts.Total == 0 {
+		delete(b.shared, matches)
+		return
+	}
+	b.shared[matches] = counts
+}
+
+// domains are the buckets of a type as its status tells them, and how many there are. The architecture makes no domain.
+func (t *nodeType) domains(remaining int32, topology []string) ([]v1alpha1.DomainCapacity, int) {
+	type domain struct {
+		bucket *bucket
+		counts Counts
+	}
+	found := map[string]domain{}
+	for _, b := range t.buckets {
+		place := nodeLabels{b.labels, t.labels}
+		var key strings.Builder
+		for _, label := range append([]string{corev1.LabelTopologyZone}, topology...) {
+			key.WriteString(place.Get(label))
+			key.WriteByte('/')
+		}
+		for matches, counts := range b.shared {
+			shared := key.String() + matches
+			found[shared] = domain{b, found[shared].counts.plus(counts)}
+		}
+	}
+	if len(found) > MaxDomains {
+		return nil, len(found)
+	}
+	var result []v1alpha1.DomainCapacity
+	for _, key := range slices.Sorted(maps.Keys(found)) {
+		place := nodeLabels{found[key].bucket.labels, t.labels}
+		matches := strings.Split(key[strings.LastIndexByte(key, '/')+1:], sharing)
+		capacity := v1alpha1.DomainCapacity{
+			Zone:     place.Get(corev1.LabelTopologyZone),
+			Capacity: found[key].counts.capacity(remaining),
+		}
+		if others := slices.DeleteFunc(matches, func(name string) bool { return name == t.profile.Name }); len(others) > 0 {
+			capacity.SharedWith = others
+		}
+		for _, label := range topology {
+			if value, has := place.Lookup(label); has {
+				if capacity.Labels == nil {
+					capacity.Labels = map[string]string{}
+				}
+				capacity.Labels[label] = value
+			}
+		}
+		result = append(result, capacity)
+	}
+	return result, len(found)
 }

@@ -1,16 +1,22 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package operator is what the programs of this project share: commands with flags and an environment variable for each,
+// logging, kubeconfigs, the wait for API servers, controller managers with their leases and probes, and errors that are
+// one sentence.
 package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	basecli "k8s.io/component-base/cli"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/cli/globalflag"
@@ -118,4 +124,32 @@ func printVersion(cmd *cobra.Command) bool {
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", cmd.Name(), version.Get())
 	return true
+}
+
+// EnvPrefix starts the name of every environment variable that stands in for a flag.
+const EnvPrefix = "KARPENTER_METAL3_"
+
+// EnvName returns the environment variable that stands in for a flag.
+func EnvName(flag string) string {
+	return EnvPrefix + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(flag))
+}
+
+// FromEnvironment sets every flag that the command line did not set from its environment variable, if lookup finds
+// one that is not empty. --help and --version are left alone. The error names every variable with a wrong value.
+func FromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	var errs []error
+	flags.VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed || flag.Name == "help" || flag.Name == "version" {
+			return
+		}
+		name := EnvName(flag.Name)
+		value, found := lookup(name)
+		if !found || value == "" {
+			return
+		}
+		if err := flags.Set(flag.Name, value); err != nil {
+			errs = append(errs, fmt.Errorf("environment variable %s has the wrong value %q for --%s, %w", name, value, flag.Name, err))
+		}
+	})
+	return errors.Join(errs...)
 }

@@ -4,16 +4,22 @@
 package operator
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
+	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -109,4 +115,44 @@ func ManagementKinds(ours ...string) []Kind {
 		kinds = append(kinds, Kind{GroupVersionKind: v1alpha1.GroupVersion.WithKind(kind), Remedy: "install this project's CRDs (pkg/apis/crds)"})
 	}
 	return kinds
+}
+
+// probeTimeout is how long a readiness probe waits for caches that are not synced.
+const probeTimeout = time.Second
+
+// TrimObject is a transform for caches. It drops the bookkeeping of server-side apply and kubectl, which no program
+// here reads: it can be half of an object, and kubectl's is a copy of all of it, in Secrets too.
+func TrimObject(object any) (any, error) {
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return object, nil // a tombstone: there is nothing to trim
+	}
+	accessor.SetManagedFields(nil)
+	if annotations := accessor.GetAnnotations(); annotations[corev1.LastAppliedConfigAnnotation] != "" {
+		delete(annotations, corev1.LastAppliedConfigAnnotation)
+		accessor.SetAnnotations(annotations)
+	}
+	return object, nil
+}
+
+// TrimAlso is TrimObject for a cache of one kind, of which something more can be dropped.
+func TrimAlso[T any](trim func(T)) toolscache.TransformFunc {
+	return func(object any) (any, error) {
+		if typed, ok := object.(T); ok {
+			trim(typed)
+		}
+		return TrimObject(object)
+	}
+}
+
+// CacheSynced is a readiness probe that fails until the caches have everything that was there at the start.
+func CacheSynced(caches interface{ WaitForCacheSync(context.Context) bool }) healthz.Checker {
+	return func(request *http.Request) error {
+		ctx, cancel := context.WithTimeout(request.Context(), probeTimeout)
+		defer cancel()
+		if !caches.WaitForCacheSync(ctx) {
+			return errors.New("caches are not synced yet")
+		}
+		return nil
+	}
 }

@@ -6,6 +6,7 @@ package operator
 import (
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	cliflag "k8s.io/component-base/cli/flag"
@@ -102,4 +103,21 @@ func CheckPositive(flag string, value time.Duration) error {
 		return fmt.Errorf("--%s is %v: it must be greater than zero", flag, value)
 	}
 	return nil
+}
+
+// Disabled is the bind address that stands for "do not serve".
+const Disabled = "0"
+
+// CheckAddress returns an error that names the flag if its bind address cannot be listened on. Servers say so too, but
+// late, and without the flag.
+func CheckAddress(flag, address string) error {
+	if address == Disabled || address == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("--%s is %q, which cannot be listened on, %w: choose another address, or %q to do without", flag, address, err,
+			Disabled)
+	}
+	return listener.Close()
 }

@@ -1,6 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package webhooks validates what is written to the management cluster. It decodes admission requests, applies
+// pkg/webhooks/rules, and encodes the result. It writes nothing, so that a dry run is like any other request.
 package webhooks
 
 import (
@@ -10,7 +12,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,8 +22,10 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/rules"
 )
@@ -117,4 +123,74 @@ func responseOf(request *admission.Request, result rules.Result) admission.Respo
 	status := refusal.Status()
 	response.Result = &status
 	return response
+}
+
+// Values of the label result.
+const (
+	resultAdmitted = "admitted"
+	resultWarned   = "warned"
+	resultDenied   = "denied"
+	resultFailed   = "failed"
+	// noRule is the rule of a request that is admitted or has failed.
+	noRule rules.Rule = ""
+)
+
+var (
+	requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "karpenter_metal3", Subsystem: "webhook", Name: "results_total",
+		Help: "Admission requests by kind, rule and result: denied and warned count once for each rule with an error or a warning; admitted " +
+			"and failed have no rule.",
+	}, []string{"kind", "rule", "result"})
+	durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "karpenter_metal3", Subsystem: "webhook", Name: "duration_seconds",
+		Help:    "Duration of admission requests by kind and operation, in seconds.",
+		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
+	}, []string{"kind", "operation"})
+)
+
+func init() { metrics.Registry.MustRegister(requests, durations) }
+
+func count(kind string, result rules.Result) {
+	if result.Allowed() {
+		requests.WithLabelValues(kind, string(noRule), resultAdmitted).Inc()
+	}
+	for _, rule := range result.Denied {
+		requests.WithLabelValues(kind, string(rule), resultDenied).Inc()
+	}
+	for _, rule := range result.Warned {
+		requests.WithLabelValues(kind, string(rule), resultWarned).Inc()
+	}
+}
+
+func countFailure(kind string) { requests.WithLabelValues(kind, string(noRule), resultFailed).Inc() }
+
+func measure(kind, operation string, took time.Duration) {
+	durations.WithLabelValues(kind, operation).Observe(took.Seconds())
+}
+
+// Handlers returns what is served, by path. The paths are those in config/webhook.
+func Handlers(all *cluster.Cluster, clk clock.PassiveClock) map[string]admission.Handler {
+	unused := func(kind rules.Kind) func(rules.Cluster, string) rules.Result {
+		return func(cluster rules.Cluster, name string) rules.Result { return rules.Deleted(cluster, kind, name) }
+	}
+	return map[string]admission.Handler{
+		"/validate/nodeproviders": &handler[v1alpha1.NodeProvider, *v1alpha1.NodeProvider]{
+			kind: "NodeProvider", cluster: all, clock: clk, written: rules.NodeProvider, deleted: rules.ProviderDeleted},
+		"/validate/nodetypes": &handler[v1alpha1.NodeType, *v1alpha1.NodeType]{
+			kind: "NodeType", cluster: all, clock: clk, written: rules.NodeType, deleted: unused(rules.KindNodeType)},
+		"/validate/machines": &handler[v1alpha1.Machine, *v1alpha1.Machine]{
+			kind: "Machine", cluster: all, clock: clk, written: rules.Machine},
+		"/validate/tenantclusters": &handler[v1alpha1.TenantCluster, *v1alpha1.TenantCluster]{
+			kind: "TenantCluster", cluster: all, clock: clk, written: rules.TenantCluster},
+		"/validate/osimages": &handler[v1alpha1.OSImage, *v1alpha1.OSImage]{
+			kind: "OSImage", cluster: all, clock: clk, written: rules.OSImage, deleted: unused(rules.KindOSImage)},
+		"/validate/sshkeys": &handler[v1alpha1.SSHKey, *v1alpha1.SSHKey]{
+			kind: "SSHKey", cluster: all, clock: clk, deleted: unused(rules.KindSSHKey),
+			written: func(_ rules.Cluster, _, after *v1alpha1.SSHKey) rules.Result { return rules.SSHKey(after) }},
+		"/validate/machineconfigtemplates": &handler[v1alpha1.MachineConfigTemplate, *v1alpha1.MachineConfigTemplate]{
+			kind: "MachineConfigTemplate", cluster: all, clock: clk, deleted: unused(rules.KindMachineConfigTemplate),
+			written: func(_ rules.Cluster, _, after *v1alpha1.MachineConfigTemplate) rules.Result {
+				return rules.MachineConfigTemplate(after)
+			}},
+	}
 }

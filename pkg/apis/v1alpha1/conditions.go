@@ -101,3 +101,46 @@ const (
 	// ReasonPoweredOff: the server is switched off, as spec.power.state says.
 	ReasonPoweredOff = "PoweredOff"
 )
+
+// Condition types of TenantCluster.
+const (
+	// ConditionPoolsSynced is true when the tenant has the pools that privateNodes.autoNodes call for. Written by the
+	// provider.
+	ConditionPoolsSynced = "PoolsSynced"
+	// ConditionServersReturned tells, while the TenantCluster is being deleted, how far its servers are on their way
+	// back. Written by the manager.
+	ConditionServersReturned = "ServersReturned"
+)
+
+// Reasons of conditions of TenantCluster, and of Machines of tenants.
+const (
+	// ReasonInvalidPools: a pool of autoNodes cannot be made as it is written.
+	ReasonInvalidPools = "InvalidPools"
+	// ReasonReplacingPools: a pool is made anew, and the one that has its name is being deleted still.
+	ReasonReplacingPools = "ReplacingPools"
+	// ReasonTenantDeleting: the TenantCluster is being deleted.
+	ReasonTenantDeleting = "TenantDeleting"
+	// ReasonReturningServers: the tenant's Machines are being deleted.
+	ReasonReturningServers = "ReturningServers"
+	// ReasonQuotaExceeded: the tenant has all the servers or accelerators that it may have.
+	ReasonQuotaExceeded = "QuotaExceeded"
+)
+
+// Condition types that the provider sets on objects of the tenant.
+const (
+	// ConditionServerReady on a NodeClaim says where its Machine is on the way to the node, in the words of the
+	// Machine's condition Ready. On a Node it is there only once its server has been in trouble after the node was up:
+	// false while it is, with the reason of the Machine's condition Ready, and true again afterwards.
+	ConditionServerReady = "ServerReady"
+	// ConditionResourcesAdvertised on a NodeClaim is there only once its node has been missing resources: false while
+	// it does not advertise what its NodeType promises, although it has had the time to, and true again afterwards.
+	ConditionResourcesAdvertised = "ResourcesAdvertised"
+)
+
+// Reasons of the condition ResourcesAdvertised.
+const (
+	// ReasonResourcesMissing: the node advertises less of a resource than its NodeType promises, or nothing.
+	ReasonResourcesMissing = "ResourcesMissing"
+	// ReasonResourcesAdvertised: the node advertises all that its NodeType promises.
+	ReasonResourcesAdvertised = "ResourcesAdvertised"
+)

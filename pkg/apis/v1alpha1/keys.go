@@ -3,6 +3,12 @@
 
 package v1alpha1
 
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
 // Labels that nodes, node pools and pods can select on.
 const (
 	// NodeTypeLabelKey is the property key of the reference for the name of the NodeType.
@@ -180,4 +186,21 @@ type NameReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
+}
+
+// ReasonNodeUnhealthy: a server is quarantined because the node on it was unhealthy and Karpenter has replaced it.
+const ReasonNodeUnhealthy = "NodeUnhealthy"
+
+// HookKey is the annotation of the hook of that name.
+func HookKey(prefix, name string) string { return prefix + "/" + name }
+
+// Hooks returns the names of the hooks with the prefix that annotations hold, sorted.
+func Hooks(annotations map[string]string, prefix string) []string {
+	var names []string
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if name, found := strings.CutPrefix(key, prefix+"/"); found {
+			names = append(names, name)
+		}
+	}
+	return names
 }

@@ -4,6 +4,8 @@
 package v1alpha1
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -224,4 +226,49 @@ type MachineList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	Items []Machine `json:"items"`
+}
+
+// ClaimUID is the UID under which the Machine claims its server and its address, and stands in their references to it. A
+// Machine that was restored from a backup keeps it when its own is another. It means nothing without the Machine's namespace
+// and name: anybody with the right to write Machines can set the annotation.
+func (m *Machine) ClaimUID() types.UID {
+	return cmp.Or(types.UID(m.Annotations[ClaimUIDAnnotationKey]), m.UID)
+}
+
+// IsRestored tells whether the Machine is the copy of one that claimed under another UID.
+func (m *Machine) IsRestored() bool { return m.ClaimUID() != m.UID }
+
+// Values of RebootAnnotationKey.
+const (
+	RebootHard = "hard"
+	RebootSoft = "soft"
+)
+
+// PowerState of a server.
+// +kubebuilder:validation:Enum=On;Off
+type PowerState string
+
+const (
+	// PowerOn is a server that has power.
+	PowerOn PowerState = "On"
+	// PowerOff is a server that has none.
+	PowerOff PowerState = "Off"
+)
+
+// MachinePower says whether a server is to have power.
+type MachinePower struct {
+	// State that the server is to have once its image is installed, On or Off. Installing takes power, so a Machine
+	// that is Off from the start is installed first and then switched off.
+	State PowerState `json:"state"`
+}
+
+// MachinePowerStatus is what Metal3 says of the power of a server.
+type MachinePowerStatus struct {
+	// State that Metal3 has seen last, On or Off.
+	// +optional
+	State PowerState `json:"state,omitempty"`
+	// LastReboot is when Metal3 was last told to reboot the server because of the annotation
+	// karpenter.metal3.io/reboot.
+	// +optional
+	LastReboot *metav1.Time `json:"lastReboot,omitempty"`
 }

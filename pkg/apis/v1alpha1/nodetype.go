@@ -4,6 +4,10 @@
 package v1alpha1
 
 import (
+	"maps"
+	"slices"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -197,4 +201,35 @@ type NodeTypeList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	Items []NodeType `json:"items"`
+}
+
+// DomainCapacity counts the hosts of a type that have the same zone and the same topology labels, and that match the
+// same types. Each count is limited by the maxCapacity of the type on its own.
+type DomainCapacity struct {
+	// Zone of the hosts, the value of topology.kubernetes.io/zone.
+	Zone string `json:"zone"`
+	// Labels are the topology labels of the hosts (rack, nvlink-domain, datacenter, unless the manager is told of
+	// others); one that the hosts do not have is left out.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// SharedWith names the other NodeTypes that these hosts match too, sorted. Such a host is available in each of them,
+	// and once one has it, in none.
+	// +optional
+	// +listType=atomic
+	SharedWith []string `json:"sharedWith,omitempty"`
+	Capacity   `json:",inline"`
+}
+
+// KubeReserved is what the type sets aside for kubelet, as its flag --kube-reserved takes it, in a stable order; empty if
+// it sets nothing aside.
+func (in *NodeType) KubeReserved() string {
+	if in.Spec.Overhead == nil {
+		return ""
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(in.Spec.Overhead.KubeReserved)) {
+		quantity := in.Spec.Overhead.KubeReserved[name]
+		parts = append(parts, string(name)+"="+quantity.String())
+	}
+	return strings.Join(parts, ",")
 }

@@ -3,7 +3,15 @@
 
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // TenantClusterSpec says how servers join a tenant and which of them it may have.
 type TenantClusterSpec struct {
@@ -72,4 +80,216 @@ type TenantClusterList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	Items []TenantCluster `json:"items"`
+}
+
+// allOfProvider, after the name of a NodeProvider, stands for all of its types in allowedNodeTypes.
+const allOfProvider = ".*"
+
+// Allows tells whether the tenant may have servers of a NodeType, which is one of the NodeProvider of that name.
+func (in *TenantCluster) Allows(nodeType, provider string) bool {
+	if in.Spec.AllowedNodeTypes == nil {
+		return true
+	}
+	allowed := *in.Spec.AllowedNodeTypes
+	return slices.Contains(allowed, nodeType) || slices.Contains(allowed, provider+allOfProvider)
+}
+
+// AllowsStandAlone tells whether a Machine without a tenant may have servers of a NodeType, in a namespace with these
+// tenants: all of them if there are none, and otherwise those of the tenants. Their providers make Machines there, and
+// leaving the tenant out must not get them any more.
+func AllowsStandAlone(tenants []*TenantCluster, nodeType, provider string) bool {
+	return len(tenants) == 0 || slices.ContainsFunc(tenants, func(tenant *TenantCluster) bool { return tenant.Allows(nodeType, provider) })
+}
+
+// Quota bounds what a tenant has at a time. A server counts from its claim until it is clean and back in the pool.
+type Quota struct {
+	// Servers is how many servers the tenant may have. Unset: no bound.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Servers *int64 `json:"servers,omitempty"`
+	// GPUs is how many accelerators, of whatever kind, the tenant's servers may have together. Unset: no bound.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	GPUs *int64 `json:"gpus,omitempty"`
+}
+
+// CountAccelerators returns how many accelerators one server has: those of its resources or the devices of its DRA drivers,
+// whichever are more, because the same card can be offered in both ways.
+func (p *HardwareProfile) CountAccelerators() int64 {
+	devices := int64(0)
+	for _, device := range p.Devices {
+		devices += int64(device.Count)
+	}
+	return max(CountAccelerators(p.Resources), devices)
+}
+
+// CountAccelerators returns how many accelerators there are in resources, of all kinds together.
+func CountAccelerators(resources corev1.ResourceList) int64 {
+	count := int64(0)
+	for _, name := range Accelerators(resources) {
+		quantity := resources[name]
+		count += quantity.Value()
+	}
+	return count
+}
+
+// JoinMode is how servers join a tenant.
+// +kubebuilder:validation:Enum=Kubeadm;VCluster
+type JoinMode string
+
+const (
+	// JoinKubeadm runs `kubeadm join` against the tenant's API server. It is the default.
+	JoinKubeadm JoinMode = "Kubeadm"
+	// JoinVCluster fetches the join script that a vCluster serves at /node/join of its API server's endpoint, and
+	// runs it. The endpoint's certificate must be signed by the tenant's CA.
+	JoinVCluster JoinMode = "VCluster"
+)
+
+// TenantNetwork names the network that the servers of a tenant are moved into before they boot its image, and out of
+// before they go back to the pool. Exactly one of its fields is set.
+//
+// +kubebuilder:validation:XValidation:rule="[has(self.vlan), has(self.vni), has(self.id)].filter(set, set).size() == 1",message="say exactly one of vlan, vni and id"
+type TenantNetwork struct {
+	// VLAN is the IEEE 802.1Q VLAN ID, 1 to 4094.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4094
+	VLAN *int32 `json:"vlan,omitempty"`
+	// VNI is the VXLAN network identifier, 1 to 16777215.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=16777215
+	VNI *int32 `json:"vni,omitempty"`
+	// ID is what the network controller calls the network, when that is neither a VLAN nor a VNI.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ID string `json:"id,omitempty"`
+}
+
+// String is the network as it stands in the value of a hook: vlan:100, vni:5000 or id:blue. ParseTenantNetwork is
+// the inverse.
+func (n TenantNetwork) String() string {
+	switch {
+	case n.VLAN != nil:
+		return fmt.Sprintf("vlan:%d", *n.VLAN)
+	case n.VNI != nil:
+		return fmt.Sprintf("vni:%d", *n.VNI)
+	}
+	return "id:" + n.ID
+}
+
+// ParseTenantNetwork reads what String wrote.
+func ParseTenantNetwork(text string) (TenantNetwork, error) {
+	kind, value, found := strings.Cut(text, ":")
+	if !found || value == "" {
+		return TenantNetwork{}, fmt.Errorf("%q is not a tenant network: write vlan:N, vni:N or id:NAME", text)
+	}
+	if kind == "id" {
+		return TenantNetwork{ID: value}, nil
+	}
+	number, err := strconv.ParseInt(value, 10, 32)
+	n := int32(number)
+	switch {
+	case kind == "vlan" && err == nil:
+		return TenantNetwork{VLAN: &n}, nil
+	case kind == "vni" && err == nil:
+		return TenantNetwork{VNI: &n}, nil
+	}
+	return TenantNetwork{}, fmt.Errorf("%q is not a tenant network: write vlan:N, vni:N or id:NAME", text)
+}
+
+// Sync says which objects of Dynamic Resource Allocation are in sync between the host, which is the management cluster,
+// and the tenant. It is the block of the same name of a vcluster.yaml; what is not about Dynamic Resource Allocation has
+// no place here. Everything is off by default.
+type Sync struct {
+	// FromHost flows from the host to the tenant.
+	// +optional
+	FromHost SyncFromHost `json:"fromHost,omitempty"`
+	// ToHost flows from the tenant to the host.
+	// +optional
+	ToHost SyncToHost `json:"toHost,omitempty"`
+}
+
+// SyncFromHost is what flows from the host to the tenant.
+type SyncFromHost struct {
+	// DeviceClasses are the classes that the tenant may ask for. While they are not enabled, it may ask for none.
+	// +optional
+	DeviceClasses DeviceClassSync `json:"deviceClasses,omitempty"`
+	// Nodes tells whether the tenant sees the host's Nodes under their names. Where it does not, the status of a claim
+	// has pseudonyms in the place of pools and devices, and does not name nodes.
+	// +optional
+	Nodes SyncSwitch `json:"nodes,omitempty"`
+}
+
+// SyncToHost is what flows from the tenant to the host.
+type SyncToHost struct {
+	// ResourceClaims flow if every class that they name is allowed. Their status flows back.
+	// +optional
+	ResourceClaims SyncSwitch `json:"resourceClaims,omitempty"`
+	// ResourceClaimTemplates flow if every class that they name is allowed. The claims that the host makes of them
+	// flow back.
+	// +optional
+	ResourceClaimTemplates SyncSwitch `json:"resourceClaimTemplates,omitempty"`
+}
+
+// SyncSwitch turns the sync of one kind on.
+type SyncSwitch struct {
+	// Enabled turns it on.
+	// +optional
+	Enabled bool `json:"enabled,omitempty"`
+}
+
+// DeviceClassSync says which DeviceClasses of the host exist in the tenant.
+type DeviceClassSync struct {
+	SyncSwitch `json:",inline"`
+	// Selector selects DeviceClasses of the host by their labels. Unset or empty, it selects all of them. One that does
+	// not parse selects nothing new and takes nothing away: the condition DRASynced says what is wrong with it.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+	// Hidden are the parts of a DeviceClass that the tenant does not see. They work on the host all the same. A
+	// vcluster.yaml does not have this field.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=4
+	Hidden []DeviceClassPart `json:"hidden,omitempty"`
+}
+
+// DeviceClassPart is a part of a DeviceClass that can be hidden from tenants.
+// +kubebuilder:validation:Enum=Config;Selectors;Labels;Annotations
+type DeviceClassPart string
+
+// The parts of a DeviceClass that can be hidden.
+const (
+	// DeviceClassConfig is spec.config, the configuration for the driver, also where a claim's allocation repeats it.
+	DeviceClassConfig DeviceClassPart = "Config"
+	// DeviceClassSelectors is spec.selectors, the expressions that choose devices.
+	DeviceClassSelectors DeviceClassPart = "Selectors"
+	// DeviceClassLabels is metadata.labels.
+	DeviceClassLabels DeviceClassPart = "Labels"
+	// DeviceClassAnnotations is metadata.annotations.
+	DeviceClassAnnotations DeviceClassPart = "Annotations"
+)
+
+// ConditionDRASynced is a condition of TenantClusters. It is true while the sync of Dynamic Resource Allocation works,
+// and absent where it has never been enabled. Its message says what keeps it from working.
+const ConditionDRASynced = "DRASynced"
+
+// Reasons of ConditionDRASynced, besides ReasonSynced and ReasonInvalidSelector.
+const (
+	// ReasonSyncDisabled: nothing is enabled any more. What has been synced stays where it is.
+	ReasonSyncDisabled = "SyncDisabled"
+	// ReasonAPINotServed: the host or the tenant has no resource.k8s.io/v1.
+	ReasonAPINotServed = "APINotServed"
+	// ReasonSameCluster: the host and the tenant are one and the same cluster, and there is nothing to sync.
+	ReasonSameCluster = "SameCluster"
+	// ReasonNotStarted: a controller of the sync could not be started.
+	ReasonNotStarted = "NotStarted"
+	// ReasonInvalidName: names on the host end in the TenantCluster's name, and with this one they would not be valid.
+	ReasonInvalidName = "InvalidName"
+)
+
+// Enabled tells whether anything is to be synced.
+func (s *Sync) Enabled() bool {
+	return s.FromHost.DeviceClasses.Enabled || s.ToHost.ResourceClaims.Enabled || s.ToHost.ResourceClaimTemplates.Enabled
 }

@@ -9,12 +9,15 @@ package tenant
 import (
 	"context"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 )
 
 // Clusters are the two clusters that a tenant's controllers see. They may be one and the same.
@@ -74,4 +77,16 @@ func (c liveClient) List(ctx context.Context, list client.ObjectList, opts ...cl
 func (c Clusters) Owns(machine *v1alpha1.Machine) bool {
 	return machine.Namespace == c.TenantCluster.Namespace &&
 		machine.Spec.TenantClusterRef != nil && machine.Spec.TenantClusterRef.Name == c.TenantCluster.Name
+}
+
+// MadeFor returns whether the Machine is the NodeClaim's, and not of an earlier one of that name. A NodeClaim that was
+// restored from a backup has another UID than the one that the Machine was made for, but still its provider ID.
+func MadeFor(machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim) bool {
+	return machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] == string(nodeClaim.UID) ||
+		(nodeClaim.Status.ProviderID != "" && nodeClaim.Status.ProviderID == machine.Status.ProviderID)
+}
+
+// HasRegistered returns whether Karpenter has seen the NodeClaim's node: pods may run there.
+func HasRegistered(nodeClaim *karpv1.NodeClaim) bool {
+	return conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeRegistered).Status == metav1.ConditionTrue
 }

@@ -5,14 +5,27 @@
 package policy
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 )
 
 // Policy says which device classes of the host one tenant may see and ask for.
@@ -60,4 +73,125 @@ func (p Policy) String() string {
 	default:
 		return fmt.Sprintf("DeviceClasses of the host that match %q are allowed", p.selector)
 	}
+}
+
+// ForTenant returns a class of the host as the tenant sees it.
+func (p Policy) ForTenant(class *resourcev1.DeviceClass) *resourcev1.DeviceClass {
+	visible := &resourcev1.DeviceClass{Spec: *class.Spec.DeepCopy()}
+	visible.Name = class.Name
+	if !p.Hides(v1alpha1.DeviceClassLabels) {
+		visible.Labels = maps.Clone(class.Labels)
+	}
+	if !p.Hides(v1alpha1.DeviceClassAnnotations) {
+		visible.Annotations = maps.Clone(class.Annotations)
+		// It repeats everything else, and so what is hidden.
+		delete(visible.Annotations, corev1.LastAppliedConfigAnnotation)
+	}
+	if p.Hides(v1alpha1.DeviceClassConfig) {
+		visible.Spec.Config = nil
+	}
+	if p.Hides(v1alpha1.DeviceClassSelectors) {
+		visible.Spec.Selectors = nil
+	}
+	return visible
+}
+
+// Classes are the names of all device classes that a claim asks for, be it exactly or as an alternative, sorted.
+func Classes(spec *resourcev1.ResourceClaimSpec) []string {
+	var names []string
+	for i := range spec.Devices.Requests {
+		request := &spec.Devices.Requests[i]
+		if request.Exactly != nil {
+			names = append(names, request.Exactly.DeviceClassName)
+		}
+		for j := range request.FirstAvailable {
+			names = append(names, request.FirstAvailable[j].DeviceClassName)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// ForHost returns the spec of a tenant's claim for the host: without admin access, which gives devices that others use.
+// The namespace of the tenant's copies may be labelled for it; the tenant must not have it all the same.
+func ForHost(spec *resourcev1.ResourceClaimSpec) resourcev1.ResourceClaimSpec {
+	result := *spec.DeepCopy()
+	for i := range result.Devices.Requests {
+		if exactly := result.Devices.Requests[i].Exactly; exactly != nil {
+			exactly.AdminAccess = nil
+		}
+	}
+	return result
+}
+
+// WantsAdminAccess tells whether a claim asks for what ForHost removes.
+func WantsAdminAccess(spec *resourcev1.ResourceClaimSpec) bool {
+	return slices.ContainsFunc(spec.Devices.Requests, func(request resourcev1.DeviceRequest) bool {
+		return request.Exactly != nil && request.Exactly.AdminAccess != nil && *request.Exactly.AdminAccess
+	})
+}
+
+// Changes is a source of requests for all objects that depend on a tenant's settings, when these change.
+func Changes(clusters tenant.Clusters, requests func(context.Context) []reconcile.Request) source.Source {
+	own := func(cluster *v1alpha1.TenantCluster) bool {
+		return cluster.Namespace == clusters.TenantCluster.Namespace && cluster.Name == clusters.TenantCluster.Name
+	}
+	return source.Kind(clusters.Management.Cache, &v1alpha1.TenantCluster{},
+		handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.TenantCluster) []reconcile.Request {
+			return requests(ctx)
+		}),
+		predicate.TypedFuncs[*v1alpha1.TenantCluster]{
+			CreateFunc: func(e event.TypedCreateEvent[*v1alpha1.TenantCluster]) bool { return own(e.Object) },
+			DeleteFunc: func(e event.TypedDeleteEvent[*v1alpha1.TenantCluster]) bool { return own(e.Object) },
+			UpdateFunc: func(e event.TypedUpdateEvent[*v1alpha1.TenantCluster]) bool {
+				return own(e.ObjectNew) && !equality.Semantic.DeepEqual(e.ObjectOld.Spec.Sync, e.ObjectNew.Spec.Sync)
+			},
+		})
+}
+
+// Settings are those of a tenant's TenantCluster. Without a TenantCluster nothing is enabled.
+type Settings struct {
+	// Sync is spec.sync of the TenantCluster.
+	Sync v1alpha1.Sync
+	// Policy is what it says of device classes. It allows nothing if SelectorError is not nil.
+	Policy Policy
+	// SelectorError: the selector does not parse. What is allowed is not known, so nothing may be created or deleted.
+	SelectorError error
+	// UID is that of the TenantCluster.
+	UID types.UID
+}
+
+// Read returns a tenant's settings, from a cache or live.
+func Read(ctx context.Context, reader client.Reader, key types.NamespacedName) (Settings, error) {
+	cluster := &v1alpha1.TenantCluster{}
+	if err := reader.Get(ctx, key, cluster); controllers.IsGone(err) {
+		return Settings{}, nil
+	} else if err != nil {
+		return Settings{}, fmt.Errorf("reading TenantCluster %s, %w", key, err)
+	}
+	return Of(cluster), nil
+}
+
+// Of returns the settings of a TenantCluster.
+func Of(cluster *v1alpha1.TenantCluster) Settings {
+	result := Settings{Sync: cluster.Spec.Sync, UID: cluster.UID}
+	result.Policy, result.SelectorError = NewPolicy(&cluster.Spec.Sync.FromHost.DeviceClasses)
+	return result
+}
+
+// NotAllowed returns the first class that a claim names and the tenant may not ask for, or nothing. The reader is of the
+// host.
+func (s Settings) NotAllowed(ctx context.Context, reader client.Reader, spec *resourcev1.ResourceClaimSpec) (string, error) {
+	for _, name := range Classes(spec) {
+		class := &resourcev1.DeviceClass{}
+		if err := reader.Get(ctx, client.ObjectKey{Name: name}, class); controllers.IsGone(err) {
+			class = nil
+		} else if err != nil {
+			return "", fmt.Errorf("reading DeviceClass %s on the host, %w", name, err)
+		}
+		if !s.Policy.Allows(class) {
+			return name, nil
+		}
+	}
+	return "", nil
 }

@@ -6,9 +6,11 @@ package timelimits
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/awslabs/operatorpkg/controller"
+	"github.com/awslabs/operatorpkg/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,4 +101,75 @@ func (m Machines) suspended(ctx context.Context, nodeClaim *karpenterv1.NodeClai
 		return false, fmt.Errorf("reading machine %s, %w", key, err)
 	}
 	return tenant.MadeFor(machine, nodeClaim) && machine.Status.Progress != nil && machine.Status.Progress.Suspended, nil
+}
+
+// Registering is for the reads of core's lifecycle controller. A NodeClaim that has been launched, has not registered, and
+// has a Machine with a server gets the current time as the last transition of its condition Registered. From when the server
+// has joined, core has its own 15 minutes to register it.
+func Registering(clk clock.PassiveClock, machines Machines) interceptor.Interceptor {
+	return interceptor.OnGet(func(ctx context.Context, nodeClaim *karpenterv1.NodeClaim, _ []client.GetOption) error {
+		if !nodeClaim.DeletionTimestamp.IsZero() || nodeClaim.Status.ProviderID == "" {
+			return nil
+		}
+		// StatusConditions would add those that are missing.
+		at := slices.IndexFunc(nodeClaim.Status.Conditions, func(condition status.Condition) bool {
+			return condition.Type == karpenterv1.ConditionTypeRegistered
+		})
+		if at < 0 || nodeClaim.Status.Conditions[at].Status == metav1.ConditionTrue {
+			return nil
+		}
+		start, err := machines.startOfWait(ctx, nodeClaim, clk.Now())
+		if err != nil {
+			return err
+		}
+		// The object is the caller's own copy. If core writes its conditions, this time is stored, which does no harm.
+		if registered := &nodeClaim.Status.Conditions[at]; start.After(registered.LastTransitionTime.Time) {
+			registered.LastTransitionTime = metav1.NewTime(start)
+		}
+		return nil
+	})
+}
+
+// Replacing is for the reads of core's disruption queue. It moves the creation time of the command that the NodeClaim
+// belongs to, as long as the server of one of its replacements is being installed. From when the last has joined, its node
+// has core's own 10 minutes to get ready. So has a server that makes no progress, because it is held in error or paused:
+// the old node is tainted meanwhile, and must not stay so for ever.
+//
+// The queue works on one command at a time and starts with this read, so nothing else reads the time concurrently.
+func Replacing(c client.Reader, queue *disruption.Queue, clk clock.PassiveClock, machines Machines) interceptor.Interceptor {
+	return interceptor.OnGet(func(ctx context.Context, nodeClaim *karpenterv1.NodeClaim, _ []client.GetOption) error {
+		queue.RLock()
+		command := queue.ProviderIDToCommand[nodeClaim.Status.ProviderID]
+		queue.RUnlock()
+		if command == nil {
+			return nil
+		}
+		for _, replacement := range command.Replacements {
+			if replacement.Initialized || replacement.Name == "" {
+				continue
+			}
+			start, err := startOfReplacement(ctx, c, replacement.Name, clk, machines)
+			if err != nil {
+				return err
+			}
+			if start.After(command.CreationTimestamp) {
+				command.CreationTimestamp = start
+			}
+		}
+		return nil
+	})
+}
+
+func startOfReplacement(ctx context.Context, c client.Reader, name string, clk clock.PassiveClock, machines Machines) (time.Time, error) {
+	nodeClaim := &karpenterv1.NodeClaim{}
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, nodeClaim); err != nil {
+		return time.Time{}, client.IgnoreNotFound(err) // core handles that it is gone
+	}
+	if !nodeClaim.DeletionTimestamp.IsZero() {
+		return time.Time{}, nil
+	}
+	if suspended, err := machines.suspended(ctx, nodeClaim); err != nil || suspended {
+		return time.Time{}, err
+	}
+	return machines.startOfWait(ctx, nodeClaim, clk.Now())
 }

@@ -11,7 +11,7 @@
 //	                  ▲           │                             │             │          └── switching ──┘
 //	                  └───────────┘ taken                       └─────────────┴──► broken (and back, when the server recovers), lost
 //
-//	any from waitingForHooks on ─► abandoned, if it gets no further (deadline.go) or its server is in error for good (replacing.go)
+//	any from waitingForHooks on ─► abandoned, if it gets no further (progress.go) or its server is in error for good (replacing.go)
 //	any of them ─► releasing, once the Machine is being deleted
 //
 // What is installed follows from a plan (plan.go, resolve.go), which is made and validated for the chosen server before
@@ -21,5 +21,5 @@
 // Two rules keep a host from being claimed twice. The choice is written into the Machine's status before the host is
 // touched, and both writes are compare-and-swap on the resource version: one decides which host a Machine wants, the
 // other which Machine a host belongs to. What the two leave behind in the worst case, a host whose consumer does not
-// want it or is gone, the orphan sweep (orphanhosts.go, orphansecrets.go) gives back.
+// want it or is gone, the orphan sweep (orphanhosts.go, userdata.go) gives back.
 package machine

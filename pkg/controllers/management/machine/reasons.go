@@ -6,7 +6,10 @@ package machine
 import (
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	fleetmetrics "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/metrics"
 )
 
 // EventReason is the reason of an event on a Machine. Where a condition says the same, it has the same reason.
@@ -60,3 +63,9 @@ const (
 	// workers is the number of Machines that are reconciled at a time.
 	workers = 10
 )
+
+type metrics struct {
+	claimLatency prometheus.Histogram
+}
+
+func newMetrics() *metrics { return &metrics{claimLatency: fleetmetrics.NewClaimDuration()} }

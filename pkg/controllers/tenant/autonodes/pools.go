@@ -6,6 +6,7 @@ package autonodes
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 
@@ -13,10 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
 
 const (
@@ -165,4 +168,83 @@ func merged(general, specific map[string]string) map[string]string {
 	maps.Copy(result, general)
 	maps.Copy(result, specific)
 	return result
+}
+
+// disruptionOf translates everything but consolidateAfter. Defaults are written out, so that what the API server would
+// fill in does not look like an edit. By default only servers that are empty are released:
+// to pack pods onto fewer servers is to interrupt them, and a server that was given up too early takes long to come back.
+func disruptionOf(from *v1alpha1.NodesDisruption) karpv1.Disruption {
+	disruption := karpv1.Disruption{ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty}
+	if from != nil && from.ConsolidationPolicy != "" {
+		disruption.ConsolidationPolicy = karpv1.ConsolidationPolicy(from.ConsolidationPolicy)
+	}
+	if from == nil || len(from.Budgets) == 0 {
+		disruption.Budgets = []karpv1.Budget{{Nodes: defaultBudget}}
+		return disruption
+	}
+	for _, budget := range from.Budgets {
+		disruption.Budgets = append(disruption.Budgets, budgetOf(budget))
+	}
+	return disruption
+}
+
+func budgetOf(from v1alpha1.DisruptionBudget) karpv1.Budget {
+	budget := karpv1.Budget{Nodes: from.Nodes, Duration: from.Duration.DeepCopy()}
+	if budget.Nodes == "" {
+		budget.Nodes = defaultBudget
+	}
+	if from.Schedule != "" {
+		schedule := from.Schedule
+		budget.Schedule = &schedule
+	}
+	for _, reason := range from.Reasons {
+		budget.Reasons = append(budget.Reasons, karpv1.DisruptionReason(reason))
+	}
+	return budget
+}
+
+func consolidateAfter(from *v1alpha1.NodesDisruption) string {
+	if from == nil || from.ConsolidateAfter == "" {
+		return defaultConsolidateAfter
+	}
+	return from.ConsolidateAfter
+}
+
+// duration reads what a NodePool takes for a duration: Go's, or Never.
+func duration(text string) (karpv1.NillableDuration, error) {
+	result := karpv1.NillableDuration{}
+	if err := json.Unmarshal(fmt.Appendf(nil, "%q", text), &result); err != nil {
+		return karpv1.NillableDuration{}, fmt.Errorf("reading duration %q, %w", text, err)
+	}
+	return result, nil
+}
+
+// requirementsOf translates a nodeTypeSelector, or returns what is wrong with it.
+//
+// A property that no NodeType has needs care, unless Karpenter knows the label. Karpenter accepts any value of a label that
+// an instance type does not mention, so a typing error would get the tenant any server. In and Exists of such a property
+// match nothing, which a NodePool cannot express, so the NodePool is not written. NotIn and NotExists match everything and
+// are left out.
+func requirementsOf(
+	selector []v1alpha1.NodeTypeSelectorRequirement, servers servers,
+) ([]karpv1.NodeSelectorRequirementWithMinValues, string) {
+	requirements := []karpv1.NodeSelectorRequirementWithMinValues{{
+		Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{servers.capacityType},
+	}}
+	for i, entry := range selector {
+		path := field.NewPath("nodeTypeSelector").Index(i)
+		one, err := matching.NodeTypeSelector(path, entry)
+		if err != nil {
+			return nil, err.Error()
+		}
+		selects := one.Operator == corev1.NodeSelectorOpIn || one.Operator == corev1.NodeSelectorOpExists
+		switch {
+		case servers.advertises(one.Key), karpv1.WellKnownLabels.Has(one.Key):
+			requirements = append(requirements,
+				karpv1.NodeSelectorRequirementWithMinValues{Key: one.Key, Operator: one.Operator, Values: one.Values})
+		case selects:
+			return nil, fmt.Sprintf("%s: no NodeType has the property %s: correct it, or give it to the NodeTypes that are meant", path, one.Key)
+		}
+	}
+	return requirements, ""
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -145,4 +146,25 @@ func (c *Controller) machineOf(_ context.Context, node client.Object) []reconcil
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: c.clusters.TenantCluster.Namespace, Name: name}}}
+}
+
+// nodeEvents lets through what can be a registration: a Node that appears, or gets its provider ID. Nodes change
+// all the time, and nothing else about them matters here.
+func nodeEvents() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return providerID(e.Object) != "" },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return providerID(e.ObjectOld) != providerID(e.ObjectNew)
+		},
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+func providerID(object any) string {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return ""
+	}
+	return node.Spec.ProviderID
 }

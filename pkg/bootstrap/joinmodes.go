@@ -1,0 +1,253 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	certutil "k8s.io/client-go/util/cert"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	kubeadmAPIVersion     = "kubeadm.k8s.io/v1beta4"
+	joinConfigurationKind = "JoinConfiguration"
+)
+
+// joinConfiguration is the part of kubeadm's v1beta4 JoinConfiguration that user data needs. kubeadm publishes its
+// types only inside the module of all of Kubernetes.
+type joinConfiguration struct {
+	metav1.TypeMeta  `json:",inline"`
+	Discovery        discovery        `json:"discovery"`
+	NodeRegistration nodeRegistration `json:"nodeRegistration"`
+}
+
+type discovery struct {
+	BootstrapToken bootstrapTokenDiscovery `json:"bootstrapToken"`
+}
+
+type bootstrapTokenDiscovery struct {
+	// Token is in the clear here, so a joinConfiguration must not be logged, and is not exported.
+	Token             string   `json:"token"`
+	APIServerEndpoint string   `json:"apiServerEndpoint"`
+	CACertHashes      []string `json:"caCertHashes"`
+}
+
+type nodeRegistration struct {
+	Name string `json:"name"`
+	// Taints are written even when there are none: kubeadm adds its own defaults where they are absent.
+	Taints           []corev1.Taint `json:"taints"`
+	KubeletExtraArgs []kubeletArg   `json:"kubeletExtraArgs,omitempty"`
+}
+
+type kubeletArg struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// joinConfigurationFor returns the kubeadm document for a valid Join.
+func joinConfigurationFor(j Join) joinConfiguration {
+	args := []kubeletArg{{Name: argProviderID, Value: j.ProviderID}}
+	if labels := SelfSettableLabels(j.Labels); len(labels) > 0 {
+		args = append(args, kubeletArg{Name: argNodeLabels, Value: nodeLabelsArg(labels)})
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.KubeletArgs)) {
+		args = append(args, kubeletArg{Name: name, Value: j.KubeletArgs[name]})
+	}
+	return joinConfiguration{
+		TypeMeta: metav1.TypeMeta{APIVersion: kubeadmAPIVersion, Kind: joinConfigurationKind},
+		Discovery: discovery{BootstrapToken: bootstrapTokenDiscovery{
+			Token:             j.Token.Reveal(),
+			APIServerEndpoint: j.APIServerEndpoint,
+			CACertHashes:      j.CACertHashes,
+		}},
+		NodeRegistration: nodeRegistration{
+			Name:             j.NodeName,
+			Taints:           append([]corev1.Taint{}, j.Taints...),
+			KubeletExtraArgs: args,
+		},
+	}
+}
+
+const (
+	// vclusterRequestPath holds the address of the join script, with the token in it, as a configuration of curl.
+	vclusterRequestPath = "/etc/kubernetes/vcluster-join.curl"
+	vclusterCAPath      = "/etc/kubernetes/vcluster-ca.crt"
+	vclusterJoinPath    = "/node/join"
+	argRegisterTaints   = "register-with-taints"
+	kubeletArgsVariable = "KUBELET_EXTRA_ARGS="
+)
+
+// kubeletEnvironmentPaths are where the packages of Debian and of Red Hat look for extra arguments of the kubelet.
+var kubeletEnvironmentPaths = []string{"/etc/default/kubelet", "/etc/sysconfig/kubelet"}
+
+// vclusterScriptOf returns the script with which a server joins a vCluster: the vCluster's own script, fetched from the
+// tenant's endpoint, installs and joins. The arguments for this Machine's kubelet go to where the kubelet's service looks for
+// more of them.
+func vclusterScriptOf(j Join) (joinScript, error) {
+	address := url.URL{Scheme: "https", Host: j.APIServerEndpoint, Path: vclusterJoinPath,
+		RawQuery: url.Values{"token": {j.Token.Reveal()}}.Encode()}
+	certificates, err := certutil.ParseCertsPEM(j.CACertificates)
+	if err != nil {
+		return joinScript{}, fmt.Errorf("reading the cluster's CA certificates, %w", err)
+	}
+	// A bundle can have any text between its certificates. Only they become part of the script.
+	ca, err := certutil.EncodeCertificates(certificates...)
+	if err != nil {
+		return joinScript{}, fmt.Errorf("encoding the cluster's CA certificates, %w", err)
+	}
+	files := []joinFile{
+		{vclusterRequestPath, "0600", fmt.Sprintf("url = %q\n", address.String())},
+		{vclusterCAPath, "0644", string(ca)},
+		{vclusterScriptPath, "0755", vclusterScript},
+	}
+	for _, path := range kubeletEnvironmentPaths {
+		files = append(files, joinFile{path, "0644", kubeletArgsVariable + "'" + strings.Join(kubeletArgsOf(j), " ") + "'\n"})
+	}
+	return joinScript{files: files, commands: []string{
+		strings.Join([]string{"sh", inRoot(vclusterScriptPath), inRoot(vclusterRequestPath), inRoot(vclusterCAPath)}, " "),
+	}}, nil
+}
+
+// kubeletArgsOf returns the kubelet's arguments, one word each.
+func kubeletArgsOf(j Join) []string {
+	args := []string{"--" + argProviderID + "=" + j.ProviderID}
+	if labels := SelfSettableLabels(j.Labels); len(labels) > 0 {
+		args = append(args, "--"+argNodeLabels+"="+nodeLabelsArg(labels))
+	}
+	if len(j.Taints) > 0 {
+		var taints []string
+		for _, taint := range j.Taints {
+			taints = append(taints, taint.Key+"="+taint.Value+":"+string(taint.Effect))
+		}
+		args = append(args, "--"+argRegisterTaints+"="+strings.Join(taints, ","))
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.KubeletArgs)) {
+		args = append(args, "--"+name+"="+j.KubeletArgs[name])
+	}
+	return args
+}
+
+// validateVCluster returns what is wrong with a join that only matters when it is a vCluster's script that joins.
+func validateVCluster(j Join) []error {
+	var errs []error
+	hashes, err := CACertHashes(j.CACertificates)
+	if err != nil {
+		errs = append(errs, err)
+	} else if !slices.Equal(hashes, j.CACertHashes) {
+		errs = append(errs, errors.New("the CA hashes are not those of the CA certificates"))
+	}
+	return errs
+}
+
+const (
+	// JoinScriptName is the file name of the join script. cloud-init runs the scripts of user data in the order of their
+	// names: this one comes after "runcmd", which has the user's commands, and after "part-001", a script of the user's.
+	JoinScriptName = "zz-karpenter-metal3-join"
+	// JoinScriptEnd is the line after each file that the join script writes.
+	JoinScriptEnd = "END_OF_FILE_OF_KARPENTER_METAL3"
+	// joinConfigurationPath is where the server keeps the JoinConfiguration, beside kubeadm's own files.
+	joinConfigurationPath = "/etc/kubernetes/kubeadm-join.yaml"
+)
+
+// joinScript is what a server does to join: it writes files and then runs commands.
+type joinScript struct {
+	files    []joinFile
+	commands []string
+}
+
+type joinFile struct{ path, permissions, content string }
+
+// hostConfig is the cloud-config of a join, for what is missing in the user's.
+type hostConfig struct {
+	// Hostname, with PreserveHostname false, makes the server's own name that of its Node, whatever the image or the
+	// config drive's metadata say.
+	Hostname         string `json:"hostname"`
+	PreserveHostname bool   `json:"preserve_hostname"`
+	// ManageEtcHosts "localhost" makes the hostname resolve without a DNS server, which kubeadm looks for.
+	ManageEtcHosts string `json:"manage_etc_hosts"`
+}
+
+// JoinUserData returns the user data with which a server joins, to be given as it is or to UserData. It holds the token in the
+// clear: it belongs in a Secret and nowhere else. Equal values give equal bytes. The error names every value that is not
+// usable.
+func JoinUserData(j Join) ([]byte, error) {
+	if err := j.Validate(); err != nil {
+		return nil, fmt.Errorf("building user data, %w", err)
+	}
+	script, err := kubeadmScript(j)
+	if j.fetchesScript() {
+		script, err = vclusterScriptOf(j)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("building user data, %w", err)
+	}
+	host, err := yaml.Marshal(hostConfig{Hostname: j.NodeName, ManageEtcHosts: "localhost"})
+	if err != nil {
+		return nil, fmt.Errorf("building user data, encoding the cloud-config, %w", err)
+	}
+	return messageOf([]part{
+		{content: append([]byte(cloudConfigHeader+"\n"), host...), mergeType: mergeAdd},
+		{content: []byte(script.text()), filename: JoinScriptName},
+	})
+}
+
+// kubeadmScript returns the script with which a server joins by kubeadm: it prepares the server where the image has not,
+// and then it joins.
+func kubeadmScript(j Join) (joinScript, error) {
+	configuration, err := yaml.Marshal(joinConfigurationFor(j))
+	if err != nil {
+		return joinScript{}, fmt.Errorf("encoding the kubeadm configuration, %w", err)
+	}
+	return joinScript{
+		files: []joinFile{
+			{prepareScriptPath, "0755", prepareScript},
+			{joinConfigurationPath, "0600", string(configuration)},
+		},
+		commands: []string{
+			strings.TrimSpace("sh " + inRoot(prepareScriptPath) + " " + j.KubernetesVersion),
+			"kubeadm join --config " + inRoot(joinConfigurationPath),
+		},
+	}, nil
+}
+
+// inRoot is the path of a file in the script. NODE_ROOT is empty on a server; tests set it.
+func inRoot(file string) string { return `"$NODE_ROOT"` + file }
+
+// text returns the script for the shell. Each file is written anew, so that one of the user's of that name, its links and its
+// permissions change nothing.
+func (s joinScript) text() string {
+	var text strings.Builder
+	text.WriteString("#!/bin/sh\n# Joins this server to its cluster. Written by karpenter-provider-metal3.\n: \"${NODE_ROOT:=}\"\n")
+	for _, file := range s.files {
+		name := inRoot(file.path)
+		fmt.Fprintf(&text, "mkdir -p %s\nrm -f %s\n", inRoot(path.Dir(file.path)), name)
+		fmt.Fprintf(&text, "(umask 077; cat >%s) <<'%s'\n%s\n%s\n", name, JoinScriptEnd, strings.TrimRight(file.content, "\n"), JoinScriptEnd)
+		fmt.Fprintf(&text, "chmod %s %s\n", file.permissions, name)
+	}
+	for _, command := range s.commands {
+		text.WriteString(command + "\n")
+	}
+	return text.String()
+}
+
+//go:embed prepare-node.sh
+var prepareScript string
+
+//go:embed vcluster-join.sh
+var vclusterScript string
+
+const (
+	prepareScriptPath  = "/var/lib/karpenter-metal3/prepare-node.sh"
+	vclusterScriptPath = "/var/lib/karpenter-metal3/vcluster-join.sh"
+)
