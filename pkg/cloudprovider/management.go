@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
@@ -39,21 +40,16 @@ func NewManagement(ctx context.Context, informers cache.Cache, writer client.Cli
 	catalog *instancetypes.Catalog) (*Management, error) {
 	m := &Management{Client: writer, Live: live, Catalog: catalog, machines: newSubscriptions()}
 	for _, watch := range []struct {
-		kind    string
-		object  client.Object
+		kind    client.Object
 		handler toolscache.ResourceEventHandler
 	}{
-		{"NodeTypes", &v1alpha1.NodeType{}, catalogHandler(catalog)},
-		{"Machines", &v1alpha1.Machine{}, m.machines.handler()},
-		{"TenantClusters", &v1alpha1.TenantCluster{}, toolscache.ResourceEventHandlerFuncs{}},
+		{&v1alpha1.NodeType{}, controllers.Handler(catalog.Set, func(nodeType *v1alpha1.NodeType) { catalog.Delete(nodeType.Name) })},
+		{&v1alpha1.Machine{}, m.machines.handler()},
+		{&v1alpha1.TenantCluster{}, toolscache.ResourceEventHandlerFuncs{}},
 	} {
-		informer, err := informers.GetInformer(ctx, watch.object)
+		registration, _, err := controllers.Watch(ctx, informers, watch.kind, watch.handler)
 		if err != nil {
-			return nil, fmt.Errorf("watching %s in the management cluster, %w", watch.kind, err)
-		}
-		registration, err := informer.AddEventHandler(watch.handler)
-		if err != nil {
-			return nil, fmt.Errorf("watching %s in the management cluster, %w", watch.kind, err)
+			return nil, fmt.Errorf("in the management cluster, %w", err)
 		}
 		m.handlers = append(m.handlers, registration)
 	}
@@ -68,27 +64,4 @@ func (m *Management) Synced() error {
 		}
 	}
 	return nil
-}
-
-func catalogHandler(catalog *instancetypes.Catalog) toolscache.ResourceEventHandler {
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) {
-			if nodeType, ok := obj.(*v1alpha1.NodeType); ok {
-				catalog.Set(nodeType)
-			}
-		},
-		UpdateFunc: func(_, obj any) {
-			if nodeType, ok := obj.(*v1alpha1.NodeType); ok {
-				catalog.Set(nodeType)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-				obj = tombstone.Obj
-			}
-			if nodeType, ok := obj.(*v1alpha1.NodeType); ok {
-				catalog.Delete(nodeType.Name)
-			}
-		},
-	}
 }

@@ -9,6 +9,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
 // subscriptions deliver changes of Machines to the calls of Create that wait for them, from the informer that exists
@@ -66,24 +67,6 @@ func (s *subscriptions) publish(update change) {
 }
 
 func (s *subscriptions) handler() toolscache.ResourceEventHandler {
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) {
-			if machine, ok := obj.(*v1alpha1.Machine); ok {
-				s.publish(change{machine: machine})
-			}
-		},
-		UpdateFunc: func(_, obj any) {
-			if machine, ok := obj.(*v1alpha1.Machine); ok {
-				s.publish(change{machine: machine})
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-				obj = tombstone.Obj
-			}
-			if machine, ok := obj.(*v1alpha1.Machine); ok {
-				s.publish(change{machine: machine, deleted: true})
-			}
-		},
-	}
+	return controllers.Handler(func(machine *v1alpha1.Machine) { s.publish(change{machine: machine}) },
+		func(machine *v1alpha1.Machine) { s.publish(change{machine: machine, deleted: true}) })
 }

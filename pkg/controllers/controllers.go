@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -45,11 +47,17 @@ func IsGone(err error) bool {
 // Requests returns a request for each object that a cache lists. An error is logged: a handler of watches has nobody to
 // return it to.
 func Requests(ctx context.Context, reader client.Reader, list client.ObjectList, opts ...client.ListOption) []reconcile.Request {
+	return RequestsWhere(ctx, reader, list, func(client.Object) bool { return true }, opts...)
+}
+
+// RequestsWhere returns the requests for those objects for which holds is true. It must not change them.
+func RequestsWhere(ctx context.Context, reader client.Reader, list client.ObjectList, holds func(client.Object) bool,
+	opts ...client.ListOption) []reconcile.Request {
 	var requests []reconcile.Request
 	err := reader.List(ctx, list, append(opts, client.UnsafeDisableDeepCopy)...)
 	if err == nil {
 		err = meta.EachListItem(list, func(item runtime.Object) error {
-			if object, ok := item.(client.Object); ok {
+			if object, ok := item.(client.Object); ok && holds(object) {
 				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)})
 			}
 			return nil
@@ -59,4 +67,13 @@ func Requests(ctx context.Context, reader client.Reader, list client.ObjectList,
 		log.FromContext(ctx).Error(err, "listing the objects to reconcile", "list", fmt.Sprintf("%T", list))
 	}
 	return requests
+}
+
+// OnlyDeletions lets the events of deletions through.
+func OnlyDeletions() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		UpdateFunc:  func(event.UpdateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
 }

@@ -105,9 +105,8 @@ func (c *Controller) writeCondition(ctx context.Context, cluster *v1alpha1.Tenan
 	}) {
 		return nil
 	}
-	if err := c.clusters.Management.Client.Status().Patch(ctx, cluster,
-		client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("writing the status of TenantCluster %s, %w", c.clusters.TenantCluster, err))
+	if err := controllers.PatchStatus(ctx, c.clusters.Management.Client, stored, cluster); err != nil {
+		return client.IgnoreNotFound(err)
 	}
 	log.FromContext(ctx).Info("DRA sync", "reason", result.reason, "message", result.message)
 	return nil

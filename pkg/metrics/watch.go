@@ -5,7 +5,6 @@ package metrics
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
 // watcher keeps what is counted and timed up to date by a watch. It works on the leader only, or every replica would count
@@ -54,27 +54,19 @@ func (w *watcher) collectors() []prometheus.Collector {
 
 // Start implements manager.Runnable.
 func (w *watcher) Start(ctx context.Context) error {
-	for _, watched := range []struct {
-		object  client.Object
-		handler toolscache.ResourceEventHandler
-	}{
-		{&v1alpha1.Machine{}, toolscache.ResourceEventHandlerFuncs{
+	for kind, handler := range map[client.Object]toolscache.ResourceEventHandler{
+		&v1alpha1.Machine{}: toolscache.ResourceEventHandlerFuncs{
 			// A Machine that is seen for the first time may be old; what has happened to it has been counted.
 			UpdateFunc: func(before, after any) { w.changed(before, after) },
 			DeleteFunc: func(object any) { w.released(object) },
-		}},
-		{&v1alpha1.NodeType{}, toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) { w.forget(object) }}},
+		},
+		&v1alpha1.NodeType{}: controllers.Handler(nil, w.forget),
 	} {
-		informer, err := w.informers.GetInformer(ctx, watched.object)
+		_, stop, err := controllers.Watch(ctx, w.informers, kind, handler)
 		if err != nil {
-			return fmt.Errorf("watching %T for metrics, %w", watched.object, err)
+			return err
 		}
-		registration, err := informer.AddEventHandler(watched.handler)
-		if err != nil {
-			return fmt.Errorf("watching %T for metrics, %w", watched.object, err)
-		}
-		// The error is that the informer has stopped already, which is what is wanted.
-		defer func() { _ = informer.RemoveEventHandler(registration) }()
+		defer stop()
 	}
 	<-ctx.Done()
 	return nil
@@ -115,14 +107,7 @@ func (w *watcher) released(object any) {
 }
 
 // forget ends the series of a type that is gone.
-func (w *watcher) forget(object any) {
-	if tombstone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
-		object = tombstone.Obj
-	}
-	nodeType, ok := object.(*v1alpha1.NodeType)
-	if !ok {
-		return
-	}
+func (w *watcher) forget(nodeType *v1alpha1.NodeType) {
 	labels := prometheus.Labels{NodeTypeLabel: nodeType.Name}
 	for _, vector := range []interface {
 		DeletePartialMatch(prometheus.Labels) int

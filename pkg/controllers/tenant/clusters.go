@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -70,6 +71,16 @@ func (c liveClient) Get(ctx context.Context, key client.ObjectKey, object client
 
 func (c liveClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	return c.live.List(ctx, list, opts...)
+}
+
+// MachineKey is the key of a Machine of the tenant's namespace.
+func (c Clusters) MachineKey(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: c.TenantCluster.Namespace, Name: name}
+}
+
+// MachineOf maps a NodeClaim to its Machine, which has its name.
+func (c Clusters) MachineOf(_ context.Context, nodeClaim client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: c.MachineKey(nodeClaim.GetName())}}
 }
 
 // Owns returns whether a Machine is one of the tenant's. Others may be in the same namespace: those of another tenant,

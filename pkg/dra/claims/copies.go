@@ -168,25 +168,16 @@ func (c *CopyController[T]) hostKey(name string) client.ObjectKey {
 // get returns an object, and whether there is one.
 func (c *CopyController[T]) get(ctx context.Context, reader client.Reader, key client.ObjectKey, where string) (T, bool, error) {
 	object := c.kind.object()
-	err := reader.Get(ctx, key, object)
-	if controllers.IsGone(err) {
-		return object, false, nil
-	}
+	found, err := controllers.Find(ctx, reader, key, object)
 	if err != nil {
-		return object, false, fmt.Errorf("reading %s %s %s, %w", c.kind.Kind, key, where, err)
+		err = fmt.Errorf("%s, %w", where, err)
 	}
-	return object, true, nil
+	return object, found, err
 }
 
-// patch writes what change does to an object, unless somebody has written it meanwhile: a merge patch replaces whole
-// lists, such as the finalizers. An object that is gone needs no change.
-func patch[T client.Object](ctx context.Context, c client.Client, object T, doing string, change func()) error {
-	stored := object.DeepCopyObject().(T)
-	change()
-	if err := c.Patch(ctx, object, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("%s %T %s, %w", doing, object, client.ObjectKeyFromObject(object), err))
-	}
-	return nil
+// patch is controllers.Patch. An object that is gone needs no change.
+func patch(ctx context.Context, c client.Client, object client.Object, doing string, change func()) error {
+	return client.IgnoreNotFound(controllers.Patch(ctx, c, object, doing, change))
 }
 
 // NewClaimController constructs the controller of ResourceClaims.

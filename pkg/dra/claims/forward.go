@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/policy"
 )
@@ -141,11 +142,10 @@ func (c *CopyController[T]) deleteCopy(ctx context.Context, copied T) error {
 			controllerutil.RemoveFinalizer(copied, v1alpha1.DRASyncFinalizer)
 		})
 	}
-	key, uid := client.ObjectKeyFromObject(copied), copied.GetUID()
-	if err := c.clusters.Management.Client.Delete(ctx, copied, client.Preconditions{UID: &uid}); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("deleting %s %s on the host, %w", c.kind.Kind, key, err))
+	if err := controllers.Delete(ctx, c.clusters.Management.Client, copied, "deleting on the host"); err != nil {
+		return err
 	}
-	log.FromContext(ctx).Info("deleted on the host", "kind", c.kind.Kind, "copy", key)
+	log.FromContext(ctx).Info("deleted on the host", "kind", c.kind.Kind, "copy", client.ObjectKeyFromObject(copied))
 	return nil
 }
 
@@ -168,12 +168,11 @@ func (c *CopyController[T]) deleteOrphan(ctx context.Context, key client.ObjectK
 
 // deleteInTenant deletes the object of a copy that is being deleted on the host. The finalizers do the rest.
 func (c *CopyController[T]) deleteInTenant(ctx context.Context, object T) error {
-	key, uid := client.ObjectKeyFromObject(object), object.GetUID()
 	if err := c.addFinalizer(ctx, object); err != nil {
 		return err
 	}
-	if err := c.clusters.Tenant.Client.Delete(ctx, object, client.Preconditions{UID: &uid}); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("deleting %s %s in the tenant, %w", c.kind.Kind, key, err))
+	if err := controllers.Delete(ctx, c.clusters.Tenant.Client, object, "deleting in the tenant"); err != nil {
+		return err
 	}
 	c.warn(object, ReasonDeletedOnHost, "it was deleted on the host, and is therefore deleted here")
 	return nil

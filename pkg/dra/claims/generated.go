@@ -49,10 +49,10 @@ func (c *GeneratedController) Reconcile(ctx context.Context, request reconcile.R
 
 func (c *GeneratedController) reconcile(ctx context.Context, key client.ObjectKey) error {
 	host := &resourcev1.ResourceClaim{}
-	if err := c.clusters.Management.Client.Get(ctx, key, host); controllers.IsGone(err) {
+	if found, err := controllers.Find(ctx, c.clusters.Management.Client, key, host); err != nil {
+		return fmt.Errorf("on the host, %w", err)
+	} else if !found {
 		return c.deleteMirrors(ctx, key)
-	} else if err != nil {
-		return fmt.Errorf("reading ResourceClaim %s on the host, %w", key, err)
 	}
 	s, err := policy.Read(ctx, c.clusters.Management.Client, c.clusters.TenantCluster)
 	if err != nil || s.SelectorError != nil || !s.Sync.ToHost.ResourceClaimTemplates.Enabled {
@@ -103,10 +103,8 @@ func (c *GeneratedController) reconcile(ctx context.Context, key client.ObjectKe
 // tenantClaim returns a claim of the tenant, nil if there is none.
 func (c *GeneratedController) tenantClaim(ctx context.Context, key client.ObjectKey) (*resourcev1.ResourceClaim, error) {
 	claim := &resourcev1.ResourceClaim{}
-	if err := c.clusters.Tenant.Client.Get(ctx, key, claim); controllers.IsGone(err) {
-		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("reading ResourceClaim %s in the tenant, %w", key, err)
+	if found, err := controllers.Find(ctx, c.clusters.Tenant.Client, key, claim); err != nil || !found {
+		return nil, err
 	}
 	return claim, nil
 }
@@ -130,10 +128,8 @@ func (c *GeneratedController) tenantPod(
 		return nil, nil, nil
 	}
 	pod := &corev1.Pod{}
-	if err := c.clusters.Tenant.Client.Get(ctx, origin.NamespacedName, pod); controllers.IsGone(err) {
-		return nil, nil, nil
-	} else if err != nil {
-		return nil, nil, fmt.Errorf("reading pod %s in the tenant, %w", origin.NamespacedName, err)
+	if found, err := controllers.Find(ctx, c.clusters.Tenant.Client, origin.NamespacedName, pod); err != nil || !found {
+		return nil, nil, err
 	}
 	name := host.Annotations[podClaimAnnotation]
 	index := slices.IndexFunc(pod.Spec.ResourceClaims, func(claim corev1.PodResourceClaim) bool {
@@ -175,17 +171,10 @@ func (c *GeneratedController) deleteMirrors(ctx context.Context, key client.Obje
 	if err != nil || len(mirrors) == 0 {
 		return err
 	}
-	if err := c.clusters.Management.Live.Get(ctx, key, &resourcev1.ResourceClaim{}); err == nil {
-		return nil
-	} else if !controllers.IsGone(err) {
-		return fmt.Errorf("reading ResourceClaim %s on the host, %w", key, err)
+	if found, err := controllers.Find(ctx, c.clusters.Management.Live, key, &resourcev1.ResourceClaim{}); err != nil || found {
+		return err
 	}
-	for i := range mirrors {
-		if err := c.delete(ctx, &mirrors[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.deleteExcept(ctx, mirrors, "")
 }
 
 // deleteRenamed deletes what was created in the tenant under a name that its pod does not expect any more.
@@ -194,9 +183,13 @@ func (c *GeneratedController) deleteRenamed(ctx context.Context, hostClaim, expe
 	if err != nil {
 		return err
 	}
+	return c.deleteExcept(ctx, mirrors, expected)
+}
+
+func (c *GeneratedController) deleteExcept(ctx context.Context, mirrors []resourcev1.ResourceClaim, name string) error {
 	for i := range mirrors {
-		if mirrors[i].Name != expected {
-			if err := c.delete(ctx, &mirrors[i]); err != nil {
+		if mirrors[i].Name != name {
+			if err := controllers.Delete(ctx, c.clusters.Tenant.Client, &mirrors[i], "deleting in the tenant"); err != nil {
 				return err
 			}
 		}
@@ -211,13 +204,6 @@ func (c *GeneratedController) mirrors(ctx context.Context, hostClaim string) ([]
 		return nil, fmt.Errorf("listing the ResourceClaims in the tenant for %s on the host, %w", hostClaim, err)
 	}
 	return claims.Items, nil
-}
-
-func (c *GeneratedController) delete(ctx context.Context, claim *resourcev1.ResourceClaim) error {
-	if err := c.clusters.Tenant.Client.Delete(ctx, claim, client.Preconditions{UID: &claim.UID}); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting ResourceClaim %s in the tenant, %w", client.ObjectKeyFromObject(claim), err)
-	}
-	return nil
 }
 
 // mirrorOf is the claim as the tenant's own resourceclaim controller would have generated it.

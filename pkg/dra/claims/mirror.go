@@ -29,11 +29,8 @@ var PodKind = corev1.SchemeGroupVersion.WithKind("Pod")
 // the host's pods is kept in memory.
 func hostPod(ctx context.Context, clusters tenant.Clusters, name string) (*metav1.PartialObjectMetadata, error) {
 	pod := podMetadata()
-	if err := clusters.Management.Client.Get(ctx, client.ObjectKey{Namespace: clusters.TenantCluster.Namespace, Name: name},
-		pod); controllers.IsGone(err) {
-		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("reading pod %s/%s on the host, %w", clusters.TenantCluster.Namespace, name, err)
+	if found, err := controllers.Find(ctx, clusters.Management.Client, clusters.MachineKey(name), pod); err != nil || !found {
+		return nil, err
 	}
 	return pod, nil
 }

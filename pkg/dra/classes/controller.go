@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deviceclasses knows which device classes exist in the tenant: those of the host that it is allowed to see, and
+// Package classes keeps the device classes of a tenant: those of the host that it is allowed to see, and
 // no others.
 package classes
 
@@ -110,8 +110,8 @@ func (c *Controller) remove(ctx context.Context, present *resourcev1.DeviceClass
 	if host != nil && host.UID == present.UID {
 		return nil
 	}
-	if err := c.clusters.Tenant.Client.Delete(ctx, present, client.Preconditions{UID: &present.UID}); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting DeviceClass %s in the tenant, %w", present.Name, err)
+	if err := controllers.Delete(ctx, c.clusters.Tenant.Client, present, "deleting in the tenant"); err != nil {
+		return err
 	}
 	c.recorder.Publish(removed(present, host != nil, s.Policy.String()))
 	log.FromContext(ctx).Info("removed from the tenant", "deviceClass", present.Name)
@@ -121,10 +121,10 @@ func (c *Controller) remove(ctx context.Context, present *resourcev1.DeviceClass
 // read returns a class, or nil if there is none.
 func read(ctx context.Context, reader client.Reader, name, where string) (*resourcev1.DeviceClass, error) {
 	class := &resourcev1.DeviceClass{}
-	if err := reader.Get(ctx, client.ObjectKey{Name: name}, class); controllers.IsGone(err) {
+	if found, err := controllers.Find(ctx, reader, client.ObjectKey{Name: name}, class); err != nil {
+		return nil, fmt.Errorf("%s, %w", where, err)
+	} else if !found {
 		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("reading DeviceClass %s %s, %w", name, where, err)
 	}
 	return class, nil
 }

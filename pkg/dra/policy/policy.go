@@ -1,7 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devices knows which device classes a tenant may see and ask for, as functions of values.
+// Package policy is what the TenantCluster says of Dynamic Resource Allocation: which objects are synced, and which device classes
+// a tenant may see and ask for.
 package policy
 
 import (
@@ -131,24 +132,6 @@ func WantsAdminAccess(spec *resourcev1.ResourceClaimSpec) bool {
 	})
 }
 
-// Changes is a source of requests for all objects that depend on a tenant's settings, when these change.
-func Changes(clusters tenant.Clusters, requests func(context.Context) []reconcile.Request) source.Source {
-	own := func(cluster *v1alpha1.TenantCluster) bool {
-		return cluster.Namespace == clusters.TenantCluster.Namespace && cluster.Name == clusters.TenantCluster.Name
-	}
-	return source.Kind(clusters.Management.Cache, &v1alpha1.TenantCluster{},
-		handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.TenantCluster) []reconcile.Request {
-			return requests(ctx)
-		}),
-		predicate.TypedFuncs[*v1alpha1.TenantCluster]{
-			CreateFunc: func(e event.TypedCreateEvent[*v1alpha1.TenantCluster]) bool { return own(e.Object) },
-			DeleteFunc: func(e event.TypedDeleteEvent[*v1alpha1.TenantCluster]) bool { return own(e.Object) },
-			UpdateFunc: func(e event.TypedUpdateEvent[*v1alpha1.TenantCluster]) bool {
-				return own(e.ObjectNew) && !equality.Semantic.DeepEqual(e.ObjectOld.Spec.Sync, e.ObjectNew.Spec.Sync)
-			},
-		})
-}
-
 // Settings are those of a tenant's TenantCluster. Without a TenantCluster nothing is enabled.
 type Settings struct {
 	// Sync is spec.sync of the TenantCluster.
@@ -164,10 +147,8 @@ type Settings struct {
 // Read returns a tenant's settings, from a cache or live.
 func Read(ctx context.Context, reader client.Reader, key types.NamespacedName) (Settings, error) {
 	cluster := &v1alpha1.TenantCluster{}
-	if err := reader.Get(ctx, key, cluster); controllers.IsGone(err) {
-		return Settings{}, nil
-	} else if err != nil {
-		return Settings{}, fmt.Errorf("reading TenantCluster %s, %w", key, err)
+	if found, err := controllers.Find(ctx, reader, key, cluster); err != nil || !found {
+		return Settings{}, err
 	}
 	return Of(cluster), nil
 }
@@ -184,14 +165,31 @@ func Of(cluster *v1alpha1.TenantCluster) Settings {
 func (s Settings) NotAllowed(ctx context.Context, reader client.Reader, spec *resourcev1.ResourceClaimSpec) (string, error) {
 	for _, name := range Classes(spec) {
 		class := &resourcev1.DeviceClass{}
-		if err := reader.Get(ctx, client.ObjectKey{Name: name}, class); controllers.IsGone(err) {
-			class = nil
-		} else if err != nil {
-			return "", fmt.Errorf("reading DeviceClass %s on the host, %w", name, err)
+		found, err := controllers.Find(ctx, reader, client.ObjectKey{Name: name}, class)
+		if err != nil {
+			return "", fmt.Errorf("on the host, %w", err)
 		}
-		if !s.Policy.Allows(class) {
+		if !found || !s.Policy.Allows(class) {
 			return name, nil
 		}
 	}
 	return "", nil
+}
+
+// Changes is a source of requests for all objects that depend on a tenant's settings, when these change.
+func Changes(clusters tenant.Clusters, requests func(context.Context) []reconcile.Request) source.Source {
+	own := func(cluster *v1alpha1.TenantCluster) bool {
+		return cluster.Namespace == clusters.TenantCluster.Namespace && cluster.Name == clusters.TenantCluster.Name
+	}
+	return source.Kind(clusters.Management.Cache, &v1alpha1.TenantCluster{},
+		handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.TenantCluster) []reconcile.Request {
+			return requests(ctx)
+		}),
+		predicate.TypedFuncs[*v1alpha1.TenantCluster]{
+			CreateFunc: func(e event.TypedCreateEvent[*v1alpha1.TenantCluster]) bool { return own(e.Object) },
+			DeleteFunc: func(e event.TypedDeleteEvent[*v1alpha1.TenantCluster]) bool { return own(e.Object) },
+			UpdateFunc: func(e event.TypedUpdateEvent[*v1alpha1.TenantCluster]) bool {
+				return own(e.ObjectNew) && !equality.Semantic.DeepEqual(e.ObjectOld.Spec.Sync, e.ObjectNew.Spec.Sync)
+			},
+		})
 }

@@ -19,6 +19,7 @@ import (
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 )
@@ -115,14 +116,14 @@ func (p *Placer) fixDomain(ctx context.Context, gang *gang) error {
 				continue
 			}
 			node := &corev1.Node{}
-			if err := p.Reader.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, node); err != nil {
-				if client.IgnoreNotFound(err) != nil {
-					return fmt.Errorf("reading node %s, %w", pod.Spec.NodeName, err)
-				}
-				continue
+			found, err := controllers.Find(ctx, p.Reader, client.ObjectKey{Name: pod.Spec.NodeName}, node)
+			if err != nil {
+				return err
 			}
-			gang.fixed = node.Labels
-			return nil
+			if found {
+				gang.fixed = node.Labels
+				return nil
+			}
 		}
 	}
 	return nil
@@ -193,11 +194,9 @@ func (p *Placer) nodeOf(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (
 // or about to be replaced either. The taints of a node that starts are not among them.
 func (p *Placer) taintsOf(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) ([]corev1.Taint, error) {
 	node := &corev1.Node{}
-	if err := p.Reader.Get(ctx, types.NamespacedName{Name: nodeClaim.Status.NodeName}, node); err != nil {
-		if client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("reading node %s, %w", nodeClaim.Status.NodeName, err)
-		}
-		return nodeClaim.Spec.Taints, nil
+	found, err := controllers.Find(ctx, p.Reader, client.ObjectKey{Name: nodeClaim.Status.NodeName}, node)
+	if err != nil || !found {
+		return nodeClaim.Spec.Taints, err
 	}
 	return (&state.StateNode{Node: node, NodeClaim: nodeClaim}).Taints(), nil
 }

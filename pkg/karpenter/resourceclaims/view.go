@@ -11,14 +11,13 @@ package resourceclaims
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 )
 
@@ -82,12 +81,6 @@ func isDeleting(ctx context.Context, nodes client.Reader, name string) (bool, er
 		return false, nil
 	}
 	node := &corev1.Node{}
-	err := nodes.Get(ctx, client.ObjectKey{Name: name}, node)
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading node %s of a resource claim, %w", name, err)
-	}
-	return !node.DeletionTimestamp.IsZero(), nil
+	found, err := controllers.Find(ctx, nodes, client.ObjectKey{Name: name}, node)
+	return err == nil && (!found || !node.DeletionTimestamp.IsZero()), err
 }

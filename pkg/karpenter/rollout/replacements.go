@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
 // returnGrace is how long a node that was deleted first counts as missing without a NodeClaim that replaces it. Then the
@@ -103,14 +104,11 @@ func (r *replacements) add(ctx context.Context, nodePool *karpv1.NodePool, left 
 	if err != nil {
 		return fmt.Errorf("encoding that NodeClaim %s is deleted first, %w", nodeClaim.Name, err)
 	}
-	before, recorded := nodePool.DeepCopy(), entriesOf(nodePool)
-	if nodePool.Annotations == nil {
-		nodePool.Annotations = map[string]string{}
-	}
-	nodePool.Annotations[v1alpha1.RolloutAnnotationKey] = string(text)
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, nodePool, patch); err != nil {
-		return fmt.Errorf("recording on NodePool %s that NodeClaim %s is deleted first, %w", nodePool.Name, nodeClaim.Name, err)
+	recorded := entriesOf(nodePool)
+	if err := controllers.Patch(ctx, r.Client, nodePool, "recording that NodeClaim "+nodeClaim.Name+" is deleted first on", func() {
+		metav1.SetMetaDataAnnotation(&nodePool.ObjectMeta, v1alpha1.RolloutAnnotationKey, string(text))
+	}); err != nil {
+		return err
 	}
 	// Not before they are removed from the NodePool: their grace would start again.
 	for _, was := range recorded {

@@ -5,7 +5,6 @@ package rollout
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -66,11 +65,8 @@ func (t *terminator) pools(ctx context.Context, budgets map[string]int, candidat
 // countedByCore tells whether core counts a NodeClaim among those that are disrupted.
 func (t *terminator) countedByCore(ctx context.Context, e entry) (bool, error) {
 	nodeClaim := &karpv1.NodeClaim{}
-	if err := t.Clusters.Tenant.Live.Get(ctx, client.ObjectKey{Name: e.NodeClaim}, nodeClaim); err != nil {
-		if controllers.IsGone(err) {
-			return false, nil
-		}
-		return false, fmt.Errorf("reading NodeClaim %s, %w", e.NodeClaim, err)
+	if found, err := controllers.Find(ctx, t.Clusters.Tenant.Live, client.ObjectKey{Name: e.NodeClaim}, nodeClaim); err != nil || !found {
+		return false, err
 	}
 	return nodeClaim.UID == e.UID && !nodeClaim.StatusConditions().Get(karpv1.ConditionTypeInstanceTerminating).IsTrue(), nil
 }
@@ -95,11 +91,9 @@ func (t *terminator) terminate(ctx context.Context, p *pool, candidate *disrupti
 // drifted because of its server, the Machine.
 func (t *terminator) stillDrifted(ctx context.Context, candidate *disruption.Candidate) (bool, error) {
 	nodeClaim := &karpv1.NodeClaim{}
-	if err := t.Clusters.Tenant.Live.Get(ctx, client.ObjectKeyFromObject(candidate.NodeClaim), nodeClaim); err != nil {
-		if controllers.IsGone(err) {
-			return false, nil
-		}
-		return false, fmt.Errorf("reading NodeClaim %s, %w", candidate.NodeClaim.Name, err)
+	found, err := controllers.Find(ctx, t.Clusters.Tenant.Live, client.ObjectKeyFromObject(candidate.NodeClaim), nodeClaim)
+	if err != nil || !found {
+		return false, err
 	}
 	drifted := nodeClaim.StatusConditions().Get(karpv1.ConditionTypeDrifted)
 	if nodeClaim.UID != candidate.NodeClaim.UID || !nodeClaim.DeletionTimestamp.IsZero() || !drifted.IsTrue() ||
@@ -111,12 +105,8 @@ func (t *terminator) stillDrifted(ctx context.Context, candidate *disruption.Can
 		return false, nil
 	}
 	machine := &v1alpha1.Machine{}
-	if err := t.Clusters.Management.Live.Get(ctx, client.ObjectKey{Namespace: t.Clusters.TenantCluster.Namespace, Name: name},
-		machine); err != nil {
-		if controllers.IsGone(err) {
-			return false, nil // the garbage collector's
-		}
-		return false, fmt.Errorf("reading Machine %s, %w", name, err)
+	if found, err = controllers.Find(ctx, t.Clusters.Management.Live, t.Clusters.MachineKey(name), machine); err != nil || !found {
+		return false, err // one that is gone is the garbage collector's
 	}
 	if !machine.DeletionTimestamp.IsZero() || machine.Status.ProviderID != nodeClaim.Status.ProviderID {
 		return false, nil

@@ -5,16 +5,13 @@ package timelimits
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/awslabs/operatorpkg/controller"
 	"github.com/awslabs/operatorpkg/status"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -23,6 +20,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
@@ -70,17 +68,13 @@ func (m Machines) startOfWait(ctx context.Context, nodeClaim *karpenterv1.NodeCl
 	if m.Synced() != nil {
 		return now, nil
 	}
-	machine := &v1alpha1.Machine{}
-	key := types.NamespacedName{Namespace: m.Namespace, Name: nodeClaim.Name}
-	if err := m.Client.Get(ctx, key, machine); err != nil {
-		if apierrors.IsNotFound(err) {
-			return time.Time{}, nil
-		}
-		return time.Time{}, fmt.Errorf("reading machine %s, %w", key, err)
+	machine, err := m.of(ctx, nodeClaim)
+	if err != nil || machine == nil {
+		return time.Time{}, err
 	}
 	conditions := machine.Status.Conditions
 	switch {
-	case !tenant.MadeFor(machine, nodeClaim), !machine.DeletionTimestamp.IsZero(),
+	case !machine.DeletionTimestamp.IsZero(),
 		!meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionClaimed), meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionGivenUp):
 		return time.Time{}, nil
 	}
@@ -92,15 +86,18 @@ func (m Machines) startOfWait(ctx context.Context, nodeClaim *karpenterv1.NodeCl
 
 // suspended tells whether the server of a NodeClaim makes no progress.
 func (m Machines) suspended(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (bool, error) {
+	machine, err := m.of(ctx, nodeClaim)
+	return machine != nil && machine.Status.Progress != nil && machine.Status.Progress.Suspended, err
+}
+
+// of returns the Machine of a NodeClaim, nil if there is none.
+func (m Machines) of(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (*v1alpha1.Machine, error) {
 	machine := &v1alpha1.Machine{}
-	key := types.NamespacedName{Namespace: m.Namespace, Name: nodeClaim.Name}
-	if err := m.Client.Get(ctx, key, machine); err != nil {
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return false, fmt.Errorf("reading machine %s, %w", key, err)
+	found, err := controllers.Find(ctx, m.Client, client.ObjectKey{Namespace: m.Namespace, Name: nodeClaim.Name}, machine)
+	if err != nil || !found || !tenant.MadeFor(machine, nodeClaim) {
+		return nil, err
 	}
-	return tenant.MadeFor(machine, nodeClaim) && machine.Status.Progress != nil && machine.Status.Progress.Suspended, nil
+	return machine, nil
 }
 
 // Registering is for the reads of core's lifecycle controller. A NodeClaim that has been launched, has not registered, and

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
@@ -38,46 +39,32 @@ func (f *TypeFeed) NeedLeaderElection() bool { return false }
 
 // Start watches NodeTypes and NodeProviders until the context ends, and marks the inventory once it has all types.
 func (f *TypeFeed) Start(ctx context.Context) error {
-	var synced []toolscache.InformerSynced
-	for _, kind := range []client.Object{&v1alpha1.NodeType{}, &v1alpha1.NodeProvider{}} {
-		informer, err := f.cache.GetInformer(ctx, kind)
-		if err != nil {
-			return fmt.Errorf("watching %T, %w", kind, err)
-		}
-		registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(object any) { f.changed(ctx, object) },
-			UpdateFunc: func(_, object any) { f.changed(ctx, object) },
-			DeleteFunc: func(object any) { f.changed(ctx, object) },
-		})
-		if err != nil {
-			return fmt.Errorf("watching %T, %w", kind, err)
-		}
-		defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only if the informer has stopped
-		synced = append(synced, registration.HasSynced)
+	ofType := func(nodeType *v1alpha1.NodeType) { f.changed(ctx, func() error { return f.feed(ctx, nodeType.Name) }) }
+	nodeTypes, stop, err := controllers.Watch(ctx, f.cache, &v1alpha1.NodeType{}, controllers.Handler(ofType, ofType))
+	if err != nil {
+		return err
 	}
-	if toolscache.WaitForCacheSync(ctx.Done(), synced...) {
+	defer stop()
+	ofProvider := func(provider *v1alpha1.NodeProvider) {
+		f.changed(ctx, func() error { return f.feedAll(ctx, provider.Name) })
+	}
+	providers, stop, err := controllers.Watch(ctx, f.cache, &v1alpha1.NodeProvider{}, controllers.Handler(ofProvider, ofProvider))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if toolscache.WaitForCacheSync(ctx.Done(), nodeTypes.HasSynced, providers.HasSynced) {
 		f.inventory.MarkTypesSynced()
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// changed updates the inventory with the type of an event, or with the types of its provider. Their present state is read
-// from the cache, which has the event already.
-func (f *TypeFeed) changed(ctx context.Context, event any) {
-	if tombstone, ok := event.(toolscache.DeletedFinalStateUnknown); ok {
-		event = tombstone.Obj
-	}
+// changed updates the inventory after an event. The present state is read from the cache, which has the event already.
+func (f *TypeFeed) changed(ctx context.Context, update func() error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var err error
-	switch object := event.(type) {
-	case *v1alpha1.NodeType:
-		err = f.feed(ctx, object.Name)
-	case *v1alpha1.NodeProvider:
-		err = f.feedAll(ctx, object.Name)
-	}
-	if err != nil && ctx.Err() == nil {
+	if err := update(); err != nil && ctx.Err() == nil {
 		log.FromContext(ctx).Error(err, "reading NodeTypes from the cache")
 	}
 }

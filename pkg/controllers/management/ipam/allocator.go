@@ -13,19 +13,17 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
 )
 
@@ -112,17 +110,9 @@ func (a Allocator) of(ctx context.Context, owner v1alpha1.MachineReference) ([]v
 
 // free deletes an address, and no other that has been made under the same name since.
 func (a Allocator) free(ctx context.Context, object *v1alpha1.IPAddress) error {
-	uid := object.UID
-	err := a.Client.Delete(ctx, object, client.Preconditions{UID: &uid})
-	if err == nil || apierrors.IsNotFound(err) || isOther(err) {
-		return nil
-	}
-	return fmt.Errorf("releasing address %s of Machine %s/%s, %w", object.Spec.Address, object.Spec.MachineRef.Namespace,
-		object.Spec.MachineRef.Name, err)
+	of := object.Spec.MachineRef
+	return controllers.Delete(ctx, a.Client, object, fmt.Sprintf("releasing the address of Machine %s/%s,", of.Namespace, of.Name))
 }
-
-// isOther tells whether a delete found an object with another UID, so that the one that was meant is gone.
-func isOther(err error) bool { return apierrors.IsConflict(err) }
 
 // take creates an address of the pool for the owner. What is taken is looked up in the cache, and once more past it
 // before the pool is said to be exhausted.
@@ -207,11 +197,8 @@ func (s *Sweep) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 
 func machineExists(ctx context.Context, reader client.Reader, reference v1alpha1.MachineReference) (bool, error) {
 	machine := &v1alpha1.Machine{}
-	err := reader.Get(ctx, types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}, machine)
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("reading Machine %s/%s, which has an address, %w", reference.Namespace, reference.Name, err)
-	}
-	return err == nil && machine.ClaimUID() == reference.UID, nil
+	found, err := controllers.Find(ctx, reader, client.ObjectKey{Namespace: reference.Namespace, Name: reference.Name}, machine)
+	return found && machine.ClaimUID() == reference.UID, err
 }
 
 // Register adds the controller to a manager, whose client and cache must be those of the Allocator.
@@ -219,15 +206,10 @@ func (s *Sweep) Register(ctx context.Context, mgr manager.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.IPAddress{}, uidField, uidOf); err != nil {
 		return fmt.Errorf("indexing IPAddresses by %s, %w", uidField, err)
 	}
-	deletions := predicate.Funcs{
-		CreateFunc:  func(event.CreateEvent) bool { return false },
-		UpdateFunc:  func(event.UpdateEvent) bool { return false },
-		GenericFunc: func(event.GenericEvent) bool { return false },
-	}
 	return builder.ControllerManagedBy(mgr).
 		Named(sweepName).
 		For(&v1alpha1.IPAddress{}).
-		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(s.addressesOf), builder.WithPredicates(deletions)).
+		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(s.addressesOf), builder.WithPredicates(controllers.OnlyDeletions())).
 		Complete(s)
 }
 
@@ -245,15 +227,6 @@ func (s *Sweep) addressesOf(ctx context.Context, object client.Object) []reconci
 	if !ok {
 		return nil
 	}
-	list := &v1alpha1.IPAddressList{}
-	// It reads from the cache, which fails only when the process is stopping.
-	if err := s.allocator.Client.List(ctx, list, client.MatchingFields{uidField: string(machine.ClaimUID())},
-		client.UnsafeDisableDeepCopy); err != nil {
-		return nil
-	}
-	requests := make([]reconcile.Request, 0, len(list.Items))
-	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	return requests
+	return controllers.Requests(ctx, s.allocator.Client, &v1alpha1.IPAddressList{},
+		client.MatchingFields{uidField: string(machine.ClaimUID())})
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
@@ -103,14 +104,9 @@ func (r *Reconciler) checkQuota(ctx context.Context, of *candidate, nodeType str
 		return ""
 	})
 	return quota.Check(of.tenant, used, nodeType, func(name string) (int64, error) {
-		one := &v1alpha1.NodeType{}
-		if err := r.client.Get(ctx, types.NamespacedName{Name: name}, one); err != nil {
-			if client.IgnoreNotFound(err) == nil {
-				return 0, nil
-			}
-			return 0, fmt.Errorf("counting the accelerators of NodeType %s, %w", name, err)
-		}
-		return one.Spec.CountAccelerators(), nil
+		one := &v1alpha1.NodeType{} // one that does not exist has none
+		_, err := controllers.Find(ctx, r.client, types.NamespacedName{Name: name}, one)
+		return one.Spec.CountAccelerators(), err
 	})
 }
 

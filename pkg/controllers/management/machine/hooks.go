@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
 // hookPrefixes are those of the hooks that a Machine waits for.
@@ -37,11 +38,8 @@ func missingHooks(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) map
 // setHooks writes hooks on the Machine.
 func (r *Reconciler) setHooks(ctx context.Context, now *run, hooks map[string]string) (result, error) {
 	return result{again: true}, r.patch(ctx, now, "setting the network hooks of", func(machine *v1alpha1.Machine) {
-		if machine.Annotations == nil {
-			machine.Annotations = map[string]string{}
-		}
 		for key, network := range hooks {
-			machine.Annotations[key] = network
+			annotate(machine, key, network)
 		}
 	})
 }
@@ -88,11 +86,8 @@ func annotate(object client.Object, key, value string) {
 
 // patch changes the Machine's metadata. It is a compare-and-swap on the resource version.
 func (r *Reconciler) patch(ctx context.Context, now *run, doing string, change func(*v1alpha1.Machine)) error {
-	before := now.machine.DeepCopy()
-	change(now.machine)
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, now.machine, patch); err != nil {
-		return fmt.Errorf("%s Machine %s, %w", doing, client.ObjectKeyFromObject(before), err)
+	if err := controllers.Patch(ctx, r.client, now.machine, doing, func() { change(now.machine) }); err != nil {
+		return err
 	}
 	r.expectations.expect(now.machine, r.clock.Now())
 	return nil

@@ -5,7 +5,6 @@ package machine
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -248,12 +247,11 @@ func (r *Reconciler) lookAtHost(ctx context.Context, now *run) error {
 	}
 	for _, reader := range []client.Reader{r.client, r.live} {
 		host := &bmov1alpha1.BareMetalHost{}
-		err := reader.Get(ctx, key, host)
-		if err != nil && !controllers.IsGone(err) {
-			return fmt.Errorf("reading host %s, %w", key, err)
+		found, err := controllers.Find(ctx, reader, key, host)
+		if err != nil {
+			return err
 		}
-		now.host = nil
-		if err == nil {
+		if now.host = nil; found {
 			now.host = host
 		}
 		if trusted(now.host) {
@@ -287,10 +285,9 @@ func (r *Reconciler) flush(ctx context.Context, now *run) error {
 	if now.written = nil; before == nil || equality.Semantic.DeepEqual(before.Status, now.machine.Status) {
 		return nil
 	}
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Status().Patch(ctx, now.machine, patch); err != nil {
+	if err := controllers.PatchStatus(ctx, r.client, before, now.machine); err != nil {
 		now.machine.Status = before.Status
-		return fmt.Errorf("writing the status of Machine %s, %w", client.ObjectKeyFromObject(before), err)
+		return err
 	}
 	r.expectations.expect(now.machine, r.clock.Now())
 	r.recordTransition(before, now.machine)

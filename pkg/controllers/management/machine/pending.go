@@ -9,12 +9,12 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
@@ -22,20 +22,14 @@ import (
 // protect adds the finalizer, before anything exists that a Machine could leave behind, and writes down under which UID it
 // claims, for the day on which the Machine is restored under another.
 func (r *Reconciler) protect(ctx context.Context, now *run) (result, error) {
-	before := now.machine.DeepCopy()
-	controllerutil.AddFinalizer(now.machine, v1alpha1.MachineFinalizer)
-	if now.machine.Annotations[v1alpha1.ClaimUIDAnnotationKey] == "" {
-		annotate(now.machine, v1alpha1.ClaimUIDAnnotationKey, string(now.machine.UID))
-	}
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, now.machine, patch); err != nil {
-		if apierrors.IsNotFound(err) {
-			return result{}, nil // the cache does not know yet that it has been deleted
+	err := r.patch(ctx, now, "adding the finalizer to", func(machine *v1alpha1.Machine) {
+		controllerutil.AddFinalizer(machine, v1alpha1.MachineFinalizer)
+		if machine.Annotations[v1alpha1.ClaimUIDAnnotationKey] == "" {
+			annotate(machine, v1alpha1.ClaimUIDAnnotationKey, string(machine.UID))
 		}
-		return result{}, fmt.Errorf("adding the finalizer to Machine %s, %w", client.ObjectKeyFromObject(before), err)
-	}
-	r.expectations.expect(now.machine, r.clock.Now())
-	return result{again: true}, nil
+	})
+	// One that is not found has been deleted, which the cache does not know yet.
+	return result{again: err == nil}, client.IgnoreNotFound(err)
 }
 
 // choose validates what the Machine refers to, so that a typo ties up no server, and has a server, a share of the quota
@@ -140,15 +134,13 @@ func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1
 	}
 	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.TenantClusterRef.Name}
 	tenant := &v1alpha1.TenantCluster{}
-	if err := r.client.Get(ctx, key, tenant); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, fmt.Sprintf("Machine %s/%s: spec.tenantClusterRef.name is %q, and there is no TenantCluster of that name in namespace %s: "+
-				"create it, or make the Machine anew with another",
-				machine.Namespace, machine.Name, key.Name, key.Namespace), nil
-		}
-		return nil, "", fmt.Errorf("reading TenantCluster %s, %w", key, err)
+	found, err := controllers.Find(ctx, r.client, key, tenant)
+	if err != nil || found {
+		return tenant, "", err
 	}
-	return tenant, "", nil
+	return nil, fmt.Sprintf("Machine %s/%s: spec.tenantClusterRef.name is %q, and there is no TenantCluster of that name in namespace %s: "+
+		"create it, or make the Machine anew with another",
+		machine.Namespace, machine.Name, key.Name, key.Namespace), nil
 }
 
 // allowed returns which types the Machine may have.

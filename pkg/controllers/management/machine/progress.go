@@ -12,7 +12,6 @@ import (
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -200,15 +199,12 @@ func (r *Reconciler) policyOf(ctx context.Context, machine *v1alpha1.Machine) (p
 		return p, nil
 	}
 	key, nodeType := types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, &v1alpha1.NodeType{}
-	err := r.client.Get(ctx, key, nodeType)
-	if apierrors.IsNotFound(err) {
-		err = r.live.Get(ctx, key, nodeType)
+	found, err := controllers.Find(ctx, r.client, key, nodeType)
+	if err == nil && !found {
+		found, err = controllers.Find(ctx, r.live, key, nodeType)
 	}
-	switch {
-	case err != nil && controllers.IsGone(err):
-		return p, nil
-	case err != nil:
-		return provisioningPolicy{}, fmt.Errorf("reading NodeType %s, %w", key.Name, err)
+	if err != nil || !found {
+		return p, err
 	}
 	if own := nodeType.Spec.ProvisioningDeadline; own != nil && own.Duration > 0 {
 		p.deadline = own.Duration

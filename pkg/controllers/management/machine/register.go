@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
 // Names of the controllers, in logs and metrics.
@@ -101,7 +102,7 @@ func (o OrphanHosts) register(mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named(orphanHostsControllerName).
 		For(&bmov1alpha1.BareMetalHost{}, builder.WithPredicates(claimed)).
-		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(o.hostOfDeleted), builder.WithPredicates(onlyDeletions())).
+		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(o.hostOfDeleted), builder.WithPredicates(controllers.OnlyDeletions())).
 		Complete(o)
 }
 
@@ -113,7 +114,7 @@ func (o OrphanSecrets) register(mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named(orphanSecretsControllerName).
 		For(&corev1.Secret{}, builder.OnlyMetadata, builder.WithPredicates(ours)).
-		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(secretOfDeleted), builder.WithPredicates(onlyDeletions())).
+		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(secretOfDeleted), builder.WithPredicates(controllers.OnlyDeletions())).
 		Complete(o)
 }
 
@@ -136,16 +137,7 @@ func (r *Reconciler) machinesOfSecret(ctx context.Context, secret client.Object)
 }
 
 func (r *Reconciler) machinesBy(ctx context.Context, options ...client.ListOption) []reconcile.Request {
-	machines := &v1alpha1.MachineList{}
-	// It reads from the cache, which fails only when the process is stopping.
-	if err := r.client.List(ctx, machines, append(options, client.UnsafeDisableDeepCopy)...); err != nil {
-		return nil
-	}
-	requests := make([]reconcile.Request, 0, len(machines.Items))
-	for i := range machines.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machines.Items[i])})
-	}
-	return requests
+	return controllers.Requests(ctx, r.client, &v1alpha1.MachineList{}, options...)
 }
 
 // movePending moves the Machines that wait: an object that they refer to may have been created or changed. The deletion of
@@ -165,14 +157,6 @@ func (r *Reconciler) movePendingForAddress() handler.EventHandler {
 			r.scheduler.move(addressFreed(address.Spec.Network))
 		}
 	}}
-}
-
-func onlyDeletions() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc:  func(event.CreateEvent) bool { return false },
-		UpdateFunc:  func(event.UpdateEvent) bool { return false },
-		GenericFunc: func(event.GenericEvent) bool { return false },
-	}
 }
 
 func hostOf(object client.Object) []string {

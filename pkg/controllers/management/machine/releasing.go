@@ -53,10 +53,10 @@ func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 		}
 	}
 	before := now.machine.DeepCopy()
-	controllerutil.RemoveFinalizer(now.machine, v1alpha1.MachineFinalizer)
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, now.machine, patch); client.IgnoreNotFound(err) != nil {
-		return result{}, fmt.Errorf("removing the finalizer from Machine %s, %w", owner, err)
+	if err := controllers.Patch(ctx, r.client, now.machine, "removing the finalizer from", func() {
+		controllerutil.RemoveFinalizer(now.machine, v1alpha1.MachineFinalizer)
+	}); client.IgnoreNotFound(err) != nil {
+		return result{}, err
 	}
 	r.event(before, corev1.EventTypeNormal, string(EventReleased), outcome)
 	return result{}, nil
@@ -68,11 +68,11 @@ func (r *Reconciler) releaseHost(
 	ctx context.Context, machine *v1alpha1.Machine, key types.NamespacedName,
 ) (unclean *facts, outcome string, err error) {
 	o, host := ownerOf(machine), &bmov1alpha1.BareMetalHost{}
-	err = r.live.Get(ctx, key, host)
+	found, err := controllers.Find(ctx, r.live, key, host)
 	switch {
-	case err != nil && !controllers.IsGone(err):
-		return nil, "", fmt.Errorf("reading host %s to release it, %w", key, err)
-	case err == nil && ownsHost(o, host):
+	case err != nil:
+		return nil, "", err
+	case found && ownsHost(o, host):
 		if host, err = r.quarantineUnhealthy(ctx, machine, host); err != nil {
 			return nil, "", err
 		}
@@ -82,7 +82,7 @@ func (r *Reconciler) releaseHost(
 		outcome = "is available again"
 	default:
 		outcome = "was no longer claimed by the Machine"
-		if err != nil {
+		if !found {
 			outcome = "no longer exists"
 		}
 		if err := r.deleteUserData(ctx, o, key.Namespace); err != nil {

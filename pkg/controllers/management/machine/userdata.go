@@ -83,14 +83,15 @@ func labelValue(name string) string {
 func (r *Reconciler) readUserData(ctx context.Context, machine *v1alpha1.Machine) (data []byte, missing string, err error) {
 	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.Bootstrap.DataSecretName}
 	secret := &corev1.Secret{}
-	if err := r.live.Get(ctx, key, secret); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, fmt.Sprintf("spec.bootstrap.dataSecretName is %q: there is no Secret of that name in namespace %s yet", key.Name,
-				key.Namespace), nil
-		}
-		return nil, "", fmt.Errorf("reading user data from Secret %s, %w", key, err)
+	found, err := controllers.Find(ctx, r.live, key, secret)
+	if err != nil {
+		return nil, "", err
 	}
-	data, found := secret.Data[v1alpha1.UserDataSecretKey]
+	if !found {
+		return nil, fmt.Sprintf("spec.bootstrap.dataSecretName is %q: there is no Secret of that name in namespace %s yet", key.Name,
+			key.Namespace), nil
+	}
+	data, found = secret.Data[v1alpha1.UserDataSecretKey]
 	if !found {
 		return nil, fmt.Sprintf("Secret %s has no key %s: put the cloud-init user data there", key, v1alpha1.UserDataSecretKey), nil
 	}
@@ -166,22 +167,14 @@ func (o OrphanSecrets) Reconcile(ctx context.Context, request ctrl.Request) (ctr
 		return ctrl.Result{}, nil
 	}
 	machine := &v1alpha1.Machine{}
-	err := o.live.Get(ctx, owner.NamespacedName, machine)
-	switch {
-	case err == nil && machine.ClaimUID() == owner.UID:
-		return ctrl.Result{}, nil
-	case err != nil && !controllers.IsGone(err):
-		return ctrl.Result{}, fmt.Errorf("reading Machine %s, which Secret %s belongs to, %w", owner, request, err)
+	found, err := controllers.Find(ctx, o.live, owner.NamespacedName, machine)
+	if err != nil || found && machine.ClaimUID() == owner.UID {
+		return ctrl.Result{}, err
 	}
-	uid := secret.GetUID()
-	err = o.client.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: request.Namespace, Name: request.Name}},
-		client.Preconditions{UID: &uid})
-	switch {
-	case err == nil:
-		log.FromContext(ctx).Info("Deleted user data whose Machine does not exist", "Machine", owner.String(), "UID", owner.UID)
-	case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
-		return ctrl.Result{}, fmt.Errorf("deleting Secret %s, %w", request, err)
+	if err := controllers.Delete(ctx, o.client, secret, "deleting"); err != nil {
+		return ctrl.Result{}, err
 	}
+	log.FromContext(ctx).Info("Deleted user data whose Machine does not exist", "Machine", owner.String(), "UID", owner.UID)
 	return ctrl.Result{}, nil
 }
 

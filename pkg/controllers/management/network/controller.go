@@ -10,7 +10,6 @@ import (
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -23,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
 const (
@@ -124,11 +124,8 @@ func pendingHook(machine *v1alpha1.Machine) (prefix string, pending bool) {
 func (c *Controller) hostOf(ctx context.Context, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error) {
 	key := types.NamespacedName{Namespace: machine.Status.HostRef.Namespace, Name: machine.Status.HostRef.Name}
 	host := &bmov1alpha1.BareMetalHost{}
-	if err := c.live.Get(ctx, key, host); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("reading host %s to move it, %w", key, err)
+	if found, err := controllers.Find(ctx, c.live, key, host); err != nil || !found {
+		return nil, err
 	}
 	if consumer := host.Spec.ConsumerRef; consumer == nil || consumer.UID != machine.ClaimUID() {
 		return nil, nil
@@ -171,18 +168,11 @@ func (c *Controller) release(ctx context.Context, machine *v1alpha1.Machine, pre
 
 // annotate is a compare-and-swap on what was read: if the Machine has been deleted since, the server has to go back.
 func (c *Controller) annotate(ctx context.Context, object client.Object, change func(map[string]string)) error {
-	before, ok := object.DeepCopyObject().(client.Object)
-	if !ok {
-		return errors.New("not an object")
-	}
-	annotations := object.GetAnnotations()
-	change(annotations)
-	object.SetAnnotations(annotations)
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := c.client.Patch(ctx, object, patch); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("writing the network hook of %s, %w", client.ObjectKeyFromObject(object), err)
-	}
-	return nil
+	return client.IgnoreNotFound(controllers.Patch(ctx, c.client, object, "writing the network hook of", func() {
+		annotations := object.GetAnnotations()
+		change(annotations)
+		object.SetAnnotations(annotations)
+	}))
 }
 
 const orphansName = "network.orphans"
@@ -225,12 +215,9 @@ func (o orphans) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resu
 	}
 	consumer := host.Spec.ConsumerRef
 	machine := &v1alpha1.Machine{}
-	err := o.live.Get(ctx, types.NamespacedName{Namespace: consumer.Namespace, Name: consumer.Name}, machine)
-	switch {
-	case err == nil && machine.ClaimUID() == consumer.UID:
-		return ctrl.Result{}, nil // it has the hook itself
-	case err != nil && !apierrors.IsNotFound(err):
-		return ctrl.Result{}, fmt.Errorf("reading Machine %s/%s, which had host %s, %w", consumer.Namespace, consumer.Name, request, err)
+	found, err := controllers.Find(ctx, o.live, types.NamespacedName{Namespace: consumer.Namespace, Name: consumer.Name}, machine)
+	if err != nil || found && machine.ClaimUID() == consumer.UID {
+		return ctrl.Result{}, err // it has the hook itself
 	}
 	switch err := o.endpoint.Move(ctx, moveOf(host)); {
 	case errors.Is(err, ErrMoving):

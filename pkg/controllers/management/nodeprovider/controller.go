@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 )
 
@@ -58,18 +59,10 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 
 // providersOf are the providers that own a NodeType, or have a template of its name and wait for its deletion.
 func (c *Controller) providersOf(ctx context.Context, nodeType client.Object) []reconcile.Request {
-	providers := &v1alpha1.NodeProviderList{}
-	if err := c.client.List(ctx, providers); err != nil {
-		return nil // the cache has stopped, and with it the controller
-	}
-	var requests []reconcile.Request
-	for i := range providers.Items {
-		provider := &providers.Items[i]
-		if metav1.IsControlledBy(nodeType, provider) || template(provider, nodeType.GetName()) != nil {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(provider)})
-		}
-	}
-	return requests
+	return controllers.RequestsWhere(ctx, c.client, &v1alpha1.NodeProviderList{}, func(object client.Object) bool {
+		provider, ok := object.(*v1alpha1.NodeProvider)
+		return ok && (metav1.IsControlledBy(nodeType, provider) || template(provider, nodeType.GetName()) != nil)
+	})
 }
 
 // Reconcile creates, updates and deletes the NodeTypes of a provider, and writes its status.

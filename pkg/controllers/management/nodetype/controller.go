@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
@@ -68,17 +69,10 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 
 // ofProvider maps a provider to its types.
 func (c *Controller) ofProvider(ctx context.Context, provider client.Object) []reconcile.Request {
-	nodeTypes := &v1alpha1.NodeTypeList{}
-	if err := c.client.List(ctx, nodeTypes); err != nil {
-		return nil // the cache has stopped, and with it the controller
-	}
-	var requests []reconcile.Request
-	for i := range nodeTypes.Items {
-		if nodeTypes.Items[i].Spec.ProviderRef.Name == provider.GetName() {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&nodeTypes.Items[i])})
-		}
-	}
-	return requests
+	return controllers.RequestsWhere(ctx, c.client, &v1alpha1.NodeTypeList{}, func(object client.Object) bool {
+		nodeType, ok := object.(*v1alpha1.NodeType)
+		return ok && nodeType.Spec.ProviderRef.Name == provider.GetName()
+	})
 }
 
 // start runs before the first Reconcile: it adds all types to the inventory, waits until that has all hosts, and then enqueues
@@ -133,10 +127,9 @@ func (c *Controller) addType(ctx context.Context, nodeType *v1alpha1.NodeType) (
 // object, because it has to see NodeTypes go.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	nodeType := &v1alpha1.NodeType{}
-	if err := c.client.Get(ctx, request.NamespacedName, nodeType); err != nil {
-		if !apierrors.IsNotFound(err) {
-			return reconcile.Result{}, fmt.Errorf("getting NodeType %s, %w", request.Name, err)
-		}
+	if found, err := controllers.Find(ctx, c.client, request.NamespacedName, nodeType); err != nil {
+		return reconcile.Result{}, err
+	} else if !found {
 		// 1. It was deleted. Machines keep their servers.
 		c.inventory.DeleteType(request.Name)
 		return reconcile.Result{}, nil

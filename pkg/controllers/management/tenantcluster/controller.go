@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -99,23 +98,13 @@ func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.Tenant
 }
 
 func (c *Controller) remove(ctx context.Context, machine *v1alpha1.Machine) error {
-	uid := machine.UID
-	err := c.client.Delete(ctx, machine, client.Preconditions{UID: &uid})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting Machine %s, %w", client.ObjectKeyFromObject(machine), err)
-	}
-	return nil
+	return controllers.Delete(ctx, c.client, machine, "deleting")
 }
 
 func (c *Controller) setFinalizer(ctx context.Context, tenant *v1alpha1.TenantCluster, set func(client.Object, string) bool) error {
-	before := tenant.DeepCopy()
-	set(tenant, v1alpha1.TenantClusterFinalizer)
-	// A merge patch replaces the whole list of finalizers, and would remove one that was added meanwhile.
-	if err := c.client.Patch(ctx, tenant,
-		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("writing the finalizers of TenantCluster %s, %w", client.ObjectKeyFromObject(before), err)
-	}
-	return nil
+	return client.IgnoreNotFound(controllers.Patch(ctx, c.client, tenant, "writing the finalizers of", func() {
+		set(tenant, v1alpha1.TenantClusterFinalizer)
+	}))
 }
 
 // writeStatus says how many Machines are left.
@@ -129,11 +118,7 @@ func (c *Controller) writeStatus(ctx context.Context, tenant *v1alpha1.TenantClu
 	if equality.Semantic.DeepEqual(before.Status, tenant.Status) {
 		return nil
 	}
-	if err := c.client.Status().Patch(ctx, tenant,
-		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("writing the status of TenantCluster %s, %w", client.ObjectKeyFromObject(before), err)
-	}
-	return nil
+	return client.IgnoreNotFound(controllers.PatchStatus(ctx, c.client, before, tenant))
 }
 
 func isOf(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) bool {

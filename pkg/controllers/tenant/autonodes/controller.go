@@ -77,15 +77,15 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	// Read live: a stale TenantCluster could delete pools, and with them servers.
 	cluster := &v1alpha1.TenantCluster{}
-	err := c.clusters.Management.Live.Get(ctx, c.clusters.TenantCluster, cluster)
-	if controllers.IsGone(err) {
+	found, err := controllers.Find(ctx, c.clusters.Management.Live, c.clusters.TenantCluster, cluster)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !found {
 		// It may have been moved, or lost and about to be restored, so the pools stay. Without it no server is claimed
 		// for them anyway.
 		log.FromContext(ctx).Info("the TenantCluster does not exist: pools are left as they are", "TenantCluster", c.clusters.TenantCluster)
 		return reconcile.Result{RequeueAfter: resync}, nil
-	}
-	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("reading TenantCluster %s, %w", c.clusters.TenantCluster, err)
 	}
 	pools := poolsOf(cluster, servers{capacityType: c.capacityType, advertises: c.catalog.Advertises})
 	outcome := c.apply(ctx, pools)
@@ -150,9 +150,7 @@ func (c *Controller) prune(ctx context.Context, pools []pool) error {
 }
 
 // Name implements Karpenter's controller interface.
-func (c *Controller) Name() string {
-	return "tenant.autonodes"
-}
+func (c *Controller) Name() string { return "tenant.autonodes" }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
@@ -215,11 +213,7 @@ func (c *Controller) writeStatus(ctx context.Context, cluster *v1alpha1.TenantCl
 	if !conditions.Set(&cluster.Status.Conditions, condition) {
 		return nil
 	}
-	err := c.clusters.Management.Client.Status().Patch(ctx, cluster, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("writing the status of TenantCluster %s, %w", c.clusters.TenantCluster, err)
-	}
-	return nil
+	return client.IgnoreNotFound(controllers.PatchStatus(ctx, c.clusters.Management.Client, before, cluster))
 }
 
 // condition summarizes the outcome for a TenantCluster, which may be being deleted.

@@ -11,7 +11,6 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -64,15 +63,15 @@ func (c *Controller) put(ctx context.Context, p *pool) error {
 // is errBeingDeleted while the existing one is being deleted.
 func (c *Controller) write(ctx context.Context, wanted, existing client.Object, change func() (same bool)) error {
 	key := client.ObjectKeyFromObject(wanted)
-	err := c.clusters.Tenant.Client.Get(ctx, key, existing)
-	if controllers.IsGone(err) {
+	found, err := controllers.Find(ctx, c.clusters.Tenant.Client, key, existing)
+	if err != nil {
+		return err
+	}
+	if !found {
 		if err := c.clusters.Tenant.Client.Create(ctx, wanted); err != nil {
 			return fmt.Errorf("creating %s %s, %w", kindOf(wanted), key.Name, err)
 		}
 		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading %s %s, %w", kindOf(wanted), key.Name, err)
 	}
 	if !existing.GetDeletionTimestamp().IsZero() {
 		return fmt.Errorf("%s %s %w", kindOf(wanted), key.Name, errBeingDeleted)
@@ -91,12 +90,7 @@ func (c *Controller) write(ctx context.Context, wanted, existing client.Object, 
 
 // remove deletes the object with this UID, not a later one of its name.
 func (c *Controller) remove(ctx context.Context, object client.Object) error {
-	uid := object.GetUID()
-	err := c.clusters.Tenant.Client.Delete(ctx, object, client.Preconditions{UID: &uid})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting %s %s, %w", kindOf(object), object.GetName(), err)
-	}
-	return nil
+	return controllers.Delete(ctx, c.clusters.Tenant.Client, object, "deleting")
 }
 
 // sameSpec compares as JSON: the struct of a duration keeps how it was written, and would differ.

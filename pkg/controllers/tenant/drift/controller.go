@@ -97,13 +97,8 @@ func (c *Controller) writeProperties(ctx context.Context, machine *v1alpha1.Mach
 	if !class.DeletionTimestamp.IsZero() || maps.Equal(wanted, machine.Spec.Properties) {
 		return nil
 	}
-	before := machine.DeepCopy()
-	machine.Spec.Properties = wanted
-	if err := c.clusters.Management.Client.Patch(ctx, machine,
-		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("writing the properties of MetalNodeClass %[2]s into machine %[1]s, %[3]w", machine.Name, class.Name, err)
-	}
-	return nil
+	return controllers.Patch(ctx, c.clusters.Management.Client, machine, "writing the properties of MetalNodeClass "+class.Name+" into",
+		func() { machine.Spec.Properties = wanted })
 }
 
 // writeDrift writes the condition Drifted of the Machine onto the NodeClaim. The change makes core check for drift.
@@ -143,9 +138,7 @@ func (c *Controller) writeDrift(ctx context.Context, machine *v1alpha1.Machine, 
 }
 
 // Name implements Karpenter's controller interface.
-func (c *Controller) Name() string {
-	return "machine.drift"
-}
+func (c *Controller) Name() string { return "machine.drift" }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
@@ -159,7 +152,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 				},
 				DeleteFunc: func(event.TypedDeleteEvent[*v1alpha1.Machine]) bool { return false },
 			})).
-		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(c.machineOf), builder.WithPredicates(predicate.Funcs{
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(c.clusters.MachineOf), builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false },
 			// A NodeClaim has its Machine from its launch on.
 			UpdateFunc: func(e event.UpdateEvent) bool { return providerID(e.ObjectOld) != providerID(e.ObjectNew) },
@@ -187,11 +180,6 @@ func providerID(object client.Object) string {
 	return ""
 }
 
-// machineOf maps a NodeClaim to its Machine, which has its name.
-func (c *Controller) machineOf(_ context.Context, nodeClaim client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: c.clusters.TenantCluster.Namespace, Name: nodeClaim.GetName()}}}
-}
-
 // machinesOf maps a MetalNodeClass to the Machines of that class.
 func (c *Controller) machinesOf(ctx context.Context, class client.Object) []reconcile.Request {
 	nodeClaims := &karpv1.NodeClaimList{}
@@ -201,7 +189,7 @@ func (c *Controller) machinesOf(ctx context.Context, class client.Object) []reco
 	}
 	var requests []reconcile.Request
 	for i := range nodeClaims.Items {
-		requests = append(requests, c.machineOf(ctx, &nodeClaims.Items[i])...)
+		requests = append(requests, c.clusters.MachineOf(ctx, &nodeClaims.Items[i])...)
 	}
 	return requests
 }

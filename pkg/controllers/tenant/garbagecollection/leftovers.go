@@ -102,24 +102,17 @@ func (c *LeftoverController) deleteIfLeftOver(ctx context.Context, writer client
 	if exists, err = c.machineExists(ctx, c.clusters.Management.Live, machine, uid); err != nil || exists {
 		return err
 	}
-	key := client.ObjectKeyFromObject(secret)
-	if err := writer.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting secret %s, whose machine %s is gone, %w", key, machine, err)
+	if err := controllers.Delete(ctx, writer, secret, "Machine "+machine+" is gone: deleting"); err != nil {
+		return err
 	}
-	log.FromContext(ctx).Info("deleted secret whose machine is gone", "secret", key, "machine", machine)
+	log.FromContext(ctx).Info("deleted secret whose machine is gone", "secret", client.ObjectKeyFromObject(secret), "machine", machine)
 	return nil
 }
 
 func (c *LeftoverController) machineExists(ctx context.Context, reader client.Reader, name string, uid types.UID) (bool, error) {
 	machine := &v1alpha1.Machine{}
-	err := reader.Get(ctx, client.ObjectKey{Namespace: c.clusters.TenantCluster.Namespace, Name: name}, machine)
-	if controllers.IsGone(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading machine %s, %w", name, err)
-	}
-	return machine.UID == uid, nil
+	found, err := controllers.Find(ctx, reader, c.clusters.MachineKey(name), machine)
+	return found && machine.UID == uid, err
 }
 
 func listSecrets(ctx context.Context, live client.Reader, namespace, label string) ([]metav1.PartialObjectMetadata, error) {
@@ -135,9 +128,7 @@ func listSecrets(ctx context.Context, live client.Reader, namespace, label strin
 }
 
 // Name implements Karpenter's controller interface.
-func (c *LeftoverController) Name() string {
-	return "machine.leftovers"
-}
+func (c *LeftoverController) Name() string { return "machine.leftovers" }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster. All deletions of
 // Machines lead to the same request.

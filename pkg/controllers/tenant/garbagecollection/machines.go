@@ -33,10 +33,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 )
 
-const (
-	// machinePeriod is how often each Machine is reconciled without an event, in case one was lost.
-	machinePeriod = 5 * time.Minute
-)
+// machinePeriod is how often each Machine is reconciled without an event, in case one was lost.
+const machinePeriod = 5 * time.Minute
 
 // MachineController deletes Machines whose NodeClaim does not exist any more. Karpenter finalizes a NodeClaim that
 // never launched without asking for a deletion, so its Machine is left behind.
@@ -91,22 +89,13 @@ func (c *MachineController) madeForNodeClaim(machine *v1alpha1.Machine) bool {
 // nodeClaimExists returns whether the NodeClaim exists that the Machine was created for. One of the same name with another
 // UID is another, unless it has the Machine's provider ID: then it was restored from a backup.
 func nodeClaimExists(ctx context.Context, reader client.Reader, machine *v1alpha1.Machine) (bool, error) {
-	name := machine.Labels[v1alpha1.NodeClaimLabelKey]
 	nodeClaim := &karpv1.NodeClaim{}
-	err := reader.Get(ctx, client.ObjectKey{Name: name}, nodeClaim)
-	if controllers.IsGone(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading nodeclaim %s of machine %s, %w", name, client.ObjectKeyFromObject(machine), err)
-	}
-	return tenant.MadeFor(machine, nodeClaim), nil
+	found, err := controllers.Find(ctx, reader, client.ObjectKey{Name: machine.Labels[v1alpha1.NodeClaimLabelKey]}, nodeClaim)
+	return found && tenant.MadeFor(machine, nodeClaim), err
 }
 
 // Name implements Karpenter's controller interface.
-func (c *MachineController) Name() string {
-	return "machine.garbagecollection"
-}
+func (c *MachineController) Name() string { return "machine.garbagecollection" }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *MachineController) Register(_ context.Context, m manager.Manager) error {
@@ -120,15 +109,8 @@ func (c *MachineController) Register(_ context.Context, m manager.Manager) error
 				UpdateFunc: func(event.TypedUpdateEvent[*v1alpha1.Machine]) bool { return false },
 				DeleteFunc: func(event.TypedDeleteEvent[*v1alpha1.Machine]) bool { return false },
 			})).
-		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(c.machineOf), builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(event.CreateEvent) bool { return false },
-			UpdateFunc: func(event.UpdateEvent) bool { return false },
-		})).
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(c.clusters.MachineOf),
+			builder.WithPredicates(controllers.OnlyDeletions())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
 		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
-}
-
-// machineOf maps a NodeClaim to its Machine, which has its name.
-func (c *MachineController) machineOf(_ context.Context, nodeClaim client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: c.clusters.TenantCluster.Namespace, Name: nodeClaim.GetName()}}}
 }

@@ -79,15 +79,15 @@ func (c *NodeClaimController) whyDelete(
 	ctx context.Context, reader client.Reader, name string, nodeClaim *karpv1.NodeClaim,
 ) (string, error) {
 	machine := &v1alpha1.Machine{}
-	err := reader.Get(ctx, client.ObjectKey{Namespace: c.clusters.TenantCluster.Namespace, Name: name}, machine)
+	found, err := controllers.Find(ctx, reader, c.clusters.MachineKey(name), machine)
 	switch {
-	case controllers.IsGone(err), err == nil && machine.Status.ProviderID != nodeClaim.Status.ProviderID:
+	case err != nil:
+		return "", err
+	case !found, machine.Status.ProviderID != nodeClaim.Status.ProviderID:
 		if tenant.HasRegistered(nodeClaim) {
 			return "", nil
 		}
 		return "its Machine " + name + " does not exist any more", nil
-	case err != nil:
-		return "", fmt.Errorf("reading machine %s of nodeclaim %s, %w", name, nodeClaim.Name, err)
 	case !machine.DeletionTimestamp.IsZero():
 		return "its Machine " + name + " is being deleted", nil
 	}
@@ -95,9 +95,7 @@ func (c *NodeClaimController) whyDelete(
 }
 
 // Name implements Karpenter's controller interface.
-func (c *NodeClaimController) Name() string {
-	return "nodeclaim.machinegone"
-}
+func (c *NodeClaimController) Name() string { return "nodeclaim.machinegone" }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *NodeClaimController) Register(_ context.Context, m manager.Manager) error {

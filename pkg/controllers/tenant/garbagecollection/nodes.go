@@ -6,6 +6,7 @@ package garbagecollection
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,12 +87,7 @@ func madeForNodeClaim(node *corev1.Node) bool {
 }
 
 func hasUnregisteredTaint(node *corev1.Node) bool {
-	for i := range node.Spec.Taints {
-		if node.Spec.Taints[i].MatchTaint(&karpv1.UnregisteredNoExecuteTaint) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&karpv1.UnregisteredNoExecuteTaint) })
 }
 
 func isReady(node *corev1.Node) bool {
@@ -105,25 +101,17 @@ func (c *NodeController) hasOwner(
 ) (bool, error) {
 	mayBe := func(providerID string) bool { return providerID == "" || providerID == node.Spec.ProviderID }
 	nodeClaim := &karpv1.NodeClaim{}
-	err := tenantReader.Get(ctx, client.ObjectKey{Name: name}, nodeClaim)
-	switch {
-	case err != nil && !controllers.IsGone(err):
-		return false, fmt.Errorf("reading nodeclaim %s of node %s, %w", name, node.Name, err)
-	case err == nil && mayBe(nodeClaim.Status.ProviderID):
-		return true, nil
+	found, err := controllers.Find(ctx, tenantReader, client.ObjectKey{Name: name}, nodeClaim)
+	if err != nil || found && mayBe(nodeClaim.Status.ProviderID) {
+		return err == nil, err
 	}
 	machine := &v1alpha1.Machine{}
-	err = managementReader.Get(ctx, client.ObjectKey{Namespace: c.clusters.TenantCluster.Namespace, Name: name}, machine)
-	if err != nil && !controllers.IsGone(err) {
-		return false, fmt.Errorf("reading machine %s of node %s, %w", name, node.Name, err)
-	}
-	return err == nil && mayBe(machine.Status.ProviderID), nil
+	found, err = controllers.Find(ctx, managementReader, c.clusters.MachineKey(name), machine)
+	return found && mayBe(machine.Status.ProviderID), err
 }
 
 // Name implements Karpenter's controller interface.
-func (c *NodeController) Name() string {
-	return "node.garbagecollection"
-}
+func (c *NodeController) Name() string { return "node.garbagecollection" }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *NodeController) Register(_ context.Context, m manager.Manager) error {
@@ -169,12 +157,8 @@ func (c *NodeController) enqueueNodes(ctx context.Context, providerID string,
 	if providerID == "" {
 		return
 	}
-	nodes := &corev1.NodeList{}
-	if err := c.clusters.Tenant.Client.List(ctx, nodes, client.MatchingFields{tenant.NodeProviderIDField: providerID}); err != nil {
-		log.FromContext(ctx).Error(err, "listing the nodes of a provider ID", "providerID", providerID)
-		return
-	}
-	for i := range nodes.Items {
-		queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&nodes.Items[i])})
+	ofServer := client.MatchingFields{tenant.NodeProviderIDField: providerID}
+	for _, request := range controllers.Requests(ctx, c.clusters.Tenant.Client, &corev1.NodeList{}, ofServer) {
+		queue.Add(request)
 	}
 }

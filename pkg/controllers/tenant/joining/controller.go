@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -105,14 +106,10 @@ func (c *Controller) registeredNode(ctx context.Context, machine *v1alpha1.Machi
 }
 
 func (c *Controller) markJoined(ctx context.Context, machine *v1alpha1.Machine, node *corev1.Node) error {
-	stored := machine.DeepCopy()
-	if machine.Annotations == nil {
-		machine.Annotations = map[string]string{}
-	}
-	machine.Annotations[v1alpha1.NodeNameAnnotationKey] = node.Name
-	if err := c.clusters.Management.Client.Patch(ctx, machine,
-		client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("annotating machine %s with its node, %w", client.ObjectKeyFromObject(machine), err)
+	if err := controllers.Patch(ctx, c.clusters.Management.Client, machine, "writing the name of its node into", func() {
+		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, v1alpha1.NodeNameAnnotationKey, node.Name)
+	}); err != nil {
+		return err
 	}
 	log.FromContext(ctx).Info("machine has joined", "node", node.Name, "providerID", machine.Status.ProviderID)
 	return nil
@@ -123,9 +120,7 @@ func machineRef(machine *v1alpha1.Machine) v1alpha1.MachineReference {
 }
 
 // Name implements Karpenter's controller interface.
-func (c *Controller) Name() string {
-	return "machine.joining"
-}
+func (c *Controller) Name() string { return "machine.joining" }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
@@ -145,7 +140,7 @@ func (c *Controller) machineOf(_ context.Context, node client.Object) []reconcil
 	if !ok {
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: c.clusters.TenantCluster.Namespace, Name: name}}}
+	return []reconcile.Request{{NamespacedName: c.clusters.MachineKey(name)}}
 }
 
 // nodeEvents lets through what can be a registration: a Node that appears, or gets its provider ID. Nodes change

@@ -19,6 +19,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
 // issue gives a Machine what it needs to join: the token first, then the Secret with the join, then the reference to it that
@@ -44,12 +45,10 @@ func (c *Controller) issue(ctx context.Context, machine *v1alpha1.Machine) (reco
 		}
 	}
 	if !referenced {
-		stored := machine.DeepCopy()
-		machine.Spec.Bootstrap.DataSecretName = joinSecretName(machine)
-		if err := c.clusters.Management.Client.Patch(ctx, machine,
-			client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
-			return reconcile.Result{},
-				fmt.Errorf("setting spec.bootstrap.dataSecretName of machine %s, %w", client.ObjectKeyFromObject(machine), err)
+		if err := controllers.Patch(ctx, c.clusters.Management.Client, machine, "setting spec.bootstrap.dataSecretName of", func() {
+			machine.Spec.Bootstrap.DataSecretName = joinSecretName(machine)
+		}); err != nil {
+			return reconcile.Result{}, err
 		}
 		log.FromContext(ctx).Info("machine may join", "secret", joinSecretName(machine), "providerID", machine.Status.ProviderID)
 	}
@@ -132,12 +131,9 @@ func joinSecretName(machine *v1alpha1.Machine) string {
 // joinSecret reads the Secret of that name from the API server, or returns nil if there is none.
 func (c *Controller) joinSecret(ctx context.Context, machine *v1alpha1.Machine) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
-	err := c.clusters.Management.Live.Get(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: joinSecretName(machine)}, secret)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the join secret of machine %s, %w", client.ObjectKeyFromObject(machine), err)
+	key := client.ObjectKey{Namespace: machine.Namespace, Name: joinSecretName(machine)}
+	if found, err := controllers.Find(ctx, c.clusters.Management.Live, key, secret); err != nil || !found {
+		return nil, err
 	}
 	return secret, nil
 }
@@ -210,9 +206,5 @@ func (c *Controller) updateSecret(ctx context.Context, existing *corev1.Secret, 
 }
 
 func (c *Controller) deleteSecret(ctx context.Context, secret *corev1.Secret) error {
-	err := c.clusters.Management.Client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID})
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting secret %s, %w", client.ObjectKeyFromObject(secret), err)
-	}
-	return nil
+	return controllers.Delete(ctx, c.clusters.Management.Client, secret, "deleting")
 }

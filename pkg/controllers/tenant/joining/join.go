@@ -13,7 +13,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
 // join returns what the server of a Machine joins with.
@@ -158,12 +158,9 @@ func podCA(ctx context.Context, live client.Reader) ([]byte, error) {
 
 func publicConfigMap(ctx context.Context, live client.Reader, name string) (*corev1.ConfigMap, error) {
 	configMap := &corev1.ConfigMap{}
-	err := live.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: name}, configMap)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading ConfigMap %s/%s, %w", metav1.NamespacePublic, name, err)
+	found, err := controllers.Find(ctx, live, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: name}, configMap)
+	if err != nil || !found {
+		return nil, err
 	}
 	return configMap, nil
 }

@@ -8,7 +8,6 @@ package nodeclaimstatus
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -62,8 +61,8 @@ func NewController(clk clock.PassiveClock, clusters tenant.Clusters, recorder ev
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	nodeClaim := &karpv1.NodeClaim{}
-	if err := c.clusters.Tenant.Client.Get(ctx, request.NamespacedName, nodeClaim); client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("reading nodeclaim %s, %w", request.Name, err)
+	if _, err := controllers.Find(ctx, c.clusters.Tenant.Client, request.NamespacedName, nodeClaim); err != nil {
+		return reconcile.Result{}, err
 	}
 	// 1. It is gone, is being deleted, or has no provider ID of ours. Core creates a NodeClaim's server until then, and
 	// writes the status without comparing versions.
@@ -85,9 +84,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	advertised, wait := c.setResourcesAdvertised(nodeClaim, node)
 	published = append(published, advertised...)
 	if !equality.Semantic.DeepEqual(stored.Status, nodeClaim.Status) {
-		patch := client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})
-		if err := c.clusters.Tenant.Client.Status().Patch(ctx, nodeClaim, patch); err != nil {
-			return controllers.RetryConflict(client.IgnoreNotFound(fmt.Errorf("writing the conditions of nodeclaim %s, %w", nodeClaim.Name, err)))
+		if err := controllers.PatchStatus(ctx, c.clusters.Tenant.Client, stored, nodeClaim); err != nil {
+			return controllers.RetryConflict(client.IgnoreNotFound(err))
 		}
 	}
 	c.recorder.Publish(published...)
@@ -111,9 +109,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // anything about its state: one that is being deleted, or has no condition Ready yet.
 func (c *Controller) machineFor(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*v1alpha1.Machine, error) {
 	machine := &v1alpha1.Machine{}
-	key := client.ObjectKey{Namespace: c.clusters.TenantCluster.Namespace, Name: nodeClaim.Name}
-	if err := c.clusters.Management.Client.Get(ctx, key, machine); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading machine %s, %w", key, err)
+	if _, err := controllers.Find(ctx, c.clusters.Management.Client, c.clusters.MachineKey(nodeClaim.Name), machine); err != nil {
+		return nil, err
 	}
 	if !c.isOfNodeClaim(machine) || machine.Labels[v1alpha1.NodeClaimLabelKey] != nodeClaim.Name || !tenant.MadeFor(machine, nodeClaim) ||
 		!machine.DeletionTimestamp.IsZero() || meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionReady) == nil {
@@ -133,8 +130,8 @@ func (c *Controller) nodeFor(ctx context.Context, nodeClaim *karpv1.NodeClaim, m
 		return nil, nil
 	}
 	node := &corev1.Node{}
-	if err := c.clusters.Tenant.Client.Get(ctx, client.ObjectKey{Name: name}, node); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading node %s, %w", name, err)
+	if _, err := controllers.Find(ctx, c.clusters.Tenant.Client, client.ObjectKey{Name: name}, node); err != nil {
+		return nil, err
 	}
 	if node.Spec.ProviderID != nodeClaim.Status.ProviderID {
 		return nil, nil // another node of that name, or none
@@ -147,9 +144,7 @@ func (c *Controller) isOfNodeClaim(machine *v1alpha1.Machine) bool {
 }
 
 // Name implements Karpenter's controller interface.
-func (c *Controller) Name() string {
-	return "nodeclaim.status"
-}
+func (c *Controller) Name() string { return "nodeclaim.status" }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {

@@ -16,9 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -54,12 +52,10 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.MetalNod
 		return c.finalize(ctx, nodeClass)
 	}
 	if !controllerutil.ContainsFinalizer(nodeClass, v1alpha1.NodeClassTerminationFinalizer) {
-		stored := nodeClass.DeepCopy()
-		controllerutil.AddFinalizer(nodeClass, v1alpha1.NodeClassTerminationFinalizer)
-		// A merge patch replaces the whole list of finalizers, and would remove one that was added meanwhile.
-		if err := c.clusters.Tenant.Client.Patch(ctx, nodeClass,
-			client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
-			return notWritten(fmt.Errorf("adding the finalizer to MetalNodeClass %s, %w", nodeClass.Name, err))
+		if err := controllers.Patch(ctx, c.clusters.Tenant.Client, nodeClass, "adding the finalizer to", func() {
+			controllerutil.AddFinalizer(nodeClass, v1alpha1.NodeClassTerminationFinalizer)
+		}); err != nil {
+			return notWritten(err)
 		}
 	}
 	stored := nodeClass.DeepCopy()
@@ -75,9 +71,8 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.MetalNod
 		conditions.SetFalse(v1alpha1.ConditionValidationSucceeded, invalid.reason, invalid.message)
 	}
 	if !equality.Semantic.DeepEqual(stored, nodeClass) {
-		if err := c.clusters.Tenant.Client.Status().Patch(ctx, nodeClass,
-			client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
-			return notWritten(fmt.Errorf("writing the status of MetalNodeClass %s, %w", nodeClass.Name, err))
+		if err := controllers.PatchStatus(ctx, c.clusters.Tenant.Client, stored, nodeClass); err != nil {
+			return notWritten(err)
 		}
 	}
 	return reconcile.Result{RequeueAfter: validationPeriod}, nil
@@ -94,13 +89,12 @@ func (c *Controller) validate(ctx context.Context, nodeClass *v1alpha1.MetalNode
 		return invalid, nil
 	}
 	name := nodeClass.Spec.ProviderRef.Name
-	provider := &v1alpha1.NodeProvider{}
-	err := c.clusters.Management.Client.Get(ctx, client.ObjectKey{Name: name}, provider)
-	if controllers.IsGone(err) {
-		return providerNotFound(name), nil
-	}
+	found, err := controllers.Find(ctx, c.clusters.Management.Client, client.ObjectKey{Name: name}, &v1alpha1.NodeProvider{})
 	if err != nil {
-		return nil, fmt.Errorf("reading NodeProvider %s, %w", name, err)
+		return nil, err
+	}
+	if !found {
+		return providerNotFound(name), nil
 	}
 	types := &v1alpha1.NodeTypeList{}
 	if err := c.clusters.Management.Client.List(ctx, types, client.UnsafeDisableDeepCopy); err != nil {
@@ -110,16 +104,14 @@ func (c *Controller) validate(ctx context.Context, nodeClass *v1alpha1.MetalNode
 }
 
 // Name implements Karpenter's controller interface.
-func (c *Controller) Name() string {
-	return "metalnodeclass"
-}
+func (c *Controller) Name() string { return "metalnodeclass" }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&v1alpha1.MetalNodeClass{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(classOf), builder.WithPredicates(deletions())).
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(classOf), builder.WithPredicates(controllers.OnlyDeletions())).
 		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeProvider{},
 			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.NodeProvider) []reconcile.Request {
 				return c.allClasses(ctx)
@@ -149,26 +141,7 @@ func classOf(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: nodeClaim.Spec.NodeClassRef.Name}}}
 }
 
-// deletions selects only the events of deletions.
-func deletions() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc:  func(event.CreateEvent) bool { return false },
-		UpdateFunc:  func(event.UpdateEvent) bool { return false },
-		GenericFunc: func(event.GenericEvent) bool { return false },
-	}
-}
-
 // allClasses returns a request for every class of the tenant. There are few of them.
 func (c *Controller) allClasses(ctx context.Context) []reconcile.Request {
-	classes := &v1alpha1.MetalNodeClassList{}
-	if err := c.clusters.Tenant.Client.List(ctx, classes); err != nil {
-		// The periodic validation does it later.
-		log.FromContext(ctx).Error(err, "listing MetalNodeClasses")
-		return nil
-	}
-	var requests []reconcile.Request
-	for i := range classes.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&classes.Items[i])})
-	}
-	return requests
+	return controllers.Requests(ctx, c.clusters.Tenant.Client, &v1alpha1.MetalNodeClassList{})
 }

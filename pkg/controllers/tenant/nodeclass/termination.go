@@ -11,13 +11,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
 const (
@@ -49,13 +49,9 @@ func (c *Controller) finalize(ctx context.Context, nodeClass *v1alpha1.MetalNode
 		c.recorder.Publish(inUseEvent(nodeClass, names))
 		return reconcile.Result{RequeueAfter: terminationPeriod}, nil
 	}
-	stored := nodeClass.DeepCopy()
-	controllerutil.RemoveFinalizer(nodeClass, v1alpha1.NodeClassTerminationFinalizer)
-	if err := c.clusters.Tenant.Client.Patch(ctx, nodeClass,
-		client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
-		return notWritten(fmt.Errorf("removing the finalizer of MetalNodeClass %s, %w", nodeClass.Name, err))
-	}
-	return reconcile.Result{}, nil
+	return notWritten(controllers.Patch(ctx, c.clusters.Tenant.Client, nodeClass, "removing the finalizer of", func() {
+		controllerutil.RemoveFinalizer(nodeClass, v1alpha1.NodeClassTerminationFinalizer)
+	}))
 }
 
 func inUseEvent(nodeClass *v1alpha1.MetalNodeClass, nodeClaims []string) events.Event {

@@ -78,15 +78,16 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 func (c *Controller) reconcilePools(ctx context.Context, users []string) (reconcile.Result, error) {
 	key, cluster, nodeTypes := c.clusters.TenantCluster, &v1alpha1.TenantCluster{}, &v1alpha1.NodeTypeList{}
 	policies := []policy{poolsPolicy(key, users)}
-	err := c.clusters.Management.Client.Get(ctx, key, cluster)
-	if err == nil {
+	found, err := controllers.Find(ctx, c.clusters.Management.Client, key, cluster)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if found { // without it the allowed types are unknown
 		if err := c.clusters.Management.Client.List(ctx, nodeTypes, client.UnsafeDisableDeepCopy); err != nil {
 			return reconcile.Result{}, fmt.Errorf("listing NodeTypes, %w", err)
 		}
 		there := serversFor(cluster, nodeTypes.Items)
 		policies = append(policies, allowedTypesPolicy(key, users, there), requirementsPolicy(key, users, there))
-	} else if !controllers.IsGone(err) { // without it the allowed types are unknown
-		return reconcile.Result{}, fmt.Errorf("reading TenantCluster %s, %w", key, err)
 	}
 	var errs []error
 	for _, one := range policies {
@@ -97,9 +98,9 @@ func (c *Controller) reconcilePools(ctx context.Context, users []string) (reconc
 
 // reconcileClasses protects DeviceClasses while they are in sync, and not otherwise.
 func (c *Controller) reconcileClasses(ctx context.Context, users []string) (reconcile.Result, error) {
-	key, cluster := c.clusters.TenantCluster, &v1alpha1.TenantCluster{}
-	if err := c.clusters.Management.Client.Get(ctx, key, cluster); err != nil && !controllers.IsGone(err) {
-		return reconcile.Result{}, fmt.Errorf("reading TenantCluster %s, %w", key, err)
+	cluster := &v1alpha1.TenantCluster{}
+	if _, err := controllers.Find(ctx, c.clusters.Management.Client, c.clusters.TenantCluster, cluster); err != nil {
+		return reconcile.Result{}, err
 	}
 	if !cluster.Spec.Sync.FromHost.DeviceClasses.Enabled {
 		return written(remove(ctx, c.clusters.Tenant.Client, DeviceClassesPolicy), remove(ctx, c.clusters.Tenant.Client, ResourceClaimsPolicy))

@@ -79,9 +79,11 @@ func label(object client.Object) bool {
 
 // ensure creates an object, or lets change correct the existing one and writes it if that changed anything.
 func ensure(ctx context.Context, c client.Client, name string, object client.Object, change func() (same bool)) error {
-	err := c.Get(ctx, client.ObjectKey{Name: name}, object)
-	switch {
-	case controllers.IsGone(err):
+	found, err := controllers.Find(ctx, c, client.ObjectKey{Name: name}, object)
+	if err != nil {
+		return err
+	}
+	if !found {
 		object.SetName(name)
 		label(object)
 		change()
@@ -89,8 +91,6 @@ func ensure(ctx context.Context, c client.Client, name string, object client.Obj
 			return fmt.Errorf("creating %T %s, %w", object, name, err)
 		}
 		return nil
-	case err != nil:
-		return fmt.Errorf("reading %T %s, %w", object, name, err)
 	}
 	labelled := label(object)
 	if change() && labelled {
@@ -107,12 +107,12 @@ func ensure(ctx context.Context, c client.Client, name string, object client.Obj
 func remove(ctx context.Context, c client.Client, name string) error {
 	for _, object := range []client.Object{&admissionregistrationv1.ValidatingAdmissionPolicyBinding{},
 		&admissionregistrationv1.ValidatingAdmissionPolicy{}} {
-		err := c.Get(ctx, client.ObjectKey{Name: name}, object)
-		if err == nil {
-			err = c.Delete(ctx, object, client.Preconditions{UID: ptr.To(object.GetUID())})
+		found, err := controllers.Find(ctx, c, client.ObjectKey{Name: name}, object)
+		if err == nil && found {
+			err = controllers.Delete(ctx, c, object, "deleting")
 		}
-		if err != nil && !controllers.IsGone(err) {
-			return fmt.Errorf("deleting %T %s, %w", object, name, err)
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -122,9 +122,7 @@ func isPending(pod *corev1.Pod) bool {
 }
 
 // Name implements Karpenter's controller interface.
-func (c *PodController) Name() string {
-	return "pod.pending"
-}
+func (c *PodController) Name() string { return "pod.pending" }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *PodController) Register(_ context.Context, m manager.Manager) error {
