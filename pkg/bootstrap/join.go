@@ -19,9 +19,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
 // Join is everything that one server must know to become one Node of one cluster.
@@ -85,8 +87,9 @@ func (j Join) Validate() error {
 	if j.Token.IsZero() {
 		errs = append(errs, errors.New("the join token is empty"))
 	}
-	errs = append(errs, validateLabels(j.Labels)...)
-	errs = append(errs, validateTaints(j.Taints)...)
+	for _, err := range slices.Concat(CheckLabels(field.NewPath("labels"), j.Labels), CheckTaints(field.NewPath("taints"), j.Taints)) {
+		errs = append(errs, err)
+	}
 	errs = append(errs, validateKubeletArgs(j.KubeletArgs)...)
 	switch j.Mode {
 	case "", v1alpha1.JoinKubeadm:
@@ -115,34 +118,39 @@ func validateEndpoint(endpoint string) error {
 	return nil
 }
 
-func validateLabels(labels map[string]string) []error {
-	var errs []error
+// CheckLabels returns what is wrong with labels that a node is to have.
+func CheckLabels(path *field.Path, labels map[string]string) (wrong field.ErrorList) {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		if problems := validation.IsQualifiedName(key); len(problems) > 0 {
-			errs = append(errs, fmt.Errorf("label key %q is not valid: %s", key, strings.Join(problems, "; ")))
-		}
-		if problems := validation.IsValidLabelValue(labels[key]); len(problems) > 0 {
-			errs = append(errs, fmt.Errorf("value %q of label %q is not valid: %s", labels[key], key, strings.Join(problems, "; ")))
-		}
+		at := path.Key(strconv.Quote(key))
+		wrong = append(wrong, check(at, key, "cannot be the key of a label: ", validation.IsQualifiedName)...)
+		wrong = append(wrong, check(at, labels[key], "cannot be the value of a label: ", validation.IsValidLabelValue)...)
 	}
-	return errs
+	return wrong
 }
 
-func validateTaints(taints []corev1.Taint) []error {
-	var errs []error
-	effects := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
-	for _, taint := range taints {
-		if problems := validation.IsQualifiedName(taint.Key); len(problems) > 0 {
-			errs = append(errs, fmt.Errorf("taint key %q is not valid: %s", taint.Key, strings.Join(problems, "; ")))
-		}
-		if problems := validation.IsValidLabelValue(taint.Value); len(problems) > 0 {
-			errs = append(errs, fmt.Errorf("value %q of taint %q is not valid: %s", taint.Value, taint.Key, strings.Join(problems, "; ")))
-		}
+var effects = []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
+
+// CheckTaints returns what is wrong with taints that a node is to have.
+func CheckTaints(path *field.Path, taints []corev1.Taint) (wrong field.ErrorList) {
+	for i, taint := range taints {
+		at := path.Index(i)
+		wrong = append(wrong, check(at.Child("key"), taint.Key, "cannot be the key of a taint: ", validation.IsQualifiedName)...)
+		wrong = append(wrong, check(at.Child("value"), taint.Value, "cannot be the value of a taint: ", validation.IsValidLabelValue)...)
 		if !slices.Contains(effects, taint.Effect) {
-			errs = append(errs, fmt.Errorf("effect %q of taint %q is none of %q", taint.Effect, taint.Key, effects))
+			wrong = append(wrong, field.NotSupported(at.Child("effect"), taint.Effect, effects))
+		}
+		if slices.ContainsFunc(taints[:i], func(other corev1.Taint) bool { return other.MatchTaint(&taint) }) {
+			wrong = append(wrong, field.Duplicate(at, taint.Key+":"+string(taint.Effect)))
 		}
 	}
-	return errs
+	return wrong
+}
+
+func check(path *field.Path, value, message string, by func(string) []string) field.ErrorList {
+	if problems := by(value); len(problems) > 0 {
+		return field.ErrorList{field.Invalid(path, value, message+properties.Because(problems))}
+	}
+	return nil
 }
 
 // caHashPrefix names the only kind of hash that kubeadm knows.

@@ -15,7 +15,7 @@ import (
 // dynamicResources are what the drivers will publish on a node of the type, so that Karpenter can give devices to the
 // claims of pending pods before there is a node. A type whose devices are not valid promises none.
 func dynamicResources(nodeType *v1alpha1.NodeType) cloudprovider.DynamicResources {
-	if devices.Validate(nodeType.Spec.Devices) != nil {
+	if devices.Validate(nil, nodeType.Spec.Devices) != nil {
 		return cloudprovider.DynamicResources{}
 	}
 	var result cloudprovider.DynamicResources

@@ -23,8 +23,8 @@ func TestInvalidDevices(t *testing.T) {
 	f.host("server-01")
 	f.start()
 	f.eventually("the reason is said", v1alpha1.Capacity{}, v1alpha1.ReasonInvalidDevices, v1alpha1.ReasonInvalidDevices,
-		`devices[0].attributes["driverVersion"].version: "newest" is not a semantic version (No Major.Minor.Patch elements found): write it `+
-			`like 1.2.3, or use string`)
+		`devices[0].attributes["driverVersion"].version: Invalid value: "newest": is not a semantic version (No Major.Minor.Patch elements `+
+			`found): write it like 1.2.3, or use string`)
 
 	f.edit(func(nodeType *v1alpha1.NodeType) {
 		nodeType.Spec.Devices[0].Attributes["driverVersion"] = v1alpha1.NodeTypeDeviceAttribute{Version: ptr.To("570.1.0")}

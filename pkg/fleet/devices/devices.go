@@ -6,16 +6,17 @@
 package devices
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/blang/semver/v4"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -91,90 +92,58 @@ func capacityOf(group v1alpha1.NodeTypeDevice) map[resourcev1.QualifiedName]reso
 // domain.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// Fault is something wrong with one field of what a NodeType says of its devices.
-type Fault struct {
-	// Field, as it is written below the NodeType's spec: devices[0].attributes["model"].version.
-	Field string
-	// Value of the field, or what of it is wrong: a string or a number.
-	Value any
-	// Problem and remedy, as a clause that goes on from the value.
-	Problem string
-}
-
-func (f Fault) String() string {
-	if text, ok := f.Value.(string); ok {
-		return fmt.Sprintf("%s: %q %s", f.Field, text, f.Problem)
-	}
-	return fmt.Sprintf("%s: %v %s", f.Field, f.Value, f.Problem)
-}
-
-// Validate returns the Faults as one error, nil if there are none.
-func Validate(groups []v1alpha1.NodeTypeDevice) error {
-	faults := Faults(groups)
-	if len(faults) == 0 {
-		return nil
-	}
-	clauses := make([]string, len(faults))
-	for i := range faults {
-		clauses[i] = faults[i].String()
-	}
-	return errors.New(strings.Join(clauses, "; "))
-}
-
-// Faults finds what the schema of NodeTypes cannot: values that no driver could publish, so that no claim is ever
-// promised a device by them.
-func Faults(groups []v1alpha1.NodeTypeDevice) []Fault {
-	var faults []Fault
+// Validate finds what the schema of NodeTypes cannot, in the devices at a path: values that no driver could publish, so that no
+// claim is ever promised a device by them.
+func Validate(path *field.Path, groups []v1alpha1.NodeTypeDevice) field.ErrorList {
+	var wrong field.ErrorList
 	for n, group := range groups {
-		field := fmt.Sprintf("devices[%d]", n)
+		at := path.Index(n)
 		if len(validation.IsDNS1123Subdomain(group.Driver)) > 0 {
-			faults = append(faults, Fault{field + ".driver", group.Driver, "is not the DNS name of a driver: use a name like gpu.nvidia.com"})
+			wrong = append(wrong, field.Invalid(at.Child("driver"), group.Driver, "is not the DNS name of a driver: use a name like gpu.nvidia.com"))
 		}
 		if group.Count < 1 {
-			faults = append(faults, Fault{field + ".count", group.Count, "devices are none: say how many there are, or remove the entry"})
+			wrong = append(wrong, field.Invalid(at.Child("count"), group.Count, "devices are none: say how many there are, or remove the entry"))
 		}
-		faults = append(faults, attributeFaults(field, group)...)
+		wrong = append(wrong, validateAttributes(at.Child("attributes"), group)...)
 		for _, name := range slices.Sorted(maps.Keys(group.Capacity)) {
-			at := fmt.Sprintf("%s.capacity[%q]", field, name)
+			at := at.Child("capacity").Key(strconv.Quote(name))
 			if problem := nameProblem(name); problem != "" {
-				faults = append(faults, Fault{at, name, problem})
+				wrong = append(wrong, field.Invalid(at, name, problem))
 			}
 			if quantity := group.Capacity[name]; quantity.Sign() < 0 {
-				faults = append(faults, Fault{at, quantity.String(), "is less than nothing: correct it"})
+				wrong = append(wrong, field.Invalid(at, quantity.String(), "is less than nothing: correct it"))
 			}
 		}
 		if total := len(group.Attributes) + len(group.Capacity); total > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
-			faults = append(faults,
-				Fault{field, total, fmt.Sprintf("attributes and capacities are more than the %d that a device may have: remove some",
-					resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)})
+			wrong = append(wrong, field.Invalid(at, total, fmt.Sprintf("attributes and capacities are more than the %d that a device may have: "+
+				"remove some", resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)))
 		}
 	}
-	return faults
+	return wrong
 }
 
-func attributeFaults(field string, group v1alpha1.NodeTypeDevice) []Fault {
-	var faults []Fault
+func validateAttributes(path *field.Path, group v1alpha1.NodeTypeDevice) (wrong field.ErrorList) {
 	for _, name := range slices.Sorted(maps.Keys(group.Attributes)) {
-		at := fmt.Sprintf("%s.attributes[%q]", field, name)
+		at := path.Key(strconv.Quote(name))
 		if problem := nameProblem(name); problem != "" {
-			faults = append(faults, Fault{at, name, problem})
+			wrong = append(wrong, field.Invalid(at, name, problem))
 		}
 		if name == string(PCIeRoot) && len(group.PCIeRoots) > 0 {
-			faults = append(faults, Fault{at, name, "is what pcieRoots says already: remove one of them"})
+			wrong = append(wrong, field.Invalid(at, name, "is what pcieRoots says already: remove one of them"))
 		}
 		value := group.Attributes[name]
 		if set := countSet(value); set != 1 {
-			faults = append(faults, Fault{at, set, "values are set: set exactly one of string, int, bool and version"})
+			wrong = append(wrong, field.Invalid(at, set, "values are set: set exactly one of string, int, bool and version"))
 		}
 		if value.Version == nil {
 			continue
 		}
 		if _, err := semver.Parse(*value.Version); err != nil {
-			faults = append(faults,
-				Fault{at + ".version", *value.Version, fmt.Sprintf("is not a semantic version (%v): write it like 1.2.3, or use string", err)})
+			wrong = append(wrong, field.Invalid(at.Child("version"), *value.Version,
+				fmt.Sprintf("is not a semantic version (%v): write it like 1.2.3, or use string", err)))
 		}
 	}
-	return faults
+	return wrong
 }
 
 func countSet(value v1alpha1.NodeTypeDeviceAttribute) int {

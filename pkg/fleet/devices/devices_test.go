@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -66,8 +67,8 @@ func TestValidateNamesFieldValueAndRemedy(t *testing.T) {
 			[]string{"devices[0].count"}},
 		"TwoValues": {"which one a driver publishes nobody knows",
 			attribute("model", v1alpha1.NodeTypeDeviceAttribute{String: ptr.To("x"), Bool: ptr.To(true)}),
-			[]string{`attributes["model"]`, "2 values", "exactly one"}},
-		"NoValue": {"a selector on it would fail", attribute("model", v1alpha1.NodeTypeDeviceAttribute{}), []string{"0 values"}},
+			[]string{`attributes["model"]`, ": 2: values", "exactly one"}},
+		"NoValue": {"a selector on it would fail", attribute("model", v1alpha1.NodeTypeDeviceAttribute{}), []string{": 0: values"}},
 		"NotAVersion": {"comparing it fails where claims are allocated",
 			attribute("driverVersion", v1alpha1.NodeTypeDeviceAttribute{Version: ptr.To("v570")}),
 			[]string{`attributes["driverVersion"].version`, `"v570"`, "1.2.3"}},
@@ -84,7 +85,7 @@ func TestValidateNamesFieldValueAndRemedy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			device := v1alpha1.NodeTypeDevice{Driver: "gpu.example.com", Count: 1}
 			tc.change(&device)
-			err := Validate([]v1alpha1.NodeTypeDevice{device})
+			err := Validate(field.NewPath("devices"), []v1alpha1.NodeTypeDevice{device}).ToAggregate()
 			if (err == nil) != (len(tc.want) == 0) {
 				t.Fatalf("%s: got %v", tc.reason, err)
 			}

@@ -27,31 +27,16 @@ type Pool struct {
 	of string
 }
 
-// PoolError says why addresses cannot be given out of a pool, in one sentence.
-type PoolError struct {
-	// Pool as it was written.
-	Pool string
-	// Problem completes "address pool POOL".
-	Problem string
-	// Remedy is an imperative without a full stop.
-	Remedy string
-}
-
-// Error implements error.
-func (e *PoolError) Error() string {
-	return fmt.Sprintf("address pool %s %s: %s", e.Pool, e.Problem, e.Remedy)
-}
-
 // NewPool makes a pool of all addresses of a network or, if there are ranges, of those in the ranges. The gateway is
 // never in the pool, nor are the network's own address and its broadcast address. A network of one or two addresses
 // (/32 and /31, RFC 3021; /128 and /127, RFC 6164) has neither of these, and in IPv6 there is no broadcast address.
 //
 // If gateway is not valid, the host part of the network is the gateway, as in 192.168.100.1/24; if that is zero too,
-// there is no gateway. The error is a *PoolError.
+// there is no gateway.
 func NewPool(network netip.Prefix, gateway netip.Addr, ranges ...netipx.IPRange) (Pool, error) {
 	text := describe(network, ranges)
 	wrong := func(problem, remedy string) (Pool, error) {
-		return Pool{}, &PoolError{Pool: text, Problem: problem, Remedy: remedy}
+		return Pool{}, fmt.Errorf("address pool %s %s: %s", text, problem, remedy)
 	}
 	if !network.IsValid() || network.Addr().Is4In6() {
 		return wrong("has no network", "name one by an address and a prefix length, for example 192.168.100.1/24")

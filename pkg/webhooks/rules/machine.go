@@ -6,15 +6,14 @@ package rules
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
@@ -28,13 +27,13 @@ func Machine(cluster Cluster, before, after *v1alpha1.Machine) Result {
 		r.machineProperties(cluster, spec.Child("properties"), before, after)
 	}
 	if before == nil || !equality.Semantic.DeepEqual(before.Spec.Labels, after.Spec.Labels) {
-		r.nodeLabels(spec.Child("labels"), after.Spec.Labels)
+		r.deny(RuleNodes, bootstrap.CheckLabels(spec.Child("labels"), after.Spec.Labels)...)
 	}
 	if before == nil || !equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) {
-		r.taints(spec.Child("taints"), after.Spec.Taints)
+		r.deny(RuleNodes, bootstrap.CheckTaints(spec.Child("taints"), after.Spec.Taints)...)
 	}
 	if before == nil || !equality.Semantic.DeepEqual(before.Spec.StartupTaints, after.Spec.StartupTaints) {
-		r.taints(spec.Child("startupTaints"), after.Spec.StartupTaints)
+		r.deny(RuleNodes, bootstrap.CheckTaints(spec.Child("startupTaints"), after.Spec.StartupTaints)...)
 	}
 	if before == nil || !equality.Semantic.DeepEqual(before.Spec.KubeletArgs, after.Spec.KubeletArgs) {
 		r.kubeletArgs(spec.Child("kubeletArgs"), after.Spec.KubeletArgs)
@@ -65,34 +64,6 @@ func (r *Result) sameNamespace(spec *field.Path, machine *v1alpha1.Machine) {
 		name(spec.Child("tenantClusterRef", "name"), reference.Name)
 	}
 	name(spec.Child("bootstrap", "dataSecretName"), machine.Spec.Bootstrap.DataSecretName)
-}
-
-// nodeLabels validates labels that nodes are to have.
-func (r *Result) nodeLabels(path *field.Path, set map[string]string) {
-	for _, name := range sortedKeys(set) {
-		r.syntax(RuleNodes, key(path, name), name, "cannot be the key of a label: ", validation.IsQualifiedName)
-		r.syntax(RuleNodes, key(path, name), set[name], "cannot be the value of a label: ", validation.IsValidLabelValue)
-	}
-}
-
-var effects = []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
-
-// taints validates taints that nodes are to have.
-func (r *Result) taints(path *field.Path, taints []corev1.Taint) {
-	seen := map[string]bool{}
-	for i := range taints {
-		at, taint := path.Index(i), &taints[i]
-		r.syntax(RuleNodes, at.Child("key"), taint.Key, "cannot be the key of a taint: ", validation.IsQualifiedName)
-		r.syntax(RuleNodes, at.Child("value"), taint.Value, "cannot be the value of a taint: ", validation.IsValidLabelValue)
-		if !slices.Contains(effects, taint.Effect) {
-			r.deny(RuleNodes, field.NotSupported(at.Child("effect"), taint.Effect, effects))
-		}
-		identity := fmt.Sprintf("%s:%s", taint.Key, taint.Effect)
-		if seen[identity] {
-			r.deny(RuleNodes, field.Duplicate(at, identity))
-		}
-		seen[identity] = true
-	}
 }
 
 // requirements validates a Machine's requirements.
@@ -168,8 +139,8 @@ func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Mac
 	if machine.Spec.NodeTypeRef != nil {
 		about = spec.Child("nodeTypeRef", "name")
 		if cluster.NodeType(machine.Spec.NodeTypeRef.Name) == nil {
-			r.warn(RuleReferences, about, "there is no NodeType %q yet%s: the Machine gets no server before there is", machine.Spec.NodeTypeRef.Name,
-				didYouMean(closest(machine.Spec.NodeTypeRef.Name, typeNames(cluster))))
+			r.warn(RuleReferences, about, "there is no NodeType %q yet: the Machine gets no server before there is (there are: %s)",
+				machine.Spec.NodeTypeRef.Name, orNone(typeNames(cluster)))
 			return
 		}
 	}
@@ -214,11 +185,4 @@ func typeNames(cluster Cluster) []string {
 		names = append(names, nodeType.Name)
 	}
 	return names
-}
-
-func didYouMean(word string) string {
-	if word == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (did you mean %q?)", word)
 }

@@ -33,7 +33,7 @@ func TestMachine(t *testing.T) {
 		"ByType":      {reason: "a server of that type is there", spec: "nodeTypeRef: {name: h100}, " + toA},
 		"ByResources": {reason: "as the provider asks", spec: "resources: {nvidia.com/gpu: 1}, " + toA},
 		"NoType": {reason: "it may come later", spec: "nodeTypeRef: {name: h10}", want: []string{
-			`warning: spec.nodeTypeRef.name: there is no NodeType "h10" yet (did you mean "h100"?): the Machine gets no server before there is`}},
+			`warning: spec.nodeTypeRef.name: there is no NodeType "h10" yet: the Machine gets no server before there is (there are: h100, cpu)`}},
 		"NoTenant": {reason: "it may come later", spec: "nodeTypeRef: {name: h100}, tenantClusterRef: {name: c}", want: []string{
 			`warning: spec.tenantClusterRef.name: there is no TenantCluster "c" in namespace a yet: the Machine gets no server before there is`}},
 		"OtherTenant": {reason: "that there is one of that name elsewhere is nobody's business",

@@ -118,8 +118,8 @@ func (r *Result) satisfied(path *field.Path, p pool, parsed []labels.Requirement
 	for i := range parsed {
 		name := parsed[i].Key()
 		if !slices.ContainsFunc(offered, func(t offeredType) bool { return t.Offered[name] != nil }) {
-			r.warn(RuleNodeTypeSelector, path.Index(i).Child("property"), "no NodeType has the property %q%s", shown(name),
-				didYouMean(closest(name, offeredKeys(offered))))
+			r.warn(RuleNodeTypeSelector, path.Index(i).Child("property"), "no NodeType has the property %q (there are: %s)", shown(name),
+				orNone(offeredKeys(offered)))
 			return
 		}
 	}

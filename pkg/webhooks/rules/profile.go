@@ -117,9 +117,7 @@ func bytesOf(document string) string { return fmt.Sprintf("(%d bytes)", len(docu
 
 // devices validates the devices of a type. path is that of its profile.
 func (r *Result) devices(path *field.Path, groups []v1alpha1.NodeTypeDevice) {
-	for _, fault := range devices.Faults(groups) {
-		r.deny(RuleDevices, field.Invalid(path.Child(shown(fault.Field)), fault.Value, fault.Problem))
-	}
+	r.deny(RuleDevices, devices.Validate(path.Child("devices"), groups)...)
 }
 
 // drivers validates the DRA drivers that a Machine asks for.

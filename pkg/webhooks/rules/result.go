@@ -7,7 +7,9 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -97,6 +99,7 @@ func (r *Result) deny(rule Rule, errs ...*field.Error) {
 		if value := reflect.ValueOf(err.BadValue); value.Kind() == reflect.String {
 			err.BadValue = shown(value.String())
 		}
+		err.Field = oneLine(err.Field, maxReason)
 		err.Detail = oneLine(err.Detail, maxReason)
 		r.Errors = append(r.Errors, err)
 	}
@@ -148,6 +151,8 @@ func (r Result) done() Result {
 	}
 	return r
 }
+
+func sortedKeys[M ~map[K]V, K cmp.Ordered, V any](m M) []K { return slices.Sorted(maps.Keys(m)) }
 
 func appendOnce(rules []Rule, rule Rule) []Rule {
 	if slices.Contains(rules, rule) {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
@@ -92,7 +93,7 @@ func (r *Result) allowedNodeTypes(cluster Cluster, path *field.Path, tenant *v1a
 		case provider && !cluster.Exists(KindNodeProvider, name):
 			r.warn(RuleReferences, at, "there is no NodeProvider %q yet", name)
 		case !provider && cluster.NodeType(name) == nil:
-			r.warn(RuleReferences, at, "there is no NodeType %q yet%s", name, didYouMean(closest(name, typeNames(cluster))))
+			r.warn(RuleReferences, at, "there is no NodeType %q yet (there are: %s)", name, orNone(typeNames(cluster)))
 		}
 	}
 }
@@ -149,8 +150,8 @@ func (r *Result) pool(cluster Cluster, p pool, types []offeredType, names map[st
 		names[p.template.Name] = p.path.String()
 	}
 	r.properties(cluster, p.path.Child("properties"), properties.Layer{Source: "pool " + p.template.Name, Values: p.template.Properties})
-	r.nodeLabels(p.path.Child("nodeLabels"), p.template.NodeLabels)
-	r.taints(p.path.Child("taints"), p.template.Taints)
+	r.deny(RuleNodes, bootstrap.CheckLabels(p.path.Child("nodeLabels"), p.template.NodeLabels)...)
+	r.deny(RuleNodes, bootstrap.CheckTaints(p.path.Child("taints"), p.template.Taints)...)
 	limits := corev1.ResourceList{}
 	for name, quantity := range p.template.Limits {
 		if name != nodesLimit {

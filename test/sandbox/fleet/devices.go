@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 )
@@ -27,5 +29,5 @@ func (t template) devices() ([]v1alpha1.NodeTypeDevice, error) {
 	if err := decoder.Decode(&groups); err != nil {
 		return nil, fmt.Errorf("devices: %w", err)
 	}
-	return groups, devices.Validate(groups)
+	return groups, devices.Validate(field.NewPath("devices"), groups).ToAggregate()
 }

@@ -171,7 +171,7 @@ func TestParse(t *testing.T) {
 		"BadDevice": {
 			reason:  "The API server would refuse its slice.",
 			content: header + "servers: [{name: a, capacity: {cpu: 4, memory: 8Gi}, devices: [{count: 8}]}]\n",
-			want:    want{err: `servers[0].devices[0].driver: "" is not the DNS name of a driver`},
+			want:    want{err: `servers[0].devices[0].driver: Invalid value: "": is not the DNS name of a driver`},
 		},
 		"ZeroQuantity": {
 			reason:  "A GPU count of zero is a GPU that is not there.",

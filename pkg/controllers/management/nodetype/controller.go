@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -110,7 +111,7 @@ func (c *Controller) addType(ctx context.Context, nodeType *v1alpha1.NodeType) (
 		return &invalid{v1alpha1.ReasonProviderNotFound, fmt.Sprintf("NodeProvider %s does not exist: create it, or delete this NodeType",
 			nodeType.Spec.ProviderRef.Name)}, nil
 	}
-	if err := devices.Validate(nodeType.Spec.Devices); err != nil {
+	if err := devices.Validate(field.NewPath("devices"), nodeType.Spec.Devices).ToAggregate(); err != nil {
 		c.inventory.DeleteType(nodeType.Name)
 		return &invalid{v1alpha1.ReasonInvalidDevices, err.Error()}, nil
 	}
