@@ -113,27 +113,6 @@ func AuthorizedKey(publicKey string) (string, error) {
 	return line, nil
 }
 
-// AuthorizedKeys returns the line of each SSHKey, by the names given and from their publicKeys. The error names every
-// SSHKey that does not exist or cannot be read.
-func AuthorizedKeys(names []string, publicKeys map[string]string) ([]string, error) {
-	var lines []string
-	var errs []error
-	for _, name := range names {
-		publicKey, found := publicKeys[name]
-		if !found {
-			errs = append(errs, fmt.Errorf("SSHKey %q does not exist: create it or correct the name", name))
-			continue
-		}
-		line, err := AuthorizedKey(publicKey)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("spec.publicKey of SSHKey %q %w", name, err))
-			continue
-		}
-		lines = append(lines, line)
-	}
-	return lines, errors.Join(errs...)
-}
-
 // boundaryLength in hexadecimal digits, of the 70 characters that a boundary may have.
 const boundaryLength = 32
 
