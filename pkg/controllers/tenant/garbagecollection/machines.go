@@ -13,7 +13,9 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -113,4 +116,104 @@ func (c *MachineController) Register(_ context.Context, m manager.Manager) error
 			builder.WithPredicates(controllers.OnlyDeletions())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
 		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
+}
+
+// reasonMachineDeleted is the reason of the event on a NodeClaim that is deleted with its Machine.
+const reasonMachineDeleted = "MachineDeleted"
+
+// NodeClaimController deletes NodeClaims whose Machine an operator has deleted: their server is being
+// released, and Karpenter would wait for their node, or treat it as one that is not ready.
+type NodeClaimController struct {
+	clusters tenant.Clusters
+	recorder events.Recorder
+}
+
+// NewNodeClaimController constructs a garbage collector of NodeClaims.
+func NewNodeClaimController(clusters tenant.Clusters, recorder events.Recorder) *NodeClaimController {
+	return &NodeClaimController{clusters: clusters, recorder: recorder}
+}
+
+// Reconcile deletes the NodeClaim if its Machine is being deleted, or is gone before the node has registered.
+func (c *NodeClaimController) Reconcile(ctx context.Context, nodeClaim *karpv1.NodeClaim) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	// 1. Only NodeClaims that have a server of ours. Others may still be waiting for their Machine.
+	_, _, name, ours := v1alpha1.ParseProviderID(nodeClaim.Status.ProviderID)
+	if !ours || !nodeClaim.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	// 2. If the cache does not have the deletion of the Machine yet, that is an event that is still to come.
+	why, err := c.whyDelete(ctx, c.clusters.Management.Client, name, nodeClaim)
+	if err != nil || why == "" {
+		return reconcile.Result{}, err
+	}
+	if why, err = c.whyDelete(ctx, c.clusters.Management.Live, name, nodeClaim); err != nil || why == "" {
+		return reconcile.Result{}, err
+	}
+	// 3. The API server confirms it.
+	if err := c.clusters.Tenant.Client.Delete(ctx, nodeClaim, client.Preconditions{UID: &nodeClaim.UID}); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("deleting nodeclaim %s, %s, %w", nodeClaim.Name, why, err))
+	}
+	log.FromContext(ctx).Info("deleted nodeclaim with its machine", "machine", name, "why", why)
+	c.recorder.Publish(events.Event{
+		InvolvedObject: nodeClaim, Type: corev1.EventTypeNormal, Reason: reasonMachineDeleted,
+		Message: why + ": the NodeClaim is deleted too", DedupeValues: []string{string(nodeClaim.UID)},
+	})
+	return reconcile.Result{}, nil
+}
+
+// whyDelete returns that the Machine of a NodeClaim is being deleted or does not exist. It is empty if the Machine is there.
+// If the node has registered, a Machine that does not exist proves nothing: a management cluster that is being restored has
+// nodes before Machines. Core deletes such a NodeClaim once its node is not ready any more.
+func (c *NodeClaimController) whyDelete(
+	ctx context.Context, reader client.Reader, name string, nodeClaim *karpv1.NodeClaim,
+) (string, error) {
+	machine := &v1alpha1.Machine{}
+	found, err := controllers.Find(ctx, reader, c.clusters.MachineKey(name), machine)
+	switch {
+	case err != nil:
+		return "", err
+	case !found, machine.Status.ProviderID != nodeClaim.Status.ProviderID:
+		if tenant.HasRegistered(nodeClaim) {
+			return "", nil
+		}
+		return "its Machine " + name + " does not exist any more", nil
+	case !machine.DeletionTimestamp.IsZero():
+		return "its Machine " + name + " is being deleted", nil
+	}
+	return "", nil
+}
+
+// Name implements Karpenter's controller interface.
+func (c *NodeClaimController) Name() string { return "nodeclaim.machinegone" }
+
+// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+func (c *NodeClaimController) Register(_ context.Context, m manager.Manager) error {
+	enqueue := func(machine *v1alpha1.Machine, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		if name := machine.Labels[v1alpha1.NodeClaimLabelKey]; name != "" && c.clusters.Owns(machine) {
+			queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
+		}
+	}
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		// At the start, the Machine of any NodeClaim may have been deleted while the provider was down.
+		For(&karpv1.NodeClaim{}, builder.WithPredicates(predicate.Funcs{
+			UpdateFunc:  func(event.UpdateEvent) bool { return false },
+			DeleteFunc:  func(event.DeleteEvent) bool { return false },
+			GenericFunc: func(event.GenericEvent) bool { return false },
+		})).
+		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
+			handler.TypedFuncs[*v1alpha1.Machine, reconcile.Request]{
+				UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*v1alpha1.Machine],
+					queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+					if e.ObjectOld.DeletionTimestamp.IsZero() && !e.ObjectNew.DeletionTimestamp.IsZero() {
+						enqueue(e.ObjectNew, queue)
+					}
+				},
+				DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*v1alpha1.Machine],
+					queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+					enqueue(e.Object, queue)
+				},
+			})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		Complete(reconcile.AsReconciler(c.clusters.Tenant.Client, c))
 }

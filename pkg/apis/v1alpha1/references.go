@@ -1,0 +1,143 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// MachineConfigTemplateSpec holds the templates, in the language of Go's text/template with the functions that
+// docs/reference-snippets.md lists. In both, .Values has NodeClaim (the Machine), Project (its namespace), Properties,
+// SSHKeys (lines for authorized_keys), BareMetalHost, AllocatedIP, PrefixLength and Gateway.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.cloudInitTemplate) || has(self.networkDataTemplate)",message="give cloudInitTemplate, networkDataTemplate, or both"
+type MachineConfigTemplateSpec struct {
+	// DisplayName is what people call this template.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	DisplayName string `json:"displayName,omitempty"`
+	// Description says what the template is for.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Description string `json:"description,omitempty"`
+	// CloudInitTemplate makes a document for cloud-init, for the property vcluster.com/user-data-template-config: cloud-config,
+	// a script, or a MIME message. SSH keys and the join are further parts of the user data.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=524288
+	CloudInitTemplate string `json:"cloudInitTemplate,omitempty"`
+	// NetworkDataTemplate makes the network data, for the property vcluster.com/network-data-template-config: either
+	// OpenStack network_data or a cloud-init network configuration of version 2.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=524288
+	NetworkDataTemplate string `json:"networkDataTemplate,omitempty"`
+}
+
+// MachineConfigTemplate is a template of what servers read at their first boot, for Machines to refer to in their
+// properties. Editing one changes no running Machine.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=kmct,categories=karpenter-metal3
+// +kubebuilder:printcolumn:name="Display Name",type=string,JSONPath=`.spec.displayName`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Description",type=string,priority=1,JSONPath=`.spec.description`
+type MachineConfigTemplate struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec MachineConfigTemplateSpec `json:"spec"`
+}
+
+// MachineConfigTemplateList is a list of MachineConfigTemplates.
+//
+// +kubebuilder:object:root=true
+type MachineConfigTemplateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []MachineConfigTemplate `json:"items"`
+}
+
+// SSHKeySpec describes the public half of an SSH key.
+type SSHKeySpec struct {
+	// DisplayName is what people call this key.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	DisplayName string `json:"displayName,omitempty"`
+	// Description says whose key it is and what it is for.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Description string `json:"description,omitempty"`
+	// PublicKey is one line in the format of authorized_keys: type, key, and a comment if you like. A Machine that
+	// refers to a key that cannot be read gets no server.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=16384
+	// +kubebuilder:validation:XValidation:rule="!self.contains('PRIVATE KEY')",message="publicKey holds a private key: give the public one (the file that ends in .pub), and do not use this key pair any more"
+	PublicKey string `json:"publicKey"`
+}
+
+// SSHKey is a public key that Machines can refer to with the property vcluster.com/ssh-keys, so that its owner can
+// log in to their servers. Editing one changes no running Machine.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,path=sshkeys,shortName=kmk,categories=karpenter-metal3
+// +kubebuilder:printcolumn:name="Display Name",type=string,JSONPath=`.spec.displayName`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Description",type=string,priority=1,JSONPath=`.spec.description`
+type SSHKey struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec SSHKeySpec `json:"spec"`
+}
+
+// SSHKeyList is a list of SSHKeys.
+//
+// +kubebuilder:object:root=true
+type SSHKeyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []SSHKey `json:"items"`
+}
+
+// OSImageSpec describes an operating system image.
+type OSImageSpec struct {
+	// DisplayName is what people call this image.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	DisplayName string `json:"displayName,omitempty"`
+	// Properties of the image: metal3.vcluster.com/image-url (required, http or https),
+	// metal3.vcluster.com/image-checksum and metal3.vcluster.com/image-checksum-type.
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="'metal3.vcluster.com/image-url' in self && self['metal3.vcluster.com/image-url'].matches('^https?://.+')",message="properties must hold metal3.vcluster.com/image-url with an http or https URL"
+	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/server-name' in self)",message="metal3.vcluster.com/server-name pins one Machine to one server: set it on the Machine, not on an OSImage"
+	Properties map[string]string `json:"properties"`
+}
+
+// OSImage is an operating system that servers can be provisioned with. Editing one changes no running Machine: make
+// a new one and point the NodeType at it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=kmi,categories=karpenter-metal3
+// +kubebuilder:printcolumn:name="Display Name",type=string,JSONPath=`.spec.displayName`
+// +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.properties.metal3\.vcluster\.com/image-url`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type OSImage struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec OSImageSpec `json:"spec"`
+}
+
+// OSImageList is a list of OSImages.
+//
+// +kubebuilder:object:root=true
+type OSImageList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []OSImage `json:"items"`
+}
