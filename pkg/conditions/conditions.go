@@ -6,6 +6,7 @@
 package conditions
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -53,6 +54,14 @@ func Set[C Condition](conditions *[]C, condition metav1.Condition) bool {
 	meta.SetStatusCondition(&one, condition)
 	*conditions = append(*conditions, C(one[0]))
 	return true
+}
+
+// List names the first of several things, and counts the others: "a, b and 3 more".
+func List(names []string, most int) string {
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
 const ellipsis = " ..."

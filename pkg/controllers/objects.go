@@ -66,6 +66,20 @@ func describe(object client.Object, key client.ObjectKey) string {
 	return kind + " " + strings.TrimPrefix(key.String(), "/")
 }
 
+// SetLabel sets a label of an object, and tells whether that had it already.
+func SetLabel(object client.Object, key, value string) (had bool) {
+	labels := object.GetLabels()
+	if labels[key] == value {
+		return true
+	}
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[key] = value
+	object.SetLabels(labels)
+	return false
+}
+
 // Handler calls set with each object that an informer sees, and remove with those that are gone. A deletion that the watch has
 // missed comes with the last state that was seen, or with nothing but the name if not even that is known.
 func Handler[T client.Object](set, remove func(T)) toolscache.ResourceEventHandler {

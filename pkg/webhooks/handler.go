@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -30,14 +29,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/rules"
 )
 
-// object is a pointer to an object.
-type object[T any] interface {
-	*T
-	client.Object
-}
-
 // handler answers requests about one kind.
-type handler[T any, P object[T]] struct {
+type handler[T any, P cluster.Object[T]] struct {
 	kind    string
 	cluster *cluster.Cluster
 	clock   clock.PassiveClock
@@ -99,7 +92,7 @@ func (h *handler[T, P]) evaluate(view rules.Cluster, request *admission.Request)
 	return h.written(view, before, after), nil
 }
 
-func decode[T any, P object[T]](raw runtime.RawExtension) (P, error) {
+func decode[T any, P cluster.Object[T]](raw runtime.RawExtension) (P, error) {
 	into := P(new(T))
 	if err := json.Unmarshal(raw.Raw, into); err != nil {
 		return nil, fmt.Errorf("reading the object, %w", err)

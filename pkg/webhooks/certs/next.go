@@ -81,16 +81,14 @@ func next(current map[string][]byte, now time.Time, settings Settings) (map[stri
 	}
 
 	// 4. The time of the next renewal.
-	due := renewal(newest.certificate)
+	due := []time.Time{renewal(newest.certificate), renewal(served)}
 	if !signer.Equal(newest.certificate) {
-		due = earlier(due, settled)
-	} else {
-		due = earlier(due, renewal(served))
+		due[1] = settled
 	}
 	for _, one := range trusted {
-		due = earlier(due, one.NotAfter)
+		due = append(due, one.NotAfter)
 	}
-	return data, max(due.Sub(now), time.Second), nil
+	return data, max(slices.MinFunc(due, time.Time.Compare).Sub(now), time.Second), nil
 }
 
 // newestOf returns the first of the authorities that are trusted, and whether the key is its key.
@@ -126,11 +124,4 @@ func serving(data map[string][]byte, trusted []*x509.Certificate, now time.Time)
 func renewal(certificate *x509.Certificate) time.Time {
 	made := certificate.NotBefore.Add(backdated)
 	return made.Add(certificate.NotAfter.Sub(made) / 3 * 2)
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

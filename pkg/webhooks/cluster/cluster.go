@@ -188,14 +188,14 @@ func (v *View) Choose(request inventory.Request) (inventory.Choice, error) {
 	return v.cluster.inventory.Choose(request)
 }
 
-// object is a pointer to an object.
-type object[T any] interface {
+// Object is a pointer to an object.
+type Object[T any] interface {
 	*T
 	client.Object
 }
 
 // byName are pointers to items, sorted.
-func byName[T any, P object[T]](items []T) []P {
+func byName[T any, P Object[T]](items []T) []P {
 	sorted := make([]P, len(items))
 	for i := range items {
 		sorted[i] = P(&items[i])
@@ -207,7 +207,7 @@ func byName[T any, P object[T]](items []T) []P {
 }
 
 // named are the names of items, sorted.
-func named[T any, P object[T]](kind string, items []T) []string {
+func named[T any, P Object[T]](kind string, items []T) []string {
 	var names []string
 	for _, one := range byName[T, P](items) {
 		name := one.GetName()

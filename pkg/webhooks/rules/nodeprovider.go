@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
@@ -176,10 +177,4 @@ func providerNamed(cluster Cluster, name string) *v1alpha1.NodeProvider {
 // listed is how many names a sentence names.
 const listed = 5
 
-// list names the first of several things: "a, b and 3 more".
-func list(names []string) string {
-	if len(names) <= listed {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:listed], ", "), len(names)-listed)
-}
+func list(names []string) string { return conditions.List(names, listed) }

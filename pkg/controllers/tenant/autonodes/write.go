@@ -27,10 +27,9 @@ func (c *Controller) put(ctx context.Context, p *pool) error {
 	class := &v1alpha1.MetalNodeClass{}
 	// A class that is being deleted waits for its NodeClaims, and the NodePool is still updated.
 	pending := c.write(ctx, p.nodeClass, class, func() bool {
-		same := equality.Semantic.DeepEqual(class.Spec, p.nodeClass.Spec) && hasOwner(class, p.nodeClass)
+		same := equality.Semantic.DeepEqual(class.Spec, p.nodeClass.Spec)
 		class.Spec = p.nodeClass.Spec
-		setOwner(class, p.nodeClass)
-		return same
+		return setOwner(class, p.nodeClass) && same
 	})
 	if pending != nil && !errors.Is(pending, errBeingDeleted) {
 		return pending
@@ -43,10 +42,9 @@ func (c *Controller) put(ctx context.Context, p *pool) error {
 			recreate = true
 			return true
 		}
-		same := sameSpec(nodePool, p.nodePool) && hasOwner(nodePool, p.nodePool)
+		same := sameSpec(nodePool, p.nodePool)
 		nodePool.Spec = p.nodePool.Spec
-		setOwner(nodePool, p.nodePool)
-		return same
+		return setOwner(nodePool, p.nodePool) && same
 	}); err != nil {
 		return err
 	}
@@ -100,17 +98,8 @@ func sameSpec(a, b *karpv1.NodePool) bool {
 	return errLeft == nil && errRight == nil && bytes.Equal(left, right)
 }
 
-func hasOwner(existing, wanted client.Object) bool {
-	return existing.GetLabels()[v1alpha1.TenantPoolLabelKey] == wanted.GetLabels()[v1alpha1.TenantPoolLabelKey]
-}
-
-func setOwner(existing, wanted client.Object) {
-	labels := existing.GetLabels()
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[v1alpha1.TenantPoolLabelKey] = wanted.GetLabels()[v1alpha1.TenantPoolLabelKey]
-	existing.SetLabels(labels)
+func setOwner(existing, wanted client.Object) (had bool) {
+	return controllers.SetLabel(existing, v1alpha1.TenantPoolLabelKey, wanted.GetLabels()[v1alpha1.TenantPoolLabelKey])
 }
 
 func kindOf(object client.Object) string {

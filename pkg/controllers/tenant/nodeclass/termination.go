@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +16,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
@@ -56,10 +56,7 @@ func (c *Controller) finalize(ctx context.Context, nodeClass *v1alpha1.MetalNode
 
 func inUseEvent(nodeClass *v1alpha1.MetalNodeClass, nodeClaims []string) events.Event {
 	slices.Sort(nodeClaims)
-	listed := strings.Join(nodeClaims[:min(len(nodeClaims), namedClaims)], ", ")
-	if more := len(nodeClaims) - namedClaims; more > 0 {
-		listed += fmt.Sprintf(" and %d more", more)
-	}
+	listed := conditions.List(nodeClaims, namedClaims)
 	return events.Event{
 		InvolvedObject: nodeClass,
 		Type:           corev1.EventTypeNormal,

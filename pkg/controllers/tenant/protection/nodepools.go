@@ -4,6 +4,7 @@
 package protection
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/autonodes"
 )
 
@@ -124,11 +126,5 @@ func requirementsPolicy(tenant types.NamespacedName, users []string, available s
 
 // thereAre lists the first names, and counts the others.
 func thereAre(names []string) string {
-	switch {
-	case len(names) == 0:
-		return "there are none"
-	case len(names) > listed:
-		return fmt.Sprintf("there are %s and %d more", strings.Join(names[:listed], ", "), len(names)-listed)
-	}
-	return "there are " + strings.Join(names, ", ")
+	return "there are " + cmp.Or(conditions.List(names, listed), "none")
 }

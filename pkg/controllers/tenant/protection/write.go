@@ -63,20 +63,6 @@ func defaulted(spec admissionregistrationv1.ValidatingAdmissionPolicySpec) admis
 	return spec
 }
 
-// label sets the label on an object, and returns whether it had it.
-func label(object client.Object) bool {
-	labels := object.GetLabels()
-	if labels[managedByLabel] == managedBy {
-		return true
-	}
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[managedByLabel] = managedBy
-	object.SetLabels(labels)
-	return false
-}
-
 // ensure creates an object, or lets change correct the existing one and writes it if that changed anything.
 func ensure(ctx context.Context, c client.Client, name string, object client.Object, change func() (same bool)) error {
 	found, err := controllers.Find(ctx, c, client.ObjectKey{Name: name}, object)
@@ -85,14 +71,14 @@ func ensure(ctx context.Context, c client.Client, name string, object client.Obj
 	}
 	if !found {
 		object.SetName(name)
-		label(object)
+		controllers.SetLabel(object, managedByLabel, managedBy)
 		change()
 		if err := c.Create(ctx, object); err != nil {
 			return fmt.Errorf("creating %T %s, %w", object, name, err)
 		}
 		return nil
 	}
-	labelled := label(object)
+	labelled := controllers.SetLabel(object, managedByLabel, managedBy)
 	if change() && labelled {
 		return nil
 	}
