@@ -6,9 +6,11 @@ package cloudprovider
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -18,8 +20,8 @@ import (
 )
 
 // GetInstanceTypes returns the types that the tenant is allowed and that the class of the NodePool offers, also those that
-// are exhausted, with offerings for the pods that are pending. While it is not known which those are, it returns an error:
-// to core the nodes of a type that is missing have drifted.
+// are exhausted, with offerings for the pods that are pending, and those that its nodes are of and that do not exist any more.
+// While it is not known which those are, it returns an error: to core the nodes of a type that is missing have drifted.
 func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpenterv1.NodePool) ([]*cloudprovider.InstanceType, error) {
 	filter, remaining, err := c.filterOf(ctx, nodePool)
 	if err != nil {
@@ -29,7 +31,33 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpente
 	if err != nil {
 		return nil, err
 	}
-	return remaining.LimitTypes(c.management.Catalog.InstanceTypesFor(filter, demand)), nil
+	gone, err := c.goneTypes(ctx, nodePool)
+	if err != nil {
+		return nil, err
+	}
+	return append(remaining.LimitTypes(c.management.Catalog.InstanceTypesFor(filter, demand)), gone...), nil
+}
+
+// goneTypes are the types of the Machines of a NodePool, or of the tenant if that is nil, that do not exist: somebody removes a
+// NodeType, or makes it or its NodeProvider anew.
+func (c *CloudProvider) goneTypes(ctx context.Context, nodePool *karpenterv1.NodePool) ([]*cloudprovider.InstanceType, error) {
+	machines := &v1alpha1.MachineList{}
+	if err := c.management.Client.List(ctx, machines, client.InNamespace(c.options.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing the machines that may have types which do not exist, %w", err)
+	}
+	var gone []*cloudprovider.InstanceType
+	for i := range machines.Items {
+		machine := &machines.Items[i]
+		reference := machine.Status.NodeTypeRef
+		if reference == nil || !c.isOurs(machine) || nodePool != nil && machine.Labels[karpenterv1.NodePoolLabelKey] != nodePool.Name ||
+			slices.ContainsFunc(gone, func(one *cloudprovider.InstanceType) bool { return one.Name == reference.Name }) {
+			continue
+		}
+		if _, found := c.management.Catalog.InstanceType(reference.Name); !found {
+			gone = append(gone, c.management.Catalog.Gone(reference.Name, ptr.Deref(machine.Status.Cost, 0)))
+		}
+	}
+	return gone, nil
 }
 
 // FreeServers returns the servers that the tenant could get now, by type and domain, of whatever class. Until they are

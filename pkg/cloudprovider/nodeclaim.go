@@ -55,27 +55,10 @@ func labelsOf(machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceTyp
 	if instanceType == nil {
 		return labels
 	}
-	offering := offeringOf(instanceType, labels[corev1.LabelTopologyZone])
-	if offering == nil {
-		return labels
-	}
+	offering := instanceType.Offerings[0] // the one for nodes that exist
 	labels[karpenterv1.CapacityTypeLabelKey] = offering.CapacityType()
 	if offering.CapacityType() == karpenterv1.CapacityTypeReserved {
 		labels[v1alpha1.ReservationIDLabelKey] = offering.ReservationID()
 	}
 	return labels
-}
-
-// offeringOf is the offering for the existing nodes of a zone, which is the first. A zone may be too new for this provider:
-// then any other offering has the same capacity type.
-func offeringOf(instanceType *cloudprovider.InstanceType, zone string) *cloudprovider.Offering {
-	for _, offering := range instanceType.Offerings {
-		if offering.Zone() == zone {
-			return offering
-		}
-	}
-	if len(instanceType.Offerings) == 0 {
-		return nil
-	}
-	return instanceType.Offerings[0]
 }

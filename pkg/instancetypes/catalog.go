@@ -166,6 +166,14 @@ func (c *Catalog) InstanceType(name string) (*cloudprovider.InstanceType, bool) 
 	return instanceType, found
 }
 
+// Gone is a type that does not exist, or not yet again, for the nodes of it that still run: they keep their price, and have not
+// drifted. No server of it can be had.
+func (c *Catalog) Gone(name string, cost int64) *cloudprovider.InstanceType {
+	nodeType := &v1alpha1.NodeType{}
+	nodeType.Name, nodeType.Status.Cost = name, cost
+	return convert(nodeType, nil, c.settings, noDemand())
+}
+
 // Advertises tells whether some NodeType has a label of that key.
 func (c *Catalog) Advertises(key string) bool {
 	_, found := c.read().keys[key]

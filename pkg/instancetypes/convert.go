@@ -85,16 +85,8 @@ func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, ke
 	return result
 }
 
-// zonesOf are the zones of a type, by name. A type without any server still has its zone: core takes the nodes of a
-// type without offerings for drifted.
+// zonesOf are the zones of a type, by name.
 func zonesOf(nodeType *v1alpha1.NodeType) []v1alpha1.ZoneCapacity {
-	if len(nodeType.Status.Zones) == 0 {
-		zone := nodeType.Spec.Zone
-		if zone == "" {
-			zone = v1alpha1.GlobalZone
-		}
-		return []v1alpha1.ZoneCapacity{{Name: zone}}
-	}
 	zones := slices.Clone(nodeType.Status.Zones)
 	slices.SortFunc(zones, func(a, b v1alpha1.ZoneCapacity) int { return strings.Compare(a.Name, b.Name) })
 	return zones

@@ -100,7 +100,7 @@ func TestRequirements(t *testing.T) {
 func TestReservationIDIsALabel(t *testing.T) {
 	long := strings.Repeat("gpu-server.", 20) + "x"
 	ids := []string{
-		reservationID(long, "dc1", 2), reservationID(long, "dc2", 2), reservationID("a100", "dc1", 2), reservationID("a100", "dc1", 1),
+		reservationID(long), reservationID("a100"),
 		poolID(long, ""), poolID(long, "rack=r1,"), poolID("a100", ""), poolID("a100", "rack=r1,"),
 		sharedPoolID([]string{"a100", long}, ""), sharedPoolID([]string{"a100", "h100"}, ""), sharedPoolID([]string{"a100", "h100"}, "rack=r1,"),
 	}

@@ -20,18 +20,18 @@ import (
 //     NodeClaims which select a domain do not reserve from it. Without pods for it there is none.
 //   - NodeClaims that select a domain reserve from the offerings of that domain. Domains that have enough servers for all
 //     pods share one offering.
-//   - One offering for each zone has no servers. It is for the nodes that exist: to core a node whose labels match no
-//     offering has drifted and has no price, and hosts get other labels, and domains become full.
+//   - The first has no servers, and is for no zone. It is for the nodes that exist: to core a node whose labels match no
+//     offering has drifted and has no price, and hosts get other labels and zones, and vanish, and domains become full.
+//   - One for each zone has no servers either: core's metric of costs finds prices by zone.
 //
 // Servers that match several types have the same reservation in each of them. A domain without a free server has no
 // offering.
 func offerings(nodeType *v1alpha1.NodeType, settings Settings, demand *Demand) cloudprovider.Offerings {
 	layout := layoutOf(nodeType, settings, demand)
 	maker := offeringMaker{nodeType: nodeType, settings: settings}
-	var result cloudprovider.Offerings
-	zones := zonesOf(nodeType)
-	for _, zone := range zones {
-		existing := maker.offering(0, reservationID(nodeType.Name, zone.Name, len(zones)))
+	result := cloudprovider.Offerings{maker.offering(0, reservationID(nodeType.Name))}
+	for _, zone := range zonesOf(nodeType) {
+		existing := maker.offering(0, reservationID(nodeType.Name))
 		existing.Requirements.Add(in(corev1.LabelTopologyZone, zone.Name))
 		result = append(result, existing)
 	}

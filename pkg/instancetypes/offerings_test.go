@@ -59,6 +59,7 @@ func limited(to int32, nodeType *v1alpha1.NodeType) *v1alpha1.NodeType {
 func TestOfferings(t *testing.T) {
 	onDemand := Settings{CapacityType: karpenterv1.CapacityTypeOnDemand, Pods: DefaultPods}
 	existing := func(zone, id string) offering { return offering{[]string{zoneIs + zone}, id, false, 0} }
+	anywhere := offering{nil, "a100", false, 0}
 	pool, shared := poolID("a100", ""), sharedPoolID([]string{"a100", "h100"}, "")
 	in := func(rack string) string { return poolID("a100", "rack="+rack+",") }
 	for name, tc := range map[string]struct {
@@ -104,7 +105,7 @@ func TestOfferings(t *testing.T) {
 			reason: "a zone is a place like a rack, and a claim on any draws from all", settings: DefaultSettings(),
 			nodeType: nodeType("a100", 4, zone("dc2", 1), zone("dc1", 2)),
 			want: []offering{
-				existing("dc1", "a100.dc1"), existing("dc2", "a100.dc2"), {[]string{"!" + corev1.LabelTopologyZone}, pool, true, 3},
+				existing("dc1", "a100"), existing("dc2", "a100"), {[]string{"!" + corev1.LabelTopologyZone}, pool, true, 3},
 				{[]string{zoneIs + "dc1"}, poolID("a100", zoneIs+"dc1,"), true, 2}, {[]string{zoneIs + "dc2"}, poolID("a100", zoneIs+"dc2,"), true, 1},
 			},
 		},
@@ -139,7 +140,6 @@ func TestOfferings(t *testing.T) {
 		"no servers at all": {
 			reason: "as above", settings: DefaultSettings(),
 			nodeType: nodeType("a100", 4),
-			want:     []offering{existing("global", "a100")},
 		},
 		"on demand": {
 			reason: "for NodePools that insist on it; nothing is counted then, but a full rack is still none", settings: onDemand,
@@ -163,9 +163,13 @@ func TestOfferings(t *testing.T) {
 				got = append(got, one)
 			}
 			byWhere := func(a, b offering) int { return slices.Compare(append(a.Where, a.ID), append(b.Where, b.ID)) }
+			want := append([]offering{anywhere}, tc.want...)
+			if !tc.settings.Reserved() {
+				want[0].ID = ""
+			}
 			slices.SortFunc(got[1:], byWhere)
-			slices.SortFunc(tc.want[1:], byWhere)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
+			slices.SortFunc(want[1:], byWhere)
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
@@ -191,16 +195,25 @@ func describe(o *cloudprovider.Offering) offering {
 
 const zoneIs = corev1.LabelTopologyZone + "="
 
-// A node runs for months. Meanwhile its rack fills up, its host is given other labels, and the domain vanishes.
+// A node runs for months. Meanwhile its rack fills up, its host is given other labels, and the domain and the zone vanish.
 func TestEveryNodeHasAnOffering(t *testing.T) {
-	labels := map[string]string{
-		corev1.LabelTopologyZone: "dc1", "rack": "gone", karpenterv1.CapacityTypeLabelKey: karpenterv1.CapacityTypeReserved,
-		v1alpha1.ReservationIDLabelKey: "a100", corev1.LabelInstanceTypeStable: "a100",
-	}
-	instanceType := convert(withDomains(rack("r1", 3), rack("r2", 0)), nil, DefaultSettings(), nil)
-	compatible := instanceType.Offerings.Compatible(scheduling.NewLabelRequirements(labels))
-	if len(compatible) != 1 || compatible[0].Price != 1234 {
-		t.Errorf("%d offerings for the node, want one with its price: without, core takes it for drifted", len(compatible))
+	for name, instanceType := range map[string]*cloudprovider.InstanceType{
+		"SameZone": convert(withDomains(rack("r1", 3), rack("r2", 0)), nil, DefaultSettings(), nil),
+		"TwoZones": convert(nodeType("a100", 4, zone("dc1", 2), zone("dc2", 0)), nil, DefaultSettings(), nil),
+		"Renamed":  convert(nodeType("a100", 4, zone("fra1", 2)), nil, DefaultSettings(), nil),
+		"NoHosts":  convert(nodeType("a100", 4), nil, DefaultSettings(), nil),
+		"Gone":     NewCatalog(DefaultSettings()).Gone("a100", 1234),
+	} {
+		t.Run(name, func(t *testing.T) {
+			labels := map[string]string{
+				corev1.LabelTopologyZone: "dc1", "rack": "gone", karpenterv1.CapacityTypeLabelKey: karpenterv1.CapacityTypeReserved,
+				v1alpha1.ReservationIDLabelKey: "a100", corev1.LabelInstanceTypeStable: "a100",
+			}
+			compatible := instanceType.Offerings.Compatible(scheduling.NewLabelRequirements(labels))
+			if len(compatible) == 0 || compatible[0].Price != 1234 || len(compatible.Available()) > 0 {
+				t.Errorf("%d offerings for the node, want one with its price: without, core takes it for drifted", len(compatible))
+			}
+		})
 	}
 }
 

@@ -28,14 +28,9 @@ func RemoveReservationIDs(nodeClaim *karpenterv1.NodeClaim) {
 // digestLength is enough to tell the reservations of one fleet apart.
 const digestLength = 8
 
-// reservationID is what nodes of a type say that they were reserved from: their type, or, where the type has several
-// zones, one of them. It does not tell the domain, because hosts are given other labels while the node runs.
-func reservationID(nodeType, zone string, zones int) string {
-	if zones <= 1 {
-		return labelValue(nodeType)
-	}
-	return labelValue(nodeType + "." + zone)
-}
+// reservationID is what nodes of a type say that they were reserved from. It tells neither zone nor domain, because hosts are
+// given other labels while the node runs.
+func reservationID(nodeType string) string { return labelValue(nodeType) }
 
 // poolID names servers of one type that are in one place, or in any if the place is empty. It is never that of a node.
 // One ID per server would let the first NodeClaim of a scheduling pass take all of them, because a NodeClaim reserves

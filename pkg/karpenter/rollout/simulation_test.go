@@ -65,6 +65,11 @@ func TestSimulatedCapacity(t *testing.T) {
 	if got := free(simulated); len(got) != 1 || got[0] != "h100/dc2" {
 		t.Errorf("in the simulation %v are free, want h100/dc2", got)
 	}
+	renamed := withSimulatedCapacity(inner,
+		candidateWith(map[string]string{corev1.LabelInstanceTypeStable: "h100", corev1.LabelTopologyZone: "old"}))
+	if got := free(renamed); len(got) != 2 {
+		t.Errorf("of a node in a zone that has another name by now %v are free, want the zones of its type", got)
+	}
 	if got := free(inner); len(got) != 0 {
 		t.Errorf("after the simulation %v are free", got)
 	}
