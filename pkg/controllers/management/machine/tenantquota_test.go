@@ -4,13 +4,20 @@
 package machine
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // A tenant gets no more servers than its quota, however many Machines ask, and the rest when the quota is raised.
@@ -18,14 +25,9 @@ func TestTenantQuota(t *testing.T) {
 	w := newWorld(t, 5)
 	setQuota := func(servers int64) {
 		t.Helper()
-		tenant := &v1alpha1.TenantCluster{}
-		if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: w.tenant, Name: "tenant"}, tenant); err != nil {
-			t.Fatal(err)
-		}
-		tenant.Spec.Quota = &v1alpha1.Quota{Servers: ptr.To(servers)}
-		if err := w.client.Update(t.Context(), tenant); err != nil {
-			t.Fatal(err)
-		}
+		update(w, &v1alpha1.TenantCluster{ObjectMeta: metaIn(w.tenant, "tenant")}, func(tenant *v1alpha1.TenantCluster) {
+			tenant.Spec.Quota = &v1alpha1.Quota{Servers: ptr.To(servers)}
+		})
 	}
 	claimed := func() (count int) {
 		for _, host := range w.hosts() {
@@ -52,4 +54,191 @@ func TestTenantQuota(t *testing.T) {
 	w.until("two claimed and two refused", running, func() bool { return claimed() == 2 && refused() == 2 })
 	setQuota(4)
 	w.until("all claimed", running, func() bool { return claimed() == 4 && refused() == 0 })
+}
+
+// TestTenantQuotaConcurrently has the workers of the controller and the loop of the scheduler decide on Machines of one tenant at
+// the same time. The claims are counted at each write of a host, so that not even for a moment are there more than the quota.
+func TestTenantQuotaConcurrently(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason        string
+		first, raised v1alpha1.Quota
+	}{
+		"Servers": {"servers are counted", v1alpha1.Quota{Servers: ptr.To(int64(4))}, v1alpha1.Quota{Servers: ptr.To(int64(7))}},
+		"GPUs": {"so are accelerators, of which each server has two and one more does not get a server",
+			v1alpha1.Quota{GPUs: ptr.To(int64(9))}, v1alpha1.Quota{GPUs: ptr.To(int64(15))}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Log(tc.reason)
+			const wanting, first, raised = 24, 4, 7
+			w := newWorld(t, wanting)
+			update(w, &v1alpha1.NodeType{ObjectMeta: metaName(w.nodeType)}, func(nodeType *v1alpha1.NodeType) {
+				nodeType.Spec.Resources = env.Resources("cpu", "8", "memory", "32Gi", "nvidia.com/gpu", "2")
+			})
+			setQuota := func(quota v1alpha1.Quota) {
+				update(w, &v1alpha1.TenantCluster{ObjectMeta: metaIn(w.tenant, "tenant")}, func(tenant *v1alpha1.TenantCluster) {
+					tenant.Spec.Quota = &quota
+				})
+			}
+			setQuota(tc.first)
+			c := &concurrent{limit: first, refusals: wanting - first, refused: map[string]bool{}}
+			c.more.L = &c.lock
+			manager := w.start(interceptor.NewClient(w.api.Client, interceptor.Funcs{Patch: c.patch, SubResourcePatch: c.patchStatus}))
+			c.process = manager
+			for _, host := range w.hosts() {
+				manager.inventory.SetHost(&host)
+			}
+			c.run(t)
+			for n := range wanting {
+				c.queue.Add(reconcile.Request{NamespacedName: w.machine(fmt.Sprintf("m-%02d", n), nil)})
+			}
+			c.until(t, first, wanting-first)
+			c.setLimit(raised)
+			setQuota(tc.raised)
+			manager.scheduler.move(objectChanged) // as the watch of TenantClusters does
+			c.until(t, raised, wanting-raised)
+		})
+	}
+}
+
+// update changes an object.
+func update[T client.Object](w *world, object T, change func(T)) {
+	w.t.Helper()
+	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+		w.t.Fatal(err)
+	}
+	change(object)
+	if err := w.client.Update(w.t.Context(), object); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// concurrent is a process with its workers and its scheduler.
+type concurrent struct {
+	*process
+	queue queue
+
+	lock     sync.Mutex
+	limit    int
+	exceeded string
+	// choices have been made and not been written, refused Machines have been told so, and refusals are all that there will be. more
+	// is signalled when there are more of them.
+	choices, refusals int
+	refused           map[string]bool
+	more              sync.Cond
+}
+
+// patchStatus writes a status, but that a server has been chosen only once all workers have chosen one, or every other Machine has
+// been refused: until then no worker can learn from the API server what the others have been given.
+func (c *concurrent) patchStatus(ctx context.Context, direct client.Client, resource string, object client.Object, patch client.Patch,
+	options ...client.SubResourcePatchOption) error {
+	status := object.(*v1alpha1.Machine).Status
+	if status.HostRef != nil && status.ProviderID == "" {
+		c.lock.Lock()
+		c.choices++
+		c.more.Broadcast()
+		for c.choices < workers && len(c.refused) < c.refusals {
+			c.more.Wait()
+		}
+		c.lock.Unlock()
+	}
+	err := direct.SubResource(resource).Patch(ctx, object, patch, options...)
+	if err == nil && condition(object.(*v1alpha1.Machine), v1alpha1.ConditionClaimed).Reason == v1alpha1.ReasonQuotaExceeded {
+		c.lock.Lock()
+		defer c.lock.Unlock()
+		c.refused[object.GetName()] = true
+		c.more.Broadcast()
+	}
+	return err
+}
+
+// patch counts the claims after a write of a host, and has the inventory know the host, as the watch does.
+func (c *concurrent) patch(ctx context.Context, direct client.WithWatch, object client.Object, patch client.Patch,
+	options ...client.PatchOption) error {
+	err := direct.Patch(ctx, object, patch, options...)
+	host, ok := object.(*bmov1alpha1.BareMetalHost)
+	if err != nil || !ok {
+		return err
+	}
+	c.inventory.SetHost(host)
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if claimed, _ := c.counts(); claimed > c.limit {
+		c.exceeded = fmt.Sprintf("%d servers are claimed, and the quota is for %d", claimed, c.limit)
+	}
+	return nil
+}
+
+func (c *concurrent) setLimit(limit int) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	c.limit = limit
+}
+
+// counts are the servers that are claimed, and the Machines that are refused for the quota.
+func (c *concurrent) counts() (claimed, refused int) {
+	for _, host := range c.world.hosts() {
+		if host.Spec.ConsumerRef != nil {
+			claimed++
+		}
+	}
+	for _, machine := range c.world.machines() {
+		if condition(&machine, v1alpha1.ConditionClaimed).Reason == v1alpha1.ReasonQuotaExceeded && machine.Status.HostRef == nil {
+			refused++
+		}
+	}
+	return claimed, refused
+}
+
+// run starts the workers and the scheduler, and stops them at the end of the test.
+func (c *concurrent) run(t *testing.T) {
+	ctx, stop := context.WithCancel(context.Background())
+	c.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	c.listen()
+	if err := c.scheduler.start(ctx, c.queue); err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() { _ = c.runScheduler(ctx) })
+	for range workers {
+		running.Go(func() {
+			for {
+				request, shutdown := c.queue.Get()
+				if shutdown {
+					return
+				}
+				result, err := c.Reconcile(ctx, request)
+				if err != nil {
+					c.queue.AddRateLimited(request)
+				} else if result.RequeueAfter > 0 {
+					c.queue.AddAfter(request, result.RequeueAfter)
+				}
+				c.queue.Done(request)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		stop()
+		c.lock.Lock()
+		c.refusals = 0
+		c.more.Broadcast()
+		c.lock.Unlock()
+		c.queue.ShutDown()
+		running.Wait()
+	})
+}
+
+// until waits until so many servers are claimed and so many Machines are refused.
+func (c *concurrent) until(t *testing.T, claimed, refused int) {
+	t.Helper()
+	env.Eventually(t, fmt.Sprintf("%d claimed and %d refused", claimed, refused), func(context.Context) error {
+		c.lock.Lock()
+		defer c.lock.Unlock()
+		if c.exceeded != "" {
+			t.Fatal(c.exceeded)
+		}
+		if gotClaimed, gotRefused := c.counts(); gotClaimed != claimed || gotRefused != refused {
+			return fmt.Errorf("%d servers are claimed and %d Machines refused", gotClaimed, gotRefused)
+		}
+		return nil
+	})
 }
