@@ -15,20 +15,20 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 )
 
-// powerOffTimeout bounds the one request that a server makes when it goes down.
+// powerOffTimeout bounds the request that a server makes at power off.
 const powerOffTimeout = 10 * time.Second
 
-// disk is what a server keeps while it is switched off. It belongs to the server's current run.
+// disk is the state that a server keeps while it is off. It belongs to the server's current run.
 type disk struct {
-	// install is the installation that the rest was made under.
+	// install is the installation of the other fields.
 	install string
-	// join is what the user data said.
+	// join is the join of the user data.
 	join bootstrap.Join
 	// identity is kubelet's kubeconfig; nil until the server has joined.
 	identity *rest.Config
 }
 
-// boot is one server from power-on to power-off.
+// boot is a run of a server from power-on to power-off.
 type boot struct {
 	server Server
 	disk   *disk
@@ -36,8 +36,7 @@ type boot struct {
 	report func(state State, nodeName, reason string)
 }
 
-// run boots the server. It returns when there is nothing left to do: the server is registered, has failed, or the
-// context is done.
+// run boots the server. It returns when the server is registered or has failed, or the context is done.
 func (b *boot) run(ctx context.Context) {
 	b.report(Booting, b.disk.join.NodeName, "")
 	// 1. cloud-init runs once per installation. A server that has joined only starts its kubelet.
@@ -55,7 +54,7 @@ func (b *boot) run(ctx context.Context) {
 			return
 		}
 	}
-	// 3. kubelet. It tries for ever.
+	// 3. kubelet. It retries for ever.
 	if err := b.retry(ctx, Joining, func(ctx context.Context) error {
 		return register(ctx, b.config.Clock.Now(), b.disk.identity, b.server, b.disk.join)
 	}); err != nil {
@@ -103,8 +102,8 @@ func (b *boot) fail(ctx context.Context, err error) {
 	}
 }
 
-// powerOff takes the Node out of kwok's care, so that its heartbeats stop like those of a server without power.
-// A Node that is gone, or an API that is, is not this server's trouble.
+// powerOff removes the Node from kwok, so that its heartbeats stop, like those of a server without power. A missing
+// Node or API server is no error.
 func (b *boot) powerOff(ctx context.Context) {
 	if b.disk.identity == nil {
 		return
@@ -138,7 +137,7 @@ func (b *boot) retryJoin(ctx context.Context, do func(context.Context) error) er
 		if errors.As(err, &permanent) {
 			return nil
 		}
-		// An attempt that the deadline cut short says less than the one before it.
+		// The error of an attempt that ran into the deadline says less than the one before it.
 		if err != nil && (last == nil || bounded.Err() == nil) {
 			last = err
 		}

@@ -28,7 +28,8 @@ import (
 
 const hostNamespace = "hosts"
 
-// testCluster is a real control plane that nodes can join and that knows BareMetalHosts: management and tenant in one.
+// testCluster is a real control plane that nodes can join, with the CRD of BareMetalHosts: management cluster and
+// tenant cluster in one.
 type testCluster struct {
 	client.Client
 	rest     *rest.Config
@@ -142,7 +143,7 @@ func (c *testCluster) provision(t *testing.T, name string, userData []byte) *met
 	return host
 }
 
-// setState plays Metal3.
+// setState writes the status as Metal3 does.
 func (c *testCluster) setState(t *testing.T, host *metal3api.BareMetalHost, state metal3api.ProvisioningState) {
 	t.Helper()
 	host.Status.Provisioning.State = state
@@ -153,7 +154,7 @@ func (c *testCluster) setState(t *testing.T, host *metal3api.BareMetalHost, stat
 	}
 }
 
-// setOnline asks Metal3, which is played by setState, for power on or off.
+// setOnline requests power on or off from Metal3.
 func (c *testCluster) setOnline(t *testing.T, host *metal3api.BareMetalHost, online bool) {
 	t.Helper()
 	host.Spec.Online = online
@@ -164,7 +165,7 @@ func (c *testCluster) setOnline(t *testing.T, host *metal3api.BareMetalHost, onl
 	c.setState(t, host, status.Provisioning.State)
 }
 
-// managedByKwok says whether kwok would keep the Node's heartbeats going.
+// managedByKwok returns whether kwok renews the Node's heartbeats.
 func (c *testCluster) managedByKwok(t *testing.T, key client.ObjectKey) bool {
 	t.Helper()
 	node := &corev1.Node{}

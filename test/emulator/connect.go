@@ -13,9 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// connect returns a client and a function that closes its connections. It keeps client-go from caching the
-// transport, which would hold the keys of every server that ever was, and from limiting the rate, which is up to
-// whoever retries.
+// connect returns a client and a function that closes its connections. Without these settings client-go would cache the
+// transport, with the keys of every server that ever existed, and limit the rate, which the callers' back-off does.
 func connect(config *rest.Config) (kubernetes.Interface, func(), error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1

@@ -19,14 +19,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 )
 
-// cluster is what a server has learnt to trust.
+// cluster is a discovered cluster.
 type cluster struct {
 	server string
 	caData []byte
 }
 
-// discover finds the cluster as kubeadm does: it reads cluster-info from a server that it does not know yet, and
-// believes it only if it is signed with the token and names a CA that the user data pins.
+// discover finds the cluster as kubeadm does: it reads cluster-info from an unverified API server, and accepts it only
+// if it is signed with the token and has a CA that the user data pins.
 func (b *boot) discover(ctx context.Context, join bootstrap.Join) (cluster, error) {
 	endpoint := "https://" + join.APIServerEndpoint
 	var info map[string]string
@@ -36,8 +36,8 @@ func (b *boot) discover(ctx context.Context, join bootstrap.Join) (cluster, erro
 			return err
 		}
 		if info[bootstrapapi.JWSSignatureKeyPrefix+join.Token.ID()] == "" {
-			// The signature appears a moment after the token; and never, if there is no such token.
-			return fmt.Errorf("cluster-info is not signed with token %s: the cluster does not know it or it has expired", join.Token.ID())
+			// The signature appears a moment after the token.
+			return fmt.Errorf("cluster-info is not signed with token %s: the token does not exist or has expired", join.Token.ID())
 		}
 		if found, err = verify(info, join); err != nil {
 			return &permanentError{err}
@@ -47,7 +47,7 @@ func (b *boot) discover(ctx context.Context, join bootstrap.Join) (cluster, erro
 	if err != nil {
 		return cluster{}, err
 	}
-	// Now that the CA is known, the server at the endpoint must prove that it is of that cluster.
+	// Read again, verified by the CA: the API server must belong to that cluster.
 	return found, b.retryJoin(ctx, func(ctx context.Context) error {
 		again, err := clusterInfo(ctx, &rest.Config{Host: endpoint, TLSClientConfig: rest.TLSClientConfig{CAData: found.caData}})
 		if err != nil {
@@ -74,12 +74,12 @@ func clusterInfo(ctx context.Context, config *rest.Config) (map[string]string, e
 	return configMap.Data, nil
 }
 
-// verify returns the cluster that a signed cluster-info describes, or why it cannot be trusted.
+// verify returns the cluster of a signed cluster-info, or an error if it cannot be trusted.
 func verify(info map[string]string, join bootstrap.Join) (cluster, error) {
 	kubeconfig := info[bootstrapapi.KubeConfigKey]
 	signature := info[bootstrapapi.JWSSignatureKeyPrefix+join.Token.ID()]
 	if !jws.DetachedTokenIsValid(signature, kubeconfig, join.Token.ID(), join.Token.SecretHalf()) {
-		return cluster{}, fmt.Errorf("the signature of cluster-info was not made with token %s: the token is wrong or the cluster is another",
+		return cluster{}, fmt.Errorf("the signature of cluster-info was not made with token %s: the token is wrong, or it is another cluster",
 			join.Token.ID())
 	}
 	config, err := clientcmd.Load([]byte(kubeconfig))
@@ -100,5 +100,5 @@ func verify(info map[string]string, join bootstrap.Join) (cluster, error) {
 			}
 		}
 	}
-	return cluster{}, fmt.Errorf("no CA in cluster-info matches the %d pinned hashes: the cluster is another", len(join.CACertHashes))
+	return cluster{}, fmt.Errorf("no CA in cluster-info matches the %d pinned hashes: it is another cluster", len(join.CACertHashes))
 }

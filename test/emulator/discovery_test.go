@@ -40,14 +40,14 @@ func TestVerify(t *testing.T) {
 		pinned     []byte
 		want       string
 	}{
-		"Right":     {"all is as the user data says", describe(ca), secret, ca, ""},
+		"Right":     {"cluster-info matches the user data", describe(ca), secret, ca, ""},
 		"Bundle":    {"any CA of a bundle may be the pinned one", describe(append(append([]byte{}, foreignCA...), ca...)), secret, ca, ""},
-		"Signature": {"somebody without the token made it", describe(ca), "fedcba9876543210", ca, "was not made with token abcdef"},
+		"Signature": {"it is signed with another token", describe(ca), "fedcba9876543210", ca, "was not made with token abcdef"},
 		"CA": {"a cluster with the same token is another cluster", describe(foreignCA), secret, ca,
 			"no CA in cluster-info matches the 1 pinned"},
 		"NoCA":       {"there is nothing to compare", describe(nil), secret, ca, "holds no CA certificate"},
-		"Garbage":    {"a signature alone is no cluster", "{", secret, ca, "holds no kubeconfig"},
-		"NoClusters": {"a signature alone is no cluster", "", secret, ca, "names 0 clusters"},
+		"Garbage":    {"a signed cluster-info without a kubeconfig is not usable", "{", secret, ca, "holds no kubeconfig"},
+		"NoClusters": {"a signed cluster-info without a kubeconfig is not usable", "", secret, ca, "names 0 clusters"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestVerify(t *testing.T) {
 				return
 			}
 			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), secret) {
-				t.Errorf("%s: error %v does not say %q", tc.reason, err, tc.want)
+				t.Errorf("%s: error is %v, want %q", tc.reason, err, tc.want)
 			}
 		})
 	}

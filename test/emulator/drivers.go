@@ -20,8 +20,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 )
 
-// publish does what the drivers on the server do, with the rights of its kubelet: each has a pool of its own that is named
-// for the node, in as many slices as its devices need. It can be called again.
+// publish publishes devices as DRA drivers do, with the rights of the kubelet: each driver has a pool named after the
+// node, with as many slices as its devices need. It is idempotent.
 func publish(ctx context.Context, clientset kubernetes.Interface, server Server, nodeName string) error {
 	if len(server.Devices) == 0 {
 		return nil
@@ -54,12 +54,12 @@ func publishSlice(ctx context.Context, clientset kubernetes.Interface, wanted *r
 		equality.Semantic.DeepEqual(existing.OwnerReferences, wanted.OwnerReferences) {
 		return nil
 	}
-	// It is of an earlier Node of that name, which takes it away in its own time.
-	return fmt.Errorf("resourceslice %s is of another Node or has other devices", wanted.Name)
+	// It belongs to an earlier Node of that name, and will be garbage-collected.
+	return fmt.Errorf("resourceslice %s belongs to another Node or has other devices", wanted.Name)
 }
 
-// slicesOf are the slices of one driver. They go with the Node, which owns them: by that Karpenter knows, too, whose devices
-// they are.
+// slicesOf returns the slices of one driver. The Node owns them: they are deleted with it, and Karpenter attributes the
+// devices by the owner.
 func slicesOf(node *corev1.Node, driver devices.Driver) []*resourcev1.ResourceSlice {
 	chunks := slices.Collect(slices.Chunk(driver.Devices, resourcev1.ResourceSliceMaxDevices))
 	result := make([]*resourcev1.ResourceSlice, 0, len(chunks))
@@ -85,7 +85,7 @@ func slicesOf(node *corev1.Node, driver devices.Driver) []*resourcev1.ResourceSl
 	return result
 }
 
-// deviceOf is a device as its driver sees it, which can tell what its PCIe root is called.
+// deviceOf returns a device as its driver publishes it, with the name of its PCIe root.
 func deviceOf(device devices.Device) resourcev1.Device {
 	published := resourcev1.Device{Name: device.Name, Attributes: maps.Clone(device.Attributes), Capacity: device.Capacity}
 	if device.Root != "" {

@@ -156,18 +156,18 @@ func testLifeOfServer(t *testing.T, c *testCluster) {
 	c.setOnline(t, host, false)
 	eventually(t, "power-off", func() bool { return statusOf(rack, name).State == Off })
 	if c.managedByKwok(t, nodeKey) {
-		t.Error("kwok would go on with the heartbeats of a server without power")
+		t.Error("kwok would still renew the heartbeats of a server without power")
 	}
 	c.setOnline(t, host, true)
 	eventually(t, "the server's return", func() bool { return statusOf(rack, name).State == Registered })
 	if !c.managedByKwok(t, nodeKey) {
-		t.Error("the server is back, and its Node is not")
+		t.Error("the server is on again, but its Node is not managed by kwok")
 	}
 
 	c.setState(t, host, metal3api.StateDeprovisioning)
 	eventually(t, "the server's end", func() bool { return statusOf(rack, name).State == Off })
 	if c.managedByKwok(t, nodeKey) {
-		t.Error("kwok would go on with the heartbeats of a server that was wiped")
+		t.Error("kwok would still renew the heartbeats of a server that was erased")
 	}
 }
 
@@ -184,17 +184,17 @@ func testWhatDoesNotJoin(t *testing.T, c *testCluster) {
 	}{
 		"unknown-token": {"the cluster has no such token", func(j *bootstrap.Join) { j.Token = unknown },
 			"cluster-info is not signed with token zzzzzz"},
-		"wrong-secret": {"half a token is none", func(j *bootstrap.Join) {
+		"wrong-secret": {"an incomplete token is invalid", func(j *bootstrap.Join) {
 			if j.Token, err = bootstrap.ParseToken(j.Token.ID() + ".0123456789abcdef"); err != nil {
 				t.Fatal(err)
 			}
 		}, "the token is wrong or the cluster is another"},
-		"wrong-ca": {"somebody else's cluster", func(j *bootstrap.Join) {
+		"wrong-ca": {"another cluster", func(j *bootstrap.Join) {
 			if j.CACertHashes, err = bootstrap.CACertHashes(newCA(t)); err != nil {
 				t.Fatal(err)
 			}
 		}, "no CA in cluster-info matches"},
-		"wrong-endpoint": {"nobody listens", func(j *bootstrap.Join) { j.APIServerEndpoint = closed }, "connection refused"},
+		"wrong-endpoint": {"no server listens there", func(j *bootstrap.Join) { j.APIServerEndpoint = closed }, "connection refused"},
 	}
 	var servers []Server
 	for name := range cases {
@@ -216,7 +216,7 @@ func testWhatDoesNotJoin(t *testing.T, c *testCluster) {
 			eventually(t, "the server's failure", func() bool { return statusOf(rack, name).State == Failed })
 			status := statusOf(rack, name)
 			if !strings.Contains(status.Reason, tc.want) || strings.Contains(status.Reason, "0123456789abcdef") {
-				t.Errorf("%s: the reason does not say %q: %s", tc.reason, tc.want, status.Reason)
+				t.Errorf("%s: the reason lacks %q: %s", tc.reason, tc.want, status.Reason)
 			}
 			if err := c.Get(t.Context(), client.ObjectKey{Name: "m-" + name}, &corev1.Node{}); !apierrors.IsNotFound(err) {
 				t.Errorf("%s: the Node must not exist: %v", tc.reason, err)
@@ -225,7 +225,7 @@ func testWhatDoesNotJoin(t *testing.T, c *testCluster) {
 	}
 }
 
-// testNoCRD comes last: it takes the CRD away.
+// testNoCRD runs last: it deletes the CRD.
 func testNoCRD(t *testing.T, c *testCluster) {
 	crd := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "baremetalhosts.metal3.io"}}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
@@ -235,12 +235,12 @@ func testNoCRD(t *testing.T, c *testCluster) {
 	eventually(t, "the CRD's end", func() bool {
 		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(crd), crd))
 	})
-	eventually(t, "a sentence that says what is missing", func() bool {
+	eventually(t, "an error that names what is missing", func() bool {
 		rack, err := NewRack(Config{RESTConfig: c.rest, Namespace: hostNamespace, Logger: testr.New(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Discovery forgets the kind a moment after the CRD is gone; the rack must not run for longer than that.
+		// Discovery drops the kind a moment after the CRD is deleted; the rack must end by then.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err = rack.Run(ctx)

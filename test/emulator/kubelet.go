@@ -21,8 +21,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 )
 
-// A Node with this label and annotation is in kwok's care. kwok must be told to select by the label
-// (--manage-nodes-with-label-selector): it goes on renewing the lease of a Node that loses the annotation.
+// kwok manages a Node with this label and annotation. It must select by the label (--manage-nodes-with-label-selector):
+// otherwise it keeps renewing the lease of a Node that loses the annotation.
 const (
 	KwokNodeKey   = "kwok.x-k8s.io/node"
 	KwokNodeValue = "fake"
@@ -30,7 +30,7 @@ const (
 	KwokLabelSelector = KwokNodeKey + "=" + KwokNodeValue
 )
 
-// defaultArchitecture is that of a server that names none.
+// defaultArchitecture is that of a server without one.
 const defaultArchitecture = "amd64"
 
 // register makes the Node, or brings an existing one up to date, and then reports its accelerators, as the kubelet,
@@ -58,7 +58,7 @@ func register(ctx context.Context, now time.Time, identity *rest.Config, server 
 	return publish(ctx, clientset, server, join.NodeName)
 }
 
-// abandon takes the Node out of kwok's care. A Node that is gone is no error.
+// abandon removes the Node from kwok. A missing Node is no error.
 func abandon(ctx context.Context, identity *rest.Config, nodeName string) error {
 	clientset, disconnect, err := connect(identity)
 	if err != nil {
@@ -68,12 +68,12 @@ func abandon(ctx context.Context, identity *rest.Config, nodeName string) error 
 	gone := map[string]any{KwokNodeKey: nil}
 	err = patchNode(ctx, clientset, nodeName, "", metadataPatch(gone, gone))
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("taking Node %s from kwok, %w", nodeName, err)
+		return fmt.Errorf("removing Node %s from kwok, %w", nodeName, err)
 	}
 	return nil
 }
 
-// nodeOf returns the Node as kubelet first creates it: not ready, and without what device plugins add.
+// nodeOf returns the Node as the kubelet first creates it: not ready, and without extended resources.
 func nodeOf(now time.Time, server Server, join bootstrap.Join) *corev1.Node {
 	architecture := cmp.Or(server.Architecture, defaultArchitecture)
 	labels := map[string]string{

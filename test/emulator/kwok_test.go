@@ -75,11 +75,11 @@ func testHeartbeats(t *testing.T, c *testCluster) {
 	eventually(t, "a lease", func() bool { return c.Get(t.Context(), leaseKey, lease) == nil })
 	c.setOnline(t, host, false)
 	eventually(t, "power-off", func() bool { return statusOf(rack, name).State == Off })
-	eventually(t, "a lease that is not renewed for ten renewal intervals", func() bool {
+	eventually(t, "the lease not to be renewed for ten renewal intervals", func() bool {
 		return c.Get(t.Context(), leaseKey, lease) == nil && clock.RealClock{}.Since(lease.Spec.RenewTime.Time) > 2500*time.Millisecond
 	})
 	c.setOnline(t, host, true)
-	eventually(t, "a lease that is renewed again", func() bool {
+	eventually(t, "the lease to be renewed again", func() bool {
 		return c.Get(t.Context(), leaseKey, lease) == nil && clock.RealClock{}.Since(lease.Spec.RenewTime.Time) < time.Second
 	})
 }

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ErrNoUserData says that a config drive holds no user data.
+// ErrNoUserData: a config drive has no user data.
 var ErrNoUserData = errors.New("there is no user data on the config drive")
 
 // Keys under which baremetal-operator looks for user data in a Secret, in this order.
@@ -29,10 +29,9 @@ const (
 	userDataFallbackKey = "value"
 )
 
-// Metal3Source takes power and config drives from the BareMetalHosts of one namespace, for a Metal3 that drives no
-// BMCs (demo mode): a host that is provisioned and online is a server with power. Of a host that is paused nothing is
-// done, whatever its BareMetalHost says, nor of one whose BareMetalHost is gone: Metal3 switches a server off before it
-// lets go of it.
+// Metal3Source takes power and config drives from the BareMetalHosts of one namespace, for a Metal3 that drives no BMCs
+// (demo mode): a host that is provisioned and online is a server with power. A paused BareMetalHost, or a deleted one,
+// changes nothing: Metal3 switches a server off before it removes the finalizer.
 type Metal3Source struct {
 	client    client.WithWatch
 	namespace string
@@ -53,10 +52,10 @@ func NewMetal3Source(config *rest.Config, namespace string) (*Metal3Source, erro
 
 // Watch implements Source. It returns once the informer has stopped, so changed is not called afterwards.
 func (s *Metal3Source) Watch(ctx context.Context, changed func(server string, power Power)) error {
-	// The informer retries for ever; what is wrong from the start should be said at the start.
+	// The informer retries for ever; a missing CRD should be an error at the start.
 	err := s.client.List(ctx, &metal3api.BareMetalHostList{}, client.InNamespace(s.namespace), client.Limit(1))
 	if meta.IsNoMatchError(err) {
-		return errors.New("the management cluster does not know BareMetalHosts: install Metal3's CRDs first")
+		return errors.New("the management cluster has no BareMetalHosts: install Metal3's CRDs first")
 	}
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("listing BareMetalHosts, %w", err)
@@ -101,13 +100,13 @@ func powerOf(host *metal3api.BareMetalHost) Power {
 	}
 	return Power{
 		On: host.Spec.Online,
-		// Metal3 notes when it began to write the image; that differs for each installation on the same server, and stays the
-		// same when its BareMetalHost is restored under another UID.
+		// Metal3 records when it began to write the image. That time differs for each installation on the same server,
+		// and is kept when its BareMetalHost is restored with another UID.
 		Install: fmt.Sprintf("%s/%d", host.Name, host.Status.OperationHistory.Provision.Start.UnixNano()),
 	}
 }
 
-// UserData implements Source. It reads like baremetal-operator does when it has the config drive made.
+// UserData implements Source. It finds the Secret as baremetal-operator does.
 func (s *Metal3Source) UserData(ctx context.Context, server string) ([]byte, error) {
 	host := &metal3api.BareMetalHost{}
 	if err := s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: server}, host); err != nil {

@@ -27,7 +27,7 @@ func TestPowerOf(t *testing.T) {
 		"Provisioned":    {"it boots what was installed", metal3api.StateProvisioned, true, true, true},
 		"SwitchedOff":    {"its disk stays", metal3api.StateProvisioned, false, false, true},
 		"Provisioning":   {"the image is still being written", metal3api.StateProvisioning, true, false, false},
-		"Deprovisioning": {"the disk is being wiped", metal3api.StateDeprovisioning, true, false, false},
+		"Deprovisioning": {"the disk is being erased", metal3api.StateDeprovisioning, true, false, false},
 		"Available":      {"nothing is installed", metal3api.StateAvailable, true, false, false},
 	}
 	for name, tc := range cases {
@@ -58,12 +58,12 @@ func TestUserDataOfHost(t *testing.T) {
 		want   string
 	}{
 		"Key":      {"the usual one", &corev1.SecretReference{Name: "data"}, secret("userData"), ""},
-		"Fallback": {"Metal3 takes it too", &corev1.SecretReference{Name: "data", Namespace: "hosts"}, secret("value"), ""},
+		"Fallback": {"Metal3 accepts it too", &corev1.SecretReference{Name: "data", Namespace: "hosts"}, secret("value"), ""},
 		"OtherKey": {"Metal3 does not guess", &corev1.SecretReference{Name: "data"}, secret("data"), "neither key userData nor value"},
 		"NoRef":    {"a host may have none", nil, secret("userData"), "refers to no secret"},
 		"OtherNamespace": {"Metal3 refuses it", &corev1.SecretReference{Name: "data", Namespace: "tenant"}, secret("userData"),
 			"which Metal3 refuses"},
-		"Missing": {"there is nothing to read", &corev1.SecretReference{Name: "gone"}, secret("userData"), "does not exist"},
+		"Missing": {"the Secret does not exist", &corev1.SecretReference{Name: "gone"}, secret("userData"), "does not exist"},
 	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(metal3api.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {

@@ -25,11 +25,11 @@ type Config struct {
 	Namespace string
 	// Source of power and config drives; by default a Metal3Source.
 	Source Source
-	// Servers of the rack. Hosts that are not among them are left alone.
+	// Servers of the rack. Other hosts are ignored.
 	Servers []Server
 	Logger  logr.Logger
 	Clock   clock.PassiveClock
-	// RetryInterval between attempts of what may succeed later: 1 second by default.
+	// RetryInterval between attempts: 1 second by default.
 	RetryInterval time.Duration
 	// JoinTimeout bounds each step of a join, as kubeadm does: 5 minutes, kubeadm's own, by default.
 	JoinTimeout time.Duration
@@ -48,15 +48,15 @@ type Rack struct {
 	statuses map[string]Status
 }
 
-// run is the time between two changes of a server's power.
+// run is what a server does between two changes of its power.
 type run struct {
 	power Power
 	stop  context.CancelFunc
-	// done is closed once everything that the server did in this time and before has ended.
+	// done is closed when this run and those before it have ended.
 	done <-chan struct{}
 }
 
-// NewRack builds a rack, without reading anything from the cluster yet. Two servers of one name are an error.
+// NewRack returns a rack. It reads nothing from the cluster. Two servers of one name are an error.
 func NewRack(config Config) (*Rack, error) {
 	config.RetryInterval = cmp.Or(config.RetryInterval, time.Second)
 	config.JoinTimeout = cmp.Or(config.JoinTimeout, 5*time.Minute)
@@ -72,7 +72,7 @@ func NewRack(config Config) (*Rack, error) {
 	}
 	for _, server := range config.Servers {
 		if _, twice := r.servers[server.Name]; twice || server.Name == "" {
-			return nil, fmt.Errorf("building the rack, the name %q of a server is empty or not its own", server.Name)
+			return nil, fmt.Errorf("building the rack, the name %q of a server is empty or not unique", server.Name)
 		}
 		r.servers[server.Name] = server
 		r.disks[server.Name] = &disk{}
@@ -88,8 +88,8 @@ func NewRack(config Config) (*Rack, error) {
 	return r, nil
 }
 
-// Run emulates the servers until the context is done, and returns once all of them have stopped. A rack that is
-// stopped leaves the Nodes as they are, like servers that lose power. A rack can be run once.
+// Run emulates the servers until the context is done, and returns once all of them have stopped. The Nodes stay as they
+// are, as with servers that lose power. A rack can be run once.
 func (r *Rack) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var servers sync.WaitGroup
@@ -111,8 +111,7 @@ func (r *Rack) Statuses() []Status {
 	return slices.SortedFunc(maps.Values(r.statuses), func(a, b Status) int { return cmp.Compare(a.Server, b.Server) })
 }
 
-// change ends what the server was doing and begins what its new power makes it do. The new starts when the old has
-// ended, so the two never act at once.
+// change ends the server's present run and starts the next one, after the present one has ended.
 func (r *Rack) change(ctx context.Context, servers *sync.WaitGroup, name string, power Power) {
 	server, ours := r.servers[name]
 	if !ours {
@@ -139,7 +138,7 @@ func (r *Rack) change(ctx context.Context, servers *sync.WaitGroup, name string,
 	})
 }
 
-// live is what a server does from one change of its power to the next, for which runCtx is cancelled.
+// live runs a server until the next change of its power, which cancels runCtx.
 func (r *Rack) live(runCtx, rackCtx context.Context, server Server, power Power) {
 	d := r.disks[server.Name]
 	if d.install != power.Install {
@@ -162,7 +161,7 @@ func (r *Rack) live(runCtx, rackCtx context.Context, server Server, power Power)
 	}
 }
 
-// report keeps and passes on a server's status.
+// report stores a server's status and calls OnChange.
 func (r *Rack) report(name string, state State, nodeName, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// fakeSource is a power switch in the hand of the test.
+// fakeSource is a Source that the test controls.
 type fakeSource struct {
 	changed  chan func(func(string, Power))
 	userData func(server string) ([]byte, error)
@@ -102,18 +102,18 @@ func TestRackFollowsPower(t *testing.T) {
 	expect(t, changes, "a", Booting, "")
 	expect(t, changes, "a", Booting, "connection refused") // an outage passes
 	expect(t, changes, "a", Failed, `no script in it runs`)
-	source.set("a", Power{On: true, Install: "1"}) // nothing changed: a failed boot is not repeated
+	source.set("a", Power{On: true, Install: "1"}) // no change: a failed boot is not repeated
 	source.set("a", Power{On: false, Install: "1"})
 	expect(t, changes, "a", Off, "")
 	source.set("a", Power{On: true, Install: "1"}) // switched on again, and the drive is empty now
 	expect(t, changes, "a", Booting, "")
 	expect(t, changes, "a", Failed, "no user data")
-	source.set("a", Power{On: true, Install: "2"}) // installed anew while the informer was away
+	source.set("a", Power{On: true, Install: "2"}) // installed again while the informer was disconnected
 	expect(t, changes, "a", Booting, "")
 	expect(t, changes, "a", Failed, "no user data")
 
 	if err := stop(); err != nil {
-		t.Errorf("a rack that is told to stop has no error: %v", err)
+		t.Errorf("a rack whose context ends must have no error: %v", err)
 	}
 	expectGoroutines(t, before)
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 )
 
-// defaultPods is how many pods a kubelet takes unless told otherwise.
+// defaultPods is the kubelet's default for max-pods.
 const defaultPods = "110"
 
-// resourcesOf returns what a kubelet reports for the server: its hardware, and what of it pods may use after the
-// reservations in kubelet's arguments.
+// resourcesOf returns capacity and allocatable as the kubelet reports them: the hardware, and the hardware minus the
+// reservations in the kubelet's arguments.
 func resourcesOf(server Server, join bootstrap.Join) (capacity, allocatable corev1.ResourceList) {
 	capacity = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(defaultPods)}
 	maps.Copy(capacity, server.Capacity)
@@ -42,7 +42,7 @@ func resourcesOf(server Server, join bootstrap.Join) (capacity, allocatable core
 	return capacity, allocatable
 }
 
-// withoutExtended leaves out what device plugins report.
+// withoutExtended removes extended resources.
 func withoutExtended(resources corev1.ResourceList) corev1.ResourceList {
 	own := corev1.ResourceList{}
 	for name, amount := range resources {

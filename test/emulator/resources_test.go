@@ -29,14 +29,14 @@ func TestResourcesOf(t *testing.T) {
 		args                  map[string]string
 		capacity, allocatable corev1.ResourceList
 	}{
-		"Plain": {"all of the hardware is for pods", nil,
+		"Plain": {"without reservations, allocatable is the capacity", nil,
 			resources("cpu", "8", "memory", "16Gi", "nvidia.com/gpu", "4", "pods", "110"),
 			resources("cpu", "8", "memory", "16Gi", "nvidia.com/gpu", "4", "pods", "110")},
-		"Reserved": {"what kubelet reserves is not for pods",
+		"Reserved": {"reservations are subtracted",
 			map[string]string{"kube-reserved": "cpu=500m,memory=1Gi", "system-reserved": "cpu=500m", "max-pods": "30"},
 			resources("cpu", "8", "memory", "16Gi", "nvidia.com/gpu", "4", "pods", "30"),
 			resources("cpu", "7", "memory", "15Gi", "nvidia.com/gpu", "4", "pods", "30")},
-		"TooMuch": {"nothing is less than none", map[string]string{"kube-reserved": "cpu=9,other=3"},
+		"TooMuch": {"allocatable is clamped at zero", map[string]string{"kube-reserved": "cpu=9,other=3"},
 			resources("cpu", "8", "memory", "16Gi", "nvidia.com/gpu", "4", "pods", "110"),
 			resources("cpu", "0", "memory", "16Gi", "nvidia.com/gpu", "4", "pods", "110")},
 	}
@@ -59,12 +59,13 @@ func TestNodeBeforeDevicePlugins(t *testing.T) {
 	want := resources("cpu", "8", "pods", "110")
 	for _, got := range []corev1.ResourceList{node.Status.Capacity, node.Status.Allocatable} {
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("a kubelet knows no GPUs when it registers, -want +got:\n%s", diff)
+			t.Errorf("a kubelet registers without GPUs, -want +got:\n%s", diff)
 		}
 	}
 	for _, condition := range node.Status.Conditions {
 		if !condition.LastTransitionTime.Time.Equal(now) {
-			t.Errorf("condition %s does not say since when it is %s: to Karpenter's node repair that is for ages", condition.Type, condition.Status)
+			t.Errorf("condition %s has no transition time for %s: Karpenter's node repair would count from the epoch",
+				condition.Type, condition.Status)
 		}
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Server is one server of the rack.
+// Server describes a server of the rack.
 type Server struct {
 	// Name of the server: that of its BareMetalHost.
 	Name string
-	// Architecture in the words of kubernetes.io/arch; amd64 if empty.
+	// Architecture as in kubernetes.io/arch; amd64 if empty.
 	Architecture string
 	// Capacity of its hardware, in the units of a Node's status: cpu in cores, memory in bytes, accelerators by their
 	// resource name. pods is 110, kubelet's own default, unless given.
@@ -36,17 +36,17 @@ const (
 	Joining State = "Joining"
 	// Registered: the Node of the server exists and reports its hardware.
 	Registered State = "Registered"
-	// Failed is a server that gave up, and stays as it is until it is switched off.
+	// Failed is a server that gave up. It does nothing until it is switched off.
 	Failed State = "Failed"
 )
 
-// Status is what one server is doing, and why.
+// Status is the state of a server, and the reason.
 type Status struct {
 	Server string
 	State  State
-	// Reason is one sentence: what went wrong last. Empty if nothing did. It never holds a secret.
+	// Reason is the last error, as one sentence; empty if there was none. It has no secrets.
 	Reason string
-	// NodeName is the Node that the server wants to be or is. Empty before the user data is read.
+	// NodeName is the name of the server's Node. Empty before the user data is read.
 	NodeName string
 	// Since is when State was entered.
 	Since time.Time

@@ -22,8 +22,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 )
 
-// tlsBootstrap trades the token for a client certificate of the node, as kubelet does. The key is made here and
-// leaves the server only as a signing request.
+// tlsBootstrap requests a client certificate of the node with the token, as the kubelet does. The private key stays on
+// the server.
 func (b *boot) tlsBootstrap(ctx context.Context, known cluster, join bootstrap.Join) (*rest.Config, error) {
 	keyPEM, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
@@ -54,7 +54,7 @@ func (b *boot) tlsBootstrap(ctx context.Context, known cluster, join bootstrap.J
 	}, nil
 }
 
-// refuseTakenName is kubeadm's check that no living Node has the name.
+// refuseTakenName is kubeadm's check that no Node with the name is Ready.
 func refuseTakenName(ctx context.Context, clientset kubernetes.Interface, name string) error {
 	node, err := clientset.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

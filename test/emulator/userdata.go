@@ -25,11 +25,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 )
 
-// ErrNoJoin is returned for user data that joins nothing.
+// ErrNoJoin is returned for user data without a join.
 var ErrNoJoin = errors.New("no script in it runs \"kubeadm join --config FILE\"")
 
-// ReadJoin returns the join that a server booted with this user data makes: the inverse of bootstrap.JoinUserData. It is strict
-// with the JoinConfiguration: what it does not know, an emulated server would silently not do. Errors never repeat the token.
+// ReadJoin returns the join of user data: the inverse of bootstrap.JoinUserData. Unknown fields of the
+// JoinConfiguration are errors, because an emulated server would silently ignore them. Errors never contain the token.
 func ReadJoin(userData []byte) (bootstrap.Join, error) {
 	j, err := readJoin(userData)
 	if err == nil {
@@ -64,7 +64,7 @@ func readJoin(userData []byte) (bootstrap.Join, error) {
 	return bootstrap.Join{}, ErrNoJoin
 }
 
-// partsOf returns the documents in user data, those of messages in messages too.
+// partsOf returns the documents in user data, also those in nested messages.
 func partsOf(contentType string, content []byte) ([][]byte, error) {
 	kind, parameters, err := mime.ParseMediaType(cmp.Or(contentType, "text/plain"))
 	if err != nil {
@@ -132,7 +132,7 @@ func readScript(text string) (files map[string]string, commands []string) {
 	return files, commands
 }
 
-// joinConfiguration is what emulated servers know of kubeadm's JoinConfiguration.
+// joinConfiguration has the fields of kubeadm's JoinConfiguration that emulated servers support.
 type joinConfiguration struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -156,7 +156,7 @@ type joinConfiguration struct {
 func readKubeadmJoin(files map[string]string, commands []string, path string) (bootstrap.Join, error) {
 	content, written := files[path]
 	if !written {
-		return bootstrap.Join{}, fmt.Errorf("its join reads %s, which it does not write", path)
+		return bootstrap.Join{}, fmt.Errorf("its join reads %s, which no part writes", path)
 	}
 	var configuration joinConfiguration
 	if err := yaml.UnmarshalStrict([]byte(content), &configuration); err != nil {
@@ -187,10 +187,10 @@ func readKubeadmJoin(files map[string]string, commands []string, path string) (b
 	return j, nil
 }
 
-// yamlFault is the part of an error that says where it is, without the document.
+// yamlFault matches the position in an error, without the document.
 var yamlFault = regexp.MustCompile(`(unknown|duplicate) field "[\w.\[\]]+"|key "\w+" already set|line \d+|field [\w.]+ of type`)
 
-// withoutValues returns where an error is. Its own text can quote the document, and so a token.
+// withoutValues returns the position of an error. Its full text can quote the document, and so a token.
 func withoutValues(err error) string {
 	if match := yamlFault.FindString(err.Error()); match != "" {
 		return match
@@ -198,7 +198,7 @@ func withoutValues(err error) string {
 	return "its fields do not have the expected types"
 }
 
-// readVClusterJoin returns the join of the script that is made for a vCluster: its own script would be fetched.
+// readVClusterJoin returns the join of a vCluster's script, without fetching vCluster's own script.
 func readVClusterJoin(parts [][]byte, files map[string]string, request, ca string) (bootstrap.Join, error) {
 	j := bootstrap.Join{Mode: v1alpha1.JoinVCluster, Labels: map[string]string{}, KubeletArgs: map[string]string{}}
 	var address string
@@ -232,7 +232,7 @@ func readVClusterJoin(parts [][]byte, files map[string]string, request, ca strin
 	return j, err
 }
 
-// hostnameIn returns the hostname that cloud-init gives the server: the first one, as ours does not replace the user's.
+// hostnameIn returns the hostname that cloud-init sets: the first one, because ours does not replace the user's.
 func hostnameIn(parts [][]byte) (string, error) {
 	for _, part := range parts {
 		var config struct {
@@ -250,7 +250,7 @@ func hostnameIn(parts [][]byte) (string, error) {
 	return "", errors.New("it has no hostname")
 }
 
-// setKubeletArg takes an argument of the kubelet for what it says about the join.
+// setKubeletArg sets the field of the join that an argument of the kubelet stands for.
 func setKubeletArg(j *bootstrap.Join, name, value string) error {
 	switch name {
 	case "provider-id":

@@ -64,7 +64,7 @@ func vclusterJoinToRead(t testing.TB) bootstrap.Join {
 	return j
 }
 
-// What the provider writes is read back, alone and beside what users write.
+// The provider's user data are read back, alone and together with those of users.
 func TestReadJoin(t *testing.T) {
 	for mode, join := range map[v1alpha1.JoinMode]bootstrap.Join{v1alpha1.JoinKubeadm: joinToRead(t),
 		v1alpha1.JoinVCluster: vclusterJoinToRead(t)} {
@@ -113,17 +113,17 @@ func TestReadJoinRefuses(t *testing.T) {
 		want   string
 		is     error
 	}{
-		"Empty": {reason: "no user data is no join", change: func(string) string { return "" }, is: ErrNoJoin},
-		"CloudConfig": {reason: "nor are commands of the user's",
+		"Empty": {reason: "empty user data have no join", change: func(string) string { return "" }, is: ErrNoJoin},
+		"CloudConfig": {reason: "commands of users are not a join",
 			change: func(string) string { return "#cloud-config\nruncmd: [kubeadm join --config /a]\n" }, is: ErrNoJoin},
-		"NoCommand": {reason: "a file alone joins nothing", change: replace("\nkubeadm join", "\n# kubeadm join"), is: ErrNoJoin},
-		"Cut":       {reason: "half a message", change: func(s string) string { return s[:len(s)/2] }, want: "cannot be"},
+		"NoCommand": {reason: "a file without the command is not a join", change: replace("\nkubeadm join", "\n# kubeadm join"), is: ErrNoJoin},
+		"Cut":       {reason: "an incomplete message", change: func(s string) string { return s[:len(s)/2] }, want: "cannot be"},
 		"NoFile": {reason: "kubeadm would fail",
-			change: replace(`cat >"$NODE_ROOT"/etc/kubernetes/kubeadm-join.yaml`, `cat >"$NODE_ROOT"/tmp/x`), want: "which it does not write"},
+			change: replace(`cat >"$NODE_ROOT"/etc/kubernetes/kubeadm-join.yaml`, `cat >"$NODE_ROOT"/tmp/x`), want: "which no part writes"},
 		"OldVersion": {reason: "v1beta3 has other fields", change: replace("v1beta4", "v1beta3"), want: `apiVersion "kubeadm.k8s.io/v1beta3"`},
-		"OtherKind": {reason: "an InitConfiguration joins nothing", change: replace("JoinConfiguration", "InitConfiguration"),
+		"OtherKind": {reason: "an InitConfiguration is not a join", change: replace("JoinConfiguration", "InitConfiguration"),
 			want: `"InitConfiguration"`},
-		"Unknown": {reason: "an emulated server would not do it", change: replace("\ndiscovery:", "\ndryRun: true\ndiscovery:"),
+		"Unknown": {reason: "an emulated server does not support the field", change: replace("\ndiscovery:", "\ndryRun: true\ndiscovery:"),
 			want: `unknown field "dryRun"`},
 		"WrongType": {reason: "names are text", change: replace("  name: gpu-7f3k2", "  name: [a]"), want: "nodeRegistration.name"},
 		"BadToken":  {reason: "an unusable token", change: replace("abcdef.0123456789abcdef", "sesame"), want: "six characters of [a-z0-9]"},
@@ -145,7 +145,7 @@ func TestReadJoinRefuses(t *testing.T) {
 	}
 }
 
-// FuzzReadJoin looks for input that makes it panic, and for joins that do not survive being written again.
+// FuzzReadJoin finds input that panics, and joins that change when they are written and read again.
 func FuzzReadJoin(f *testing.F) {
 	for _, join := range []bootstrap.Join{joinToRead(f), vclusterJoinToRead(f)} {
 		userData, err := bootstrap.JoinUserData(join)
@@ -162,11 +162,11 @@ func FuzzReadJoin(f *testing.F) {
 		}
 		again, err := bootstrap.JoinUserData(j)
 		if err != nil {
-			t.Fatalf("what was read cannot be written: %v", err)
+			t.Fatalf("the join cannot be written: %v", err)
 		}
 		reread, err := ReadJoin(again)
 		if err != nil {
-			t.Fatalf("what was written cannot be read: %v", err)
+			t.Fatalf("the written join cannot be read: %v", err)
 		}
 		j.Labels = bootstrap.SelfSettableLabels(j.Labels)
 		if diff := cmp.Diff(j, reread, compareTokens, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(j, "CACertificates")); diff != "" {

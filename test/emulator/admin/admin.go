@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admin is the way into a rack that real ones do not have: an HTTP API that shows what each server is really doing,
-// and sets and clears its faults.
+// Package admin is the HTTP API of an emulated rack. It shows what each server is doing, and sets and clears its
+// faults. Real racks have no such API.
 package admin
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 )
 
-// Server is one of the rack, with the URL of its ComputerSystem.
+// Server is a server of the rack, with the URL of its ComputerSystem.
 type Server struct {
 	*baremetal.Server
 	URL string
@@ -34,7 +34,7 @@ type View struct {
 	// Username of the BMC's account.
 	Username string `json:"username"`
 	bmc.Status
-	// Activity is what the server is doing, in words.
+	// Activity describes what the server is doing.
 	Activity string `json:"activity"`
 	// Image on its disk; absent if the disk is empty.
 	Image *disk.Image `json:"image,omitempty"`

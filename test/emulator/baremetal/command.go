@@ -16,9 +16,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
 )
 
-// runBootCommand runs the boot command until it ends, or until the power is cut: then it gets SIGTERM and, after its grace
-// period, SIGKILL, it and all that it has started in its process group. A server that dies has no grace. The error says how
-// the command has ended by itself.
+// runBootCommand runs the boot command until it ends or the power is cut: then its process group gets SIGTERM and,
+// after the grace period, SIGKILL. A server that dies has no grace period. The error describes how the command ended by
+// itself.
 func (s *Server) runBootCommand(ctx context.Context) error {
 	console, err := os.OpenFile(filepath.Join(s.disk.Dir, disk.ConsoleFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *Server) runBootCommand(ctx context.Context) error {
 
 	started, ended := make(chan error, 1), make(chan error, 1)
 	go func() {
-		// The signal for the death of the parent is for that of the thread, which must not end before the process.
+		// The parent death signal is sent when the thread ends, so the thread must live as long as the process.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := command.Start()

@@ -22,7 +22,7 @@ func TestBootCommandEnvironment(t *testing.T) {
 	m := start(t, clock.RealClock{}, "", `echo "$SERVER_NAME $SERVER_UUID $SERVER_MAC $(cat "$SERVER_DIR/image") $(cat config-drive.iso)"`)
 	m.install("user data")
 	m.reset(schemas.OnResetType)
-	m.says("s1 11111111-1111-1111-1111-111111111111 52:54:00:00:00:01 image user data")
+	m.prints("s1 11111111-1111-1111-1111-111111111111 52:54:00:00:00:01 image user data")
 	m.is(schemas.OffPowerState, "off: the boot command has ended")
 }
 
@@ -38,7 +38,7 @@ func TestBootCommandFailure(t *testing.T) {
 	m.is(schemas.OffPowerState, "off: starting the boot command, ")
 }
 
-// What the boot command has started goes with it, and one that does not want to stop is killed.
+// The processes that the boot command has started end with it. A command that ignores SIGTERM is killed.
 func TestPowerOffKillsProcessGroup(t *testing.T) {
 	now := clocktesting.NewFakeClock(time.Unix(0, 0))
 	m := start(t, now, "", `trap '' TERM; sleep 1000 & echo "child $!"; while :; do sleep 1000; done`)
@@ -57,7 +57,7 @@ func TestPowerOffKillsProcessGroup(t *testing.T) {
 		if now.HasWaiters() {
 			return ""
 		}
-		return "the boot command has no time to stop"
+		return "the boot command got SIGTERM"
 	})
 	if m.PowerState() != schemas.OnPowerState {
 		t.Error("the server is off while its boot command still runs")
@@ -66,7 +66,7 @@ func TestPowerOffKillsProcessGroup(t *testing.T) {
 	m.is(schemas.OffPowerState, "off")
 	m.until(func() string {
 		if alive(t, child) {
-			return "a child of the boot command is still there"
+			return "a child of the boot command still runs"
 		}
 		return ""
 	})

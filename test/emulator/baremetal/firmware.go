@@ -18,8 +18,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/deployagent"
 )
 
-// boot is the server from power-on until its end: when the context ends, or when the server has switched itself off for the
-// reason that is returned.
+// boot runs the server from power-on until the context ends, or until the server switches itself off for the returned
+// reason.
 func (s *Server) boot(ctx context.Context) error {
 	boot := s.system.TakeBoot()
 	switch installed, err := s.disk.Installed(); {
@@ -28,7 +28,7 @@ func (s *Server) boot(ctx context.Context) error {
 	case boot.Target == schemas.PxeBootSource:
 		s.runAgent(ctx, deployagent.Parameters{IronicURL: s.options.IronicURL}, "by network")
 	case boot.Target == schemas.CdBootSource && boot.Media[bmc.CdSlot] == "":
-		s.stay(ctx, "no bootable device: it is told to boot from the virtual CD, which is empty")
+		s.stay(ctx, "no bootable device: the boot target is the virtual CD, which is empty")
 	case boot.Target == schemas.CdBootSource, installed == nil && boot.Media[bmc.CdSlot] != "":
 		s.bootMedium(ctx, boot.Media)
 	case installed == nil:
@@ -42,7 +42,7 @@ func (s *Server) boot(ctx context.Context) error {
 	return nil
 }
 
-// stay is on and does nothing, until the power is cut.
+// stay does nothing until the power is cut.
 func (s *Server) stay(ctx context.Context, format string, args ...any) {
 	s.doing(format, args...)
 	<-ctx.Done()
@@ -92,10 +92,10 @@ var (
 	agentToken = regexp.MustCompile(`\bipa-agent-token=([A-Za-z0-9_-]+)`)
 )
 
-// overlap is more than a parameter can have: one that two blocks share is found in the second.
+// overlap is longer than any parameter: a parameter that two blocks share is found in the second.
 const overlap = 4096
 
-// readParameters reads a medium as the firmware does, all of it, and takes what is for the agent.
+// readParameters reads a whole medium, as the firmware does, and returns the agent's parameters.
 func readParameters(ctx context.Context, from string, parameters *deployagent.Parameters) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {

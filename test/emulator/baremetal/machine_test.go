@@ -25,7 +25,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
 )
 
-// machine is a server that runs, with a client of its BMC.
+// machine is a running server with a client of its BMC.
 type machine struct {
 	*Server
 	t   *testing.T
@@ -117,7 +117,7 @@ func (m *machine) insert(slot, image string) {
 	m.call(http.MethodPost, "Managers/s1/VirtualMedia/"+slot+"/Actions/VirtualMedia.InsertMedia", map[string]any{"Image": image})
 }
 
-// is waits until the server has this power and says that it does this.
+// is waits until the server has this power state and this activity.
 func (m *machine) is(power schemas.PowerState, activity string) {
 	m.t.Helper()
 	m.until(func() string {
@@ -128,8 +128,8 @@ func (m *machine) is(power schemas.PowerState, activity string) {
 	})
 }
 
-// says waits until the console has this line.
-func (m *machine) says(line string) {
+// prints waits until the console has this line.
+func (m *machine) prints(line string) {
 	m.t.Helper()
 	m.until(func() string {
 		data, err := os.ReadFile(filepath.Join(m.Dir(), disk.ConsoleFile))
@@ -140,7 +140,7 @@ func (m *machine) says(line string) {
 	})
 }
 
-// hasBooted waits until the boot command has said so as many times.
+// hasBooted waits until the boot command has run so many times.
 func (m *machine) hasBooted(times int) {
 	m.t.Helper()
 	m.until(func() string {

@@ -22,13 +22,13 @@ import (
 
 // Options are what all servers of a rack have in common.
 type Options struct {
-	// IronicURL is the default for deploy agents if their medium has no URL.
+	// IronicURL is the default for deploy agents whose medium has no URL.
 	IronicURL string
 	// AgentHost is the host, an address of this machine, that deploy agents serve their API on.
 	AgentHost string
 	// Heartbeat and Retry are the deploy agents' intervals.
 	Heartbeat, Retry time.Duration
-	// BootCommand is the program that an installed image is booted with; empty means that such a server is just on.
+	// BootCommand is the program that boots an installed image; empty means that such a server is on and runs nothing.
 	BootCommand string
 	// Grace is the time that a boot command has between SIGTERM and SIGKILL.
 	Grace  time.Duration
@@ -36,7 +36,7 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Server is one server. Its methods may be called concurrently.
+// Server is an emulated server. Its methods may be called concurrently.
 type Server struct {
 	options  Options
 	identity bmc.Identity
@@ -53,7 +53,7 @@ type Server struct {
 	wake     chan struct{}
 }
 
-// New returns a server that is off, with what its directory, which must exist, has on its disk.
+// New returns a server that is off, with the disk in its directory, which must exist.
 func New(options Options, identity bmc.Identity, hardware inventory.Hardware, dir string) *Server {
 	s := &Server{
 		options: options, identity: identity, hardware: hardware, disk: disk.Disk{Dir: dir},
@@ -89,7 +89,7 @@ func (s *Server) PowerState() schemas.PowerState {
 	return s.power
 }
 
-// Activity says in a few words what the server is doing.
+// Activity describes what the server is doing.
 func (s *Server) Activity() string {
 	s.mu.Lock()
 	activity := s.activity
@@ -106,14 +106,15 @@ func (s *Server) Reset(reset schemas.ResetType) {
 	s.press(reset)
 }
 
-// press is the power button and the server's own shutdown. They work even if the BMC does not.
+// press requests a change of power, as the power button and the server's own shutdown do. It works even if the BMC does
+// not.
 func (s *Server) press(reset schemas.ResetType) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests = append(s.requests, reset)
 	select {
 	case s.wake <- struct{}{}:
-	default: // it has been woken already, and will see all requests
+	default: // it was woken already, and will see all requests
 	}
 }
 
@@ -145,16 +146,16 @@ func (s *Server) doing(format string, args ...any) {
 
 func said(text string) func() string { return func() string { return text } }
 
-// errDied is why the run of a server ends that has no time to stop.
+// errDied is the cause of the end of a server that dies.
 var errDied = errors.New("the server has died")
 
 // life is one run of the server, from power-on to power-off.
 type life struct {
 	cancel context.CancelCauseFunc
-	// over is closed when nothing of the run is left. Then reason is why it has ended by itself; nil if the power was cut.
+	// over is closed at the end of the run. Then reason is why it ended by itself; nil if the power was cut.
 	over   chan struct{}
 	reason error
-	// mortal is set when the server has the fault that it dies of, and from is when it was switched on with it or got it.
+	// mortal is set when the server has the fault dies-after; from is when it was switched on or the fault was set.
 	mortal bool
 	from   time.Time
 	dead   bool
@@ -204,7 +205,7 @@ func (s *Server) reset(ctx context.Context, current *life, reset schemas.ResetTy
 	return s.switchOn(ctx)
 }
 
-// ended says whether the server has switched itself off.
+// ended returns whether the server has switched itself off.
 func (l *life) ended() bool {
 	select {
 	case <-l.over:
@@ -225,7 +226,7 @@ func (s *Server) switchOn(ctx context.Context) *life {
 	return started
 }
 
-// switchOff returns when nothing of the run is left.
+// switchOff returns at the end of the run.
 func (s *Server) switchOff(current *life) {
 	if current != nil {
 		current.cancel(nil)
@@ -234,7 +235,8 @@ func (s *Server) switchOff(current *life) {
 	s.set(schemas.OffPowerState, said("off"))
 }
 
-// over is the channel of a run that can still end by itself, after which the server is off. One that hangs is on.
+// over returns the channel of a run that can still end by itself, after which the server is off. A server that hangs
+// stays on.
 func over(current *life) <-chan struct{} {
 	if current == nil || current.dead {
 		return nil
@@ -242,7 +244,7 @@ func over(current *life) <-chan struct{} {
 	return current.over
 }
 
-// death returns a channel that says when the server has to die, if it has to.
+// death returns a channel that fires when the server dies; nil if it does not.
 func (s *Server) death(current *life) (<-chan time.Time, func()) {
 	fault, has := s.faults.Get(faults.DiesAfter)
 	if current == nil || current.dead {
@@ -259,7 +261,7 @@ func (s *Server) death(current *life) (<-chan time.Time, func()) {
 	return timer.C(), func() { timer.Stop() }
 }
 
-// die ends what the server runs, at once. The BMC sees it as the fault says.
+// die ends what the server runs, at once. The fault sets the power state that the BMC reports.
 func (s *Server) die(current *life) *life {
 	fault, _ := s.faults.Get(faults.DiesAfter)
 	current.dead = true

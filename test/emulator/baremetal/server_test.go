@@ -31,15 +31,15 @@ func TestFirmwareBootOrder(t *testing.T) {
 		cd, usb   string // "medium", or another URL
 		boot      schemas.BootSource
 		want      string // activity
-		token     string // of the agent, if one is to call
+		token     string // of the agent, if one is expected to call
 	}{
 		"EmptyDisk": {reason: "there is nothing to boot", want: "no bootable device: the disk is empty"},
 		"Disk":      {reason: "an installed image is booted", installed: true, want: "running the image from http://images/os.qcow2"},
-		"DiskBeforeMedia": {reason: "a medium that was left in is not booted unless asked for", installed: true, cd: "medium",
+		"DiskBeforeMedia": {reason: "a medium that was left inserted is not booted without an override", installed: true, cd: "medium",
 			want: "running the image"},
 		"Hdd": {reason: "the disk, by an override", installed: true, cd: "medium", boot: schemas.HddBootSource,
 			want: "running the image"},
-		"EmptyHdd": {reason: "an override by something that has nothing", boot: schemas.HddBootSource, want: "no bootable device"},
+		"EmptyHdd": {reason: "an override by a device without a bootable medium", boot: schemas.HddBootSource, want: "no bootable device"},
 		"Cd": {reason: "the medium before the disk, by an override", installed: true, cd: "medium", boot: schemas.CdBootSource,
 			want: "deploy agent from ", token: "looked-up"},
 		"CdOfItself": {reason: "without an image, a medium is booted", cd: "medium", want: "deploy agent", token: "looked-up"},
@@ -111,14 +111,14 @@ func TestResets(t *testing.T) {
 	m.reset(schemas.GracefulShutdownResetType)
 	m.is(schemas.OffPowerState, "off")
 	booted(0)
-	m.says("told to stop")
+	m.prints("told to stop")
 	m.reset(schemas.ForceOffResetType) // it is off
 	m.reset(schemas.ForceOnResetType)
 	booted(1)
 	m.is(schemas.OnPowerState, "running")
 }
 
-// A request for power on takes effect also if it comes right after the server has switched itself off.
+// A request for power on that comes right after the server has switched itself off takes effect.
 func TestPowerOnAfterShutdown(t *testing.T) {
 	m := start(t, clock.RealClock{}, "", "")
 	ended := &life{cancel: func(error) {}, over: make(chan struct{})}
@@ -152,7 +152,7 @@ func TestAgentPowersTheServerOff(t *testing.T) {
 		}
 	}
 	beat := <-called.beats
-	// Even a BMC that does nothing cannot keep a server from switching itself off.
+	// A server can switch itself off even if its BMC does nothing.
 	if err := m.Faults().Put(faults.Fault{Kind: faults.PowerStuck}); err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestServerDies(t *testing.T) {
 	}{
 		"Hangs":    {reason: "a system that hangs is on, as far as its BMC can see", want: schemas.OnPowerState, activity: "dead"},
 		"PowerOff": {reason: "a power supply that fails is seen", power: faults.PowerOff, want: schemas.OffPowerState, activity: "died"},
-		"Late": {reason: "the time starts when the fault is set, if the server was on before", late: true, want: schemas.OnPowerState,
+		"Late": {reason: "the time starts when the fault is set on a server that is on", late: true, want: schemas.OnPowerState,
 			activity: "dead"},
 	}
 	for name, tc := range cases {
@@ -234,7 +234,7 @@ func TestServerDies(t *testing.T) {
 			if m.PowerState() != schemas.OnPowerState || !strings.Contains(m.Activity(), "running") {
 				t.Errorf("%s: before its time it is %s, %s", tc.reason, m.PowerState(), m.Activity())
 			}
-			// It has no time to stop: its grace would be a minute of this clock.
+			// It gets no grace period, which would be a minute of this clock.
 			now.Step(time.Second)
 			m.is(tc.want, tc.activity)
 
@@ -247,7 +247,7 @@ func TestServerDies(t *testing.T) {
 				if now.HasWaiters() {
 					return ""
 				}
-				return "the boot command has no time to stop"
+				return "the boot command got SIGTERM"
 			})
 			now.Step(time.Minute)
 			m.is(schemas.OffPowerState, "off")
@@ -255,7 +255,7 @@ func TestServerDies(t *testing.T) {
 	}
 }
 
-// A server that its own rack forgot finds on its disk what it had.
+// A restarted rack finds the disks of its servers.
 func TestDiskIsKept(t *testing.T) {
 	m := start(t, clock.RealClock{}, "", "")
 	m.install("")

@@ -71,7 +71,7 @@ func (s *System) document() map[string]any {
 	return document(model, extra)
 }
 
-// bootChange is what a caller wants of the boot override; empty where it says nothing.
+// bootChange is a requested change of the boot override; empty fields change nothing.
 type bootChange struct {
 	BootSourceOverrideTarget  schemas.BootSource
 	BootSourceOverrideEnabled schemas.BootSourceOverrideEnabled
@@ -89,7 +89,7 @@ func changeSystem(c *call) (result, *fault) {
 	wanted := bootChange{}
 	for _, property := range slices.Sorted(maps.Keys(change.Boot)) {
 		value := change.Boot[property]
-		// Clients send whole objects, in which most properties say nothing.
+		// Clients send whole objects, in which most properties are empty.
 		if silent(value) {
 			continue
 		}
@@ -111,7 +111,7 @@ func changeSystem(c *call) (result, *fault) {
 	return result{}, c.system.overrideBoot(wanted)
 }
 
-// silent says whether a value says nothing.
+// silent returns whether a value is empty.
 func silent(value any) bool {
 	switch v := value.(type) {
 	case nil:

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// encode returns what is said in a value of gofish. Its types are made for reading: a field that a resource does not have is
-// a zero value there, so zero values are left out here, and pointers are followed, which say something even if it is zero.
+// encode converts a value of gofish. Its types are made for clients: a missing field is a zero value there. So zero
+// values are left out here, except behind pointers.
 func encode(value any) any { return encodeValue(reflect.ValueOf(value)) }
 
 var marshaler = reflect.TypeFor[json.Marshaler]()
@@ -58,7 +58,7 @@ func encodeFields(v reflect.Value, into map[string]any) {
 			name = field.Name
 		}
 		encoded := encodeValue(value)
-		// A struct of which nothing is said is not said either.
+		// A struct with zero fields only is left out.
 		if nested, ok := encoded.(map[string]any); ok && len(nested) == 0 && value.Kind() == reflect.Struct {
 			continue
 		}
@@ -66,7 +66,7 @@ func encodeFields(v reflect.Value, into map[string]any) {
 	}
 }
 
-// document is a resource: what a type of gofish says of it, and the links and actions that those types keep to themselves.
+// document is a resource: the fields of a type of gofish, and its links and actions, which gofish does not export.
 func document(model any, extra map[string]any) map[string]any {
 	fields := encode(model).(map[string]any)
 	for name, value := range extra {

@@ -9,7 +9,7 @@ import (
 	"github.com/stmcginnis/gofish/schemas"
 )
 
-// fault is an answer that says no, as a Redfish error.
+// fault is a Redfish error response.
 type fault struct {
 	status     int
 	messageID  string

@@ -34,7 +34,7 @@ func TestUnreachable(t *testing.T) {
 				t.Error("a session was made with a BMC that cannot be reached")
 			}
 			if len(servers) > 1 {
-				r.system(t, "s2") // the others go on
+				r.system(t, "s2") // other servers are not affected
 			}
 			r.faults["s1"].Clear(faults.BMCUnreachable)
 			if _, err := client.Get(systemPath("s1")); err != nil {
@@ -84,7 +84,7 @@ func TestSlow(t *testing.T) {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	r.system(t, "s2") // the others go on
+	r.system(t, "s2") // other servers are not affected
 	now.Step(5 * time.Second)
 	if status := <-answered; status != http.StatusOK {
 		t.Errorf("status %d, want 200 after 5 s", status)

@@ -15,13 +15,13 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
 )
 
-// part is one thing in a server: the last part of its path, and what is said of it.
+// part is a component of a server: the last part of its path, and its properties.
 type part struct {
 	id       string
 	document map[string]any
 }
 
-// parts are all things of a kind, the members of a collection.
+// parts are all components of a kind, the members of a collection.
 type parts struct {
 	// path of the collection below that of the system or chassis, and what it is a collection of.
 	path, kind string
@@ -101,7 +101,7 @@ func (s *System) processors() []part {
 	return list
 }
 
-// memory is one module: nothing that is read from a BMC depends on how many there are.
+// memory is one module: no client depends on the number of modules.
 func (s *System) memory() []part {
 	return []part{{"DIMM1", document(schemas.Memory{
 		Entity: entity(s.below("Memory"), "DIMM1"), ODataType: "#Memory.v1_17_0.Memory",
@@ -121,7 +121,7 @@ func (s *System) nics() []part {
 	return list
 }
 
-// simpleStorage is what older clients read instead of storage.
+// simpleStorage is for older clients, which do not read storage.
 func (s *System) simpleStorage() []part {
 	if len(s.hardware.Disks) == 0 {
 		return nil
@@ -193,7 +193,7 @@ func (s *System) pcieDevices() []string {
 	return paths
 }
 
-// gpuFunction is how the operating system sees a GPU, by which Metal3 and Ironic know what it is.
+// gpuFunction is the PCIe function of a GPU. Metal3 and Ironic identify GPUs by it.
 func (s *System) gpuFunction(device string) map[string]any {
 	n := 0
 	for _, gpu := range s.hardware.GPUs {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// What a client reads of the hardware is what the inventory says.
+// A client reads the hardware of the inventory.
 func TestInventory(t *testing.T) {
 	system := newRack(t, clock.RealClock{}, "s1").system(t, "s1")
 	type summary struct {
@@ -91,7 +91,7 @@ func TestInventory(t *testing.T) {
 	}
 }
 
-// each reads a collection and returns what is said of each of its members, sorted: gofish reads them all at once.
+// each reads a collection and returns a description of each member, sorted: gofish reads them concurrently.
 func each[T any](read func() ([]T, error), say func(T) any) ([]any, error) {
 	members, err := read()
 	said := make([]any, 0, len(members))
@@ -108,13 +108,13 @@ func TestEncode(t *testing.T) {
 		value  any
 		want   string
 	}{
-		"Zero":    {"what is not said is left out, with what is around it", schemas.ComputerSystem{}, `{}`},
-		"Pointer": {"a pointer says something even if it is to zero", schemas.VirtualMedia{Inserted: ptr.To(false)}, `{"Inserted":false}`},
+		"Zero":    {"zero values are left out, and structs with only those", schemas.ComputerSystem{}, `{}`},
+		"Pointer": {"a pointer to zero is not left out", schemas.VirtualMedia{Inserted: ptr.To(false)}, `{"Inserted":false}`},
 		"Names": {"names are those of the schema", schemas.ComputerSystem{Entity: schemas.Entity{ODataID: "/x", ID: "x"}, ODataType: "#t"},
 			`{"@odata.id":"/x","@odata.type":"#t","Id":"x"}`},
 		"Nested": {"objects and lists are entered", schemas.SimpleStorage{Devices: []schemas.Device{{Name: "d"}}},
 			`{"Devices":[{"Name":"d"}]}`},
-		"Marshals": {"what can write itself does", schemas.ComputerSystem{OEM: json.RawMessage(`{"a":1}`)}, `{"Oem":{"a":1}}`},
+		"Marshals": {"json.Marshaler is used", schemas.ComputerSystem{OEM: json.RawMessage(`{"a":1}`)}, `{"Oem":{"a":1}}`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -71,7 +71,8 @@ func (s *System) mediaDocument(slot string) map[string]any {
 	return document(model, extra)
 }
 
-// insertion is the body of InsertMedia. What is said of how to fetch the image is taken: images are fetched by HTTP.
+// insertion is the body of InsertMedia. Parameters of the transfer are accepted and ignored: images are fetched by
+// HTTP.
 type insertion struct {
 	Image                string
 	Inserted             *bool

@@ -17,7 +17,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
 )
 
-// switchboard is a server that does at once what its BMC says.
+// switchboard is a server that changes its power at once.
 type switchboard struct {
 	mu     sync.Mutex
 	state  schemas.PowerState
@@ -111,7 +111,7 @@ func (r *testRack) system(t *testing.T, name string) *schemas.ComputerSystem {
 	return systems[0]
 }
 
-// call makes one plain request, for what the client library would not send.
+// call makes a plain request that the client library would not make.
 func (r *testRack) call(t *testing.T, method, path, user, body string, header http.Header) *http.Response {
 	t.Helper()
 	request := newRequest(t, method, r.url+path, body)

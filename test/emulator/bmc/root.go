@@ -11,7 +11,7 @@ import (
 	"github.com/stmcginnis/gofish/schemas"
 )
 
-// open are the resources that Redfish shows to everybody, and the way in.
+// open are the resources that need no account, and the login.
 func (s *Service) open() map[string]methods {
 	return map[string]methods{
 		"/redfish": get(func(*call) map[string]any { return map[string]any{"v1": root + "/"} }),
@@ -33,7 +33,7 @@ func (s *Service) open() map[string]methods {
 	}
 }
 
-// service are the resources that need an account, whichever.
+// service are the resources that need an account of any server.
 func (s *Service) service() map[string]methods {
 	lists := func(path, kind, name string, member func(*System) string) methods {
 		return get(func(c *call) map[string]any {

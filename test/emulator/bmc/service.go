@@ -21,8 +21,8 @@ const root = "/redfish/v1"
 
 // Service answers for the BMCs of one or several servers at one address. It is an http.Handler.
 //
-// A BMC with its own address has the faults of its server in all calls. Where several servers share one, that
-// holds for calls that name a server, or log in, or come from an account that one server alone has.
+// A BMC with its own address has the faults of its server in all calls. Where several servers share an address, that
+// applies to calls that name a server, log in, or use an account of one server only.
 type Service struct {
 	systems  []*System
 	clock    clock.Clock
@@ -81,15 +81,15 @@ func (s *Service) find(name string) *System {
 type call struct {
 	*http.Request
 	service *Service
-	// caller are the systems that the caller's account has access to; nil if no login is needed.
+	// caller are the systems that the account can access; nil if no login is needed.
 	caller []*System
 	// system is the one that the path names, if it names one.
 	system *System
 }
 
-// result is what a handler answers when it does not refuse.
+// result is the response of a handler without an error.
 type result struct {
-	// status is 0 for what is usual: 200 with a body, 204 without.
+	// status 0 means 200 with a body and 204 without.
 	status int
 	header map[string]string
 	body   map[string]any
@@ -161,7 +161,7 @@ func (m methods) serve(w http.ResponseWriter, c *call) {
 	writeJSON(w, answer.status, answer.body)
 }
 
-// checkETag holds a change against the state that the caller has seen, if it says which.
+// checkETag rejects a change whose If-Match is not of the present state.
 func (m methods) checkETag(c *call) *fault {
 	wanted := c.Header.Get("If-Match")
 	if c.Method != http.MethodPatch || wanted == "" || wanted == "*" || m[http.MethodGet] == nil {
@@ -174,7 +174,7 @@ func (m methods) checkETag(c *call) *fault {
 	return refusal
 }
 
-// etag is weak, as it leaves out the power: a change of settings does not clash with one of power.
+// etag is weak and leaves out the power, so that a change of settings does not conflict with one of power.
 func etag(body map[string]any) string {
 	body = maps.Clone(body)
 	delete(body, "PowerState")

@@ -90,7 +90,7 @@ func TestBootOverride(t *testing.T) {
 		boots []schemas.BootSource
 	}{
 		"Once": {
-			reason: "an override for one boot is used up by it",
+			reason: "an override for one boot is cleared by the boot",
 			boot: schemas.Boot{BootSourceOverrideTarget: schemas.CdBootSource, BootSourceOverrideEnabled: schemas.OnceBootSourceOverrideEnabled,
 				BootSourceOverrideMode: schemas.UEFIBootSourceOverrideMode},
 			boots: []schemas.BootSource{schemas.CdBootSource, schemas.NoneBootSource},
@@ -102,7 +102,7 @@ func TestBootOverride(t *testing.T) {
 			boots: []schemas.BootSource{schemas.HddBootSource, schemas.HddBootSource},
 		},
 		"Disabled": {
-			reason: "a target without an override decides nothing",
+			reason: "a target without an override has no effect",
 			boot: schemas.Boot{BootSourceOverrideTarget: schemas.PxeBootSource,
 				BootSourceOverrideEnabled: schemas.DisabledBootSourceOverrideEnabled},
 			boots: []schemas.BootSource{schemas.NoneBootSource},
@@ -117,7 +117,7 @@ func TestBootOverride(t *testing.T) {
 			boot: schemas.Boot{BootSourceOverrideTarget: schemas.SDCardBootSource}, boots: []schemas.BootSource{schemas.NoneBootSource},
 		},
 		"Legacy": {
-			reason: "these servers have UEFI only", refused: true,
+			reason: "these servers support UEFI only", refused: true,
 			boot: schemas.Boot{BootSourceOverrideMode: schemas.LegacyBootSourceOverrideMode}, boots: []schemas.BootSource{schemas.NoneBootSource},
 		},
 		"UnknownFrequency": {
@@ -182,7 +182,7 @@ func TestVirtualMedia(t *testing.T) {
 	refusedWith(t, "a slot takes one image", err, http.StatusConflict)
 	_, err = slots()[UsbSlot].InsertMedia(&schemas.VirtualMediaInsertMediaParameters{Image: "nfs://host/path"})
 	refusedWith(t, "images come by HTTP", err, http.StatusBadRequest)
-	for range 2 { // ejecting from an empty slot is no error, for Ironic does it
+	for range 2 { // ejecting from an empty slot is no error, because Ironic does it
 		if _, err := cd.EjectMedia(); err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +256,7 @@ func TestRefusals(t *testing.T) {
 func TestETagConditionalUpdate(t *testing.T) {
 	r := newRack(t, clock.RealClock{}, "s1")
 	tag := r.call(t, http.MethodGet, "/redfish/v1/Systems/s1", "s1", "", nil).Header.Get("ETag")
-	r.power["s1"].Reset(schemas.OnResetType) // power is not a setting, and clashes with none
+	r.power["s1"].Reset(schemas.OnResetType) // power is not a setting, and conflicts with none
 	header := http.Header{"If-Match": {tag}}
 	for n, want := range []int{http.StatusNoContent, http.StatusPreconditionFailed} {
 		response := r.call(t, http.MethodPatch, "/redfish/v1/Systems/s1", "s1", `{"Boot": {"BootSourceOverrideTarget": "Pxe"}}`, header)

@@ -19,7 +19,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 )
 
-// tokenHeader carries the key of a session.
+// tokenHeader has the key of a session.
 const tokenHeader = "X-Auth-Token"
 
 // sessionTimeout is how long an unused session is valid.
@@ -62,7 +62,7 @@ func (s *sessions) create(user string, systems []*System) session {
 	return made
 }
 
-// use returns the systems of a session, which is good for another while; none if there is no such session.
+// use extends a session and returns its systems; none if there is no such session.
 func (s *sessions) use(token string) []*System {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *sessions) remove(token string) {
 	delete(s.byToken, token)
 }
 
-// account returns the systems that these are the user name and password of.
+// account returns the systems with this user name and password.
 func (s *Service) account(user, password string) []*System {
 	var systems []*System
 	for _, system := range s.systems {
@@ -166,8 +166,8 @@ func ofSystem(s *Service, m methods) http.Handler {
 	})
 }
 
-// endure lets a call have what the faults of the server do to it. It says whether the caller is still there; a caller that
-// cannot reach the BMC sees its connection end.
+// endure applies the faults of the server to a call, and returns whether the caller is still connected. If the BMC is
+// unreachable, the connection is closed.
 func (s *Service) endure(r *http.Request, system *System) bool {
 	if slow, is := system.faults.Get(faults.Slow); is {
 		timer := s.clock.NewTimer(slow.Delay())
@@ -189,7 +189,7 @@ type credentials struct {
 	Password string
 	Oem      any
 	Context  string
-	// SessionType and OemSessionType are taken and ignored, as the only type is Redfish.
+	// SessionType and OemSessionType are ignored, because the only type is Redfish.
 	SessionType    string
 	OemSessionType string
 }

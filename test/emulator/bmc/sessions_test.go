@@ -74,12 +74,12 @@ func TestSessions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refusedWith(t, "sessions of other accounts are none of its business", other.Service.DeleteSession(session.ID), http.StatusNotFound)
+	refusedWith(t, "sessions of other accounts are not accessible", other.Service.DeleteSession(session.ID), http.StatusNotFound)
 	if err := client.Service.DeleteSession(session.ID); err != nil {
 		t.Fatal(err)
 	}
 	_, err = client.Get(root + "/Systems")
-	refusedWith(t, "a session that has ended is no longer good", err, http.StatusUnauthorized)
+	refusedWith(t, "a deleted session is invalid", err, http.StatusUnauthorized)
 }
 
 func TestSessionsExpire(t *testing.T) {
@@ -89,7 +89,7 @@ func TestSessionsExpire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // each use gives it another half hour
+	for range 2 { // each use extends it by half an hour
 		now.Step(sessionTimeout - time.Second)
 		if _, err := client.Get(systemPath("s1")); err != nil {
 			t.Fatal(err)
@@ -97,5 +97,5 @@ func TestSessionsExpire(t *testing.T) {
 	}
 	now.Step(sessionTimeout)
 	_, err = client.Get(systemPath("s1"))
-	refusedWith(t, "nobody has used it", err, http.StatusUnauthorized)
+	refusedWith(t, "it was not used", err, http.StatusUnauthorized)
 }

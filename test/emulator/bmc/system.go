@@ -15,7 +15,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
 )
 
-// Power is the server as its BMC is wired to it.
+// Power is the server that the BMC controls.
 type Power interface {
 	// PowerState is On or Off.
 	PowerState() schemas.PowerState
@@ -23,7 +23,7 @@ type Power interface {
 	Reset(schemas.ResetType)
 }
 
-// ResetTypes are the resets that every BMC here can do.
+// ResetTypes are the resets that every emulated BMC supports.
 func ResetTypes() []schemas.ResetType {
 	return []schemas.ResetType{
 		schemas.OnResetType, schemas.ForceOnResetType, schemas.ForceOffResetType, schemas.GracefulShutdownResetType,
@@ -53,7 +53,7 @@ const (
 	UsbSlot = "Usb"
 )
 
-// Boot is what a server is told to boot from when it is switched on.
+// Boot is what a server boots from when it is switched on.
 type Boot struct {
 	// Target is None when the order of the firmware decides.
 	Target schemas.BootSource
@@ -94,7 +94,7 @@ func (s *System) Name() string { return s.identity.Name }
 // Path of the ComputerSystem, as it is given to Metal3 and Ironic.
 func (s *System) Path() string { return systemPath(s.identity.Name) }
 
-// TakeBoot says what to boot from now. An override for one boot is used up by it.
+// TakeBoot returns what to boot from now, and clears an override for one boot.
 func (s *System) TakeBoot() Boot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,7 @@ func (s *System) settings() (bootOverride, map[string]string) {
 	return s.boot, media
 }
 
-// overrideBoot changes what is given, or nothing.
+// overrideBoot changes the given fields, or nothing if one is invalid.
 func (s *System) overrideBoot(change bootChange) *fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()

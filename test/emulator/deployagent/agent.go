@@ -19,26 +19,26 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 )
 
-// version of ironic-python-agent that this one speaks like.
+// version of ironic-python-agent that this agent reports.
 const version = "9.4.0"
 
 // requestTimeout bounds a call to Ironic.
 const requestTimeout = 30 * time.Second
 
-// lastAnswers bounds how long calls are still answered when the power is cut.
+// lastAnswers bounds how long pending calls are still answered at power off.
 const lastAnswers = time.Second
 
 // Server is what an agent runs on.
 type Server struct {
-	// MACs are its addresses: Ironic knows it by one of them.
+	// MACs are its addresses: Ironic finds the node by one of them.
 	MACs []string
 	// Disk takes the image.
 	Disk disk.Disk
-	// DiskName is what the operating system calls the disk, for messages.
+	// DiskName is the device name of the disk, for messages.
 	DiskName string
 	// Faults of the server.
 	Faults *faults.Set
-	// PowerOff and Reboot are called once, at the end of what the agent was told. They return at once.
+	// PowerOff and Reboot are called once, at the end of the agent's last command. They return at once.
 	PowerOff, Reboot func()
 }
 
@@ -46,7 +46,7 @@ type Server struct {
 type Parameters struct {
 	// IronicURL is where Ironic's API is, such as http://127.0.0.1:6385.
 	IronicURL string
-	// Token is what Ironic put on the medium for the agent to be known by; empty means that Ironic is asked for one.
+	// Token is the agent token on the medium; empty means that the agent requests one from Ironic.
 	Token string
 }
 
@@ -56,7 +56,7 @@ type Options struct {
 	Parameters Parameters
 	// Listen is the host that the agents' APIs are served on, each agent on another port.
 	Listen string
-	// Heartbeat is the time between two heartbeats; there are more of them when a command has ended.
+	// Heartbeat is the time between two heartbeats. The end of a command sends one at once.
 	Heartbeat time.Duration
 	// Retry is the time between two attempts to reach Ironic.
 	Retry  time.Duration
@@ -88,7 +88,7 @@ func New(options Options) *Agent {
 	return a
 }
 
-// State says in a few words what the agent is doing.
+// State describes what the agent is doing.
 func (a *Agent) State() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -119,7 +119,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.commands.start(ctx)
 	a.call(ctx, "http://"+listener.Addr().String())
 	a.commands.stop()
-	// The command to power off is answered before the agent is gone. What takes longer does not get its answer.
+	// The command to power off is answered before the agent ends. Longer calls are cut off.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastAnswers)
 	defer cancel()
 	if server.Shutdown(last) != nil {
@@ -161,7 +161,7 @@ func (a *Agent) call(ctx context.Context, callback string) {
 	}
 }
 
-// silent waits as long as the agent must not call. It says whether it had to.
+// silent waits while the agent has the fault agent-silent. It returns whether it waited.
 func (a *Agent) silent(ctx context.Context) bool {
 	set := a.options.Server.Faults
 	changed := set.Changed()
@@ -176,7 +176,7 @@ func (a *Agent) silent(ctx context.Context) bool {
 	return true
 }
 
-// wait returns after a time, or when a heartbeat is wanted.
+// wait returns after a time, or when a heartbeat is requested.
 func (a *Agent) wait(ctx context.Context, pause time.Duration) {
 	timer := a.options.Clock.NewTimer(pause)
 	defer timer.Stop()

@@ -23,7 +23,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 )
 
-var image = []byte("an image, as far as anybody here knows")
+var image = []byte("the content of an image")
 
 func sha256Of(data []byte) string {
 	sum := sha256.Sum256(data)
@@ -45,7 +45,7 @@ func packed(t *testing.T, data string) string {
 }
 
 func TestDeployment(t *testing.T) {
-	ironic := newStandIn(t)
+	ironic := newFakeIronic(t)
 	ironic.refusals = 3
 	b := boot(t, ironic, Parameters{}).known()
 	lookups := ironic.lookedUp()
@@ -76,7 +76,7 @@ func TestDeployment(t *testing.T) {
 	if diff := cmp.Diff(want, written); diff != "" {
 		t.Errorf("write_image (-want +got):\n%s", diff)
 	}
-	<-ironic.beats // the end of each command is called at once: the next heartbeat would be in an hour
+	<-ironic.beats // each command's end sends a heartbeat at once: the next one would be in an hour
 
 	installed, err := b.disk.Installed()
 	if err != nil {
@@ -103,9 +103,9 @@ func TestDeployment(t *testing.T) {
 	}
 }
 
-// Older versions of Ironic have the image written by a command of its own, which has the config drive in its parameters.
+// Older versions of Ironic write the image by a separate command, with the config drive among its parameters.
 func TestPrepareImage(t *testing.T) {
-	ironic := newStandIn(t)
+	ironic := newFakeIronic(t)
 	b := boot(t, ironic, Parameters{}).known()
 	command := b.command("standby.prepare_image", map[string]any{
 		"image_info": map[string]any{"urls": []string{ironic.serve("image", image)}, "checksum": sha256Of(image),
@@ -121,7 +121,7 @@ func TestPrepareImage(t *testing.T) {
 }
 
 func TestCleaning(t *testing.T) {
-	ironic := newStandIn(t)
+	ironic := newFakeIronic(t)
 	b := boot(t, ironic, Parameters{}).known()
 	b.writeImage(map[string]any{"urls": []string{ironic.serve("image", image)}, "checksum": sha256Of(image)}, packed(t, "config-2"))
 	steps := b.command("clean.get_clean_steps", map[string]any{})
@@ -139,9 +139,9 @@ func TestCleaning(t *testing.T) {
 	}
 }
 
-// Ironic does not tell a token twice: one that it has put on the medium is the agent's.
+// Ironic gives out a token once: the agent uses the one on the medium.
 func TestVirtualMediaToken(t *testing.T) {
-	ironic := newStandIn(t)
+	ironic := newFakeIronic(t)
 	ironic.token = hiddenToken
 	b := boot(t, ironic, Parameters{Token: "from-the-medium"})
 	if beat := <-ironic.beats; beat["agent_token"] != "from-the-medium" {
@@ -166,7 +166,7 @@ func TestInvalidCommands(t *testing.T) {
 		"WrongToken": {"standby.sync", "guessed", http.StatusUnauthorized, "agent_token"},
 		"Unknown":    {"standby.dance", "secret", http.StatusNotFound, "Unknown command: standby.dance"},
 	}
-	b := boot(t, newStandIn(t), Parameters{}).known()
+	b := boot(t, newFakeIronic(t), Parameters{}).known()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			status, body := b.post(tc.name, nil, tc.token, "false")
@@ -182,9 +182,9 @@ func TestInvalidCommands(t *testing.T) {
 	}
 }
 
-// One command at a time: Ironic is told that the agent is busy, and calls again.
+// One command at a time: for a second one the agent returns that it is busy, and Ironic retries.
 func TestBusy(t *testing.T) {
-	ironic := newStandIn(t)
+	ironic := newFakeIronic(t)
 	hold, asked := make(chan struct{}), make(chan struct{})
 	slow := http.NewServeMux()
 	slow.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
@@ -223,9 +223,9 @@ func (h handlers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.usual.ServeHTTP(w, r)
 }
 
-// Power that is cut while an image is written leaves a disk that cannot be booted, and nothing that still runs.
+// A power cut while an image is written leaves a disk that cannot be booted, and no process.
 func TestPowerCutWhileWriting(t *testing.T) {
-	ironic := newStandIn(t)
+	ironic := newFakeIronic(t)
 	asked := make(chan struct{})
 	slow := http.NewServeMux()
 	slow.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -254,7 +254,7 @@ func TestPowerCutWhileWriting(t *testing.T) {
 }
 
 func TestSilentAgent(t *testing.T) {
-	ironic := newStandIn(t)
+	ironic := newFakeIronic(t)
 	b := boot(t, ironic, Parameters{}, faults.Fault{Kind: faults.AgentSilent})
 	b.waitFor("silent")
 	if n := len(ironic.lookedUp()); n != 0 {
@@ -271,7 +271,7 @@ func TestSilentAgent(t *testing.T) {
 }
 
 func TestLogs(t *testing.T) {
-	b := boot(t, newStandIn(t), Parameters{}).known()
+	b := boot(t, newFakeIronic(t), Parameters{}).known()
 	command := b.command("log.collect_system_logs", map[string]any{})
 	logs, _ := command.Result["system_logs"].(string)
 	data, err := base64.StdEncoding.DecodeString(logs)

@@ -48,7 +48,7 @@ func (a *Agent) listCommands(w http.ResponseWriter, _ *http.Request) {
 
 func (a *Agent) takeCommand(w http.ResponseWriter, r *http.Request) {
 	if token := a.secret(); token == "" || subtle.ConstantTimeCompare([]byte(r.URL.Query().Get("agent_token")), []byte(token)) != 1 {
-		refuse(w, http.StatusUnauthorized, "Token invalid: the agent_token is not the one that Ironic has given")
+		refuse(w, http.StatusUnauthorized, "Token invalid: the agent_token is not the one from Ironic")
 		return
 	}
 	var given struct {
@@ -86,7 +86,7 @@ func write(w http.ResponseWriter, data []byte, err error) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	// Ironic has gone away if this fails, and asks again.
+	// This fails if Ironic has closed the connection. It will retry.
 	_, _ = w.Write(data)
 }
 

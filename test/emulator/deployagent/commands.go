@@ -21,7 +21,7 @@ const (
 	failed    = "FAILED"
 )
 
-// command is one that Ironic gave, as it is shown to Ironic.
+// command is a command of Ironic, in the form that Ironic reads.
 type command struct {
 	ID     string         `json:"id"`
 	Name   string         `json:"command_name"`
@@ -43,10 +43,10 @@ type commandError struct {
 
 func (e *commandError) Error() string { return e.Message + ": " + e.Details }
 
-// errBusy is the answer to a command that comes while another one is executed.
+// errBusy is the response to a command while another one is executed.
 var errBusy = errors.New("Agent is busy: a command is being executed") // Ironic looks for these words.
 
-// executor does what a command says. The name has its module: deploy.execute_deploy_step.
+// executor executes a command. The name includes its module: deploy.execute_deploy_step.
 type executor func(ctx context.Context, name string, params map[string]any) (any, error)
 
 // commands are executed one at a time, in the order in which they came.
@@ -78,7 +78,7 @@ func (c *commands) stop() {
 	c.working.Wait()
 }
 
-// give starts a command and returns it as it is now.
+// give starts a command and returns its present state.
 func (c *commands) give(name string, params map[string]any) (*command, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +114,7 @@ func (c *commands) work(ctx context.Context, given *command, name string, params
 	c.ended()
 }
 
-// show returns the commands as JSON, which is what they are needed as.
+// show returns the commands as JSON.
 func (c *commands) show() ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +150,7 @@ func withoutSecrets(params map[string]any) map[string]any {
 	return shown
 }
 
-// withoutArguments is what a step is known by.
+// withoutArguments returns the step's identification.
 func withoutArguments(step map[string]any) map[string]any {
 	known := maps.Clone(step)
 	delete(known, "args")

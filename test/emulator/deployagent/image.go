@@ -26,7 +26,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 )
 
-// imageInfo is what Ironic says of the image to write.
+// imageInfo is Ironic's description of the image to write.
 type imageInfo struct {
 	ID          string   `json:"id"`
 	URLs        []string `json:"urls"`
@@ -37,12 +37,12 @@ type imageInfo struct {
 	ConfigDrive string   `json:"configdrive"`
 }
 
-// writeError is a failure as the real agent words it.
+// writeError is a failure in the real agent's words.
 func writeError(format string, args ...any) error {
 	return &commandError{Type: "ImageWriteError", Code: 500, Message: "Error writing image to device", Details: fmt.Sprintf(format, args...)}
 }
 
-// writeImage fetches an image, checks it, and puts it and the config drive on the disk. It returns what it has done, in words.
+// writeImage fetches and checks an image, and writes it and the config drive to the disk. It returns a description.
 func (a *Agent) writeImage(ctx context.Context, arguments map[string]any) (string, error) {
 	info, err := parseImageInfo(arguments)
 	if err != nil {
@@ -98,7 +98,7 @@ func parseImageInfo(arguments map[string]any) (imageInfo, error) {
 	return info, nil
 }
 
-// fetch writes the image from one URL to the disk and returns what it is, if it has its checksum.
+// fetch writes the image from one URL to the disk. It returns the image if the checksum matches.
 func (a *Agent) fetch(ctx context.Context, info imageInfo, from string) (*disk.Image, error) {
 	algorithm, wanted, err := a.checksum(ctx, info, from)
 	if err != nil {
@@ -128,7 +128,7 @@ func (a *Agent) fetch(ctx context.Context, info imageInfo, from string) (*disk.I
 	return &disk.Image{URL: from, Format: info.DiskFormat, Checksum: algorithm + ":" + strings.ToLower(wanted), Bytes: written}, nil
 }
 
-// checksum returns the algorithm and the sum that the image must have. Either can be at a URL, as for the real agent.
+// checksum returns the algorithm and the checksum of the image. The checksum can be at a URL, as for the real agent.
 func (a *Agent) checksum(ctx context.Context, info imageInfo, image string) (algorithm, sum string, err error) {
 	algorithm, sum = info.HashAlgo, info.HashValue
 	if sum == "" {
@@ -185,13 +185,13 @@ func (a *Agent) publishedChecksum(ctx context.Context, from, image string) (stri
 func newHash(algorithm string) (hash.Hash, error) {
 	switch algorithm {
 	case "md5":
-		return md5.New(), nil // it is what the image was published with
+		return md5.New(), nil // images are still published with it
 	case "sha256":
 		return sha256.New(), nil
 	case "sha512":
 		return sha512.New(), nil
 	}
-	return nil, fmt.Errorf("checksum algorithm %q is not known to this agent: it knows md5, sha256 and sha512", algorithm)
+	return nil, fmt.Errorf("checksum algorithm %q is not supported: use md5, sha256 or sha512", algorithm)
 }
 
 func (a *Agent) get(ctx context.Context, from string) (*http.Response, error) {
@@ -210,7 +210,7 @@ func (a *Agent) get(ctx context.Context, from string) (*http.Response, error) {
 	return response, nil
 }
 
-// configDrive returns the file system that Ironic made, which comes compressed and encoded, in place or at a URL.
+// configDrive returns the config drive, which is compressed and encoded, inline or at a URL.
 func (a *Agent) configDrive(ctx context.Context, given string) ([]byte, error) {
 	if given == "" {
 		return nil, nil

@@ -22,12 +22,12 @@ func TestImageWriteFailure(t *testing.T) {
 		want   string // part of the error; empty if it is written
 	}{
 		"Checksum": {
-			reason: "what is not what was asked for is not kept",
+			reason: "an image with another checksum is not kept",
 			info:   map[string]any{"urls": []string{"/files/image"}, "os_hash_algo": "sha256", "os_hash_value": sha256Of(nil)},
 			want:   "wanted is " + sha256Of(nil),
 		},
 		"Missing": {
-			reason: "the server says that there is no such image",
+			reason: "the image does not exist",
 			info:   map[string]any{"urls": []string{"/files/nothing"}, "checksum": sha256Of(image)}, want: "404 Not Found",
 		},
 		"SecondURL": {
@@ -47,24 +47,25 @@ func TestImageWriteFailure(t *testing.T) {
 			info:   map[string]any{"urls": []string{"/files/unlisted"}, "checksum": "/files/sums"}, want: "no checksum for unlisted",
 		},
 		"Algorithm": {
-			reason: "one that is not known cannot be checked",
-			info:   map[string]any{"urls": []string{"/files/image"}, "os_hash_algo": "crc32", "os_hash_value": "1"}, want: `"crc32" is not known`,
+			reason: "an unknown algorithm cannot be checked",
+			info:   map[string]any{"urls": []string{"/files/image"}, "os_hash_algo": "crc32", "os_hash_value": "1"},
+			want:   `"crc32" is not supported`,
 		},
-		"NoChecksum": {reason: "the real agent insists on one", info: map[string]any{"urls": []string{"/files/image"}}, want: "neither checksum"},
+		"NoChecksum": {reason: "the real agent requires one", info: map[string]any{"urls": []string{"/files/image"}}, want: "neither checksum"},
 		"NoURL":      {reason: "there must be an image", info: map[string]any{"checksum": "1"}, want: "no urls"},
 		"ConfigDrive": {
 			reason: "a config drive is base64 of gzip",
 			info:   map[string]any{"urls": []string{"/files/image"}, "checksum": sha256Of(image)}, drive: "???", want: "not base64",
 		},
 		"Fault": {
-			reason: "the fault is one of the disk",
+			reason: "the disk has a fault",
 			info:   map[string]any{"urls": []string{"/files/image"}, "checksum": sha256Of(image)},
 			faults: []faults.Fault{{Kind: faults.ImageWriteFails}}, want: "/dev/nvme0n1 failed with exit code 1",
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			ironic := newStandIn(t)
+			ironic := newFakeIronic(t)
 			ironic.serve("image", image)
 			ironic.serve("unlisted", image)
 			ironic.serve("sums", []byte(sums))

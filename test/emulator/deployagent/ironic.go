@@ -17,7 +17,7 @@ import (
 // microversion of Ironic's API with agent tokens and agent_verify_ca, the last one that concerned agents.
 const microversion = "1.68"
 
-// hiddenToken is what Ironic answers if the agent has been given its token on another way.
+// hiddenToken is in Ironic's response if the agent got its token on the medium.
 const hiddenToken = "******"
 
 // lookUp asks Ironic for the node of this server and returns its UUID.
@@ -39,7 +39,7 @@ func (a *Agent) lookUp(ctx context.Context) (string, error) {
 		token = a.options.Parameters.Token
 	}
 	if token == hiddenToken {
-		return "", fmt.Errorf("the token of node %s was given out before, and the boot medium has none", answer.Node.UUID)
+		return "", fmt.Errorf("Ironic has already given out the token of node %s, and the boot medium has none", answer.Node.UUID)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -47,7 +47,7 @@ func (a *Agent) lookUp(ctx context.Context) (string, error) {
 	return answer.Node.UUID, nil
 }
 
-// heartbeat tells Ironic that the agent is there, and where.
+// heartbeat sends the agent's URL to Ironic.
 func (a *Agent) heartbeat(ctx context.Context, node, callback string) error {
 	return a.ask(ctx, http.MethodPost, "/v1/heartbeat/"+node, map[string]string{
 		"callback_url": callback, "agent_version": version, "agent_token": a.secret(),
@@ -60,7 +60,7 @@ func (a *Agent) secret() string {
 	return a.token
 }
 
-// ask makes one call to Ironic and reads its answer into into, which may be nil.
+// ask makes a call to Ironic and decodes the response into into, which may be nil.
 func (a *Agent) ask(ctx context.Context, method, path string, body, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -86,7 +86,7 @@ func (a *Agent) ask(ctx context.Context, method, path string, body, into any) er
 	defer func() { _ = response.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	if err != nil {
-		return fmt.Errorf("reading the answer to %s %s, %w", method, path, err)
+		return fmt.Errorf("reading the response to %s %s, %w", method, path, err)
 	}
 	if response.StatusCode >= http.StatusMultipleChoices {
 		return fmt.Errorf("%s %s: %s: %.300s", method, path, response.Status, data)
@@ -95,7 +95,7 @@ func (a *Agent) ask(ctx context.Context, method, path string, body, into any) er
 		return nil
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("reading the answer to %s %s, %w", method, path, err)
+		return fmt.Errorf("reading the response to %s %s, %w", method, path, err)
 	}
 	return nil
 }

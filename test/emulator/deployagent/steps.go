@@ -17,7 +17,7 @@ import (
 // hardwareManager is the name under which steps are listed, and its version, which must not change during a deployment.
 const hardwareManager = "EmulatedHardwareManager"
 
-// step is one that Ironic can have executed.
+// step is a step that Ironic can execute.
 type step struct {
 	Name      string `json:"step"`
 	Interface string `json:"interface"`
@@ -43,7 +43,7 @@ func deploySteps() []step {
 	}
 }
 
-// immediate says whether a command is answered when it is done, whether the caller asks for that or not.
+// immediate returns whether the response to a command always waits for its end.
 func immediate(name string) bool {
 	return !slices.Contains([]string{
 		"clean.execute_clean_step", "deploy.execute_deploy_step", "image.install_bootloader", "standby.prepare_image", "standby.cache_image",
@@ -58,7 +58,7 @@ func known(name string) bool {
 	}, name)
 }
 
-// execute does what a command says.
+// execute executes a command.
 func (a *Agent) execute(ctx context.Context, name string, params map[string]any) (any, error) {
 	switch name {
 	case "clean.get_clean_steps":
@@ -76,7 +76,7 @@ func (a *Agent) execute(ctx context.Context, name string, params map[string]any)
 		}
 		return map[string]string{"result": written}, nil
 	case "standby.get_partition_uuids":
-		// A whole-disk image brings its own partitions, which Ironic need not know.
+		// A whole-disk image has its own partitions.
 		return map[string]any{}, nil
 	case "standby.power_off":
 		a.setState("powering off")
@@ -87,7 +87,7 @@ func (a *Agent) execute(ctx context.Context, name string, params map[string]any)
 	case "log.collect_system_logs":
 		return a.collectLogs()
 	}
-	// sync and install_bootloader have nothing to do here: what is written is on the disk, with its boot loader.
+	// sync and install_bootloader do nothing here: the image is on the disk, with its boot loader.
 	return nil, nil
 }
 
@@ -98,7 +98,7 @@ func listed(key string, steps []step) map[string]any {
 	}
 }
 
-// executeStep executes a step of a kind, clean or deploy.
+// executeStep executes a clean or deploy step.
 func (a *Agent) executeStep(ctx context.Context, kind string, params map[string]any) (any, error) {
 	given, ok := params["step"].(map[string]any)
 	if !ok {
@@ -123,7 +123,7 @@ func (a *Agent) doStep(ctx context.Context, given map[string]any) (any, error) {
 	}
 	return nil, &commandError{
 		Type: "HardwareManagerMethodNotFound", Code: 404, Message: "No hardware manager has the step",
-		Details: fmt.Sprintf("step %s is not known to this agent", stepName(given)),
+		Details: fmt.Sprintf("step %s is not supported by this agent", stepName(given)),
 	}
 }
 

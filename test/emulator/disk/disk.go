@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package disk is what an emulated server keeps while it is switched off: a directory with the image that was written to its
-// disk, with the config drive that was written beside it, and with whatever the server has written since.
+// Package disk is the disk of an emulated server: a directory with the installed image, the config drive, and all that
+// the server has written since.
 package disk
 
 import (
@@ -20,15 +20,15 @@ const (
 	ImageFile = "image"
 	// ConfigDriveFile is an ISO file system with the label config-2; absent if the server was given none.
 	ConfigDriveFile = "config-drive.iso"
-	// ConsoleFile has what the boot command writes. It is the BMC's, and no part of the disk.
+	// ConsoleFile has the output of the boot command. It belongs to the BMC, and is not part of the disk.
 	ConsoleFile = "console.log"
-	// infoFile says what the image is.
+	// infoFile describes the image.
 	infoFile = "image.json"
-	// partSuffix marks what is still being written.
+	// partSuffix marks files that are still being written.
 	partSuffix = ".part"
 )
 
-// Image says what was written.
+// Image describes the written image.
 type Image struct {
 	// URL that it was fetched from.
 	URL string `json:"url"`
@@ -59,7 +59,7 @@ func (d Disk) Installed() (*Image, error) {
 	return image, nil
 }
 
-// Create opens the file that the next image is written to. What was on the disk is gone with it.
+// Create opens the file that the next image is written to. It erases the disk.
 func (d Disk) Create() (*os.File, error) {
 	if err := d.Erase(); err != nil {
 		return nil, err
@@ -71,8 +71,7 @@ func (d Disk) Create() (*os.File, error) {
 	return file, nil
 }
 
-// Commit makes what was written to the created file the image on the disk. Its record comes last: without it the disk counts
-// as empty.
+// Commit makes the created file the image on the disk. Its record is written last: without it the disk counts as empty.
 func (d Disk) Commit(image Image, configDrive []byte) error {
 	if len(configDrive) > 0 {
 		if err := os.WriteFile(filepath.Join(d.Dir, ConfigDriveFile), configDrive, 0o600); err != nil {
@@ -97,10 +96,9 @@ func (d Disk) Commit(image Image, configDrive []byte) error {
 	return nil
 }
 
-// Erase empties the disk: the image, and all else that the server's boot command keeps in the directory, such as what the
-// server has written while it ran. The console stays.
+// Erase removes the image, and everything else that the boot command has written to the directory. The console stays.
 func (d Disk) Erase() error {
-	// Without its record the disk counts as empty, whatever comes in between.
+	// Without its record the disk counts as empty, even if the rest fails.
 	if err := os.Remove(filepath.Join(d.Dir, infoFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("erasing the disk, %w", err)
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// A disk has an image only if all of it was written: whatever comes in between leaves an empty one.
+// A disk has an image only if all of it was written: an interrupted write leaves an empty disk.
 func TestHalfWritten(t *testing.T) {
 	d := Disk{Dir: t.TempDir()}
 	write := func() {
@@ -57,7 +57,7 @@ func TestHalfWritten(t *testing.T) {
 	}
 }
 
-// The data on the disk belong to the previous tenant. They must be gone after an erase step, and after an image is written
+// The data on the disk belong to the previous tenant. They must be erased by an erase step, and by writing an image
 // without one. The console log is for the operator, and stays.
 func TestDiskIsErased(t *testing.T) {
 	for name, empty := range map[string]func(Disk) error{

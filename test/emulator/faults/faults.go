@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package faults knows what can be wrong with an emulated server, and which servers it is wrong with at the moment.
+// Package faults has the faults that an emulated server can have.
 package faults
 
 import (
@@ -26,11 +26,11 @@ const (
 	Slow Kind = "slow"
 	// PowerStuck has the BMC accept every reset and do nothing about it.
 	PowerStuck Kind = "power-stuck"
-	// AgentSilent keeps the deploy agent from calling, and from answering.
+	// AgentSilent stops the deploy agent from calling and from answering.
 	AgentSilent Kind = "agent-silent"
-	// ImageWriteFails ends each attempt to write an image with an error of the disk.
+	// ImageWriteFails makes each attempt to write an image fail with a disk error.
 	ImageWriteFails Kind = "image-write-fails"
-	// DiesAfter ends what the server runs, Minutes after it was switched on. By Power it is then off, or on and dead.
+	// DiesAfter ends what the server runs, Minutes after it was switched on. Power sets the power state after that.
 	DiesAfter Kind = "dies-after"
 )
 
@@ -39,17 +39,17 @@ func Kinds() []Kind {
 	return []Kind{BMCUnreachable, WrongPassword, Slow, PowerStuck, AgentSilent, ImageWriteFails, DiesAfter}
 }
 
-// Power is what the BMC says of a server that has died.
+// Power is the power state that the BMC reports after DiesAfter.
 type Power string
 
 const (
-	// PowerOn is that of a system that hangs: the BMC sees a server that runs.
+	// PowerOn is that of a system that hangs.
 	PowerOn Power = "On"
 	// PowerOff is that of a power supply that has failed.
 	PowerOff Power = "Off"
 )
 
-// UnmarshalJSON takes true and false as well: that is what YAML makes of On and Off without quotes.
+// UnmarshalJSON accepts true and false too: YAML parses On and Off without quotes as booleans.
 func (p *Power) UnmarshalJSON(data []byte) error {
 	switch string(data) {
 	case "true":
@@ -69,7 +69,7 @@ type Fault struct {
 	Seconds float64 `json:"seconds,omitempty"`
 	// Minutes is how long a server lives after it was switched on; for dies-after only, more than 0.
 	Minutes float64 `json:"minutes,omitempty"`
-	// Power is what the BMC says of the server that has died, On, which is the default, or Off; for dies-after only.
+	// Power is the power state that the BMC reports afterwards, On, which is the default, or Off; for dies-after only.
 	Power Power `json:"power,omitempty"`
 }
 
@@ -79,7 +79,7 @@ func (f Fault) Delay() time.Duration { return time.Duration(f.Seconds * float64(
 // Lifetime of a server that dies.
 func (f Fault) Lifetime() time.Duration { return time.Duration(f.Minutes * float64(time.Minute)) }
 
-// Validate says that the kind is not known, if it is not.
+// Validate returns an error if the kind is not known.
 func (k Kind) Validate() error {
 	if !slices.Contains(Kinds(), k) {
 		return fmt.Errorf("fault kind %q is not known: it must be one of %s", k, names())
@@ -87,7 +87,7 @@ func (k Kind) Validate() error {
 	return nil
 }
 
-// Validate says in one sentence what is wrong with the fault.
+// Validate returns an error if the fault is not valid.
 func (f Fault) Validate() error {
 	if err := f.Kind.Validate(); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (s *Set) Put(f Fault) error {
 	return nil
 }
 
-// Clear takes a fault away. It says whether there was one.
+// Clear removes a fault. It returns whether there was one.
 func (s *Set) Clear(kind Kind) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +157,7 @@ func (s *Set) Get(kind Kind) (Fault, bool) {
 	return fault, has
 }
 
-// Has says whether the server has a fault of that kind.
+// Has returns whether the server has a fault of that kind.
 func (s *Set) Has(kind Kind) bool {
 	_, has := s.Get(kind)
 	return has

@@ -39,7 +39,7 @@ func TestValidate(t *testing.T) {
 				t.Errorf("%+v: %v, want %q", tc.fault, err, tc.want)
 			}
 			if set := (&Set{}); (set.Put(tc.fault) == nil) != (err == nil) || (err == nil) != set.Has(tc.fault.Kind) {
-				t.Errorf("%+v is kept by a set that refuses it, or the other way round", tc.fault)
+				t.Errorf("%+v: Put and Validate disagree", tc.fault)
 			}
 		})
 	}

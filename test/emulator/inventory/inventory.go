@@ -1,8 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inventory describes the hardware of an emulated server: what its BMC tells about it, and what its deploy agent
-// finds.
+// Package inventory describes the hardware of an emulated server, which its BMC reports and its deploy agent finds.
 package inventory
 
 import (
@@ -41,7 +40,7 @@ type Hardware struct {
 	Processors []Processor `json:"processors,omitempty"`
 	// MemoryGiB is the size of the memory, at least 1.
 	MemoryGiB int `json:"memoryGiB,omitempty"`
-	// NICs are the network interfaces, at least one: servers are known by their MAC addresses.
+	// NICs are the network interfaces, at least one: servers are identified by their MAC addresses.
 	NICs []NIC `json:"nics,omitempty"`
 	// Disks are the drives; the first one takes the image.
 	Disks []Disk `json:"disks,omitempty"`
@@ -61,7 +60,7 @@ type Processor struct {
 	Cores int `json:"cores"`
 	// Threads of one socket; 0 means as many as cores.
 	Threads int `json:"threads,omitempty"`
-	// ClockMHz is the highest clock rate; 0 means that it is not told.
+	// ClockMHz is the highest clock rate; 0 means that it is not reported.
 	ClockMHz int `json:"clockMHz,omitempty"`
 }
 
@@ -69,7 +68,7 @@ type Processor struct {
 type NIC struct {
 	// Name as the operating system calls it; empty means eth and its number.
 	Name string `json:"name,omitempty"`
-	// MAC address; empty means one that is made from the names of the server and of the interface, always the same.
+	// MAC address; empty means one that is derived from the names of the server and of the interface.
 	MAC string `json:"mac,omitempty"`
 	// SpeedGbps is the speed of the link; 0 means 25.
 	SpeedGbps int `json:"speedGbps,omitempty"`
@@ -102,7 +101,7 @@ type GPU struct {
 	DeviceID string `json:"deviceID,omitempty"`
 }
 
-// Complete returns the hardware of the named server with everything filled in that was left out.
+// Complete returns the hardware of the named server with defaults filled in.
 func (h Hardware) Complete(server string) Hardware {
 	fill(&h.Manufacturer, "Emulated")
 	fill(&h.Model, "Rack Server")
@@ -141,7 +140,7 @@ func (h Hardware) Complete(server string) Hardware {
 	return h
 }
 
-// Validate says what is wrong with completed hardware, each fault in one sentence that names the field.
+// Validate returns the errors of completed hardware. Each names the field.
 func (h Hardware) Validate() error {
 	var problems []error
 	refuse := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }

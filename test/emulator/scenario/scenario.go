@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scenario reads the file that describes a rack: its servers, their hardware, their BMCs' accounts, and what is wrong
-// with them from the start.
+// Package scenario reads the file that describes a rack: its servers, their hardware, their BMCs' accounts, and their
+// faults from the start.
 package scenario
 
 import (
@@ -31,24 +31,24 @@ type Scenario struct {
 	Servers []Server `json:"servers"`
 }
 
-// Server is one server of the rack.
+// Server describes a server of the rack.
 type Server struct {
 	// Name is a DNS label: it is part of the path of the server's resources, and of its directory.
 	Name string `json:"name"`
-	// UUID of the system; empty means one that is made from the name, always the same.
+	// UUID of the system; empty means one that is derived from the name.
 	UUID string `json:"uuid,omitempty"`
 	// Profile names the hardware; Hardware describes it. One of them must be given.
 	Profile  string              `json:"profile,omitempty"`
 	Hardware *inventory.Hardware `json:"hardware,omitempty"`
 	// MACs replace those of the hardware's network interfaces, in their order.
 	MACs []string `json:"macs,omitempty"`
-	// BMC is the account, and may be an address of its own.
+	// BMC has the account and, optionally, an address of its own.
 	BMC BMC `json:"bmc"`
 	// Faults that the server has from the start.
 	Faults []faults.Fault `json:"faults,omitempty"`
 }
 
-// BMC is how a server's management controller is reached.
+// BMC describes access to a server's management controller.
 type BMC struct {
 	// Username and Password of the only account.
 	Username string `json:"username"`
@@ -70,7 +70,7 @@ func Load(path string) (*Scenario, error) {
 	return parsed, nil
 }
 
-// Parse is Load of what is in the file.
+// Parse parses the content of a scenario file.
 func Parse(data []byte) (*Scenario, error) {
 	s := &Scenario{}
 	converted, err := yaml.YAMLToJSONStrict(data)
@@ -99,7 +99,7 @@ func Parse(data []byte) (*Scenario, error) {
 	return s, errors.Join(append(problems, s.conflicts()...)...)
 }
 
-// complete fills in what was left out and says what cannot be.
+// complete fills in defaults and returns what is not valid.
 func (s *Scenario) complete(server *Server) error {
 	var problems []error
 	refuse := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
@@ -159,7 +159,7 @@ func (s *Scenario) hardware(server *Server) (*inventory.Hardware, error) {
 	return &hardware, hardware.Validate()
 }
 
-// conflicts are what servers cannot have in common.
+// conflicts returns the values that two servers must not share.
 func (s *Scenario) conflicts() []error {
 	var problems []error
 	// Most of these are unique in the rack; what an account is unique in is an address.

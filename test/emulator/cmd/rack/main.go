@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command rack is a rack of emulated bare-metal servers: BMCs that speak Redfish, the deploy agent that Ironic talks to, and
-// servers that boot what they were given.
+// Command rack is a rack of emulated bare-metal servers: BMCs with Redfish, the deploy agent for Ironic, and servers
+// that boot the installed image.
 package main
 
 import (

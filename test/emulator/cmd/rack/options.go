@@ -41,10 +41,10 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	rack := sections.FlagSet("rack")
 	rack.StringVar(&o.scenario, "scenario", o.scenario, "YAML file that describes the servers. Must be given.")
 	rack.StringVar(&o.dataDir, "data-dir", o.dataDir,
-		"Directory with the servers' disks, one directory for each. It is made if it is missing, and what is in it is found again at the next "+
+		"Directory with the servers' disks, one directory for each. It is made if it is missing, and its disks are used again at the next "+
 			"start.")
 	rack.StringVar(&o.redfishAddress, "redfish-bind-address", o.redfishAddress,
-		"Address of the BMCs' Redfish service, for all servers that have none of their own in the scenario. Port 0 takes a free one.")
+		"Address of the BMCs' Redfish service, for all servers without one of their own in the scenario. Port 0 takes a free one.")
 	rack.StringVar(&o.adminAddress, "admin-bind-address", o.adminAddress,
 		"Address of the admin API. It has no authentication: keep it on loopback. Port 0 takes a free one.")
 
@@ -59,7 +59,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 
 	boot := sections.FlagSet("boot")
 	boot.StringVar(&o.bootCommand, "boot-command", o.bootCommand,
-		"Program that boots a server's image: it runs for as long as the server does. Without it, such a server is just on.")
+		"Program that boots a server's image: it runs for as long as the server does. Without it, such a server runs nothing.")
 	boot.DurationVar(&o.grace, "power-off-grace", o.grace, "Time that the boot command has between SIGTERM and SIGKILL when a server is "+
 		"switched off.")
 }

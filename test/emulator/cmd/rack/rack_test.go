@@ -25,7 +25,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 )
 
-// The whole way of a server, as Ironic leads it: deployed from a virtual CD, booted from its disk, switched off.
+// A server as Ironic uses it: deployed from a virtual CD, booted from its disk, switched off.
 func TestDeployAndBoot(t *testing.T) {
 	p := startProgram(t, `echo $$ > pid; echo "$SERVER_NAME boots $(cat image) with $(cat config-drive.iso)"; exec sleep 1000`)
 	p.redfish("s2", "two", http.MethodPost, "/Managers/s2/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia", `{"Image": "`+p.ironic.URL+
@@ -55,11 +55,11 @@ func TestDeployAndBoot(t *testing.T) {
 		}
 		return fmt.Sprintf("console has %q, %v", data, err)
 	})
-	// A rack that is stopped switches its servers off, and finds their disks again.
+	// A rack that is stopped switches its servers off. After a restart it finds their disks.
 	booted := processOf(t, p.server("s2").Dir)
 	p.end()
 	if alive(booted) {
-		t.Errorf("process %d of the boot command is still there", booted)
+		t.Errorf("process %d of the boot command still runs", booted)
 	}
 	p.start()
 	p.is("s2", "Off", "off")
@@ -68,7 +68,7 @@ func TestDeployAndBoot(t *testing.T) {
 	}
 }
 
-// processOf is the boot command that has said its process ID in the directory of its server.
+// processOf returns the process ID that the boot command wrote to the directory of its server.
 func processOf(t *testing.T, dir string) int {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, "pid"))
@@ -107,7 +107,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// What a rack that is killed was running is killed with it.
+// The boot commands of a killed rack are killed with it.
 func TestKilledRackLeavesNoProcesses(t *testing.T) {
 	p := startProgram(t, `echo $$ > pid.new; mv pid.new pid; exec sleep 1000`)
 	p.end()
@@ -145,7 +145,7 @@ func TestKilledRackLeavesNoProcesses(t *testing.T) {
 	p.ended = nil
 	p.until(func() string {
 		if alive(booted) {
-			return fmt.Sprintf("process %d of the boot command is still there", booted)
+			return fmt.Sprintf("process %d of the boot command still runs", booted)
 		}
 		return ""
 	})
@@ -251,7 +251,7 @@ func TestInvalidOptions(t *testing.T) {
 	}
 }
 
-// Two racks cannot have one address, and the second says so.
+// A second rack at an address fails with an error.
 func TestAddressInUse(t *testing.T) {
 	p := startProgram(t, "")
 	second := *p.options

@@ -24,7 +24,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
 )
 
-// headerTimeout bounds how long a caller may take to say what it wants.
+// headerTimeout bounds how long a client may take to send its headers.
 const headerTimeout = 30 * time.Second
 
 func run(ctx context.Context, o *options) error {
@@ -45,7 +45,7 @@ func run(ctx context.Context, o *options) error {
 	for _, server := range r.servers {
 		running.Go(func() { server.Run(ctx) })
 	}
-	// The servers go first, while their BMCs still answer, and all that they run is gone when this returns.
+	// The servers are stopped first, while their BMCs still answer. All their processes have ended when this returns.
 	defer running.Wait()
 	defer cancel()
 	r.logger.Info("Rack is ready", "servers", len(r.servers), "admin", "http://"+r.admin)
@@ -57,7 +57,7 @@ func run(ctx context.Context, o *options) error {
 	}
 }
 
-// rack is the servers, and what they are reached by.
+// rack has the servers and their HTTP servers.
 type rack struct {
 	options *options
 	logger  logr.Logger
@@ -136,7 +136,7 @@ func (r *rack) serve(what, address string, handler http.Handler) (string, error)
 
 func (r *rack) close() {
 	for _, server := range r.serves {
-		// What callers still wait for will not come.
+		// Pending calls are cut off.
 		_ = server.Close()
 	}
 }

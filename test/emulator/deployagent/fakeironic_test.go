@@ -23,10 +23,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 )
 
-// standIn is as much of Ironic as calls an agent and is called by one.
-type standIn struct {
+// fakeIronic implements the parts of Ironic that an agent needs.
+type fakeIronic struct {
 	*httptest.Server
-	// token is what lookup answers.
+	// token is in the response to a lookup.
 	token string
 	// beats has the body of each heartbeat.
 	beats chan map[string]string
@@ -34,14 +34,14 @@ type standIn struct {
 	files map[string][]byte
 
 	mu sync.Mutex
-	// refusals is how many lookups are refused, as Ironic does while a node is in no state to be deployed.
+	// refusals is how many lookups fail, as they do while a node cannot be deployed.
 	refusals int
 	lookups  []url.Values
 }
 
-func newStandIn(t *testing.T) *standIn {
+func newFakeIronic(t *testing.T) *fakeIronic {
 	t.Helper()
-	s := &standIn{token: "secret", beats: make(chan map[string]string, 100), files: map[string][]byte{}}
+	s := &fakeIronic{token: "secret", beats: make(chan map[string]string, 100), files: map[string][]byte{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/lookup", func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -78,12 +78,12 @@ func newStandIn(t *testing.T) *standIn {
 }
 
 // serve returns the URL that the data can be fetched from.
-func (s *standIn) serve(name string, data []byte) string {
+func (s *fakeIronic) serve(name string, data []byte) string {
 	s.files[name] = data
 	return s.URL + "/files/" + name
 }
 
-func (s *standIn) lookedUp() []url.Values {
+func (s *fakeIronic) lookedUp() []url.Values {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lookups
@@ -92,7 +92,7 @@ func (s *standIn) lookedUp() []url.Values {
 // booted is a server that runs the agent.
 type booted struct {
 	t        *testing.T
-	ironic   *standIn
+	ironic   *fakeIronic
 	agent    *Agent
 	disk     disk.Disk
 	faults   *faults.Set
@@ -103,8 +103,8 @@ type booted struct {
 	callback string
 }
 
-// boot starts the agent of a server with these faults.
-func boot(t *testing.T, ironic *standIn, parameters Parameters, has ...faults.Fault) *booted {
+// boot starts an agent on a server with these faults.
+func boot(t *testing.T, ironic *fakeIronic, parameters Parameters, has ...faults.Fault) *booted {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	parameters.IronicURL = ironic.URL
@@ -150,7 +150,7 @@ func (b *booted) cutPower() {
 	})
 }
 
-// waitFor waits until the agent says that it is in a state.
+// waitFor waits until the agent reports a state.
 func (b *booted) waitFor(state string) {
 	b.t.Helper()
 	for !strings.Contains(b.agent.State(), state) {
@@ -162,7 +162,7 @@ func (b *booted) waitFor(state string) {
 	}
 }
 
-// shown is a command as Ironic sees it.
+// shown is a command in the form that Ironic reads.
 type shown struct {
 	ID     string         `json:"id"`
 	Name   string         `json:"command_name"`
@@ -172,7 +172,7 @@ type shown struct {
 	Result map[string]any `json:"command_result"`
 }
 
-// post gives a command with a token and returns the status and body of the answer.
+// post sends a command with a token and returns the status and body of the response.
 func (b *booted) post(name string, params map[string]any, token, wait string) (int, []byte) {
 	b.t.Helper()
 	body, err := json.Marshal(map[string]any{"name": name, "params": params})
@@ -195,7 +195,7 @@ func (b *booted) post(name string, params map[string]any, token, wait string) (i
 	return response.StatusCode, data
 }
 
-// command gives a command, waits for its end, and returns what is then the last one in the list, as Ironic looks at it.
+// command sends a command, waits for its end, and returns the last one in the list, as Ironic reads it.
 func (b *booted) command(name string, params map[string]any) shown {
 	b.t.Helper()
 	if status, body := b.post(name, params, b.ironic.token, "true"); status != http.StatusOK {
@@ -215,7 +215,7 @@ func (b *booted) command(name string, params map[string]any) shown {
 	return list.Commands[len(list.Commands)-1]
 }
 
-// writeImage has a deploy step executed as Ironic does it.
+// writeImage executes a deploy step as Ironic does.
 func (b *booted) writeImage(info map[string]any, configDrive string) shown {
 	b.t.Helper()
 	return b.command("deploy.execute_deploy_step", map[string]any{
