@@ -36,7 +36,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/world"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/environment"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
@@ -108,7 +108,7 @@ func measureDRA(ctx context.Context, dir string, claims int) (result draResult, 
 	for i := range names {
 		names[i] = fmt.Sprintf("tenant-%02d", i+1)
 	}
-	w, err := world.Start(ctx, world.Config{Dir: dir, Binaries: controlplane.Binaries{filepath.Join("..", "..", "bin")}, Tenants: names})
+	w, err := environment.Start(ctx, environment.Config{Dir: dir, Binaries: controlplane.Binaries{filepath.Join("..", "..", "bin")}, Tenants: names})
 	defer func() { err = errors.Join(err, w.Close()) }()
 	if err != nil {
 		return result, err
@@ -196,7 +196,7 @@ func measureDRA(ctx context.Context, dir string, claims int) (result draResult, 
 
 // populate makes the classes on the host, a TenantCluster that allows all of them for each tenant, and the claims in the
 // tenants.
-func populate(ctx context.Context, w *world.World, claims int) error {
+func populate(ctx context.Context, w *environment.Environment, claims int) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
 	for i := range draClasses {
@@ -204,7 +204,7 @@ func populate(ctx context.Context, w *world.World, claims int) error {
 			return w.Host.Client.Create(ctx, &resourcev1.DeviceClass{
 				ObjectMeta: metav1.ObjectMeta{Name: class(i)},
 				Spec: resourcev1.DeviceClassSpec{Selectors: []resourcev1.DeviceSelector{{
-					CEL: &resourcev1.CELDeviceSelector{Expression: fmt.Sprintf(`device.driver == %q`, world.Driver)},
+					CEL: &resourcev1.CELDeviceSelector{Expression: fmt.Sprintf(`device.driver == %q`, environment.Driver)},
 				}}},
 			})
 		})
@@ -241,7 +241,7 @@ func populate(ctx context.Context, w *world.World, claims int) error {
 func class(i int) string { return fmt.Sprintf("class-%03d", i) }
 
 // newSync is what the provider of a tenant runs with --controllers=dra, over connections that count.
-func newSync(w *world.World, t *world.Tenant, requests *counter) (ctrl.Manager, error) {
+func newSync(w *environment.Environment, t *environment.Tenant, requests *counter) (ctrl.Manager, error) {
 	scheme := env.Scheme()
 	mgr, err := ctrl.NewManager(requests.counting(t.REST, "tenant"), ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
@@ -278,7 +278,7 @@ func newSync(w *world.World, t *world.Tenant, requests *counter) (ctrl.Manager, 
 }
 
 // allocateAll plays the scheduler.
-func allocateAll(ctx context.Context, w *world.World) error {
+func allocateAll(ctx context.Context, w *environment.Environment) error {
 	list := &resourcev1.ResourceClaimList{}
 	if err := w.Host.Client.List(ctx, list); err != nil {
 		return err
@@ -290,7 +290,7 @@ func allocateAll(ctx context.Context, w *world.World) error {
 		group.Go(func() error {
 			claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
 				Results: []resourcev1.DeviceRequestAllocationResult{{
-					Request: "gpu", Driver: world.Driver, Pool: "gpu-server-1", Device: fmt.Sprintf("gpu-%d", i),
+					Request: "gpu", Driver: environment.Driver, Pool: "gpu-server-1", Device: fmt.Sprintf("gpu-%d", i),
 				}},
 			}}
 			return w.Host.Client.Status().Update(ctx, claim)

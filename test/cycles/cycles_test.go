@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cycles claims, provisions and releases servers many times, one after the other, and looks for what is left behind.
+// Package cycles claims, provisions and releases servers many times, and fails if anything is left behind.
 package cycles
 
 import (
@@ -27,41 +27,41 @@ import (
 
 const (
 	servers = 4
-	// few cycles leave behind what every cycle would; it takes many to see what the manager itself keeps.
-	few, many = 50, 500
-	// warm is the number of cycles after which the manager's caches have everything that they will ever have.
-	warm = 100
-	// perCycle is how many bytes of live memory a cycle may leave behind for a while: the events of a cycle, which the
-	// recorder of events in client-go keeps for six minutes at least, to tell those that come again from new ones. They
-	// are less than half of that. slack is what two measurements may differ by whatever happens.
+	// fewCycles show leftovers of a cycle; a leak in the manager shows only after manyCycles.
+	fewCycles, manyCycles = 50, 500
+	// warmupCycles is the number of cycles after which the manager's caches do not grow any more.
+	warmupCycles = 100
+	// perCycle is how many bytes of live memory a cycle may keep for a while: its events, which client-go's recorder
+	// caches for at least six minutes to aggregate them, need less than half of that. slack is the variation between
+	// two measurements.
 	perCycle, slack = 16 << 10, 1 << 20
-	// timeout is how long a step may take on a busy machine. Nothing depends on it when all is well.
+	// timeout bounds a step on a busy machine.
 	timeout = time.Minute
 )
 
-// TestCycles has the manager claim, provision and release servers 50 times: no object and no server is changed afterwards.
+// TestCycles claims, provisions and releases servers 50 times: all objects and servers are as before.
 func TestCycles(t *testing.T) {
-	newWorld(t).check(t, 0, few)
+	newWorld(t).check(t, 0, fewCycles)
 }
 
-// TestManyCycles does it 500 times, and watches the memory and the goroutines of the manager.
+// TestManyCycles does it 500 times, and measures the memory and the goroutines of the manager.
 func TestManyCycles(t *testing.T) {
 	system.Only(t)
-	// What is live is known after a garbage collection only: there is one for every 5% that the heap grows.
+	// Live memory is known only after a garbage collection: run one for every 5% that the heap grows.
 	w := newWorld(t, "GOGC=5")
 	samples := []management.Metrics{}
-	for from := 0; from < many; from += warm {
-		w.check(t, from, from+warm)
+	for from := 0; from < manyCycles; from += warmupCycles {
+		w.check(t, from, from+warmupCycles)
 		samples = append(samples, w.manager.Metrics(t))
 	}
 	const live, goroutines = "go_gc_heap_live_bytes", "go_goroutines"
 	for n, sample := range samples {
-		t.Logf("after %d cycles: %.2f MiB live, %.0f goroutines, %.0f MiB resident", (n+1)*warm, sample[live]/(1<<20), sample[goroutines],
+		t.Logf("after %d cycles: %.2f MiB live, %.0f goroutines, %.0f MiB resident", (n+1)*warmupCycles, sample[live]/(1<<20), sample[goroutines],
 			sample.Resident()/(1<<20))
 	}
 	early, late := samples[0], samples[len(samples)-1]
-	if allowed := early[live] + slack + perCycle*(many-warm); early[live] == 0 || late[live] > allowed {
-		t.Errorf("the manager's live memory went from %.0f to %.0f bytes in %d cycles, want at most %.0f", early[live], late[live], many-warm,
+	if allowed := early[live] + slack + perCycle*(manyCycles-warmupCycles); early[live] == 0 || late[live] > allowed {
+		t.Errorf("the manager's live memory went from %.0f to %.0f bytes in %d cycles, want at most %.0f", early[live], late[live],
 			allowed)
 	}
 	if early[goroutines] == 0 || late[goroutines] > early[goroutines]+20 {
@@ -69,7 +69,7 @@ func TestManyCycles(t *testing.T) {
 	}
 }
 
-// world is a cluster with a manager, and how it was before the first cycle.
+// world is a cluster with a manager, and its state before the first cycle.
 type world struct {
 	cluster *management.Cluster
 	manager *management.Manager
@@ -77,7 +77,8 @@ type world struct {
 	hosts   []bmov1alpha1.BareMetalHost
 }
 
-// newWorld starts the manager. Each Machine will have an address of a pool that is not much larger than the fleet, and user data.
+// newWorld starts the manager. Each Machine gets user data, and an address of a pool that is only a little larger than
+// the fleet.
 func newWorld(t *testing.T, environment ...string) *world {
 	t.Helper()
 	cluster := management.New(t, map[string]string{
@@ -94,7 +95,7 @@ func newWorld(t *testing.T, environment ...string) *world {
 	return w
 }
 
-// check makes the cycles from one number to another, and finds what they leave behind.
+// check runs the cycles from one number to another, and fails if they leave anything behind.
 func (w *world) check(t *testing.T, from, to int) {
 	t.Helper()
 	run(t, w.cluster, from, to)
@@ -103,7 +104,7 @@ func (w *world) check(t *testing.T, from, to int) {
 	}
 	for n, host := range w.cluster.Hosts(t) {
 		if eligibility := inventory.EligibilityOf(&host); !eligibility.Claimable {
-			t.Errorf("host %s is not back in the pool: it %s", host.Name, eligibility.Message)
+			t.Errorf("host %s is not available: it %s", host.Name, eligibility.Message)
 		}
 		if diff := cmp.Diff(w.hosts[n].Spec, host.Spec); diff != "" {
 			t.Errorf("host %s (-before +after):\n%s", host.Name, diff)
@@ -114,7 +115,7 @@ func (w *world) check(t *testing.T, from, to int) {
 	}
 }
 
-// run makes the cycles from one number to another, one after the other on each server.
+// run runs the cycles from one number to another, in sequence on each server.
 func run(t *testing.T, cluster *management.Cluster, from, to int) {
 	t.Helper()
 	var lanes sync.WaitGroup
@@ -133,12 +134,12 @@ func run(t *testing.T, cluster *management.Cluster, from, to int) {
 	}
 }
 
-// cycle takes one Machine through its life. Its server is the one of the lane, the only one of its type.
+// cycle creates, provisions and deletes a Machine. Its server is the one of the lane, the only one of its type.
 func cycle(t *testing.T, cluster *management.Cluster, n, lane int) error {
 	machine := management.Machine(lane)
-	machine.Name = fmt.Sprintf("machine-%d", lane) // the same again and again, as names in a tenant may be
+	machine.Name = fmt.Sprintf("machine-%d", lane) // the same name each time, as names in a tenant may repeat
 	if n/servers%2 == 0 {
-		machine.Name = fmt.Sprintf("machine-%d-%d", lane, n) // what is kept by name would stay
+		machine.Name = fmt.Sprintf("machine-%d-%d", lane, n) // state that is kept by name would be left
 	}
 	if err := cluster.Client.Create(t.Context(), machine); err != nil {
 		return fmt.Errorf("creating Machine %s, %w", machine.Name, err)
@@ -189,7 +190,7 @@ func cycle(t *testing.T, cluster *management.Cluster, n, lane int) error {
 
 // eventually is test.Eventually for goroutines, which may not end a test.
 func eventually(ctx context.Context, what string, check func(context.Context) error) error {
-	last := errors.New("it was never looked at")
+	last := errors.New("it was never checked")
 	err := wait.PollUntilContextTimeout(ctx, 25*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		last = check(ctx)
 		return last == nil, nil
@@ -200,7 +201,7 @@ func eventually(ctx context.Context, what string, check func(context.Context) er
 	return nil
 }
 
-// hasAddress checks that a cycle is worth something: there was an address to lose.
+// hasAddress checks that the Machine has an address, which the cycle could leak.
 func hasAddress(t *testing.T, cluster *management.Cluster, machine *v1alpha1.Machine) error {
 	list := &v1alpha1.IPAddressList{}
 	if err := cluster.Client.List(t.Context(), list, client.MatchingLabels{v1alpha1.MachineUIDLabelKey: string(machine.UID)}); err != nil {

@@ -25,11 +25,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
-// backupPage is run on a sandbox of its own, whose management cluster is lost.
+// backupPage runs on a sandbox of its own, because its management cluster is lost.
 const backupPage = "docs/backup.md"
 
-// lossy is a shell on a sandbox whose management cluster can be lost.
-type lossy struct {
+// lossyCluster is a shell with a sandbox whose management cluster can be lost.
+type lossyCluster struct {
 	*shell
 	box *sandbox.Sandbox
 	bin string
@@ -37,15 +37,15 @@ type lossy struct {
 	servers, machines map[string]string
 }
 
-// stops are the marks on the page at which something happens that is no command, in their order.
-func (l *lossy) stops() []stop {
+// stops are the marks on the page at which the test does something that is not a command, in their order.
+func (l *lossyCluster) stops() []stop {
 	return []stop{
-		{"time goes by, and the cluster is lost", l.timeGoesBy},
-		{"etcd and an API server that only you reach", l.privately},
-		{"everybody is let in", l.letIn},
+		{"time goes by, and the cluster is lost", l.changeSinceBackup},
+		{"etcd and an API server that only you reach", l.startPrivateAPIServer},
+		{"everybody is let in", l.openAPIServer},
 		{"our programs run again", l.startOurs},
-		{"they are registered anew", l.registerAnew},
-		{"the cluster is lost, and there is another", l.loseAll},
+		{"they are registered anew", l.registerAgain},
+		{"the cluster is lost, and there is another", l.replaceEtcd},
 		{"Metal3 and our manager are installed", l.install},
 		{"what was compared fits, and the hosts are unpaused", l.unpause},
 	}
@@ -58,29 +58,29 @@ type stop struct {
 
 var mark = regexp.MustCompile(`(?m)^<!-- test: (.+) -->$`)
 
-// TestBackup does what the page says, and loses the cluster where it says so.
+// TestBackup runs the page, and loses the cluster at its marks.
 func TestBackup(t *testing.T) {
 	system.Only(t)
-	l := newLossy(t)
+	l := newLossyCluster(t)
 	page := read(t, backupPage)
 	stops := l.stops()
 	if found := len(mark.FindAllString(page, -1)); found != len(stops) {
-		t.Fatalf("%s has %d marks, and this test knows %d", backupPage, found, len(stops))
+		t.Fatalf("%s has %d marks, want %d", backupPage, found, len(stops))
 	}
 	line := 0
 	for n, text := range mark.Split(page, -1) {
 		for _, block := range blocks(text) {
-			where := fmt.Sprintf("%s:%d", backupPage, line+block.line)
+			placement := fmt.Sprintf("%s:%d", backupPage, line+block.line)
 			switch {
 			case block.notRun != "":
-				t.Logf("%s: not run: %s", where, block.notRun)
+				t.Logf("%s: not run: %s", placement, block.notRun)
 			case block.commands():
 				all, err := steps(block)
 				if err != nil {
-					t.Fatalf("%s: %v", where, err)
+					t.Fatalf("%s: %v", placement, err)
 				}
 				for _, step := range all {
-					l.run(t, where, step)
+					l.run(t, placement, step)
 				}
 			}
 		}
@@ -95,14 +95,14 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-func newLossy(t *testing.T) *lossy {
+func newLossyCluster(t *testing.T) *lossyCluster {
 	t.Helper()
 	bin := absolute(t, root("bin"))
 	servers, err := fleet.Load("backup-fleet.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lossy{shell: &shell{dir: t.TempDir()}, bin: bin, servers: map[string]string{}, machines: map[string]string{}}
+	l := &lossyCluster{shell: &shell{dir: t.TempDir()}, bin: bin, servers: map[string]string{}, machines: map[string]string{}}
 	l.box, err = sandbox.Up(t.Context(), sandbox.Config{
 		Dir: filepath.Join(t.TempDir(), "sandbox"), Binaries: controlplane.Binaries{bin}, Fleet: servers, Tenant: "acme", ManagementEtcd: true,
 	})
@@ -125,7 +125,7 @@ func newLossy(t *testing.T) *lossy {
 		}
 	}
 	l.do(t, "kubectl -n acme create secret generic acme-kubeconfig --from-file=kubeconfig=acme-admin.kubeconfig")
-	t.Cleanup(func() { l.show(t) })
+	t.Cleanup(func() { l.diagnose(t) })
 	// Metal3 takes the annotation off that says what it would find out about them.
 	l.do(t, "kubectl get secrets,baremetalhosts -n metal3-system -o yaml | "+
 		"sed -e '/^    ownerReferences:/,/^      uid:/d' -e '/^    uid:/d' -e '/^    resourceVersion:/d' | "+
@@ -136,8 +136,8 @@ func newLossy(t *testing.T) *lossy {
 	return l
 }
 
-// show has the clusters tell what there is, if the test has failed.
-func (l *lossy) show(t *testing.T) {
+// diagnose prints the objects of both clusters if the test has failed.
+func (l *lossyCluster) diagnose(t *testing.T) {
 	if !t.Failed() {
 		return
 	}
@@ -148,14 +148,14 @@ func (l *lossy) show(t *testing.T) {
 	t.Logf("%s%v", output, err)
 }
 
-// do runs what is not on the page.
-func (l *lossy) do(t *testing.T, command string) {
+// do runs commands that are not on the page.
+func (l *lossyCluster) do(t *testing.T, command string) {
 	t.Helper()
-	l.run(t, "beside the page", step{command: command})
+	l.run(t, "not on the page", step{command: command})
 }
 
 // get waits until a command prints something, and returns that.
-func (l *lossy) get(t *testing.T, command string) string {
+func (l *lossyCluster) get(t *testing.T, command string) string {
 	t.Helper()
 	l.do(t, "until [ -n \"$("+command+")\" ]; do sleep 0.2; done; "+command+" >answer")
 	answer, err := os.ReadFile(filepath.Join(l.dir, "answer"))
@@ -165,52 +165,52 @@ func (l *lossy) get(t *testing.T, command string) string {
 	return string(bytes.TrimSpace(answer))
 }
 
-// pod makes a pod that takes a whole server, waits until it runs, and remembers where.
-func (l *lossy) pod(t *testing.T, name string) {
+// pod creates a pod that needs a whole server, waits until it runs, and records its server.
+func (l *lossyCluster) pod(t *testing.T, name string) {
 	t.Helper()
-	l.ask(t, name)
+	l.createPod(t, name)
 	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig wait pod "+name+" --for=condition=Ready --timeout=2m")
-	l.servers[name], l.machines[name] = l.where(t, name)
+	l.servers[name], l.machines[name] = l.placement(t, name)
 }
 
-// ask makes a pod that takes a whole server.
-func (l *lossy) ask(t *testing.T, name string) {
+// createPod creates a pod that needs a whole server.
+func (l *lossyCluster) createPod(t *testing.T, name string) {
 	t.Helper()
 	l.do(t, `kubectl --kubeconfig acme-admin.kubeconfig run `+name+` --image=registry.example.com/train:1 --overrides='{"spec": `+
 		`{"containers": [{"name": "`+name+
 		`", "image": "registry.example.com/train:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}}'`)
 }
 
-// where is the server that a pod runs on, and its Machine.
-func (l *lossy) where(t *testing.T, pod string) (server, machine string) {
+// placement returns the server that a pod runs on, and its Machine.
+func (l *lossyCluster) placement(t *testing.T, pod string) (server, machine string) {
 	t.Helper()
 	node := l.get(t, "kubectl --kubeconfig acme-admin.kubeconfig get pod "+pod+" -o jsonpath={.spec.nodeName}")
 	parts := strings.Split(l.get(t, "kubectl --kubeconfig acme-admin.kubeconfig get node "+node+" -o jsonpath={.spec.providerID}"), "/")
 	return parts[3], parts[4]
 }
 
-// remove deletes a pod and gives its server back.
-func (l *lossy) remove(t *testing.T, pod string) {
+// deletePod deletes a pod and releases its server.
+func (l *lossyCluster) deletePod(t *testing.T, pod string) {
 	t.Helper()
 	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig delete pod "+pod+" --now")
 	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig delete nodeclaim "+l.machines[pod]+" --timeout=2m")
 	delete(l.servers, pod)
 }
 
-// checkRunning checks that every pod runs where it did, on a server that is still its Machine's.
-func (l *lossy) checkRunning(t *testing.T, pods ...string) {
+// checkRunning fails if a pod does not run on the same server and Machine as before.
+func (l *lossyCluster) checkRunning(t *testing.T, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
 		l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig wait pod "+pod+" --for=condition=Ready --timeout=1s")
 		l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig wait node "+l.machines[pod]+" --for=condition=Ready --timeout=1s")
-		if server, machine := l.where(t, pod); server != l.servers[pod] || machine != l.machines[pod] {
+		if server, machine := l.placement(t, pod); server != l.servers[pod] || machine != l.machines[pod] {
 			t.Errorf("pod %s ran on %s of %s, and now it is on %s of %s", pod, l.servers[pod], l.machines[pod], server, machine)
 		}
 	}
 }
 
-// checkClaimed checks that the Machines of the pods have their servers, and that those run what was installed.
-func (l *lossy) checkClaimed(t *testing.T, pods ...string) {
+// checkClaimed fails if a pod's Machine does not have its server, or the server is not provisioned.
+func (l *lossyCluster) checkClaimed(t *testing.T, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
 		l.do(t, "kubectl -n acme wait machines.karpenter.metal3.io "+l.machines[pod]+" --for=condition=Ready --timeout=1m")
@@ -222,9 +222,9 @@ func (l *lossy) checkClaimed(t *testing.T, pods ...string) {
 	}
 }
 
-// timeGoesBy has one server given back and claimed again, and another one claimed, since the backup was made.
-func (l *lossy) timeGoesBy(t *testing.T) {
-	l.remove(t, "goes")
+// changeSinceBackup releases a server and claims it again, and claims another one, after the backup was made.
+func (l *lossyCluster) changeSinceBackup(t *testing.T) {
+	l.deletePod(t, "goes")
 	l.pod(t, "again")
 	l.pod(t, "since")
 	want := map[string]string{"stays": "server-01", "again": "server-02", "since": "server-03"}
@@ -236,7 +236,7 @@ func (l *lossy) timeGoesBy(t *testing.T) {
 	l.stop(t, sandbox.ManagementAPIServerName, sandbox.ManagementEtcdName)
 }
 
-func (l *lossy) stop(t *testing.T, names ...string) {
+func (l *lossyCluster) stop(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		if err := l.box.Processes().Stop(name); err != nil {
@@ -245,7 +245,7 @@ func (l *lossy) stop(t *testing.T, names ...string) {
 	}
 }
 
-func (l *lossy) start(t *testing.T, names ...string) {
+func (l *lossyCluster) start(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		if err := l.box.Processes().StartAgain(name); err != nil {
@@ -256,9 +256,9 @@ func (l *lossy) start(t *testing.T, names ...string) {
 
 const privateName = "private-kube-apiserver"
 
-// privately starts etcd on the restored snapshot, and an API server on another port. Everybody else goes on, and looks for the
-// one that was lost.
-func (l *lossy) privately(t *testing.T) {
+// startPrivateAPIServer starts etcd on the restored snapshot, and an API server on another port. All other programs
+// keep looking for the lost one.
+func (l *lossyCluster) startPrivateAPIServer(t *testing.T) {
 	data := filepath.Join(l.box.ManagementEtcd().Dir, "data")
 	if err := os.RemoveAll(data); err != nil {
 		t.Fatal(err)
@@ -284,11 +284,11 @@ func (l *lossy) privately(t *testing.T) {
 	if err := l.box.Processes().Start(spec); err != nil {
 		t.Fatal(err)
 	}
-	l.goTo(t, net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0])))
+	l.useAPIServer(t, net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0])))
 }
 
-// goTo has kubectl speak to an API server, when that is ready.
-func (l *lossy) goTo(t *testing.T, address string) {
+// useAPIServer waits until an API server is ready, and points kubectl at it.
+func (l *lossyCluster) useAPIServer(t *testing.T, address string) {
 	t.Helper()
 	config := rest.CopyConfig(l.box.ManagementConfig())
 	if address == "" {
@@ -314,16 +314,16 @@ func (l *lossy) goTo(t *testing.T, address string) {
 	}
 }
 
-// letIn opens the API server that everybody looks for. Our programs are stopped: they have no deployments here.
-func (l *lossy) letIn(t *testing.T) {
+// openAPIServer starts the API server at the old address. Our programs are stopped: they have no Deployments here.
+func (l *lossyCluster) openAPIServer(t *testing.T) {
 	l.stop(t, privateName, sandbox.ManagerName, sandbox.ProviderName)
 	l.start(t, sandbox.ManagementAPIServerName)
-	l.goTo(t, "")
+	l.useAPIServer(t, "")
 }
 
-// startOurs checks what must hold once everything runs again: each server is still whose it was, and a pod gets the one that
-// is free, and not one of those that the snapshot says are free or are to be given back.
-func (l *lossy) startOurs(t *testing.T) {
+// startOurs starts our programs and checks that each Machine keeps its server, and that a new pod gets the free server,
+// not one that only the snapshot has as free or being released.
+func (l *lossyCluster) startOurs(t *testing.T) {
 	l.start(t, sandbox.ManagerName, sandbox.ProviderName)
 	l.pod(t, "next")
 	if l.servers["next"] != "server-04" {
@@ -333,8 +333,8 @@ func (l *lossy) startOurs(t *testing.T) {
 	l.checkRunning(t, "stays", "again", "since", "next")
 }
 
-// registerAnew applies the files of the servers.
-func (l *lossy) registerAnew(t *testing.T) {
+// registerAgain registers the servers again from their files.
+func (l *lossyCluster) registerAgain(t *testing.T) {
 	l.do(t, "kubectl wait baremetalhosts -n metal3-system server-02 server-03 --for=delete --timeout=2m")
 	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig wait pods again since --for=delete --timeout=2m")
 	l.do(t, "kubectl create -f registered.yaml >created 2>&1 || true; cat created; grep -q server-02.*created created; grep -q "+
@@ -347,10 +347,9 @@ func (l *lossy) registerAnew(t *testing.T) {
 	l.checkRunning(t, "stays", "next", "again")
 }
 
-// loseAll throws everything away that the management cluster has, and installs what comes before the objects. The new etcd
-// counts on from where the old one can never have been, because the rack goes on watching, and would wait for the version
-// that it has seen last.
-func (l *lossy) loseAll(t *testing.T) {
+// replaceEtcd deletes all data of the management cluster, and installs the CRDs. The new etcd starts at a much higher
+// revision, because the rack still watches, and would ignore lower resource versions.
+func (l *lossyCluster) replaceEtcd(t *testing.T) {
 	l.stop(t, sandbox.ManagerName, sandbox.ProviderName, sandbox.WebhookName, sandbox.Metal3Name, sandbox.ManagementControllersName,
 		sandbox.ManagementAPIServerName, sandbox.ManagementEtcdName)
 	data := filepath.Join(l.box.ManagementEtcd().Dir, "data")
@@ -362,22 +361,22 @@ func (l *lossy) loseAll(t *testing.T) {
 	l.stop(t, sandbox.ManagementEtcdName)
 	l.do(t, "rm -r "+data+"; etcdutl snapshot restore empty.db --data-dir "+data+" --bump-revision 2000000000 --mark-compacted")
 	l.start(t, sandbox.ManagementEtcdName, sandbox.ManagementAPIServerName)
-	l.goTo(t, "")
+	l.useAPIServer(t, "")
 	if err := l.box.PrepareAgain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	l.start(t, sandbox.ManagementControllersName)
 }
 
-func (l *lossy) install(t *testing.T) { l.start(t, sandbox.Metal3Name, sandbox.ManagerName) }
+func (l *lossyCluster) install(t *testing.T) { l.start(t, sandbox.Metal3Name, sandbox.ManagerName) }
 
-// unpause checks that every server is whose it was, and that the one that is free is installed for a pod. The pod is not waited
-// for: the rack was without its API server for so long that it may be a minute before it looks again.
-func (l *lossy) unpause(t *testing.T) {
+// unpause checks that each Machine keeps its server, and that the free one is installed for a pod. It does not wait for
+// the pod: the rack's back-off after the outage can be a minute.
+func (l *lossyCluster) unpause(t *testing.T) {
 	l.checkClaimed(t, "stays", "next", "again")
 	l.do(t, "kubectl annotate baremetalhosts -n metal3-system --all baremetalhost.metal3.io/paused-")
 	l.start(t, sandbox.ProviderName)
-	l.ask(t, "last")
+	l.createPod(t, "last")
 	l.do(t, "kubectl -n metal3-system wait baremetalhost server-03 --for=jsonpath='{.status.provisioning.state}'=provisioned --timeout=1m")
 	l.checkClaimed(t, "stays", "next", "again")
 	l.checkRunning(t, "stays", "next", "again")

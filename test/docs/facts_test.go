@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// TestVersions holds docs/compatibility.md to what is built and tested.
+// TestVersions compares docs/compatibility.md with the versions in the modules.
 func TestVersions(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\|[^|]+\\| `([^`]+)` \\| `(v[^`]+)` \\| `([^`]+go\\.mod)` \\|$|^\\|[^|]+\\| `([^`]+)` \\| `(v[^`]+)` " +
 		"\\| `(go\\.mod)` \\|$")
@@ -41,13 +41,12 @@ func TestVersions(t *testing.T) {
 	for _, chart := range []string{"karpenter-metal3", "karpenter-metal3-tenant"} {
 		if definition := read(t, "charts/"+chart+"/Chart.yaml"); minimum == nil ||
 			!strings.Contains(definition, `kubeVersion: ">=`+minimum[1]+`.`) {
-			t.Errorf("docs/compatibility.md asks for Kubernetes %v, and the chart %s for another", minimum, chart)
+			t.Errorf("docs/compatibility.md requires Kubernetes %v, but the chart %s another version", minimum, chart)
 		}
 	}
 }
 
-// TestMessages holds the messages in docs/operations.md to the code: each is what some string in it makes, with … in the
-// place of what is filled in.
+// TestMessages compares the messages in docs/operations.md with the strings in the code, with … for values.
 func TestMessages(t *testing.T) {
 	said := messages(t, "pkg/controllers/management/machine", "pkg/inventory")
 	_, table, _ := strings.Cut(read(t, "docs/operations.md"), "| message |")
@@ -56,23 +55,24 @@ func TestMessages(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(table, -1) {
 		count++
 		if message := row[1]; !said(message) {
-			t.Errorf("nothing in pkg/controllers/management/machine and pkg/inventory says %q", message)
+			t.Errorf("no string in pkg/controllers/management/machine and pkg/inventory is %q", message)
 		}
 	}
 	if count < 10 {
-		t.Errorf("%d messages: the table is not where it was", count)
+		t.Errorf("%d messages: the test does not parse the table", count)
 	}
 	if said("server … is fine") {
 		t.Error("a message that no program prints is found")
 	}
 }
 
-// filled makes one … of what is one thing to a reader: something quoted, and a name with its namespace.
+// filled replaces quoted values, and names with their namespace, by one ….
 var filled = strings.NewReplacer(`"…"`, "…", "…/…", "…")
 
 var verbs = regexp.MustCompile(`%[-+# 0]*[a-zA-Z]`)
 
-// messages reads the strings of the packages, those that are put together included, and returns what finds a message among them.
+// messages reads the strings of the packages, concatenated ones too, and returns a function that finds a message among
+// them.
 func messages(t *testing.T, folders ...string) func(message string) bool {
 	t.Helper()
 	var all []string
@@ -112,7 +112,7 @@ func messages(t *testing.T, folders ...string) func(message string) bool {
 	}
 }
 
-// literal is a string that is written out, or put together of some that are: … stands for the rest.
+// literal returns a string literal, or a concatenation of some with … for the rest.
 func literal(expression ast.Expr) (string, bool) {
 	switch e := expression.(type) {
 	case *ast.BasicLit:
@@ -137,7 +137,7 @@ func literal(expression ast.Expr) (string, bool) {
 	return "", false
 }
 
-// TestFlags: flags that the pages speak of exist.
+// TestFlags: flags on the pages exist.
 func TestFlags(t *testing.T) {
 	var known strings.Builder
 	for _, folder := range []string{"cmd", "pkg/operator", "tools", "hack", "test/upstream"} {
@@ -161,14 +161,14 @@ func TestFlags(t *testing.T) {
 			continue
 		}
 		for _, found := range flag.FindAllStringSubmatch(read(t, page), -1) {
-			if name := found[1]; !foreign[name] && !strings.Contains(known.String(), fmt.Sprintf("%q", name)) {
-				t.Errorf("%s speaks of --%s, which no program of ours has", page, name)
+			if name := found[1]; !otherFlags[name] && !strings.Contains(known.String(), fmt.Sprintf("%q", name)) {
+				t.Errorf("%s has --%s, which none of our programs has", page, name)
 			}
 		}
 	}
 }
 
-// foreign are flags of other programs that the pages speak of, and of ours those whose names are put together in the code.
-var foreign = map[string]bool{
+// otherFlags are flags of other programs on the pages, and flags of ours whose names the code concatenates.
+var otherFlags = map[string]bool{
 	"config": true, "take-ownership": true, "management-kubeconfig": true, "bump-revision": true, "mark-compacted": true, "secure-port": true,
 }

@@ -34,7 +34,7 @@ func allPages(t *testing.T) []string {
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// TestLinks: what a page points at is there, the heading too.
+// TestLinks: the targets of links exist, headings included.
 func TestLinks(t *testing.T) {
 	links := 0
 	for _, page := range allPages(t) {
@@ -49,16 +49,16 @@ func TestLinks(t *testing.T) {
 				target = filepath.ToSlash(filepath.Join(filepath.Dir(page), path))
 			}
 			if _, err := os.Stat(root(target)); err != nil {
-				t.Errorf("%s points at %s: %v", page, found[1], err)
+				t.Errorf("%s links to %s: %v", page, found[1], err)
 				continue
 			}
 			if heading != "" && !slices.Contains(headings(read(t, target)), heading) {
-				t.Errorf("%s points at %s: there is no such heading", page, found[1])
+				t.Errorf("%s links to %s: there is no such heading", page, found[1])
 			}
 		}
 	}
 	if links < 50 {
-		t.Errorf("%d links: they are not found", links)
+		t.Errorf("%d links: the test does not find them", links)
 	}
 }
 

@@ -18,7 +18,7 @@ type block struct {
 	// line is where it begins.
 	line  int
 	lines []string
-	// notRun is why it is not run, if it is not.
+	// notRun is the reason why it is not run; empty if it is.
 	notRun string
 }
 
@@ -63,7 +63,7 @@ func blocks(page string) []block {
 	return all
 }
 
-// step is a command and what it prints; shown says whether the page shows it.
+// step is a command and its output; shown is whether the page has the output.
 type step struct {
 	command string
 	output  []string
@@ -104,7 +104,7 @@ func steps(b block) ([]step, error) {
 	return all, nil
 }
 
-// matches compares output with what is shown: ... stands for anything in a line, and alone on a line for any lines.
+// matches compares output with that of the page: ... matches anything in a line, and alone on a line any lines.
 func matches(got, want []string) bool {
 	if len(want) == 0 {
 		return len(got) == 0
@@ -137,14 +137,14 @@ func TestMatches(t *testing.T) {
 		got, want string
 		matches   bool
 	}{
-		"Same":        {"Blanks are not counted.", "NAME   AGE\nx 5s", "NAME AGE\nx  5s", true},
+		"Same":        {"Runs of blanks match one blank.", "NAME   AGE\nx 5s", "NAME AGE\nx  5s", true},
 		"Word":        {"A part of a line may be anything.", "x 5s ago", "x ... ago", true},
 		"WordOther":   {"The rest of it may not.", "x 5s from now", "x ... ago", false},
 		"Lines":       {"Lines may be left out.", "a\nb\nc\nd", "a\n...\nd", true},
-		"NoLines":     {"There need be none.", "a\nd", "a\n...\nd", true},
-		"More":        {"Lines that are not shown are not what the page says.", "a\nb", "a", false},
-		"Fewer":       {"Nor are lines missing.", "a", "a\nb", false},
-		"Punctuation": {"What is shown is no pattern.", "axb", "a.b", false},
+		"NoLines":     {"... also matches no line.", "a\nd", "a\n...\nd", true},
+		"More":        {"Additional lines do not match.", "a\nb", "a", false},
+		"Fewer":       {"Missing lines do not match.", "a", "a\nb", false},
+		"Punctuation": {"The page's output is not a regular expression.", "axb", "a.b", false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

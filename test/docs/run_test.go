@@ -26,16 +26,16 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
-// pages are run one after the other, each on what the one before has left.
+// pages run in this order, each on the state that the previous one left.
 var pages = []string{"docs/first-server.md", "docs/pinning.md", "docs/operations.md", "docs/install.md"}
 
-// elsewhere are the pages with commands that are not run here, and why.
-var elsewhere = map[string]string{
+// testedElsewhere are the pages with commands that are not run here, with the reason.
+var testedElsewhere = map[string]string{
 	"README.md":                          "CI runs its make targets",
 	"CONTRIBUTING.md":                    "it is about building and testing: CI does that",
 	"docs/README.md":                     "it starts the sandbox that the pages are run on here",
 	"docs/testing.md":                    "it is about running the tests",
-	"docs/backup.md":                     "TestBackup loses the cluster where it says so",
+	"docs/backup.md":                     "TestBackup runs it",
 	"docs/dra.md":                        "test/dra runs every line of it",
 	"docs/webhooks.md":                   "test/webhooks runs it, and keeps what kubectl prints in testdata",
 	"docs/conformance.md":                "it is about Karpenter's suite, which make upstream-e2e runs",
@@ -44,21 +44,21 @@ var elsewhere = map[string]string{
 	"docs/finite-hardware/packing.md":    "TestPacking of test/e2e goes through it",
 }
 
-// TestPages does what the pages say.
+// TestPages runs the commands of the pages.
 func TestPages(t *testing.T) {
 	system.Only(t)
 	s := newShell(t)
 	for _, page := range pages {
 		ran := t.Run(filepath.Base(page), func(t *testing.T) {
 			if page == "docs/install.md" {
-				s.forget(t)
+				s.deleteFailedServer(t)
 			}
 			commands := 0
 			for _, block := range blocks(read(t, page)) {
-				where := fmt.Sprintf("%s:%d", page, block.line)
+				placement := fmt.Sprintf("%s:%d", page, block.line)
 				switch {
 				case block.notRun != "":
-					t.Logf("%s: not run: %s", where, block.notRun)
+					t.Logf("%s: not run: %s", placement, block.notRun)
 				case block.language == "yaml":
 					if name, ok := strings.CutPrefix(block.lines[0], "# "); ok && strings.HasSuffix(name, ".yaml") {
 						s.write(t, name, strings.Join(block.lines, "\n")+"\n")
@@ -66,20 +66,20 @@ func TestPages(t *testing.T) {
 				case block.commands():
 					all, err := steps(block)
 					if err != nil {
-						t.Fatalf("%s: %v", where, err)
+						t.Fatalf("%s: %v", placement, err)
 					}
 					for _, step := range all {
-						s.run(t, where, step)
+						s.run(t, placement, step)
 						commands++
 					}
 				}
 			}
 			if commands < 5 {
-				t.Errorf("%d commands: the page is not read as it was written", commands)
+				t.Errorf("%d commands: the test does not parse the page", commands)
 			}
 		})
 		if !ran {
-			return // what comes next counts on it
+			return // the next steps depend on it
 		}
 	}
 }
@@ -88,18 +88,18 @@ func TestPages(t *testing.T) {
 func TestEveryCommand(t *testing.T) {
 	for _, page := range allPages(t) {
 		if strings.HasPrefix(page, "test/") {
-			continue // what a tool for tests can do, the tests beside it run
+			continue // the README of a test tool is covered by the tool's own tests
 		}
 		for _, block := range blocks(read(t, page)) {
 			if !block.commands() {
 				continue
 			}
-			reason, known := elsewhere[page]
+			reason, known := testedElsewhere[page]
 			switch {
 			case known:
 				t.Logf("%s:%d: not run here: %s", page, block.line, reason)
 			case !contains(pages, page) && block.notRun == "":
-				t.Errorf("%s:%d: a block of commands on a page that is not among those that are run", page, block.line)
+				t.Errorf("%s:%d: a block of commands on a page that no test runs", page, block.line)
 			}
 		}
 	}
@@ -114,7 +114,7 @@ func contains(pages []string, page string) bool {
 	return false
 }
 
-// shell is where a reader types: a folder with the repository's charts in it, and the two clusters of a sandbox.
+// shell runs a reader's commands in a folder with the repository's charts, with the two clusters of a sandbox.
 type shell struct {
 	dir   string
 	env   []string
@@ -148,7 +148,7 @@ func newShell(t *testing.T) *shell {
 		}
 	}
 	tools := t.TempDir()
-	// The sandbox has the definitions already, and no pods that could answer as the webhook: its own does.
+	// The sandbox has the CRDs already. The chart's webhook has no pods here, so the sandbox's own webhook answers.
 	wrapper := "#!/bin/sh\ncase \"$*\" in\n*\"install karpenter-metal3 charts/karpenter-metal3 \"*) set -- \"$@\" --take-ownership --set " +
 		"webhook.enabled=false ;;\n" +
 		"*\"upgrade karpenter-metal3 charts/karpenter-metal3 \"*) set -- \"$@\" --set webhook.enabled=false ;;\n" +
@@ -173,7 +173,7 @@ func connect(t *testing.T, box *sandbox.Sandbox) client.Client {
 	return c
 }
 
-// unregister takes the servers out of the management cluster, for the pages register them.
+// unregister deletes the servers, because the pages register them.
 func (s *shell) unregister(t *testing.T) {
 	t.Helper()
 	if err := s.hosts.DeleteAllOf(t.Context(), &metal3v1alpha1.BareMetalHost{}, client.InNamespace(sandbox.HostNamespace)); err != nil {
@@ -188,9 +188,9 @@ func (s *shell) unregister(t *testing.T) {
 	})
 }
 
-// forget takes the server away that docs/operations.md leaves in error. Metal3's demo mode takes minutes to let go of such a
-// host, and there is nothing behind it.
-func (s *shell) forget(t *testing.T) {
+// deleteFailedServer deletes the server that docs/operations.md leaves in error. Metal3's demo mode would take minutes
+// to remove the finalizer.
+func (s *shell) deleteFailedServer(t *testing.T) {
 	t.Helper()
 	host := &metal3v1alpha1.BareMetalHost{}
 	if err := s.hosts.Get(t.Context(), client.ObjectKey{Namespace: sandbox.HostNamespace, Name: "demo-validation-error"}, host); err != nil {
@@ -207,8 +207,8 @@ func (s *shell) forget(t *testing.T) {
 	s.run(t, "after docs/operations.md", step{command: "kubectl -n acme wait --for=delete machines.karpenter.metal3.io --all --timeout=1m"})
 }
 
-// inspected is what Metal3 would find out about the servers of fleet.yaml. In its demo mode it inspects nothing, and finds the same
-// small machine everywhere, which would be too small for any type.
+// inspected is the hardware of the servers of fleet.yaml. In demo mode Metal3 reports the same small machine for all,
+// which is too small for any type.
 const inspected = `kind: BareMetalHost
 metadata:
   annotations: {inspect.metal3.io/hardwaredetails: '` + details + `'}
@@ -226,16 +226,16 @@ func (s *shell) write(t *testing.T, name, content string) {
 	}
 }
 
-// reads finds commands that change nothing, and are run again until they print what the page says.
+// reads matches commands that change nothing. They are repeated until they print the output of the page.
 var reads = regexp.MustCompile(`\b(kubectl|\$k)\b.* (get|describe|wait) `)
 
 var assignment = regexp.MustCompile(`^\w+=`)
 
-func (s *shell) run(t *testing.T, where string, step step) {
+func (s *shell) run(t *testing.T, placement string, step step) {
 	t.Helper()
 	var last error
 	check := func(ctx context.Context) error {
-		// What one command sets, the next ones know.
+		// Variables are kept for the next commands.
 		script := "[ ! -f .variables ] || . ./.variables\n" + step.command
 		if assignment.MatchString(step.command) {
 			script = "set -a\n" + script + "\ndeclare -px >.variables"
@@ -246,7 +246,7 @@ func (s *shell) run(t *testing.T, where string, step step) {
 		command.Stdout, command.Stderr = &output, &output
 		err := command.Run()
 		if ctx.Err() != nil && last != nil {
-			return last // what was printed when the time was up says nothing
+			return last // the output of a command that timed out is not useful
 		}
 		printed := strings.Trim(output.String(), "\n")
 		if err != nil && !step.shown {
@@ -255,25 +255,25 @@ func (s *shell) run(t *testing.T, where string, step step) {
 		}
 		var lines []string
 		for line := range strings.Lines(printed) {
-			// What is created in one go may be warned of or not: it depends on timing.
+			// Warnings about objects that are created together depend on timing.
 			if line = strings.TrimRight(line, "\n"); printed != "" && !strings.HasPrefix(line, "Warning: ") {
 				lines = append(lines, line)
 			}
 		}
 		if step.shown && !matches(lines, step.output) {
-			last = fmt.Errorf("it prints\n%s\nand the page shows\n%s", printed, strings.Join(step.output, "\n"))
+			last = fmt.Errorf("it prints\n%s\nwant, as on the page,\n%s", printed, strings.Join(step.output, "\n"))
 			return last
 		}
 		return nil
 	}
 	start := time.Now()
-	defer func() { t.Logf("%s: %.1f s: $ %s", where, time.Since(start).Seconds(), step.command) }()
+	defer func() { t.Logf("%s: %.1f s: $ %s", placement, time.Since(start).Seconds(), step.command) }()
 	if reads.MatchString(step.command) && !strings.Contains(step.command, "apply") {
-		env.Eventually(t, where+": "+step.command, check)
+		env.Eventually(t, placement+": "+step.command, check)
 		return
 	}
 	if err := check(t.Context()); err != nil {
-		t.Fatalf("%s: $ %s\n%v", where, step.command, err)
+		t.Fatalf("%s: $ %s\n%v", placement, step.command, err)
 	}
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-// TestYAML has an API server validate each object on the pages, without making it: unknown fields and values that a definition
-// does not allow are errors.
+// TestYAML validates each object on the pages by a server-side dry run: unknown fields and values that a CRD does not
+// allow are errors.
 func TestYAML(t *testing.T) {
 	environment := env.NewEnvironment(t)
 	strict := client.WithFieldValidation(client.NewDryRunClient(environment.Client), metav1.FieldValidationStrict)
@@ -32,9 +32,9 @@ func TestYAML(t *testing.T) {
 			}
 			for document := range strings.SplitSeq("\n"+strings.Join(block.lines, "\n"), "\n---\n") {
 				object := &unstructured.Unstructured{}
-				where := fmt.Sprintf("%s:%d", page, block.line)
+				placement := fmt.Sprintf("%s:%d", page, block.line)
 				if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
-					t.Errorf("%s: %v", where, err)
+					t.Errorf("%s: %v", placement, err)
 					continue
 				}
 				if object.GetAPIVersion() == "" {
@@ -42,9 +42,9 @@ func TestYAML(t *testing.T) {
 				}
 				switch err := validate(t, environment, strict, object); {
 				case meta.IsNoMatchError(err):
-					t.Logf("%s: not validated: %v", where, err)
+					t.Logf("%s: not validated: %v", placement, err)
 				case err != nil:
-					t.Errorf("%s: %v", where, err)
+					t.Errorf("%s: %v", placement, err)
 				default:
 					objects++
 				}
@@ -52,11 +52,11 @@ func TestYAML(t *testing.T) {
 		}
 	}
 	if objects < 20 {
-		t.Errorf("%d objects: the pages are not read as they were written", objects)
+		t.Errorf("%d objects: the test does not parse the pages", objects)
 	}
 }
 
-// validate has the API server validate an object, in a namespace that there is.
+// validate creates an object by a server-side dry run, in an existing namespace.
 func validate(t *testing.T, environment *env.Environment, strict client.Client, object *unstructured.Unstructured) error {
 	t.Helper()
 	namespaced, err := environment.Client.IsObjectNamespaced(object)

@@ -14,7 +14,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/world"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/environment"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -22,54 +22,54 @@ const model = `device.attributes["gpu.example.com"].model == `
 
 func TestSelector(t *testing.T) {
 	system.Only(t)
-	s := begin(t)
+	s := newTenantObjects(t)
 	s.claim("one", `{requests: [{name: gpu, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+`"a100"'}}]}}]}`)
-	s.runs("one")
-	claim := s.allocated("one", []string{"one"}, "gpu=gpu-3")
-	// With nodes.enabled the tenant sees the host's own words.
+	s.untilRunning("one")
+	claim := s.untilAllocated("one", []string{"one"}, "gpu=gpu-3")
+	// With nodes.enabled the tenant sees the names of the host.
 	if diff := cmp.Diff(s.onHost("one").Status.Allocation, claim.Status.Allocation); diff != "" {
 		t.Errorf("allocation, -host +tenant:\n%s", diff)
 	}
-	s.end()
+	s.deleteAll()
 }
 
 // The A100 is on socket 1; of the H100s, only gpu-2 is.
 func TestMatchAttribute(t *testing.T) {
 	system.Only(t)
-	s := begin(t)
+	s := newTenantObjects(t)
 	s.claim("pair", `
     requests:
     - {name: first, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+`"a100"'}}]}}
     - {name: second, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+`"h100"'}}]}}
     constraints: [{requests: [first, second], matchAttribute: gpu.example.com/socket}]`)
-	s.runs("pair")
-	s.allocated("pair", []string{"pair"}, "first=gpu-3", "second=gpu-2")
-	s.end()
+	s.untilRunning("pair")
+	s.untilAllocated("pair", []string{"pair"}, "first=gpu-3", "second=gpu-2")
+	s.deleteAll()
 }
 
-// There are not eight H100s, so it is the second best.
+// There are not eight H100s, so the second alternative is allocated.
 func TestFirstAvailable(t *testing.T) {
 	system.Only(t)
-	s := begin(t)
+	s := newTenantObjects(t)
 	s.claim("best", `
     requests:
     - name: gpus
       firstAvailable:
       - {name: eight, deviceClassName: tested-gpu, count: 8, selectors: [{cel: {expression: '`+model+`"h100"'}}]}
       - {name: single, deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+`"a100"'}}]}`)
-	s.runs("best")
-	s.allocated("best", []string{"best"}, "gpus/single=gpu-3")
-	s.end()
+	s.untilRunning("best")
+	s.untilAllocated("best", []string{"best"}, "gpus/single=gpu-3")
+	s.deleteAll()
 }
 
-// The claim goes when neither pod uses it any more, and not before.
+// The claim is deleted when neither pod uses it any more.
 func TestSharedClaim(t *testing.T) {
 	system.Only(t)
-	s := begin(t)
+	s := newTenantObjects(t)
 	s.claim("both", `{requests: [{name: gpu, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+`"a100"'}}]}}]}`)
 	s.pod("other", "resourceClaimName: both")
-	s.runs("both", "other")
-	claim := s.allocated("both", []string{"both", "other"}, "gpu=gpu-3")
+	s.untilRunning("both", "other")
+	claim := s.untilAllocated("both", []string{"both", "other"}, "gpu=gpu-3")
 
 	if err := s.tenant.Client.Delete(t.Context(), claim); err != nil {
 		t.Fatal(err)
@@ -78,23 +78,23 @@ func TestSharedClaim(t *testing.T) {
 	if err := s.tenant.Client.Delete(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	kept := s.allocated("both", []string{"both"}, "gpu=gpu-3")
+	kept := s.untilAllocated("both", []string{"both"}, "gpu=gpu-3")
 	if kept.UID != claim.UID || kept.DeletionTimestamp.IsZero() {
-		t.Errorf("claim %s deleted at %v, want %s, being deleted and still there", kept.UID, kept.DeletionTimestamp, claim.UID)
+		t.Errorf("claim %s deleted at %v, want %s, with a deletion timestamp", kept.UID, kept.DeletionTimestamp, claim.UID)
 	}
-	s.end()
+	s.deleteAll()
 }
 
-// 48Gi are enough for two claims of 20Gi, and not for three.
+// 48Gi are enough for two claims of 20Gi, but not for three.
 func TestConsumableCapacity(t *testing.T) {
 	system.Only(t)
-	s := begin(t)
+	s := newTenantObjects(t)
 	const twenty = `{requests: [{name: gpu, exactly: {deviceClassName: tested-shared, capacity: {requests: {memory: 20Gi}}}}]}`
 	shares := map[string]bool{}
 	for _, name := range []string{"part-1", "part-2"} {
 		s.claim(name, twenty)
-		s.runs(name)
-		result := s.allocated(name, []string{name}, "gpu=gpu-1").Status.Allocation.Devices.Results[0]
+		s.untilRunning(name)
+		result := s.untilAllocated(name, []string{name}, "gpu=gpu-1").Status.Allocation.Devices.Results[0]
 		if consumed := result.ConsumedCapacity["memory"]; consumed.String() != "20Gi" || result.ShareID == nil {
 			t.Errorf("claim %s has %s of memory, share %v, want 20Gi and a share of its own", name, consumed.String(), result.ShareID)
 			continue
@@ -105,27 +105,27 @@ func TestConsumableCapacity(t *testing.T) {
 		t.Errorf("shares %v, want two", shares)
 	}
 	s.claim("part-3", twenty)
-	s.waits("part-3")
-	s.end()
+	s.untilUnschedulable("part-3")
+	s.deleteAll()
 }
 
-// A device that is being repaired goes to who tolerates that, and to nobody else.
+// A tainted device is allocated only to claims that tolerate the taint.
 func TestDeviceTaint(t *testing.T) {
 	system.Only(t)
-	s := begin(t)
+	s := newTenantObjects(t)
 	const b200 = `deviceClassName: tested-gpu, selectors: [{cel: {expression: '` + model + `"b200"'}}]`
 	s.claim("careful", `{requests: [{name: gpu, exactly: {`+b200+`}}]}`)
-	s.waits("careful")
+	s.untilUnschedulable("careful")
 	s.claim("daring", `{requests: [{name: gpu, exactly: {`+b200+`, tolerations: [{key: gpu.example.com/maintenance, operator: Exists}]}}]}`)
-	s.runs("daring")
-	s.allocated("daring", []string{"daring"}, "gpu=gpu-4")
-	s.end()
+	s.untilRunning("daring")
+	s.untilAllocated("daring", []string{"daring"}, "gpu=gpu-4")
+	s.deleteAll()
 }
 
-// The host's controller makes the claim, and the tenant sees it under the name in its pod's status.
+// The host's controller creates the claim. The tenant sees it under the name in its pod's status.
 func TestGeneratedClaim(t *testing.T) {
 	system.Only(t)
-	s := begin(t)
+	s := newTenantObjects(t)
 	s.create(`
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
@@ -134,42 +134,42 @@ spec:
   spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '` + model + `"a100"'}}]}}]}}
 `)
 	s.pod("worker", "resourceClaimTemplateName: a100")
-	s.runs("worker")
+	s.untilRunning("worker")
 	var name string
-	s.eventually("the pod says which claim it has", func(ctx context.Context) error {
+	s.eventually("the pod's status has the name of its claim", func(ctx context.Context) error {
 		pod := &corev1.Pod{}
 		if err := s.tenant.Client.Get(ctx, key("worker"), pod); err != nil {
 			return err
 		}
 		if len(pod.Status.ResourceClaimStatuses) != 1 || pod.Status.ResourceClaimStatuses[0].ResourceClaimName == nil {
-			return errors.New("it does not")
+			return errors.New("it has none")
 		}
 		name = *pod.Status.ResourceClaimStatuses[0].ResourceClaimName
 		return nil
 	})
-	claim := s.allocated(name, []string{"worker"}, "gpu=gpu-3")
+	claim := s.untilAllocated(name, []string{"worker"}, "gpu=gpu-3")
 	if owner := metav1.GetControllerOf(claim); owner == nil || owner.Kind != "Pod" || owner.Name != "worker" {
 		t.Errorf("claim %s is owned by %v, want pod worker", name, owner)
 	}
-	s.end()
+	s.deleteAll()
 }
 
-// What the driver says of a device comes to the tenant, and what it takes back goes.
+// The device status of the driver is copied to the tenant, and removed there when the driver removes it.
 func TestDeviceStatus(t *testing.T) {
 	system.Only(t)
-	s := begin(t)
+	s := newTenantObjects(t)
 	s.claim("watched", `{requests: [{name: gpu, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '`+model+
 		`"a100"'}}]}}]}`)
-	s.runs("watched")
-	s.allocated("watched", []string{"watched"}, "gpu=gpu-3")
+	s.untilRunning("watched")
+	s.untilAllocated("watched", []string{"watched"}, "gpu=gpu-3")
 	for _, reason := range []string{"Attached", "Healthy"} {
 		host := s.onHost("watched")
 		result := host.Status.Allocation.Devices.Results[0]
 		host.Status.Devices = []resourcev1.AllocatedDeviceStatus{{
-			Driver: world.Driver, Pool: result.Pool, Device: result.Device,
+			Driver: environment.Driver, Pool: result.Pool, Device: result.Device,
 			Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.Now()}},
 		}}
-		if err := s.world.Host.Client.Status().Update(t.Context(), host); err != nil {
+		if err := s.environment.Host.Client.Status().Update(t.Context(), host); err != nil {
 			t.Fatal(err)
 		}
 		s.eventually("the tenant sees the status of the device", func(ctx context.Context) error {
@@ -183,5 +183,5 @@ func TestDeviceStatus(t *testing.T) {
 			return nil
 		})
 	}
-	s.end()
+	s.deleteAll()
 }

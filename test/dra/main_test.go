@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/world"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/environment"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
@@ -33,7 +33,7 @@ var (
 	binaries = controlplane.Binaries{filepath.Join("..", "..", "bin")}
 
 	start   sync.Once
-	running *world.World
+	running *environment.Environment
 	failed  error
 )
 
@@ -43,17 +43,17 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if running != nil {
 		if err := errors.Join(running.Close(), os.RemoveAll(running.Dir())); err != nil {
-			fmt.Fprintln(os.Stderr, "error: closing the world,", err)
+			fmt.Fprintln(os.Stderr, "error: closing the environment,", err)
 			code = 1
 		}
 	}
 	os.Exit(code)
 }
 
-// enter returns the world that all tests of the package share, started by the first of them.
-func enter(t *testing.T) *world.World {
+// sharedEnvironment returns the environment of all tests of the package. The first one starts it.
+func sharedEnvironment(t *testing.T) *environment.Environment {
 	t.Helper()
-	if err := errors.Join(world.Programs(binaries), provider()); err != nil {
+	if err := errors.Join(environment.Programs(binaries), provider()); err != nil {
 		t.Skip(err)
 	}
 	t.Cleanup(func() {
@@ -63,7 +63,7 @@ func enter(t *testing.T) *world.World {
 			}
 		}
 	})
-	start.Do(func() { running, failed = startWorld(t.Context()) })
+	start.Do(func() { running, failed = startEnvironment(t.Context()) })
 	if failed != nil {
 		t.Fatal(failed)
 	}
@@ -75,12 +75,12 @@ func provider() error {
 	return err
 }
 
-func startWorld(ctx context.Context) (*world.World, error) {
+func startEnvironment(ctx context.Context) (*environment.Environment, error) {
 	dir, err := os.MkdirTemp("", "dra-")
 	if err != nil {
 		return nil, err
 	}
-	w, err := world.Start(ctx, world.Config{
+	w, err := environment.Start(ctx, environment.Config{
 		Dir: dir, Binaries: binaries, Tenants: []string{tester, research, inference}, Nodes: []string{"gpu-server-1", "gpu-server-2"},
 	})
 	if err != nil {
@@ -94,7 +94,7 @@ func startWorld(ctx context.Context) (*world.World, error) {
 	return w, w.PublishDevices(ctx, map[string][]resourcev1.Device{"gpu-server-1": wholeGPUs(), "gpu-server-2": slicedGPUs()})
 }
 
-// wholeGPUs are three H100s and an A100 on two sockets, and one that is being repaired.
+// wholeGPUs are three H100s and an A100 on two sockets, and one with a taint.
 func wholeGPUs() []resourcev1.Device {
 	broken := device("gpu-4", "gpu", "b200", 1, "192Gi")
 	broken.Taints = []resourcev1.DeviceTaint{{Key: "gpu.example.com/maintenance", Value: "fan",

@@ -18,16 +18,16 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/world"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/environment"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
-// TestPage does what docs/dra.md says: YAML blocks are files, named in their first line; console blocks are commands, each
-// followed by what it prints. A command that reads is run until it prints that; one that writes, once.
+// TestPage runs docs/dra.md: YAML blocks are files, named in their first line; console blocks are commands, each
+// followed by its output. A command that reads is run until it prints that output; one that writes, once.
 func TestPage(t *testing.T) {
 	system.Only(t)
-	w := enter(t)
+	w := sharedEnvironment(t)
 	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "dra.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	if commands < 20 {
-		t.Errorf("%d commands: the page is not read as it was written", commands)
+		t.Errorf("%d commands: the test does not parse the page", commands)
 	}
 }
 
@@ -80,7 +80,7 @@ func blocks(page string) []block {
 	return all
 }
 
-// step is a command and what it prints.
+// step is a command and its output.
 type step struct {
 	command string
 	output  []string
@@ -107,8 +107,8 @@ type shell struct {
 	dir, kubectl, kubeconfig string
 }
 
-// newShell makes a kubeconfig file with a context for each cluster, named like it.
-func newShell(t *testing.T, w *world.World, dir string) *shell {
+// newShell writes a kubeconfig file with a context for each cluster, of the same name.
+func newShell(t *testing.T, w *environment.Environment, dir string) *shell {
 	t.Helper()
 	kubectl, err := binaries.Find("kubectl")
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *shell) run(t *testing.T, step step) {
 		command.Stderr = &stderr
 		output, err := command.Output()
 		if ctx.Err() != nil && last != nil {
-			return last // the end of patience is no answer
+			return last // the error of a timeout is less useful than the last output
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, stderr.String())
@@ -159,7 +159,7 @@ func (s *shell) run(t *testing.T, step step) {
 		return nil
 	}
 	if slices.Contains(arguments, "get") {
-		env.Eventually(t, "it prints what the page says: "+step.command, check)
+		env.Eventually(t, "it prints the output of the page: "+step.command, check)
 		return
 	}
 	if err := check(t.Context()); err != nil {

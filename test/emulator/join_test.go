@@ -188,7 +188,7 @@ func testWhatDoesNotJoin(t *testing.T, c *testCluster) {
 			if j.Token, err = bootstrap.ParseToken(j.Token.ID() + ".0123456789abcdef"); err != nil {
 				t.Fatal(err)
 			}
-		}, "the token is wrong or the cluster is another"},
+		}, "the token is wrong, or it is another cluster"},
 		"wrong-ca": {"another cluster", func(j *bootstrap.Join) {
 			if j.CACertHashes, err = bootstrap.CACertHashes(newCA(t)); err != nil {
 				t.Fatal(err)

@@ -4,22 +4,22 @@
 package rights
 
 const (
-	// The API server asks itself whether somebody has these rights while it answers another request. That is no request, so
-	// it is in no log; that the answer is yes is seen in what becomes of the other one.
+	// The API server checks these rights itself during another request. That check is not in the audit log; without the
+	// right, the other request would fail.
 	ofOwnerReferences = "the admission plugin OwnerReferencesPermissionEnforcement asks for it, which is off by default"
 	ofClaimStatus     = "Kubernetes 1.36 and later ask for it when resourceclaims/status is written"
-	// What is cached is listed and watched. It cannot be known of somebody else's code that it never reads past its cache,
-	// and whoever may list may see as much.
-	ofCore = "it is read from a cache in all that is tested; Karpenter's core reads it too, and its own chart gives the right"
-	// Of the tests, those of the charts have an API server like that.
-	ofOldServers = "caches list before they watch where the API server streams no lists; the test that has such a one does not start this " +
+	// Cached objects are listed and watched. Other code may still read past its cache, and the right to get shows no
+	// more than the right to list.
+	ofCore = "all tests read it from a cache; Karpenter's core reads it too, and its own chart has the right"
+	// The tests of the charts have such an API server.
+	ofOldServers = "caches list before they watch if the API server streams no lists; the test with such an API server does not start this " +
 		"cache"
-	// Nodes here are played by kwok, which mounts nothing.
-	ofVolumes   = "Karpenter's core looks at it for pods with volumes, which no test has"
-	ofWorkloads = "Karpenter's core looks at it for CapacityBuffers that name a workload; those of the tests name a PodTemplate"
+	// kwok emulates the kubelets here, and mounts nothing.
+	ofVolumes   = "Karpenter's core reads it for pods with volumes, which no test has"
+	ofWorkloads = "Karpenter's core reads it for CapacityBuffers that name a workload; those of the tests name a PodTemplate"
 )
 
-// exceptions are the rights that TestEveryRightIsUsed need not see used, by file and verb, with the reason.
+// exceptions are the rights that TestEveryRightIsUsed does not require to be used, by file and verb, with the reason.
 var exceptions = map[string]map[string]string{
 	"manager.yaml":             {"update nodeproviders/finalizers": ofOwnerReferences},
 	"provider-management.yaml": {"update machines/finalizers": ofOwnerReferences},
@@ -64,8 +64,8 @@ var exceptions = map[string]map[string]string{
 		"get replicasets":              ofWorkloads,
 		"list replicasets":             ofWorkloads,
 		"watch replicasets":            ofWorkloads,
-		"watch namespaces":             "Karpenter's core looks at it for pods whose affinity selects namespaces, which no test has",
-		"list namespaces":              "Karpenter's core looks at it for pods whose affinity selects namespaces, which no test has",
+		"watch namespaces":             "Karpenter's core reads it for pods whose affinity selects namespaces, which no test has",
+		"list namespaces":              "Karpenter's core reads it for pods whose affinity selects namespaces, which no test has",
 		"delete pods": "Karpenter's core deletes pods that outlive the terminationGracePeriod of their NodePool, which no test " +
 			"has",
 	},

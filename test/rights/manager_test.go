@@ -17,8 +17,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 )
 
-// TestManager has the manager do, with its own rights, what no sandbox makes it do: give an address back, and delete a
-// NodeType that its NodeProvider does not name any more, of which a Machine has a server.
+// TestManager uses rights of the manager that no sandbox test uses: it releases an address, and deletes a NodeType that
+// its NodeProvider no longer names while a Machine has a server of it.
 func TestManager(t *testing.T) {
 	cluster := management.New(t, map[string]string{
 		v1alpha1.PropertyNetworkCIDR: "192.168.100.1/24", v1alpha1.PropertyNetworkIPRange: "192.168.100.10-192.168.100.15",
@@ -62,7 +62,7 @@ func TestManager(t *testing.T) {
 		t.Helper()
 		env.Eventually(t, what+" is gone", func(ctx context.Context) error {
 			if err := cluster.Client.Get(ctx, client.ObjectKeyFromObject(object), object); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("it is there: %w", err)
+				return fmt.Errorf("it still exists: %w", err)
 			}
 			return nil
 		})

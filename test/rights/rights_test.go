@@ -18,11 +18,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
 )
 
-// logs is not the variable that has API servers keep logs: this test is to run when they are complete.
+// logs is not the variable that enables audit logs: this test must run when they are complete.
 var logs = flag.String("logs", "", "directory of the audit logs that other tests have left")
 
-// files of config/rbac: whose rights they are, and the clusters whose logs are not about them. The environment of most
-// tests is management cluster and tenant at once.
+// files of config/rbac: their users, and the clusters whose logs do not count for them. Most tests use one cluster as
+// management cluster and tenant.
 var files = map[string]struct {
 	user    string
 	without []string
@@ -63,8 +63,8 @@ func rightsIn(t *testing.T, file string) []audit.Right {
 	return all
 }
 
-// TestEveryRightIsUsed reads the audit logs that the tests before it have left ("make rights" runs them and then this), and
-// finds each right in config/rbac that nobody has used.
+// TestEveryRightIsUsed reads the audit logs of other tests ("make rights" runs them first), and fails for each right in
+// config/rbac that was not used.
 func TestEveryRightIsUsed(t *testing.T) {
 	if *logs == "" {
 		t.Skip("there are no audit logs to read: 'make rights' makes them and runs this test with --logs")
@@ -81,14 +81,14 @@ func TestEveryRightIsUsed(t *testing.T) {
 				switch {
 				case isUsed(right, requests, about.user, about.without):
 					used++
-				case exceptions[file][short(right)] != "":
+				case exceptions[file][shortRight(right)] != "":
 					excepted++
-					t.Logf("not seen: %s: %s", right, exceptions[file][short(right)])
+					t.Logf("not seen: %s: %s", right, exceptions[file][shortRight(right)])
 				default:
-					unused = append(unused, fmt.Sprintf("%s (%s)", right, short(right)))
+					unused = append(unused, fmt.Sprintf("%s (%s)", right, shortRight(right)))
 				}
 			}
-			t.Logf("%d rights are used, %d are excepted", used, excepted)
+			t.Logf("%d rights are used, %d are exceptions", used, excepted)
 			if len(unused) > 0 {
 				t.Errorf("%s gives rights that no test uses: take them away, or test what they are for:\n  %s", file, strings.Join(unused, "\n  "))
 			}
@@ -96,8 +96,8 @@ func TestEveryRightIsUsed(t *testing.T) {
 	}
 }
 
-// short is what exceptions call a right.
-func short(right audit.Right) string { return right.Verb + " " + right.Resource }
+// shortRight returns the name of a right in exceptions.
+func shortRight(right audit.Right) string { return right.Verb + " " + right.Resource }
 
 func isUsed(right audit.Right, requests map[audit.Request]bool, user string, without []string) bool {
 	for request := range requests {
@@ -109,12 +109,12 @@ func isUsed(right audit.Right, requests map[audit.Request]bool, user string, wit
 	return false
 }
 
-// TestExceptions: each is of a right that there is.
+// TestExceptions: each exception is for an existing right.
 func TestExceptions(t *testing.T) {
 	for file, excepted := range exceptions {
 		there := sets.New[string]()
 		for _, right := range rightsIn(t, file) {
-			there.Insert(short(right))
+			there.Insert(shortRight(right))
 		}
 		for name, why := range excepted {
 			if !there.Has(name) || why == "" {

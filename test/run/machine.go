@@ -16,7 +16,7 @@ const gibibyte = 1 << 30
 // perPackage is the memory that a package may need: a sandbox has two control planes, and its packages are linked meanwhile.
 const perPackage = 3 * gibibyte
 
-// machine is what tests run on.
+// machine has the resources for tests.
 type machine struct {
 	cores  int
 	memory int64
@@ -36,7 +36,7 @@ func thisMachine() machine {
 	return m
 }
 
-// memTotal is the memory in /proc/meminfo, in bytes; 0 if it does not say.
+// memTotal returns the memory in /proc/meminfo, in bytes; 0 if it cannot be parsed.
 func memTotal(meminfo string) int64 {
 	for line := range strings.Lines(meminfo) {
 		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == "MemTotal:" {

@@ -14,7 +14,7 @@ func TestPackages(t *testing.T) {
 		"TwoCores":    {reason: "The end-to-end tests wait most of the time.", machine: machine{2, 16 * gibibyte}, want: 3},
 		"Many":        {reason: "More cores test more packages at a time.", machine: machine{16, 64 * gibibyte}, want: 17},
 		"LittleRoom":  {reason: "Sandboxes that swap are too slow for any test.", machine: machine{16, 16 * gibibyte}, want: 5},
-		"Small":       {reason: "One that waits must not be alone.", machine: machine{1, 4 * gibibyte}, want: 2},
+		"Small":       {reason: "A package that waits should not run alone.", machine: machine{1, 4 * gibibyte}, want: 2},
 		"NotToldSize": {reason: "Where there is no /proc, two packages are safe.", machine: machine{8, 0}, want: 2},
 	}
 	for name, tc := range cases {
@@ -31,6 +31,6 @@ func TestMemTotal(t *testing.T) {
 		t.Errorf("%d bytes, want %d", got, want)
 	}
 	if got := memTotal("MemTotal: much\n"); got != 0 {
-		t.Errorf("%d bytes of what cannot be read", got)
+		t.Errorf("%d bytes from invalid input", got)
 	}
 }

@@ -54,7 +54,7 @@ type options struct {
 	first, flags, patterns []string
 }
 
-// run runs the tests and tells whether one has failed. An error says why they could not be run.
+// run runs the tests and returns whether one has failed. An error means that they could not be run.
 func run(ctx context.Context, out io.Writer, o options) (failed bool, err error) {
 	if o.packages == 0 {
 		m := thisMachine()
@@ -67,7 +67,7 @@ func run(ctx context.Context, out io.Writer, o options) (failed bool, err error)
 	}
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Stderr = os.Stderr
-	// Tests stop the programs that they have started: they are told to end, and are not killed at once.
+	// SIGTERM first: tests must stop the programs that they have started.
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	output, err := command.StdoutPipe()
 	if err != nil {
@@ -105,7 +105,7 @@ func (o options) arguments(ctx context.Context) ([]string, error) {
 	return nil, fmt.Errorf(`-tier is %q: it must be "test", "system", or empty`, o.tier)
 }
 
-// read gives the printer what go test reports, until it ends.
+// read passes the events of go test to the printer, until it ends.
 func read(output io.Reader, p *printer) {
 	lines := make(chan []byte)
 	go func() {
@@ -131,7 +131,7 @@ func read(output io.Reader, p *printer) {
 			}
 			var e event
 			if err := json.Unmarshal(line, &e); err != nil {
-				_, _ = fmt.Fprintf(p.out, "%s", line) // no event, but perhaps the reason why there are none
+				_, _ = fmt.Fprintf(p.out, "%s", line) // not an event, but perhaps an error message
 				continue
 			}
 			if p.handle(e) {

@@ -23,7 +23,7 @@ type event struct {
 	Elapsed                 float64
 }
 
-// printer prints what people want to know of the events, and counts the tests.
+// printer prints the events for people, and counts the tests.
 type printer struct {
 	out     io.Writer
 	now     func() time.Time
@@ -55,7 +55,7 @@ func newPrinter(out io.Writer, now func() time.Time) *printer {
 
 func (p *printer) failed() bool { return len(p.failures) > 0 }
 
-// handle takes an event, and tells whether it has printed something.
+// handle processes an event, and returns whether it has printed something.
 func (p *printer) handle(e event) bool {
 	if e.Package == "" {
 		if e.Action == "build-output" {
@@ -124,13 +124,13 @@ func (p *printer) endPackage(e event, of *testsOf) bool {
 	return true
 }
 
-// failPackage prints why a package has failed, unless its tests have said so.
+// failPackage prints why a package has failed, unless its tests have printed it.
 func (p *printer) failPackage(e event, of *testsOf) {
 	if of.bad == 0 {
 		p.bad++
 		p.failures = append(p.failures, short(e.Package))
 		_, _ = fmt.Fprintf(p.out, "=== FAILED %s\n%s", short(e.Package), strings.Join(append(p.builds[e.FailedBuild], of.output[""]...), ""))
-		// A panic, or the end of -timeout: what the test has printed that was running then is the reason.
+		// A panic, or -timeout: the output of the test that was running has the reason.
 		for test := range of.since {
 			_, _ = fmt.Fprintf(p.out, "=== %s was running:\n%s", test, strings.Join(of.output[test], ""))
 		}

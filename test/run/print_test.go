@@ -70,7 +70,7 @@ func TestPrint(t *testing.T) {
 			failed: true,
 		},
 		"DoesNotCompile": {
-			reason: "What the compiler says is shown.",
+			reason: "Compiler errors are printed.",
 			events: `{"ImportPath":"` + m + `pkg/a [` + m + `pkg/a.test]","Action":"build-output","Output":"a_test.go:1:1: undefined: x\n"}
 {"ImportPath":"` + m + `pkg/a [` + m + `pkg/a.test]","Action":"build-fail"}
 {"Action":"start","Package":"` + m + `pkg/a"}

@@ -32,8 +32,8 @@ type marked struct {
 // packages are those with marked tests, in the order in which they were named.
 func (m marked) packages() []string { return m.order }
 
-// expression is the value of -run that has the marked tests run. It is for all packages together: a test of the same name in
-// another of the packages runs, too.
+// expression returns the value of -run for the marked tests of all packages. A test of the same name in another package
+// runs too.
 func (m marked) expression() string {
 	var all []string
 	for _, tests := range m.tests {
@@ -74,7 +74,7 @@ func markedIn(ctx context.Context, first, patterns []string) (marked, error) {
 	return found, nil
 }
 
-// goPackage is what go list says of a package.
+// goPackage is a package in the output of go list.
 type goPackage struct {
 	Dir, ImportPath           string
 	TestGoFiles, XTestGoFiles []string
@@ -93,7 +93,7 @@ func goList(ctx context.Context, patterns []string) ([]goPackage, error) {
 		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
 			return packages, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("reading what go list says, %w", err)
+			return nil, fmt.Errorf("reading the output of go list, %w", err)
 		}
 		packages = append(packages, p)
 	}
@@ -153,7 +153,7 @@ func markedInFile(files *token.FileSet, file *ast.File) ([]string, error) {
 	return names, misplaced
 }
 
-// isOnly tells whether an expression is a call of system.Only.
+// isOnly returns whether an expression is a call of system.Only.
 func isOnly(expression ast.Expr) bool {
 	call, ok := expression.(*ast.CallExpr)
 	if !ok {

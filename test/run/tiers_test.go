@@ -25,14 +25,14 @@ func TestMarkedInFile(t *testing.T) {
 		want   []string
 		err    string
 	}{
-		"First": {reason: "A test that begins with the mark is of make test-system.",
+		"First": {reason: "A test that begins with the mark belongs to make test-system.",
 			source: head + "func TestA(t *testing.T) { system.Only(t); run() }\nfunc TestB(t *testing.T) {}", want: []string{"TestA"}},
 		"NotAll": {reason: "Other packages have functions of this name.", source: "package p\nfunc TestA(t *testing.T) { system.Only(t) }"},
 		"Later": {reason: "A test may end before a mark that comes later.",
 			source: head + "func TestA(t *testing.T) { prepare(t); system.Only(t) }", err: "not the first statement"},
-		"InSubtest": {reason: "-run is given names of tests only.",
+		"InSubtest": {reason: "-run has names of tests only.",
 			source: head + "func TestA(t *testing.T) { t.Run(\"b\", func(t *testing.T) { system.Only(t) }) }", err: "not the first statement"},
-		"InHelper": {reason: "The tests that call it are not known.", source: head + "func prepare(t *testing.T) { system.Only(t) }",
+		"InHelper": {reason: "The tests that call it would not be found.", source: head + "func prepare(t *testing.T) { system.Only(t) }",
 			err: "not the first statement"},
 		"Renamed": {reason: "The call would not be found.", source: "package p\nimport s \"" + systemPackage +
 			"\"\nfunc TestA(t *testing.T) { s.Only(t) }", err: "under its own name"},

@@ -5,5 +5,5 @@ package upstream
 
 // Known are the specs that do not pass, by name, with the reason in one sentence. docs/conformance.md has the same list.
 var Known = map[string]string{
-	"Drift NodePool Drift NodeRequirements": "the pool is changed to ask for spot capacity, which servers of one's own are not",
+	"Drift NodePool Drift NodeRequirements": "the pool is changed to require spot capacity, which bare-metal servers do not have",
 }

@@ -16,7 +16,7 @@ import (
 type Lane struct {
 	// Name on the command line and in the table.
 	Name string
-	// Focus are regular expressions for the specs of this lane. Empty for the lane that takes what no other does.
+	// Focus are regular expressions for the specs of this lane. Empty for the lane with all remaining specs.
 	Focus []string
 	// ProviderArgs are flags of the provider.
 	ProviderArgs []string
@@ -30,25 +30,25 @@ const gates = "--feature-gates=StaticCapacity=true,NodeRepair=true,CapacityBuffe
 // Lanes are all parts of the suite; each spec is in exactly one.
 func Lanes() []Lane {
 	return []Lane{
-		// The provider with its own defaults, and Karpenter's gates on.
+		// The provider with its defaults, and Karpenter's feature gates on.
 		{Name: "default", ProviderArgs: []string{gates}},
-		// The same, for the specs that wait for more than ten minutes each, so that they need not run with the others.
+		// The same, for specs that take more than ten minutes each.
 		{
 			Name:         "patient",
 			Focus:        []string{"after the registration timeout when the node doesn't register$", "^Drift Failure .* if the replacement node"},
 			ProviderArgs: []string{gates},
 		},
-		// This one makes a pool ask for spot capacity, and waits for a quarter of an hour. The specs after it in its container
+		// This spec requires spot capacity and waits for a quarter of an hour. The specs after it in its container
 		// would not run.
 		{Name: "spot", Focus: []string{"^Drift NodePool Drift NodeRequirements$"}, ProviderArgs: []string{gates}},
-		// One buffer pod per node is what these specs count on. Karpenter's own provider gets its smallest type for them.
+		// These specs expect one buffer pod per node. Karpenter's own provider uses its smallest type for them.
 		{
 			Name:         "buffers",
 			Focus:        []string{"^CapacityBuffer "},
 			ProviderArgs: []string{gates},
 			Requirements: []karpv1.NodeSelectorRequirementWithMinValues{require(corev1.LabelInstanceTypeStable, "small")},
 		},
-		// These read the label of the capacity type, and expect a cloud's.
+		// These expect a cloud's label of the capacity type.
 		{
 			Name:         "on-demand",
 			Focus:        []string{"^NodeClaim StandaloneNodeClaim should create a standard NodeClaim$"},
@@ -62,7 +62,7 @@ func require(key, value string) karpv1.NodeSelectorRequirementWithMinValues {
 	return karpv1.NodeSelectorRequirementWithMinValues{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}
 }
 
-// LaneOf returns the lane of that name.
+// LaneOf returns the lane with the name.
 func LaneOf(name string) (Lane, error) {
 	lanes := Lanes()
 	at := slices.IndexFunc(lanes, func(lane Lane) bool { return lane.Name == name })

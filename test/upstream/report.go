@@ -19,15 +19,15 @@ import (
 type Spec struct {
 	// Name is the texts of the spec's containers and its own, from the outermost one.
 	Name string
-	// Passed tells whether the spec did what it expects.
+	// Passed is whether the spec passed.
 	Passed bool
 	// Took is how long it ran, its clean-up included.
 	Took time.Duration
-	// Failure is what it expected and did not get; empty if it passed.
+	// Failure is the failed expectation; empty if it passed.
 	Failure string
 }
 
-// ginkgoReport is what of a report of ginkgo is read here.
+// ginkgoReport has the fields of ginkgo's report that are used.
 type ginkgoReport struct {
 	SpecReports []struct {
 		ContainerHierarchyTexts []string
@@ -77,8 +77,8 @@ func readReport(path string) ([]Spec, error) {
 	return specs, nil
 }
 
-// Print writes a table of the specs, and below it the failures that are not known, and those known ones that have gone. It
-// returns how many failed unexpectedly.
+// Print writes a table of the specs, the unexpected failures, and the known failures that pass now. It returns the
+// number of unexpected failures.
 func Print(out io.Writer, specs []Spec) int {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "RESULT\tTOOK\tSPEC")

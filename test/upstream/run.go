@@ -35,11 +35,11 @@ type Options struct {
 	Binaries controlplane.Binaries
 	// Focus is a regular expression that narrows down the specs of the lane; empty for all of them.
 	Focus string
-	// Small tells that two dozen servers are enough for the specs.
+	// Small selects a fleet of two dozen servers.
 	Small bool
 	// Timeout of the suite, without the sandbox's start.
 	Timeout time.Duration
-	// Progress gets the progress of the sandbox, and where the suite's output is.
+	// Progress receives the progress of the sandbox, and the path of the suite's output.
 	Progress io.Writer
 }
 
@@ -82,8 +82,7 @@ func Run(ctx context.Context, lane Lane, options Options) ([]Spec, error) {
 	return specs, err
 }
 
-// kwokStages are the files with which Karpenter's own kwok plays pods that never get ready, or take their time to end. The
-// suite relies on them, and they are in the module.
+// kwokStages are Karpenter's own kwok stages, for pods that never get ready or terminate slowly. The suite needs them.
 func kwokStages(ctx context.Context) ([]string, error) {
 	source, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/karpenter").Output()
 	if err != nil {
@@ -97,7 +96,7 @@ func kwokStages(ctx context.Context) ([]string, error) {
 	return stages, nil
 }
 
-// prepare makes the NodeTypes, and returns when all servers can be claimed.
+// prepare creates the NodeTypes, and returns when all servers are available.
 func prepare(ctx context.Context, box *sandbox.Sandbox, servers int) error {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {

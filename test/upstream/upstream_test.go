@@ -19,9 +19,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
-// short are the specs that `make test-system` and CI run, of each kind one or two that end soon: about three minutes together.
-// `make upstream-e2e` runs all.
-const short = "^(" +
+// shortSuite selects the specs that `make test-system` and CI run, one or two short ones of each kind: about three
+// minutes together. `make upstream-e2e` runs all.
+const shortSuite = "^(" +
 	"NodeClaim StandaloneNodeClaim should (create a standard NodeClaim based|create a NodeClaim propagating|remove the cloudProvider|delete " +
 	"a NodeClaim if)|" +
 	"Termination should terminate the node and the instance|" +
@@ -47,7 +47,7 @@ func TestConformance(t *testing.T) {
 	}
 	var progress bytes.Buffer
 	specs, err := Run(t.Context(), lane, Options{
-		Dir: filepath.Join(dir, "sandbox"), Binaries: controlplane.Binaries{bin}, Focus: short, Small: true, Timeout: 15 * time.Minute,
+		Dir: filepath.Join(dir, "sandbox"), Binaries: controlplane.Binaries{bin}, Focus: shortSuite, Small: true, Timeout: 15 * time.Minute,
 		Progress: &progress,
 	})
 	if err != nil {
@@ -78,11 +78,11 @@ func TestFilter(t *testing.T) {
 		"Own": {reason: "A spec of the lane runs.", lane: buffers, spec: "CapacityBuffer Lifecycle should scale buffer down",
 			want: true},
 		"Other": {reason: "One of another lane does not.", lane: buffers, spec: "Drift Budgets should respect budgets"},
-		"Rest": {reason: "The default lane takes what no other does.", lane: Lanes()[0], spec: "Drift Budgets should respect budgets",
+		"Rest": {reason: "The default lane has all remaining specs.", lane: Lanes()[0], spec: "Drift Budgets should respect budgets",
 			want: true},
-		"NotTheRest": {reason: "And nothing else.", lane: Lanes()[0], spec: "CapacityBuffer Lifecycle should scale buffer down"},
+		"NotTheRest": {reason: "It has no spec of another lane.", lane: Lanes()[0], spec: "CapacityBuffer Lifecycle should scale buffer down"},
 		"Focus":      {reason: "A focus narrows a lane down.", lane: Lanes()[0], focus: "^Drift ", spec: "Termination should drain pods"},
-		"FocusOutside": {reason: "It never leaves it.", lane: Lanes()[0], focus: "CapacityBuffer",
+		"FocusOutside": {reason: "A focus selects no spec of another lane.", lane: Lanes()[0], focus: "CapacityBuffer",
 			spec: "CapacityBuffer Lifecycle should scale buffer down"},
 	}
 	for name, tc := range cases {
@@ -94,7 +94,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// runs tells what ginkgo makes of its flags.
+// runs returns whether ginkgo's flags select a spec.
 func runs(t *testing.T, args []string, spec string) bool {
 	t.Helper()
 	focused, focuses := false, 0
@@ -154,7 +154,7 @@ func TestReadReport(t *testing.T) {
 		t.Errorf("specs that ran, and nothing else (-want +got)\n%s", diff)
 	}
 	if _, err := readReport(path + "x"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a suite that wrote no report has not passed: %v", err)
+		t.Errorf("a suite without a report must be an error: %v", err)
 	}
 
 	var table bytes.Buffer

@@ -177,7 +177,7 @@ func TestInvalidCommands(t *testing.T) {
 	}
 	unknown := b.command("deploy.execute_deploy_step",
 		map[string]any{"step": map[string]any{"interface": "raid", "step": "apply_configuration"}})
-	if unknown.Status != failed || !strings.Contains(unknown.Error.Details, "raid.apply_configuration is not known") {
+	if unknown.Status != failed || !strings.Contains(unknown.Error.Details, "raid.apply_configuration is not supported") {
 		t.Errorf("a step that it does not have: %+v", unknown)
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package world
+package environment
 
 import (
 	"context"
@@ -26,10 +26,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 )
 
-// SyncPods plays vCluster's pod syncer for a tenant until the World is closed: pods of the tenant get a copy on the host,
-// whose status comes back, and which goes when they go.
+// SyncPods emulates vCluster's pod syncer for a tenant until the Environment is closed: it copies the tenant's pods to
+// the host, copies their status back, and deletes the copies with the pods.
 func (t *Tenant) SyncPods() error {
-	w := t.world
+	w := t.environment
 	mgr, err := ctrl.NewManager(t.REST, ctrl.Options{Scheme: w.scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
 		return fmt.Errorf("setting up the pod syncer of %s, %w", t.Name, err)
@@ -44,7 +44,7 @@ func (t *Tenant) SyncPods() error {
 	if err := mgr.Add(host); err != nil {
 		return fmt.Errorf("setting up the pod syncer of %s, %w", t.Name, err)
 	}
-	// vCluster finds a pod's origin by what the copy says, as here.
+	// As in vCluster, annotations of the copy name the tenant's pod.
 	origin := handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, pod *corev1.Pod) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{
 			Namespace: pod.Annotations[names.NamespaceAnnotation], Name: pod.Annotations[names.NameAnnotation],
@@ -68,7 +68,7 @@ type podSyncer struct {
 	virtual, host client.Client
 }
 
-// Reconcile brings the copy on the host of a tenant's pod in line with it, and its status with that of the copy.
+// Reconcile updates the host's copy of a tenant's pod, and the pod's status from the copy.
 func (s *podSyncer) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	name, err := names.HostName(request.Name, request.Namespace, s.tenant)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *podSyncer) Reconcile(ctx context.Context, request reconcile.Request) (r
 	default:
 		pod.Status = copied.Status
 		if err := s.virtual.Status().Update(ctx, pod); apierrors.IsConflict(err) {
-			return reconcile.Result{}, nil // what made the conflict asks again
+			return reconcile.Result{}, nil // the conflicting write triggers another reconcile
 		} else if err != nil {
 			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
@@ -112,8 +112,8 @@ func (s *podSyncer) Reconcile(ctx context.Context, request reconcile.Request) (r
 	}
 }
 
-// translate makes the copy on the host of a pod: vCluster's names, labels and annotations, and the names of claims and
-// templates as they are on the host.
+// translate returns the host's copy of a pod, with vCluster's names, labels and annotations, and the host's names of
+// claims and templates.
 func (s *podSyncer) translate(pod *corev1.Pod) (*corev1.Pod, error) {
 	name, err := names.HostName(pod.Name, pod.Namespace, s.tenant)
 	if err != nil {
@@ -125,13 +125,13 @@ func (s *podSyncer) translate(pod *corev1.Pod) (*corev1.Pod, error) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: metadata.Labels, Annotations: metadata.Annotations},
 		Spec:       *pod.Spec.DeepCopy(),
 	}
-	// The annotations that are of pods only.
+	// The annotations that only pods have.
 	maps.Copy(copied.Annotations, map[string]string{
 		"vcluster.loft.sh/name": pod.Name, "vcluster.loft.sh/namespace": pod.Namespace, "vcluster.loft.sh/uid": string(pod.UID),
 	})
 	copied.Spec.ServiceAccountName, copied.Spec.DeprecatedServiceAccount = "", ""
 	copied.Spec.AutomountServiceAccountToken, copied.Spec.EnableServiceLinks = ptr.To(false), ptr.To(false)
-	// Admission adds it, and does again on the host.
+	// Admission adds it again on the host.
 	copied.Spec.Volumes = nil
 	for i := range copied.Spec.Containers {
 		copied.Spec.Containers[i].VolumeMounts = nil

@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package world
+package environment
 
 import (
 	"bytes"
@@ -22,13 +22,13 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
-// user is who the provider is to the bindings in config/rbac. Each tenant's has a name of its own on the host.
+// user is the provider's user name in the bindings in config/rbac. On the host it includes the name of the tenant.
 const user = "karpenter-metal3-provider"
 
-// StartProvider starts the tenant's provider with nothing but the sync of Dynamic Resource Allocation, and with the rights
-// for that in config/rbac and no others. It returns when the provider is ready.
+// StartProvider starts the tenant's provider with only the sync of Dynamic Resource Allocation, and only its rights in
+// config/rbac. It returns when the provider is ready.
 func (t *Tenant) StartProvider(ctx context.Context) error {
-	w := t.world
+	w := t.environment
 	onHost, inTenant := filepath.Join(w.config.Dir, t.Name+"-provider-host.kubeconfig"),
 		filepath.Join(w.config.Dir, t.Name+"-provider-tenant.kubeconfig")
 	if err := w.grant(ctx, w.Host, "provider-dra-management.yaml", t.Name, onHost); err != nil {
@@ -66,17 +66,17 @@ func (t *Tenant) StartProvider(ctx context.Context) error {
 		}
 		defer func() { _ = response.Body.Close() }()
 		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("it answers %s", response.Status)
+			return fmt.Errorf("the response is %s", response.Status)
 		}
 		return nil
 	})
 }
 
-// ProviderProcess is the name of the process of the tenant's provider, for World.Log.
+// ProviderProcess is the name of the process of the tenant's provider, for Environment.Log.
 func (t *Tenant) ProviderProcess() string { return t.Name + "-provider" }
 
 // grant gives the provider of a tenant the rights in a file of config/rbac, and writes its kubeconfig file.
-func (w *World) grant(ctx context.Context, cluster *Cluster, file, tenant, kubeconfig string) error {
+func (w *Environment) grant(ctx context.Context, cluster *Cluster, file, tenant, kubeconfig string) error {
 	content, err := rbac.Files.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("reading rights, %w", err)
@@ -105,7 +105,7 @@ func (w *World) grant(ctx context.Context, cluster *Cluster, file, tenant, kubec
 				subject.(map[string]any)["name"] = own
 			}
 		}
-		// Roles for all tenants are there when the second one comes.
+		// Roles for all tenants exist already for the second tenant.
 		if err := cluster.Client.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("granting the rights in %s, %w", file, err)
 		}

@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package world
+package environment
 
 import (
 	"context"
@@ -12,8 +12,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
-// waitTimeout is how long to wait for what should happen at once. It is long, because a test machine may be busy, and costs
-// nothing when all is well.
+// waitTimeout bounds each wait. It is long, because a test machine may be busy.
 const waitTimeout = 90 * time.Second
 
 func await(ctx context.Context, what string, check func(context.Context) error) error {

@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package world
+package environment
 
 import (
 	"context"
@@ -26,15 +26,15 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
-// Config says what to run.
+// Config of an Environment.
 type Config struct {
 	// Dir holds everything: certificates, data, logs.
 	Dir      string
 	Binaries controlplane.Binaries
 	// Tenants are the names of the tenant clusters, of their namespaces on the host, and of their TenantClusters.
 	Tenants []string
-	// Nodes are the names of the host's Nodes. Without any, the host has no scheduler, and claims are allocated by
-	// whoever wants them to be.
+	// Nodes are the names of the host's Nodes. Without any, the host has no scheduler, and tests allocate claims
+	// themselves.
 	Nodes []string
 }
 
@@ -52,11 +52,11 @@ type Tenant struct {
 	// Name is that of the TenantCluster and of its namespace on the host.
 	Name string
 
-	world *World
+	environment *Environment
 }
 
-// World is a host and its tenants.
-type World struct {
+// Environment is a host and its tenants.
+type Environment struct {
 	Host    *Cluster
 	Tenants []*Tenant
 
@@ -78,9 +78,9 @@ func Programs(binaries controlplane.Binaries) error {
 	return nil
 }
 
-// Start starts the control planes and returns when all of them serve. The World must be closed, also after an error.
-func Start(ctx context.Context, config Config) (*World, error) {
-	w := &World{config: config, scheme: env.Scheme()}
+// Start starts the control planes and returns when all of them serve. The Environment must be closed, also after an error.
+func Start(ctx context.Context, config Config) (*Environment, error) {
+	w := &Environment{config: config, scheme: env.Scheme()}
 	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.background, w.ctx = errgroup.WithContext(w.ctx)
 	var err error
@@ -110,10 +110,10 @@ func Start(ctx context.Context, config Config) (*World, error) {
 		if err != nil {
 			return w, err
 		}
-		w.Tenants = append(w.Tenants, &Tenant{Cluster: cluster, Name: name, world: w})
+		w.Tenants = append(w.Tenants, &Tenant{Cluster: cluster, Name: name, environment: w})
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
-	// A start takes a processor for seconds; many at once only make all of them late.
+	// Starting takes a core for seconds; starting all at once would delay all of them.
 	group.SetLimit(4)
 	group.Go(func() error { return w.startHost(groupCtx) })
 	for _, tenant := range w.Tenants {
@@ -126,7 +126,7 @@ func Start(ctx context.Context, config Config) (*World, error) {
 }
 
 // Close ends all processes.
-func (w *World) Close() error {
+func (w *Environment) Close() error {
 	w.cancel()
 	err := w.background.Wait()
 	if errors.Is(err, context.Canceled) {
@@ -138,16 +138,16 @@ func (w *World) Close() error {
 	return err
 }
 
-// Dir is where everything is.
-func (w *World) Dir() string { return w.config.Dir }
+// Dir returns the directory of all files.
+func (w *Environment) Dir() string { return w.config.Dir }
 
 // Tenant returns the tenant of a name, which must be one of the Config's.
-func (w *World) Tenant(name string) *Tenant {
+func (w *Environment) Tenant(name string) *Tenant {
 	return w.Tenants[slices.Index(w.config.Tenants, name)]
 }
 
 // Log returns the last lines of the log of a process.
-func (w *World) Log(name string, lines int) string {
+func (w *Environment) Log(name string, lines int) string {
 	info := w.supervisor.List()
 	for i := range info {
 		if info[i].Name == name {
@@ -161,7 +161,7 @@ func (w *World) Log(name string, lines int) string {
 	return "no process " + name
 }
 
-func (w *World) cluster(name string, etcd *controlplane.Etcd, port int, nodes bool) (*Cluster, error) {
+func (w *Environment) cluster(name string, etcd *controlplane.Etcd, port int, nodes bool) (*Cluster, error) {
 	flags, err := audit.Flags(os.Getenv(audit.DirectoryVariable), name)
 	if err != nil {
 		return nil, err
@@ -178,9 +178,9 @@ func (w *World) cluster(name string, etcd *controlplane.Etcd, port int, nodes bo
 	return &Cluster{Cluster: cluster, name: name}, nil
 }
 
-// startTenant starts a tenant's API server. What a tenant's controllers do is of no interest here but for its service
-// accounts, and pods of tenants run on the host.
-func (w *World) startTenant(ctx context.Context, tenant *Tenant) error {
+// startTenant starts a tenant's API server. Of the tenant's controllers only that of service accounts runs; pods of
+// tenants run on the host.
+func (w *Environment) startTenant(ctx context.Context, tenant *Tenant) error {
 	if err := tenant.StartAPIServer(ctx); err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (w *World) startTenant(ctx context.Context, tenant *Tenant) error {
 	return tenant.StartControllers(ctx)
 }
 
-func (w *World) startHost(ctx context.Context) error {
+func (w *Environment) startHost(ctx context.Context) error {
 	if err := w.Host.StartAPIServer(ctx); err != nil {
 		return err
 	}

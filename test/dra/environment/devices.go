@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package world
+package environment
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 // Driver is the name of the driver whose devices are published.
 const Driver = "gpu.example.com"
 
-// PublishDevices publishes devices, by the name of their node, with the helper that drivers are made with. It goes on until
-// the World is closed.
-func (w *World) PublishDevices(ctx context.Context, devices map[string][]resourcev1.Device) error {
+// PublishDevices publishes devices by node name, with the kubelet plugin helper of drivers, until the Environment is
+// closed.
+func (w *Environment) PublishDevices(ctx context.Context, devices map[string][]resourcev1.Device) error {
 	clientset, err := kubernetes.NewForConfig(w.Host.REST)
 	if err != nil {
 		return fmt.Errorf("making a client of the host, %w", err)
@@ -42,8 +42,8 @@ func (w *World) PublishDevices(ctx context.Context, devices map[string][]resourc
 	return w.published(ctx, len(devices))
 }
 
-// published waits until every node has its slice.
-func (w *World) published(ctx context.Context, nodes int) error {
+// published waits until every node has its ResourceSlice.
+func (w *Environment) published(ctx context.Context, nodes int) error {
 	return await(ctx, "ResourceSlices of every node", func(ctx context.Context) error {
 		slices := &resourcev1.ResourceSliceList{}
 		if err := w.Host.Client.List(ctx, slices); err != nil {

@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package world
+package environment
 
 import (
 	"context"
@@ -19,11 +19,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
-// kwokNode is the label by which kwok finds the Nodes that it plays the kubelet of.
-const kwokNode = "world.example.com/node"
+// kwokNode is the label of the Nodes for which kwok emulates the kubelet.
+const kwokNode = "environment.example.com/node"
 
 // startNodes registers the host's Nodes, and starts kwok, which keeps them ready and their pods running.
-func (w *World) startNodes(ctx context.Context) error {
+func (w *Environment) startNodes(ctx context.Context) error {
 	for _, name := range w.config.Nodes {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{kwokNode: "true", corev1.LabelHostname: name}}}
 		if err := w.Host.Client.Create(ctx, node); err != nil {
@@ -56,8 +56,8 @@ func (w *World) startNodes(ctx context.Context) error {
 	})
 }
 
-// installCRDs applies our definitions for the management cluster, and returns when they are served.
-func (w *World) installCRDs(ctx context.Context) error {
+// installCRDs applies our CRDs for the management cluster, and returns when they are served.
+func (w *Environment) installCRDs(ctx context.Context) error {
 	crds, err := apis.ManagementCRDs()
 	if err != nil {
 		return err

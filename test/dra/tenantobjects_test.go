@@ -22,19 +22,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/world"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/environment"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-// story is what happens to a tenant's objects, seen from both sides.
-type story struct {
+// tenantObjects creates objects in a tenant, and checks them in the tenant and on the host.
+type tenantObjects struct {
 	*testing.T
-	world  *world.World
-	tenant *world.Tenant
-	made   []client.Object
+	environment *environment.Environment
+	tenant      *environment.Tenant
+	made        []client.Object
 }
 
-// classes are the device classes of the tester, and the sync that gives it those and no others.
+// classes are the device classes of the tester, and the settings that sync only those.
 const classes = `
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
@@ -56,11 +56,11 @@ spec:
     toHost: {resourceClaims: {enabled: true}, resourceClaimTemplates: {enabled: true}}
 `
 
-// begin returns a story of the tester, which has its device classes.
-func begin(t *testing.T) *story {
+// newTenantObjects returns the tester's tenantObjects, when it has its device classes.
+func newTenantObjects(t *testing.T) *tenantObjects {
 	t.Helper()
-	w := enter(t)
-	s := &story{T: t, world: w, tenant: w.Tenant(tester)}
+	w := sharedEnvironment(t)
+	s := &tenantObjects{T: t, environment: w, tenant: w.Tenant(tester)}
 	for _, object := range documents(t, classes) {
 		if err := w.Host.Client.Create(t.Context(), object); client.IgnoreAlreadyExists(err) != nil {
 			t.Fatal(err)
@@ -77,8 +77,8 @@ func begin(t *testing.T) *story {
 	return s
 }
 
-// create makes the tenant's objects that the YAML says.
-func (s *story) create(text string) {
+// create creates the tenant's objects of the YAML.
+func (s *tenantObjects) create(text string) {
 	s.Helper()
 	for _, object := range documents(s.T, text) {
 		object.SetNamespace(metav1.NamespaceDefault)
@@ -90,14 +90,14 @@ func (s *story) create(text string) {
 }
 
 // claim makes a claim in the tenant, and a pod of the same name that uses it.
-func (s *story) claim(name, devices string) {
+func (s *tenantObjects) claim(name, devices string) {
 	s.Helper()
 	s.create(fmt.Sprintf("apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: %s}\nspec:\n  devices: %s\n", name, devices))
 	s.pod(name, "resourceClaimName: "+name)
 }
 
 // pod makes a pod in the tenant that uses a claim or a template.
-func (s *story) pod(name, source string) {
+func (s *tenantObjects) pod(name, source string) {
 	s.Helper()
 	s.create(fmt.Sprintf(`
 apiVersion: v1
@@ -110,8 +110,8 @@ spec:
 `, name, source))
 }
 
-// runs waits until the tenant sees its pods running.
-func (s *story) runs(names ...string) {
+// untilRunning waits until the pods run in the tenant.
+func (s *tenantObjects) untilRunning(names ...string) {
 	s.Helper()
 	for _, name := range names {
 		s.eventually("pod "+name+" runs", func(ctx context.Context) error {
@@ -127,8 +127,8 @@ func (s *story) runs(names ...string) {
 	}
 }
 
-// waits waits until the scheduler has said that there is no device for a pod.
-func (s *story) waits(name string) {
+// untilUnschedulable waits until a pod is unschedulable for lack of a device.
+func (s *tenantObjects) untilUnschedulable(name string) {
 	s.Helper()
 	s.eventually("pod "+name+" is unschedulable", func(ctx context.Context) error {
 		pod := &corev1.Pod{}
@@ -143,13 +143,13 @@ func (s *story) waits(name string) {
 		return fmt.Errorf("conditions %v", pod.Status.Conditions)
 	})
 	if claim := s.onHost(name); claim.Status.Allocation != nil {
-		s.Errorf("claim %s has an allocation, and its pod waits", name)
+		s.Errorf("claim %s has an allocation, but its pod is unschedulable", name)
 	}
 }
 
-// allocated waits until the tenant sees that its claim is allocated and used by these pods, and compares what it sees with
-// what the host has. It returns the tenant's claim.
-func (s *story) allocated(name string, pods []string, devices ...string) *resourcev1.ResourceClaim {
+// untilAllocated waits until the tenant's claim is allocated and reserved for these pods, and compares it with that of
+// the host. It returns the tenant's claim.
+func (s *tenantObjects) untilAllocated(name string, pods []string, devices ...string) *resourcev1.ResourceClaim {
 	s.Helper()
 	claim := &resourcev1.ResourceClaim{}
 	s.eventually("the tenant sees claim "+name+" allocated and used", func(ctx context.Context) error {
@@ -180,7 +180,7 @@ func (s *story) allocated(name string, pods []string, devices ...string) *resour
 }
 
 // onHost returns the copy on the host of the tenant's claim.
-func (s *story) onHost(name string) *resourcev1.ResourceClaim {
+func (s *tenantObjects) onHost(name string) *resourcev1.ResourceClaim {
 	s.Helper()
 	claim := &resourcev1.ResourceClaim{}
 	hostName, err := names.HostName(name, metav1.NamespaceDefault, s.tenant.Name)
@@ -188,30 +188,30 @@ func (s *story) onHost(name string) *resourcev1.ResourceClaim {
 		s.Fatal(err)
 	}
 	s.eventually("claim "+name+" is on the host", func(ctx context.Context) error {
-		return s.world.Host.Client.Get(ctx, client.ObjectKey{Namespace: s.tenant.Name, Name: hostName}, claim)
+		return s.environment.Host.Client.Get(ctx, client.ObjectKey{Namespace: s.tenant.Name, Name: hostName}, claim)
 	})
 	return claim
 }
 
-// end deletes what the story has made in the tenant, and waits until both sides are empty.
-func (s *story) end() {
+// deleteAll deletes the objects in the tenant, and waits until both sides are empty.
+func (s *tenantObjects) deleteAll() {
 	s.Helper()
 	for _, object := range slices.Backward(s.made) {
 		if err := s.tenant.Client.Delete(s.Context(), object, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
 			s.Fatal(err)
 		}
 	}
-	s.empty()
+	s.untilEmpty()
 }
 
-// empty waits until neither side has claims, templates or pods of the tenant.
-func (s *story) empty() {
+// untilEmpty waits until the tenant and the host have no claims, templates or pods of the tenant.
+func (s *tenantObjects) untilEmpty() {
 	s.Helper()
 	s.eventually("both sides are empty", func(ctx context.Context) error {
 		for side, list := range map[string]func(client.ObjectList) error{
 			"the tenant": func(list client.ObjectList) error { return s.tenant.Client.List(ctx, list) },
 			"the host": func(list client.ObjectList) error {
-				return s.world.Host.Client.List(ctx, list, client.InNamespace(s.tenant.Name))
+				return s.environment.Host.Client.List(ctx, list, client.InNamespace(s.tenant.Name))
 			},
 		} {
 			for _, kind := range []client.ObjectList{&resourcev1.ResourceClaimList{}, &resourcev1.ResourceClaimTemplateList{}, &corev1.PodList{}} {
@@ -227,7 +227,7 @@ func (s *story) empty() {
 	})
 }
 
-func (s *story) eventually(what string, check func(context.Context) error) {
+func (s *tenantObjects) eventually(what string, check func(context.Context) error) {
 	s.Helper()
 	env.Eventually(s.T, what, check)
 }
