@@ -21,10 +21,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-// cluster is a real API server with what a chart makes for its accounts.
+// cluster is a real API server with the accounts and rights of a chart.
 type cluster struct {
 	*env.Environment
-	// kinds that the API server knows, by what kubectl calls them: "machines.karpenter.metal3.io/status".
+	// kinds of the API server, by their names in kubectl: "machines.karpenter.metal3.io/status".
 	kinds map[string]kind
 }
 
@@ -64,14 +64,14 @@ func newCluster(t *testing.T, namespaces ...string) *cluster {
 			c.kinds[called.String()] = called
 		}
 	}
-	// These are no kinds: RBAC alone knows them.
+	// These are not kinds: they exist only in RBAC.
 	for _, name := range []string{"users", "groups"} {
 		c.kinds[name] = kind{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name}, verbs: []string{"impersonate"}}
 	}
 	return c
 }
 
-// String is what kubectl calls it.
+// String returns its name in kubectl.
 func (k kind) String() string {
 	name := k.Resource
 	if k.Group != "" {
@@ -83,7 +83,7 @@ func (k kind) String() string {
 	return name
 }
 
-// accounts applies what of a rendered chart is about accounts and their rights.
+// accounts applies the accounts and rights of a rendered chart.
 func (c *cluster) accounts(t *testing.T, release, namespace, chart string, flags ...string) {
 	t.Helper()
 	out, problems, err := helm(t, append([]string{"template", release, chart, "--namespace=" + namespace}, flags...)...)
@@ -100,10 +100,10 @@ func (c *cluster) accounts(t *testing.T, release, namespace, chart string, flags
 	}
 }
 
-// TestForbidden: what the accounts of the charts must not be able to do, a real API server does not let them. It prints the
-// tables, which are in docs/security.md too.
+// TestForbidden: a real API server denies the accounts of the charts everything in the tables, which are also in
+// docs/security.md.
 func TestForbidden(t *testing.T) {
-	t.Setenv(audit.DirectoryVariable, "") // what is tried here is no use of a right
+	t.Setenv(audit.DirectoryVariable, "") // these attempts must not count as use of a right
 	management := newCluster(t, hostNamespace, systemNamespace, tenantNamespace, otherNamespace)
 	management.accounts(t, "servers", systemNamespace, Management, "--set=manager.hostNamespaces={"+hostNamespace+"}")
 	management.accounts(t, "acme", tenantNamespace, Tenant)
@@ -127,7 +127,7 @@ func TestForbidden(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				token := side.own.token(t, tc.namespace, name)
 				account := side.own.as(t, token)
-				// Else it would be no wonder that it may do nothing.
+				// An account without any rights would pass.
 				for _, what := range side.own.attempts(t, tc.namespace, may[name]) {
 					allowed, err := account.reviewed(t.Context(), what)
 					if tried := account.try(t.Context(), what); err != nil || !allowed || apierrors.IsForbidden(tried) || apierrors.IsUnauthorized(tried) {
@@ -151,7 +151,7 @@ func TestForbidden(t *testing.T) {
 						table.WriteString(line.String())
 					}
 				}
-				// What is trusted in one cluster is nobody in the other.
+				// The tokens of one cluster are not valid in the other.
 				elsewhere := side.foreign.as(t, token)
 				for _, what := range side.foreign.attempts(t, "", forbidden{verbs: every, resource: "secrets"}) {
 					if err := elsewhere.try(t.Context(), what); !apierrors.IsUnauthorized(err) {
@@ -192,7 +192,7 @@ func (f forbidden) String() string {
 	return fmt.Sprintf("| %s | `%s` | %s | %s |\n", verbs, what, where, f.why)
 }
 
-// documents holds docs/security.md to the tables, or writes them there with -update.
+// documents compares docs/security.md with the tables, or writes them there with -update.
 func documents(t *testing.T, tables map[string]string) {
 	t.Helper()
 	file := filepath.Join("..", "docs", "security.md")

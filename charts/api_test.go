@@ -18,8 +18,8 @@ import (
 // others are the groups of kinds that other projects define.
 var others = []string{"monitoring.coreos.com", "cert-manager.io"}
 
-// TestAPIServer: a real one takes every object as it is, without a field that it does not know, and the pods in a
-// namespace that takes only those which are restricted.
+// TestAPIServer: a real API server accepts every object under strict field validation, and the pods in a namespace with
+// the restricted Pod Security Standard.
 func TestAPIServer(t *testing.T) {
 	for _, name := range []string{namespace, "servers"} {
 		if err := environment.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -57,7 +57,7 @@ func TestAPIServer(t *testing.T) {
 			}
 		})
 	}
-	// Else nothing above says anything.
+	// Otherwise the test would check nothing.
 	bare := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bare"},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	if err := strict.Create(t.Context(), bare, client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "restricted") {

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// attempt is one thing that an account tries.
+// attempt is a request of an account.
 type attempt struct {
 	verb      string
 	kind      kind
@@ -32,12 +32,12 @@ type attempt struct {
 	name      string
 }
 
-// attempts are what a line of a table stands for.
+// attempts returns the requests of a line of a table.
 func (c *cluster) attempts(t *testing.T, own string, line forbidden) []attempt {
 	t.Helper()
 	called, known := c.kinds[line.resource]
 	if !known {
-		t.Fatalf("the API server knows no %s, so that it is no wonder that nobody may have it", line.resource)
+		t.Fatalf("the API server has no %s, so the line tests nothing", line.resource)
 	}
 	namespaces := strings.FieldsFunc(strings.ReplaceAll(line.namespaces, ownNamespace, own), func(r rune) bool { return r == ',' })
 	if len(namespaces) > 0 && !called.namespaced {
@@ -48,7 +48,7 @@ func (c *cluster) attempts(t *testing.T, own string, line forbidden) []attempt {
 	}
 	var all []attempt
 	for _, verb := range strings.Fields(line.verbs) {
-		// A table may say "every verb" of what has only some, and RBAC has verbs of its own.
+		// A table may have every verb for a kind that has only some, and RBAC has verbs of its own.
 		if !slices.Contains(append(called.verbs, "bind", "escalate", "impersonate"), verb) {
 			continue
 		}
@@ -57,12 +57,12 @@ func (c *cluster) attempts(t *testing.T, own string, line forbidden) []attempt {
 		}
 	}
 	if len(all) == 0 {
-		t.Fatalf("nobody can do any of %q to %s", line.verbs, line.resource)
+		t.Fatalf("no verb of %q exists for %s", line.verbs, line.resource)
 	}
 	return all
 }
 
-// account is somebody who tries things at an API server.
+// account is a user of an API server.
 type account struct {
 	config *rest.Config
 	client client.Client
@@ -82,7 +82,7 @@ func (c *cluster) token(t *testing.T, namespace, name string) string {
 	return request.Status.Token
 }
 
-// as is whoever has a token, with no other credentials.
+// as returns an account that has only a token.
 func (c *cluster) as(t *testing.T, token string) *account {
 	t.Helper()
 	config := &rest.Config{Host: c.Config.Host, BearerToken: token, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: c.Config.CAData}}
@@ -93,7 +93,7 @@ func (c *cluster) as(t *testing.T, token string) *account {
 	return &account{config, limited}
 }
 
-// reviewed is what the API server says about an attempt when it is only asked.
+// reviewed returns the answer of a SubjectAccessReview to an attempt.
 func (a *account) reviewed(ctx context.Context, what attempt) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{}
 	review.Spec = authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -104,8 +104,8 @@ func (a *account) reviewed(ctx context.Context, what attempt) (bool, error) {
 	return review.Status.Allowed, err
 }
 
-// try does it, without a lasting effect if it should be possible after all. The answer of an API server that does not know
-// or does not like the object is an error too, but another one than Forbidden.
+// try makes the request, as a dry run, so that it has no lasting effect. Errors other than Forbidden mean that the
+// account may do it: the object is missing or invalid.
 func (a *account) try(ctx context.Context, what attempt) error {
 	config := rest.CopyConfig(a.config)
 	path := []string{"/apis", what.kind.Group, what.kind.Version}

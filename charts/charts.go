@@ -1,10 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package charts holds the Helm charts: karpenter-metal3 for the management cluster, and karpenter-metal3-tenant for each
-// tenant. Helm sees nothing outside of a chart's folder, so what a chart shares with the rest of the repository, its
-// definitions, rights and the webhook's configuration, is copied into it; this package knows what is copied, and its test
-// finds copies that are stale.
+// Package charts holds the Helm charts: karpenter-metal3 for the management cluster, and karpenter-metal3-tenant for
+// each tenant. Helm reads only a chart's folder, so the CRDs, rights and the webhook's configuration are copied into
+// it. This package has the list of copies, and its test finds stale ones.
 package charts
 
 import (
@@ -26,7 +25,7 @@ const (
 	Management = "karpenter-metal3"
 	// Tenant is the folder of the chart for a tenant.
 	Tenant = "karpenter-metal3-tenant"
-	// Generated is the folder in a chart that Files fills, and nobody else.
+	// Generated is the folder in a chart that has only generated files.
 	Generated = "files/generated"
 
 	head = "# Copyright The karpenter-provider-metal3 Authors.\n# SPDX-License-Identifier: Apache-2.0\n#\n# Made of %s by `make generate`. " +
@@ -77,8 +76,8 @@ func add(files map[string][]byte, chart, name, source string, content []byte) {
 	files[path.Join(chart, Generated, name)] = append(fmt.Appendf(nil, head, source), content...)
 }
 
-// kept is a definition that outlives the release which has installed it: with a definition go all objects of its kind,
-// and with those the claims on servers.
+// kept is a CRD that stays when its release is uninstalled: deleting a CRD deletes all its objects, and with them the
+// claims on servers.
 func kept(crd *apiextensionsv1.CustomResourceDefinition) ([]byte, error) {
 	crd = crd.DeepCopy()
 	crd.APIVersion, crd.Kind = apiextensionsv1.SchemeGroupVersion.String(), "CustomResourceDefinition"

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestFilesAreFresh: what is copied into the charts is what it is copied from, and nothing else is there.
+// TestFilesAreFresh: the copies in the charts equal their sources, and there are no other files.
 func TestFilesAreFresh(t *testing.T) {
 	want, err := Files()
 	if err != nil {
@@ -56,7 +56,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestGolden shows what the charts install by default, but for the definitions, which are in pkg/apis.
+// TestGolden shows what the charts install by default, except the CRDs, which are in pkg/apis.
 func TestGolden(t *testing.T) {
 	for name, tc := range releases {
 		if strings.HasSuffix(name, "-all") {
@@ -81,7 +81,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestDefinitionsStay: with a definition go all objects of its kind, and with those the claims on servers.
+// TestDefinitionsStay: deleting a CRD deletes all its objects, and with them the claims on servers.
 func TestDefinitionsStay(t *testing.T) {
 	for name, tc := range map[string]struct {
 		flags []string

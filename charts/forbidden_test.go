@@ -9,7 +9,7 @@ const (
 	hostNamespace = "metal3-system"
 	// systemNamespace has the manager and the webhook; in the tenant cluster, the provider's account.
 	systemNamespace = "karpenter-metal3"
-	// tenantNamespace is the tenant's whose provider tries things, and otherNamespace is another tenant's.
+	// tenantNamespace is that of the tenant whose provider is tested, and otherNamespace that of another tenant.
 	tenantNamespace, otherNamespace = "acme", "globex"
 	// userNamespace is where a tenant's users work, in the tenant cluster.
 	userNamespace = "default"
@@ -17,7 +17,7 @@ const (
 	ownNamespace = "its own"
 )
 
-// forbidden is something that an account must not be able to do.
+// forbidden is a set of requests that an account must not be allowed.
 type forbidden struct {
 	// why it matters.
 	why string
@@ -31,17 +31,18 @@ type forbidden struct {
 	name string
 }
 
-// every is all that one can do to objects.
+// every has all verbs.
 const (
 	reading = "get list watch"
 	writing = "create update patch delete deletecollection"
 	every   = reading + " " + writing
 )
 
-// inTheirReach are the namespaces in which an account could gain the most.
+// inTheirReach are the namespaces in which rights would help an account most.
 const inTheirReach = ownNamespace + ",kube-system,default"
 
-// escalation is what would give an account the rights of another, whoever it is. No account can do any of it.
+// escalation has the requests by which an account would get the rights of another one. All are forbidden for all
+// accounts.
 var escalation = []forbidden{
 	{"it would give itself more rights", writing + " bind escalate", "clusterroles.rbac.authorization.k8s.io", "", ""},
 	{"it would give itself more rights", writing, "clusterrolebindings.rbac.authorization.k8s.io", "", ""},
@@ -67,35 +68,35 @@ var escalation = []forbidden{
 	{"namespaces are the platform's", writing, "namespaces", "", ""},
 }
 
-// accountTable is where an account is, and what it must not be able to do.
+// accountTable has an account, and what is forbidden for it.
 type accountTable struct {
 	namespace string
 	forbidden []forbidden
 }
 
-// managementAccounts are the service accounts that the charts make in the management cluster, and what they must not do.
+// managementAccounts are the service accounts of the charts in the management cluster, and what is forbidden for them.
 // The manager's release names the namespaces of the servers (manager.hostNamespaces).
 var managementAccounts = map[string]accountTable{
 	"karpenter-metal3-manager": {systemNamespace, []forbidden{
 		{"servers are registered by people, and it claims them by patches", "create update delete deletecollection", "baremetalhosts.metal3.io",
 			hostNamespace, ""},
-		{"what Metal3 says of a server is Metal3's", "update patch", "baremetalhosts.metal3.io/status", hostNamespace, ""},
+		{"only Metal3 writes the status of a server", "update patch", "baremetalhosts.metal3.io/status", hostNamespace, ""},
 		{"it writes user data, one by one", "update deletecollection", "secrets", hostNamespace, ""},
-		{"user data is written where the servers are, and nowhere else", writing, "secrets", systemNamespace + "," + tenantNamespace +
+		{"user data is written only in the servers' namespace", writing, "secrets", systemNamespace + "," + tenantNamespace +
 			",kube-system", ""},
-		{"providers ask for servers, and it answers", "create update deletecollection", "machines.karpenter.metal3.io", tenantNamespace, ""},
-		{"what a tenant may have is the platform's to say", "create update delete deletecollection", "tenantclusters.karpenter.metal3.io",
+		{"providers create Machines, and it writes their status", "create update deletecollection", "machines.karpenter.metal3.io", tenantNamespace, ""},
+		{"the platform team decides what a tenant may use", "create update delete deletecollection", "tenantclusters.karpenter.metal3.io",
 			tenantNamespace, ""},
-		{"what servers there are is the platform's to say", writing, "nodeproviders.karpenter.metal3.io", "", ""},
-		{"what runs on them too", writing, "osimages.karpenter.metal3.io", "", ""},
-		{"who may log in to them too", writing, "sshkeys.karpenter.metal3.io", "", ""},
-		{"how they are set up too", writing, "machineconfigtemplates.karpenter.metal3.io", "", ""},
-		{"an address is taken and given back, never moved", "update patch deletecollection", "ipaddresses.karpenter.metal3.io", "", ""},
-		{"the lease of another program", "get update patch delete", "leases.coordination.k8s.io", systemNamespace, "another"},
+		{"the platform team registers servers and types", writing, "nodeproviders.karpenter.metal3.io", "", ""},
+		{"the platform team decides what is installed", writing, "osimages.karpenter.metal3.io", "", ""},
+		{"SSH keys give access to servers", writing, "sshkeys.karpenter.metal3.io", "", ""},
+		{"the platform team writes the templates of user data", writing, "machineconfigtemplates.karpenter.metal3.io", "", ""},
+		{"an address is created and deleted, never changed", "update patch deletecollection", "ipaddresses.karpenter.metal3.io", "", ""},
+		{"leases of other programs", "get update patch delete", "leases.coordination.k8s.io", systemNamespace, "another"},
 		{"leases elsewhere", every, "leases.coordination.k8s.io", "kube-system", "any"},
-		{"who is asked about writes is not its business", every, "validatingwebhookconfigurations.admissionregistration.k8s.io", "", ""},
-		{"it has nothing to do with pods", reading + " delete", "pods", tenantNamespace, ""},
-		{"nor with nodes", every, "nodes", "", ""},
+		{"it must not change which webhooks are called", every, "validatingwebhookconfigurations.admissionregistration.k8s.io", "", ""},
+		{"it does not use pods", reading + " delete", "pods", tenantNamespace, ""},
+		{"it does not use nodes", every, "nodes", "", ""},
 	}},
 	"karpenter-metal3-webhook": {systemNamespace, []forbidden{
 		{"it admits or rejects, and changes nothing", writing, "baremetalhosts.metal3.io", hostNamespace, ""},
@@ -106,82 +107,84 @@ var managementAccounts = map[string]accountTable{
 		{"it admits or rejects, and changes nothing", writing, "osimages.karpenter.metal3.io", "", ""},
 		{"it admits or rejects, and changes nothing", writing, "sshkeys.karpenter.metal3.io", "", ""},
 		{"it admits or rejects, and changes nothing", writing, "machineconfigtemplates.karpenter.metal3.io", "", ""},
-		{"nor any state", "update patch", "machines.karpenter.metal3.io/status", tenantNamespace, ""},
-		{"of the Secrets it has its own certificate, by name", "get update", "secrets", systemNamespace, "another"},
-		{"of the Secrets it has its own certificate, by name", "list watch", "secrets", systemNamespace, ""},
-		{"its own it writes by compare-and-swap, and nobody needs it deleted", "patch delete", "secrets", systemNamespace,
+		{"it does not write status", "update patch", "machines.karpenter.metal3.io/status", tenantNamespace, ""},
+		{"it may read one Secret, its own certificate, by name", "get update", "secrets", systemNamespace, "another"},
+		{"it may read one Secret, its own certificate, by name", "list watch", "secrets", systemNamespace, ""},
+		{"it updates its own by compare-and-swap, and never deletes it", "patch delete", "secrets", systemNamespace,
 			"karpenter-metal3-webhook-certs"},
 		{"BMC credentials, user data, join tokens", every, "secrets", hostNamespace + "," + tenantNamespace + ",kube-system", ""},
 		{"all of them", "list watch", "secrets", "", ""},
-		{"it tells the API server to trust it, and only for what the platform has installed", "create patch delete deletecollection",
+		{"it writes the CA bundle of its own configuration, which the platform team installs",
+			"create patch delete deletecollection",
 			"validatingwebhookconfigurations.admissionregistration.k8s.io", "", "karpenter-metal3"},
-		{"the configurations of others", every, "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "another"},
-		{"it has nothing to do with pods", reading + " delete", "pods", tenantNamespace, ""},
-		{"nor with nodes", every, "nodes", "", ""},
-		{"it elects nobody", every, "leases.coordination.k8s.io", systemNamespace, "any"},
+		{"configurations of other webhooks", every, "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "another"},
+		{"it does not use pods", reading + " delete", "pods", tenantNamespace, ""},
+		{"it does not use nodes", every, "nodes", "", ""},
+		{"it has no leader election", every, "leases.coordination.k8s.io", systemNamespace, "any"},
 	}},
 	"karpenter-metal3-provider-" + tenantNamespace: {tenantNamespace, []forbidden{
-		{"which servers there are, and who has them, is no tenant's to see", every, "baremetalhosts.metal3.io", hostNamespace + "," +
+		{"a tenant must not see the servers and their consumers", every, "baremetalhosts.metal3.io", hostNamespace + "," +
 			tenantNamespace, ""},
-		{"nor in the whole cluster", "list watch", "baremetalhosts.metal3.io", "", ""},
-		{"nor what Metal3 has found in them", reading, "hardwaredata.metal3.io", hostNamespace, ""},
+		{"servers in all namespaces", "list watch", "baremetalhosts.metal3.io", "", ""},
+		{"inspection data of the servers", reading, "hardwaredata.metal3.io", hostNamespace, ""},
 		{"BMC credentials, user data of other tenants, certificates", every, "secrets", hostNamespace + "," + otherNamespace + "," +
 			systemNamespace + ",kube-system,default", ""},
 		{"all of them", "list watch deletecollection", "secrets", "", ""},
 		{"it writes user data of its own, one by one", "watch patch deletecollection", "secrets", tenantNamespace, ""},
 		{"other tenants' servers", every, "machines.karpenter.metal3.io", otherNamespace, ""},
-		{"what the manager says of other tenants' servers", "get update patch", "machines.karpenter.metal3.io/status", otherNamespace, "theirs"},
+		{"status of other tenants' servers", "get update patch", "machines.karpenter.metal3.io/status",
+			otherNamespace, "theirs"},
 		{"all of them", "list watch deletecollection", "machines.karpenter.metal3.io", "", ""},
-		{"it asks for a server, and the manager answers", "update patch", "machines.karpenter.metal3.io/status", tenantNamespace, "mine"},
+		{"it creates Machines, and the manager writes their status", "update patch", "machines.karpenter.metal3.io/status", tenantNamespace, "mine"},
 		{"it changes Machines by patches, one by one", "update deletecollection", "machines.karpenter.metal3.io", tenantNamespace, ""},
 		{"other tenants' settings, quota and kubeconfig", every, "tenantclusters.karpenter.metal3.io", otherNamespace, ""},
 		{"other tenants' state", "get update patch", "tenantclusters.karpenter.metal3.io/status", otherNamespace, "globex"},
 		{"all of them", "list watch", "tenantclusters.karpenter.metal3.io", "", ""},
-		{"what the tenant may have is not its to say", writing, "tenantclusters.karpenter.metal3.io", tenantNamespace, "acme"},
-		{"what servers there are is the platform's to say", writing, "nodetypes.karpenter.metal3.io", "", ""},
-		{"what servers there are is the platform's to say", "update patch", "nodetypes.karpenter.metal3.io/status", "", "gpu"},
-		{"what servers there are is the platform's to say", writing, "nodeproviders.karpenter.metal3.io", "", ""},
-		{"images, and with what they are fetched", every, "osimages.karpenter.metal3.io", "", ""},
+		{"the platform team decides what the tenant may use", writing, "tenantclusters.karpenter.metal3.io", tenantNamespace, "acme"},
+		{"the platform team registers servers and types", writing, "nodetypes.karpenter.metal3.io", "", ""},
+		{"the platform team registers servers and types", "update patch", "nodetypes.karpenter.metal3.io/status", "", "gpu"},
+		{"the platform team registers servers and types", writing, "nodeproviders.karpenter.metal3.io", "", ""},
+		{"images, and the credentials to fetch them", every, "osimages.karpenter.metal3.io", "", ""},
 		{"keys of administrators", every, "sshkeys.karpenter.metal3.io", "", ""},
 		{"how other tenants' servers are set up", every, "machineconfigtemplates.karpenter.metal3.io", "", ""},
-		{"addresses tell of other tenants' networks", every, "ipaddresses.karpenter.metal3.io", "", ""},
+		{"addresses reveal other tenants' networks", every, "ipaddresses.karpenter.metal3.io", "", ""},
 		{"other tenants' devices", every, "resourceclaims.resource.k8s.io", otherNamespace, ""},
 		{"other tenants' devices", every, "resourceclaimtemplates.resource.k8s.io", otherNamespace, ""},
-		{"what is allocated is the scheduler's to say", "update patch", "resourceclaims.resource.k8s.io/status", tenantNamespace, "mine"},
-		{"which classes there are is the platform's to say", writing, "deviceclasses.resource.k8s.io", "", ""},
-		{"which devices there are is no tenant's to see", every, "resourceslices.resource.k8s.io", "", ""},
+		{"only the scheduler writes allocations", "update patch", "resourceclaims.resource.k8s.io/status", tenantNamespace, "mine"},
+		{"the platform team defines device classes", writing, "deviceclasses.resource.k8s.io", "", ""},
+		{"a tenant must not see all devices", every, "resourceslices.resource.k8s.io", "", ""},
 		{"other tenants' pods", every, "pods", otherNamespace, ""},
-		{"its own are only looked at", "delete deletecollection", "pods", tenantNamespace, ""},
-		{"who else there is", "list watch", "namespaces", "", ""},
-		{"who else there is", "get", "namespaces", "", otherNamespace},
+		{"it only reads its own pods", "delete deletecollection", "pods", tenantNamespace, ""},
+		{"it must not see other tenants", "list watch", "namespaces", "", ""},
+		{"it must not see other tenants", "get", "namespaces", "", otherNamespace},
 		{"nodes of the management cluster", every, "nodes", "", ""},
 		{"another tenant's provider would stop, or work twice", every, "leases.coordination.k8s.io", otherNamespace + "," + systemNamespace +
 			",kube-system", "any"},
-		{"who is asked about writes is not its business", every, "validatingwebhookconfigurations.admissionregistration.k8s.io", "", ""},
+		{"it must not change which webhooks are called", every, "validatingwebhookconfigurations.admissionregistration.k8s.io", "", ""},
 	}},
 }
 
 // tenantAccounts are those in the tenant cluster.
 var tenantAccounts = map[string]accountTable{
 	"karpenter-metal3-provider": {systemNamespace, []forbidden{
-		{"the tenant's own Secrets are none of the platform's", every, "secrets", userNamespace + "," + systemNamespace + ",kube-public", ""},
+		{"the platform must not read the tenant's own Secrets", every, "secrets", userNamespace + "," + systemNamespace + ",kube-public", ""},
 		{"all of them", "list watch deletecollection", "secrets", "", ""},
 		{"join tokens are written one by one", "watch patch deletecollection", "secrets", "kube-system", ""},
-		{"of the ConfigMaps it has the cluster's CA, by name", "get", "configmaps", "kube-public", "another"},
-		{"of the ConfigMaps it has the cluster's CA, by name", reading, "configmaps", userNamespace + ",kube-system", "any"},
+		{"it may read one ConfigMap, the cluster's CA, by name", "get", "configmaps", "kube-public", "another"},
+		{"it may read one ConfigMap, the cluster's CA, by name", reading, "configmaps", userNamespace + ",kube-system", "any"},
 		{"all of them", "list watch", "configmaps", "", ""},
-		{"kubelet makes nodes", "create update deletecollection", "nodes", "", ""},
+		{"kubelets create nodes", "create update deletecollection", "nodes", "", ""},
 		{"Karpenter changes its objects by patches, one by one", "update deletecollection", "nodepools.karpenter.sh", "", ""},
 		{"Karpenter changes its objects by patches, one by one", "update deletecollection", "nodeclaims.karpenter.sh", "", ""},
-		{"what drivers publish is theirs", writing, "resourceslices.resource.k8s.io", "", ""},
-		{"volumes are looked at for where pods can be", writing, "persistentvolumes", "", ""},
-		{"volumes are looked at for where pods can be", writing, "persistentvolumeclaims", userNamespace, ""},
-		{"the tenant says how many pods may be away", writing, "poddisruptionbudgets.policy", userNamespace, ""},
-		{"workloads are looked at for what their pods ask for", writing, "daemonsets.apps", userNamespace, ""},
-		{"workloads are looked at for what their pods ask for", writing, "statefulsets.apps", userNamespace, ""},
+		{"only drivers publish devices", writing, "resourceslices.resource.k8s.io", "", ""},
+		{"volumes are only read, for the topology of pods", writing, "persistentvolumes", "", ""},
+		{"volumes are only read, for the topology of pods", writing, "persistentvolumeclaims", userNamespace, ""},
+		{"only the tenant writes disruption budgets", writing, "poddisruptionbudgets.policy", userNamespace, ""},
+		{"workloads are only read, for the requests of their pods", writing, "daemonsets.apps", userNamespace, ""},
+		{"workloads are only read, for the requests of their pods", writing, "statefulsets.apps", userNamespace, ""},
 		{"pods are evicted or deleted one by one", "deletecollection", "pods", userNamespace, ""},
-		{"accounts are the tenant's", every, "serviceaccounts", userNamespace + ",kube-system", ""},
-		{"who is asked about writes is the tenant's to say", every, "validatingwebhookconfigurations.admissionregistration.k8s.io", "", ""},
-		{"other programs elect among themselves", every, "leases.coordination.k8s.io", "kube-system", "any"},
+		{"service accounts belong to the tenant", every, "serviceaccounts", userNamespace + ",kube-system", ""},
+		{"the tenant decides which webhooks are called", every, "validatingwebhookconfigurations.admissionregistration.k8s.io", "", ""},
+		{"leases of other programs", every, "leases.coordination.k8s.io", "kube-system", "any"},
 	}},
 }

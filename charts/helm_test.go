@@ -23,7 +23,7 @@ const (
 	release   = "acme"
 )
 
-// releases are what is rendered: each chart as it is, and with every value set.
+// releases are the rendered charts: each with its defaults, and with every value set.
 var releases = map[string]struct {
 	chart string
 	flags []string
@@ -49,7 +49,7 @@ func binary(t *testing.T, name, remedy string) string {
 	return path
 }
 
-// helm runs Helm, which sees no cluster and no configuration of whoever runs the test.
+// helm runs Helm without a cluster and without the user's configuration.
 func helm(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	home := t.TempDir()

@@ -26,14 +26,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
-// environment is an API server that has the definitions already, as one on which they were applied by hand. Like those of
-// before Kubernetes 1.34, it streams no lists: whoever watches has to list first, and needs the right to.
+// environment is an API server with the CRDs, as if they were applied by hand. Like those before Kubernetes 1.34 it
+// does not stream lists, so watching also needs the right to list.
 var environment = &env.Environment{Flags: []string{"--feature-gates=WatchList=false"}}
 
 func TestMain(m *testing.M) { env.Main(m, environment) }
 
-// TestInstallUpgradeUninstall: an upgrade leaves what the webhook has written, and the end of a release the definitions.
-// In between, the programs work with the rights that the charts give them. Nothing runs pods here, so they run beside.
+// TestInstallUpgradeUninstall: an upgrade keeps the CA bundle of the webhook, and uninstalling keeps the CRDs. In
+// between, the programs work with the charts' rights. Pods do not run here, so the programs run as processes.
 func TestInstallUpgradeUninstall(t *testing.T) {
 	system.Only(t)
 	kubeconfig := writeKubeconfig(t, environment.Config)
@@ -44,7 +44,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 		}
 	}
 	c := environment.Client
-	// The TenantCluster comes before the webhook, which the API server could not ask here.
+	// The TenantCluster is created before the webhook, which the API server could not reach here.
 	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "karpenter-metal3", Name: "acme"}}
 	tenant.Spec.APIServerEndpoint = "192.0.2.1:6443"
 	for _, object := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant.Namespace}}, tenant} {

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestPods: they are what a careful cluster asks for, and ready when they say so.
+// TestPods: they have the restricted security context, resource requests and probes.
 func TestPods(t *testing.T) {
 	for name, tc := range releases {
 		t.Run(name, func(t *testing.T) {
@@ -44,16 +44,16 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestFlags: the programs know every argument that they are given, and take its value.
+// TestFlags: the programs accept every argument of the charts and its value.
 func TestFlags(t *testing.T) {
 	for name, tc := range releases {
 		t.Run(name, func(t *testing.T) {
 			for _, deployment := range ofKind[appsv1.Deployment](t, render(t, tc.chart, tc.flags...), "Deployment") {
 				container := deployment.Spec.Template.Spec.Containers[0]
 				if len(container.Env) > 0 || len(container.Command) > 0 {
-					t.Errorf("%s has an environment or a command, which nobody checks", container.Name)
+					t.Errorf("%s has an environment or a command, which the test does not check", container.Name)
 				}
-				// It reads all flags before it says its version and ends.
+				// --version makes it parse all flags, print its version and end.
 				command := exec.CommandContext(t.Context(), binary(t, container.Name, "make build"), append(container.Args, "--version")...)
 				command.Env = []string{}
 				if out, err := command.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "karpenter-metal3-"+container.Name+" ") {
@@ -64,6 +64,6 @@ func TestFlags(t *testing.T) {
 	}
 	out, err := exec.CommandContext(t.Context(), binary(t, "manager", "make build"), "--no-such-flag", "--version").CombinedOutput()
 	if err == nil {
-		t.Errorf("a flag that nobody knows is taken, so this test finds nothing: %s", out)
+		t.Errorf("an unknown flag is accepted, so this test finds nothing: %s", out)
 	}
 }

@@ -25,20 +25,20 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-// waitTimeout with a program that has been told to end.
+// waitTimeout bounds how long a program may take to end after SIGTERM.
 const waitTimeout = time.Minute
 
-// program is one that a release in the namespace runs.
+// program is a program of a release.
 type program struct {
 	namespace, deployment string
-	// lease that it must get, if it is elected.
+	// lease that it must acquire, if it has leader election.
 	lease string
-	// flags in the place of what a pod has: its token, its mounts, its ports.
+	// flags that replace a pod's token, mounts and ports.
 	flags func() []string
 }
 
-// startPrograms runs what the Deployments run, as the service accounts that they run as, with their arguments, until
-// the test ends, and waits until each is ready.
+// startPrograms runs the programs of the Deployments with their service accounts and arguments until the test ends, and
+// waits until each is ready.
 func startPrograms(t *testing.T, programs ...program) {
 	t.Helper()
 	for _, p := range programs {
@@ -74,7 +74,7 @@ func startPrograms(t *testing.T, programs ...program) {
 			lease := &coordinationv1.Lease{}
 			err := environment.Client.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: p.lease}, lease)
 			if err == nil && (lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "") {
-				err = errors.New("nobody holds the lease")
+				err = errors.New("the lease has no holder")
 			}
 			return err
 		})
@@ -112,7 +112,7 @@ func asAccount(t *testing.T, namespace, name string) string {
 	})
 }
 
-// freeAddress is one that nobody listens on now.
+// freeAddress returns an address on which nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -71,7 +71,7 @@ func own(kind, name string) string {
 	return ""
 }
 
-// TestRights: the charts give what config/rbac says, with which all tests run, and nothing more.
+// TestRights: the charts have exactly the rights in config/rbac, with which all tests run.
 func TestRights(t *testing.T) {
 	providers := []string{"provider-management.yaml", "provider-dra-management.yaml"}
 	allTenants := documented(t, shared, providers...)
@@ -93,7 +93,7 @@ func TestRights(t *testing.T) {
 		want   map[string][]rbacv1.PolicyRule
 	}{
 		"Management": {reason: "manager, webhook, and what tenants share", chart: Management, want: all},
-		"WithoutWebhook": {reason: "who is not there has no rights", chart: Management, flags: []string{"--set=webhook.enabled=false"},
+		"WithoutWebhook": {reason: "a disabled webhook has no rights", chart: Management, flags: []string{"--set=webhook.enabled=false"},
 			want: withoutWebhook},
 		"CertManager": {reason: "the webhook writes nothing then", chart: Management,
 			flags: []string{"--set=webhook.certificates.source=certManager"}, want: certManager},
@@ -126,9 +126,9 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestBindings: each binding is of a role of the charts, and for the service account of its own program alone.
+// TestBindings: each binding is for a role of the charts and for the service account of its program only.
 func TestBindings(t *testing.T) {
-	roles := rules(t, render(t, Management)) // tenants bind roles of this chart
+	roles := rules(t, render(t, Management)) // the tenant chart binds roles of this chart
 	for name, tc := range releases {
 		t.Run(name, func(t *testing.T) {
 			objects := render(t, tc.chart, tc.flags...)
@@ -175,13 +175,13 @@ func TestBindings(t *testing.T) {
 				found++
 			}
 			if found == 0 {
-				t.Error("nobody has any rights")
+				t.Error("no role has any rights")
 			}
 		})
 	}
 }
 
-// TestHostNamespaces: with them, user data can be written there and nowhere else.
+// TestHostNamespaces: with manager.hostNamespaces, Secrets can be written only in those namespaces.
 func TestHostNamespaces(t *testing.T) {
 	objects := render(t, Management, "--set=manager.hostNamespaces={a,b}")
 	for name, binding := range ofKind[rbacv1.ClusterRoleBinding](t, objects, "ClusterRoleBinding") {
@@ -200,7 +200,7 @@ func TestHostNamespaces(t *testing.T) {
 	}
 }
 
-// TestAdmission: the API server is told what Management says, and by default it is told.
+// TestAdmission: the chart's webhook configuration is that of Management, and is installed by default.
 func TestAdmission(t *testing.T) {
 	want, err := webhook.Management(webhook.Options{
 		Service: &admissionregistrationv1.ServiceReference{
@@ -231,12 +231,12 @@ func TestAdmission(t *testing.T) {
 	for _, configuration := range ofKind[admissionregistrationv1.ValidatingWebhookConfiguration](t, certManager,
 		"ValidatingWebhookConfiguration") {
 		if configuration.Annotations["cert-manager.io/inject-ca-from"] != namespace+"/karpenter-metal3-webhook" {
-			t.Errorf("nobody writes the CA: %v", configuration.Annotations)
+			t.Errorf("no program writes the CA: %v", configuration.Annotations)
 		}
 	}
 	for _, object := range render(t, Management, "--set=webhook.enabled=false") {
 		if object.GetKind() == "ValidatingWebhookConfiguration" {
-			t.Error("without the webhook, the API server would ask nobody and refuse all")
+			t.Error("without the webhook's pods, the API server would deny all requests")
 		}
 	}
 }

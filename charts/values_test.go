@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestValuesThatCannotWork: they are refused before anything is installed, and the refusal names the value.
+// TestValuesThatCannotWork: they are rejected before anything is installed, and the error names the value.
 func TestValuesThatCannotWork(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -20,7 +20,7 @@ func TestValuesThatCannotWork(t *testing.T) {
 			want: []string{"'webhok' not allowed"}},
 		"TypoBelow": {chart: Management, reason: "nor below", set: []string{"manager.replica=2"},
 			want: []string{"/manager", "'replica' not allowed"}},
-		"NoReplicas": {chart: Management, reason: "nobody would claim servers", set: []string{"manager.replicas=0"},
+		"NoReplicas": {chart: Management, reason: "no server would be claimed", set: []string{"manager.replicas=0"},
 			want: []string{"/manager/replicas", "minimum"}},
 		"PullPolicy": {chart: Management, reason: "kubelet knows three", set: []string{"image.pullPolicy=Sometimes"},
 			want: []string{"/image/pullPolicy", "IfNotPresent"}},
@@ -30,7 +30,7 @@ func TestValuesThatCannotWork(t *testing.T) {
 			want: []string{"/manager/provisioningDeadline"}},
 		"Endpoint": {chart: Management, reason: "the manager would not start",
 			set: []string{"manager.networkEndpoint=network.example.com"}, want: []string{"/manager/networkEndpoint"}},
-		"UnusedIssuer": {chart: Management, reason: "who names an issuer wants it used",
+		"UnusedIssuer": {chart: Management, reason: "an issuer that is not used is a mistake",
 			set:  []string{"webhook.certificates.certManager.issuerRef.name=ca"},
 			want: []string{"webhook.certificates.source is self", "Set the source to certManager"}},
 		"NamelessIssuer": {chart: Management, reason: "cert-manager would not find it",
@@ -43,7 +43,7 @@ func TestValuesThatCannotWork(t *testing.T) {
 			want: []string{"shutdownDelaySeconds is 60", "terminationGracePeriodSeconds is 30", "longer"}},
 		"ServersBesideUs": {chart: Management, reason: "the webhook's key is in the namespace",
 			set: []string{"manager.hostNamespaces={" + namespace + "}"}, want: []string{"the namespace of the release", "namespace of its own"}},
-		"FlagOfTheChart": {chart: Management, reason: "the probes would find nobody",
+		"FlagOfTheChart": {chart: Management, reason: "the probes would fail",
 			set:  []string{"webhook.extraArgs={--health-probe-bind-address=:9}"},
 			want: []string{"webhook.extraArgs has --health-probe-bind-address=:9", "leave it out"}},
 		"NoFlag": {chart: Management, reason: "an argument that is no flag is refused by the program",

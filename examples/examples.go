@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package examples holds the manifests that the documentation shows and that the demo and the tests apply, so that
-// what is written is what runs.
+// Package examples holds the manifests that the documentation shows and that the demo and the tests apply, so that the
+// documented manifests are the tested ones.
 package examples
 
 import (
@@ -30,7 +30,7 @@ const (
 	ManagementFile = "reference-fleet/management.yaml"
 	// TenantFile is for the tenant cluster: a MetalNodeClass and a dynamic NodePool.
 	TenantFile = "reference-fleet/tenant.yaml"
-	// WorkloadFile is for the tenant cluster: pods that ask for GPUs, and one that asks for none.
+	// WorkloadFile is for the tenant cluster: pods that request GPUs, and one without.
 	WorkloadFile = "reference-fleet/workload.yaml"
 )
 

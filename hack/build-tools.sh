@@ -17,11 +17,11 @@ stamps="${bin}/.stamps"
 mkdir -p "${stamps}"
 export CGO_ENABLED=0
 
-# Kubernetes components refuse to work with each other unless their version is stamped.
+# Kubernetes components reject each other without a stamped version.
 kubernetes=$(awk '$1 == "k8s.io/kubernetes" {print $2; exit}' tools/controlplane/go.mod)
 major=${kubernetes#v}; major=${major%%.*}
 minor=${kubernetes#v*.}; minor=${minor%%.*}
-# The same flags for each program of a module, or they share nothing in the build cache.
+# The same flags for each program of a module: otherwise they would not share the build cache.
 version=k8s.io/component-base/version
 stamped="-s -w -X ${version}.gitVersion=${kubernetes} -X ${version}.gitMajor=${major} -X ${version}.gitMinor=${minor}"
 # Without a cluster, Helm renders for the version that it was built with.
@@ -57,7 +57,7 @@ dev=(
   "etcdctl|etcd|go.etcd.io/etcd/etcdctl/v3|go.etcd.io/etcd/etcdctl/v3|-s -w"
   "etcdutl|etcd|go.etcd.io/etcd/etcdutl/v3|go.etcd.io/etcd/etcdutl/v3|-s -w"
 )
-# The suite is the test of a package, so it is compiled as one.
+# The suite is a test binary.
 upstream=(
   "karpenter-regression|upstream|test:sigs.k8s.io/karpenter/test/suites/regression|sigs.k8s.io/karpenter|"
   "karpenter-kwok|upstream|sigs.k8s.io/karpenter/kwok|sigs.k8s.io/karpenter|"

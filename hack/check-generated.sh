@@ -2,7 +2,7 @@
 # Copyright The karpenter-provider-metal3 Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Fails when the generated deepcopy code, CRDs, the charts' copies, or docs/reference.md differ from what would be generated now. Touches nothing.
+# Fails when the generated deepcopy code, CRDs, the charts' copies, or docs/reference.md are stale. Changes nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -2,7 +2,7 @@
 # Copyright The karpenter-provider-metal3 Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Says in one sentence what is wrong with the Go installation, if anything is.
+# Prints one sentence if the Go installation does not fit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +14,7 @@ fi
 have=$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null)
 have=${have#go}
 have=${have%% *}
-# A newer toolchain that the go command would fetch by itself is as good as an installed one.
+# A newer toolchain that the go command would download counts as installed.
 if [[ "$(printf '%s\n%s\n' "${want}" "${have}" | sort -V | head -n1)" != "${want}" ]] && ! go version >/dev/null 2>&1; then
   echo "error: go.mod needs Go ${want} or newer, but $(command -v go) is ${have}; install a newer one from https://go.dev/dl/" >&2
   exit 1

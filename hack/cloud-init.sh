@@ -2,9 +2,9 @@
 # Copyright The karpenter-provider-metal3 Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Unpacks Debian's cloud-init, with the Python packages that it needs, into bin/cloud-init, for the tests to ask it
-# what it makes of our documents. Nothing is installed, and nothing is changed outside of bin/. Then
-# bin/cloud-init/cloud-init runs it, with the system's Python.
+# Unpacks Debian's cloud-init, with the Python packages that it needs, into bin/cloud-init, so that tests can check our
+# documents with it. Nothing is installed, and nothing is changed outside of bin/. Then bin/cloud-init/cloud-init runs
+# it, with the system's Python.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,7 +28,7 @@ rm -rf "${dir}"
 mkdir -p "${dir}/packages" "${dir}/root"
 echo "unpacking Debian's cloud-init into bin/cloud-init"
 download() { (cd "${dir}/packages" && apt-get -qq -o APT::Sandbox::User=root download "${packages[@]}" 2>"${dir}/log"); }
-# A machine that is new has no list of packages, or an old one.
+# A new machine has no list of packages, or an old one.
 if ! download && ! { apt-get -qq update && download; }; then
   cat "${dir}/log" >&2
   echo "error: cloud-init cannot be downloaded from Debian" >&2

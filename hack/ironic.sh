@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 dir="${PWD}/bin/ironic"
 stamp="${dir}/.unpacked"
-# Not all that Debian says it depends on: what is imported when it is used as the tests use it.
+# Only the dependencies that are imported in the tests, not all of Debian's.
 packages=(pycadf-common python3-alembic python3-amqp python3-anyjson python3-appdirs python3-attr python3-automaton
   python3-bcrypt python3-cachetools python3-certifi python3-cffi-backend python3-chardet
   python3-charset-normalizer python3-cinderclient python3-cryptography python3-dateutil python3-debtcollector
@@ -31,7 +31,7 @@ packages=(pycadf-common python3-alembic python3-amqp python3-anyjson python3-app
   python3-sqlalchemy python3-statsd python3-stevedore python3-sushy python3-swiftclient python3-tenacity
   python3-tooz python3-tz python3-urllib3 python3-vine python3-wcwidth python3-webob python3-wrapt python3-yaml
   python3-yappi python3-zeroconf python3-zipp)
-# What Ironic calls to make a config drive.
+# Ironic makes config drives with it.
 programs=(genisoimage)
 
 wanted="${packages[*]} ${programs[*]} $(sha256sum "$0" | cut -d' ' -f1)"
@@ -52,7 +52,7 @@ printf "unpacking Debian's Ironic into bin/ironic ... "
 download() {
   (cd "${dir}/packages" && apt-get -qq -o APT::Sandbox::User=root download "${packages[@]}" "${programs[@]}" 2>"${dir}/log")
 }
-# A machine that is new has no list of packages, or an old one.
+# A new machine has no list of packages, or an old one.
 if ! download && ! { apt-get -qq update && download; }; then
   echo failed
   cat "${dir}/log" >&2

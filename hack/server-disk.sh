@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Makes a disk image that boots by itself, bin/server-image/disk.qcow2, out of the root file system that
-# hack/server-image.sh made: a boot loader, one partition, Debian's kernel. Servers that are virtual machines boot it, and
-# Metal3 installs it as it would any other image. The name of its operating system ends with an ID, which is in disk.id, for
-# whoever asks a Node what it runs. No loop device is needed.
+# hack/server-image.sh made: a boot loader, one partition, Debian's kernel. Servers that are virtual machines boot it,
+# and Metal3 installs it as it would any other image. The name of its operating system ends with an ID, which is in
+# disk.id, so that a Node's osImage identifies the disk. No loop device is needed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,7 +28,8 @@ rm -rf "${work}" "${dir}"/{.disk,disk.id,disk.qcow2}
 mkdir -p "${work}"/{changes,temporary,root}
 trap 'rm -rf "${work}"' EXIT
 
-# What only this disk has is laid over the root file system, which stays as it is. The mounts end with the subshell.
+# The files of this disk only are in an overlay over the root file system, which does not change. The mounts end with
+# the subshell.
 export work id size start dir
 unshare --mount --propagation private bash -euo pipefail <<'LAYERED'
 if ! mount -t overlay overlay -o "lowerdir=${dir}/rootfs,upperdir=${work}/changes,workdir=${work}/temporary" "${work}/root"; then
@@ -49,7 +50,7 @@ initrd /initrd.img
 boot
 GRUB
 truncate --size="${size}" "${work}/raw"
-# The boot loader knows the features of yesterday.
+# The boot loader does not support newer features of ext4.
 mkfs.ext4 -q -F -L root -m 0 -O '^metadata_csum_seed,^orphan_file' -E "offset=${start},lazy_itable_init=1,lazy_journal_init=1" \
   -d . "${work}/raw" $(((size - start) / 1024))k
 LAYERED
@@ -58,7 +59,7 @@ export LD_LIBRARY_PATH="${tools}/usr/lib/x86_64-linux-gnu:${tools}/lib/x86_64-li
 "${tools}/usr/bin/grub-mkimage" --format=i386-pc --directory="${tools}/usr/lib/grub/i386-pc" --prefix='(hd0,msdos1)/boot/grub' \
   --output="${work}/core.img" biosdisk part_msdos ext2 normal linux
 write() { dd of="${work}/raw" bs=512 seek="$1" conv=notrunc status=none; }
-# The master boot record: the loader's first 446 bytes, a table of one partition that is active and of type Linux, and its mark.
+# The master boot record: the loader's first 446 bytes, a table of one active Linux partition, and the signature.
 little_endian() { printf '%b' "$(printf '\\x%02x' $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24 & 255)))"; }
 {
   head --bytes=446 "${tools}/usr/lib/grub/i386-pc/boot.img"

@@ -5,7 +5,7 @@
 # Makes the root file system of a server that can become a Kubernetes node, out of Debian's packages, in
 # bin/server-image/rootfs: systemd, cloud-init, containerd, and our kubelet, kubeadm and CNI plugins. There too are the
 # tools that start such a server (tools/), and container images that need no registry (images/). Nothing is installed,
-# and nothing is changed outside of bin/. It needs root, for a root file system has owners and is entered by chroot.
+# and nothing is changed outside of bin/. It needs root for file owners and chroot.
 #
 # Environment: DEBIAN_MIRROR, the URL of Debian's packages; by default where apt gets them from.
 set -euo pipefail
@@ -23,8 +23,8 @@ tool_packages=(debootstrap debian-archive-keyring runc libseccomp2 genisoimage l
   libdevmapper1.02.1 libelf1 libfdt1 libffi8 libfuse3-3 libglib2.0-0 libgmp10 libgnutls30 libhogweed6 libibverbs1 libidn2-0
   libjpeg62-turbo libkmod2 libndctl6 libnettle8 libnl-3-200 libnl-route-3-200 libnuma1 libp11-kit0 libpixman-1-0 libpmem1 libpng16-16
   librdmacm1 libsasl2-2 libslirp0 libtasn1-6 libunistring2 liburing2 libvdeplug2)
-# net-tools is what cloud-init has ifupdown add routes with, and python3-cffi-backend is what debootstrap does not know to be
-# one that others depend on.
+# cloud-init's ifupdown configuration needs net-tools for routes; debootstrap misses the dependency on
+# python3-cffi-backend.
 packages=(systemd systemd-sysv dbus udev ifupdown net-tools iproute2 iputils-ping netbase procps mount kmod sudo ca-certificates openssh-server
   cloud-init python3-cffi-backend containerd runc iptables ebtables ethtool conntrack socat linux-image-cloud-amd64 initramfs-tools)
 
@@ -73,7 +73,7 @@ bootstrap() {
   echo "making a Debian root file system in bin/server-image/rootfs, which takes minutes"
   rm -rf "${rootfs}" "${dir}/.rootfs" "${dir}/.layer"
   mkdir -p "${dir}/packages" "${rootfs}/etc/dpkg/dpkg.cfg.d"
-  # What is made again when it is not complete need not be synced to the disk file by file.
+  # No fsync for each file: an incomplete file system is made again.
   echo force-unsafe-io >"${rootfs}/etc/dpkg/dpkg.cfg.d/unsafe-io"
   # In a separate mount namespace, so that the mounts of debootstrap are gone even if it fails.
   if ! DEBOOTSTRAP_DIR="${tools}/usr/share/debootstrap" unshare --mount --propagation private \
@@ -83,7 +83,7 @@ bootstrap() {
     tail -n 10 "${rootfs}/debootstrap/debootstrap.log" >&2 || true
     fail "debootstrap has failed; ${dir}/debootstrap.log says more"
   fi
-  # What no server needs, and what should not be the same on all of them.
+  # Remove what no server needs, and what must differ between servers.
   rm -rf "${rootfs}"/var/cache/apt/* "${rootfs}"/var/lib/apt/lists/* "${rootfs}"/usr/share/{doc,man,locale,info} "${rootfs}"/etc/ssh/ssh_host_* \
     "${rootfs}/var/lib/dbus/machine-id" "${rootfs}/etc/dpkg/dpkg.cfg.d/unsafe-io"
   : >"${rootfs}/etc/machine-id"
@@ -94,7 +94,7 @@ bootstrap() {
   echo "made in $((SECONDS - start))s, $(du -sm "${rootfs}" | cut -f1) MB"
 }
 
-# What is ours: configuration, Kubernetes, and container images.
+# Our part: configuration, Kubernetes, and container images.
 layer() {
   local stamp
   stamp=$( (cat "${dir}/.rootfs" "${bin}"/.stamps/{kubelet,kubeadm,cni/*}; go version; find hack/server-image.sh test/metal/image test/metal/images go.sum -type f -print0 | sort -z | xargs -0 sha256sum) | sha256sum)

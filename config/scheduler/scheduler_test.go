@@ -19,7 +19,7 @@ import (
 
 const fit = "NodeResourcesFit"
 
-// kubeconfig leads nowhere: to check its configuration, kube-scheduler only needs one.
+// kubeconfig is of no cluster: kube-scheduler requires one to check its configuration.
 const kubeconfig = `apiVersion: v1
 kind: Config
 current-context: nowhere
@@ -27,8 +27,8 @@ clusters: [{name: nowhere, cluster: {server: "https://127.0.0.1:1"}}]
 contexts: [{name: nowhere, context: {cluster: nowhere}}]
 `
 
-// TestSchedulerAcceptsPacking has the real kube-scheduler read the configuration, set up its plugins by it, and write what
-// it has read.
+// TestSchedulerAcceptsPacking makes the real kube-scheduler read the configuration, set up its plugins, and write the
+// result.
 func TestSchedulerAcceptsPacking(t *testing.T) {
 	packed := []configv1.ResourceSpec{
 		{Name: "amd.com/gpu", Weight: 1}, {Name: "gpu.intel.com/i915", Weight: 1}, {Name: "gpu.intel.com/xe", Weight: 1},
@@ -96,7 +96,7 @@ func TestSchedulerAcceptsPacking(t *testing.T) {
 	}
 }
 
-// TestPageShowsTheFile: users copy it from there.
+// TestPageShowsTheFile: users copy it from the page.
 func TestPageShowsTheFile(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "finite-hardware", "packing.md"))
 	if err != nil {

@@ -3,5 +3,5 @@
 
 package webhook
 
-// Template is what Management fills in. The chart has a copy of it, which Helm fills in.
+// Template is filled in by Management. The chart has a copy, which Helm fills in.
 func Template() string { return management }

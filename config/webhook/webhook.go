@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhook holds what the API server of the management cluster is told of cmd/webhook: which requests it asks
-// about, and where. management.yaml is a template; Management fills it in.
+// Package webhook has the ValidatingWebhookConfiguration of the management cluster: which requests the API server sends
+// to cmd/webhook, and where. management.yaml is a template; Management fills it in.
 package webhook
 
 import (
@@ -24,19 +24,18 @@ var management string
 // ConfigurationName is the name of the ValidatingWebhookConfiguration.
 const ConfigurationName = "karpenter-metal3"
 
-// ManagerUser is the user that the manager is, unless it runs under another name.
+// ManagerUser is the default user name of the manager.
 const ManagerUser = "karpenter-metal3-manager"
 
-// Options say where the webhook is. Exactly one of URL and Service is set.
+// Options of the configuration. Exactly one of URL and Service is set.
 type Options struct {
 	// URL of the webhook, without a path: "https://127.0.0.1:9443".
 	URL string
-	// Service in front of the webhook. Its path is not looked at.
+	// Service in front of the webhook. Its path is ignored.
 	Service *admissionregistrationv1.ServiceReference
-	// Managers are the users that the manager may be. Unset means ManagerUser.
+	// Managers are the user names of the manager. Unset means ManagerUser.
 	Managers []string
-	// CABundle is what the webhook's certificate is checked with, PEM. A webhook that rotates its certificates puts it in
-	// itself.
+	// CABundle verifies the webhook's certificate, PEM. A webhook that rotates its certificates writes it itself.
 	CABundle []byte
 }
 
@@ -72,7 +71,7 @@ func Management(options Options) (*admissionregistrationv1.ValidatingWebhookConf
 	return configuration, nil
 }
 
-// clientConfig is how one webhook is reached, as JSON, which is YAML too.
+// clientConfig returns the address of a webhook, as JSON, which is YAML too.
 func (o Options) clientConfig(path string) (string, error) {
 	config := admissionregistrationv1.WebhookClientConfig{CABundle: o.CABundle}
 	if o.Service != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Whatever becomes of the webhook, only our own kinds are held up, for five seconds at most, and only their specs.
+// If the webhook fails, only writes to the specs of our own kinds are affected, for at most five seconds.
 func TestManagementRules(t *testing.T) {
 	configuration, err := Management(Options{URL: "https://127.0.0.1:9443", CABundle: []byte("x"), Managers: []string{"a", `it's \ me`}})
 	if err != nil {

@@ -19,13 +19,13 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// constant is an exported string of the API package, with what its comment says.
+// constant is an exported string of the API package, with its comment.
 type constant struct{ name, value, text string }
 
-// vocabulary are the words of the API that are no fields.
+// vocabulary has the constants of the API: properties, keys, conditions and reasons.
 type vocabulary struct{ properties, keys, conditions, reasons []constant }
 
-// constants reads the vocabulary from the source in the folders. Which part of it a constant is, its name says.
+// constants reads the vocabulary from the source in the folders. The name of a constant decides its section.
 func constants(folders ...string) (vocabulary, error) {
 	words := vocabulary{}
 	var paths []string
@@ -49,7 +49,7 @@ func constants(folders ...string) (vocabulary, error) {
 		}
 	}
 	known := map[string]string{"v1alpha1.Group": v1alpha1.Group}
-	// A constant may be made of one that is found later.
+	// A constant may use one that is found later.
 	for range 2 {
 		for _, spec := range declared {
 			if len(spec.Values) == 1 {
@@ -112,7 +112,7 @@ func commented(block *ast.GenDecl) []*ast.ValueSpec {
 	return all
 }
 
-// evaluate is the value of a string that is written out, named, or put together of such.
+// evaluate returns the value of a string literal, a constant, or a concatenation of those.
 func evaluate(expression ast.Expr, known map[string]string) (string, bool) {
 	switch e := expression.(type) {
 	case *ast.BasicLit:
@@ -132,15 +132,15 @@ func evaluate(expression ast.Expr, known map[string]string) (string, bool) {
 	return "", false
 }
 
-// key is what constants are called that are keys of an object's metadata.
+// key matches the names of constants that are keys of an object's metadata.
 var key = regexp.MustCompile(`(Key|Finalizer|Annotation)$`)
 
-// verb is how comments on constants go on after their name.
+// verb matches the verb after the name in a comment.
 var verb = regexp.MustCompile(`^((\w+Key )?and \w+ |is |are )`)
 
 var spaces = regexp.MustCompile(`\s+`)
 
-// explanation is the comment without the name of the constant that it begins with.
+// explanation returns the comment without the constant's name at its beginning.
 func explanation(name, comment string) string {
 	text := strings.TrimSpace(spaces.ReplaceAllString(comment, " "))
 	for _, lead := range []string{name + ": ", name + ", ", name + " "} {
@@ -160,7 +160,7 @@ func (v vocabulary) write(page *strings.Builder) {
 	page.WriteString(`## Properties
 
 What a server is installed with. They merge: NodeProvider < NodeType < MetalNodeClass or pool < Machine, the more specific wins, and the
-OSImage that is named in the end fills in what nobody said. Values are strings. Any other key is a property of your own, to select by and
+OSImage of the result fills in the rest. Values are strings. Any other key is a property of your own, to select by and
 a label of the nodes; its value must be one that a label can have.
 
 | property | |
@@ -182,5 +182,5 @@ func rows(page *strings.Builder, constants []constant) {
 	}
 }
 
-// cell is text that does not end the cell of a table.
+// cell escapes text for the cell of a table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

@@ -15,7 +15,7 @@ import (
 
 type schema = apiextensionsv1.JSONSchemaProps
 
-// writeKind writes the section of a kind: what it is, and a row for each field.
+// writeKind writes the section of a kind: its description, and a row for each field.
 func writeKind(page *strings.Builder, crd *apiextensionsv1.CustomResourceDefinition) error {
 	if len(crd.Spec.Versions) != 1 || crd.Spec.Versions[0].Schema == nil {
 		return fmt.Errorf("%s has not one version with a schema", crd.Name)
@@ -52,7 +52,7 @@ func writeField(page *strings.Builder, path string, s schema, required bool) {
 	}
 }
 
-// standard says that a field is of a type of Kubernetes that everybody knows.
+// standard returns whether a field has a well-known type of Kubernetes, whose fields are left out.
 func standard(s schema) bool { return isSelector(s) || isConditions(s) }
 
 func isSelector(s schema) bool {
@@ -88,7 +88,7 @@ func typeOf(s schema) string {
 	return s.Type
 }
 
-// constraints is what the API server holds the field to.
+// constraints returns the validation of a field.
 func constraints(s schema, required bool) string {
 	var all []string
 	if required {

@@ -3,7 +3,7 @@
 
 // Command generate writes docs/reference.md: every field of every kind, from the CustomResourceDefinitions, and the
 // properties, keys, conditions and reasons, from the constants of the API package. It runs in the folder of the
-// repository, and writes where it is told if it is told: a copy to compare with.
+// repository. An argument is another output file, for a copy to compare with.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
 )
 
-// folders have the constants, beside those that nobody outside of a package has to know.
+// folders have the exported constants.
 var folders = []string{"pkg/apis/v1alpha1", "pkg/inventory", "pkg/webhooks/rules"}
 
 func main() {

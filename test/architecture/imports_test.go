@@ -21,7 +21,7 @@ const (
 	metal3 = "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 )
 
-// clients are the packages by which a program talks to an API server.
+// clients are the packages for access to an API server.
 var clients = []string{
 	"sigs.k8s.io/controller-runtime/pkg/client",
 	"sigs.k8s.io/controller-runtime/pkg/cache",
@@ -31,12 +31,12 @@ var clients = []string{
 	"net/http",
 }
 
-// rule says what the packages below some folders must not import.
+// rule forbids imports to the packages below some folders.
 type rule struct {
 	reason string
 	// from are folders of this module, with all below them.
 	from []string
-	// except is a folder below them that may.
+	// except is a folder below them that is exempt.
 	except string
 	// not are import paths, or folders of this module, with all below them.
 	not []string
@@ -46,7 +46,7 @@ type rule struct {
 	tests bool
 }
 
-// rules are the arrows that do not exist.
+// rules are the forbidden dependencies.
 var rules = map[string]rule{
 	"PkgWithoutTest": {
 		reason: "nothing of the product depends on test support",
@@ -76,7 +76,7 @@ var rules = map[string]rule{
 		from:   []string{"pkg/fleet", "pkg/inventory"}, except: "pkg/inventory/feed", not: clients,
 	},
 	"InventoryWithoutKarpenter": {
-		reason: "the inventory knows servers, whoever asks for them",
+		reason: "the inventory does not depend on its users",
 		from:   []string{"pkg/inventory"}, not: []string{"sigs.k8s.io/karpenter"}, through: true,
 	},
 	"APIs": {
@@ -85,7 +85,7 @@ var rules = map[string]rule{
 	},
 }
 
-// pkg is what "go list" knows of a package.
+// pkg is a package in the output of "go list".
 type pkg struct {
 	ImportPath, Dir, Doc, Name                  string
 	Imports, TestImports, XTestImports, GoFiles []string
@@ -118,7 +118,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// A package without a comment does not say what it is for.
+// Without a comment the purpose of a package is unknown.
 func TestPackageComments(t *testing.T) {
 	for _, p := range list(t) {
 		if p.Doc == "" && len(p.GoFiles) > 0 {
@@ -127,7 +127,7 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
-// reach returns what is imported, and, if asked, what that imports, as far as it is of this module.
+// reach returns the imports and, with through, the imports of the imported packages of this module.
 func reach(packages map[string]pkg, imports []string, through bool) []string {
 	var reached []string
 	seen := map[string]bool{}

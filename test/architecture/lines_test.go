@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxColumns is the length of a code line that still can be read beside another file.
+// maxColumns is the maximum length of a code line: two files fit side by side.
 const maxColumns = 140
 
 // TestLineLength fails for code lines of more than 140 characters. Literals without a blank cannot be broken, nor can what is

@@ -26,7 +26,7 @@ func TestRequests(t *testing.T) {
 			`{"verb":"patch","user":{"username":"system:serviceaccount:ns:ours-manager"},"objectRef":{"resource":"baremetalhosts","namespace":"metal3","name":"h1","apiGroup":"metal3.io"}}`, []Request{patch}},
 		"Impersonated": {"the same in a test",
 			`{"verb":"patch","user":{"username":"admin"},"impersonatedUser":{"username":"ours-manager"},"objectRef":{"resource":"baremetalhosts","namespace":"metal3","name":"h1","apiGroup":"metal3.io"}}`, []Request{patch}},
-		"Administrator": {"who may do everything uses no right",
+		"Administrator": {"an administrator uses no RBAC rule",
 			`{"verb":"patch","user":{"username":"admin"},"impersonatedUser":{"username":"ours-manager","groups":["system:masters"]},"objectRef":{"resource":"baremetalhosts","namespace":"metal3","name":"h1","apiGroup":"metal3.io"}}`, nil},
 		"Other": {"not one of ours",
 			`{"verb":"patch","user":{"username":"admin"},"objectRef":{"resource":"baremetalhosts","namespace":"metal3","name":"h1","apiGroup":"metal3.io"}}`, nil},
@@ -40,7 +40,7 @@ func TestRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			directory := t.TempDir()
-			// Told twice, and a third time only in part.
+			// Two identical lines, and an incomplete one.
 			text := tc.log + "\n" + tc.log + "\n" + tc.log[:10]
 			if err := os.WriteFile(filepath.Join(directory, "management-1.log"), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
@@ -75,7 +75,7 @@ func TestRequestsWithoutLogs(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	if flags, err := Flags("", "management"); err != nil || len(flags) > 0 {
-		t.Errorf("nobody has asked: %v, %v", flags, err)
+		t.Errorf("no requests were made: %v, %v", flags, err)
 	}
 	directory := filepath.Join(t.TempDir(), "new")
 	var seen []string
@@ -117,7 +117,7 @@ func TestGives(t *testing.T) {
 		"Resource":  {reason: "another resource", rule: rule("get", "", "secrets/status")},
 		"Name":      {reason: "its name", rule: rule("get", "", "secrets", "s"), want: true},
 		"OtherName": {reason: "another name", rule: rule("get", "", "secrets", "x")},
-		"Forbidden": {reason: "who was refused has used nothing", rule: rule("get", "", "secrets"),
+		"Forbidden": {reason: "a forbidden request uses no right", rule: rule("get", "", "secrets"),
 			change: func(r *Request) { r.Forbidden = true }},
 	} {
 		t.Run(name, func(t *testing.T) {

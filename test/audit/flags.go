@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// DirectoryVariable is the environment variable that has the API servers of tests keep their audit logs in a directory.
+// DirectoryVariable is the environment variable with the directory for the audit logs of tests' API servers.
 const DirectoryVariable = "AUDIT_LOG_DIR"
 
 // policy logs one line for each request, with user, verb, object and response code, and no content of objects. Requests of
@@ -19,8 +19,8 @@ const DirectoryVariable = "AUDIT_LOG_DIR"
 //go:embed policy.yaml
 var policy []byte
 
-// Flags make an API server keep a log in the directory, in a separate file with a name that begins with
-// that of the cluster. Without a directory there are none.
+// Flags make an API server write an audit log to a file in the directory, whose name begins with that of the cluster.
+// Without a directory there are no flags.
 func Flags(directory, cluster string) ([]string, error) {
 	if directory == "" {
 		return nil, nil
@@ -35,7 +35,7 @@ func Flags(directory, cluster string) ([]string, error) {
 	if err := file.Close(); err != nil {
 		return nil, fmt.Errorf("making an audit log, %w", err)
 	}
-	// One for each, so that none is written while another API server reads it.
+	// One for each API server, so that none reads a policy that is being written.
 	policyFile := file.Name() + ".policy.yaml"
 	if err := os.WriteFile(policyFile, policy, 0o644); err != nil {
 		return nil, fmt.Errorf("writing the audit policy, %w", err)

@@ -17,11 +17,11 @@ import (
 
 // Request is a request to an API server.
 type Request struct {
-	// Cluster is what the API server was called in Flags.
+	// Cluster is the name that Flags was called with.
 	Cluster string
 	// User is the user, or the impersonated one. Service accounts have only their name here.
 	User string
-	// Verb, in the words of RBAC.
+	// Verb as in RBAC.
 	Verb string
 	// Group of the API; empty for the core.
 	Group string
@@ -31,7 +31,7 @@ type Request struct {
 	Namespace string
 	// Name of the object; empty for a request about several, or about one that has no name yet.
 	Name string
-	// Forbidden is true if the user had no right to.
+	// Forbidden is true if the request was denied by RBAC.
 	Forbidden bool
 }
 
@@ -41,7 +41,7 @@ const serviceAccountPrefix = "system:serviceaccount:"
 // administrators is the group with all rights.
 const administrators = "system:masters"
 
-// line of an audit log, as far as it is read.
+// line has the fields of an audit log line that are used.
 type line struct {
 	Verb             string
 	User             user
@@ -114,7 +114,7 @@ func read(file string, take func(line)) error {
 	for {
 		text, err := reader.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return nil // what has no end yet was being written as the API server was killed
+			return nil // an incomplete last line: the API server was killed while writing it
 		}
 		if err != nil {
 			return fmt.Errorf("reading %s, %w", file, err)

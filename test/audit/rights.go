@@ -23,7 +23,7 @@ type Right struct {
 	Name string
 }
 
-// String tells the right in words: "ClusterRole karpenter-metal3-manager: patch baremetalhosts.metal3.io".
+// String describes the right: "ClusterRole karpenter-metal3-manager: patch baremetalhosts.metal3.io".
 func (r Right) String() string {
 	text := fmt.Sprintf("%s: %s %s", r.Role, r.Verb, r.Resource)
 	if r.Group != "" {
@@ -57,8 +57,7 @@ func Rights(role, namespace string, rules []rbacv1.PolicyRule) []Right {
 	return slices.Compact(all)
 }
 
-// Gives returns whether the right allows the request. A right in a namespace that is not
-// known, written *, gives it in any.
+// Gives returns whether the right allows the request. The namespace * stands for any.
 func (r Right) Gives(request Request) bool {
 	return !request.Forbidden && r.Verb == request.Verb && r.Group == request.Group && r.Resource == request.Resource &&
 		(r.Name == "" || r.Name == request.Name) &&

@@ -30,14 +30,14 @@ const (
 	// admissions is how many requests are sent, at admissionRate per second.
 	admissions    = 15000
 	admissionRate = 1000
-	// admissionHosts is how many servers the webhook knows.
+	// admissionHosts is the number of servers.
 	admissionHosts = 10000
 )
 
-// BenchmarkAdmission asks the webhook about Machines 1,000 times a second, as the API server would, while it knows 10,000
-// servers. A third of the Machines name a type, a third ask for resources and a rack, and a third are pinned. Requests
-// are sent at their time whether or not earlier ones have been answered, and the time of an answer counts from when the
-// request was due. It reports, beside the rate that was reached (req/s) and the webhook's resident memory (MiB):
+// BenchmarkAdmission sends 1,000 admission requests for Machines per second to the webhook, with 10,000 servers. A
+// third of the Machines name a type, a third ask for resources and a rack, and a third are pinned. Requests are sent at
+// their time whether or not earlier ones have been answered, and the time of an answer counts from when the request was
+// due. It reports, beside the rate that was reached (req/s) and the webhook's resident memory (MiB):
 //
 //	p50-ms, p99-ms, max-ms   until the answer
 func BenchmarkAdmission(b *testing.B) {
@@ -147,7 +147,7 @@ func ask(ctx context.Context, webhook *management.Webhook, review []byte) error 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = response.Body.Close() }() // it was read to the end, or there is an error already
+	defer func() { _ = response.Body.Close() }() // the body was read completely
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		return err

@@ -19,11 +19,11 @@ import (
 const (
 	// claims is the number of Machines.
 	claims = 1000
-	// workers is the number of Machines that the manager works on at a time.
+	// workers is the manager's number of concurrent reconciles.
 	workers = 10
-	// restPatience is how long the manager may take to come to rest, and interval how often it is looked at meanwhile.
+	// restPatience bounds how long the manager may take to become idle, and interval is the poll interval.
 	restPatience, interval = 5 * time.Minute, 2 * time.Second
-	// quiet is how long the manager is watched when there is nothing to do.
+	// quiet is how long the idle manager is measured.
 	quiet = 30 * time.Second
 )
 
@@ -112,8 +112,8 @@ func bareRate(b *testing.B, cluster *management.Cluster) float64 {
 	return rate
 }
 
-// settle waits until the manager has nothing to do any more: its queues are empty, nobody works, and between two looks
-// there was no request. The last is for events, which have a queue of their own.
+// settle waits until the manager is idle: its queues are empty, no worker is busy, and between two polls there was no
+// request. The last is for events, which have a queue of their own.
 func settle(b *testing.B, manager *management.Manager) {
 	b.Helper()
 	requests := -1.0
@@ -128,7 +128,7 @@ func settle(b *testing.B, manager *management.Manager) {
 	b.Fatalf("after %s the manager still has something to do", restPatience)
 }
 
-// pass lets time go by.
+// pass waits.
 func pass(b *testing.B, span time.Duration) {
 	timer := time.NewTimer(span)
 	defer timer.Stop()

@@ -44,7 +44,7 @@ import (
 const (
 	draTenants = 20
 	draClasses = 100
-	// draIdle is how long requests are counted when nothing changes.
+	// draIdle is how long requests are counted while nothing changes.
 	draIdle     = 20 * time.Second
 	draPatience = 10 * time.Minute
 )
@@ -108,7 +108,9 @@ func measureDRA(ctx context.Context, dir string, claims int) (result draResult, 
 	for i := range names {
 		names[i] = fmt.Sprintf("tenant-%02d", i+1)
 	}
-	w, err := environment.Start(ctx, environment.Config{Dir: dir, Binaries: controlplane.Binaries{filepath.Join("..", "..", "bin")}, Tenants: names})
+	w, err := environment.Start(ctx, environment.Config{
+		Dir: dir, Binaries: controlplane.Binaries{filepath.Join("..", "..", "bin")}, Tenants: names,
+	})
 	defer func() { err = errors.Join(err, w.Close()) }()
 	if err != nil {
 		return result, err
@@ -246,7 +248,7 @@ func newSync(w *environment.Environment, t *environment.Tenant, requests *counte
 	mgr, err := ctrl.NewManager(requests.counting(t.REST, "tenant"), ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
 		Cache: cache.Options{DefaultTransform: operator.TrimObject},
-		// There are twenty of each in this process.
+		// This process runs twenty of each.
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	if err != nil {
@@ -277,7 +279,7 @@ func newSync(w *environment.Environment, t *environment.Tenant, requests *counte
 	return mgr, nil
 }
 
-// allocateAll plays the scheduler.
+// allocateAll allocates all claims, as the scheduler does.
 func allocateAll(ctx context.Context, w *environment.Environment) error {
 	list := &resourcev1.ResourceClaimList{}
 	if err := w.Host.Client.List(ctx, list); err != nil {
@@ -302,7 +304,7 @@ func allocateAll(ctx context.Context, w *environment.Environment) error {
 	return nil
 }
 
-// settled polls until there are as many as there should be.
+// settled polls until there are as many objects as expected.
 func settled(ctx context.Context, what string, count func(context.Context) (int, error), want int) error {
 	var got int
 	if err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, draPatience, true, func(ctx context.Context) (bool, error) {

@@ -21,7 +21,7 @@ const (
 	// idleHosts is how many servers there are, each of which Metal3 writes the status of once in statusInterval.
 	idleHosts      = 10000
 	statusInterval = time.Minute
-	// observed is how long the manager is watched.
+	// observed is how long the manager is measured.
 	observed = 2 * statusInterval
 )
 

@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench measures the whole system on a sandbox. It prints; it asserts nothing about time or memory.
+// Package bench measures the whole system on a sandbox. It prints results, and asserts nothing about time or memory.
 package bench
 
 import (

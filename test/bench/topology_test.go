@@ -76,7 +76,7 @@ func BenchmarkSchedulingPass(b *testing.B) {
 	b.ReportMetric(rack.Seconds()/without.Seconds(), "rack-ratio")
 }
 
-// schedulingPass returns what plans once, and fails unless each pod got its server.
+// schedulingPass returns a function that plans once, and fails unless each pod gets a server.
 func schedulingPass(b *testing.B, domains func() []v1alpha1.DomainCapacity, constrain func(n int) []func(*corev1.Pod)) func() {
 	b.Helper()
 	plan := planning.Plan{Decorate: func(c client.Client, catalog *instancetypes.Catalog) client.Client {

@@ -76,7 +76,7 @@ func BenchmarkYardstick(b *testing.B) {
 	}
 }
 
-// burst is how a contestant is set up.
+// burst sets up one of the two providers.
 type burst struct {
 	without []string
 	// setUp makes the pool, which must be ready when it returns, and returns the URLs of the metrics of all processes.
@@ -163,9 +163,9 @@ func runBurst(ctx context.Context, config *rest.Config, tenant client.Client, pr
 	return result, nil
 }
 
-// nodeClaims are those that were seen, ever.
+// nodeClaims are all NodeClaims that were ever seen.
 type nodeClaims struct {
-	// enough gets the time at which as many were launched as there are servers.
+	// enough receives the time at which as many were launched as there are servers.
 	enough chan time.Time
 
 	mu             sync.Mutex
@@ -229,7 +229,7 @@ func writes(ctx context.Context, processes []string) (total float64, err error) 
 	return total, nil
 }
 
-// oneServerPod fills more than half of a server, so that no two share one.
+// oneServerPod requests more than half of a server, so that no two pods share one.
 func oneServerPod(n int) *corev1.Pod {
 	asks := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10"), corev1.ResourceMemory: resource.MustParse("8Gi")}
 	return &corev1.Pod{

@@ -12,13 +12,13 @@ func TestDevicesValidation(t *testing.T) {
 	for name, tc := range map[string]struct{ reason, device, want string }{
 		"Good": {"a GPU as its driver publishes it", "{driver: gpu.nvidia.com, count: 8, attributes: {productName: {string: NVIDIA " +
 			"H100}, driverVersion: {version: 570.1.0}}, capacity: {memory: 80Gi}, pcieRoots: [a, b]}", ""},
-		"NoDriver": {"nobody would publish it", "{count: 8}", "driver: Required value"},
-		"EmptyDriver": {"nobody would publish it", "{driver: '', count: 8}",
+		"NoDriver": {"no driver would publish it", "{count: 8}", "driver: Required value"},
+		"EmptyDriver": {"no driver would publish it", "{driver: '', count: 8}",
 			"driver is the DNS name of the DRA driver that publishes the devices, for example gpu.nvidia.com"},
 		"WrongDriver": {"the API server would refuse its slices", "{driver: NVIDIA GPU, count: 8}", "driver is the DNS name of the DRA driver"},
 		"NoDevices":   {"what is not there is left out", "{driver: gpu.nvidia.com, count: 0}", "count"},
 		"TooMany":     {"a slip of the finger", "{driver: gpu.nvidia.com, count: 800}", "count"},
-		"TwoValues": {"which one a driver publishes nobody knows",
+		"TwoValues": {"it is not known which one the driver publishes",
 			"{driver: gpu.nvidia.com, count: 1, attributes: {model: {string: H100, int: 100}}}", "set exactly one of string, int, bool and version"},
 		"NoValue": {"a selector on it would fail", "{driver: gpu.nvidia.com, count: 1, attributes: {model: {}}}",
 			"set exactly one of string, int, bool and version"},

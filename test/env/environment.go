@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package env gives the tests of other packages a real API server. It knows where the binaries are and which
-// definitions a cluster needs to be management and tenant cluster at once.
+// Package env has a real API server for the tests of other packages, with the CRDs of a management cluster and of a
+// tenant cluster.
 package env
 
 import (
@@ -45,7 +45,7 @@ type Environment struct {
 	Config *rest.Config
 	// Client reads from the API server itself, never from a cache.
 	Client client.WithWatch
-	// Scheme knows every kind that this project uses.
+	// Scheme has every kind that this project uses.
 	Scheme *runtime.Scheme
 	// Flags are more flags for the API server: --name=value.
 	Flags []string
@@ -54,7 +54,7 @@ type Environment struct {
 }
 
 // Main is the body of a package's TestMain: it starts one environment for all tests of the package, runs them, stops
-// the environment and exits. Starting costs seconds, so tests share it and keep to namespaces and names of their own.
+// the environment and exits. Starting takes seconds, so tests share it and use their own namespaces and names.
 func Main(m *testing.M, environment *Environment) {
 	os.Exit(run(m, environment))
 }
@@ -113,7 +113,7 @@ func Scheme() *runtime.Scheme {
 }
 
 func (e *Environment) start() error {
-	// Without a logger controller-runtime complains; with one, only tests that fail should have something to say.
+	// Without a logger controller-runtime prints a warning; with this one, only failed tests print their logs.
 	log.SetLogger(zap.New(zap.WriteTo(os.Stderr), zap.Level(errorLevel)))
 	root, err := repositoryRoot()
 	if err != nil {
@@ -162,7 +162,7 @@ func (e *Environment) start() error {
 	return nil
 }
 
-// definitions are ours and Karpenter's.
+// definitions are the CRDs of this project and of Karpenter.
 func definitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	management, err := apis.ManagementCRDs()
 	if err != nil {

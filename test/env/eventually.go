@@ -12,14 +12,12 @@ import (
 )
 
 const (
-	// waitTimeout is how long a test waits for what should happen at once. It is long, because a test machine may be busy,
-	// and costs nothing when all is well.
+	// waitTimeout bounds each wait. It is long, because a test machine may be busy.
 	waitTimeout = 3 * time.Minute
 	interval    = 25 * time.Millisecond
 )
 
-// Eventually looks again and again until the check has nothing to say, and fails the test with the last error if that
-// takes more than three minutes, which is far beyond what anything takes.
+// Eventually polls until the check returns no error, and fails the test with the last error after three minutes.
 func Eventually(t testing.TB, what string, check func(context.Context) error) {
 	t.Helper()
 	var last error

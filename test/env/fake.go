@@ -54,7 +54,7 @@ func Fake(t testing.TB, indexes ...Index) *Environment {
 	return &Environment{Scheme: shared.scheme, Client: interceptor.NewClient(builder.Build(), interceptor.Funcs{Delete: deleteFrom})}
 }
 
-// Index is an index as a manager's cache has it.
+// Index is an index of a manager's cache.
 type Index struct {
 	Object client.Object
 	Field  string
@@ -67,7 +67,7 @@ type fakeShared struct {
 	validators map[reflect.Type]*validator
 }
 
-// fakeParts is what all fakes have in common. Parsing the definitions takes longer than most tests.
+// fakeParts are shared by all fakes. Parsing the CRDs takes longer than most tests.
 var fakeParts = sync.OnceValues(func() (fakeShared, error) {
 	shared := fakeShared{
 		scheme: Scheme(), withStatus: []client.Object{&bmov1alpha1.BareMetalHost{}, &resourcev1.ResourceClaim{}},
@@ -134,7 +134,7 @@ func uidConflict(kind schema.GroupVersionKind, name string) error {
 		errors.New("the UID in the precondition does not match"))
 }
 
-// objects are those of a fake API server. It adds to the fake client what an API server does on each write.
+// objects is the fake client with what an API server does on each write.
 type objects struct {
 	clienttesting.ObjectTracker
 	withStatus []client.Object
@@ -144,7 +144,7 @@ type objects struct {
 	version uint64
 }
 
-// Create gives the object an identity, and drops its status if that is a subresource.
+// Create sets UID, creationTimestamp and generation, and drops the status if that is a subresource.
 func (o *objects) Create(resource schema.GroupVersionResource, object runtime.Object, namespace string,
 	options ...metav1.CreateOptions) error {
 	o.lock.Lock()
@@ -183,8 +183,8 @@ func (o *objects) Patch(resource schema.GroupVersionResource, object runtime.Obj
 	return o.replace(resource, object, namespace, func() error { return o.ObjectTracker.Patch(resource, object, namespace, options...) })
 }
 
-// replace keeps what nobody may change, and does nothing if nothing changes. Versions are never used twice, so that no
-// write that was meant for an object of the past hits one that was made anew.
+// replace keeps immutable metadata, and does nothing if nothing changes. Resource versions are never reused, so that a
+// stale write cannot hit an object that was created again.
 func (o *objects) replace(resource schema.GroupVersionResource, object runtime.Object, namespace string, store func() error) error {
 	o.lock.Lock()
 	defer o.lock.Unlock()
@@ -255,7 +255,7 @@ func field(object runtime.Object, name string) reflect.Value {
 	return value.FieldByName(name)
 }
 
-// asSent leaves of the object what JSON can say: times have no fractions of seconds, for example.
+// asSent converts the object to JSON and back: times lose their fractions of seconds, for example.
 func asSent(object runtime.Object) error {
 	data, err := json.Marshal(object)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// TestFakeAgreesWithAPIServer runs the same steps on the fake and on an API server. Both must answer alike.
+// TestFakeAgreesWithAPIServer runs the same steps on the fake and on an API server. Both must give the same results.
 func TestFakeAgreesWithAPIServer(t *testing.T) {
 	t.Run("APIServer", func(t *testing.T) { storesObjects(t, &environment) })
 	t.Run("Fake", func(t *testing.T) { storesObjects(t, Fake(t)) })

@@ -22,8 +22,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
 )
 
-// Grant gives the users that files of config/rbac name the rights in them. namespace is the files' .Namespace. What is
-// there already stays.
+// Grant applies files of config/rbac. namespace is the files' .Namespace. Existing objects stay.
 func (e *Environment) Grant(t testing.TB, namespace string, files ...string) {
 	t.Helper()
 	for _, file := range files {
@@ -51,8 +50,8 @@ func (e *Environment) Grant(t testing.TB, namespace string, files ...string) {
 	}
 }
 
-// Kubeconfig writes a kubeconfig file of the administrator, or of the administrator who impersonates a user, with that
-// user's rights and no others.
+// Kubeconfig writes a kubeconfig file of the administrator, or of the administrator impersonating a user, with only
+// that user's rights.
 func (e *Environment) Kubeconfig(t testing.TB, user string) string {
 	t.Helper()
 	path, config := filepath.Join(t.TempDir(), "kubeconfig"), clientcmdapi.NewConfig()

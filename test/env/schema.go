@@ -24,8 +24,8 @@ const (
 	celCostBudget = 10_000_000
 )
 
-// validator rejects what the definition of a kind does not allow, as an API server does: by its schema and by its CEL
-// rules, also those that compare with the stored object.
+// validator rejects objects that do not match their CRD, as an API server does: by its schema and by its CEL rules,
+// also those that compare with the stored object.
 type validator struct {
 	kind       schema.GroupKind
 	structural *structuralschema.Structural

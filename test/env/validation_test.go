@@ -16,7 +16,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// refusal returns what the API server has against the object, empty if nothing.
+// refusal returns the API server's validation error, empty if there is none.
 func refusal(t *testing.T, object client.Object) string {
 	t.Helper()
 	err := environment.Client.Create(t.Context(), object, client.DryRunAll)
@@ -36,7 +36,7 @@ func check(t *testing.T, reason, want, got string) {
 	}
 }
 
-// object parses YAML as a user would write it, with what Go types would not let through.
+// object parses YAML as a user would write it, also with values that the Go types do not allow.
 func object(t *testing.T, kind, name, namespace, spec string) *unstructured.Unstructured {
 	t.Helper()
 	content := map[string]any{}
@@ -86,7 +86,7 @@ func TestHardwareProfileValidation(t *testing.T) {
 			"{resources: {cpu: '1', memory: 1Gi}, provisioningDeadline: 0s, bareMetalHosts: {selector: {}}}", wantsDeadline},
 		"PastDeadline": {"and before it was made", "{resources: {cpu: '1', memory: 1Gi}, provisioningDeadline: -10m, bareMetalHosts: " +
 			"{selector: {}}}", wantsDeadline},
-		"DaysDeadline": {"a duration that nobody could read would keep the manager from reading any type",
+		"DaysDeadline": {"an invalid duration would stop the manager from reading any type",
 			"{resources: {cpu: '1', memory: 1Gi}, provisioningDeadline: 2d, bareMetalHosts: {selector: {}}}", "spec.provisioningDeadline"},
 		"WordDeadline": {"nor could this one be", "{resources: {cpu: '1', memory: 1Gi}, provisioningDeadline: soon, bareMetalHosts: {selector: " +
 			"{}}}", "spec.provisioningDeadline"},

@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// ErrDead is what a dead process gets for an answer.
+// ErrDead is the error of all requests of a dead process.
 var ErrDead = errors.New("the process is dead")
 
-// roundsDown is how many times everything is tried while the API server is not there.
+// roundsDown is how many rounds the API server is down.
 const roundsDown = 5
 
 // Fault is what happens at the n-th write of a process.
@@ -28,20 +28,20 @@ const (
 	Crash Fault = "Crash"
 	// Conflict: another client wrote the object just before.
 	Conflict Fault = "Conflict"
-	// Refused: the API server is not there for this one write.
+	// Refused: the API server is down for this one write.
 	Refused Fault = "Refused"
-	// AnswerLost: the write is done, but the answer never arrives.
+	// AnswerLost: the write succeeds, but the response is lost.
 	AnswerLost Fault = "AnswerLost"
-	// Outage: the API server is not there from this write on, until much else has been tried in vain.
+	// Outage: the API server is down from this write on, for several rounds.
 	Outage Fault = "Outage"
 	// Overtaken: Meanwhile happens just before the write.
 	Overtaken Fault = "Overtaken"
 )
 
-// AtWrites are the faults that need nothing but a number.
+// AtWrites are the faults that need only the number of the write.
 var AtWrites = []Fault{Crash, Conflict, Refused, AnswerLost, Outage}
 
-// Connection is what a process has to its API servers, with one fault in it; the zero Connection has none. A process
+// Connection is the connection of a process to its API servers, with one fault; the zero Connection has none. A process
 // makes all its clients with one Connection, so that its writes are counted together and it dies as a whole.
 type Connection struct {
 	// Kind of the fault.
@@ -56,11 +56,11 @@ type Connection struct {
 
 	lock  sync.Mutex
 	dead  bool
-	down  int      // how many more rounds the API server is not there
+	down  int      // how many more rounds the API server is down
 	names []string // of the writes, for messages
 }
 
-// Dead tells whether the process has died.
+// Dead returns whether the process has died.
 func (c *Connection) Dead() bool {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -74,7 +74,7 @@ func (c *Connection) Writes() []string {
 	return c.names[:len(c.names):len(c.names)]
 }
 
-// PassTime brings an API server that is not there nearer to its return.
+// PassTime ends a round of an outage.
 func (c *Connection) PassTime() {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -136,7 +136,7 @@ func notThere() error { return apierrors.NewServiceUnavailable("not there") }
 
 // Client returns a client of the process, which reaches the API server by the direct one.
 func (c *Connection) Client(direct client.WithWatch) client.WithWatch {
-	// touch is what another writer does to an object: it gets a new version and nothing else of importance.
+	// touch writes an object as another client, so that its resource version changes.
 	touch := func(object client.Object) func() error {
 		return func() error {
 			other, ok := object.DeepCopyObject().(client.Object)

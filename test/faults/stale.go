@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// StaleReads is a cache that is behind, once: its n-th read answers with what was true before that which it answered
-// with last, or with nothing, if it has seen nothing else.
+// StaleReads is a cache with one stale read: the n-th read returns the version before the last one that was read, or
+// nothing if there is none.
 type StaleReads struct {
 	// At is the number of the read that is stale, from 1; 0 for none.
 	At int

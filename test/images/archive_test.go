@@ -19,7 +19,7 @@ import (
 	"testing"
 )
 
-// descriptor, manifest and config are what the OCI image specification calls so, as far as the tests look at them.
+// descriptor, manifest and config of the OCI image specification, with the fields that the tests use.
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`

@@ -26,8 +26,8 @@ import (
 
 var programs = []string{"manager", "provider", "webhook"}
 
-// TestNames holds that what is built is what the charts run by default. charts/testdata is what they
-// render then; the tests of the charts keep it true.
+// TestNames: the images are those that the charts run by default. charts/testdata is the rendered output, which the
+// tests of the charts check.
 func TestNames(t *testing.T) {
 	system.Only(t)
 	built := map[string]bool{}

@@ -27,7 +27,7 @@ const (
 	UserDataName = "user-data"
 	// types is the number of NodeTypes.
 	types = 10
-	// connections is how many requests a test makes at a time when it sets something up.
+	// connections is the number of concurrent requests of the set-up.
 	connections = 16
 )
 

@@ -28,16 +28,15 @@ type Manager struct {
 	metrics string
 }
 
-// StartManager starts bin/manager and waits until it answers. It is stopped when the test ends, and its last words
-// are shown if the test has failed. environment is what it has in its environment beside that of the test.
+// StartManager starts bin/manager and waits until it answers. It is stopped when the test ends, and the end of its log
+// is shown if the test has failed. environment has additional environment variables.
 func (c *Cluster) StartManager(t testing.TB, environment ...string) *Manager {
 	t.Helper()
 	return c.start(t, "manager", environment, "--leader-elect=false", "--kube-api-qps=100000", "--kube-api-burst=100000",
 		"--health-probe-bind-address=0")
 }
 
-// start starts one of our programs, with the rights that it has in production. environment is what it has in its environment beside
-// that of the test.
+// start starts one of our programs with its rights in config/rbac. environment has additional environment variables.
 func (c *Cluster) start(t testing.TB, name string, environment []string, flags ...string) *Manager {
 	t.Helper()
 	binary := filepath.Join("..", "..", "bin", name)
@@ -78,14 +77,14 @@ func freeAddress(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = listener.Close() }() // nobody has connected
+	defer func() { _ = listener.Close() }() // it has no connections
 	return listener.Addr().String()
 }
 
 // Metrics are samples of a process: name and labels as Prometheus writes them, and the value.
 type Metrics map[string]float64
 
-// Metrics reads what the manager measures of itself.
+// Metrics reads the manager's metrics.
 func (m *Manager) Metrics(t testing.TB) Metrics {
 	t.Helper()
 	metrics, err := m.read(t.Context())
@@ -97,7 +96,7 @@ func (m *Manager) Metrics(t testing.TB) Metrics {
 
 func (m *Manager) read(ctx context.Context) (Metrics, error) { return ReadMetrics(ctx, m.metrics) }
 
-// ReadMetrics reads what a process measures of itself at the URL of its metrics.
+// ReadMetrics reads the metrics of a process at their URL.
 func ReadMetrics(ctx context.Context, url string) (Metrics, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -107,7 +106,7 @@ func ReadMetrics(ctx context.Context, url string) (Metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the metrics at %s, %w", url, err)
 	}
-	defer func() { _ = response.Body.Close() }() // it was read to the end, or there is an error already
+	defer func() { _ = response.Body.Close() }() // the body was read completely
 	metrics, lines := Metrics{}, bufio.NewScanner(response.Body)
 	for lines.Scan() {
 		name, value, found := strings.Cut(lines.Text(), " ")
@@ -141,14 +140,13 @@ func (m Metrics) Conflicts() float64 {
 	return m.sum("rest_client_requests_total{", func(name string) bool { return strings.Contains(name, `code="409"`) })
 }
 
-// Reconciles is how often a controller has looked at an object.
+// Reconciles is the number of reconciles of a controller.
 func (m Metrics) Reconciles(controller string) float64 {
 	return m.sum("controller_runtime_reconcile_total{",
 		func(name string) bool { return strings.Contains(name, `controller="`+controller+`"`) })
 }
 
-// Busy is the number of objects that controllers have in their queues or are looking at. What is only to be looked at
-// again later does not count.
+// Busy is the number of objects that are queued or being reconciled. Delayed requeues do not count.
 func (m Metrics) Busy() float64 {
 	all := func(string) bool { return true }
 	return m.sum("workqueue_depth{", all) + m.sum("controller_runtime_active_workers{", all)
@@ -160,7 +158,7 @@ func (m Metrics) HeapInUse() float64 { return m["go_memstats_heap_inuse_bytes"] 
 // Resident is the memory in bytes that the process has from the operating system.
 func (m Metrics) Resident() float64 { return m["process_resident_memory_bytes"] }
 
-// CPUSeconds is the time in seconds that the process has had a core for itself.
+// CPUSeconds is the CPU time of the process in seconds.
 func (m Metrics) CPUSeconds() float64 { return m["process_cpu_seconds_total"] }
 
 func (m Metrics) sum(prefix string, wanted func(name string) bool) (total float64) {

@@ -19,13 +19,13 @@ import (
 // players is how many hosts Metal3 moves at a time.
 const players = 8
 
-// PlayMetal3 moves every host to where its spec wants it, at once, until the test ends: what has an image is
-// provisioned, and what has none is cleaned and available.
+// PlayMetal3 moves every host to the state of its spec, at once, until the test ends: with an image it is provisioned,
+// without one it is cleaned and available.
 func (c *Cluster) PlayMetal3(t testing.TB) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	group := &errgroup.Group{}
-	// Every host has its player, so that its events stay in order.
+	// Each host has one worker, so that its events stay in order.
 	queues := make([]chan *bmov1alpha1.BareMetalHost, players)
 	for n := range queues {
 		queues[n] = make(chan *bmov1alpha1.BareMetalHost, 10000)
@@ -52,7 +52,7 @@ func (c *Cluster) PlayMetal3(t testing.TB) {
 	})
 }
 
-// play takes hosts until the queue is closed, also after an error, so that senders are never blocked.
+// play processes hosts until the queue is closed, also after an error, so that senders are never blocked.
 func (c *Cluster) play(ctx context.Context, hosts <-chan *bmov1alpha1.BareMetalHost) (failure error) {
 	for host := range hosts {
 		before := host.DeepCopy()

@@ -17,7 +17,7 @@ import (
 // fleeting are kinds whose objects come and go by themselves, or that are deprecated.
 var fleeting = []string{"events", "leases", "componentstatuses", "endpoints"}
 
-// Objects names every object of every kind that the API server has, but for events and leases.
+// Objects returns the names of all objects of the API server, except events and leases.
 func (c *Cluster) Objects(t testing.TB) []string {
 	t.Helper()
 	found, err := discovery.NewDiscoveryClientForConfig(c.Config)

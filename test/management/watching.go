@@ -14,17 +14,17 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// waitTimeout is how long a count may take. Nothing depends on it when all is well.
+// waitTimeout bounds how long a count may take.
 const waitTimeout = 5 * time.Minute
 
-// Count is a wait for Machines that has begun.
+// Count counts Machines that reach a state.
 type Count struct {
 	reached  func(*v1alpha1.Machine) bool
 	arrivals chan time.Time
 	stop     context.CancelFunc
 }
 
-// Count begins to look for Machines that have got somewhere. Each is counted once.
+// Count starts counting Machines for which reached is true. Each is counted once.
 func (c *Cluster) Count(t testing.TB, reached func(*v1alpha1.Machine) bool) *Count {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -43,8 +43,7 @@ func (c *Cluster) Count(t testing.TB, reached func(*v1alpha1.Machine) bool) *Cou
 	return count
 }
 
-// Wait waits until that many Machines have got there. It returns when the first and when the last of them did, as far
-// as a watch shows.
+// Wait waits until that many Machines are counted. It returns the times of the first and the last of them.
 func (c *Count) Wait(t testing.TB, what string, count int) (first, last time.Time) {
 	t.Helper()
 	defer c.stop()

@@ -19,7 +19,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-// Webhook is the webhook, running as a process. Its API server asks it.
+// Webhook is the webhook, running as a process, and configured in its API server.
 type Webhook struct {
 	*Manager
 	// URL of the webhook, without a path.
@@ -28,8 +28,8 @@ type Webhook struct {
 	Client *http.Client
 }
 
-// StartWebhook starts bin/webhook, tells the API server of it, and waits until it is ready. It is stopped when the test
-// ends.
+// StartWebhook starts bin/webhook, configures it in the API server, and waits until it is ready. It is stopped when the
+// test ends.
 func (c *Cluster) StartWebhook(t testing.TB) *Webhook {
 	t.Helper()
 	address, health := freeAddress(t), freeAddress(t)
@@ -51,7 +51,7 @@ func (c *Cluster) StartWebhook(t testing.TB) *Webhook {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = response.Body.Close() }() // it was read to the end, or there is an error already
+		defer func() { _ = response.Body.Close() }() // the body was read completely
 		text, err := io.ReadAll(response.Body)
 		if err == nil && response.StatusCode != http.StatusOK {
 			err = fmt.Errorf("%s", text)

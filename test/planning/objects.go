@@ -14,8 +14,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-// Domain is so many free servers with these labels, which are given as key, value, key, value... Its zone is dc1 unless
-// the labels name another.
+// Domain is a number of free servers with these labels, which are given as key, value, key, value... Its zone is dc1
+// unless the labels name another.
 func Domain(free int32, labels ...string) v1alpha1.DomainCapacity {
 	domain := v1alpha1.DomainCapacity{Zone: "dc1", Capacity: v1alpha1.Capacity{Total: free, Available: free}}
 	for i := 0; i < len(labels); i += 2 {
@@ -92,7 +92,7 @@ func Pod(name string, resources []string, change ...func(*corev1.Pod)) *corev1.P
 	return pod
 }
 
-// Selecting has a pod select nodes by one label.
+// Selecting adds a node selector of one label to a pod.
 func Selecting(key, value string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		if pod.Spec.NodeSelector == nil {
@@ -102,7 +102,7 @@ func Selecting(key, value string) func(*corev1.Pod) {
 	}
 }
 
-// Together labels a pod as one of a gang that must be in one domain of the key.
+// Together makes a pod a member of a gang that must be in one domain of the key.
 func Together(gang, key string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Labels = map[string]string{"gang": gang}

@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package planning has core's own provisioner plan NodeClaims for pods, in memory and without an API server, so that
-// tests can tell what core makes of our instance types.
+// Package planning runs core's provisioner in memory, without an API server, so that tests see which NodeClaims core
+// plans with our instance types.
 package planning
 
 import (
@@ -31,12 +31,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
-// PoolName is the name of the NodePool that there is if a Plan names none.
+// PoolName is the name of the default NodePool of a Plan.
 const PoolName = "servers"
 
-// Plan is what core plans with.
+// Plan is the input of core's provisioner.
 type Plan struct {
-	// Types that there are, by name.
+	// Types by name.
 	Types []*v1alpha1.NodeType
 	// Settings of the catalog; the zero value means the default ones.
 	Settings instancetypes.Settings
@@ -44,9 +44,9 @@ type Plan struct {
 	RemainingQuota instancetypes.RemainingQuota
 	// Pools are the NodePools; one without requirements if there are none.
 	Pools []*karpenterv1.NodePool
-	// Decorate makes the client that core gets. It may be nil.
+	// Decorate wraps the client of core. It may be nil.
 	Decorate func(client.Client, *instancetypes.Catalog) client.Client
-	// Objects are the pods, and the nodes that are there.
+	// Objects are the pods and nodes.
 	Objects []client.Object
 }
 
@@ -63,7 +63,7 @@ func Pool(name string, change func(*karpenterv1.NodePool)) *karpenterv1.NodePool
 	return pool
 }
 
-// Solve has core plan once.
+// Solve runs one scheduling pass of core.
 func (p Plan) Solve(tb testing.TB) scheduling.Results {
 	tb.Helper()
 	results, err := p.Planner(tb)()
@@ -73,7 +73,7 @@ func (p Plan) Solve(tb testing.TB) scheduling.Results {
 	return results
 }
 
-// Planner returns what has core plan, for as often as it is called: nothing of a plan is carried out.
+// Planner returns a function that runs a scheduling pass of core. It creates nothing.
 func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 	tb.Helper()
 	flags := &options.FlagSet{FlagSet: flag.NewFlagSet("karpenter", flag.ContinueOnError)}
@@ -122,7 +122,7 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 	return func() (scheduling.Results, error) { return provisioner.Schedule(ctx) }
 }
 
-// typesOnly is a cloud provider that has instance types and nothing else.
+// typesOnly is a cloud provider with instance types only.
 type typesOnly struct {
 	cloudprovider.CloudProvider
 	catalog   *instancetypes.Catalog

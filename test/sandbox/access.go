@@ -20,14 +20,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
-// Users of our own processes, as the bindings in config/rbac know them. None is a member of any group: what they may do,
-// those files say.
+// Users of our own processes in the bindings in config/rbac. None is a member of a group: they have only the rights of
+// those files.
 const (
 	managerUser  = "karpenter-metal3-manager"
 	providerUser = "karpenter-metal3-provider"
 )
 
-// grant gives a user of the cluster the rights in a file of config/rbac, and writes the user's kubeconfig file.
+// grant applies a file of config/rbac for a user, and writes the user's kubeconfig file.
 func grant(ctx context.Context, cluster *controlplane.Cluster, c client.Client, user, file, tenant, kubeconfig string) error {
 	rights, err := readRights(rbac.Files, file, tenant)
 	if err != nil {

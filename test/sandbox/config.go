@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sandbox runs the whole system on one machine: a management cluster with Metal3's own operator, a tenant
-// cluster, a rack of emulated servers, and our manager and provider between them. All components are the real ones but
-// the servers. Everything lives under one directory, listens on loopback only, and ends with the process that called Up,
-// whichever way that ends.
+// cluster, a rack of emulated servers, and our manager and provider between them. All components are real, except the
+// servers. Everything is in one directory, listens on loopback only, and ends with the process that called Up, even if
+// that is killed.
 package sandbox
 
 import (
@@ -31,8 +31,8 @@ const (
 	DefaultDir          = ".sandbox"
 	DefaultTenant       = "tenant-a"
 	DefaultStartTimeout = 2 * time.Minute
-	// DefaultFeatureGates turn on what the provider leaves off because it asks for CustomResourceDefinitions that not every
-	// tenant has: headroom.
+	// DefaultFeatureGates enable headroom, which the provider leaves off because it needs CRDs that not every tenant
+	// has.
 	DefaultFeatureGates = "CapacityBuffer=true"
 	// HostNamespace is the namespace of the BareMetalHosts in the management cluster.
 	HostNamespace = "metal3-system"
@@ -45,7 +45,7 @@ const (
 	WebhookName  = "webhook"
 )
 
-// ownPrograms are our own, which can be left out.
+// ownPrograms are our programs, which can be left out.
 var ownPrograms = []string{ManagerName, ProviderName, WebhookName}
 
 // Ports are loopback TCP ports; zero means a free one.
@@ -54,10 +54,10 @@ type Ports struct {
 	TenantAPI     int
 }
 
-// Config says what to run, and where.
+// Config of a sandbox.
 type Config struct {
-	// Dir holds everything: certificates, data, logs. It must be missing, empty, or of an earlier sandbox, whose
-	// remains are removed. Default: DefaultDir.
+	// Dir holds everything: certificates, data, logs. It must be missing, empty, or of an earlier sandbox, which is
+	// removed. Default: DefaultDir.
 	Dir string
 	// Binaries are the directories of the programs.
 	Binaries controlplane.Binaries
@@ -66,16 +66,16 @@ type Config struct {
 	// Tenant is the name of the TenantCluster, and of its namespace in the management cluster. Default: DefaultTenant.
 	Tenant string
 	Ports  Ports
-	// Without leaves out ManagerName, ProviderName or WebhookName, for those who want to run it themselves, in a debugger or in
-	// a test. Its kubeconfig files and rights are made all the same.
+	// Without leaves out ManagerName, ProviderName or WebhookName, to run it by hand, in a debugger or in a test. Its
+	// kubeconfig files and rights are made all the same.
 	Without []string
 	// ProviderArgs are more flags for the provider, for example --capacity-type=on-demand.
 	ProviderArgs []string
-	// KwokConfigs are paths of more configuration files for kwok, which plays kubelet: stages beside the sandbox's own,
-	// which win over them by their weight.
+	// KwokConfigs are paths of more configuration files for kwok, which emulates kubelets: stages that override the
+	// sandbox's own by their weight.
 	KwokConfigs []string
-	// SpreadPods leaves the tenant's scheduler to its defaults. Otherwise it fills one server with accelerators before it
-	// takes the next, so that servers become empty and go back.
+	// SpreadPods leaves the tenant's scheduler at its defaults. Otherwise it fills one server with accelerators before
+	// the next, so that servers become empty and are released.
 	SpreadPods bool
 	// FeatureGates of Karpenter in the provider, as its flag of that name takes them. Default: DefaultFeatureGates.
 	FeatureGates string
@@ -83,7 +83,7 @@ type Config struct {
 	AuditLogs string
 	// ManagementEtcd gives the management cluster a separate etcd, for tests that delete it and keep the tenant.
 	ManagementEtcd bool
-	// Progress gets a line for each thing that is done or goes wrong; nil means none.
+	// Progress receives a line for each step or error; nil means none.
 	Progress io.Writer
 	// StartTimeout bounds Up. Default: DefaultStartTimeout.
 	StartTimeout time.Duration
@@ -91,7 +91,7 @@ type Config struct {
 	Clock clock.Clock
 }
 
-// complete fills in defaults, makes paths absolute, and finds what is wrong without touching anything.
+// complete fills in defaults, makes paths absolute, and validates. It changes nothing on disk.
 func (c *Config) complete() error {
 	if c.Dir == "" {
 		c.Dir = DefaultDir
@@ -152,7 +152,7 @@ func (c *Config) checkBinaries() error {
 	return err
 }
 
-// checkPorts checks the ports that were asked for. A free one is chosen only when it is needed.
+// checkPorts checks the configured ports. Free ones are chosen only when they are needed.
 func (c *Config) checkPorts() error {
 	asked := map[int]string{}
 	for purpose, port := range map[string]int{"management API server": c.Ports.ManagementAPI, "tenant API server": c.Ports.TenantAPI} {
@@ -181,7 +181,7 @@ func (c *Config) metal3CRDs() ([]string, error) {
 	return nil, fmt.Errorf("the CRDs of Metal3 are missing in crds/metal3 of %v; get them with `make tools`", []string(c.Binaries))
 }
 
-// Kubeconfigs are the kubeconfig files of a sandbox in dir, by what they are for.
+// Kubeconfigs are the kubeconfig files of a sandbox in dir, by user.
 type Kubeconfigs struct {
 	// Management and Tenant are the administrator's.
 	Management, Tenant string
@@ -193,7 +193,7 @@ type Kubeconfigs struct {
 	Webhook string
 }
 
-// KubeconfigsIn returns where the kubeconfig files of a sandbox in dir are.
+// KubeconfigsIn returns the paths of the kubeconfig files of a sandbox in dir.
 func KubeconfigsIn(dir string) Kubeconfigs {
 	return Kubeconfigs{
 		Management:         filepath.Join(dir, "management.kubeconfig"),
@@ -216,7 +216,7 @@ func prepareDir(dir string) error {
 	return nil
 }
 
-// packed are the resources that the tenant's scheduler packs besides the usual accelerators: those of the fleet.
+// packed returns the resources of the fleet that the tenant's scheduler packs, besides the usual accelerators.
 func (c *Config) packed() []corev1.ResourceName {
 	if c.SpreadPods {
 		return nil

@@ -26,7 +26,7 @@ func oneServer() []fleet.Server {
 	}}}
 }
 
-// fakePrograms is a directory in which everything that a sandbox runs seems to be.
+// fakePrograms returns a directory with an empty file for each program of a sandbox.
 func fakePrograms(t *testing.T) controlplane.Binaries {
 	t.Helper()
 	dir := t.TempDir()
@@ -115,7 +115,7 @@ func TestNewHost(t *testing.T) {
 		t.Errorf("host refers to secret %s, made is %s/%s", host.Spec.BMC.CredentialsName, secret.Namespace, secret.Name)
 	}
 	if host.Spec.Online {
-		t.Error("a server that nobody has asked for is switched on")
+		t.Error("a server without a consumer is switched on")
 	}
 	if want := "52:54:00:00:01:2c"; host.Spec.BootMACAddress != want {
 		t.Errorf("MAC is %s, want %s", host.Spec.BootMACAddress, want)

@@ -40,7 +40,7 @@ func registerHosts(ctx context.Context, c client.Client, servers []fleet.Server)
 		waiting := ""
 		count := 0
 		for _, host := range hosts.Items {
-			// A host in error has been dealt with too: fleets may have such hosts on purpose.
+			// A host in error is accepted too: fleets may have such hosts on purpose.
 			if host.Status.Provisioning.State != metal3v1alpha1.StateAvailable && host.Status.ErrorType == "" && !demoStuck(host.Name) {
 				count++
 				waiting = fmt.Sprintf("%s is %q", host.Name, host.Status.Provisioning.State)
@@ -57,7 +57,7 @@ func registerHosts(ctx context.Context, c client.Client, servers []fleet.Server)
 func newHost(index int, server fleet.Server) (*metal3v1alpha1.BareMetalHost, *corev1.Secret, error) {
 	mac := fmt.Sprintf("52:54:00:%02x:%02x:%02x", index>>16&0xff, index>>8&0xff, index&0xff)
 	memory := server.Capacity.Memory().Value()
-	// What inspection would find. Metal3's demo mode finds the same for every server otherwise.
+	// The result of inspection. Without it Metal3's demo mode reports the same for every server.
 	details, err := json.Marshal(metal3v1alpha1.HardwareDetails{
 		SystemVendor: metal3v1alpha1.HardwareSystemVendor{Manufacturer: "Sandbox", ProductName: "Emulated server", SerialNumber: server.Name},
 		RAMMebibytes: int(memory >> 20),
@@ -79,7 +79,7 @@ func newHost(index int, server fleet.Server) (*metal3v1alpha1.BareMetalHost, *co
 			Annotations: map[string]string{metal3v1alpha1.HardwareDetailsAnnotation: string(details)},
 		},
 		Spec: metal3v1alpha1.BareMetalHostSpec{
-			// An address for documentation: the demo mode parses it, and makes no connection.
+			// An address for documentation: the demo mode parses it and does not connect.
 			BMC: metal3v1alpha1.BMCDetails{
 				Address:         fmt.Sprintf("redfish://192.0.2.1/redfish/v1/Systems/%s", server.Name),
 				CredentialsName: secret.Name,
@@ -91,7 +91,7 @@ func newHost(index int, server fleet.Server) (*metal3v1alpha1.BareMetalHost, *co
 	return host, secret, nil
 }
 
-// inspected is an architecture in the words of Metal3's inspection.
+// inspected returns an architecture as Metal3's inspection reports it.
 func inspected(architecture string) string {
 	if architecture == fleet.ARM64 {
 		return "aarch64"
@@ -99,7 +99,8 @@ func inspected(architecture string) string {
 	return "x86_64"
 }
 
-// demoStuck tells whether the demo mode of Metal3 keeps a host of this name from ever becoming available, to show that state.
+// demoStuck returns whether Metal3's demo mode keeps a host of this name in a state before available, to demonstrate
+// that state.
 func demoStuck(name string) bool {
 	switch name {
 	case "demo-registering", "demo-inspecting", "demo-preparing":

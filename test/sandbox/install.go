@@ -36,7 +36,7 @@ func apply(ctx context.Context, c client.Client, object client.Object) error {
 		}
 		wanted.SetGroupVersionKind(gvk)
 	}
-	// Whoever has the object's status in hand, it is not us.
+	// Other programs write the status.
 	unstructured.RemoveNestedField(wanted.Object, "status")
 	unstructured.RemoveNestedField(wanted.Object, "metadata", "creationTimestamp")
 	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), fieldOwner, client.ForceOwnership); err != nil {
@@ -45,7 +45,7 @@ func apply(ctx context.Context, c client.Client, object client.Object) error {
 	return nil
 }
 
-// installCRDs applies the definitions and returns when all of them are served.
+// installCRDs applies the CRDs and returns when all of them are served.
 func installCRDs(ctx context.Context, c client.Client, crds []*apiextensionsv1.CustomResourceDefinition) error {
 	for _, crd := range crds {
 		if err := apply(ctx, c, crd); err != nil {
@@ -72,7 +72,7 @@ func installCRDs(ctx context.Context, c client.Client, crds []*apiextensionsv1.C
 	return nil
 }
 
-// readCRDs reads definitions from files of one definition each.
+// readCRDs reads CRDs from files of one CRD each.
 func readCRDs(files []string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	crds := make([]*apiextensionsv1.CustomResourceDefinition, 0, len(files))
 	for _, file := range files {

@@ -20,14 +20,14 @@ import (
 
 const lockName = "sandbox.lock"
 
-// lockPoll is how often a lock is tried that another process is about to release.
+// lockPoll is how often a lock is tried while another process is releasing it.
 const lockPoll = 50 * time.Millisecond
 
-// A lock marks a directory as that of a running sandbox. The kernel releases it when its holder ends, so that it cannot be
-// stale; the file stays, and marks the directory as one that a sandbox may clean.
+// A lock marks a directory as that of a running sandbox. The kernel releases it when its holder ends, so it cannot be
+// stale. The file stays, and marks the directory as one that a sandbox may empty.
 type lock struct{ file *os.File }
 
-// A RunningError says that a sandbox is running in the directory already.
+// A RunningError means that a sandbox is already running in the directory.
 type RunningError struct {
 	Dir string
 	PID int
@@ -106,7 +106,7 @@ func holder(dir string) (int, error) {
 		return 0, fmt.Errorf("opening the lock of the sandbox, %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	// A pid in the file proves nothing, the number may have been given to another process since: only the lock does.
+	// The pid in the file can be stale and reused. Only the lock proves that the process runs.
 	err = syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
 	if err == nil {
 		return 0, nil
@@ -120,12 +120,13 @@ func holder(dir string) (int, error) {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
 	if err != nil || pid <= 0 {
-		return 0, fmt.Errorf("the lock %s is held, but does not say by whom; try again", file.Name())
+		return 0, fmt.Errorf("the lock %s is held, but has no process ID; try again", file.Name())
 	}
 	return pid, nil
 }
 
-// Down stops the sandbox that runs in dir, if one does, and returns when it is gone. stopped tells whether there was one.
+// Down stops the sandbox that runs in dir, if there is one, and returns when it has ended. stopped is whether there was
+// one.
 func Down(ctx context.Context, dir string) (stopped bool, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return false, fmt.Errorf("finding the sandbox directory, %w", err)

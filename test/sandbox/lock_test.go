@@ -78,7 +78,7 @@ func TestDown(t *testing.T) {
 	}
 }
 
-// A pid in the lock file proves nothing: the number may have been given to a stranger since.
+// The pid in the lock file can be stale and reused by another process.
 func TestDownIgnoresOtherProcesses(t *testing.T) {
 	dir := t.TempDir()
 	stranger := startHolder(t, t.TempDir())
@@ -141,7 +141,7 @@ func TestInspect(t *testing.T) {
 	if report.Memory < 1<<20 || report.Uptime < 0 {
 		t.Errorf("this process has %d bytes and is up for %s", report.Memory, report.Uptime)
 	}
-	if _, ok := inspect("nobody", 1<<30); ok {
+	if _, ok := inspect("missing", 1<<30); ok {
 		t.Error("a pid beyond all pids exists")
 	}
 }

@@ -34,8 +34,8 @@ func (s *Sandbox) startManagementEtcd(ctx context.Context) (*controlplane.Etcd, 
 // ManagementEtcd returns the etcd of the management cluster.
 func (s *Sandbox) ManagementEtcd() *controlplane.Etcd { return s.managementEtcd }
 
-// PrepareAgain puts into a management cluster that has lost everything what an administrator does before there are servers
-// and Machines: the CRDs, the namespaces, and the rights of our programs.
+// PrepareAgain installs the CRDs, the namespaces and the rights of our programs in a management cluster that has lost
+// its data.
 func (s *Sandbox) PrepareAgain(ctx context.Context) error {
 	if err := PrepareManagement(ctx, s.managementClient, s.config.Binaries, HostNamespace, s.config.Tenant); err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
-// PrepareManagement makes a running cluster a management cluster, for those who put one together of other parts than a
-// sandbox: it has the CRDs of Metal3, which are read from crds/metal3 beside the binaries, ours, and the namespaces.
+// PrepareManagement prepares a running cluster as management cluster, also outside of a sandbox: it installs the CRDs
+// of Metal3, which are in crds/metal3 beside the binaries, our CRDs, and the namespaces.
 func PrepareManagement(ctx context.Context, c client.Client, binaries controlplane.Binaries, namespaces ...string) error {
 	if err := PrepareMetal3(ctx, c, binaries, namespaces...); err != nil {
 		return err
@@ -26,8 +26,8 @@ func PrepareManagement(ctx context.Context, c client.Client, binaries controlpla
 	return installCRDs(ctx, c, ours)
 }
 
-// PrepareMetal3 makes a running cluster one where Metal3 can work, and nothing more: it has the CRDs of Metal3 and the
-// namespaces. A chart brings ours.
+// PrepareMetal3 prepares a running cluster for Metal3 only: it installs the CRDs of Metal3 and the namespaces. The
+// chart installs our CRDs.
 func PrepareMetal3(ctx context.Context, c client.Client, binaries controlplane.Binaries, namespaces ...string) error {
 	config := Config{Binaries: binaries}
 	files, err := config.metal3CRDs()
@@ -49,7 +49,8 @@ func PrepareMetal3(ctx context.Context, c client.Client, binaries controlplane.B
 	return nil
 }
 
-// GrantManager gives our manager its rights in a management cluster, and returns the path of its kubeconfig file, in dir.
+// GrantManager applies the manager's rights in a management cluster, and returns the path of its kubeconfig file, in
+// dir.
 func GrantManager(ctx context.Context, cluster *controlplane.Cluster, c client.Client, dir string) (string, error) {
 	path := filepath.Join(dir, "manager.kubeconfig")
 	return path, grant(ctx, cluster, c, managerUser, "manager.yaml", "", path)

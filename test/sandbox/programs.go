@@ -15,13 +15,13 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
-// kwokNodes selects the nodes that kwok keeps alive: an emulated server annotates its Node with it when it registers.
+// kwokNodes selects the nodes of kwok: an emulated server annotates its Node with it when it registers.
 const kwokNodes = "kwok.x-k8s.io/node=fake"
 
 //go:embed manifests/kwok.yaml
 var kwokStages []byte
 
-// startMetal3 starts Metal3's operator, with its demo provisioner in the place of Ironic.
+// startMetal3 starts Metal3's operator, with its demo provisioner instead of Ironic.
 func (s *Sandbox) startMetal3() error {
 	return s.run(process.Spec{
 		Name: "baremetal-operator", Rank: controlplane.RankClients, Restart: true,
@@ -54,21 +54,21 @@ func (s *Sandbox) startKwok() error {
 	}
 	return s.run(process.Spec{
 		Name: "kwok", Rank: controlplane.RankClients, Restart: true, Args: args,
-		// Or it would read the settings of the user's own kwok.
+		// Otherwise it would read the user's own kwok settings.
 		Env: []string{"HOME=" + dir, "KWOK_WORKDIR=" + dir},
 	})
 }
 
-// startManager starts our manager in the management cluster, and returns when it works.
+// startManager starts our manager in the management cluster, and returns when it is ready.
 func (s *Sandbox) startManager(ctx context.Context) error {
 	return s.runReady(ctx, process.Spec{
 		Name: ManagerName, Rank: controlplane.RankClients + 1, Restart: true,
-		// There is one of each, and a lease would only delay its restart after a crash.
+		// There is one replica, and a lease would only delay its restart after a crash.
 		Args: []string{"--kubeconfig=" + s.kubeconfigs.Manager, "--leader-elect=false"},
 	})
 }
 
-// startProvider starts our provider between the two clusters, and returns when it works.
+// startProvider starts our provider between the two clusters, and returns when it is ready.
 func (s *Sandbox) startProvider(ctx context.Context) error {
 	return s.runReady(ctx, process.Spec{
 		Name: ProviderName, Rank: controlplane.RankClients + 1, Restart: true,
@@ -80,7 +80,7 @@ func (s *Sandbox) startProvider(ctx context.Context) error {
 	})
 }
 
-// runReady starts one of our programs, and returns when it says that it is ready.
+// runReady starts one of our programs, and returns when its readiness probe succeeds.
 func (s *Sandbox) runReady(ctx context.Context, spec process.Spec) error {
 	ports, err := controlplane.FreePorts(2)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// progress tells a person what is going on, in lines with the time since the start.
+// progress prints lines with the time since the start.
 type progress struct {
 	clock clock.PassiveClock
 	start time.Time
@@ -25,7 +25,7 @@ func newProgress(out io.Writer, clock clock.PassiveClock) *progress {
 	return &progress{clock: clock, start: clock.Now(), out: out}
 }
 
-// say writes one line. A reader that has gone away is no reason to stop.
+// say writes one line. Errors are ignored: the sandbox goes on without a reader.
 func (p *progress) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

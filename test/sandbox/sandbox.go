@@ -24,10 +24,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
-// lastWords is how many lines of a log are shown when a process fails.
-const lastWords = 12
+// logTail is how many lines of a log are shown when a process fails.
+const logTail = 12
 
-// A Sandbox is running. It must be closed.
+// A Sandbox is a running sandbox. It must be closed.
 type Sandbox struct {
 	config      Config
 	kubeconfigs Kubeconfigs
@@ -52,9 +52,9 @@ type Sandbox struct {
 	metrics  map[string]string
 }
 
-// Up starts a sandbox and returns when all of it works. If anything fails, whatever had been started is stopped again, and the
-// error is one sentence, followed by the last words of the process that failed, if one did. If a sandbox is running in the
-// directory already, the error is a RunningError.
+// Up starts a sandbox and returns when all of it is ready. On an error, everything is stopped, and the error is one
+// sentence, followed by the end of the log if a process failed. If a sandbox is already running in the directory, the
+// error is a RunningError.
 func Up(ctx context.Context, config Config) (*Sandbox, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (s *Sandbox) up(caller context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Starting ends when the caller says so, when it takes too long, or when a part fails.
+	// The start ends with the caller's context, after a timeout, or when a part fails.
 	ctx, done := context.WithTimeoutCause(s.ctx, s.config.StartTimeout,
 		fmt.Errorf("the sandbox was not up after %s; the logs are in %s", s.config.StartTimeout, filepath.Join(s.config.Dir, "log")))
 	defer done()
@@ -101,29 +101,29 @@ func (s *Sandbox) up(caller context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.starting = false
-	// Something may have died between the last step and now.
+	// A process may have exited since the last step.
 	return context.Cause(s.ctx)
 }
 
-// exited is told of each process that died unasked.
+// exited is called for each unexpected exit.
 func (s *Sandbox) exited(exit process.Exit) {
 	s.mu.Lock()
 	starting := s.starting
 	s.mu.Unlock()
-	// While starting, a death is a fault to be shown, not one to be mended.
+	// During the start, an exit is an error, and the process is not restarted.
 	if !exit.Final && !starting {
 		s.progress.say("%s died (%s), it is started again", exit.Name, exit.Reason)
 		return
 	}
 	message := fmt.Sprintf("%s failed (%s); its log is %s", exit.Name, exit.Reason, exit.LogFile)
-	if lines, err := process.LastLines(exit.LogFile, lastWords); err == nil && len(lines) > 0 {
+	if lines, err := process.LastLines(exit.LogFile, logTail); err == nil && len(lines) > 0 {
 		message += ", and ends with:\n  " + strings.Join(lines, "\n  ")
 	}
 	s.cancel(errors.New(message))
 }
 
-// Wait returns when the context ends, without an error, or when a part of the sandbox has failed for good, with an
-// error that shows its last words. The sandbox must be closed in either case.
+// Wait returns nil when the context ends, and an error with the end of its log when a part of the sandbox has failed
+// for good. The sandbox must be closed in either case.
 func (s *Sandbox) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -147,7 +147,7 @@ func (s *Sandbox) Run(ctx context.Context, work func(context.Context) error) err
 	return err
 }
 
-// Close stops everything and returns when it is gone. It may be called more than once.
+// Close stops everything and waits for its end. It may be called more than once.
 func (s *Sandbox) Close() {
 	s.closeOnce.Do(func() {
 		defer close(s.closed)
@@ -180,7 +180,7 @@ func (s *Sandbox) TenantConfig() *rest.Config { return rest.CopyConfig(s.tenant.
 // Processes gives access to the processes of the sandbox, to stop, start or kill them in a test.
 func (s *Sandbox) Processes() *process.Supervisor { return s.supervisor }
 
-// newScheme knows the kinds that the sandbox makes.
+// newScheme returns a scheme with the kinds of the sandbox.
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))

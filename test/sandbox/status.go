@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// A Report tells how the sandbox in a directory is doing.
+// A Report is the state of the sandbox in a directory.
 type Report struct {
 	Dir string
 	// PID of the process that runs the sandbox; zero if none does.
@@ -30,14 +30,14 @@ type Report struct {
 type ProcessReport struct {
 	Name string
 	PID  int
-	// Memory is what is resident, in bytes.
+	// Memory is the resident memory, in bytes.
 	Memory int64
 	Uptime time.Duration
 	// LogFile is empty for the sandbox's own process.
 	LogFile string
 }
 
-// Status looks at the sandbox in dir from outside.
+// Status returns the state of the sandbox in dir.
 func Status(dir string) (Report, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -57,7 +57,7 @@ func Status(dir string) (Report, error) {
 	slices.Sort(files)
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if errors.Is(err, fs.ErrNotExist) { // it has ended since
+		if errors.Is(err, fs.ErrNotExist) { // it has ended meanwhile
 			continue
 		}
 		if err != nil {
@@ -65,7 +65,7 @@ func Status(dir string) (Report, error) {
 		}
 		pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
 		if err != nil {
-			continue // being written at this moment
+			continue // it is being written
 		}
 		name := strings.TrimSuffix(filepath.Base(file), ".pid")
 		if process, ok := inspect(name, pid); ok {
@@ -79,14 +79,14 @@ func Status(dir string) (Report, error) {
 // ticksPerSecond is the unit of times in /proc/PID/stat; it is the same on all of Linux's architectures that Go runs on.
 const ticksPerSecond = 100
 
-// inspect reads what the kernel knows of a process; false if there is none.
+// inspect reads a process from /proc; false if there is none.
 func inspect(name string, pid int) (ProcessReport, bool) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
 		return ProcessReport{}, false
 	}
-	// The second field is the program's name, in parentheses, and may hold anything.
+	// The second field is the program's name in parentheses, and can contain any character.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 22 {
 		return ProcessReport{}, false
@@ -106,7 +106,7 @@ func inspect(name string, pid int) (ProcessReport, bool) {
 	}, true
 }
 
-// sinceBoot is how long the machine has been up, in seconds; zero if the kernel does not say.
+// sinceBoot returns the uptime of the machine in seconds; zero if it cannot be read.
 func sinceBoot() float64 {
 	content, err := os.ReadFile("/proc/uptime")
 	if err != nil {
@@ -120,7 +120,7 @@ func sinceBoot() float64 {
 	return seconds
 }
 
-// Memory is what all processes have resident together, in bytes. Pages that they share are counted for each.
+// Memory returns the resident memory of all processes, in bytes. Shared pages are counted for each.
 func (r Report) Memory() int64 {
 	var sum int64
 	for _, process := range r.Processes {

@@ -21,8 +21,8 @@ var (
 	tenantRights     = []string{"provider-tenant.yaml", "provider-dra-tenant.yaml"}
 )
 
-// PrepareTenant makes a running cluster one that Karpenter can work in, for those who put one together of other parts than
-// a sandbox: it has the CRDs of Karpenter and ours.
+// PrepareTenant prepares a running cluster as tenant cluster, also outside of a sandbox: it installs the CRDs of
+// Karpenter and ours.
 func PrepareTenant(ctx context.Context, c client.Client) error {
 	ours, err := apis.TenantCRDs()
 	if err != nil {
@@ -35,15 +35,15 @@ func PrepareTenant(ctx context.Context, c client.Client) error {
 	return installCRDs(ctx, c, slices.Concat(karpenters, ours))
 }
 
-// GrantProviderManagement gives a tenant's provider its rights in the management cluster, where the tenant's Machines are in
-// the namespace, and returns the path of its kubeconfig file, in dir.
+// GrantProviderManagement applies the rights of a tenant's provider in the management cluster, for the namespace of the
+// tenant's Machines, and returns the path of its kubeconfig file, in dir.
 func GrantProviderManagement(ctx context.Context, cluster *controlplane.Cluster, c client.Client, namespace, dir string) (string, error) {
 	path := filepath.Join(dir, "provider-management.kubeconfig")
 	return path, grantProvider(ctx, cluster, c, namespace, path, managementRights...)
 }
 
-// GrantProviderTenant gives a tenant's provider its rights in the tenant's cluster, and returns the path of its kubeconfig
-// file, in dir.
+// GrantProviderTenant applies the rights of a tenant's provider in the tenant's cluster, and returns the path of its
+// kubeconfig file, in dir.
 func GrantProviderTenant(ctx context.Context, cluster *controlplane.Cluster, c client.Client, namespace, dir string) (string, error) {
 	path := filepath.Join(dir, "provider-tenant.kubeconfig")
 	return path, grantProvider(ctx, cluster, c, namespace, path, tenantRights...)
@@ -59,15 +59,15 @@ func grantProvider(ctx context.Context, cluster *controlplane.Cluster, c client.
 	return nil
 }
 
-// GrantWebhook gives our webhook its rights in a management cluster, whose API server it has ask the webhook at the address,
-// host:port, about our kinds. It returns the path of the webhook's kubeconfig file, in dir. The namespace is that of the
-// webhook's certificates. Until the webhook answers, the API server refuses what it would ask about.
+// GrantWebhook applies our webhook's rights in a management cluster, and its configuration with the address, host:port.
+// It returns the path of the webhook's kubeconfig file, in dir. The namespace is that of the webhook's certificates.
+// Until the webhook answers, the API server denies writes of our kinds.
 func GrantWebhook(ctx context.Context, cluster *controlplane.Cluster, c client.Client, address, namespace, dir string) (string, error) {
 	path := filepath.Join(dir, "webhook.kubeconfig")
 	if err := grant(ctx, cluster, c, webhookUser, "webhook.yaml", namespace, path); err != nil {
 		return "", err
 	}
-	// The API server is no part of the cluster's network here, so it takes the address and not a Service.
+	// The API server is not in the cluster's network here, so it uses the address and not a Service.
 	configuration, err := webhook.Management(webhook.Options{URL: "https://" + address})
 	if err != nil {
 		return "", err

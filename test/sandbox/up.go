@@ -19,7 +19,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
-// start brings everything up: etcd, then both clusters side by side, then what works between them.
+// start starts etcd, then both clusters concurrently, then the programs between them.
 func (s *Sandbox) start(ctx context.Context) error {
 	ports, err := s.choosePorts()
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *Sandbox) startManagement(ctx context.Context) error {
 	return s.startWebhook(ctx)
 }
 
-// startTenant starts the tenant cluster, and makes it one that nodes can join and Karpenter can work in.
+// startTenant starts the tenant cluster, and prepares it for nodes and for Karpenter.
 func (s *Sandbox) startTenant(ctx context.Context) error {
 	if err := s.tenant.StartAPIServer(ctx); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (s *Sandbox) startTenant(ctx context.Context) error {
 	return s.startKwok()
 }
 
-// startControllers starts what works between the clusters: the rack of servers, our manager and our provider.
+// startControllers starts the rack of servers, our manager and our provider.
 func (s *Sandbox) startControllers(ctx context.Context) error {
 	err := apply(ctx, s.managementClient, &v1alpha1.TenantCluster{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.config.Tenant, Name: s.config.Tenant},

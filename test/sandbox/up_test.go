@@ -161,7 +161,7 @@ func TestUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(progress.String(), "baremetal-operator died (signal: killed), it is started again") {
-			t.Errorf("nobody was told:\n%s", progress)
+			t.Errorf("no progress was printed:\n%s", progress)
 		}
 	})
 	t.Run("CloseLeavesNothing", func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestUp(t *testing.T) {
 	})
 }
 
-// A program that ends at once must end the start of the sandbox, with what it had to say.
+// A program that exits at once must end the start of the sandbox, with its output.
 func TestUpShowsLastLogLines(t *testing.T) {
 	binaries := realPrograms(t)
 	broken := t.TempDir()

@@ -15,11 +15,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
-// webhookUser is the webhook's user, as the binding in config/rbac knows it.
+// webhookUser is the webhook's user in the binding in config/rbac.
 const webhookUser = "karpenter-metal3-webhook"
 
-// startWebhook has the API server of the management cluster ask our webhook about our kinds, starts it, and returns when
-// it answers. Left out, nobody is asked.
+// startWebhook configures our webhook in the management cluster, starts it, and returns when it is ready. If it is left
+// out, there is no webhook.
 func (s *Sandbox) startWebhook(ctx context.Context) error {
 	if err := grant(ctx, s.management, s.managementClient, webhookUser, "webhook.yaml", metav1.NamespaceDefault,
 		s.kubeconfigs.Webhook); err != nil {
@@ -33,7 +33,7 @@ func (s *Sandbox) startWebhook(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The API server is no part of the cluster's network here, so it takes the address and not a Service.
+	// The API server is not in the cluster's network here, so it uses the address and not a Service.
 	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	configuration, err := webhook.Management(webhook.Options{URL: "https://" + address})
 	if err != nil {

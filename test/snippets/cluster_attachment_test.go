@@ -37,7 +37,7 @@ privateNodes:
         value: gpu-node
 `
 
-// machines returns the Machines that are there to stay.
+// machines returns the Machines that are not being deleted.
 func (w *world) machines(ctx context.Context) ([]v1alpha1.Machine, error) {
 	list := &v1alpha1.MachineList{}
 	if err := w.Client.List(ctx, list, client.InNamespace(tenant)); err != nil {
@@ -88,7 +88,7 @@ func TestClusterAttachmentConfiguringPrivateNodes(t *testing.T) {
 	w.awaitMachines(0)
 }
 
-// oneGPU is how both pages have a pod ask for a GPU.
+// oneGPU is the request for a GPU on both pages.
 const oneGPU = `
 resources:
   limits:
@@ -97,7 +97,7 @@ resources:
 
 func TestClusterAttachmentNodeResources(t *testing.T) { podGetsServer(t, oneGPU) }
 
-// podGetsServer has a pod with the resources of a page wait for a node, and a server claimed for it.
+// podGetsServer creates an unschedulable pod with the resources of a page, and waits until a server is claimed for it.
 func podGetsServer(t *testing.T, resources string) {
 	t.Helper()
 	w := newWorld(t)
@@ -125,7 +125,7 @@ spec:
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "train"}, pod); err != nil {
 		t.Fatal(err)
 	}
-	// No scheduler runs here: this is what it would say.
+	// No scheduler runs here: this is its condition.
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
 		Reason: corev1.PodReasonUnschedulable}}
 	if err := w.Client.Status().Update(t.Context(), pod); err != nil {

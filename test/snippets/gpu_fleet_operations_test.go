@@ -198,7 +198,7 @@ func TestGPUFleetOperationsServerPinning(t *testing.T) {
 	w.awaitClaimed(1)
 }
 
-// The commands of the page, as they stand there.
+// The commands of the page, unchanged.
 const (
 	recommendedLabels = `kubectl label baremetalhost server-01 -n metal3-system \
 gpu-model=h100 \
@@ -222,7 +222,7 @@ func TestGPUFleetOperationsLabelStrategy(t *testing.T) {
 	w.shell(updateLabel)
 	w.shell(tenantLabel)
 	w.server("server-02", "gpu-model=h100", "gpu-count=8", "nvlink-domain=nvlink-0")
-	w.nodeType("h100-8x", 2) // the manager has seen the labels: it sees one host after the other
+	w.nodeType("h100-8x", 2) // the manager has seen the labels: it processes hosts in order
 	later := w.standAlone("later", "{requirements: [{key: nvlink-domain, operator: In, values: [nvlink-0]}], resources: {nvidia.com/gpu: 1}}",
 		"has its server", hasServer)
 	if later.Status.HostRef.Name != "server-02" {
@@ -283,7 +283,7 @@ spec:
 	})
 	w.installedFrom(spec, "next")
 	installs("next", next)
-	// The manager sees one image after the other, so it has seen the edited one too.
+	// The manager processes images in order, so it has seen the edited one too.
 	installs("running", old)
 }
 

@@ -43,7 +43,7 @@ func page(t *testing.T) map[string]string {
 	return blocks
 }
 
-// installed waits until Metal3 has been told to install a Machine, and returns the server and what it boots with.
+// installed waits until a Machine's server has an image in its spec, and returns the server and its user data.
 func (w *world) installed(name string) (*v1alpha1.Machine, *bmov1alpha1.BareMetalHost, map[string][]byte) {
 	w.t.Helper()
 	machine, host, secret := &v1alpha1.Machine{}, &bmov1alpha1.BareMetalHost{}, &corev1.Secret{}
@@ -113,7 +113,7 @@ func TestReferencePage(t *testing.T) {
 				step.check(t, here)
 			}
 		}) {
-			t.FailNow() // what follows builds on it
+			t.FailNow() // the next steps depend on it
 		}
 	}
 	for name := range blocks {
@@ -146,7 +146,7 @@ func checkUserData(t *testing.T, w *world) {
 	if got := machine.Status.NodeLabels["example.com/site"]; got != "us-east-1" {
 		t.Errorf("label example.com/site is %q", got)
 	}
-	// Where each value comes from is to be seen; the user data is not.
+	// The source of each value is visible; the user data is not.
 	for _, property := range machine.Status.Properties {
 		wantSource := "NodeProvider metal3-provider"
 		switch {
@@ -190,7 +190,7 @@ func checkNetworkData(t *testing.T, w *world) {
 	contains(t, data["networkData"], "ipv4_dhcp")
 }
 
-// checkPools checks what the tenant gets, and that nothing is installed before its network is there.
+// checkPools checks the tenant's Machines, and that nothing is installed before the network is ready.
 func checkPools(t *testing.T, w *world) {
 	w.awaitClaimed(5) // the four Machines, and the static pool's one
 	reserve, training := w.pool("reserve"), w.pool("training")
@@ -224,7 +224,7 @@ func checkPools(t *testing.T, w *world) {
 			requirements = append(requirements, requirement{r.Key, string(r.Operator), strings.Join(r.Values, ",")})
 		}
 	}
-	// What NotExists is asked of, no type has: it holds anyway.
+	// No type has the key of NotExists.
 	wantRequirements := []requirement{
 		{"vcluster.com/node-type", "In", "gpu-node,another"}, {"example.com/site", "Exists", ""}, {"rack", "NotIn", "rack-z"},
 	}
@@ -268,7 +268,7 @@ func (w *world) pool(name string) *karpv1.NodePool {
 	return pool
 }
 
-// checkKubeletArgs looks at what the provider has made for the server to join with.
+// checkKubeletArgs checks the user data of the provider.
 func checkKubeletArgs(t *testing.T, w *world) {
 	secret := &corev1.Secret{}
 	env.Eventually(t, "the Machine has its user data", func(ctx context.Context) error {

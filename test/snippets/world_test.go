@@ -34,7 +34,7 @@ const (
 	tenant = "team-a"
 )
 
-// environment is the API server of all tests. Each begins with none of the objects of the one before.
+// environment is the API server of all tests. Each test starts without the objects of the previous one.
 var environment = &env.Environment{}
 
 func TestMain(m *testing.M) { env.Main(m, environment) }
@@ -45,7 +45,7 @@ type world struct {
 	t *testing.T
 }
 
-// newWorld starts the manager beside an OSImage and the servers of the page.
+// newWorld starts the manager, and creates an OSImage and the servers of the page.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{Environment: environment, t: t}
@@ -102,7 +102,7 @@ func (w *world) deleteAll() {
 	}
 }
 
-// deleteListed deletes what the API server lists, whatever finalizers it has.
+// deleteListed deletes all objects of a kind, and removes their finalizers.
 func (w *world) deleteListed(list *unstructured.UnstructuredList, options ...client.ListOption) {
 	w.t.Helper()
 	if err := w.Client.List(w.t.Context(), list, options...); err != nil {
@@ -144,7 +144,7 @@ func (w *world) startProvider() {
 		"--namespace", tenant, "--tenant-cluster", tenant, "--leader-elect=false", "--batch-idle-duration=100ms")
 }
 
-// run starts a program that is stopped when the test ends. If the test has failed, its last words are shown.
+// run starts a program that is stopped when the test ends. If the test has failed, the end of its log is shown.
 func (w *world) run(name string, arguments ...string) {
 	w.t.Helper()
 	output, command := &bytes.Buffer{}, exec.Command(binary(w.t, name), arguments...)
@@ -164,7 +164,7 @@ func (w *world) run(name string, arguments ...string) {
 	})
 }
 
-// shell runs a command of a page. kubectl is the one of bin, and talks to the API server of this world.
+// shell runs a command of a page. kubectl is bin/kubectl with the API server of this test.
 func (w *world) shell(line string) {
 	w.t.Helper()
 	bin, err := filepath.Abs(filepath.Join("..", "..", "bin"))
@@ -204,7 +204,7 @@ func (w *world) apply(document string) {
 	}
 }
 
-// indented puts a fragment into its surroundings.
+// indented indents a fragment for its context.
 func indented(spaces int, fragment string) string {
 	return strings.ReplaceAll("\n"+strings.Trim(fragment, "\n"), "\n", "\n"+strings.Repeat(" ", spaces))
 }
@@ -287,7 +287,7 @@ func (w *world) awaitClaimed(count int) map[string]string {
 	return claimed
 }
 
-// standAlone makes a Machine that asks for what spec says, and waits until check is content with it.
+// standAlone creates a Machine with the spec, and waits until check returns no error.
 func (w *world) standAlone(name, spec, what string, check func(*v1alpha1.Machine) bool) *v1alpha1.Machine {
 	w.t.Helper()
 	w.apply("{apiVersion: karpenter.metal3.io/v1alpha1, kind: Machine, metadata: {name: " + name + ", namespace: team-a}, spec: " + spec + "}")

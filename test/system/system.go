@@ -6,7 +6,7 @@ package system
 
 import "testing"
 
-// Skipped is the reason with which the tests of `make test-system` are skipped. The program that runs the tests counts them by it.
+// Skipped is the reason of skipped tests that belong to `make test-system`. test/run counts them by it.
 const Skipped = "it is one of the tests of make test-system"
 
 // Only skips the test under `go test -short`, which is how `make test` runs all packages. It is the first statement of a test

@@ -2,14 +2,16 @@
 # Copyright The karpenter-provider-metal3 Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# The first program of a server that is a container: what cannot be set up from outside of it. Then it becomes systemd.
+# The first program of a server that is a container. It sets up what cannot be set up from outside, and executes
+# systemd.
 set -eu
 
 # The settings of the network are the server's own.
 mount --bind /proc/sys/net /proc/sys/net
 mount -o remount,bind,rw /proc/sys/net
 
-# Other settings are the machine's, which must not change. The kubelet insists on some: it finds files with what it wants.
+# Other settings are the machine's and must not change. The kubelet requires some: files with the required values
+# replace them.
 mkdir -p /run/server-settings
 setting() {
   name=$1

@@ -25,11 +25,11 @@ const (
 	serviceCIDR = "10.96.0.0/16"
 	// serviceIP is the first address of serviceCIDR: the kubernetes service.
 	serviceIP = "10.96.0.1"
-	// podCIDR is where nodes have the addresses of their pods from, if nothing else is said.
+	// podCIDR is the default network of the pods.
 	podCIDR = "10.244.0.0/16"
 )
 
-// Config says how to run the control plane of one cluster.
+// Config of the control plane of one cluster.
 type Config struct {
 	// Name of the cluster. It prefixes the names of its processes and its keys in etcd.
 	Name string
@@ -46,8 +46,8 @@ type Config struct {
 	Address string
 	// Port is the port of the API server.
 	Port int
-	// Nodes tells that the cluster has nodes: it gets a scheduler, all controllers, and the authorization and the
-	// bootstrap tokens by which nodes join. Without, it only stores objects, and collects their garbage.
+	// Nodes is for a cluster with nodes: it runs a scheduler, all controllers, and the authorization and bootstrap
+	// tokens by which nodes join. Without it, the cluster only stores objects and collects garbage.
 	Nodes bool
 	// PodCIDR is the network of the pods of all nodes, of which each node gets a part of 24 bits. Empty is 10.244.0.0/16.
 	PodCIDR string
@@ -72,7 +72,7 @@ type Cluster struct {
 	REST *rest.Config
 }
 
-// files are the paths of what the processes are given.
+// files are the paths of the processes' files.
 type files struct {
 	caCert, caKey           string
 	servingCert, servingKey string
@@ -112,7 +112,7 @@ func New(config Config) (*Cluster, error) {
 	if c.REST, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig); err != nil {
 		return nil, fmt.Errorf("loading the administrator's kubeconfig of the %s cluster, %w", config.Name, err)
 	}
-	// The administrator sets the sandbox up: no client-side limit should be what it waits for.
+	// The administrator sets the sandbox up: a client-side rate limit would slow that down.
 	c.REST.QPS, c.REST.Burst = 200, 400
 	return c, nil
 }

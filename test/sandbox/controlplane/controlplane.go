@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controlplane runs Kubernetes control planes as plain processes on loopback: one etcd for all of them, and for each
-// cluster an API server, a controller-manager and, where pods are to be scheduled, a scheduler. A cluster can be made
-// joinable: then kubeadm's own phases put in place what a node needs to join it.
+// Package controlplane runs Kubernetes control planes as plain processes on loopback: one etcd for all of them, and for
+// each cluster an API server, a controller-manager and, where pods are to be scheduled, a scheduler. EnableJoin runs
+// kubeadm's own phases for what a node needs to join.
 package controlplane
 
 import (
@@ -18,19 +18,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Ranks of the processes of a control plane, for their order at shutdown: what uses an API ends before that API.
+// Ranks of the processes of a control plane, for their order at shutdown: clients end before their API server.
 const (
 	RankEtcd        = 0
 	RankAPIServer   = 10
 	RankControllers = 20
-	// RankClients is for everything that merely uses the clusters.
+	// RankClients is for clients of the clusters.
 	RankClients = 30
 )
 
-// loopback is the only address that anything here listens on, but for API servers that are given another.
+// loopback is the address that all processes listen on, except API servers with another address.
 const loopback = "127.0.0.1"
 
-// pollInterval is how often a condition that cannot be watched is looked at.
+// pollInterval is for conditions that cannot be watched.
 const pollInterval = 50 * time.Millisecond
 
 // Binaries finds programs in directories, the first directory first.
@@ -52,7 +52,7 @@ func (b Binaries) Find(name string) (string, error) {
 func FreePorts(count int) ([]int, error) {
 	ports := make([]int, 0, count)
 	for range count {
-		// Each stays taken until all are found, or the same one could come twice.
+		// Each stays open until all are found: otherwise the same port could be returned twice.
 		listener, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
 		if err != nil {
 			return nil, fmt.Errorf("finding a free port on %s, %w", loopback, err)
@@ -75,7 +75,8 @@ func CheckPort(port int, purpose string) error {
 	return listener.Close()
 }
 
-// Await polls until the check succeeds, and says what it was waiting for, and the check's last error, if the context ends first.
+// Await polls until the check succeeds. If the context ends first, the error has the awaited condition and the check's
+// last error.
 func Await(ctx context.Context, what string, check func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {

@@ -96,7 +96,7 @@ func TestTwoClusters(t *testing.T) {
 		}
 	})
 	t.Run("EachHasItsOwnUsers", func(t *testing.T) {
-		// The tenant's administrator, with the tenant's certificate, at the management cluster's door.
+		// The tenant's administrator, with the tenant's certificate, at the management cluster's API server.
 		config, err := clientcmd.BuildConfigFromFlags("", tenant.Kubeconfig)
 		if err != nil {
 			t.Fatal(err)
@@ -111,8 +111,8 @@ func TestTwoClusters(t *testing.T) {
 		}
 	})
 	t.Run("UsersHaveOnlyTheirRights", func(t *testing.T) {
-		path := filepath.Join(dir, "nobody.kubeconfig")
-		if err := tenant.WriteKubeconfig(path, "nobody"); err != nil {
+		path := filepath.Join(dir, "user.kubeconfig")
+		if err := tenant.WriteKubeconfig(path, "user"); err != nil {
 			t.Fatal(err)
 		}
 		_, err := client(t, path).CoreV1().Secrets("").List(ctx, metav1.ListOptions{})

@@ -22,7 +22,7 @@ import (
 // EtcdName is the name of etcd's process, if it is the only one.
 const EtcdName = "etcd"
 
-// EtcdConfig says how to run etcd.
+// EtcdConfig configures etcd.
 type EtcdConfig struct {
 	// Name of the process. Default: EtcdName.
 	Name string
@@ -35,12 +35,12 @@ type EtcdConfig struct {
 	ClientPort, PeerPort int
 }
 
-// Etcd is a running etcd of one member, which admits only bearers of a certificate.
+// Etcd is a running etcd of one member, which requires client certificates.
 type Etcd struct {
 	URL string
 	// Dir has the data in "data".
 	Dir string
-	// CAFile, CertFile and CertKey are what a client needs.
+	// CAFile, CertFile and CertKey are for clients.
 	CAFile, CertFile, CertKey string
 	clientTLS                 *tls.Config
 }
@@ -70,7 +70,7 @@ func StartEtcd(ctx context.Context, config EtcdConfig) (*Etcd, error) {
 			"--unsafe-no-fsync",
 			"--snapshot-count=10000", "--auto-compaction-mode=periodic", "--auto-compaction-retention=10m",
 			"--log-level=warn",
-			// The JSON gateway would call etcd with the serving certificate, in vain.
+			// The JSON gateway would call etcd with the serving certificate, which fails.
 			"--enable-grpc-gateway=false",
 		},
 	})

@@ -20,7 +20,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/pki"
 )
 
-// joinConfig is what the phases of kubeadm are told about the cluster. The kubelet's settings are what a joining node reads.
+// joinConfig is the configuration of kubeadm's phases. A joining node reads the kubelet's settings.
 var joinConfig = template.Must(template.New("kubeadm").Parse(`apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 bootstrapTokens:
@@ -43,8 +43,8 @@ kind: KubeletConfiguration
 cgroupDriver: systemd
 `))
 
-// EnableJoin lets kubeadm put in place what a node needs to join: the cluster-info, kubeadm-config and kubelet-config
-// ConfigMaps, and the rights of bootstrap tokens to read them and to have certificates signed. It leaves no token behind.
+// EnableJoin runs kubeadm's phases for what a node needs to join: the cluster-info, kubeadm-config and kubelet-config
+// ConfigMaps, and the rights of bootstrap tokens to read them and to request certificates. It deletes kubeadm's token.
 func (c *Cluster) EnableJoin(ctx context.Context) error {
 	kubeadm, err := c.config.Binaries.Find("kubeadm")
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *Cluster) EnableJoin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("asking the %s cluster for its version, %w", c.config.Name, err)
 	}
-	// kubeadm insists on making one, and cluster-info is made by the same phase.
+	// kubeadm always makes a token, in the phase that makes cluster-info.
 	token, err := bootstraptoken.GenerateBootstrapToken()
 	if err != nil {
 		return fmt.Errorf("making a bootstrap token, %w", err)
@@ -66,7 +66,7 @@ func (c *Cluster) EnableJoin(ctx context.Context) error {
 	var content bytes.Buffer
 	err = joinConfig.Execute(&content, map[string]any{
 		"Token": token, "Group": bootstraptokenapi.BootstrapDefaultGroup + ":kubeadm:default-node-token",
-		// kubeadm demands an address and refuses loopback, but nothing of what these phases write holds it.
+		// kubeadm requires an address other than loopback, but these phases do not write it anywhere.
 		"Unused": "192.0.2.1",
 		"Name":   c.config.Name, "Port": c.config.Port, "Version": version.GitVersion,
 		"Endpoint": strings.TrimPrefix(c.Server, "https://"), "PodCIDR": c.config.PodCIDR, "ServiceCIDR": serviceCIDR,

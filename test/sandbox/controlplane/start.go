@@ -12,14 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// storageControllers are what a cluster without nodes needs: objects go with their owners and namespaces, and
-// service accounts exist.
+// storageControllers are those of a cluster without nodes: garbage collection, deletion of namespaces, and service
+// accounts.
 var storageControllers = []string{
 	"garbage-collector-controller", "namespace-controller", "serviceaccount-controller",
 	"clusterrole-aggregation-controller", "root-ca-certificate-publisher-controller",
 }
 
-// nodeControllers are all of them, with those that make bootstrap tokens work, which are off by default.
+// nodeControllers are all controllers, including those of bootstrap tokens, which are off by default.
 var nodeControllers = []string{"*", "bootstrap-signer-controller", "token-cleaner-controller"}
 
 // StartAPIServer starts the API server and returns when it is ready.
@@ -33,8 +33,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--etcd-servers=" + etcd.URL, "--etcd-prefix=/" + c.config.Name,
 		"--etcd-cafile=" + etcd.CAFile, "--etcd-certfile=" + etcd.CertFile, "--etcd-keyfile=" + etcd.CertKey,
 		"--bind-address=" + c.config.Address, "--advertise-address=" + c.config.Address, fmt.Sprintf("--secure-port=%d", c.config.Port),
-		// The kubernetes service cannot point to a loopback address, and nothing here runs behind it: there is no proxy
-		// on any node.
+		// The kubernetes service cannot have a loopback endpoint, and no node has a proxy for it.
 		"--endpoint-reconciler-type=none",
 		"--tls-cert-file=" + c.files.servingCert, "--tls-private-key-file=" + c.files.servingKey,
 		"--client-ca-file=" + c.files.caCert,
@@ -103,7 +102,7 @@ func (c *Cluster) StartControllers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// No pod is admitted before its service account exists, so wait for that.
+	// Pods are rejected before their service account exists.
 	return Await(ctx, name+" to make the default service account", func(ctx context.Context) error {
 		_, err := clientset.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {

@@ -36,7 +36,7 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// board shows both clusters: it feeds the journal from watches and notifies the goroutines that wait for a state.
+// board watches both clusters: it feeds the journal and notifies the goroutines that wait for a state.
 type board struct {
 	options          Options
 	journal          *journal
@@ -97,7 +97,7 @@ func (b *board) start(ctx context.Context) error {
 	}
 	for name, watched := range map[string]cache.Cache{"management": b.management, "tenant": b.tenant} {
 		go func() {
-			// Start returns when the context ends; what it says then is of no interest.
+			// Start returns when the context ends; its error is ignored.
 			_ = watched.Start(ctx)
 		}()
 		if !watched.WaitForCacheSync(ctx) {
@@ -148,8 +148,8 @@ func (b *board) wake() {
 	}
 }
 
-// until waits for done to report that nothing is missing. It looks again whenever a watched object changes, and gives
-// up after the timeout, saying what was missing last.
+// until waits until done returns an empty string. It checks after each change of a watched object. After the timeout,
+// the error has the last result of done.
 func (b *board) until(ctx context.Context, goal string, timeout time.Duration,
 	done func(context.Context) (missing string, err error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not within %s", timeout))

@@ -22,8 +22,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// How long each part of the story may take before the demo gives up and says what was missing. On an idle machine of
-// two cores each takes a fraction of this.
+// Timeouts of the parts of the demo. On an idle machine of two cores each takes a fraction of this.
 const (
 	readyTimeout   = 60 * time.Second
 	scaleUpTimeout = 90 * time.Second
@@ -36,16 +35,16 @@ type Options struct {
 	Management, Tenant *rest.Config
 	// HostNamespace has the BareMetalHosts, TenantNamespace the tenant's Machines; both in the management cluster.
 	HostNamespace, TenantNamespace string
-	// Out is where the story goes.
+	// Out receives the output.
 	Out io.Writer
-	// Clock gives the times in the story.
+	// Clock is for the times in the output.
 	Clock clock.PassiveClock
 }
 
-// Run plays the scenario and prints what happens as it happens, and a table at the end. It returns an error that says
-// what was missing if any of it did not happen.
+// Run runs the scenario and prints each step when it happens, and a table at the end. If a step does not happen, the
+// error has what is missing.
 func Run(ctx context.Context, options Options) error {
-	// The watches end with the demo, whatever becomes of the caller's context.
+	// The watches end with the demo, even if the caller's context does not.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	b, err := newBoard(options)
@@ -78,7 +77,7 @@ func Run(ctx context.Context, options Options) error {
 	if err != nil {
 		return err
 	}
-	// The pods may run before Karpenter has noted which node is which NodeClaim's.
+	// The pods may run before Karpenter has written the node names to the NodeClaims.
 	var placements []placement
 	if err := b.until(ctx, "it is known which server each pod is on", readyTimeout, func(ctx context.Context) (missing string, err error) {
 		placements, missing, err = b.placements(ctx, pods)
@@ -108,8 +107,8 @@ func Run(ctx context.Context, options Options) error {
 	return nil
 }
 
-// playWorkload creates the pods one after the other, each when the one before runs. At the same time the scheduler could
-// put a small pod on the server that was claimed for a big one, as it may anywhere, and the story would be another.
+// playWorkload creates each pod when the previous one runs. If they were created together, the scheduler could bind a
+// small pod to the server that was claimed for a big one.
 func (b *board) playWorkload(ctx context.Context) ([]string, error) {
 	workload, err := examples.Objects(examples.WorkloadFile)
 	if err != nil {
@@ -131,7 +130,7 @@ func (b *board) playWorkload(ctx context.Context) ([]string, error) {
 	return pods, nil
 }
 
-// fleetIsReady tells what keeps the tenant from getting servers.
+// fleetIsReady returns what is missing for the tenant to get servers.
 func (b *board) fleetIsReady(ctx context.Context) (string, error) {
 	nodeTypes := &v1alpha1.NodeTypeList{}
 	if err := b.management.List(ctx, nodeTypes); err != nil {
@@ -177,7 +176,7 @@ func (b *board) podsRun(ctx context.Context, names []string) (string, error) {
 	return "", nil
 }
 
-// everythingIsBack tells which NodeClaim, Node, Machine or claimed server there still is.
+// everythingIsBack returns which NodeClaim, Node, Machine or claimed server is left.
 func (b *board) everythingIsBack(ctx context.Context) (string, error) {
 	hosts := &bmov1alpha1.BareMetalHostList{}
 	for _, remaining := range []struct {
@@ -205,7 +204,7 @@ func (b *board) everythingIsBack(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// nothingIsLeft reads both clusters, past the caches, for secrets and tokens that should have gone with the servers.
+// nothingIsLeft reads Secrets and tokens of released servers from both API servers, not from caches.
 func (b *board) nothingIsLeft(ctx context.Context) error {
 	for _, place := range []struct {
 		cluster   string

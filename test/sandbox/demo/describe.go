@@ -126,7 +126,7 @@ func describeNode(node *corev1.Node) (string, []step) {
 	return "registered", []step{stepJoined}
 }
 
-// podRequests sums what the containers of a pod ask for.
+// podRequests sums the requests of a pod's containers.
 func podRequests(pod *corev1.Pod) corev1.ResourceList {
 	total := corev1.ResourceList{}
 	for _, container := range pod.Spec.Containers {
@@ -139,7 +139,7 @@ func podRequests(pod *corev1.Pod) corev1.ResourceList {
 	return total
 }
 
-// describeResources lists the resources that people choose a server by, accelerators first.
+// describeResources lists the main resources, accelerators first.
 func describeResources(resources corev1.ResourceList) string {
 	var parts []string
 	for _, name := range v1alpha1.Accelerators(resources) {
@@ -157,7 +157,7 @@ func describeResources(resources corev1.ResourceList) string {
 	return strings.Join(parts, ", ")
 }
 
-// whyChosen says how the cost of the chosen type compares with the others that could have served the pod.
+// whyChosen compares the cost of the chosen type with the other types that fit the pod.
 func whyChosen(pod *corev1.Pod, chosen string, nodeTypes []v1alpha1.NodeType) string {
 	requests := podRequests(pod)
 	fits := slices.DeleteFunc(slices.Clone(nodeTypes), func(nodeType v1alpha1.NodeType) bool {
@@ -185,7 +185,7 @@ func whyChosen(pod *corev1.Pod, chosen string, nodeTypes []v1alpha1.NodeType) st
 	}
 }
 
-// canServe tells whether a server has what is asked for and is not kept for pods that ask for its accelerators.
+// canServe returns whether a server has the requested resources, and its accelerators, if any, are requested.
 func canServe(requests, capacity corev1.ResourceList) bool {
 	if len(v1alpha1.Accelerators(capacity)) > 0 && !v1alpha1.AsksForAccelerator(requests, capacity) {
 		return false

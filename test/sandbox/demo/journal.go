@@ -23,7 +23,7 @@ const (
 	kindNode      kind = "node"
 )
 
-// step is a moment in the life of an object that the closing table gives the time of.
+// step is a state of an object whose time is in the final table.
 type step string
 
 const (
@@ -42,7 +42,7 @@ type subject struct {
 	name string
 }
 
-// journal prints a line whenever what is known of an object changes, and remembers when each step was first seen.
+// journal prints a line when the description of an object changes, and records when each step was first seen.
 type journal struct {
 	out   io.Writer
 	clock clock.PassiveClock
@@ -63,7 +63,7 @@ func newJournal(out io.Writer, clk clock.PassiveClock) *journal {
 	}
 }
 
-// observe notes what an object is doing now and the steps it has reached. Saying the same again prints nothing.
+// observe records the description of an object and the steps that it has reached. The same description is printed once.
 func (j *journal) observe(s subject, line string, steps ...step) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -83,14 +83,14 @@ func (j *journal) observe(s subject, line string, steps ...step) {
 	fmt.Fprintf(j.out, "%6.1fs  %-9s  %-22s  %s\n", now.Sub(j.start).Seconds(), s.kind, s.name, line)
 }
 
-// headline prints a line that is about no object.
+// headline prints a line without an object.
 func (j *journal) headline(format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	fmt.Fprintf(j.out, "\n%6.1fs  == %s\n", j.clock.Now().Sub(j.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// forget makes steps count anew, for objects that go through the same ones twice.
+// forget clears steps, for objects that reach the same ones twice.
 func (j *journal) forget(s subject, steps ...step) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -20,13 +20,13 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// placement is where a pod went, and through which objects.
+// placement is the server of a pod, and the objects between them.
 type placement struct {
 	pod, asked, claim, nodeType, why, host, node string
 	cost                                         int64
 }
 
-// placements follows each running pod to its server: pod, Node, NodeClaim, Machine, host. It says what is missing if
+// placements finds the server of each running pod: pod, Node, NodeClaim, Machine, host. It returns what is missing if
 // one of them is not known yet.
 func (b *board) placements(ctx context.Context, pods []string) (found []placement, missing string, err error) {
 	nodeTypes := &v1alpha1.NodeTypeList{}
@@ -68,7 +68,7 @@ func (b *board) placements(ctx context.Context, pods []string) (found []placemen
 	return found, "", nil
 }
 
-// row is a line of the closing table.
+// row is a line of the final table.
 type row struct {
 	placement
 	toClaimed, toProvisioned, toJoined, toRunning, toDrained, toAvailable string
@@ -118,7 +118,7 @@ func printReport(out io.Writer, rows []row) {
 	_ = table.Flush()
 }
 
-// printNodeTypes shows what can be had and what it costs, cheapest first.
+// printNodeTypes prints the NodeTypes with their cost, cheapest first.
 func (b *board) printNodeTypes(ctx context.Context) error {
 	nodeTypes := &v1alpha1.NodeTypeList{}
 	if err := b.management.List(ctx, nodeTypes); err != nil {

@@ -39,7 +39,7 @@ const (
 	// Kind is the kind of a fleet file.
 	Kind = "Fleet"
 
-	// AMD64 and ARM64 are the architectures, in the words of kubernetes.io/arch. Servers are AMD64 unless told otherwise.
+	// AMD64 and ARM64 are the architectures, as in kubernetes.io/arch. AMD64 is the default.
 	AMD64 = "amd64"
 	ARM64 = "arm64"
 )
@@ -83,7 +83,7 @@ func Load(path string) ([]Server, error) {
 	return Parse(path, content)
 }
 
-// Parse reads the content of a fleet file; name is what errors call it.
+// Parse reads the content of a fleet file; name is for errors.
 func Parse(name string, content []byte) ([]Server, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	decoder.KnownFields(true)
@@ -157,13 +157,13 @@ func (t template) server(name string) Server {
 	for key, value := range t.Capacity {
 		capacity[corev1.ResourceName(key)] = resource.MustParse(value)
 	}
-	devices, _ := t.devices() // they have been validated
+	devices, _ := t.devices() // they are validated
 	return Server{Name: name, Architecture: t.Architecture, Labels: maps.Clone(t.Labels), Capacity: capacity, Devices: devices}
 }
 
 var unknownField = regexp.MustCompile(`field (\S+) not found in type fleet\.(\w+)`)
 
-// plain turns the decoder's complaints into one sentence in the words of the file.
+// plain converts the decoder's errors to one sentence with the names of the file.
 func plain(err error) string {
 	var typeError *yaml.TypeError
 	if !errors.As(err, &typeError) {

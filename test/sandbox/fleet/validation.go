@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxCount bounds the servers of one template, so that a slip of the finger does not fill the machine.
+// maxCount bounds the servers of one template, so that a typo does not fill the machine.
 const maxCount = 10000
 
-// validate returns the first fault of a template, beginning with the name of the field.
+// validate returns the first error of a template, beginning with the name of the field.
 func (t template) validate() error {
 	if t.Name == "" {
 		return fmt.Errorf("name: is missing; give the server a name")
@@ -69,7 +69,7 @@ func (t template) validateCapacity() error {
 		if quantity.Sign() <= 0 {
 			return fmt.Errorf("capacity[%s]: %q of server %s is not positive; leave out what the server does not have", key, value, t.Name)
 		}
-		// Devices come whole; so do bytes.
+		// Devices and bytes are whole numbers.
 		if key != string(corev1.ResourceCPU) && quantity.MilliValue()%1000 != 0 {
 			return fmt.Errorf("capacity[%s]: %q of server %s is not a whole number", key, value, t.Name)
 		}

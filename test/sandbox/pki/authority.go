@@ -26,7 +26,7 @@ const (
 	keyType         = "PRIVATE KEY"
 	publicKeyType   = "PUBLIC KEY"
 
-	// lifetime is more than any sandbox lives, and short enough that a key left behind is soon worthless.
+	// lifetime is longer than that of any sandbox, and short enough that a leaked key expires soon.
 	lifetime = 7 * 24 * time.Hour
 	// skew makes certificates valid a little before they are made, for clocks that differ.
 	skew = 5 * time.Minute
@@ -76,7 +76,7 @@ func (a *Authority) Pair() Pair { return Pair{Certificate: a.certPEM, Key: a.key
 // Certificate returns the authority's certificate, PEM.
 func (a *Authority) Certificate() []byte { return a.certPEM }
 
-// Client makes a certificate by which an API server knows its bearer as this user, member of these groups.
+// Client makes a client certificate for a user in these groups.
 func (a *Authority) Client(user string, groups ...string) (Pair, error) {
 	template, err := newTemplate(pkix.Name{CommonName: user, Organization: groups}, a.clock)
 	if err != nil {

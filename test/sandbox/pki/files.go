@@ -12,7 +12,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// fileMode keeps other users of the machine out: every file here is a key, or opens a door.
+// fileMode denies access to other users of the machine: every file here is a key or a credential.
 const fileMode = 0o600
 
 // WriteFile writes one file that only its owner can read, and makes its directory.
@@ -36,7 +36,7 @@ func (p Pair) WriteFiles(dir, name string) (certificate, key string, err error) 
 }
 
 // WriteKubeconfig makes a client certificate for the user and writes a kubeconfig file that reaches server with it.
-// cluster names the cluster in the file, for people who merge such files.
+// cluster is the name of the cluster in the file, so that such files can be merged.
 func (a *Authority) WriteKubeconfig(path, cluster, server, user string, groups ...string) error {
 	pair, err := a.Client(user, groups...)
 	if err != nil {

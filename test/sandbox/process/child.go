@@ -18,9 +18,9 @@ import (
 const (
 	firstDelay = 250 * time.Millisecond
 	maxDelay   = 15 * time.Second
-	// A process that ran this long had started properly: its next death is counted as the first.
+	// A process that ran this long had started properly: its next exit counts as the first.
 	settled = 20 * time.Second
-	// A process that dies this often in a row without settling will not get better.
+	// A process that exits this often in a row is not restarted.
 	maxQuickDeaths = 5
 )
 
@@ -33,7 +33,7 @@ type child struct {
 	launcher *launcher
 	onExit   func(Exit)
 
-	stop     chan struct{} // closed to ask for the end
+	stop     chan struct{} // closed to request the end
 	stopOnce sync.Once
 	done     chan struct{} // closed when the process has ended for good
 
@@ -87,7 +87,7 @@ func (c *child) supervise() {
 		case reason = <-exited:
 		}
 		select {
-		case <-c.stop: // it died of the request, or just before it
+		case <-c.stop: // it ended on request, or just before it
 			c.ended(Stopped)
 			return
 		default:

@@ -13,8 +13,7 @@ import (
 // A launcher starts processes that the kernel kills when the launcher's process ends.
 //
 // The kernel's parent-death signal fires when the thread that forked ends, not when its process does, and the Go
-// runtime ends threads as it sees fit. So one goroutine, bound to one thread for as long as the launcher is open, does all the
-// forking.
+// runtime may end any thread. So one goroutine, locked to one thread while the launcher is open, does all the forking.
 type launcher struct {
 	requests chan launchRequest
 	done     chan struct{}
@@ -33,7 +32,7 @@ func newLauncher() *launcher {
 }
 
 func (l *launcher) run() {
-	// Never unlocked: the thread ends with the goroutine, and with the thread whatever it started.
+	// Never unlocked: the thread ends with the goroutine, and with the thread all that it started.
 	runtime.LockOSThread()
 	defer close(l.done)
 	for request := range l.requests {

@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// supervise runs a process that nothing but the kernel can end, and waits to be killed.
+// supervise runs a process that ignores SIGTERM, and waits to be killed.
 func supervise() {
 	supervisor, err := NewSupervisor(Options{Dir: os.Getenv(dirKey)})
 	if err == nil {

@@ -5,10 +5,10 @@ package process
 
 import "time"
 
-// DefaultGrace is how long a process may take to end after SIGTERM before it is killed, unless its Spec says otherwise.
+// DefaultGrace is the default time between SIGTERM and SIGKILL.
 const DefaultGrace = 10 * time.Second
 
-// A Spec says what to run.
+// A Spec describes a process.
 type Spec struct {
 	// Name is unique within a Supervisor. Log and pid file are named after it.
 	Name string
@@ -19,7 +19,7 @@ type Spec struct {
 	// Env holds KEY=VALUE pairs. Beyond them, a process sees only PATH, HOME and TMPDIR of its parent, so that a
 	// KUBECONFIG or a proxy of the user's shell cannot divert it.
 	Env []string
-	// Restart tells whether the process is started again when it dies unasked.
+	// Restart restarts the process after an unexpected exit.
 	Restart bool
 	// Grace is the time between SIGTERM and SIGKILL; zero means DefaultGrace.
 	Grace time.Duration
@@ -27,18 +27,18 @@ type Spec struct {
 	Rank int
 }
 
-// A State is what a process is doing.
+// A State is the state of a process.
 type State string
 
 // The states of a process.
 const (
 	// Running means that the process is alive.
 	Running State = "Running"
-	// Waiting means that it died and is about to be restarted.
+	// Waiting means that it exited and will be restarted.
 	Waiting State = "Waiting"
 	// Stopped means that it was stopped on request.
 	Stopped State = "Stopped"
-	// Failed means that it died, and will not be restarted.
+	// Failed means that it exited, and will not be restarted.
 	Failed State = "Failed"
 )
 
@@ -56,14 +56,14 @@ type Info struct {
 	LogFile string
 }
 
-// An Exit reports that a process died without being asked to.
+// An Exit reports an unexpected exit of a process.
 type Exit struct {
 	Name string
 	// Reason is the exit status or the signal, as text.
 	Reason string
-	// Final tells that the process will not be restarted; if false it is started again after Delay.
+	// Final means that the process will not be restarted; otherwise it is started again after Delay.
 	Final bool
 	Delay time.Duration
-	// LogFile holds the last words of the process.
+	// LogFile has the output of the process.
 	LogFile string
 }

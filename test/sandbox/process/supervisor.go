@@ -24,7 +24,7 @@ type Options struct {
 	OnExit func(Exit)
 }
 
-// A Supervisor runs processes and looks after them. Its methods may be called concurrently.
+// A Supervisor runs and restarts processes. Its methods may be called concurrently.
 type Supervisor struct {
 	logDir, runDir string
 	clock          clock.Clock
@@ -93,7 +93,7 @@ func (s *Supervisor) Start(spec Spec) error {
 	return nil
 }
 
-// StartAgain starts a process that was stopped or has failed, as it was specified before.
+// StartAgain starts a process that was stopped or has failed, with the same Spec.
 func (s *Supervisor) StartAgain(name string) error {
 	c, err := s.child(name)
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *Supervisor) StartAgain(name string) error {
 	return s.Start(c.spec)
 }
 
-// Spec returns what a process was started as, for another of its kind.
+// Spec returns the Spec of a process, for another one like it.
 func (s *Supervisor) Spec(name string) (Spec, error) {
 	c, err := s.child(name)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *Supervisor) Done(name string) (<-chan struct{}, error) {
 	return c.done, nil
 }
 
-// Failed returns a channel that yields the first process that died and will not be restarted.
+// Failed returns a channel that yields the first process that exited and will not be restarted.
 func (s *Supervisor) Failed() <-chan Exit { return s.failed }
 
 // List describes all processes in the order of their first start.
@@ -197,7 +197,7 @@ func (s *Supervisor) exited(exit Exit) {
 	if exit.Final {
 		select {
 		case s.failed <- exit:
-		default: // only the first one matters: it is what brings the rest down
+		default: // only the first one matters: it is the cause of the others
 		}
 	}
 	s.exitMu.Lock()

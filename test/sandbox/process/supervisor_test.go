@@ -21,7 +21,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// waitTimeout is how long a test waits for what must come.
+// waitTimeout bounds each wait.
 const waitTimeout = 30 * time.Second
 
 type fixture struct {
@@ -69,7 +69,7 @@ func (f *fixture) log(name string) string {
 	return string(content)
 }
 
-// awaitReady waits until the process has said for the count-th time that it is ready.
+// awaitReady waits until the process has printed count times that it is ready.
 func (f *fixture) awaitReady(name string, count int) {
 	f.t.Helper()
 	f.await(name+" to be ready", func() bool { return strings.Count(f.log(name), "ready") == count })
@@ -328,7 +328,7 @@ func TestSupervisorExitKillsProcesses(t *testing.T) {
 	if !alive(pid) {
 		t.Fatal("the process does not run")
 	}
-	// Neither can do anything about it.
+	// Both processes are already dead if this fails.
 	if err := supervisor.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func TestSupervisorExitKillsProcesses(t *testing.T) {
 	}
 }
 
-// alive tells whether a process runs; one that is dead, but not yet buried by its parent, does not.
+// alive returns whether a process runs; a zombie does not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -60,8 +60,7 @@ by "make tools". They listen on 127.0.0.1 only, keep everything they write in on
 		RunE:         func(command *cobra.Command, _ []string) error { return command.Help() },
 		Version:      version.Get().GitVersion,
 		PersistentPreRun: func(*cobra.Command, []string) {
-			// The processes have their logs, and progress has its lines; what the client libraries have to say would be
-			// in between.
+			// Logs of client libraries would be mixed with the lines of progress.
 			if !verbose {
 				klog.SetLogger(logr.Discard())
 			}
@@ -75,8 +74,8 @@ by "make tools". They listen on 127.0.0.1 only, keep everything they write in on
 	return command
 }
 
-// programDirs are where the programs of the sandbox are looked for: beside this one, where "make tools" puts them, and
-// where a user keeps those for controller tests.
+// programDirs are the directories of the sandbox's programs: that of this program, where "make tools" writes them, and
+// KUBEBUILDER_ASSETS.
 func programDirs() (controlplane.Binaries, error) {
 	executable, err := os.Executable()
 	if err != nil {
