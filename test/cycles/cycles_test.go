@@ -62,7 +62,7 @@ func TestManyCycles(t *testing.T) {
 	early, late := samples[0], samples[len(samples)-1]
 	if allowed := early[live] + slack + perCycle*(manyCycles-warmupCycles); early[live] == 0 || late[live] > allowed {
 		t.Errorf("the manager's live memory went from %.0f to %.0f bytes in %d cycles, want at most %.0f", early[live], late[live],
-			allowed)
+			manyCycles-warmupCycles, allowed)
 	}
 	if early[goroutines] == 0 || late[goroutines] > early[goroutines]+20 {
 		t.Errorf("the manager's goroutines went from %.0f to %.0f", early[goroutines], late[goroutines])
