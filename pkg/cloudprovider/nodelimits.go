@@ -20,6 +20,10 @@ type nodeLimits struct {
 
 // assumedMachines are Machines of a NodePool that were not in the cache when it was last read.
 type assumedMachines struct {
+	// mu is held during live lists, so it is one for each pool: a slow list would hold up the other pools.
+	mu sync.Mutex
+	// listed is true once the Machines have been listed live.
+	listed bool
 	// machines has their names. The value is true while the Machine is being created.
 	machines map[string]bool
 }
@@ -30,27 +34,18 @@ type machineLister func(ctx context.Context, live bool) (map[string]bool, error)
 // assume counts the Machine of that name if there are fewer than limit others, and returns how many others there are. The
 // caller must call finish afterwards.
 func (l *nodeLimits) assume(ctx context.Context, list machineLister, pool, name string, limit int64) (others int64, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	assumed, known := l.pools[pool]
-	if !known {
-		assumed = &assumedMachines{machines: map[string]bool{}}
-	}
+	assumed := l.of(pool)
+	assumed.mu.Lock()
+	defer assumed.mu.Unlock()
 	shown, err := list(ctx, false)
 	if err != nil {
 		return 0, err
 	}
-	if others = assumed.countCached(shown, name); !known || others >= limit {
+	if others = assumed.countCached(shown, name); !assumed.listed || others >= limit {
 		if shown, err = list(ctx, true); err != nil {
 			return 0, err
 		}
-		others = assumed.countLive(shown, name)
-	}
-	if !known {
-		if l.pools == nil {
-			l.pools = map[string]*assumedMachines{}
-		}
-		l.pools[pool] = assumed
+		others, assumed.listed = assumed.countLive(shown, name), true
 	}
 	if others < limit {
 		assumed.machines[name] = true
@@ -61,9 +56,9 @@ func (l *nodeLimits) assume(ctx context.Context, list machineLister, pool, name 
 // finish is called after the attempt to create a Machine that was assumed. refused means that it was denied. Otherwise it
 // is counted, created or not, until it is in the cache or not on the API server.
 func (l *nodeLimits) finish(pool, name string, refused bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	assumed := l.pools[pool]
+	assumed := l.of(pool)
+	assumed.mu.Lock()
+	defer assumed.mu.Unlock()
 	if refused {
 		delete(assumed.machines, name)
 		return
@@ -71,6 +66,18 @@ func (l *nodeLimits) finish(pool, name string, refused bool) {
 	if _, kept := assumed.machines[name]; kept {
 		assumed.machines[name] = false
 	}
+}
+
+func (l *nodeLimits) of(pool string) *assumedMachines {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pools == nil {
+		l.pools = map[string]*assumedMachines{}
+	}
+	if l.pools[pool] == nil {
+		l.pools[pool] = &assumedMachines{machines: map[string]bool{}}
+	}
+	return l.pools[pool]
 }
 
 // countCached counts the Machines other than that of the name. Those in the cache need not be assumed any more.

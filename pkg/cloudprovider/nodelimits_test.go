@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 )
 
 // clusterOfNames is an API server and a cache of it, as far as nodeLimits sees them.
@@ -141,5 +142,26 @@ func TestNodeLimitsOfAnUnknownCount(t *testing.T) {
 	cluster.failure, cluster.live = nil, namesOf("x")
 	if others, err := limits.assume(t.Context(), cluster.list, "pool", "b", 1); err != nil || others != 1 {
 		t.Errorf("%d others, %v, want the one that is there", others, err)
+	}
+}
+
+// A NodePool whose Machines take long to list holds up no other.
+func TestNodeLimitsOfAnotherPool(t *testing.T) {
+	limits, cluster := &nodeLimits{}, &clusterOfNames{}
+	slow := func(context.Context, bool) (map[string]bool, error) {
+		other := make(chan error, 1)
+		go func() {
+			_, err := limits.assume(t.Context(), cluster.list, "other", "b", 1)
+			other <- err
+		}()
+		select {
+		case err := <-other:
+			return nil, err
+		case <-time.After(patience):
+			return nil, errors.New("the other pool waits")
+		}
+	}
+	if _, err := limits.assume(t.Context(), slow, "pool", "a", 2); err != nil {
+		t.Error(err)
 	}
 }
