@@ -7,11 +7,13 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 )
 
 // Get returns the NodeClaim of a provider ID. It returns a NodeClaimNotFoundError only if the API server itself says
@@ -43,7 +45,9 @@ func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpenterv
 	return nil, notFound("no machine has provider ID %q", providerID)
 }
 
-// List returns the NodeClaims of all Machines of this provider that have a server.
+// List returns the NodeClaims of all Machines of this provider that have a server. It returns an error if the NodeClaim of one
+// without has registered: the Machine was restored from a backup without its status, and core would delete the NodeClaim,
+// and the server with it, as soon as its node is not ready.
 func (c *CloudProvider) List(ctx context.Context) ([]*karpenterv1.NodeClaim, error) {
 	if err := c.management.Synced(); err != nil {
 		return nil, fmt.Errorf("listing machines, %w", err)
@@ -55,16 +59,37 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpenterv1.NodeClaim, err
 	}
 	nodeClaims := make([]*karpenterv1.NodeClaim, 0, len(machines.Items))
 	for i := range machines.Items {
-		if c.isOurs(&machines.Items[i]) && machines.Items[i].Status.ProviderID != "" {
-			nodeClaims = append(nodeClaims, c.nodeClaimOf(&machines.Items[i]))
+		machine := &machines.Items[i]
+		if !c.isOurs(machine) {
+			continue
 		}
+		if machine.Status.ProviderID == "" {
+			if err := c.checkUnregistered(ctx, machine); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		nodeClaims = append(nodeClaims, c.nodeClaimOf(machine))
 	}
 	return nodeClaims, nil
+}
+
+// checkUnregistered returns an error if the NodeClaim of a Machine has registered.
+func (c *CloudProvider) checkUnregistered(ctx context.Context, machine *v1alpha1.Machine) error {
+	nodeClaim := &karpenterv1.NodeClaim{}
+	name := machine.Labels[v1alpha1.NodeClaimLabelKey]
+	if err := c.tenant.Get(ctx, types.NamespacedName{Name: name}, nodeClaim); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if tenant.HasRegistered(nodeClaim) {
+		return fmt.Errorf("listing machines, machine %s of NodeClaim %s was restored and does not say yet which server it has", machine.Name, name)
+	}
+	return nil
 }
 
 // isOurs tells whether a Machine was created by this provider for this tenant, and not by hand or for another tenant in the
 // same namespace.
 func (c *CloudProvider) isOurs(machine *v1alpha1.Machine) bool {
-	tenant := machine.Spec.TenantClusterRef
-	return tenant != nil && tenant.Name == c.options.TenantCluster && machine.Labels[v1alpha1.NodeClaimLabelKey] != ""
+	reference := machine.Spec.TenantClusterRef
+	return reference != nil && reference.Name == c.options.TenantCluster && machine.Labels[v1alpha1.NodeClaimLabelKey] != ""
 }

@@ -228,3 +228,23 @@ func TestGetOfRestoredMachine(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The NodeClaim of a restored Machine is not in the list either. Core would delete it while its node is not ready.
+func TestListWithRestoredMachine(t *testing.T) {
+	f := newFixture(t, interceptor.Funcs{})
+	nodeClaim := f.nodeClaim("gpu-" + f.namespace) // NodeClaims have no namespace
+	nodeClaim.UID = ""
+	f.create(nodeClaim)
+	f.create(machineFor(nodeClaim, f.class, nil, func(string) bool { return true }, f.options))
+	f.eventually("the cache to have it", func() error {
+		return f.management.Client.Get(f.ctx, f.machineKey(nodeClaim.Name), &v1alpha1.Machine{})
+	})
+	if _, err := f.List(f.ctx); err != nil {
+		t.Errorf("a NodeClaim that is being launched: List returns %v", err)
+	}
+	nodeClaim.StatusConditions().SetTrue(karpenterv1.ConditionTypeRegistered)
+	f.updateStatus(nodeClaim)
+	if listed, err := f.List(f.ctx); err == nil {
+		t.Errorf("a NodeClaim whose node is there, and whose Machine does not say which server it has: List returns %d others", len(listed))
+	}
+}
