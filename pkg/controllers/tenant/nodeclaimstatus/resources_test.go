@@ -104,6 +104,12 @@ func TestMissingResources(t *testing.T) {
 			if len(*recorder) != tc.events {
 				t.Errorf("%s: %d events, want %d: %v", tc.reason, len(*recorder), tc.events, *recorder)
 			}
+			if err := api.Delete(t.Context(), nodeClaim); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Reconcile(t.Context(), request); err != nil || len(c.missingSince) > 0 {
+				t.Errorf("of a NodeClaim that is gone, %v is remembered: %v", c.missingSince, err)
+			}
 		})
 	}
 }
