@@ -4,11 +4,18 @@
 package cloudprovider
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -153,11 +160,10 @@ func TestResultOf(t *testing.T) {
 			reason:    "core would take the NodeClaim for one that has not been launched",
 			condition: metav1.Condition{Type: v1alpha1.ConditionClaimed, Status: metav1.ConditionTrue}, want: pending,
 		},
-		"no capacity":      {reason: "final", condition: no(v1alpha1.ReasonNoCapacity), want: noServer},
-		"no matching type": {reason: "final", condition: no(v1alpha1.ReasonNoMatchingType), want: noServer},
-		"not allowed":      {reason: "final", condition: no(v1alpha1.ReasonNotAllowed), want: refused},
-		"invalid":          {reason: "final", condition: no(v1alpha1.ReasonInvalidSpec), want: refused},
-		"claiming":         {reason: "the manager is at it", condition: no(v1alpha1.ReasonClaiming), want: pending},
+		"of a later manager": {
+			reason:    "whatever keeps the Machine without a server must not keep the whole tenant waiting",
+			condition: no("SomethingNew"), want: noServer,
+		},
 		"no capacity, of an earlier spec": {
 			reason: "the answer is to another question",
 			condition: metav1.Condition{Type: v1alpha1.ConditionClaimed, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoCapacity,
@@ -179,4 +185,90 @@ func TestResultOf(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A Machine without a server is undecided only while its server is being claimed. The reasons are those of the API that the
+// manager's sources name: one that is added to them has to be added here.
+func TestResultOfEveryReason(t *testing.T) {
+	withoutServer := map[string]claimResult{
+		v1alpha1.ReasonClaiming:       pending,
+		v1alpha1.ReasonNoCapacity:     noServer,
+		v1alpha1.ReasonNoMatchingType: noServer,
+		v1alpha1.ReasonQuotaExceeded:  noServer,
+		v1alpha1.ReasonTenantDeleting: noServer,
+		v1alpha1.ReasonNoAddress:      noServer,
+		v1alpha1.ReasonInvalidSpec:    refused,
+		v1alpha1.ReasonNotAllowed:     refused,
+	}
+	withServer := sets.New(v1alpha1.ReasonClaimed, v1alpha1.ReasonWaitingForBootstrapData, v1alpha1.ReasonWaitingForHook,
+		v1alpha1.ReasonNetworkReady, v1alpha1.ReasonProvisioning, v1alpha1.ReasonProvisioned, v1alpha1.ReasonWaitingForNode,
+		v1alpha1.ReasonJoined, v1alpha1.ReasonStandAlone, v1alpha1.ReasonPoweredOff, v1alpha1.ReasonHostError, v1alpha1.ReasonHostLost,
+		v1alpha1.ReasonHostDeleting, v1alpha1.ReasonDeadlineExceeded, v1alpha1.ReasonDeprovisioning, v1alpha1.ReasonNodeUnhealthy,
+		v1alpha1.ReasonUpToDate, v1alpha1.ReasonNodeTypeChanged, v1alpha1.ReasonOSImageChanged, v1alpha1.ReasonUserDataChanged,
+		v1alpha1.ReasonNetworkChanged, v1alpha1.ReasonNodeClassChanged)
+	for _, reason := range reasonsOfManager(t) {
+		want, found := withoutServer[reason]
+		if !found {
+			if !withServer.Has(reason) {
+				t.Errorf("reason %s: can a Machine have it without a server? Then say what Create makes of it", reason)
+			}
+			continue
+		}
+		machine := &v1alpha1.Machine{}
+		refuses(reason, "")(machine)
+		if got, _ := resultOf(machine); got != want {
+			t.Errorf("reason %s: got %d, want %d", reason, got, want)
+		}
+	}
+}
+
+// reasonsOfManager are the values of the API's constants that the sources of the manager name.
+func reasonsOfManager(t *testing.T) []string {
+	t.Helper()
+	values := map[string]string{}
+	for _, file := range parsed(t, "../apis/v1alpha1") {
+		ast.Inspect(file, func(node ast.Node) bool {
+			spec, ok := node.(*ast.ValueSpec)
+			if !ok || len(spec.Values) != 1 || !strings.HasPrefix(spec.Names[0].Name, "Reason") {
+				return true
+			}
+			if literal, ok := spec.Values[0].(*ast.BasicLit); ok {
+				values[spec.Names[0].Name] = strings.Trim(literal.Value, `"`)
+			}
+			return true
+		})
+	}
+	named := sets.New[string]()
+	for _, file := range slices.Concat(parsed(t, "../controllers/management/machine"), parsed(t, "../inventory")) {
+		ast.Inspect(file, func(node ast.Node) bool {
+			if selector, ok := node.(*ast.SelectorExpr); ok && values[selector.Sel.Name] != "" {
+				named.Insert(values[selector.Sel.Name])
+			}
+			return true
+		})
+	}
+	if !named.Has(v1alpha1.ReasonNoAddress) {
+		t.Fatalf("the manager's reasons are not found where they were: %v", sets.List(named))
+	}
+	return sets.List(named)
+}
+
+// parsed are the sources of a package, without its tests.
+func parsed(t *testing.T, directory string) (files []*ast.File) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(directory, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	return files
 }

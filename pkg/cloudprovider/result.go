@@ -39,10 +39,11 @@ func resultOf(machine *v1alpha1.Machine) (claimResult, metav1.Condition) {
 		return pending, *condition
 	}
 	switch condition.Reason {
-	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType, v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonTenantDeleting:
-		return noServer, *condition
+	case v1alpha1.ReasonClaiming:
+		return pending, *condition
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed:
 		return refused, *condition
 	}
-	return pending, *condition
+	// Also for a reason that this version does not know: while the NodeClaim stays, core makes none for any pod of the tenant.
+	return noServer, *condition
 }
