@@ -42,6 +42,9 @@ func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpenterv1.NodeC
 	defer done()
 	machine, err := c.createWithinLimits(ctx, nodeClaim, machineFor(nodeClaim, class, types, c.management.Catalog.Advertises, c.options))
 	if notAdmitted := (*notAdmittedError)(nil); errors.As(err, &notAdmitted) {
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			return nil, c.refusal(nodeClaim, noServer, metav1.Condition{Reason: v1alpha1.ReasonTenantDeleting, Message: notAdmitted.Error()})
+		}
 		return nil, c.refusal(nodeClaim, refused, metav1.Condition{Reason: reasonInvalidMachine, Message: notAdmitted.Error()})
 	}
 	if err != nil {
@@ -62,7 +65,7 @@ func (c *CloudProvider) createMachine(ctx context.Context, wanted *v1alpha1.Mach
 	switch {
 	case err == nil:
 		return wanted, nil
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err):
 		return nil, &notAdmittedError{machine: wanted.Name, reason: err}
 	case !apierrors.IsAlreadyExists(err):
 		return nil, createError(reasonManagementUnavailable, fmt.Errorf("creating machine %s, %w", wanted.Name, err))
@@ -86,8 +89,8 @@ func sameNodeClaim(a, b *v1alpha1.Machine) bool {
 	return a.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] == b.Annotations[v1alpha1.NodeClaimUIDAnnotationKey]
 }
 
-// notAdmittedError says that the API of the management cluster or its webhook denies a Machine, because of the tenant's
-// quota, for example. Retrying at once would not change that.
+// notAdmittedError says that the management cluster denies a Machine: a webhook, a ResourceQuota, a policy engine, missing
+// rights, or a namespace that is being deleted. Retrying at once would not change that.
 type notAdmittedError struct {
 	machine string
 	reason  error

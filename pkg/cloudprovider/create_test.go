@@ -262,22 +262,51 @@ func TestCreateErrors(t *testing.T) {
 }
 
 // What the management cluster does not admit is refused like what the manager refuses: no other pod waits for it.
-func TestCreateIsNotAdmitted(t *testing.T) {
-	f := newFixture(t, interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.CreateOption) error {
-			if _, ok := object.(*v1alpha1.Machine); ok {
-				return apierrors.NewInvalid(schema.GroupKind{Group: v1alpha1.Group, Kind: "Machine"}, object.GetName(), field.ErrorList{
-					field.Forbidden(field.NewPath("spec"), "TenantCluster a/a has 2 servers and its spec.quota.servers is 2"),
-				})
-			}
-			return c.Create(ctx, object, opts...)
+func TestCreateNotAdmitted(t *testing.T) {
+	machines := schema.GroupResource{Group: v1alpha1.Group, Resource: "machines"}
+	terminating := apierrors.NewForbidden(machines, "gpu-1", errors.New("unable to create new content: it is being terminated"))
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	for name, tc := range map[string]struct {
+		reason string
+		denied error
+		// event of the provider, besides core's.
+		event string
+	}{
+		"webhook": {
+			reason: "our webhook compares with the quota, too",
+			denied: apierrors.NewInvalid(schema.GroupKind{Group: v1alpha1.Group, Kind: "Machine"}, "gpu-1", field.ErrorList{
+				field.Forbidden(field.NewPath("spec"), "TenantCluster a/a has 2 servers and its spec.quota.servers is 2")}),
+			event: reasonServerRefused,
 		},
-	})
-	_, err := f.Create(f.ctx, f.nodeClaim("gpu-1"))
-	if !cloudprovider.IsInsufficientCapacityError(err) || !strings.Contains(err.Error(), "spec.quota.servers is 2") {
-		t.Errorf("got %T: %v", err, err)
+		"ResourceQuota or policy engine": {
+			reason: "it denies every Machine, so no pod of the tenant may wait for this one",
+			denied: apierrors.NewForbidden(machines, "gpu-1", errors.New("exceeded quota: machines")),
+			event:  reasonServerRefused,
+		},
+		"namespace being deleted": {
+			reason: "the tenant gets no more servers, as the manager would say",
+			denied: terminating,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, interceptor.Funcs{
+				Create: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.CreateOption) error {
+					if _, ok := object.(*v1alpha1.Machine); ok {
+						return tc.denied
+					}
+					return c.Create(ctx, object, opts...)
+				},
+			})
+			_, err := f.Create(f.ctx, f.nodeClaim("gpu-1"))
+			if !cloudprovider.IsInsufficientCapacityError(err) || !strings.Contains(err.Error(), tc.denied.Error()) {
+				t.Errorf("got %T: %v; %s", err, err, tc.reason)
+			}
+			f.machineGone("gpu-1")
+			if tc.event != "" {
+				f.wantEvent(tc.event, tc.denied.Error())
+			}
+		})
 	}
-	f.machineGone("gpu-1")
 }
 
 func createErrorWith(reason string) func(error) bool {
