@@ -8,10 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
@@ -115,5 +118,72 @@ func TestOverlapEvent(t *testing.T) {
 	}
 	if !provision("X.20-X.30").said("overlaps") {
 		t.Error("nobody was told that the pools have an address in common")
+	}
+}
+
+// TestAnotherTypeIsTaken: a Machine that fits several types gets the cheapest that it can have. What is wrong with one type
+// keeps no Machine from another.
+func TestAnotherTypeIsTaken(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason     string
+		properties map[string]string
+		// named is true for a Machine that names the cheaper type.
+		named bool
+		// want is the reason of the refusal; empty if the Machine gets a server of the other type.
+		want string
+	}{
+		"NoAddress": {
+			reason:     "the only address of the cheaper type is taken",
+			properties: map[string]string{v1alpha1.PropertyNetworkCIDR: "10.203.0.1/24", v1alpha1.PropertyNetworkIPRange: "10.203.0.2-10.203.0.2"},
+		},
+		"Invalid": {
+			reason: "the cheaper type cannot be installed", properties: map[string]string{v1alpha1.PropertyOSImage: "nobody"},
+		},
+		"Named": {
+			reason: "the Machine wants no other type", properties: map[string]string{v1alpha1.PropertyOSImage: "nobody"}, named: true,
+			want: v1alpha1.ReasonInvalidSpec,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 2)
+			cheap := &v1alpha1.NodeType{}
+			if err := w.client.Get(t.Context(), client.ObjectKey{Name: w.nodeType}, cheap); err != nil {
+				t.Fatal(err)
+			}
+			dear := &v1alpha1.NodeType{ObjectMeta: metaName("dear-" + w.metal3), Spec: *cheap.Spec.DeepCopy()}
+			w.create(dear)
+			w.api.CreateHost(t, env.AvailableHost(w.metal3, "z", map[string]string{"class": "dear"}))
+			for key, value := range tc.properties {
+				w.typeProperty(key, value)
+			}
+			manager := w.start(w.client)
+			w.machine("before", nil)
+			manager.round()
+			key := w.machine("m", func(machine *v1alpha1.Machine) {
+				if tc.named {
+					return
+				}
+				machine.Spec.NodeTypeRef = nil
+				machine.Spec.Requirements = []corev1.NodeSelectorRequirement{{Key: corev1.LabelOSStable, Operator: corev1.NodeSelectorOpIn,
+					Values: []string{"linux"}}}
+				machine.Spec.Resources = env.Resources("cpu", "1")
+			})
+			manager.inventory.SetType(inventory.Profile{
+				Name: dear.Name, Provider: dear.Spec.ProviderRef.Name, Namespace: w.metal3, Cost: 2,
+				Selector:  labels.SelectorFromSet(labels.Set{"class": "dear"}),
+				Resources: dear.Spec.Resources, Allocatable: dear.Spec.Resources,
+			})
+			manager.round()
+			machine := w.get(key)
+			if tc.want != "" {
+				if got := condition(machine, v1alpha1.ConditionClaimed).Reason; got != tc.want {
+					t.Errorf("%s: reason %s, want %s", tc.reason, got, tc.want)
+				}
+				return
+			}
+			if reference := machine.Status.NodeTypeRef; reference == nil || reference.Name != dear.Name {
+				t.Errorf("%s: NodeType %v, condition %+v", tc.reason, reference, condition(machine, v1alpha1.ConditionClaimed))
+			}
+		})
 	}
 }

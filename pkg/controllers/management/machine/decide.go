@@ -47,22 +47,50 @@ func (r *Reconciler) decide(ctx context.Context, of *candidate) (*assignment, *u
 	}
 }
 
-// assign looks for a server, and then whether the Machine may have it and has an address for it.
+// assign looks for a server of the cheapest type that the Machine may have, can be installed as, and has an address for. If it
+// fits several types and cannot have any of them, it is refused for the cheapest.
 func (r *Reconciler) assign(ctx context.Context, of *candidate) (*assignment, *unschedulable, error) {
-	choice, err := r.inventory.Choose(of.request)
-	var none *inventory.NoHostError
-	if errors.As(err, &none) {
-		return nil, &unschedulable{reason: none.Reason, message: none.Error(), alike: true, hostless: true,
-			hints: []scheduling.Event{objectChanged, hostChanged}}, nil
+	request, tried := of.request, map[string]bool{}
+	request.Allowed = func(nodeType, provider string) bool {
+		return !tried[nodeType] && (of.request.Allowed == nil || of.request.Allowed(nodeType, provider))
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("choosing a server for Machine %s, %w", client.ObjectKeyFromObject(of.machine), err)
+	var first *unschedulable
+	for {
+		choice, err := r.inventory.Choose(request)
+		var none *inventory.NoHostError
+		switch {
+		case errors.As(err, &none) && first != nil:
+			first.hints = append(first.hints, hostChanged) // one of another type may become free
+			return nil, first, nil
+		case errors.As(err, &none):
+			return nil, &unschedulable{reason: none.Reason, message: none.Error(), alike: true, hostless: true,
+				hints: []scheduling.Event{objectChanged, hostChanged}}, nil
+		case err != nil:
+			return nil, nil, fmt.Errorf("choosing a server for Machine %s, %w", client.ObjectKeyFromObject(of.machine), err)
+		}
+		assigned, no, err := r.assignAs(ctx, of, choice)
+		if no == nil || err != nil {
+			return assigned, nil, err
+		}
+		if first == nil {
+			first = no
+		} else {
+			first.hints = append(first.hints, no.hints...)
+		}
+		if request.NodeType != "" || request.ServerName != "" || no.reason == v1alpha1.ReasonQuotaExceeded {
+			return nil, first, nil // there is no other, or it would not be within the quota either
+		}
+		tried[choice.NodeType] = true
 	}
+}
+
+// assignAs checks whether the Machine may have the server that has been chosen, and has an address for it.
+func (r *Reconciler) assignAs(ctx context.Context, of *candidate, choice inventory.Choice) (*assignment, *unschedulable, error) {
 	// Another server, of another type, may be within the quota, have addresses, and be described without a mistake.
 	no := func(reason, message string, hints ...scheduling.Event) *unschedulable {
 		return &unschedulable{reason: reason, message: message, hints: append(hints, objectChanged, choiceChanged)}
 	}
-	err = r.checkQuota(ctx, of, choice.NodeType)
+	err := r.checkQuota(ctx, of, choice.NodeType)
 	var exceeded *quota.ExceededError
 	if errors.As(err, &exceeded) {
 		refused := no(v1alpha1.ReasonQuotaExceeded, exceeded.Message, usageShrank(of.machine.Namespace))
