@@ -37,20 +37,25 @@ func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpenterv1.NodeC
 		return nil, createError(reasonManagementUnavailable, err)
 	}
 	types := remaining.LimitTypes(c.management.Catalog.InstanceTypes(instancetypes.NewFilter(tenant, class)))
+	launch, err := c.newLaunch(ctx, nodeClaim, class, tenant, types)
+	if err != nil {
+		return nil, err
+	}
 	// Subscribed before the Machine exists, so that no change of it is missed.
 	changes, done := c.management.machines.subscribe(nodeClaim.Name)
 	defer done()
-	machine, err := c.createWithinLimits(ctx, nodeClaim, machineFor(nodeClaim, class, types, c.management.Catalog.Advertises, c.options))
+	machine, err := c.createWithinLimits(ctx, launch.scope.nodePool,
+		machineFor(nodeClaim, class, types, c.management.Catalog.Advertises, c.options))
 	if notAdmitted := (*notAdmittedError)(nil); errors.As(err, &notAdmitted) {
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			return nil, c.refusal(nodeClaim, noServer, metav1.Condition{Reason: v1alpha1.ReasonTenantDeleting, Message: notAdmitted.Error()})
+			return nil, c.refusal(ctx, launch, noServer, metav1.Condition{Reason: v1alpha1.ReasonTenantDeleting, Message: notAdmitted.Error()})
 		}
-		return nil, c.refusal(nodeClaim, refused, metav1.Condition{Reason: reasonInvalidMachine, Message: notAdmitted.Error()})
+		return nil, c.refusal(ctx, launch, refused, metav1.Condition{Reason: reasonInvalidMachine, Message: notAdmitted.Error()})
 	}
 	if err != nil {
 		return nil, err
 	}
-	return c.await(ctx, nodeClaim, machine, changes)
+	return c.await(ctx, launch, machine, changes)
 }
 
 // createMachine creates the Machine or returns the one that is there, if it was made for the same NodeClaim.
@@ -105,7 +110,7 @@ func (e *notAdmittedError) Error() string {
 func (e *notAdmittedError) Unwrap() error { return e.reason }
 
 // await returns once the manager has decided, or after the timeout.
-func (c *CloudProvider) await(ctx context.Context, nodeClaim *karpenterv1.NodeClaim, machine *v1alpha1.Machine,
+func (c *CloudProvider) await(ctx context.Context, launch launch, machine *v1alpha1.Machine,
 	changes <-chan change) (*karpenterv1.NodeClaim, error) {
 	timeout := c.clock.NewTimer(c.options.ClaimTimeout)
 	defer timeout.Stop()
@@ -113,14 +118,14 @@ func (c *CloudProvider) await(ctx context.Context, nodeClaim *karpenterv1.NodeCl
 		result, condition := resultOf(machine)
 		switch result {
 		case claimed:
-			return c.succeed(nodeClaim, machine, condition)
+			return c.succeed(launch.nodeClaim, machine, condition)
 		case noServer, refused:
 			gone, err := c.withdraw(ctx, machine)
 			if err != nil {
 				return nil, err
 			}
 			if gone {
-				return nil, c.refusal(nodeClaim, result, condition)
+				return nil, c.refusal(ctx, launch, result, condition)
 			}
 			// The manager has written since: the update is being delivered, or already is.
 		}
@@ -159,11 +164,9 @@ func (c *CloudProvider) withdraw(ctx context.Context, machine *v1alpha1.Machine)
 // refusal is the error for a NodeClaim that gets no server, with the manager's message. It makes core delete the NodeClaim,
 // even if a retry cannot succeed: while it has no provider ID, core creates no NodeClaim for any pod of the tenant. The
 // event remains.
-func (c *CloudProvider) refusal(nodeClaim *karpenterv1.NodeClaim, result claimResult, condition metav1.Condition) error {
-	err := fmt.Errorf("%s: %s", condition.Reason, condition.Message)
-	if result == noServer {
-		c.refusals.record(nodeClaim, c.clock.Now())
-	}
+func (c *CloudProvider) refusal(ctx context.Context, of launch, result claimResult, condition metav1.Condition) error {
+	nodeClaim, err := of.nodeClaim, fmt.Errorf("%s: %s", condition.Reason, condition.Message)
+	c.brake(ctx, of, result, condition)
 	if result == refused { // in the other case core publishes the event
 		c.recorder.Publish(events.Event{
 			InvolvedObject: nodeClaim,
@@ -188,7 +191,7 @@ func (c *CloudProvider) succeed(nodeClaim *karpenterv1.NodeClaim, machine *v1alp
 		return nil, createError(reasonUnknownType,
 			fmt.Errorf("machine %s has a server of NodeType %s, which this provider does not see", machine.Name, machine.Status.NodeTypeRef.Name))
 	}
-	c.refusals.forget(nodeClaim)
+	c.refusals.forget(poolType{nodeClaim.Labels[karpenterv1.NodePoolLabelKey], machine.Status.NodeTypeRef.Name})
 	c.recorder.Publish(events.Event{
 		InvolvedObject: nodeClaim,
 		Type:           corev1.EventTypeNormal,

@@ -20,10 +20,11 @@ import (
 )
 
 // GetInstanceTypes returns the types that the tenant is allowed and that the class of the NodePool offers, also those that
-// are exhausted, with offerings for the pods that are pending, and those that its nodes are of and that do not exist any more.
-// While it is not known which those are, it returns an error: to core the nodes of a type that is missing have drifted.
+// are exhausted or were refused lately, with offerings for the pods that are pending, and those that its nodes are of and that
+// do not exist any more. While it is not known which those are, it returns an error: to core the nodes of a type that is missing
+// have drifted.
 func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpenterv1.NodePool) ([]*cloudprovider.InstanceType, error) {
-	filter, remaining, err := c.filterOf(ctx, nodePool)
+	of, err := c.scopeOf(ctx, nodePool)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +36,8 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpente
 	if err != nil {
 		return nil, err
 	}
-	return append(remaining.LimitTypes(c.management.Catalog.InstanceTypesFor(filter, demand)), gone...), nil
+	offered := of.remaining.LimitTypes(c.management.Catalog.InstanceTypesFor(of.filter(), demand))
+	return append(withoutRefused(offered, c.refused(ctx, of)), gone...), nil
 }
 
 // goneTypes are the types of the Machines of a NodePool, or of the tenant if that is nil, that do not exist: somebody removes a
@@ -63,11 +65,11 @@ func (c *CloudProvider) goneTypes(ctx context.Context, nodePool *karpenterv1.Nod
 // FreeServers returns the servers that the tenant could get now, by type and domain, of whatever class. Until they are
 // known, it returns an error.
 func (c *CloudProvider) FreeServers(ctx context.Context) ([]instancetypes.FreeServers, error) {
-	filter, remaining, err := c.filterOf(ctx, nil)
+	of, err := c.scopeOf(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	return remaining.LimitServers(c.management.Catalog.FreeServers(filter)), nil
+	return of.remaining.LimitServers(c.management.Catalog.FreeServers(of.filter())), nil
 }
 
 // demand is what the pods without a node select.
@@ -82,25 +84,35 @@ func (c *CloudProvider) demand(ctx context.Context) (*instancetypes.Demand, erro
 	return instancetypes.NewDemand(pods.Items, pools.Items), nil
 }
 
-// filterOf selects the types that a NodePool could get, or the tenant if that is nil, and returns how much more the tenant
-// may get.
-func (c *CloudProvider) filterOf(
-	ctx context.Context, nodePool *karpenterv1.NodePool,
-) (instancetypes.Filter, instancetypes.RemainingQuota, error) {
-	var class *v1alpha1.MetalNodeClass
+// scope is whose types are asked for.
+type scope struct {
+	// nodePool and class are nil if it is for the tenant as a whole.
+	nodePool *karpenterv1.NodePool
+	class    *v1alpha1.MetalNodeClass
+	tenant   *v1alpha1.TenantCluster
+	// remaining is how much more the tenant may get.
+	remaining instancetypes.RemainingQuota
+}
+
+// filter selects the types that can be had.
+func (s scope) filter() instancetypes.Filter { return instancetypes.NewFilter(s.tenant, s.class) }
+
+// scopeOf returns the scope of a NodePool, or of the tenant if that is nil.
+func (c *CloudProvider) scopeOf(ctx context.Context, nodePool *karpenterv1.NodePool) (scope, error) {
+	of := scope{nodePool: nodePool}
 	if nodePool != nil {
 		reference := nodePool.Spec.Template.Spec.NodeClassRef
 		if reference == nil {
-			return instancetypes.Filter{}, instancetypes.RemainingQuota{}, fmt.Errorf("NodePool %s has no nodeClassRef", nodePool.Name)
+			return scope{}, fmt.Errorf("NodePool %s has no nodeClassRef", nodePool.Name)
 		}
-		class = &v1alpha1.MetalNodeClass{}
-		if err := c.tenant.Get(ctx, types.NamespacedName{Name: reference.Name}, class); err != nil {
-			return instancetypes.Filter{}, instancetypes.RemainingQuota{},
-				fmt.Errorf("reading MetalNodeClass %s of NodePool %s, %w", reference.Name, nodePool.Name, err)
+		of.class = &v1alpha1.MetalNodeClass{}
+		if err := c.tenant.Get(ctx, types.NamespacedName{Name: reference.Name}, of.class); err != nil {
+			return scope{}, fmt.Errorf("reading MetalNodeClass %s of NodePool %s, %w", reference.Name, nodePool.Name, err)
 		}
 	}
-	tenant, remaining, err := c.tenantCluster(ctx)
-	return instancetypes.NewFilter(tenant, class), remaining, err
+	var err error
+	of.tenant, of.remaining, err = c.tenantCluster(ctx)
+	return of, err
 }
 
 // tenantCluster returns the tenant, and how much more it may get.

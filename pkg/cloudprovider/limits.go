@@ -20,22 +20,22 @@ import (
 // createWithinLimits creates the Machine unless its NodePool has reached limits.nodes. Then the error is an
 // InsufficientCapacityError. Core plans within the limit, but exceeds it with nodes that replace others, and when the limit
 // is lowered while it plans.
-func (c *CloudProvider) createWithinLimits(ctx context.Context, nodeClaim *karpenterv1.NodeClaim,
+func (c *CloudProvider) createWithinLimits(ctx context.Context, nodePool *karpenterv1.NodePool,
 	wanted *v1alpha1.Machine) (*v1alpha1.Machine, error) {
-	limit, limited, err := c.nodesLimitOf(ctx, nodeClaim)
-	if err != nil {
-		return nil, createError(reasonNodePoolUnavailable, err)
+	if nodePool == nil {
+		return c.createMachine(ctx, wanted)
 	}
+	quantity, limited := nodePool.Spec.Limits[v1alpha1.ResourceNodes]
 	if !limited {
 		return c.createMachine(ctx, wanted)
 	}
-	pool := nodeClaim.Labels[karpenterv1.NodePoolLabelKey]
+	pool, limit := nodePool.Name, quantity.Value()
 	count, err := c.limits.assume(ctx, c.machinesOf(pool, wanted), pool, wanted.Name, limit)
 	if err != nil {
 		return nil, createError(reasonManagementUnavailable, fmt.Errorf("counting the machines of NodePool %s, %w", pool, err))
 	}
 	if count >= limit {
-		c.refusals.record(nodeClaim, c.clock.Now())
+		c.refusals.recordNoServer(pool, c.clock.Now())
 		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf(
 			"NodePool %s has %d nodes and may have %d: raise its limits.nodes, or wait until a node is given back", pool, count, limit))
 	}
@@ -69,20 +69,19 @@ func (c *CloudProvider) machinesOf(pool string, wanted *v1alpha1.Machine) machin
 	}
 }
 
-// nodesLimitOf returns how many nodes the pool of a NodeClaim may have, and false if that is not limited.
-func (c *CloudProvider) nodesLimitOf(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (int64, bool, error) {
+// nodePoolOf returns the NodePool of a NodeClaim, or nil if there is none: core deletes the NodeClaims of one that is gone.
+func (c *CloudProvider) nodePoolOf(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (*karpenterv1.NodePool, error) {
 	name, found := nodeClaim.Labels[karpenterv1.NodePoolLabelKey]
 	if !found {
-		return 0, false, nil
+		return nil, nil
 	}
 	nodePool := &karpenterv1.NodePool{}
 	err := c.tenant.Get(ctx, types.NamespacedName{Name: name}, nodePool)
 	if apierrors.IsNotFound(err) {
-		return 0, false, nil // Core deletes its NodeClaims.
+		return nil, nil
 	}
 	if err != nil {
-		return 0, false, fmt.Errorf("reading NodePool %s, %w", name, err)
+		return nil, fmt.Errorf("reading NodePool %s, %w", name, err)
 	}
-	limit, limited := nodePool.Spec.Limits[v1alpha1.ResourceNodes]
-	return limit.Value(), limited, nil
+	return nodePool, nil
 }

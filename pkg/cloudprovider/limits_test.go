@@ -39,7 +39,7 @@ func TestNodesLimitInABurst(t *testing.T) {
 			nodeClaim.Labels[karpenterv1.NodePoolLabelKey] = pool.Name
 			wanted := machineFor(nodeClaim, f.class, nil, f.management.Catalog.Advertises, f.options)
 			for range 2 { // Karpenter asks again
-				_, errs[i] = f.createWithinLimits(f.ctx, nodeClaim, wanted.DeepCopy())
+				_, errs[i] = f.createWithinLimits(f.ctx, pool, wanted.DeepCopy())
 			}
 		})
 	}

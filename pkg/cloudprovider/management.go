@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -31,6 +32,8 @@ type Management struct {
 	Catalog *instancetypes.Catalog
 
 	machines *subscriptions
+	// released counts the Machines that are gone and had a server.
+	released atomic.Uint64
 	handlers []toolscache.ResourceEventHandlerRegistration
 }
 
@@ -44,7 +47,7 @@ func NewManagement(ctx context.Context, informers cache.Cache, writer client.Cli
 		handler toolscache.ResourceEventHandler
 	}{
 		{&v1alpha1.NodeType{}, controllers.Handler(catalog.Set, func(nodeType *v1alpha1.NodeType) { catalog.Delete(nodeType.Name) })},
-		{&v1alpha1.Machine{}, m.machines.handler()},
+		{&v1alpha1.Machine{}, m.machines.handler(func() { m.released.Add(1) })},
 		{&v1alpha1.TenantCluster{}, toolscache.ResourceEventHandlerFuncs{}},
 	} {
 		registration, _, err := controllers.Watch(ctx, informers, watch.kind, watch.handler)

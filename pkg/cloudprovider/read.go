@@ -82,7 +82,8 @@ func (c *CloudProvider) checkUnregistered(ctx context.Context, machine *v1alpha1
 		return client.IgnoreNotFound(err)
 	}
 	if tenant.HasRegistered(nodeClaim) {
-		return fmt.Errorf("listing machines, machine %s of NodeClaim %s was restored and does not say yet which server it has", machine.Name, name)
+		return fmt.Errorf("listing machines, machine %s of NodeClaim %s was restored and does not say yet which server it has",
+			machine.Name, name)
 	}
 	return nil
 }

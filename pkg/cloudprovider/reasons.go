@@ -7,7 +7,8 @@ package cloudprovider
 const (
 	// reasonServerClaimed: the NodeClaim has its server. An event only.
 	reasonServerClaimed = "ServerClaimed"
-	// reasonServerRefused: the manager gives no server to this NodeClaim, whatever is free. An event only.
+	// reasonServerRefused: no server is given to this NodeClaim, whatever is free; or this NodePool is not offered a type that was
+	// refused to it. An event only.
 	reasonServerRefused = "ServerRefused"
 	// reasonNodeClassUnknown: the MetalNodeClass has not been reconciled yet.
 	reasonNodeClassUnknown = "NodeClassReadinessUnknown"

@@ -4,42 +4,169 @@
 package cloudprovider
 
 import (
+	"maps"
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// refusalMemory is how long a NodePool counts as one that gets no server, unless it gets one. The reason, such as a limit, a
-// quota or another tenant, does not show in the instance types.
-const refusalMemory = 5 * time.Minute
+const (
+	// refusalMemory is how long a NodePool counts as one that gets no server, unless it gets one. The reason, such as a limit, a
+	// quota or another tenant, does not show in the instance types.
+	refusalMemory = 5 * time.Minute
+	// firstRetry is how long a type is not offered after a server that looked free was not: the catalog is up to date by then.
+	firstRetry = time.Second
+	// firstBrake is the same after any other refusal, which a retry alone does not change.
+	firstBrake = time.Minute
+	// lastBrake is the longest time. It is reached by doubling.
+	lastBrake = 10 * time.Minute
+)
 
-// refusals stores which NodePools were refused for lack of a server.
+// refusals stores what the manager or the management cluster refused. A type that was refused to a NodePool is not offered
+// to it for a while. Without that, core would make the same NodeClaims again every ten seconds, for ever.
 type refusals struct {
-	mu    sync.Mutex
-	since map[string]time.Time
+	mu sync.Mutex
+	// noServer is when a NodePool was refused for lack of a server.
+	noServer map[string]time.Time
+	brakes   map[poolType]brake
 }
 
-func (r *refusals) record(nodeClaim *karpenterv1.NodeClaim, now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.since == nil {
-		r.since = map[string]time.Time{}
+type poolType struct{ nodePool, nodeType string }
+
+// brake is what is known of the refusals of a type to a NodePool.
+type brake struct {
+	// since and until are when it was refused last, and how long it is not offered.
+	since, until time.Time
+	on           dependencies
+	reason       string
+	message      string
+}
+
+// dependencies are what a refusal may depend on.
+type dependencies struct {
+	// versions of NodePool, class, NodeType and TenantCluster.
+	versions string
+	// released is how many servers the tenant has given back, and with them addresses and shares of quotas.
+	released uint64
+	// available is how many servers of the type are free.
+	available int32
+}
+
+// outdated tells whether a refusal for the reason may be different by now.
+func (d dependencies) outdated(reason string, now dependencies) bool {
+	switch reason {
+	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed:
+		return false
+	case v1alpha1.ReasonNoCapacity:
+		return now.available > d.available || now.released != d.released
 	}
-	r.since[nodeClaim.Labels[karpenterv1.NodePoolLabelKey]] = now
+	return now.released != d.released
 }
 
-func (r *refusals) forget(nodeClaim *karpenterv1.NodeClaim) {
+// record a refusal to a NodeClaim whose launch began at that time, and return whether a brake begins.
+func (r *refusals) record(key poolType, on dependencies, began, now time.Time, condition metav1.Condition) (brake, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.since, nodeClaim.Labels[karpenterv1.NodePoolLabelKey])
+	maps.DeleteFunc(r.brakes, func(_ poolType, b brake) bool { return now.Sub(b.until) > lastBrake })
+	before, found := r.brakes[key]
+	found = found && before.on.versions == on.versions
+	if found && (now.Before(before.until) || began.Before(before.since)) {
+		return before, false // Core made the NodeClaim before it knew.
+	}
+	delay := firstBrake
+	switch condition.Reason {
+	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType, v1alpha1.ReasonQuotaExceeded:
+		delay = firstRetry
+	}
+	if found {
+		delay = min(max(2*before.until.Sub(before.since), delay), lastBrake)
+	}
+	after := brake{since: now, until: now.Add(delay), on: on, reason: condition.Reason, message: condition.Message}
+	if r.brakes == nil {
+		r.brakes = map[poolType]brake{}
+	}
+	r.brakes[key] = after
+	return after, true
+}
+
+// find the brake of a type for a NodePool. It is gone once what it depends on has changed.
+func (r *refusals) find(key poolType, current dependencies, now time.Time) (brake, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, found := r.brakes[key]
+	if !found || !now.Before(b.until) {
+		return brake{}, false
+	}
+	if b.on.versions != current.versions {
+		delete(r.brakes, key)
+		return brake{}, false
+	}
+	if b.on.outdated(b.reason, current) {
+		b.until = now // the next refusal still makes it longer
+		r.brakes[key] = b
+		return brake{}, false
+	}
+	if current.available < b.on.available {
+		b.on.available = current.available
+		r.brakes[key] = b
+	}
+	return b, true
+}
+
+// braked are the types with a brake for a NodePool, until any of them may be tried again. Nil if there are none.
+func (r *refusals) braked(nodePool string, now time.Time) map[string]time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var result map[string]time.Time
+	for key, b := range r.brakes {
+		if key.nodePool != nodePool || !now.Before(b.until) {
+			continue
+		}
+		if result == nil {
+			result = map[string]time.Time{}
+		}
+		result[key.nodeType] = b.until
+	}
+	return result
+}
+
+// any tells whether there is any brake.
+func (r *refusals) any(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, b := range r.brakes {
+		if now.Before(b.until) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *refusals) recordNoServer(nodePool string, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.noServer == nil {
+		r.noServer = map[string]time.Time{}
+	}
+	r.noServer[nodePool] = now
+}
+
+// forget what was refused to a NodePool that has got a server of the type.
+func (r *refusals) forget(key poolType) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.noServer, key.nodePool)
+	delete(r.brakes, key)
 }
 
 func (r *refusals) lately(nodePool string, clk clock.PassiveClock) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	since, found := r.since[nodePool]
+	since, found := r.noServer[nodePool]
 	return found && clk.Since(since) < refusalMemory
 }
 

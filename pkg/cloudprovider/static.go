@@ -17,10 +17,11 @@ import (
 // FreeFor returns how many servers NodeClaims of a static NodePool could get now. Such a NodeClaim names no types and no
 // resources, so this follows how Create derives both from the requirements.
 func (c *CloudProvider) FreeFor(ctx context.Context, nodePool *karpenterv1.NodePool) (int64, error) {
-	filter, remaining, err := c.filterOf(ctx, nodePool)
+	of, err := c.scopeOf(ctx, nodePool)
 	if err != nil {
 		return 0, err
 	}
+	filter, remaining, refused := of.filter(), of.remaining, c.refused(ctx, of)
 	nodeClaim := nodePool.Spec.Template.ToNodeClaim()
 	requested := oneAccelerator(nodeClaim, c.management.Catalog.InstanceTypes(filter))
 	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(nodeClaim.Spec.Requirements...)
@@ -32,6 +33,9 @@ func (c *CloudProvider) FreeFor(ctx context.Context, nodePool *karpenterv1.NodeP
 			continue // Such a server is for NodeClaims that request its accelerators.
 		}
 		if len(requested) > 0 && !v1alpha1.AsksForAccelerator(requested, capacity) {
+			continue
+		}
+		if _, found := refused[servers.InstanceType.Name]; found {
 			continue
 		}
 		if counted[servers.ID] || servers.InstanceType.Requirements.Intersects(wanted) != nil ||
@@ -54,12 +58,12 @@ func (c *CloudProvider) FreeFor(ctx context.Context, nodePool *karpenterv1.NodeP
 
 // Meets tells whether some server that a NodePool could get meets a requirement, whether or not it is free.
 func (c *CloudProvider) Meets(ctx context.Context, nodePool *karpenterv1.NodePool, requirement *labels.Requirement) (bool, error) {
-	filter, _, err := c.filterOf(ctx, nodePool)
+	of, err := c.scopeOf(ctx, nodePool)
 	if apierrors.IsNotFound(err) {
 		return true, nil // The class or the TenantCluster is missing, which their own conditions report.
 	}
 	if err != nil {
 		return false, err
 	}
-	return c.management.Catalog.Meets(filter, requirement), nil
+	return c.management.Catalog.Meets(of.filter(), requirement), nil
 }

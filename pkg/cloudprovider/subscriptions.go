@@ -66,7 +66,13 @@ func (s *subscriptions) publish(update change) {
 	}
 }
 
-func (s *subscriptions) handler() toolscache.ResourceEventHandler {
+// handler of the informer. released is called when a Machine that had a server is gone.
+func (s *subscriptions) handler(released func()) toolscache.ResourceEventHandler {
 	return controllers.Handler(func(machine *v1alpha1.Machine) { s.publish(change{machine: machine}) },
-		func(machine *v1alpha1.Machine) { s.publish(change{machine: machine, deleted: true}) })
+		func(machine *v1alpha1.Machine) {
+			if machine.Status.HostRef != nil {
+				released()
+			}
+			s.publish(change{machine: machine, deleted: true})
+		})
 }

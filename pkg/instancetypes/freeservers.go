@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -73,4 +74,12 @@ func ownZone(reported v1alpha1.DomainCapacity) string {
 		return ""
 	}
 	return reported.Zone
+}
+
+// HasFree tells whether a server of a type is free that meets the requirements.
+func HasFree(instanceType *cloudprovider.InstanceType, wanted scheduling.Requirements) bool {
+	return instanceType.Requirements.Intersects(wanted) == nil &&
+		slices.ContainsFunc(instanceType.Offerings.Available(), func(offering *cloudprovider.Offering) bool {
+			return offering.Requirements.Intersects(wanted) == nil
+		})
 }

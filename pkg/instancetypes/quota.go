@@ -57,6 +57,11 @@ func (a RemainingQuota) Of(instanceType *cloudprovider.InstanceType) int64 {
 	return max(0, left)
 }
 
+// Unavailable returns the type with its offerings, none of which is available.
+func Unavailable(instanceType *cloudprovider.InstanceType) *cloudprovider.InstanceType {
+	return limitType(instanceType, 0)
+}
+
 func limitType(instanceType *cloudprovider.InstanceType, left int64) *cloudprovider.InstanceType {
 	offerings := make(cloudprovider.Offerings, len(instanceType.Offerings))
 	changed := false

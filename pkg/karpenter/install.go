@@ -129,7 +129,7 @@ func (c *Core) replaceControllers(ctx context.Context, d Dependencies, coreClien
 	return replace(c.Controllers, func(core *staticprovisioning.Controller) controller.Controller {
 		return staticpools.NewController(staticpools.Dependencies{
 			Core: core, Tenant: d.Manager.GetClient(), Servers: d.Servers, CloudProvider: c.CloudProvider,
-			OnChange: d.Management.Catalog.OnChange, Recorder: d.Recorder, Clock: d.Clock,
+			OnChange: d.Management.Catalog.OnChange, Recorder: d.Recorder,
 			Nodes: func(nodePool string) (running, replaced int) {
 				running, _, replaced = c.Cluster.NodePoolState.GetNodeCount(nodePool)
 				return running, replaced

@@ -28,6 +28,9 @@ type Servers interface {
 	// RefusedLately tells whether a NodeClaim of the NodePool was refused for lack of a server although the catalog had one,
 	// because of a quota or another tenant, and none has got one since.
 	RefusedLately(nodePool string) bool
+	// Refusal returns why a NodePool would not even get a server of the type that is given back to it. It is empty if nothing is
+	// known of that.
+	Refusal(ctx context.Context, nodePool *karpv1.NodePool, nodeType string) (string, error)
 	// FreeFor returns how many more servers a static NodePool could get now.
 	FreeFor(ctx context.Context, nodePool *karpv1.NodePool) (int64, error)
 }

@@ -12,10 +12,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
 // StaticDrift replaces the drifted nodes of static NodePools. It is core's method of that name for as many nodes as there are
@@ -107,7 +108,7 @@ func (d *StaticDrift) canReuseServer(ctx context.Context, nodePool *karpv1.NodeP
 		server := maps.Clone(labels)
 		// The other labels come from the NodePool, and the new node gets those that it has then.
 		maps.DeleteFunc(server, func(key, _ string) bool { return !instanceType.Requirements.Has(key) })
-		return hasFree(instanceType, wanted) && scheduling.NewLabelRequirements(server).Intersects(wanted) == nil, nil
+		return instancetypes.HasFree(instanceType, wanted) && scheduling.NewLabelRequirements(server).Intersects(wanted) == nil, nil
 	}
 	return false, nil
 }
@@ -117,12 +118,4 @@ func wantedBy(nodePool *karpv1.NodePool) scheduling.Requirements {
 	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(nodePool.Spec.Template.Spec.Requirements...)
 	wanted.Add(scheduling.NewLabelRequirements(nodePool.Spec.Template.Labels).Values()...)
 	return wanted
-}
-
-// hasFree tells whether a server of a type is free that meets the requirements.
-func hasFree(instanceType *cloudprovider.InstanceType, wanted scheduling.Requirements) bool {
-	return instanceType.Requirements.Intersects(wanted) == nil &&
-		slices.ContainsFunc(instanceType.Offerings.Available(), func(offering *cloudprovider.Offering) bool {
-			return offering.Requirements.Intersects(wanted) == nil
-		})
 }

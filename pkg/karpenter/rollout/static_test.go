@@ -32,9 +32,12 @@ func TestStaticDriftNeedsAReusableServer(t *testing.T) {
 		reason       string
 		types        []*cloudprovider.InstanceType
 		requirements []karpv1.NodeSelectorRequirementWithMinValues
+		refusal      string
 		want         bool
 	}{
 		"SameType": {reason: "its server comes back", types: []*cloudprovider.InstanceType{full("h100")}, want: true},
+		"Refused": {reason: "the management cluster admits no Machine for the pool, however free its server is",
+			types: []*cloudprovider.InstanceType{full("h100")}, refusal: "InvalidMachine: denied by a policy"},
 		"AnotherType": {reason: "the pool has come to require a type of which no server is free",
 			types: []*cloudprovider.InstanceType{full("h100"), full("b200")}, requirements: wants(corev1.LabelInstanceTypeStable, "b200")},
 		"AnotherZone": {reason: "the pool has come to require another zone", types: []*cloudprovider.InstanceType{full("h100")},
@@ -50,7 +53,7 @@ func TestStaticDriftNeedsAReusableServer(t *testing.T) {
 			d := Dependencies{
 				Client: environment.Client, Clusters: clusters, Cluster: state.NewCluster(clock.RealClock{}, environment.Client, servers),
 				CloudProvider: servers,
-				Servers:       noneFree{}, Recorder: events.NewRecorder(record.NewFakeRecorder(10)), Clock: clock.RealClock{},
+				Servers:       noneFree{refusal: tc.refusal}, Recorder: events.NewRecorder(record.NewFakeRecorder(10)), Clock: clock.RealClock{},
 			}
 			method := &StaticDrift{terminator: terminator{Dependencies: d, replacements: newReplacements(d, nil, nil)}}
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{
@@ -90,9 +93,13 @@ func (c *catalog) GetInstanceTypes(context.Context, *karpv1.NodePool) ([]*cloudp
 	return c.types, nil
 }
 
-// noneFree has refused no server, and has none.
-type noneFree struct{}
+// noneFree has no server.
+type noneFree struct{ refusal string }
 
 func (noneFree) RefusedLately(string) bool { return false }
+
+func (n noneFree) Refusal(context.Context, *karpv1.NodePool, string) (string, error) {
+	return n.refusal, nil
+}
 
 func (noneFree) FreeFor(context.Context, *karpv1.NodePool) (int64, error) { return 0, nil }

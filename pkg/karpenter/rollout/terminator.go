@@ -5,8 +5,10 @@ package rollout
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -72,11 +74,18 @@ func (t *terminator) countedByCore(ctx context.Context, e entry) (bool, error) {
 }
 
 // terminate returns the command that deletes a candidate without a replacement, once the API servers themselves say that
-// it is still drifted, and it is recorded on the NodePool. It returns nil if the candidate must not be disrupted.
+// it is still drifted, and it is recorded on the NodePool. It returns nil if the candidate must not be disrupted, or if the
+// NodePool would be refused its server again: nothing would replace the node.
 func (t *terminator) terminate(ctx context.Context, p *pool, candidate *disruption.Candidate, why string) (*disruption.Command, error) {
 	drifted, err := t.stillDrifted(ctx, candidate)
 	if err != nil || !drifted {
 		return nil, err
+	}
+	if refusal, err := t.Servers.Refusal(ctx, p.live, candidate.Labels()[corev1.LabelInstanceTypeStable]); err != nil {
+		return nil, fmt.Errorf("looking for what was refused to NodePool %s, %w", p.live.Name, err)
+	} else if refusal != "" {
+		t.Recorder.Publish(blocked(candidate, refusal)...)
+		return nil, nil
 	}
 	if err := t.replacements.add(ctx, p.live, p.missing, candidate.NodeClaim); err != nil {
 		return nil, err

@@ -87,7 +87,7 @@ func TestTerminateReadsLive(t *testing.T) {
 				},
 			}))
 			d := Dependencies{
-				Client: connection, Clusters: tenanttest.ClustersOf(cluster, connection, connection),
+				Client: connection, Clusters: tenanttest.ClustersOf(cluster, connection, connection), Servers: noneFree{},
 				Recorder: events.NewRecorder(record.NewFakeRecorder(10)), Clock: clock.RealClock{},
 			}
 			giver := terminator{Dependencies: d, replacements: newReplacements(d, nil, nil)}
@@ -120,7 +120,7 @@ func TestDeletionIsRecordedFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := Dependencies{
-		Client: environment.Client, Clusters: tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
+		Client: environment.Client, Clusters: tenanttest.ClustersOf(cluster, environment.Client, environment.Client), Servers: noneFree{},
 		Recorder: events.NewRecorder(record.NewFakeRecorder(10)), Clock: clock.RealClock{},
 	}
 	giver := terminator{Dependencies: d, replacements: newReplacements(d, nil, nil)}

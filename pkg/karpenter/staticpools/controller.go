@@ -9,6 +9,7 @@
 package staticpools
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -17,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,6 +55,8 @@ type Core interface {
 type Servers interface {
 	// FreeFor returns how many more servers a NodePool could get now.
 	FreeFor(ctx context.Context, nodePool *karpenterv1.NodePool) (int64, error)
+	// RetryAfter returns how long no type that was refused to a NodePool lately is tried again, and zero if none was.
+	RetryAfter(nodePool string) time.Duration
 }
 
 // Dependencies of the Controller.
@@ -71,13 +73,11 @@ type Dependencies struct {
 	// CloudProvider selects the NodePools of this provider.
 	CloudProvider cloudprovider.CloudProvider
 	Recorder      events.Recorder
-	Clock         clock.PassiveClock
 }
 
 // Controller lets core create the NodeClaims of static NodePools, as many as there are servers.
 type Controller struct {
 	Dependencies
-	backoff backoff
 
 	mu sync.Mutex
 	// waiting are the NodePools with more replicas than servers.
@@ -103,7 +103,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodePool *karpenterv1.NodePo
 		c.setWaiting(nodePool.Name, false)
 		return c.Core.Reconcile(ctx, nodePool)
 	}
-	// 2. It has too few nodes, and no server is free.
+	// 2. It has too few nodes, and no server is free, or those that looked free were refused.
 	free, err := c.Servers.FreeFor(ctx, nodePool)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("counting the servers for NodePool %s, %w", nodePool.Name, err)
@@ -119,13 +119,9 @@ func (c *Controller) Reconcile(ctx context.Context, nodePool *karpenterv1.NodePo
 		c.publishShortage(nodePool, nodes, free)
 	}
 	if free <= 0 {
-		return reconcile.Result{RequeueAfter: recheckPeriod}, nil
+		return reconcile.Result{RequeueAfter: min(recheckPeriod, cmp.Or(c.Servers.RetryAfter(nodePool.Name), recheckPeriod))}, nil
 	}
-	// 3. Servers are free, but those of the last attempt could not be claimed.
-	if delay := c.backoff.next(nodePool.Name, c.Clock.Now()); delay > 0 {
-		return reconcile.Result{RequeueAfter: delay}, nil
-	}
-	// 4. Core creates as many as there are servers. The NodePool that it gets is never written.
+	// 3. Core creates as many as there are servers. The NodePool that it gets is never written.
 	limited := nodePool.DeepCopy()
 	*limited.Spec.Replicas = nodes + min(missing, free)
 	return c.Core.Reconcile(ctx, limited)
@@ -195,7 +191,6 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 					},
 					DeleteFunc: func(e event.DeleteEvent) bool {
 						c.setWaiting(e.Object.GetName(), false)
-						c.backoff.forget(e.Object.GetName())
 						return false
 					},
 					GenericFunc: never,

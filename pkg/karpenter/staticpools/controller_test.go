@@ -6,7 +6,6 @@ package staticpools
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -29,6 +27,7 @@ import (
 type world struct {
 	running, replaced int
 	free              int64
+	retryAfter        time.Duration
 	err               error
 	// asked are the replicas that core was shown, call by call.
 	asked []int64
@@ -40,6 +39,8 @@ func (w *world) Reconcile(_ context.Context, nodePool *karpenterv1.NodePool) (re
 }
 
 func (w *world) FreeFor(context.Context, *karpenterv1.NodePool) (int64, error) { return w.free, w.err }
+
+func (w *world) RetryAfter(string) time.Duration { return w.retryAfter }
 
 func pool(replicas int64) *karpenterv1.NodePool {
 	nodePool := &karpenterv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "edge"}}
@@ -57,9 +58,9 @@ func nodeClaim(name, providerID string) *karpenterv1.NodeClaim {
 	return nodeClaim
 }
 
-func newController(w *world, clock *clocktesting.FakePassiveClock, recorder record.EventRecorder, objects ...client.Object) *Controller {
+func newController(w *world, recorder record.EventRecorder, objects ...client.Object) *Controller {
 	return NewController(Dependencies{
-		Core: w, Servers: w, Clock: clock, Recorder: events.NewRecorder(recorder),
+		Core: w, Servers: w, Recorder: events.NewRecorder(recorder),
 		Tenant: fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).Build(),
 		Nodes:  func(string) (int, int) { return w.running, w.replaced },
 	})
@@ -93,7 +94,7 @@ func TestReplicasAreLimitedToFreeServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			recorder := record.NewFakeRecorder(10)
 			nodePool := pool(tc.replicas)
-			c := newController(&tc.world, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), recorder, tc.claims...)
+			c := newController(&tc.world, recorder, tc.claims...)
 			if _, err := c.Reconcile(t.Context(), nodePool); err != nil {
 				t.Fatal(err)
 			}
@@ -115,42 +116,24 @@ func TestReplicasAreLimitedToFreeServers(t *testing.T) {
 	}
 }
 
-// Servers that look free and are not had must not make a loop.
-func TestBackoffAfterFailures(t *testing.T) {
-	w := &world{free: 1}
-	start := time.Unix(0, 0)
-	clock := clocktesting.NewFakePassiveClock(start)
-	c := newController(w, clock, record.NewFakeRecorder(1000))
-	var at []string
-	for second := range 300 {
-		clock.SetTime(start.Add(time.Duration(second) * time.Second))
-		for range 5 { // a NodeClaim that failed wakes the controller, and so do changes of servers
-			before := len(w.asked)
-			result, err := c.Reconcile(t.Context(), pool(1))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(w.asked) > before {
-				at = append(at, fmt.Sprint(second))
-			} else if result.RequeueAfter <= 0 {
-				t.Fatal("the pool is not looked at again")
-			}
-		}
+// Servers that were refused are not free until they may be tried again: core would make NodeClaims in a loop.
+func TestRefusedServers(t *testing.T) {
+	w := &world{retryAfter: 2 * time.Second}
+	c := newController(w, record.NewFakeRecorder(10))
+	if result, err := c.Reconcile(t.Context(), pool(1)); err != nil || len(w.asked) > 0 || result.RequeueAfter != w.retryAfter {
+		t.Errorf("core was asked %d times, and the pool is looked at again after %v, want %v: %v", len(w.asked), result.RequeueAfter,
+			w.retryAfter, err)
 	}
-	if diff := cmp.Diff("0 1 3 7 15 31 63 123 183 243", strings.Join(at, " ")); diff != "" {
-		t.Errorf("seconds at which core was asked (-want +got):\n%s", diff)
-	}
-	clock.SetTime(start.Add(time.Hour))
-	before := len(w.asked)
-	if _, err := c.Reconcile(t.Context(), pool(1)); err != nil || len(w.asked) != before+1 {
-		t.Errorf("after a long time without failures nothing holds it back: %v", err)
+	w.retryAfter = 10 * time.Minute
+	if result, err := c.Reconcile(t.Context(), pool(1)); err != nil || result.RequeueAfter != recheckPeriod {
+		t.Errorf("the pool is looked at again after %v: a class may be corrected, which it does not watch (%v)", result.RequeueAfter, err)
 	}
 }
 
 // An outage of the management cluster is no reason to make or to drop anything.
 func TestOutage(t *testing.T) {
 	w := &world{running: 1, free: 3, err: errors.New("the cache of the management cluster is not filled yet")}
-	c := newController(w, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), record.NewFakeRecorder(10))
+	c := newController(w, record.NewFakeRecorder(10))
 	if _, err := c.Reconcile(t.Context(), pool(3)); err == nil || !strings.Contains(err.Error(), "counting the servers for NodePool edge") {
 		t.Errorf("got %v, want an error", err)
 	}
@@ -161,7 +144,7 @@ func TestOutage(t *testing.T) {
 
 func TestWaitingNodePoolsAreRequeued(t *testing.T) {
 	w := &world{}
-	c := newController(w, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), record.NewFakeRecorder(10))
+	c := newController(w, record.NewFakeRecorder(10))
 	queue := &queue{}
 	c.requeueWaiting(queue)
 	if _, err := c.Reconcile(t.Context(), pool(1)); err != nil {

@@ -1,0 +1,226 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+)
+
+// launch is one call of Create, with what was known when it began.
+type launch struct {
+	nodeClaim *karpenterv1.NodeClaim
+	scope     scope
+	// types that the NodeClaim may get and that looked free.
+	types    []*cloudprovider.InstanceType
+	began    time.Time
+	released uint64
+}
+
+// newLaunch returns a launch for a NodeClaim of that class. types are those that the tenant may get.
+func (c *CloudProvider) newLaunch(ctx context.Context, nodeClaim *karpenterv1.NodeClaim, class *v1alpha1.MetalNodeClass,
+	tenant *v1alpha1.TenantCluster, types []*cloudprovider.InstanceType) (launch, error) {
+	nodePool, err := c.nodePoolOf(ctx, nodeClaim)
+	if err != nil {
+		return launch{}, createError(reasonNodePoolUnavailable, err)
+	}
+	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(nodeClaim.Spec.Requirements...)
+	return launch{
+		nodeClaim: nodeClaim, scope: scope{nodePool: nodePool, class: class, tenant: tenant},
+		began: c.clock.Now(), released: c.management.released.Load(),
+		types: slices.DeleteFunc(slices.Clone(types), func(one *cloudprovider.InstanceType) bool {
+			return !instancetypes.HasFree(one, wanted)
+		}),
+	}, nil
+}
+
+// brake keeps core from asking for the same again. A type of which no server looked free is not offered anyway.
+func (c *CloudProvider) brake(ctx context.Context, of launch, result claimResult, condition metav1.Condition) {
+	if result == noServer {
+		c.refusals.recordNoServer(of.nodeClaim.Labels[karpenterv1.NodePoolLabelKey], c.clock.Now())
+	}
+	nodePool := of.scope.nodePool
+	if nodePool == nil {
+		return // Nobody makes the NodeClaim again.
+	}
+	var until time.Time
+	var begun []string
+	for _, instanceType := range of.types {
+		on := c.dependenciesOf(ctx, of.scope, instanceType.Name)
+		on.released = of.released
+		b, begins := c.refusals.record(poolType{nodePool.Name, instanceType.Name}, on, of.began, c.clock.Now(), condition)
+		if begins && b.until.Sub(b.since) >= firstBrake {
+			until, begun = b.until, append(begun, instanceType.Name)
+		}
+	}
+	if len(begun) == 0 {
+		return
+	}
+	message := conditions.Truncate(fmt.Sprintf("no NodeClaim is made for NodeType %s before %s, unless the NodePool, its MetalNodeClass, "+
+		"the NodeType or the TenantCluster changes: %s: %s", strings.Join(begun, ", "), until.UTC().Format(time.RFC3339), condition.Reason,
+		condition.Message), conditions.MaxEventNote)
+	c.recorder.Publish(events.Event{
+		InvolvedObject: nodePool, Type: corev1.EventTypeWarning, Reason: reasonServerRefused, Message: message,
+		DedupeValues: []string{string(nodePool.UID), message},
+	})
+}
+
+// dependenciesOf are those of a refusal of a type as they are now.
+func (c *CloudProvider) dependenciesOf(ctx context.Context, of scope, nodeType string) dependencies {
+	current := &v1alpha1.NodeType{}
+	// It reads from the cache. A type that does not exist any more has no version.
+	if err := c.management.Client.Get(ctx, types.NamespacedName{Name: nodeType}, current); err != nil {
+		current = &v1alpha1.NodeType{}
+	}
+	versions := make([]string, 0, 4)
+	for _, object := range []client.Object{of.nodePool, of.class, of.tenant, current} {
+		versions = append(versions, fmt.Sprintf("%s %d", object.GetUID(), object.GetGeneration()))
+	}
+	return dependencies{
+		versions: strings.Join(versions, " "), available: current.Status.Capacity.Available, released: c.management.released.Load(),
+	}
+}
+
+// refused returns the brakes of a NodePool, by type.
+func (c *CloudProvider) refused(ctx context.Context, of scope) map[string]brake {
+	if of.nodePool == nil {
+		return nil
+	}
+	var result map[string]brake
+	now := c.clock.Now()
+	for nodeType := range c.refusals.braked(of.nodePool.Name, now) {
+		if b, found := c.refusals.find(poolType{of.nodePool.Name, nodeType}, c.dependenciesOf(ctx, of, nodeType), now); found {
+			if result == nil {
+				result = map[string]brake{}
+			}
+			result[nodeType] = b
+		}
+	}
+	return result
+}
+
+// withoutRefused returns the types with no server available of those that were refused lately.
+func withoutRefused(types []*cloudprovider.InstanceType, refused map[string]brake) []*cloudprovider.InstanceType {
+	if len(refused) == 0 {
+		return types
+	}
+	for i, instanceType := range types {
+		if _, found := refused[instanceType.Name]; found {
+			types[i] = instancetypes.Unavailable(instanceType)
+		}
+	}
+	return types
+}
+
+// RetryAfter returns how long no type that was refused to a NodePool lately is tried again, and zero if none was.
+func (c *CloudProvider) RetryAfter(nodePool string) time.Duration {
+	var soonest time.Duration
+	now := c.clock.Now()
+	for _, until := range c.refusals.braked(nodePool, now) {
+		if wait := until.Sub(now); soonest == 0 || wait < soonest {
+			soonest = wait
+		}
+	}
+	return soonest
+}
+
+// Refusal returns why a NodePool would not even get a server of the type that is given back to it. It is empty if nothing
+// is known of that.
+func (c *CloudProvider) Refusal(ctx context.Context, nodePool *karpenterv1.NodePool, nodeType string) (string, error) {
+	if len(c.refusals.braked(nodePool.Name, c.clock.Now())) == 0 {
+		return "", nil
+	}
+	of, err := c.scopeOf(ctx, nodePool)
+	if err != nil {
+		return "", err
+	}
+	switch b, found := c.refused(ctx, of)[nodeType]; {
+	case !found:
+		return "", nil
+	case b.reason == reasonInvalidMachine, b.reason == v1alpha1.ReasonInvalidSpec, b.reason == v1alpha1.ReasonNotAllowed:
+		return fmt.Sprintf("NodePool %s would get no server of NodeType %s again: %s: %s", nodePool.Name, nodeType, b.reason, b.message), nil
+	}
+	return "", nil
+}
+
+// RefusedFor is a message if every NodePool that could get a server for a pod was refused it lately, and empty otherwise.
+func (c *CloudProvider) RefusedFor(ctx context.Context, pod *corev1.Pod) (string, error) {
+	if !c.refusals.any(c.clock.Now()) {
+		return "", nil
+	}
+	pools := &karpenterv1.NodePoolList{}
+	if err := c.tenant.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
+		return "", fmt.Errorf("listing NodePools, %w", err)
+	}
+	var messages []string
+	for i := range pools.Items {
+		wanted, fits := wantedBy(pod, &pools.Items[i])
+		if !fits {
+			continue
+		}
+		of, err := c.scopeOf(ctx, &pools.Items[i])
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		refused := c.refused(ctx, of)
+		for _, instanceType := range of.remaining.LimitTypes(c.management.Catalog.InstanceTypes(of.filter())) {
+			if !instancetypes.HasFree(instanceType, wanted) || !holds(instanceType, resources.RequestsForPods(pod)) {
+				continue
+			}
+			b, found := refused[instanceType.Name]
+			if !found {
+				return "", nil // Karpenter is working on it.
+			}
+			messages = append(messages, fmt.Sprintf("NodePool %s gets no server of NodeType %s before %s: %s: %s", pools.Items[i].Name,
+				instanceType.Name, b.until.UTC().Format(time.RFC3339), b.reason, b.message))
+		}
+	}
+	return conditions.Truncate(strings.Join(messages, "; "), conditions.MaxEventNote), nil
+}
+
+// wantedBy is what a pod and a NodePool require of a server together, and false if the pod cannot run on nodes of the pool.
+func wantedBy(pod *corev1.Pod, nodePool *karpenterv1.NodePool) (scheduling.Requirements, bool) {
+	template := &nodePool.Spec.Template
+	reference := template.Spec.NodeClassRef
+	if reference == nil || reference.Group != v1alpha1.Group || nodePool.Spec.Replicas != nil || !nodePool.DeletionTimestamp.IsZero() ||
+		scheduling.Taints(template.Spec.Taints).ToleratesPod(pod) != nil {
+		return nil, false
+	}
+	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(template.Spec.Requirements...)
+	wanted.Add(scheduling.NewLabelRequirements(template.Labels).Values()...)
+	wanted.Add(scheduling.NewRequirement(karpenterv1.NodePoolLabelKey, corev1.NodeSelectorOpIn, nodePool.Name))
+	ofPod := scheduling.NewPodRequirements(pod)
+	if wanted.Compatible(ofPod, scheduling.AllowUndefinedWellKnownLabels) != nil {
+		return nil, false
+	}
+	wanted.Add(ofPod.Values()...)
+	return wanted, true
+}
+
+// holds tells whether a server of a type has room for the requests, and may be used for them.
+func holds(instanceType *cloudprovider.InstanceType, requests corev1.ResourceList) bool {
+	return resources.Fits(requests, instanceType.Allocatable()) &&
+		(len(v1alpha1.Accelerators(instanceType.Capacity)) == 0 || v1alpha1.AsksForAccelerator(requests, instanceType.Capacity))
+}
