@@ -71,6 +71,9 @@ func (o *options) provisioningControllers(
 		}, func(ctx context.Context, pod *corev1.Pod) (unschedulable.Explanation, error) {
 			reached, err := metal3.QuotaReached(ctx, pod)
 			return explanation(unschedulable.ReasonQuotaReached, reached), err
+		}, func(ctx context.Context, pod *corev1.Pod) (unschedulable.Explanation, error) {
+			refused, err := metal3.RefusedFor(ctx, pod)
+			return explanation(unschedulable.ReasonServerRefused, refused), err
 		}, func(_ context.Context, pod *corev1.Pod) (unschedulable.Explanation, error) {
 			return explanation(unschedulable.ReasonNoRoomTogether, core.Gangs.Shortage(pod)), nil
 		}),

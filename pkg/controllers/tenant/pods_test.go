@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -141,6 +142,74 @@ func TestEventRepeatedOnChange(t *testing.T) {
 		if err := environment.Client.Status().Update(t.Context(), fleet); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// While a NodeClaim has no answer, core creates none for any pod, and says so in its log only.
+func TestPodWaitsForAnotherNodeClaim(t *testing.T) {
+	fleet := createClaimedType(t)
+	fleet.Status.Capacity = v1alpha1.Capacity{Total: 2, Available: 2}
+	fleet.Status.Zones[0].Capacity = fleet.Status.Capacity
+	if err := environment.Client.Status().Update(t.Context(), fleet); err != nil {
+		t.Fatal(err)
+	}
+	cluster := tenanttest.TenantCluster(t, &environment)
+	for name, tc := range map[string]struct {
+		reason string
+		change func(*karpv1.NodeClaim)
+		want   string
+	}{
+		"Failed": {
+			reason: "its launch is tried again and again",
+			change: func(nodeClaim *karpv1.NodeClaim) {
+				nodeClaim.StatusConditions().SetUnknownWithReason(karpv1.ConditionTypeLaunched, "WaitingForManager", "has no server after 10s")
+			},
+			want: "has no server: WaitingForManager: has no server after 10s",
+		},
+		"New": {
+			reason: "it is being launched",
+			change: func(nodeClaim *karpv1.NodeClaim) {
+				nodeClaim.StatusConditions().SetUnknown(karpv1.ConditionTypeLaunched)
+			},
+		},
+		"Launched": {
+			reason: "it has a server",
+			change: func(nodeClaim *karpv1.NodeClaim) {
+				nodeClaim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
+				nodeClaim.Status.ProviderID = "metal3://a/b/c"
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodeClaim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "waits-" + strings.ToLower(name)}}
+			nodeClaim.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: "default"}
+			nodeClaim.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{}
+			if err := environment.Client.Create(t.Context(), nodeClaim); err != nil {
+				t.Fatal(err)
+			}
+			tc.change(nodeClaim)
+			if err := environment.Client.Status().Update(t.Context(), nodeClaim); err != nil {
+				t.Fatal(err)
+			}
+			published := record.NewFakeRecorder(10)
+			controller := unschedulable.NewPodController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
+				events.NewRecorder(published), nil)
+			waiting := unschedulablePod(cluster.Namespace)
+			if _, err := controller.Reconcile(t.Context(), waiting); err != nil {
+				t.Fatal(err)
+			}
+			told := ""
+			select {
+			case told = <-published.Events:
+			default:
+			}
+			if (told == "") != (tc.want == "") || !strings.Contains(told, tc.want) {
+				t.Errorf("%s: told %q, want %q", tc.reason, told, tc.want)
+			}
+			if err := environment.Client.Delete(t.Context(), nodeClaim); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -28,6 +28,10 @@ const (
 	ReasonNoRoomTogether = "NoRoomTogether"
 	// ReasonQuotaReached: the tenant has all servers that it may have.
 	ReasonQuotaReached = "QuotaReached"
+	// ReasonServerRefused: there are free servers, and they were refused lately.
+	ReasonServerRefused = "ServerRefused"
+	// ReasonWaitingForNodeClaim: Karpenter creates no NodeClaim while another has no answer.
+	ReasonWaitingForNodeClaim = "WaitingForNodeClaim"
 	// ReasonNoNodeTypeFits: no NodeType could ever serve the pod as it is.
 	ReasonNoNodeTypeFits = "NoNodeTypeFits"
 )

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -19,11 +20,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 )
@@ -37,6 +40,9 @@ const (
 	podPeriod = time.Minute
 	// repeatPeriod is how often the same event is written on a pod.
 	repeatPeriod = 5 * time.Minute
+
+	// notLaunchedYet is core's reason of the condition Launched until the first attempt has failed.
+	notLaunchedYet = "AwaitingReconciliation"
 )
 
 // Planned returns whether Karpenter has a NodeClaim for a pod already.
@@ -107,10 +113,34 @@ func (c *PodController) explain(ctx context.Context, pod *corev1.Pod) (Explanati
 	if explanation, found := Explain(pod, nodeTypes.Items, tenantCluster.Allows); found {
 		return explanation, nil
 	}
+	if explanation, err := c.waitingForNodeClaim(ctx); err != nil || explanation != (Explanation{}) {
+		return explanation, err
+	}
 	for _, check := range c.checks {
 		if explanation, err := check(ctx, pod); err != nil || explanation != (Explanation{}) {
 			return explanation, err
 		}
+	}
+	return Explanation{}, nil
+}
+
+// waitingForNodeClaim names a NodeClaim that could not be launched and is tried again. While there is one, Karpenter creates
+// no NodeClaim for any pod, and says so in its log only.
+func (c *PodController) waitingForNodeClaim(ctx context.Context) (Explanation, error) {
+	nodeClaims := &karpv1.NodeClaimList{}
+	if err := c.clusters.Tenant.Client.List(ctx, nodeClaims, client.UnsafeDisableDeepCopy); err != nil {
+		return Explanation{}, fmt.Errorf("listing NodeClaims, %w", err)
+	}
+	for i := range nodeClaims.Items {
+		nodeClaim := &nodeClaims.Items[i]
+		launched := conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeLaunched)
+		if nodeClaim.Status.ProviderID != "" || !nodeClaim.DeletionTimestamp.IsZero() || launched.Status != metav1.ConditionUnknown ||
+			launched.Reason == "" || launched.Reason == notLaunchedYet {
+			continue
+		}
+		return Explanation{Reason: ReasonWaitingForNodeClaim, Message: conditions.Truncate(fmt.Sprintf(
+			"Karpenter creates no NodeClaim for any pod while NodeClaim %s has no server: %s: %s", nodeClaim.Name, launched.Reason,
+			launched.Message), conditions.MaxEventNote)}, nil
 	}
 	return Explanation{}, nil
 }
