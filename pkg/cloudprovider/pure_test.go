@@ -148,6 +148,7 @@ func TestResultOf(t *testing.T) {
 		reason    string
 		condition metav1.Condition
 		status    v1alpha1.MachineStatus
+		chosen    bool
 		want      claimResult
 	}{
 		"not looked at": {reason: "nobody has answered", want: pending},
@@ -174,9 +175,16 @@ func TestResultOf(t *testing.T) {
 			condition: no(v1alpha1.ReasonNoCapacity), status: v1alpha1.MachineStatus{HostRef: &v1alpha1.HostReference{Name: "a100-01"}},
 			want: pending,
 		},
+		"no capacity, but a choice": {
+			reason:    "a host is being claimed: deleting the Machine would throw it away",
+			condition: no(v1alpha1.ReasonNoCapacity), chosen: true, want: pending,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Generation: 1}, Status: tc.status}
+			if tc.chosen {
+				machine.SetChosenHost(v1alpha1.HostReference{Namespace: "metal3", Name: "a100-01", UID: "1"}, "a100")
+			}
 			if tc.condition.Type != "" {
 				machine.Status.Conditions = []metav1.Condition{tc.condition}
 			}

@@ -27,6 +27,7 @@ const (
 // resultOf reads the decision from the status of a Machine, with the condition that it is in.
 func resultOf(machine *v1alpha1.Machine) (claimResult, metav1.Condition) {
 	condition := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionClaimed)
+	_, chosen := machine.Host()
 	switch {
 	case condition == nil:
 		return pending, metav1.Condition{}
@@ -35,7 +36,7 @@ func resultOf(machine *v1alpha1.Machine) (claimResult, metav1.Condition) {
 			return pending, *condition
 		}
 		return claimed, *condition
-	case condition.Status != metav1.ConditionFalse, condition.ObservedGeneration != machine.Generation, machine.Status.HostRef != nil:
+	case condition.Status != metav1.ConditionFalse, condition.ObservedGeneration != machine.Generation, chosen:
 		return pending, *condition
 	}
 	switch condition.Reason {

@@ -78,8 +78,13 @@ func (i *Inventory) assume(choice Choice, machine types.UID, changed changed) bo
 }
 
 func (i *Inventory) choose(request Request, requirements requirements, changed changed) (Choice, error) {
+	chosen := i.hosts[types.NamespacedName{Namespace: request.ChosenHost.Namespace, Name: request.ChosenHost.Name}]
+	if t := i.types[request.ChosenAs]; t != nil && chosen != nil && chosen.uid == request.ChosenHost.UID &&
+		i.stillFits(chosen, t, request, requirements) {
+		return choiceOf(chosen, t, nil), nil
+	}
 	if h, found := i.assumed[request.Machine]; found {
-		if t := i.types[h.assumedAs]; t != nil && i.stillFits(h, t, request, requirements) {
+		if t := i.types[h.assumedAs]; t != nil && h.eligibility.Claimable && i.stillFits(h, t, request, requirements) {
 			return choiceOf(h, t, nil), nil
 		}
 		i.change(h, changed, func() { i.release(h) })
@@ -96,7 +101,7 @@ func (i *Inventory) choose(request Request, requirements requirements, changed c
 		candidates = []*nodeType{t}
 	}
 	considered := make([]Candidate, 0, len(candidates))
-	var chosen *host
+	var found *host
 	var as *nodeType
 	for _, t := range candidates {
 		candidate := t.fits(request.matched(), requirements)
@@ -104,7 +109,7 @@ func (i *Inventory) choose(request Request, requirements requirements, changed c
 			candidate.Outcome = Dearer
 		}
 		if candidate.Outcome == "" {
-			if chosen = i.find(t, request, requirements, &candidate); chosen != nil {
+			if found = i.find(t, request, requirements, &candidate); found != nil {
 				candidate.Outcome, as = Chosen, t
 			}
 		}
@@ -113,16 +118,20 @@ func (i *Inventory) choose(request Request, requirements requirements, changed c
 	if as == nil {
 		return Choice{}, &NoHostError{Reason: reasonOf(considered), ServerName: request.ServerName, Considered: considered}
 	}
-	return choiceOf(chosen, as, considered), nil
+	return choiceOf(found, as, considered), nil
 }
 
-// stillFits tells whether the host that a Machine has been given before is still right for it.
+// stillFits tells whether the host that a Machine has been given before is still right for it, if it can be had.
 func (i *Inventory) stillFits(h *host, t *nodeType, request Request, requirements requirements) bool {
 	b, member := h.buckets[t.profile.Name]
-	return h.eligibility.Claimable && member && h.lacks[t.profile.Name] == "" &&
+	used := i.used[t.profile.Name]
+	if h.usedAs() == t.profile.Name {
+		used--
+	}
+	return member && h.lacks[t.profile.Name] == "" &&
 		(request.NodeType == "" || request.NodeType == t.profile.Name) &&
 		(request.ServerName == "" || request.ServerName == h.key.Name) &&
-		i.used[t.profile.Name]-1 < t.remaining(0) &&
+		used < t.remaining(0) &&
 		t.fits(request.matched(), requirements).Outcome == "" &&
 		matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}) == nil
 }

@@ -282,3 +282,51 @@ func TestAssumption(t *testing.T) {
 		})
 	}
 }
+
+// TestChosenBefore: the host that was chosen for a Machine before is chosen again as long as it fits, also if it cannot be had.
+func TestChosenBefore(t *testing.T) {
+	labels := map[string]string{"kind": "h100-8x", "rack": "r2", "nvlink-domain": "n2", "datacenter": "dc2"}
+	one := int32(1)
+	reference := v1alpha1.HostReference{Namespace: "metal3", Name: "h2", UID: available("h2", labels).UID}
+	for name, tc := range map[string]struct {
+		reason  string
+		prepare func(*Inventory)
+		change  func(*Request)
+		want    string
+	}{
+		"Free": {reason: "another manager may be claiming it", want: "h2"},
+		"Claimed": {reason: "the claim finds out by whom", want: "h2",
+			prepare: func(i *Inventory) { i.SetHost(claimed(available("h2", labels), "h100-8x")) }},
+		"Assumed": {reason: "the claim decides", want: "h2", prepare: func(i *Inventory) {
+			i.Assume(Choice{Host: reference, NodeType: "h100-8x"}, "another")
+		}},
+		"AtMaxCapacity": {reason: "the type may have no more", want: "", prepare: func(i *Inventory) {
+			full := profile("h100-8x", 9, list("cpu", "96", "nvidia.com/gpu", "8"))
+			full.MaxCapacity = &one
+			i.SetType(full)
+			i.SetHost(claimed(available("h1", map[string]string{"kind": "h100-8x"}), "h100-8x"))
+		}},
+		"OtherType":  {reason: "it is none of that type", want: "h1", change: func(r *Request) { r.ChosenAs = "a100-4x" }},
+		"NoSuchType": {reason: "the type has been deleted", want: "h1", change: func(r *Request) { r.ChosenAs = "gone" }},
+		"OtherUID":   {reason: "it is another host", want: "h1", change: func(r *Request) { r.ChosenHost.UID = "former" }},
+		"Requirements": {reason: "it does not meet them", want: "h1",
+			change: func(r *Request) { r.Requirements = []corev1.NodeSelectorRequirement{in("rack", "r1")} }},
+		"Pinned": {reason: "the Machine has been pinned since", want: "h1", change: func(r *Request) { r.ServerName = "h1" }},
+		"NotAllowed": {reason: "the tenant may not have the type", want: "",
+			change: func(r *Request) { r.Allowed = func(string, string) bool { return false } }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inventory := rack()
+			if tc.prepare != nil {
+				tc.prepare(inventory)
+			}
+			request := Request{Machine: "m", NodeType: "h100-8x", ChosenHost: reference, ChosenAs: "h100-8x"}
+			if tc.change != nil {
+				tc.change(&request)
+			}
+			if choice, err := inventory.Choose(request); choice.Host.Name != tc.want || (err != nil) != (tc.want == "") {
+				t.Errorf("%s: got %q, %v, want %q", tc.reason, choice.Host.Name, err, tc.want)
+			}
+		})
+	}
+}

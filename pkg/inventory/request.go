@@ -30,6 +30,11 @@ type Request struct {
 	// Allowed tells whether the tenant may have a type of a provider. Nil allows all. It is called with the inventory
 	// locked and must not call the inventory.
 	Allowed func(typeName, provider string) bool
+	// ChosenHost and ChosenAs are a host and the type that it was chosen as for the Machine before, by a run that did not come
+	// to know whether it could have it. It is chosen again if it still fits, also if it cannot be had, so that no other is
+	// claimed meanwhile. Empty for none.
+	ChosenHost v1alpha1.HostReference
+	ChosenAs   string
 	// ServerName pins the request to the host of that name, in the namespace of the type's provider. No other is given.
 	ServerName string
 }

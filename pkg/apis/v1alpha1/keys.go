@@ -76,6 +76,10 @@ const (
 	// ClaimUIDAnnotationKey holds the UID that a Machine had when the manager first saw it, under which it claims its server
 	// and its address. It differs from the UID of a Machine that was restored from a backup by a tool that makes objects anew.
 	ClaimUIDAnnotationKey = Group + "/claim-uid"
+	// ChosenHostAnnotationKey holds the host that the manager has chosen: namespace/name/UID/NodeType. The manager writes it
+	// with its finalizer, before it claims the host. After a crash between the two it finds the claim by it, and does not take
+	// a second host. Once status.hostRef is set, that counts and not this.
+	ChosenHostAnnotationKey = Group + "/chosen-host"
 	// RebootAnnotationKey on a Machine reboots its server once. The value is hard (reset), soft (ask the operating system
 	// first, reset if it does not answer) or empty, which means soft. The manager removes the annotation after it has
 	// told Metal3. It takes effect once the image is installed and only while the server is to be on.

@@ -21,7 +21,7 @@ type ExceededError struct {
 // Error implements error.
 func (e *ExceededError) Error() string { return e.Message }
 
-// Used returns the types of the servers that the Machines of a tenant have, one for each server. Machines of other tenants
+// Used returns the types of the servers that the Machines of a tenant have or claim, one for each server. Machines of other tenants
 // are left out, and the one with that UID. Assumed tells which type a Machine without a server is about to get, empty if
 // none; it may be nil.
 func Used(tenant *v1alpha1.TenantCluster, machines []v1alpha1.Machine, except types.UID, assumed func(*v1alpha1.Machine) string) []string {
@@ -32,11 +32,14 @@ func Used(tenant *v1alpha1.TenantCluster, machines []v1alpha1.Machine, except ty
 			one.UID == except {
 			continue
 		}
+		_, chosen, found := one.ChosenHost()
 		switch {
 		case one.Status.HostRef != nil && one.Status.NodeTypeRef != nil:
 			used = append(used, one.Status.NodeTypeRef.Name)
 		case one.Status.HostRef != nil:
 			used = append(used, "")
+		case found:
+			used = append(used, chosen)
 		case assumed != nil:
 			if nodeType := assumed(one); nodeType != "" {
 				used = append(used, nodeType)

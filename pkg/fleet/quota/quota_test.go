@@ -80,13 +80,16 @@ func TestCheck(t *testing.T) {
 func TestUsed(t *testing.T) {
 	machines := []v1alpha1.Machine{machine("a", "blue", "four"), machine("b", "blue", ""), machine("c", "red", "four"),
 		machine("d", "blue", "eight"), machine("e", "blue", "")}
+	chosen := machine("f", "blue", "")
+	chosen.SetChosenHost(v1alpha1.HostReference{Namespace: "metal3", Name: "server-f", UID: "1"}, "four")
+	machines = append(machines, chosen)
 	assumed := func(machine *v1alpha1.Machine) string {
 		return map[string]string{"b": "plain", "c": "plain", "d": "plain"}[machine.Name]
 	}
-	if diff := cmp.Diff([]string{"four", "plain", "eight"}, Used(tenantWith(nil), machines, "e", assumed)); diff != "" {
-		t.Errorf("what is assumed counts until the Machine shows a server (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{"four", "plain", "eight", "four"}, Used(tenantWith(nil), machines, "e", assumed)); diff != "" {
+		t.Errorf("what is assumed counts until the Machine shows a server, and what is chosen (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"eight"}, Used(tenantWith(nil), machines, "a", nil)); diff != "" {
+	if diff := cmp.Diff([]string{"eight", "four"}, Used(tenantWith(nil), machines, "a", nil)); diff != "" {
 		t.Errorf("a Machine is not in its own way (-want +got):\n%s", diff)
 	}
 }

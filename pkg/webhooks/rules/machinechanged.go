@@ -43,10 +43,10 @@ func (r *Result) machineProperties(cluster Cluster, path *field.Path, before, af
 func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after *v1alpha1.Machine) {
 	old, pin := before.Spec.Properties[v1alpha1.PropertyServerName], after.Spec.Properties[v1alpha1.PropertyServerName]
 	at := key(spec.Child("properties"), v1alpha1.PropertyServerName)
-	switch {
-	case old != pin && before.Status.HostRef != nil:
+	switch host, chosen := before.Host(); {
+	case old != pin && chosen:
 		r.deny(RuleImmutable, field.Invalid(at, pin,
-			fmt.Sprintf("the Machine has claimed server %s: delete it and make another", before.Status.HostRef.Name)))
+			fmt.Sprintf("the Machine has claimed server %s: delete it and make another", host.Name)))
 	case old != pin && r.Allowed():
 		r.pin(cluster, spec, after, r.choose(cluster, after, allowedTypes(cluster, after)))
 	}

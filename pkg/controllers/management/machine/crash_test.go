@@ -207,14 +207,14 @@ func TestFaultsOnAPIServer(t *testing.T) {
 		}
 	}
 	// The numbers are those of the table in docs/architecture.md.
-	claim, claimed, lock, document, install, release := nth{host, 1}, nth{status, 2}, nth{address, 1}, nth{secret, 1}, nth{host, 2},
+	claim, claimed, lock, document, install, release := nth{host, 1}, nth{status, 1}, nth{address, 1}, nth{secret, 1}, nth{host, 2},
 		nth{host, hosts}
 	for name, tc := range map[string]struct {
 		kind  faults.Fault
 		write nth
 	}{
-		"CrashAfterClaim3": {faults.Crash, claim}, "CrashAfterStatus4": {faults.Crash, claimed}, "CrashAfterSecret6": {faults.Crash, document},
-		"CrashAfterInstall7": {faults.Crash, install}, "CrashAfterRelease": {faults.Crash, release},
+		"CrashAfterClaim2": {faults.Crash, claim}, "CrashAfterStatus3": {faults.Crash, claimed}, "CrashAfterSecret5": {faults.Crash, document},
+		"CrashAfterInstall6": {faults.Crash, install}, "CrashAfterRelease": {faults.Crash, release},
 		"ConflictAtClaim": {faults.Conflict, claim}, "ConflictAtStatus": {faults.Conflict, claimed},
 		"ConflictAtRelease": {faults.Conflict, release},
 		"AnswerOfClaimLost": {faults.AnswerLost, claim}, "AnswerOfAddressLost": {faults.AnswerLost, lock},

@@ -35,7 +35,8 @@ func (r *Reconciler) decide(ctx context.Context, of *candidate) (*assignment, *u
 			r.scheduler.forgetLocked(client.ObjectKeyFromObject(of.machine), r.inventory)
 			return nil, no, err
 		}
-		if r.inventory.Assume(assigned.choice, of.machine.UID) {
+		// A host that was chosen before may be assumed for another Machine by now. The claim decides.
+		if r.inventory.Assume(assigned.choice, of.machine.UID) || assigned.choice.Host == of.request.ChosenHost {
 			key := client.ObjectKeyFromObject(of.machine)
 			r.scheduler.assumed[key] = assumption{
 				uid: of.machine.UID, host: hostKey(assigned.choice.Host), nodeType: assigned.choice.NodeType,

@@ -7,10 +7,11 @@
 // The life is a state machine. stateOf reads the state off the Machine and its host alone, never off what a previous
 // run remembers, so that a run that was killed at any write is taken up where it stopped:
 //
-//	unprotected ─► pending ─► claiming ─► waitingForHooks ─► claimed ─► provisioning ─► provisioned ─► joined
-//	                  ▲           │                             │             │          └── switching ──┘
-//	                  └───────────┘ taken                       └─────────────┴──► broken (and back, when the server recovers), lost
+//	pending ─► claiming ─► waitingForHooks ─► claimed ─► provisioning ─► provisioned ─► joined
+//	   ▲           │                             │             │          └── switching ──┘
+//	   └───────────┘ taken                       └─────────────┴──► broken (and back, when the server recovers), lost
 //
+//	interrupted, restored ─► claiming, or pending if no server is claimed
 //	any from waitingForHooks on ─► abandoned, if it gets no further (progress.go) or its server is in error for good (replacing.go)
 //	any of them ─► releasing, once the Machine is being deleted
 //
@@ -18,8 +19,8 @@
 // that is claimed: a wrong property, template or key ties up no server. Hooks (hooks.go) hold a Machine before anything
 // is installed and before its server goes back to the pool.
 //
-// Two rules keep a host from being claimed twice. The choice is written into the Machine's status before the host is
+// Two rules keep a host from being claimed twice. The choice is written on the Machine, with the finalizer, before the host is
 // touched, and both writes are compare-and-swap on the resource version: one decides which host a Machine wants, the
-// other which Machine a host belongs to. What the two leave behind in the worst case, a host whose consumer does not
-// want it or is gone, the orphan sweep (orphanhosts.go, userdata.go) gives back.
+// other which Machine a host belongs to. The status names the host once it is claimed. What the two leave behind in the worst
+// case, a host whose consumer does not want it or is gone, the orphan sweep (orphanhosts.go, userdata.go) gives back.
 package machine

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -19,8 +20,8 @@ import (
 var hookPrefixes = []string{v1alpha1.PreProvisionHookPrefix, v1alpha1.PreReturnHookPrefix}
 
 // missingHooks are the hooks for the tenant's network that the Machine lacks, or has for another network: the network of
-// the tenant may have changed while the Machine waited. They are set before a server is chosen, so that no controller can be
-// too late, and do not change afterwards.
+// the tenant may have changed while the Machine waited. They are written with the choice of a server, before it is claimed, so
+// that no controller can be too late, and do not change afterwards.
 func missingHooks(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) map[string]string {
 	if tenant == nil || tenant.Spec.Network == nil {
 		return nil
@@ -35,13 +36,11 @@ func missingHooks(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) map
 	return missing
 }
 
-// setHooks writes hooks on the Machine.
-func (r *Reconciler) setHooks(ctx context.Context, now *run, hooks map[string]string) (result, error) {
-	return result{again: true}, r.patch(ctx, now, "setting the network hooks of", func(machine *v1alpha1.Machine) {
-		for key, network := range hooks {
-			annotate(machine, key, network)
-		}
-	})
+// setHooks sets hooks on the Machine in memory.
+func setHooks(machine *v1alpha1.Machine, hooks map[string]string) {
+	for key, network := range hooks {
+		annotate(machine, key, network)
+	}
 }
 
 // waitForHooks waits until all hooks have been removed before anything is installed.
@@ -84,8 +83,12 @@ func annotate(object client.Object, key, value string) {
 	object.SetAnnotations(annotations)
 }
 
-// patch changes the Machine's metadata. It is a compare-and-swap on the resource version.
+// patch changes the Machine's metadata, if there is anything to change. It is a compare-and-swap on the resource version.
 func (r *Reconciler) patch(ctx context.Context, now *run, doing string, change func(*v1alpha1.Machine)) error {
+	after := now.machine.DeepCopy()
+	if change(after); equality.Semantic.DeepEqual(after.ObjectMeta, now.machine.ObjectMeta) {
+		return nil
+	}
 	if err := controllers.Patch(ctx, r.client, now.machine, doing, func() { change(now.machine) }); err != nil {
 		return err
 	}

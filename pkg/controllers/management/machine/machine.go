@@ -135,6 +135,7 @@ func New(d Dependencies) *Reconciler {
 		gone:            r.done,
 		unprotected:     r.protect,
 		restored:        r.recoverServer,
+		interrupted:     r.recoverServer,
 		pending:         r.choose,
 		claiming:        r.claim,
 		waitingForHooks: r.waitForHooks,
@@ -269,7 +270,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, now *run, f facts, putOff 
 		now.written = now.machine.DeepCopy()
 	}
 	now.machine.Status = status
-	if next := stateOf(now.machine, now.host); putOff && (next == waitingForHooks || next == claimed) {
+	if next := stateOf(now.machine, now.host); putOff && (next == claiming || next == waitingForHooks || next == claimed) {
 		return nil
 	}
 	err := r.flush(ctx, now)

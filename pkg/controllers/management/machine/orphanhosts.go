@@ -35,8 +35,8 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if !ok {
 		return ctrl.Result{}, nil
 	}
-	// The order of the reads matters. A claim is written on the host after the choice is in the Machine's status. A live
-	// read of the Machine after that of the claim shows the choice as well, unless it has been cleared.
+	// The order of the reads matters. A claim is written on the host after the choice is on the Machine. A live read of the
+	// Machine after that of the claim shows the choice as well, unless it has been dropped.
 	found, exists, err := o.claimedBy(ctx, o.client, consumer, request.NamespacedName)
 	if err == nil && !found {
 		found, exists, err = o.claimedBy(ctx, o.live, consumer, request.NamespacedName)
@@ -97,5 +97,6 @@ func (o OrphanHosts) claimedBy(
 	if machine.Status.HostRef == nil && machine.IsRestored() {
 		return true, true, nil
 	}
-	return machine.Status.HostRef != nil && hostKey(*machine.Status.HostRef) == host, true, nil
+	chosen, found := machine.Host()
+	return found && hostKey(chosen) == host, true, nil
 }

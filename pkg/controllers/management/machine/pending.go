@@ -19,21 +19,25 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
-// protect adds the finalizer, before anything exists that a Machine could leave behind, and writes down under which UID it
-// claims, for the day on which the Machine is restored under another.
+// protect secures a Machine that already has a server, or had one before it was restored.
 func (r *Reconciler) protect(ctx context.Context, now *run) (result, error) {
-	err := r.patch(ctx, now, "adding the finalizer to", func(machine *v1alpha1.Machine) {
-		controllerutil.AddFinalizer(machine, v1alpha1.MachineFinalizer)
-		if machine.Annotations[v1alpha1.ClaimUIDAnnotationKey] == "" {
-			annotate(machine, v1alpha1.ClaimUIDAnnotationKey, string(machine.UID))
-		}
-	})
+	err := r.patch(ctx, now, "adding the finalizer to", secure)
 	// One that is not found has been deleted, which the cache does not know yet.
 	return result{again: err == nil}, client.IgnoreNotFound(err)
 }
 
-// choose validates what the Machine refers to, so that a typo ties up no server, and has a server, a share of the quota
-// and an address assumed for it together.
+// secure adds the finalizer, before anything exists that a Machine could leave behind, and records under which UID it claims,
+// for the day on which the Machine is restored under another.
+func secure(machine *v1alpha1.Machine) {
+	controllerutil.AddFinalizer(machine, v1alpha1.MachineFinalizer)
+	if machine.Annotations[v1alpha1.ClaimUIDAnnotationKey] == "" {
+		annotate(machine, v1alpha1.ClaimUIDAnnotationKey, string(machine.UID))
+	}
+}
+
+// choose validates what the Machine refers to, so that a typo ties up no server, has a server, a share of the quota and an
+// address assumed for it together, and writes the choice on the Machine. It is a compare-and-swap: of two managers, only one
+// goes on to claim.
 func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 	if !r.inventory.Synced() {
 		return result{hints: []scheduling.Event{objectChanged}}, nil
@@ -44,16 +48,15 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 		return result{}, err
 	}
 	if no != nil {
-		return refused(machine, nil, no), nil
-	}
-	if hooks := missingHooks(machine, tenant); len(hooks) > 0 {
-		return r.setHooks(ctx, now, hooks)
+		return refused(machine, nil, no), r.dropChoice(ctx, now)
 	}
 	allowed, err := r.allowed(ctx, machine, tenant)
 	if err != nil {
 		return result{}, err
 	}
+	hooks := missingHooks(machine, tenant)
 	waiting := newCandidate(machine.DeepCopy(), tenant, request(machine, allowed))
+	setHooks(waiting.machine, hooks)
 	r.scheduler.deciding.Lock()
 	assigned, no, err := r.decide(ctx, &waiting)
 	r.scheduler.deciding.Unlock()
@@ -61,13 +64,31 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 		return result{}, err
 	}
 	if no != nil {
-		return refused(machine, &waiting, no), nil
+		waiting.request.ChosenHost, waiting.request.ChosenAs = v1alpha1.HostReference{}, ""
+		return refused(machine, &waiting, no), r.dropChoice(ctx, now)
 	}
 	choice := assigned.choice
-	return result{again: true, facts: &facts{
+	if err := r.patch(ctx, now, "writing the choice on", func(machine *v1alpha1.Machine) {
+		secure(machine)
+		setHooks(machine, hooks)
+		machine.SetChosenHost(choice.Host, choice.NodeType)
+	}); err != nil {
+		r.forget(machine)
+		return result{}, client.IgnoreNotFound(err) // the cache may not know yet that it has been deleted
+	}
+	// The status names the server once it is claimed. Until then the annotation does.
+	return result{again: true, putsOff: true, facts: &facts{
 		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice, properties: assigned.plan.effective(),
 		message: fmt.Sprintf("claiming server %s/%s of type %s", choice.Host.Namespace, choice.Host.Name, choice.NodeType),
 	}}, nil
+}
+
+// dropChoice takes the choice off a Machine that gets no server, or not that one. While a choice stands there, the provider
+// waits for its claim.
+func (r *Reconciler) dropChoice(ctx context.Context, now *run) error {
+	return r.patch(ctx, now, "taking the choice off", func(machine *v1alpha1.Machine) {
+		delete(machine.Annotations, v1alpha1.ChosenHostAnnotationKey)
+	})
 }
 
 // refused is the result for a Machine that is unschedulable. Candidate is nil if it has not been validated.
@@ -121,6 +142,9 @@ func request(machine *v1alpha1.Machine, allowed func(typeName, provider string) 
 		Drivers:      machine.Spec.RequestedDrivers,
 		ServerName:   machine.Spec.Properties[v1alpha1.PropertyServerName],
 	}
+	if machine.Status.HostRef == nil {
+		request.ChosenHost, request.ChosenAs, _ = machine.ChosenHost()
+	}
 	if machine.Spec.NodeTypeRef != nil {
 		request.NodeType = machine.Spec.NodeTypeRef.Name
 	}
@@ -165,7 +189,7 @@ func (r *Reconciler) allowedStandAlone(ctx context.Context, namespace string) (f
 	return func(typeName, provider string) bool { return v1alpha1.AllowsStandAlone(tenants, typeName, provider) }, nil
 }
 
-// claim writes the choice on the server.
+// claim writes the consumerRef on the server that has been chosen.
 func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 	reference := *now.machine.Status.HostRef
 	host, err := r.claims.Claim(ctx, reference, now.machine)
@@ -173,10 +197,17 @@ func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 	if errors.As(err, &taken) {
 		r.forget(now.machine)
 		r.event(now.machine, corev1.EventTypeNormal, string(EventTaken), taken.Error())
-		return result{again: true, facts: &facts{
-			phase: v1alpha1.MachinePending, reason: v1alpha1.ReasonClaiming, clearChoice: true,
-			message: taken.Error() + "; choosing another",
-		}}, nil
+		if now.written != nil {
+			now.machine.Status, now.written = now.written.Status, nil // of this server nothing has been written yet
+		}
+		outcome := result{again: true}
+		if now.machine.Status.HostRef != nil {
+			outcome.facts = &facts{
+				phase: v1alpha1.MachinePending, reason: v1alpha1.ReasonClaiming, clearChoice: true,
+				message: taken.Error() + "; choosing another",
+			}
+		}
+		return outcome, r.dropChoice(ctx, now)
 	}
 	if err != nil {
 		return result{}, err

@@ -160,11 +160,12 @@ func (r *Reconciler) movePendingForAddress() handler.EventHandler {
 }
 
 func hostOf(object client.Object) []string {
-	machine, ok := object.(*v1alpha1.Machine)
-	if !ok || machine.Status.HostRef == nil {
-		return nil
+	if machine, ok := object.(*v1alpha1.Machine); ok {
+		if host, found := machine.Host(); found {
+			return []string{hostKey(host).String()}
+		}
 	}
-	return []string{hostKey(*machine.Status.HostRef).String()}
+	return nil
 }
 
 func secretOf(object client.Object) []string {
@@ -179,10 +180,14 @@ func secretOf(object client.Object) []string {
 // Machine was deleted by force, nobody else would tell it.
 func (o OrphanHosts) hostOfDeleted(_ context.Context, object client.Object) []reconcile.Request {
 	machine, ok := object.(*v1alpha1.Machine)
-	if !ok || machine.Status.HostRef == nil {
+	if !ok {
 		return nil
 	}
-	key := hostKey(*machine.Status.HostRef)
+	host, found := machine.Host()
+	if !found {
+		return nil
+	}
+	key := hostKey(host)
 	o.inventory.Forget(key, machine.UID)
 	return []reconcile.Request{{NamespacedName: key}}
 }

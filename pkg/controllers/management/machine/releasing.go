@@ -17,8 +17,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
-// done does nothing: the Machine waits for finalizers of others.
-func (r *Reconciler) done(context.Context, *run) (result, error) { return result{}, nil }
+// done ends what may be assumed for a Machine without a server. Nothing else is left to do: the Machine waits for finalizers of
+// others.
+func (r *Reconciler) done(_ context.Context, now *run) (result, error) {
+	r.forget(now.machine)
+	return result{}, nil
+}
 
 // release cleans and releases the server and removes the finalizer.
 func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
@@ -29,8 +33,8 @@ func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 		r.forget(now.machine)
 	}
 	reference := now.machine.Status.HostRef
-	if reference == nil && now.machine.IsRestored() {
-		host, err := r.serverOf(ctx, owner)
+	if reference == nil {
+		host, err := r.serverOf(ctx, now.machine)
 		if err != nil {
 			return result{}, err
 		}

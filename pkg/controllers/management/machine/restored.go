@@ -11,12 +11,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 )
 
-// recoverServer finds the server that a Machine had before it was restored from a backup, and writes it into the status as
-// if it had just been chosen. The next state finds the claim on it and continues. A Machine that had none gets one as any
-// other does.
+// recoverServer finds the server that is claimed for a Machine whose status does not say so, because it was restored from a
+// backup or because a crash came between the claim and the status. The next state finds the claim on it and continues, as if
+// the server had just been chosen. A Machine that has none gets one as any other does.
 func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error) {
 	wait := func(message string) (result, error) {
 		return result{facts: &facts{phase: v1alpha1.MachinePending, reason: v1alpha1.ReasonClaiming, message: message},
@@ -26,7 +27,7 @@ func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error
 		return result{hints: []scheduling.Event{objectChanged}}, nil
 	}
 	machine := now.machine
-	host, err := r.serverOf(ctx, ownerOf(machine))
+	host, err := r.serverOf(ctx, machine)
 	if err != nil {
 		return result{}, err
 	}
@@ -36,30 +37,43 @@ func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error
 	name, nodeType := host.Namespace+"/"+host.Name, host.Annotations[v1alpha1.NodeTypeAnnotationKey]
 	choice, known := r.inventory.ChoiceOf(host, nodeType)
 	if !known {
-		return wait(fmt.Sprintf("server %s was claimed as NodeType %q before this Machine was restored, and there is none of that name yet", name,
+		return wait(fmt.Sprintf("server %s is claimed for this Machine as NodeType %q, and there is none of that name yet", name,
 			nodeType))
 	}
 	f := &facts{
 		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice,
-		message: fmt.Sprintf("server %s is the one that the Machine had before it was restored", name),
+		message: fmt.Sprintf("server %s is claimed for this Machine already", name),
 	}
 	if machine.Status.PropertiesHash == "" && host.Spec.Image != nil {
 		// What was installed is unknown. It is taken to be what would be installed now.
 		planned, err := r.resolve(ctx, machine, nodeType, host)
 		switch problem, wrong := whatIsInvalid(err); {
 		case wrong:
-			return wait(fmt.Sprintf("server %s is the one that the Machine had before it was restored: %s", name, problem))
+			return wait(fmt.Sprintf("server %s is claimed for this Machine already: %s", name, problem))
 		case err != nil:
 			return result{}, err
 		}
 		f.properties, f.installed = planned.effective(), planned.installed()
 	}
-	return result{again: true, facts: f}, nil
+	return result{again: true, putsOff: true, facts: f}, nil
 }
 
-// serverOf finds the server that the owner has claimed. If the cache has none, it reads live. It reads all hosts, so it is
-// only for Machines that were restored without their status.
-func (r *Reconciler) serverOf(ctx context.Context, o owner) (*bmov1alpha1.BareMetalHost, error) {
+// serverOf finds the server that is claimed for a Machine whose status names none or a wrong one. The host that was chosen is
+// read live: a process that has crashed may have claimed it a moment ago. A Machine that was restored may name none, or by a
+// former UID; then it reads all hosts, live if the cache has none.
+func (r *Reconciler) serverOf(ctx context.Context, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error) {
+	o := ownerOf(machine)
+	if chosen, _, found := machine.ChosenHost(); found {
+		host := &bmov1alpha1.BareMetalHost{}
+		if exists, err := controllers.Find(ctx, r.live, hostKey(chosen), host); err != nil {
+			return nil, err
+		} else if exists && ownsHost(o, host) {
+			return host, nil
+		}
+	}
+	if !machine.IsRestored() {
+		return nil, nil
+	}
 	// The cache has no pages.
 	all := &bmov1alpha1.BareMetalHostList{}
 	if err := r.client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {

@@ -17,10 +17,12 @@ type state string
 const (
 	// gone: the Machine is being deleted and there is nothing left of ours to do.
 	gone state = "Gone"
-	// unprotected: nothing keeps the Machine from vanishing with a server in its hands.
+	// unprotected: nothing keeps the Machine from vanishing with the server that it has or had before it was restored.
 	unprotected state = "Unprotected"
 	// restored: the Machine comes from a backup, and does not say or says wrongly which server it has.
 	restored state = "Restored"
+	// interrupted: a server has been chosen, and a crash or a conflict came before the status could say so.
+	interrupted state = "Interrupted"
 	// pending: no server has been chosen.
 	pending state = "Pending"
 	// claiming: a server has been chosen, and it is not known yet whether it is ours.
@@ -50,15 +52,18 @@ const (
 // stateOf tells the state of a Machine from what the API says. host is the one that status.hostRef names, nil if
 // there is none.
 func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
+	_, _, chosen := machine.ChosenHost()
 	switch protected := controllerutil.ContainsFinalizer(machine, v1alpha1.MachineFinalizer); {
 	case !machine.DeletionTimestamp.IsZero() && !protected:
 		return gone
 	case !machine.DeletionTimestamp.IsZero():
 		return releasing
-	case !protected:
+	case !protected && (machine.Status.HostRef != nil || machine.IsRestored()):
 		return unprotected
 	case machine.IsRestored() && (machine.Status.HostRef == nil || ownsHost(ownerOf(machine), host) && host.UID != machine.Status.HostRef.UID):
 		return restored
+	case machine.Status.HostRef == nil && chosen:
+		return interrupted
 	case machine.Status.HostRef == nil:
 		return pending
 	case machine.Status.ProviderID == "":

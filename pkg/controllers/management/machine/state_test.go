@@ -111,7 +111,16 @@ func TestStateOf(t *testing.T) {
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.Status.ProviderID = "" }},
 		"NotChosen": {reason: "nothing has happened", want: pending,
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.Status = v1alpha1.MachineStatus{} }},
-		"NoFinalizer": {reason: "the finalizer comes first", want: unprotected,
+		"Interrupted": {reason: "a host was chosen, and may be claimed", want: interrupted,
+			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
+				m.SetChosenHost(*m.Status.HostRef, "type")
+				m.Status = v1alpha1.MachineStatus{}
+			}},
+		"New": {reason: "it gets the finalizer with the choice", want: pending,
+			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
+				m.Finalizers, m.Status = nil, v1alpha1.MachineStatus{}
+			}},
+		"NoFinalizer": {reason: "somebody has taken the finalizer off a Machine that has a server", want: unprotected,
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.Finalizers = nil }},
 		"Deleted": {reason: "deletion wins over everything", want: releasing,
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.DeletionTimestamp = &now }},
@@ -151,7 +160,7 @@ func TestStateOf(t *testing.T) {
 
 func TestEveryStateHasAHandler(t *testing.T) {
 	handlers := New(Dependencies{}).handlers
-	for _, s := range []state{gone, unprotected, restored, pending, claiming, waitingForHooks, claimed, provisioning, switching, provisioned,
+	for _, s := range []state{gone, unprotected, restored, interrupted, pending, claiming, waitingForHooks, claimed, provisioning, switching, provisioned,
 		joined, broken, lost, abandoned, releasing} {
 		if handlers[s] == nil {
 			t.Errorf("state %s has no handler", s)
