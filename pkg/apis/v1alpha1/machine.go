@@ -159,7 +159,8 @@ type MachineStatus struct {
 	// +optional
 	Progress *MachineProgress `json:"progress,omitempty"`
 	// PropertiesHash is the hash of what shaped the installed machine: the reference to its image, its user data,
-	// network and type. It is written once, when the installation begins.
+	// network and type. It is written with the claim, and once more if it is another when the
+	// installation begins.
 	// +optional
 	PropertiesHash string `json:"propertiesHash,omitempty"`
 	// Installed is what the hash is made of, field by field, so that a change can be named.

@@ -68,7 +68,7 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	if now.host, err = r.claims.Install(ctx, host, what); err != nil {
 		return result{}, err
 	}
-	return result{again: true, facts: &facts{
+	return result{again: true, putsOff: true, facts: &facts{
 		phase: v1alpha1.MachineProvisioning, reason: v1alpha1.ReasonProvisioning, host: now.host,
 		message: fmt.Sprintf("Metal3 has been told to install %s on server %s/%s", properties.PublicURL(planned.image.URL), host.Namespace,
 			host.Name),

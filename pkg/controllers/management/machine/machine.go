@@ -270,7 +270,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, now *run, f facts, putOff 
 		now.written = now.machine.DeepCopy()
 	}
 	now.machine.Status = status
-	if next := stateOf(now.machine, now.host); putOff && (next == claiming || next == waitingForHooks || next == claimed) {
+	if putOff && adds[stateOf(now.machine, now.host)] {
 		return nil
 	}
 	err := r.flush(ctx, now)
@@ -279,6 +279,9 @@ func (r *Reconciler) writeStatus(ctx context.Context, now *run, f facts, putOff 
 	}
 	return err
 }
+
+// adds are the states whose handler adds to a status that has been put off.
+var adds = map[state]bool{claiming: true, waitingForHooks: true, claimed: true, provisioning: true}
 
 // flush writes the status. It is a compare-and-swap on the Machine's version.
 func (r *Reconciler) flush(ctx context.Context, now *run) error {

@@ -79,7 +79,8 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 	// The status names the server once it is claimed. Until then the annotation does.
 	return result{again: true, putsOff: true, facts: &facts{
 		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice, properties: assigned.plan.effective(),
-		message: fmt.Sprintf("claiming server %s/%s of type %s", choice.Host.Namespace, choice.Host.Name, choice.NodeType),
+		installed: assigned.plan.installed(),
+		message:   fmt.Sprintf("claiming server %s/%s of type %s", choice.Host.Namespace, choice.Host.Name, choice.NodeType),
 	}}, nil
 }
 
