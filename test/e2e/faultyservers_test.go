@@ -224,9 +224,14 @@ func (w *world) claimHasCondition(pool, reason string, parts ...string) func(con
 // hasEvent is a condition: an event on the object of that kind and name has the reason, and its message the parts. Without a name, it
 // is on any object of the group.
 func (w *world) hasEvent(kind, name, reason string, parts ...string) func(context.Context) (string, error) {
+	return w.hasEventIn(w.tenant, kind, name, reason, parts...)
+}
+
+// hasEventIn is hasEvent for an object of either cluster.
+func (w *world) hasEventIn(cluster client.Client, kind, name, reason string, parts ...string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		events := &corev1.EventList{}
-		if err := w.tenant.List(ctx, events); err != nil {
+		if err := cluster.List(ctx, events); err != nil {
 			return "", err
 		}
 		var all []string

@@ -86,7 +86,8 @@ func TestProvisioningEstimate(t *testing.T) {
 		return "", nil
 	})
 	w.createPod(t, "second", resources("cpu", "4", "memory", "16Gi", gpu, "4"))
-	w.eventually(t, "the second NodeClaim says how long it will take", w.hasEvent("NodeClaim", "", v1alpha1.ReasonProvisioning,
+	// On the Machine: the emulated server is ready before the NodeClaim would say so.
+	w.eventually(t, "the second Machine says how long it will take", w.hasEventIn(w.management, "Machine", "", v1alpha1.ReasonProvisioning,
 		", step 3 of 5, 0 min; usually "))
 	w.eventually(t, "the second pod runs", w.runs("second"))
 }

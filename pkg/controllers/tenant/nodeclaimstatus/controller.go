@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -80,12 +81,21 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	// 2. Its conditions, in one write.
 	stored := nodeClaim.DeepCopy()
-	published := c.setServerReady(nodeClaim, machine)
+	published, settling := c.setServerReady(nodeClaim, machine)
 	advertised, wait := c.setResourcesAdvertised(nodeClaim, node)
 	published = append(published, advertised...)
+	if settling > 0 {
+		wait = settling // when that is over, it knows what is left of the other
+	}
 	if !equality.Semantic.DeepEqual(stored.Status, nodeClaim.Status) {
-		if err := controllers.PatchStatus(ctx, c.clusters.Tenant.Client, stored, nodeClaim); err != nil {
-			return controllers.RetryConflict(client.IgnoreNotFound(err))
+		err := controllers.PatchStatus(ctx, c.clusters.Tenant.Client, stored, nodeClaim)
+		if apierrors.IsConflict(err) {
+			// Core writes a NodeClaim several times in a row when it is launched, registered or initialized. An earlier retry
+			// would be refused, too.
+			return reconcile.Result{RequeueAfter: stageSettling}, nil
+		}
+		if err != nil {
+			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
 	}
 	c.recorder.Publish(published...)

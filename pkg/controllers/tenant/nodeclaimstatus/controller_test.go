@@ -11,9 +11,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -69,6 +71,7 @@ type world struct {
 	t          *testing.T
 	api        client.Client
 	writes     int
+	conflict   bool              // every write is refused
 	cached     *v1alpha1.Machine // if not nil, the cache has this Machine
 	clock      *clocktesting.FakePassiveClock
 	recorded   *recorded
@@ -98,7 +101,9 @@ func newWorld(t *testing.T) *world {
 	w.api = interceptor.NewClient(direct, interceptor.Funcs{
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, object client.Object, patch client.Patch,
 			options ...client.SubResourcePatchOption) error {
-			w.writes++
+			if w.writes++; w.conflict {
+				return apierrors.NewConflict(schema.GroupResource{}, object.GetName(), nil)
+			}
 			return c.SubResource(sub).Patch(ctx, object, patch, options...)
 		},
 	})
@@ -218,6 +223,51 @@ func TestServerReady(t *testing.T) {
 	}
 	if conditions := w.node().Status.Conditions; len(conditions) != 1 {
 		t.Errorf("the node of a server that is well has conditions %+v", conditions)
+	}
+}
+
+// A stage that a server passes at once costs no write and no event. What is wrong is said at once.
+func TestServerReadySettles(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason    string
+		ready     metav1.Condition
+		beganAgo  time.Duration
+		wantAfter time.Duration
+	}{
+		"JustBegun": {"most servers pass it at once", is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProvisioning, "x"),
+			500 * time.Millisecond, 1500 * time.Millisecond},
+		"Settled": {"the server is there for a while", is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProvisioning, "x"),
+			stageSettling, 0},
+		"Wrong": {"nobody should wait to hear of it", is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHostError, "x"), 0, 0},
+		"Ready": {"it is the last stage", is(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonJoined, "x"), 0, 0},
+		"OtherClock": {"the clock of the manager is ahead", is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProvisioning, "x"),
+			-time.Hour, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			machine := w.machine()
+			machine.Status.Progress = &v1alpha1.MachineProgress{Stage: v1alpha1.StageWriting,
+				LastProgressTime: metav1.NewTime(w.clock.Now().Add(-tc.beganAgo))}
+			machine.Status.Conditions = []metav1.Condition{tc.ready}
+			w.cached = machine // an API server would cut the time to seconds
+			result, err := w.controller.Reconcile(t.Context(), request)
+			wrote := serverReady(w.nodeClaim()).Message == "x" && w.writes == 1 && len(*w.recorded) == 1
+			if err != nil || result.RequeueAfter != tc.wantAfter || wrote != (tc.wantAfter == 0) {
+				t.Errorf("%s: %v, %v, %d writes, condition %v", tc.reason, result, err, w.writes, serverReady(w.nodeClaim()))
+			}
+		})
+	}
+}
+
+// While core writes the NodeClaim, a write that was refused is not repeated at once.
+func TestConflictWaits(t *testing.T) {
+	w := newWorld(t)
+	machine := w.machine()
+	machine.Status.Conditions = []metav1.Condition{is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHostError, "x")}
+	w.cached, w.conflict = machine, true
+	result, err := w.controller.Reconcile(t.Context(), request)
+	if err != nil || result.RequeueAfter != stageSettling || len(*w.recorded) > 0 {
+		t.Errorf("%v, %v, recorded %v", result, err, *w.recorded)
 	}
 }
 

@@ -40,10 +40,31 @@ var failures = map[string]bool{
 // stageDedupeTimeout is longer than a Machine is at one stage.
 const stageDedupeTimeout = 24 * time.Hour
 
-// setServerReady sets ServerReady on the NodeClaim to the Machine's condition Ready, and returns the event to publish.
-func (c *Controller) setServerReady(nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine) []events.Event {
+// stageSettling is how long a Machine is at a stage before the NodeClaim says so. A server that is well passes some stages at
+// once, and each would cost a write of the NodeClaim and an event.
+const stageSettling = 2 * time.Second
+
+// settling is how much longer the NodeClaim need not say at which stage the Machine is. What is wrong, and that the server is
+// ready, it says at once. A stage that begins in the future is one by another clock.
+func (c *Controller) settling(machine *v1alpha1.Machine) time.Duration {
+	progress := machine.Status.Progress
+	ready := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady)
+	if progress == nil || ready.Status == metav1.ConditionTrue || warnings[ready.Reason] {
+		return 0
+	}
+	if age := c.clock.Since(progress.LastProgressTime.Time); age >= 0 && age < stageSettling {
+		return stageSettling - age
+	}
+	return 0
+}
+
+// setServerReady sets ServerReady on the NodeClaim to the Machine's condition Ready, and returns the event to publish, and after how long to check again.
+func (c *Controller) setServerReady(nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine) ([]events.Event, time.Duration) {
 	if machine == nil {
-		return nil
+		return nil, 0
+	}
+	if wait := c.settling(machine); wait > 0 {
+		return nil, wait
 	}
 	ready := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady)
 	before := conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionServerReady)
@@ -51,7 +72,7 @@ func (c *Controller) setServerReady(nodeClaim *karpv1.NodeClaim, machine *v1alph
 		Type: v1alpha1.ConditionServerReady, Status: ready.Status, Reason: ready.Reason, Message: ready.Message,
 		LastTransitionTime: metav1.NewTime(c.clock.Now()), ObservedGeneration: nodeClaim.Generation,
 	}) {
-		return nil
+		return nil, 0
 	}
 	stage := ptr.Deref(machine.Status.Progress, v1alpha1.MachineProgress{}).Stage
 	published := newEvent(nodeClaim, typeOf(ready.Reason), ready.Reason, ready.Message, string(nodeClaim.UID), string(stage))
@@ -59,7 +80,7 @@ func (c *Controller) setServerReady(nodeClaim *karpv1.NodeClaim, machine *v1alph
 		// Only the time in the message may have changed: there is one event for each stage.
 		published.DedupeTimeout = stageDedupeTimeout
 	}
-	return []events.Event{published}
+	return []events.Event{published}, 0
 }
 
 // writeNode sets ServerReady on a Node whose server fails, or fails no longer. It does nothing else to the node: Metal3
