@@ -37,7 +37,8 @@ var reasons = []string{
 // checkDrift adds to the facts whether a new Machine would be installed in the same way.
 func (r *Reconciler) checkDrift(ctx context.Context, now *run, f *facts) error {
 	status := &now.machine.Status
-	if now.host == nil || now.host.Spec.Image == nil || f.installed != nil || !strings.HasPrefix(status.PropertiesHash, installedVersion) {
+	if now.host == nil || now.host.Spec.Image == nil || f.installed != nil || status.NodeTypeRef == nil ||
+		!strings.HasPrefix(status.PropertiesHash, installedVersion) {
 		return nil
 	}
 	planned, err := r.planOf(ctx, now.machine, status.NodeTypeRef.Name)

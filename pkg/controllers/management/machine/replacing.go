@@ -38,7 +38,7 @@ func isLasting(host *bmov1alpha1.BareMetalHost) bool {
 
 // replace gives up on a Machine whose server is in error, unless too many servers of its type are quarantined already.
 func (r *Reconciler) replace(ctx context.Context, now *run, outcome result, policy provisioningPolicy) (result, error) {
-	full := r.quarantineIsFull(now.machine)
+	full := r.quarantineIsFull(now.host)
 	if full == "" && mayBeToBlame(outcome.facts) {
 		var err error
 		if full, err = r.quarantine(ctx, now, outcome.facts, v1alpha1.ReasonHostError); err != nil {
@@ -58,7 +58,7 @@ func mayBeToBlame(f *facts) bool { return f.progress.Step >= stageWaiting.step }
 // quarantine keeps the server of a Machine out of the pool from now on, unless too many are. It returns why it does not.
 func (r *Reconciler) quarantine(ctx context.Context, now *run, f *facts, reason string) (full string, err error) {
 	why := inventory.Quarantine{Reason: reason, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(now.machine)}
-	host, full, err := r.quarantineWithinLimit(ctx, now.machine, now.host, why)
+	host, full, err := r.quarantineWithinLimit(ctx, now.host, why)
 	if err != nil || full != "" {
 		return full, err
 	}
@@ -70,11 +70,11 @@ func (r *Reconciler) quarantine(ctx context.Context, now *run, f *facts, reason 
 
 // quarantineWithinLimit quarantines a server, one after the other: a fault of a whole type shows on all servers at once, and
 // the watch tells only later of those that have been quarantined.
-func (r *Reconciler) quarantineWithinLimit(ctx context.Context, machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost,
+func (r *Reconciler) quarantineWithinLimit(ctx context.Context, host *bmov1alpha1.BareMetalHost,
 	why inventory.Quarantine) (quarantined *bmov1alpha1.BareMetalHost, full string, err error) {
 	r.quarantining.Lock()
 	defer r.quarantining.Unlock()
-	if full := r.quarantineIsFull(machine); full != "" {
+	if full := r.quarantineIsFull(host); full != "" {
 		return host, full, nil
 	}
 	if host, err = r.claims.Quarantine(ctx, host, why); err != nil {
@@ -84,9 +84,11 @@ func (r *Reconciler) quarantineWithinLimit(ctx context.Context, machine *v1alpha
 	return host, "", nil
 }
 
-// quarantineIsFull says that no more servers of the Machine's type may be quarantined, and is empty if they may.
-func (r *Reconciler) quarantineIsFull(machine *v1alpha1.Machine) string {
-	summary, known := r.inventory.Summary(machine.Status.NodeTypeRef.Name)
+// quarantineIsFull says that no more servers may be quarantined of the type that a host is claimed as, and is empty if they
+// may. The host knows its type also when the status of its Machine was lost.
+func (r *Reconciler) quarantineIsFull(host *bmov1alpha1.BareMetalHost) string {
+	nodeType := host.Annotations[v1alpha1.NodeTypeAnnotationKey]
+	summary, known := r.inventory.Summary(nodeType)
 	if !known {
 		return ""
 	}
@@ -94,7 +96,7 @@ func (r *Reconciler) quarantineIsFull(machine *v1alpha1.Machine) string {
 	if limit := max(quarantineLeast, int32(quarantineShare*float64(total))); quarantined >= limit {
 		return fmt.Sprintf("%d of %d servers of NodeType %s are quarantined, and more than %d are not by themselves: look for what is wrong "+
 			"with all of them (image, user data, network), and remove the annotation %s from those that are well",
-			quarantined, total, machine.Status.NodeTypeRef.Name, limit, v1alpha1.QuarantinedAnnotationKey)
+			quarantined, total, nodeType, limit, v1alpha1.QuarantinedAnnotationKey)
 	}
 	return ""
 }

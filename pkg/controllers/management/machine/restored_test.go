@@ -5,6 +5,7 @@ package machine
 
 import (
 	"context"
+	"reflect"
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -183,6 +184,72 @@ func TestRestoredAndDeleted(t *testing.T) {
 	running = w.start(w.client)
 	w.until("gone", now, func() bool { return w.get(key) == nil })
 	w.checkNothingLeft()
+}
+
+// TestRestoredWithoutField: whatever of its status is not restored, a Machine keeps its server while it lives, and gives it back
+// when it is deleted, also if its node was unhealthy.
+func TestRestoredWithoutField(t *testing.T) {
+	for field := range reflect.TypeFor[v1alpha1.MachineStatus]().Fields() {
+		for name, live := range map[string]bool{"Deleted": false, "Lives": true} {
+			t.Run(field.Name+name, func(t *testing.T) {
+				w := newRichWorld(t, 1)
+				running := w.start(w.client)
+				now := func() *process { return running }
+				key := w.join("runs", now)
+				w.pause(true)
+				w.lose(true)
+				machine := w.get(key)
+				reflect.ValueOf(&machine.Status).Elem().FieldByIndex(field.Index).SetZero()
+				if err := w.client.Status().Update(t.Context(), machine); err != nil {
+					t.Fatal(err)
+				}
+				w.pause(false)
+				running = w.start(w.client)
+				if live {
+					w.until("joined", now, func() bool {
+						is := w.get(key).Status
+						return is.Phase == v1alpha1.MachineJoined && is.HostRef != nil && is.NodeTypeRef != nil && is.ProviderID != ""
+					})
+				}
+				w.edit(key, func(machine *v1alpha1.Machine) {
+					machine.Annotations[v1alpha1.UnhealthyAnnotationKey] = "GpuMemWatch is True since noon: GPU 3"
+				})
+				if err := w.client.Delete(t.Context(), w.get(key)); err != nil {
+					t.Fatal(err)
+				}
+				w.until("held before its return", now, func() bool { return waitsForHook(w.get(key)) })
+				w.takeHook(key, v1alpha1.PreReturnHookPrefix)
+				w.until("gone", now, func() bool { return w.get(key) == nil })
+				if host := w.hosts()[0]; host.Annotations[v1alpha1.QuarantinedAnnotationKey] == "" {
+					t.Error("the server is not quarantined")
+				}
+				w.annotateHost(w.hosts()[0].Name, v1alpha1.QuarantinedAnnotationKey, "")
+				w.checkNothingLeft()
+			})
+		}
+	}
+}
+
+// TestUnhealthyWithoutStatus: a Machine that was restored without its status and deleted because its node was unhealthy gives its
+// server back.
+func TestUnhealthyWithoutStatus(t *testing.T) {
+	w := newWorld(t, 1)
+	running := w.start(w.client)
+	now := func() *process { return running }
+	key := w.machine("m", standAlone)
+	w.until("provisioned", now, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+	w.lose(false)
+	w.edit(key, func(machine *v1alpha1.Machine) {
+		machine.Annotations[v1alpha1.UnhealthyAnnotationKey] = "GpuMemWatch is True since noon: GPU 3"
+	})
+	if err := w.client.Delete(t.Context(), w.get(key)); err != nil {
+		t.Fatal(err)
+	}
+	running = w.start(w.client)
+	w.until("gone", now, func() bool { return w.get(key) == nil })
+	if host := w.hosts()[0]; host.Annotations[v1alpha1.QuarantinedAnnotationKey] == "" || host.Spec.ConsumerRef != nil {
+		t.Errorf("quarantined %q, consumer %v", host.Annotations[v1alpha1.QuarantinedAnnotationKey], host.Spec.ConsumerRef)
+	}
 }
 
 // TestRestoredWithoutServer: a Machine that had no server when the backup was made gets one, like any other.

@@ -60,7 +60,8 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 		return releasing
 	case !protected && (machine.Status.HostRef != nil || machine.IsRestored()):
 		return unprotected
-	case machine.IsRestored() && (machine.Status.HostRef == nil || ownsHost(ownerOf(machine), host) && host.UID != machine.Status.HostRef.UID):
+	case machine.IsRestored() && (machine.Status.HostRef == nil || machine.Status.NodeTypeRef == nil ||
+		ownsHost(ownerOf(machine), host) && host.UID != machine.Status.HostRef.UID):
 		return restored
 	case machine.Status.HostRef == nil && chosen:
 		return interrupted

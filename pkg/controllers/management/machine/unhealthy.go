@@ -26,7 +26,7 @@ func (r *Reconciler) quarantineUnhealthy(ctx context.Context, machine *v1alpha1.
 	if _, quarantined := host.Annotations[v1alpha1.QuarantinedAnnotationKey]; why == "" || quarantined {
 		return host, nil
 	}
-	host, full, err := r.quarantineWithinLimit(ctx, machine, host, inventory.Quarantine{
+	host, full, err := r.quarantineWithinLimit(ctx, host, inventory.Quarantine{
 		Reason: v1alpha1.ReasonNodeUnhealthy, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(machine),
 	})
 	if err != nil {

@@ -282,7 +282,8 @@ func (w *world) checkClaims() {
 	w.t.Helper()
 	claimedBy := map[string]string{}
 	for _, machine := range w.machines() {
-		if machine.Status.ProviderID == "" || condition(&machine, v1alpha1.ConditionClaimed).Status != metav1.ConditionTrue {
+		if machine.Status.ProviderID == "" || machine.Status.HostRef == nil ||
+			condition(&machine, v1alpha1.ConditionClaimed).Status != metav1.ConditionTrue {
 			continue
 		}
 		host := machine.Status.HostRef.Name
