@@ -26,6 +26,13 @@ type Allocation struct {
 	Gateway netip.Addr
 	// Pool that the address was taken from, for people.
 	Pool string
+	// Network that the address is used in, as Pool.In has it.
+	Network string
+}
+
+// Holds returns whether an address could have been taken from the pool, with its gateway.
+func (p Pool) Holds(one Allocation) bool {
+	return p.of == one.Network && p.Contains(one.Address.Addr()) && p.network.Bits() == one.Address.Bits() && p.gateway == one.Gateway
 }
 
 // objectName is the name of the object that stands for an address of a network. There must be exactly one for each.
@@ -79,7 +86,8 @@ func AllocationOf(object *v1alpha1.IPAddress) (Allocation, error) {
 	if err != nil {
 		return Allocation{}, fmt.Errorf("reading IPAddress %s, %w", object.Name, err)
 	}
-	result := Allocation{Address: netip.PrefixFrom(address, int(object.Spec.PrefixLength)), Pool: object.Spec.Pool}
+	result := Allocation{Address: netip.PrefixFrom(address, int(object.Spec.PrefixLength)), Pool: object.Spec.Pool,
+		Network: object.Spec.Network}
 	if object.Spec.Gateway == "" {
 		return result, nil
 	}

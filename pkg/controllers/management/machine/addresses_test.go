@@ -4,12 +4,16 @@
 package machine
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -96,6 +100,43 @@ func TestPromisedAddresses(t *testing.T) {
 	if claimed() != 2 {
 		t.Errorf("after a restart, %d servers are claimed for 2 addresses", claimed())
 	}
+}
+
+// TestAddressOfAnotherPool: an address that a Machine was given before the network of its type was changed is not installed with
+// the name servers of the new one.
+func TestAddressOfAnotherPool(t *testing.T) {
+	for name, tc := range map[string]struct{ reason, was, is string }{
+		"OtherNetwork": {"the server would be unreachable", "10.203.%d.1/28", "10.203.%d.65/28"},
+		"OtherGateway": {"the server would reach nobody", "10.203.%d.1/28", "10.203.%d.2/28"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, subnet := newWorld(t, 1), subnets.Add(1)&0xff
+			w.typeProperty(v1alpha1.PropertyNetworkCIDR, fmt.Sprintf(tc.was, subnet))
+			key, manager := w.machine("m", standAlone), w.start(w.client)
+			manager.claims = failingInstall{manager.claims}
+			manager.round()
+			if len(w.addresses()) != 1 || w.hosts()[0].Spec.Image != nil {
+				t.Fatalf("%d addresses, image %v; want an address and no image", len(w.addresses()), w.hosts()[0].Spec.Image)
+			}
+			w.typeProperty(v1alpha1.PropertyNetworkCIDR, fmt.Sprintf(tc.is, subnet))
+			manager = w.start(w.client)
+			w.until("provisioned", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+			host, gateway := w.hosts()[0], strings.TrimSuffix(fmt.Sprintf(tc.is, subnet), "/28")
+			network := netip.MustParsePrefix(fmt.Sprintf(tc.is, subnet)).Masked()
+			address := netip.MustParsePrefix(host.Annotations[v1alpha1.IPAddressAnnotationKey])
+			if !network.Contains(address.Addr()) || host.Annotations[v1alpha1.GatewayAnnotationKey] != gateway || len(w.addresses()) != 1 {
+				t.Errorf("%s: address %s, gateway %s, %d addresses; want one of %s, and %s", tc.reason, address,
+					host.Annotations[v1alpha1.GatewayAnnotationKey], len(w.addresses()), network, gateway)
+			}
+		})
+	}
+}
+
+// failingInstall is a manager that never gets to write the image.
+type failingInstall struct{ Claims }
+
+func (failingInstall) Install(context.Context, *bmov1alpha1.BareMetalHost, Installation) (*bmov1alpha1.BareMetalHost, error) {
+	return nil, errors.New("connection refused")
 }
 
 // TestOverlapEvent: the Machine whose pool shares addresses with another says so.

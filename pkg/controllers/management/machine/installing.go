@@ -149,7 +149,15 @@ func (r *Reconciler) address(ctx context.Context, machine *v1alpha1.Machine, pla
 	if planned.pool == nil {
 		return nil, nil
 	}
-	allocation, err := r.addresses.Ensure(ctx, ownerOf(machine).machineReference(), *planned.pool)
+	owner := ownerOf(machine).machineReference()
+	allocation, err := r.addresses.Ensure(ctx, owner, *planned.pool)
+	if err == nil && !planned.pool.Holds(allocation) {
+		// The properties have changed since an attempt that failed. No server has booted with the address yet.
+		if err := r.addresses.Release(ctx, owner); err != nil {
+			return nil, err
+		}
+		allocation, err = r.addresses.Ensure(ctx, owner, *planned.pool)
+	}
 	if err != nil {
 		return nil, err
 	}
