@@ -8,7 +8,9 @@ package tenant
 
 import (
 	"context"
+	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -81,6 +83,21 @@ func (c Clusters) MachineKey(name string) client.ObjectKey {
 // MachineOf maps a NodeClaim to its Machine, which has its name.
 func (c Clusters) MachineOf(_ context.Context, nodeClaim client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: c.MachineKey(nodeClaim.GetName())}}
+}
+
+// NodeOf returns the Node with a provider ID, or nil. A Node's name proves nothing; its provider ID, which the manager gave to one
+// claim alone, does.
+func (c Clusters) NodeOf(ctx context.Context, providerID string) (*corev1.Node, error) {
+	nodes := &corev1.NodeList{}
+	if err := c.Tenant.Client.List(ctx, nodes, client.MatchingFields{NodeProviderIDField: providerID}); err != nil {
+		return nil, fmt.Errorf("listing the nodes with provider ID %s, %w", providerID, err)
+	}
+	for i := range nodes.Items {
+		if node := &nodes.Items[i]; node.Spec.ProviderID == providerID && node.DeletionTimestamp.IsZero() {
+			return node, nil
+		}
+	}
+	return nil, nil
 }
 
 // Owns returns whether a Machine is one of the tenant's. Others may be in the same namespace: those of another tenant,

@@ -38,6 +38,8 @@ type Claims interface {
 	// Quarantine keeps the server out of the pool until somebody says that it is well. A server that is quarantined
 	// already stays as it is.
 	Quarantine(ctx context.Context, host *bmov1alpha1.BareMetalHost, why inventory.Quarantine) (*bmov1alpha1.BareMetalHost, error)
+	// EndQuarantine lets the server back into the pool once it is released.
+	EndQuarantine(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error)
 	// Empty tells Metal3 to take the image and all data off the server and to switch it off.
 	Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error)
 	// Release gives a server that is clean back to the pool.

@@ -126,6 +126,37 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// TestDeadlineAndJoined: the node of a Machine that was given up registers after all, or had registered while the provider was
+// down. The server is in use, so it is not quarantined.
+func TestDeadlineAndJoined(t *testing.T) {
+	w := newSlowWorld(t, 1, nil)
+	manager := w.start(w.client)
+	running := func() *process { return manager }
+	key := w.invited("m")
+	w.writing(key, running)
+	w.hangs = false
+	w.until("booting", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+	w.pass(61 * time.Minute)
+	w.until("given up", running, func() bool { return w.givenUp(key) })
+	if host := w.hostOf(key); host.Annotations[v1alpha1.QuarantinedAnnotationKey] == "" {
+		t.Fatal("the server is not quarantined")
+	}
+	w.edit(key, func(m *v1alpha1.Machine) { m.Annotations[v1alpha1.NodeNameAnnotationKey] = "node" })
+	w.until("joined", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineJoined })
+	manager.round()
+	host, machine := w.hostOf(key), w.get(key)
+	if machine.Status.Phase != v1alpha1.MachineJoined || w.givenUp(key) || host.Annotations[v1alpha1.QuarantinedAnnotationKey] != "" ||
+		machine.Status.Progress.Stage != v1alpha1.StageJoined {
+		t.Errorf("phase %s at %s, given up %v, quarantined %q", machine.Status.Phase, machine.Status.Progress.Stage, w.givenUp(key),
+			host.Annotations[v1alpha1.QuarantinedAnnotationKey])
+	}
+	for _, secret := range w.secrets() {
+		if len(secret.Data[v1alpha1.UserDataSecretKey]) > 0 {
+			t.Error("the join is still in the user data of a server that has joined")
+		}
+	}
+}
+
 // TestDeadlineSuspended: an operator who pauses a host, or has its error mended, has all the time.
 func TestDeadlineSuspended(t *testing.T) {
 	for name, tc := range map[string]struct{ set, unset func(*world, string) }{

@@ -10,9 +10,11 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
 func (r *Reconciler) watchProvisioning(_ context.Context, now *run) (result, error) {
@@ -38,8 +40,17 @@ func (r *Reconciler) watchProvisioned(_ context.Context, now *run) (result, erro
 	return result{facts: poweredOff(now, f)}, nil
 }
 
-// watchJoined blanks the user data before the status says Joined, so that a crash in between repeats it.
+// watchJoined blanks the user data before the status says Joined, so that a crash in between repeats it, and ends the quarantine
+// of a server whose Machine was given up too early.
 func (r *Reconciler) watchJoined(ctx context.Context, now *run) (result, error) {
+	if quarantine, ours := inventory.QuarantineOf(now.host); ours && quarantine.Machine == client.ObjectKeyFromObject(now.machine) &&
+		meta.IsStatusConditionTrue(now.machine.Status.Conditions, v1alpha1.ConditionGivenUp) {
+		host, err := r.claims.EndQuarantine(ctx, now.host)
+		if err != nil {
+			return result{}, err
+		}
+		now.host = host
+	}
 	if !meta.IsStatusConditionTrue(now.machine.Status.Conditions, v1alpha1.ConditionJoined) {
 		if err := r.blankUserData(ctx, ownerOf(now.machine), now.host.Namespace); err != nil {
 			return result{}, err

@@ -165,3 +165,8 @@ func (c *hostClaims) Quarantine(
 	host = host.DeepCopy()
 	return host, c.write(ctx, host, "quarantining", func() { annotate(host, v1alpha1.QuarantinedAnnotationKey, why.String()) })
 }
+
+func (c *hostClaims) EndQuarantine(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
+	host = host.DeepCopy()
+	return host, c.write(ctx, host, "ending the quarantine of", func() { delete(host.Annotations, v1alpha1.QuarantinedAnnotationKey) })
+}

@@ -69,7 +69,7 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 		return pending
 	case machine.Status.ProviderID == "":
 		return claiming
-	case meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp):
+	case meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp) && !cameLate(machine, host):
 		return abandoned
 	case !ownsHost(ownerOf(machine), host) || host.UID != machine.Status.HostRef.UID:
 		return lost
@@ -90,4 +90,11 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 		return joined
 	}
 	return provisioned
+}
+
+// cameLate tells whether the node of a Machine that was given up for lack of progress has registered after all: the provider was
+// down and could not say so in time.
+func cameLate(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) bool {
+	return condition(machine, v1alpha1.ConditionGivenUp).Reason == v1alpha1.ReasonDeadlineExceeded &&
+		machine.Annotations[v1alpha1.NodeNameAnnotationKey] != "" && ownsHost(ownerOf(machine), host) && isProvisioned(host)
 }

@@ -124,8 +124,11 @@ func nextConditions(machine *v1alpha1.Machine, f *facts, status *v1alpha1.Machin
 	if f.drifted != nil {
 		all = append(all, newCondition(v1alpha1.ConditionDrifted, f.drifted.Status, f.drifted.Reason, f.drifted.Message))
 	}
-	if f.givenUp != "" {
+	switch {
+	case f.givenUp != "":
 		all = append(all, newCondition(v1alpha1.ConditionGivenUp, metav1.ConditionTrue, f.givenUp, f.message))
+	case f.phase == v1alpha1.MachineJoined && meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionGivenUp) != nil:
+		all = append(all, newCondition(v1alpha1.ConditionGivenUp, metav1.ConditionFalse, v1alpha1.ReasonJoined, "its node came late"))
 	}
 	ready := metav1.ConditionFalse
 	if isReady(machine, f) {

@@ -7,7 +7,6 @@ package joining
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -69,7 +68,7 @@ func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (
 	if !meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionClaimed) || machine.Status.ProviderID == "" {
 		return reconcile.Result{}, nil
 	}
-	node, err := c.registeredNode(ctx, machine)
+	node, err := c.clusters.NodeOf(ctx, machine.Status.ProviderID)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -87,22 +86,6 @@ func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (
 		return controllers.RetryConflict(err)
 	}
 	return result, nil
-}
-
-// registeredNode returns the Node that the Machine has become, or nil. A Node's name proves nothing; its provider ID,
-// which the manager gave to this claim alone, does.
-func (c *Controller) registeredNode(ctx context.Context, machine *v1alpha1.Machine) (*corev1.Node, error) {
-	nodes := &corev1.NodeList{}
-	if err := c.clusters.Tenant.Client.List(ctx, nodes,
-		client.MatchingFields{tenant.NodeProviderIDField: machine.Status.ProviderID}); err != nil {
-		return nil, fmt.Errorf("listing the nodes with provider ID %s, %w", machine.Status.ProviderID, err)
-	}
-	for i := range nodes.Items {
-		if node := &nodes.Items[i]; node.Spec.ProviderID == machine.Status.ProviderID && node.DeletionTimestamp.IsZero() {
-			return node, nil
-		}
-	}
-	return nil, nil
 }
 
 func (c *Controller) markJoined(ctx context.Context, machine *v1alpha1.Machine, node *corev1.Node) error {

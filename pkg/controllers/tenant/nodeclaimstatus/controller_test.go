@@ -5,6 +5,7 @@ package nodeclaimstatus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -97,7 +98,10 @@ func newWorld(t *testing.T) *world {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0)), recorded: &recorded{}}
 	direct := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithStatusSubresource(nodeClaim, machine, node).
-		WithObjects(nodeClaim, machine, node, &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}).Build()
+		WithObjects(nodeClaim, machine, node, &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}).
+		WithIndex(&corev1.Node{}, tenant.NodeProviderIDField,
+			func(o client.Object) []string { return []string{o.(*corev1.Node).Spec.ProviderID} }).
+		Build()
 	w.api = interceptor.NewClient(direct, interceptor.Funcs{
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, object client.Object, patch client.Patch,
 			options ...client.SubResourcePatchOption) error {
@@ -274,6 +278,10 @@ func TestConflictWaits(t *testing.T) {
 // The NodeClaim is deleted, and the NodePool gets an event with the reason.
 func TestGivenUp(t *testing.T) {
 	w := newWorld(t)
+	node := w.node()
+	if err := w.api.Delete(t.Context(), &node); err != nil {
+		t.Fatal(err)
+	}
 	why := "given up after 60 min without progress at writing image, step 3 of 5: ..."
 	w.set(is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded, why),
 		is(v1alpha1.ConditionGivenUp, metav1.ConditionTrue, v1alpha1.ReasonDeadlineExceeded, why))
@@ -294,21 +302,33 @@ func TestGivenUp(t *testing.T) {
 // The manager did not learn that the node joined, because the provider was down. Pods run on it, so the NodeClaim stays, and
 // gets an event.
 func TestGivenUpAfterRegistration(t *testing.T) {
-	w := newWorld(t)
-	nodeClaim := w.nodeClaim()
-	nodeClaim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
-	if err := w.api.Status().Update(t.Context(), nodeClaim); err != nil {
-		t.Fatal(err)
-	}
-	w.set(is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded, "too slow"),
-		is(v1alpha1.ConditionGivenUp, metav1.ConditionTrue, v1alpha1.ReasonDeadlineExceeded, "too slow"))
-	if nodeClaim := w.nodeClaim(); !nodeClaim.DeletionTimestamp.IsZero() {
-		t.Error("the NodeClaim of a node that is up is deleted")
-	}
-	want := "NodeClaim gpu-1 Warning ServerGivenUp: its server has been given up, and its node is up all the same and stays: delete the " +
-		"NodeClaim when its pods can go (too slow)"
-	if got := strings.Join(*w.recorded, "\n"); !strings.Contains(got, want) {
-		t.Errorf("recorded\n%s\nwant\n%s", got, want)
+	for name, tc := range map[string]struct {
+		reason  string
+		prepare func(*world)
+	}{
+		"CoreKnows": {"core has seen the node before, which may be gone since", func(w *world) {
+			nodeClaim, node := w.nodeClaim(), w.node()
+			nodeClaim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+			if err := errors.Join(w.api.Status().Update(t.Context(), nodeClaim), w.api.Delete(t.Context(), &node)); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"CoreDoesNotKnow": {"core was down together with the provider, whose part it is", func(*world) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tc.prepare(w)
+			w.set(is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded, "too slow"),
+				is(v1alpha1.ConditionGivenUp, metav1.ConditionTrue, v1alpha1.ReasonDeadlineExceeded, "too slow"))
+			if nodeClaim := w.nodeClaim(); !nodeClaim.DeletionTimestamp.IsZero() {
+				t.Errorf("the NodeClaim of a node that is up is deleted: %s", tc.reason)
+			}
+			want := "NodeClaim gpu-1 Warning ServerGivenUp: its server has been given up, and its node is up all the same and stays: delete the " +
+				"NodeClaim when its pods can go (too slow)"
+			if got := strings.Join(*w.recorded, "\n"); !strings.Contains(got, want) {
+				t.Errorf("recorded\n%s\nwant\n%s", got, want)
+			}
+		})
 	}
 }
 

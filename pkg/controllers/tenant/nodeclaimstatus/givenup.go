@@ -24,7 +24,8 @@ const reasonServerGivenUp = "ServerGivenUp"
 
 // giveUp deletes the NodeClaim of a Machine that the manager has given up: Karpenter finds another server for its pods,
 // and the Machine is deleted with it. A node that has registered all the same stays, because pods run there: the manager
-// did not learn of it in time, as when the provider was down.
+// did not learn of it in time, as when the provider was down. Core was down then, too, so the Node counts and not only what core
+// says of it.
 func (c *Controller) giveUp(ctx context.Context, cachedMachine *v1alpha1.Machine, cachedNodeClaim *karpv1.NodeClaim) error {
 	machine, nodeClaim := &v1alpha1.Machine{}, &karpv1.NodeClaim{}
 	if err := c.clusters.Management.Live.Get(ctx, client.ObjectKeyFromObject(cachedMachine), machine); controllers.IsGone(err) {
@@ -44,7 +45,11 @@ func (c *Controller) giveUp(ctx context.Context, cachedMachine *v1alpha1.Machine
 		return nil
 	}
 	why := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionGivenUp).Message
-	if tenant.HasRegistered(nodeClaim) {
+	node, err := c.clusters.NodeOf(ctx, machine.Status.ProviderID)
+	if err != nil {
+		return err
+	}
+	if node != nil || tenant.HasRegistered(nodeClaim) {
 		c.recorder.Publish(newEvent(nodeClaim, corev1.EventTypeWarning, reasonServerGivenUp, fmt.Sprintf(
 			"its server has been given up, and its node is up all the same and stays: delete the NodeClaim when its pods can go (%s)", why),
 			string(nodeClaim.UID)))
