@@ -37,6 +37,8 @@ const (
 	ReasonUnhealthy Reason = "Unhealthy"
 	// ReasonMaintenance: somebody works on the host.
 	ReasonMaintenance Reason = "Maintenance"
+	// ReasonNotCleaned: Metal3 does not clean the host between one owner and the next, and no operator has allowed that.
+	ReasonNotCleaned Reason = "NotCleaned"
 	// ReasonRebooting: Metal3 has been asked to reboot the host, or to keep it off.
 	ReasonRebooting Reason = "Rebooting"
 	// ReasonInspecting: Metal3 has been asked to inspect the host, or is at it.
@@ -107,6 +109,9 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 		return ReasonUnhealthy, "is marked as unhealthy"
 	case has(host, v1alpha1.MaintenanceAnnotationKey):
 		return ReasonMaintenance, strings.TrimSuffix("is in maintenance: "+host.Annotations[v1alpha1.MaintenanceAnnotationKey], ": ")
+	case host.Spec.AutomatedCleaningMode == bmov1alpha1.CleaningModeDisabled && !has(host, v1alpha1.UncleanedAnnotationKey):
+		return ReasonNotCleaned, "is not cleaned between its owners (spec.automatedCleaningMode is disabled): " +
+			"an operator sets that to metadata, or allows it by the annotation " + v1alpha1.UncleanedAnnotationKey
 	case host.Spec.ExternallyProvisioned || state == bmov1alpha1.StateExternallyProvisioned:
 		return ReasonExternallyProvisioned, "is provisioned by others than Metal3"
 	case host.Spec.Image != nil || host.Spec.CustomDeploy != nil:

@@ -47,11 +47,17 @@ func TestEligibility(t *testing.T) {
 			Reason: "HostError", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Machine: types.NamespacedName{Namespace: "blue", Name: "m"},
 		}.String()}
 	}
+	uncleaned := func(host *bmov1alpha1.BareMetalHost) { host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled }
 	for name, tc := range map[string]struct {
 		reason string
 		with   []func(*bmov1alpha1.BareMetalHost)
 		want   Eligibility
 	}{
+		"NotCleaned": {reason: "the next tenant could read the disks of the one before", with: []func(*bmov1alpha1.BareMetalHost){uncleaned},
+			want: Eligibility{Reason: ReasonNotCleaned, Message: "is not cleaned between its owners (spec.automatedCleaningMode is disabled): " +
+				"an operator sets that to metadata, or allows it by the annotation karpenter.metal3.io/allow-uncleaned"}},
+		"AllowedUncleaned": {reason: "the operator says so",
+			with: []func(*bmov1alpha1.BareMetalHost){annotate(v1alpha1.UncleanedAnnotationKey), uncleaned}, want: Eligibility{Claimable: true}},
 		"Available": {reason: "nothing is the matter", want: Eligibility{Claimable: true}},
 		"Ready": {reason: "old versions of Metal3 call it ready", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateReady)},
 			want: Eligibility{Claimable: true}},

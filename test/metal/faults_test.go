@@ -266,6 +266,7 @@ func (w *world) disableCleaning(t *testing.T, name string) {
 	}
 	before := host.DeepCopy()
 	host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled
+	metav1.SetMetaDataAnnotation(&host.ObjectMeta, v1alpha1.UncleanedAnnotationKey, "")
 	if err := w.Client.Patch(t.Context(), host, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}

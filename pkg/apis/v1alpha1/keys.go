@@ -121,8 +121,14 @@ const (
 	// server is well after a Machine was given up on it. An operator may set it too, with any value. It has no effect on
 	// a Machine that has the host.
 	QuarantinedAnnotationKey = Group + "/quarantined"
+	// UncleanedAnnotationKey lets a host into the pool although its spec.automatedCleaningMode is disabled: the next tenant can
+	// read what the one before left on its disks. An operator sets it, with any value.
+	UncleanedAnnotationKey = Group + "/allow-uncleaned"
 	// MaintenanceAnnotationKey takes a host out of the pool for as long as it is there. Its value says why, for people.
 	MaintenanceAnnotationKey = Group + "/maintenance"
+	// SavedNetworkDataAnnotationKey on a host names the Secret that its spec.networkData referred to, as namespace/name, while that
+	// refers to the network data of a Machine.
+	SavedNetworkDataAnnotationKey = Group + "/saved-network-data"
 	// RebootedAnnotationKey on a host says when Metal3 was told to reboot it for a request that its Machine may still carry.
 	// Metal3 removes its own annotation when it is done, so without this one a run that was killed between the two
 	// writes would reboot the server a second time.
