@@ -47,7 +47,9 @@ func TestEligibility(t *testing.T) {
 			Reason: "HostError", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Machine: types.NamespacedName{Namespace: "blue", Name: "m"},
 		}.String()}
 	}
-	uncleaned := func(host *bmov1alpha1.BareMetalHost) { host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled }
+	uncleaned := func(host *bmov1alpha1.BareMetalHost) {
+		host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled
+	}
 	for name, tc := range map[string]struct {
 		reason string
 		with   []func(*bmov1alpha1.BareMetalHost)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -169,7 +170,14 @@ func (c *hostClaims) Install(ctx context.Context, host *bmov1alpha1.BareMetalHos
 	host = host.DeepCopy()
 	return host, c.write(ctx, host, "setting the image of", func() {
 		host.Spec.Image = &what.Image
-		host.Spec.UserData, host.Spec.NetworkData = secret(what.UserData), secret(what.NetworkData)
+		host.Spec.UserData = secret(what.UserData)
+		restoreNetworkData(host)
+		if what.NetworkData != "" {
+			if before := host.Spec.NetworkData; before != nil {
+				annotate(host, v1alpha1.SavedNetworkDataAnnotationKey, before.Namespace+"/"+before.Name)
+			}
+			host.Spec.NetworkData = secret(what.NetworkData)
+		}
 		host.Spec.Online = true
 		if what.Address != nil {
 			host.Annotations = ipam.Annotate(host.Annotations, what.Address.Allocation, what.Address.DNS)
@@ -204,7 +212,8 @@ func (c *hostClaims) Rebooted(ctx context.Context, host *bmov1alpha1.BareMetalHo
 func (c *hostClaims) Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
 	host = host.DeepCopy()
 	return host, c.write(ctx, host, "taking the image off", func() {
-		host.Spec.Image, host.Spec.UserData, host.Spec.NetworkData, host.Spec.MetaData = nil, nil, nil, nil
+		host.Spec.Image, host.Spec.UserData = nil, nil
+		restoreNetworkData(host)
 		host.Spec.Online = host.Spec.DisablePowerOff
 	})
 }
@@ -218,6 +227,25 @@ func (c *hostClaims) Release(ctx context.Context, host *bmov1alpha1.BareMetalHos
 		host.Spec.ConsumerRef = nil
 		unmark(host)
 	})
+}
+
+// hasOurNetworkData tells whether the network data of a host is that of the Machine which has claimed it. Other network data, and
+// all metadata, is an operator's, who has configured the server.
+func hasOurNetworkData(host *bmov1alpha1.BareMetalHost) bool {
+	o, claimed := consumerOf(host)
+	return claimed && host.Spec.NetworkData != nil && host.Spec.NetworkData.Name == userDataName(o)
+}
+
+// restoreNetworkData replaces the network data of a Machine by what an operator had there.
+func restoreNetworkData(host *bmov1alpha1.BareMetalHost) {
+	if !hasOurNetworkData(host) {
+		return
+	}
+	host.Spec.NetworkData = nil
+	if namespace, name, saved := strings.Cut(host.Annotations[v1alpha1.SavedNetworkDataAnnotationKey], "/"); saved {
+		host.Spec.NetworkData = &corev1.SecretReference{Namespace: namespace, Name: name}
+	}
+	delete(host.Annotations, v1alpha1.SavedNetworkDataAnnotationKey)
 }
 
 // unmark takes off a host everything that claims have written on it beside its spec. A request to reboot that Metal3 has

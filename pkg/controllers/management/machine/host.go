@@ -111,7 +111,7 @@ func isProvisioned(host *bmov1alpha1.BareMetalHost) bool {
 // isEmptied tells whether a host's spec asks for nothing any more, so that Metal3 will clean and stop it. A host that
 // must not be powered off stays online; Metal3 refuses anything else.
 func isEmptied(host *bmov1alpha1.BareMetalHost) bool {
-	return host.Spec.Image == nil && host.Spec.UserData == nil && host.Spec.NetworkData == nil && host.Spec.MetaData == nil &&
+	return host.Spec.Image == nil && host.Spec.UserData == nil && !hasOurNetworkData(host) &&
 		(!host.Spec.Online || host.Spec.DisablePowerOff)
 }
 

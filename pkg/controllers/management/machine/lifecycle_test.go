@@ -226,6 +226,50 @@ func TestUncleanHostStaysClaimed(t *testing.T) {
 	w.checkNothingLeft()
 }
 
+// TestOperatorsDocuments: what an operator has configured on a host for whatever is installed there stays, also if the Machine has
+// network data of its own meanwhile.
+func TestOperatorsDocuments(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		cidr   string
+	}{
+		"OfTheHostAlone":    {"the Machine brings none, so the operator's is used", ""},
+		"OfTheMachineFirst": {"the operator's is put back", "10.204.0.1/28"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1)
+			own := func(name string) *corev1.SecretReference {
+				return &corev1.SecretReference{Namespace: w.metal3, Name: name}
+			}
+			host := w.hosts()[0]
+			host.Spec.MetaData, host.Spec.NetworkData = own("meta"), own("network")
+			if err := w.client.Update(t.Context(), &host); err != nil {
+				t.Fatal(err)
+			}
+			if tc.cidr != "" {
+				w.typeProperty(v1alpha1.PropertyNetworkCIDR, tc.cidr)
+			}
+			key, manager := w.machine("m", standAlone), w.start(w.client)
+			running := func() *process { return manager }
+			w.until("provisioned", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+			host = w.hosts()[0]
+			if host.Spec.MetaData == nil || host.Spec.NetworkData == nil || (host.Spec.NetworkData.Name == "network") != (tc.cidr == "") {
+				t.Errorf("installed with metadata %v and network data %v", host.Spec.MetaData, host.Spec.NetworkData)
+			}
+			if err := w.client.Delete(t.Context(), w.get(key)); err != nil {
+				t.Fatal(err)
+			}
+			w.until("gone", running, func() bool { return w.get(key) == nil })
+			w.checkNothingLeft()
+			host = w.hosts()[0]
+			if host.Spec.MetaData == nil || *host.Spec.MetaData != *own("meta") || host.Spec.NetworkData == nil ||
+				*host.Spec.NetworkData != *own("network") {
+				t.Errorf("released with metadata %v and network data %v: %s", host.Spec.MetaData, host.Spec.NetworkData, tc.reason)
+			}
+		})
+	}
+}
+
 // TestForcedDeletion: somebody takes the finalizer off. The server and the Secret find their way back alone.
 func TestForcedDeletion(t *testing.T) {
 	w := newWorld(t, 1)
