@@ -141,7 +141,7 @@ test: tools build cloud-init ## Run the tests for every change: units, controlle
 	@$(run_tests) -tier test -first "$(first_tests)" ./...
 
 .PHONY: test-system
-test-system: tools build images cloud-init upstream-tools ## Run all other tests: every end-to-end story, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles
+test-system: tools build images cloud-init upstream-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles
 	@$(run_tests) -tier system -first "$(first_tests)" ./...
 
 # Flags of the runner: UPSTREAM_FLAGS="--lane default --focus '^Drift '".
@@ -162,7 +162,7 @@ rights: tools build upstream-tools ## Run the tests of our programs with audited
 	go test -count=1 ./test/rights -run TestEveryRightIsUsed --logs=$(AUDIT_LOGS)
 
 .PHONY: demo
-demo: cluster-tools build ## A pending GPU pod gets a bare-metal server and gives it back, live, on this machine
+demo: cluster-tools build ## A pending GPU pod gets a bare-metal server and releases it, live, on this machine
 	bin/sandbox demo --dir $(SANDBOX_DIR)
 
 .PHONY: bench

@@ -168,7 +168,7 @@ func TestForbidden(t *testing.T) {
 		all += line.String()
 	}
 	t.Logf("no account:\n%s", all)
-	if tables["anybody"] = all; len(tables) == len(may)+1 {
+	if tables["every account"] = all; len(tables) == len(may)+1 {
 		documents(t, tables)
 	}
 }

@@ -142,7 +142,7 @@ func (a *account) try(ctx context.Context, what attempt) error {
 		case "users":
 			config.Impersonate.UserName = what.name
 		case "groups":
-			config.Impersonate.UserName, config.Impersonate.Groups = "somebody", []string{what.name}
+			config.Impersonate.UserName, config.Impersonate.Groups = "user", []string{what.name}
 		case "serviceaccounts":
 			config.Impersonate.UserName = "system:serviceaccount:" + what.namespace + ":" + what.name
 		}

@@ -48,7 +48,7 @@ var escalation = []forbidden{
 	{"it would give itself more rights", writing, "clusterrolebindings.rbac.authorization.k8s.io", "", ""},
 	{"it would give itself more rights", writing + " bind escalate", "roles.rbac.authorization.k8s.io", inTheirReach, ""},
 	{"it would give itself more rights", writing, "rolebindings.rbac.authorization.k8s.io", inTheirReach, ""},
-	{"it would be somebody else", "impersonate", "users", "", "kubernetes-admin"},
+	{"it would act as another user", "impersonate", "users", "", "kubernetes-admin"},
 	{"it would be an administrator", "impersonate", "groups", "", "system:masters"},
 	{"it would be another program", "impersonate", "serviceaccounts", inTheirReach, "default"},
 	{"it would be another program", "create", "serviceaccounts/token", inTheirReach, "default"},

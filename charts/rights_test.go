@@ -225,7 +225,7 @@ func TestAdmission(t *testing.T) {
 		t.Errorf("the API server asks a Service that is not there: %v", service)
 	}
 	if len(got.Annotations) > 0 {
-		t.Errorf("somebody else would write the CA: %v", got.Annotations)
+		t.Errorf("another program would write the CA: %v", got.Annotations)
 	}
 	certManager := render(t, Management, "--set=webhook.certificates.source=certManager")
 	for _, configuration := range ofKind[admissionregistrationv1.ValidatingWebhookConfiguration](t, certManager,

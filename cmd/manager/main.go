@@ -39,7 +39,7 @@ func main() {
 		Name:  name,
 		Short: "Claims bare-metal servers for Machines",
 		Long: "The manager runs in the management cluster, where Metal3 lives. It makes NodeTypes of NodeProviders, keeps count of\n" +
-			"the servers of each type, claims servers for Machines, has Metal3 provision them, and gives them back clean.",
+			"the servers of each type, claims servers for Machines, has Metal3 provision them, and releases them clean.",
 		Flags: o.addFlags,
 		Run:   func(ctx context.Context) error { return run(ctx, o) },
 	})))

@@ -75,7 +75,7 @@ func (o *options) provisioningControllers(
 			refused, err := metal3.RefusedFor(ctx, pod)
 			return explanation(unschedulable.ReasonServerRefused, refused), err
 		}, func(_ context.Context, pod *corev1.Pod) (unschedulable.Explanation, error) {
-			return explanation(unschedulable.ReasonNoRoomTogether, core.Gangs.Shortage(pod)), nil
+			return explanation(unschedulable.ReasonInsufficientDomainCapacity, core.Gangs.Shortage(pod)), nil
 		}),
 	), nil
 }

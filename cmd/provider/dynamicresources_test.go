@@ -20,7 +20,7 @@ func TestIgnoreDRARequestsDefault(t *testing.T) {
 		ignored                   bool
 	}{
 		"Default":     {"claims are what GPUs are asked for by more and more", "", "", false},
-		"Flag":        {"who turns it off wants it off", "", "true", true},
+		"Flag":        {"an explicitly set flag wins", "", "true", true},
 		"FlagOn":      {"and on", "", "false", false},
 		"Environment": {"the environment is as good as the flag", "true", "", true},
 	} {

@@ -11,8 +11,8 @@ func TestStaticCapacityDefault(t *testing.T) {
 		want                      bool
 	}{
 		"Default":     {"TenantClusters have static pools", "", "", true},
-		"OtherGate":   {"who names another gate has not named this one", "", "NodeRepair=true", true},
-		"Flag":        {"who turns it off wants it off", "", "StaticCapacity=false", false},
+		"OtherGate":   {"another gate does not set this one", "", "NodeRepair=true", true},
+		"Flag":        {"an explicitly set flag wins", "", "StaticCapacity=false", false},
 		"Environment": {"the environment is as good as the flag", "StaticCapacity=false", "", false},
 		"OtherByEnv":  {"and so for other gates", "NodeRepair=true", "", true},
 	} {

@@ -1,8 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command karpenter-metal3-provider is Karpenter for one tenant: its core looks at the tenant cluster, and what it
-// wants becomes Machines in the tenant's namespace of the management cluster. Here are flags and wiring, nothing else.
+// Command karpenter-metal3-provider is Karpenter for one tenant: its core watches the tenant cluster, and its
+// NodeClaims become Machines in the tenant's namespace of the management cluster. This package has flags and wiring
+// only.
 package main
 
 import (

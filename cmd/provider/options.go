@@ -82,7 +82,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	tenant.StringVar(&o.tenantCluster, "tenant-cluster", o.tenantCluster, "Name of the tenant's TenantCluster in that namespace.")
 
 	tenant.StringSliceVar(&o.trustedUsers, "trusted-users", o.trustedUsers,
-		"Users of the tenant cluster, beside the provider itself, who may write what it has made there: generated NodePools and "+
+		"Users of the tenant cluster, beside the provider itself, with the right to write its objects: generated NodePools and "+
 			"MetalNodeClasses, and DeviceClasses while they are in sync.")
 
 	capacity := sections.FlagSet("capacity")
@@ -92,7 +92,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	capacity.Int64Var(&o.instanceTypes.Pods, "pods-per-node", o.instanceTypes.Pods,
 		"How many pods a node takes whose NodeType has no resource pods: kubelet's maxPods.")
 	capacity.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,
-		"Labels of BareMetalHosts that nodes inherit, as the manager is told too. Pods and NodePools can select and spread on them.")
+		"Labels of BareMetalHosts that nodes inherit; set the same for the manager. Pods and NodePools can select and spread on them.")
 	capacity.DurationVar(&o.claimTimeout, "claim-timeout", o.claimTimeout,
 		"How long one attempt to launch a NodeClaim waits for the manager's answer.")
 	capacity.DurationVar(&o.launchTimeout, "launch-timeout", o.launchTimeout,
@@ -142,11 +142,11 @@ func (o *options) complete() (*karpenteroptions.Options, error) {
 	return karpenter, errors.Join(errs...)
 }
 
-// runs tells whether a group of controllers is to run.
+// runs returns whether a group of controllers is to run.
 func (o *options) runs(group string) bool { return slices.Contains(o.controllers, group) }
 
-// leaseName is the name of the lease. A tenant may have a process for Karpenter and one for the rest, and neither is to
-// wait for the other.
+// leaseName is the name of the lease. A tenant may have a process for Karpenter and one for the rest, which must not
+// share a lease.
 func (o *options) leaseName() string {
 	if o.runs(karpenterControllers) {
 		return name + "-" + o.tenantCluster

@@ -68,8 +68,8 @@ func podGetsServer(t *testing.T, w *world) {
 	nodeComesTooLate(t, w, nodeClaim)
 }
 
-// nodeComesTooLate lets kubelet register its Node when the NodeClaim is already on its way out. Core does not take such
-// a Node for one of its own, and nobody else would ever delete it.
+// nodeComesTooLate registers a Node while its NodeClaim is being deleted. Core ignores such a Node, and no other
+// controller would delete it.
 func nodeComesTooLate(t *testing.T, w *world, nodeClaim *karpenterv1.NodeClaim) {
 	t.Helper()
 	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: nodeClaim.Name}}
@@ -90,7 +90,7 @@ func nodeComesTooLate(t *testing.T, w *world, nodeClaim *karpenterv1.NodeClaim) 
 			return err
 		}
 		if machine.DeletionTimestamp.IsZero() {
-			return errors.New("nobody has yet")
+			return errors.New("no server is claimed yet")
 		}
 		return nil
 	})
@@ -104,8 +104,8 @@ func nodeComesTooLate(t *testing.T, w *world, nodeClaim *karpenterv1.NodeClaim) 
 	w.gone(nodeClaim, machine, node)
 }
 
-// managementGoesAway cuts the line while a NodeClaim is wanted, and mends it: the NodeClaim waits, is not deleted, and
-// gets its server.
+// managementGoesAway disconnects the management cluster while a NodeClaim is launched, and connects it again: the
+// NodeClaim waits, is not deleted, and gets its server.
 func managementGoesAway(t *testing.T, w *world, management *line) {
 	t.Helper()
 	management.cut()

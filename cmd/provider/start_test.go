@@ -14,7 +14,7 @@ import (
 
 func TestBadStart(t *testing.T) {
 	namespace := environment.Namespace(t)
-	nobody := kubeconfigFile(t, &rest.Config{Host: "http://127.0.0.1:1"})
+	unreachable := kubeconfigFile(t, &rest.Config{Host: "http://127.0.0.1:1"})
 	admin := kubeconfigFile(t, environment.Config)
 	for name, tc := range map[string]struct {
 		reason string
@@ -32,9 +32,11 @@ func TestBadStart(t *testing.T) {
 			want:   []string{"/does/not/exist", "management cluster", "--management-kubeconfig"},
 		},
 		"management cluster down": {
-			reason: "it must give up after the timeout, and say who does not answer",
-			change: func(o *options) { o.management.Kubeconfig, o.process.StartupTimeout = nobody, 100*time.Millisecond },
-			want:   []string{"management cluster", "http://127.0.0.1:1", "did not answer within 100ms"},
+			reason: "it must give up after the timeout, and name the cluster that does not answer",
+			change: func(o *options) {
+				o.management.Kubeconfig, o.process.StartupTimeout = unreachable, 100*time.Millisecond
+			},
+			want: []string{"management cluster", "http://127.0.0.1:1", "did not answer within 100ms"},
 		},
 		"wrong label": {
 			reason: "core would let any server pass",

@@ -22,8 +22,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-// world is a management cluster and a tenant cluster in one, with two types of servers of which the test hands out
-// what it likes: it plays the manager.
+// world is a management cluster and a tenant cluster in one, with two types of servers. The test claims servers in
+// place of the manager.
 type world struct {
 	t         *testing.T
 	namespace string

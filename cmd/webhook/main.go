@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command webhook runs in the management cluster. Its API server asks it whether NodeProviders, NodeTypes, Machines,
-// TenantClusters, OSImages, SSHKeys and MachineConfigTemplates may be written. It writes nothing but its certificates.
+// Command webhook runs in the management cluster. It validates NodeProviders, NodeTypes, Machines, TenantClusters,
+// OSImages, SSHKeys and MachineConfigTemplates. It writes only its certificates.
 package main
 
 import (

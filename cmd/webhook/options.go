@@ -70,7 +70,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 
 	certificates := sections.FlagSet("certificates")
 	certificates.BoolVar(&o.certRotation, "cert-rotation", o.certRotation,
-		"Make certificates, keep them in a Secret, renew them in time and tell the API server to trust them. "+
+		"Make certificates, keep them in a Secret, renew them in time and write their CA bundle to the webhook configuration. "+
 			"If false, they are read from --cert-dir, and again when the files change; another program, such as cert-manager, does the rest.")
 	certificates.StringVar(&o.certDir, "cert-dir", o.certDir, "Directory of tls.crt and tls.key, with --cert-rotation=false.")
 	certificates.StringVar(&o.namespace, "namespace", o.namespace, "Namespace of the webhook, and of the Secret with its certificates.")

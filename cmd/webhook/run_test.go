@@ -40,7 +40,7 @@ func TestOptions(t *testing.T) {
 	}{
 		"Defaults": {reason: "they go together", change: func(*options) {}},
 		"Address":  {reason: "it has a port", change: func(o *options) { o.address = "127.0.0.1" }, want: []string{"--webhook-bind-address"}},
-		"NoFiles": {reason: "nobody makes any", change: func(o *options) { o.certRotation, o.certDir = false, "/nowhere" },
+		"NoFiles": {reason: "no files are generated", change: func(o *options) { o.certRotation, o.certDir = false, "/nowhere" },
 			want: []string{"--cert-dir", "/nowhere"}},
 		"Rotation": {reason: "each flag is named", change: func(o *options) { o.secret, o.settle = "", 0 },
 			want: []string{"--cert-secret is empty", "KARPENTER_METAL3_CERT_SECRET", "--ca-settle is 0s"}},

@@ -34,10 +34,9 @@ func TenantCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	return load(func(path string) bool { return path == tenantCRD })
 }
 
-// KarpenterCRDs are the definitions of Karpenter for tenant clusters, with one default of their own: expireAfter is Never
-// in the place of 720h. A server takes half an hour to come back and what ran on it does not move in seconds; none is to be
-// drained every month because nobody thought of it. An expireAfter that is set is kept. The error says that this
-// Karpenter has its definitions otherwise than expected.
+// KarpenterCRDs are the definitions of Karpenter for tenant clusters, with one changed default: expireAfter is Never
+// instead of 720h. A server takes half an hour to come back, so no server is drained every month by default. An
+// expireAfter that is set is kept. An error means that Karpenter's CRDs do not have the expected fields.
 func KarpenterCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var crds []*apiextensionsv1.CustomResourceDefinition
 	patched := 0

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestKarpenterCRDs: no server is rolled for its age unless somebody says so, and nothing else is different.
+// TestKarpenterCRDs: servers do not expire by default, and nothing else differs.
 func TestKarpenterCRDs(t *testing.T) {
 	crds, err := KarpenterCRDs()
 	if err != nil {

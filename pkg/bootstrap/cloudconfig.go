@@ -25,9 +25,9 @@ const cloudConfigHeader = "#cloud-config"
 var knownHeaders = []string{"#!", "## template:", "#include", "#cloud-boothook", "#cloud-config-archive", "#cloud-config-jsonp",
 	"#part-handler"}
 
-// CheckUserData finds out whether cloud-init reads a document that a user has written. A cloud-config document, alone or in a
-// MIME message, must be valid as well. The error is a sentence without a subject, such as "is not valid YAML at line 3", and
-// repeats nothing of the document but names of keys and lines.
+// CheckUserData checks whether cloud-init reads a document that a user has written. A cloud-config document, alone or
+// in a MIME message, must be valid as well. The error is a sentence without a subject, such as "is not valid YAML at
+// line 3", and has only names of keys and line numbers of the document.
 func CheckUserData(document []byte) error {
 	if err := checkSize("the document", len(document)); err != nil {
 		return fmt.Errorf("is too large: %w", err)

@@ -178,9 +178,9 @@ type hostConfig struct {
 	ManageEtcHosts string `json:"manage_etc_hosts"`
 }
 
-// JoinUserData returns the user data with which a server joins, to be given as it is or to UserData. It holds the token in the
-// clear: it belongs in a Secret and nowhere else. Equal values give equal bytes. The error names every value that is not
-// usable.
+// JoinUserData returns the user data with which a server joins, to be given as it is or to UserData. It has the token
+// in plain text, so it must be stored only in a Secret. Equal values give equal bytes. The error names every value that
+// is not usable.
 func JoinUserData(j Join) ([]byte, error) {
 	if err := j.Validate(); err != nil {
 		return nil, fmt.Errorf("building user data, %w", err)
@@ -224,7 +224,7 @@ func kubeadmScript(j Join) (joinScript, error) {
 // inRoot is the path of a file in the script. NODE_ROOT is empty on a server; tests set it.
 func inRoot(file string) string { return `"$NODE_ROOT"` + file }
 
-// text returns the script for the shell. Each file is written anew, so that one of the user's of that name, its links and its
+// text returns the script for the shell. Each file is written again, so that one of the user's of that name, its links and its
 // permissions change nothing.
 func (s joinScript) text() string {
 	var text strings.Builder

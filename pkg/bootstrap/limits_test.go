@@ -19,8 +19,8 @@ import (
 // memoryLimit is far more memory than rendering the largest document takes, and far less than a bomb would.
 const memoryLimit = 1 << 30
 
-// A template, or what it loops over, is written by somebody who may be wrong or mean harm. The manager does other
-// people's work too: it must not run out of memory or time.
+// A template, or the list that it loops over, may be wrong or malicious. The manager must not run out of memory or
+// time.
 func TestRenderIsBounded(t *testing.T) {
 	const where = "cloudInitTemplate of MachineConfigTemplate bomb"
 	big := strings.Repeat("a", 512<<10)
@@ -98,7 +98,7 @@ func TestRenderIsBounded(t *testing.T) {
 				t.Errorf("%s: %d bytes of memory were used", tc.reason, used)
 			}
 			if strings.Contains(err.Error(), stepName) || strings.Contains(err.Error(), callName) {
-				t.Errorf("the error speaks of what nobody has written: %v", err)
+				t.Errorf("the error has text that is not in the template: %v", err)
 			}
 		})
 	}

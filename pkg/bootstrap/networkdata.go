@@ -131,7 +131,7 @@ func ReadNetworkData(document []byte, host *bmov1alpha1.BareMetalHost) ([]byte, 
 	return object, nil
 }
 
-// CheckNetworkData finds out whether a document is network data, as far as that can be told without a host. The error
+// CheckNetworkData checks whether a document is network data, as far as that can be told without a host. The error
 // is that of ReadNetworkData.
 func CheckNetworkData(document []byte) error {
 	object, isVersion2, err := openNetworkData(document)
@@ -170,7 +170,7 @@ func openNetworkData(document []byte) (object []byte, isVersion2 bool, err error
 	return object, hasVersion || hasEthernets, nil
 }
 
-// checkOpenStack finds out whether the parts of network_data.json go together. What is not looked at is passed on.
+// checkOpenStack checks whether the parts of network_data.json go together. What is not looked at is passed on.
 func checkOpenStack(object []byte) error {
 	var data networkData
 	if err := json.Unmarshal(object, &data); err != nil {

@@ -20,8 +20,8 @@ func TestAuthorizedKey(t *testing.T) {
 		"Cut":     {"half copied", exampleKey[:40] + "secret", "is not a public key"},
 		"Dots":    {"an example is not a key", "ssh-ed25519 AAAA... secret@host", "is not a public key"},
 		"Text":    {"not a key", "secret", "is not a public key"},
-		"Comment": {"a comment lets nobody in", "# secret", "is not a public key"},
-		"Empty":   {"nothing lets nobody in", " \n", "is not one line"},
+		"Comment": {"a comment is not a key", "# secret", "is not a public key"},
+		"Empty":   {"an empty key is not a key", " \n", "is not one line"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -87,7 +87,7 @@ func render(t Template, values Values, timeout time.Duration) ([]byte, error) {
 	return limits.out.Bytes(), nil
 }
 
-// CheckSyntax finds out whether the text is a template at all. The error is a *TemplateError.
+// CheckSyntax checks whether the text is a template at all. The error is a *TemplateError.
 func CheckSyntax(t Template) error {
 	_, err := parseTemplate(t, &limits{})
 	return err
@@ -183,7 +183,7 @@ func snapshot(value reflect.Value) any {
 	return nil
 }
 
-// isScalar tells whether a struct is written as text, as quantities and times are.
+// isScalar returns whether a struct is written as text, as quantities and times are.
 func isScalar(value reflect.Value) bool {
 	if value.Kind() != reflect.Struct {
 		return false

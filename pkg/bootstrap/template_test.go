@@ -127,7 +127,7 @@ func TestRenderRefuses(t *testing.T) {
 			`map has no entry for key "Nodeclaim": .Values has NodeClaim, Project`},
 		"MissingDeep": {"typing errors deeper down", "\n{{ .Values.NodeClaim.Nmae }}", 2,
 			"<.Values.NodeClaim.Nmae>: map has no entry for key \"Nmae\""},
-		"MissingProperty": {"a property that nobody has set", "\n\n\n{{ .Values.Properties.rack2 }}", 4, `map has no entry for key "rack2"`},
+		"MissingProperty": {"a property that is not set", "\n\n\n{{ .Values.Properties.rack2 }}", 4, `map has no entry for key "rack2"`},
 		"MissingIndex": {"a property with a slash in its key", "{{ index .Values.Properties \"a/b\" }}", 1,
 			`map has no entry for key "a/b": use hasKey or get`},
 		"MissingRoot": {"forgotten .Values", "{{ .NodeClaim.Name }}", 1, `map has no entry for key "NodeClaim"`},

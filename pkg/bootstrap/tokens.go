@@ -59,7 +59,7 @@ func ensureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineR
 	if len(existing) > 0 {
 		return renewToken(ctx, c, machine, &existing[0], deadline)
 	}
-	// 2. It has none: the ID is derived, so two callers at once make the same Secret, and one of them is told.
+	// 2. It has none: the ID is derived, so two concurrent callers create the same Secret, and one of them gets AlreadyExists.
 	for salt := range tokenIDAttempts {
 		token, err := NewToken(TokenID(machine.UID, salt), rand.Reader)
 		if err != nil {
@@ -73,7 +73,7 @@ func ensureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineR
 		if !apierrors.IsAlreadyExists(err) {
 			return Token{}, fmt.Errorf("creating secret %s, %w", secret.Name, err)
 		}
-		// 3. The ID is taken: by the other caller, or by somebody else's token, which stays as it is.
+		// 3. The ID is taken: by the other caller, or by another token, which stays as it is.
 		taken := &corev1.Secret{}
 		if err := c.Get(ctx, client.ObjectKeyFromObject(secret), taken); err != nil {
 			return Token{}, fmt.Errorf("reading secret %s, %w", secret.Name, err)
@@ -139,9 +139,9 @@ func tokenSecrets(ctx context.Context, c client.Reader, machine v1alpha1.Machine
 // for a client certificate, and having it approved.
 const nodeTokenGroup = "system:bootstrappers:kubeadm:default-node-token"
 
-// TokenSecret returns the Secret that makes the token valid in the tenant cluster until the deadline. The Machine's
-// UID is a label, so that its tokens can be listed, and its name an annotation, so that a token whose Machine is gone
-// can be told.
+// TokenSecret returns the Secret that makes the token valid in the tenant cluster until the deadline. The Machine's UID
+// is a label, so that its tokens can be listed, and its name an annotation, so that a token of a deleted Machine is
+// found.
 func TokenSecret(machine v1alpha1.MachineReference, token Token, deadline time.Time) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -226,10 +226,10 @@ func TokenID(machine types.UID, salt int) string {
 // ID returns the public half.
 func (t Token) ID() string { return t.id }
 
-// IsZero says whether there is no token.
+// IsZero returns whether there is no token.
 func (t Token) IsZero() bool { return t == Token{} }
 
-// Reveal returns the whole token, for the document that must hold it and for nothing else.
+// Reveal returns the whole token, only for the document that must have it.
 func (t Token) Reveal() string {
 	if t.IsZero() {
 		return ""

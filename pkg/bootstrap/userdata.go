@@ -73,7 +73,7 @@ func UserData(userDocument []byte, sshKeys []string, join []byte) ([]byte, error
 	return userData, nil
 }
 
-// isBlank tells whether a document has comments only.
+// isBlank returns whether a document has comments only.
 func isBlank(document []byte) bool {
 	for line := range bytes.Lines(document) {
 		line = bytes.TrimSpace(line)
@@ -188,7 +188,7 @@ func (p part) write(message *multipart.Writer) error {
 	return err
 }
 
-// isText tells whether a document is of ASCII, with no line ends but newlines.
+// isText returns whether a document is of ASCII, with no line ends but newlines.
 func isText(content []byte) bool {
 	return !bytes.ContainsFunc(content, func(r rune) bool { return r > '~' || r < ' ' && r != '\n' && r != '\t' })
 }
@@ -196,7 +196,7 @@ func isText(content []byte) bool {
 // mimeHeader is what is needed of the header of a MIME message.
 type mimeHeader struct{ contentType, boundary string }
 
-// isMIME tells whether a document begins like a MIME message.
+// isMIME returns whether a document begins like a MIME message.
 func isMIME(document []byte) bool {
 	first, _, _ := bytes.Cut(document, []byte(":"))
 	return strings.EqualFold(string(first), "Content-Type") || strings.EqualFold(string(first), "MIME-Version")

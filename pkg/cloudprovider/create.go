@@ -226,7 +226,7 @@ func describeProgress(machine *v1alpha1.Machine, condition metav1.Condition) str
 	case machine.Status.Phase != "":
 		return "it is " + string(machine.Status.Phase)
 	}
-	return "the manager has not looked at it: check that karpenter-metal3-manager runs in the management cluster"
+	return "the manager has not reconciled it: check that karpenter-metal3-manager runs in the management cluster"
 }
 
 func createError(reason string, err error) error {

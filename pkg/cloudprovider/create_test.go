@@ -126,7 +126,7 @@ func TestCreateRefused(t *testing.T) {
 			answer: v1alpha1.ReasonNoCapacity, want: cloudprovider.IsInsufficientCapacityError, wantMsg: counts,
 		},
 		"no type": {
-			reason: "core chose by an older list of types and must choose anew",
+			reason: "core chose from an older list of types and must choose again",
 			answer: v1alpha1.ReasonNoMatchingType, want: cloudprovider.IsInsufficientCapacityError, wantMsg: counts,
 		},
 		"invalid": {
@@ -209,12 +209,12 @@ func TestCreateErrors(t *testing.T) {
 			want:    createErrorWith(reasonNodeClassUnknown), wantMsg: "not known yet", noMachine: true,
 		},
 		"class missing": {
-			reason:  "the pods must be scheduled anew, perhaps by another pool",
-			prepare: func(_ *fixture, nodeClaim *karpenterv1.NodeClaim) { nodeClaim.Spec.NodeClassRef.Name = "nobody" },
-			want:    cloudprovider.IsNodeClassNotReadyError, wantMsg: "nobody does not exist", noMachine: true,
+			reason:  "the pods must be scheduled again, perhaps by another pool",
+			prepare: func(_ *fixture, nodeClaim *karpenterv1.NodeClaim) { nodeClaim.Spec.NodeClassRef.Name = "missing" },
+			want:    cloudprovider.IsNodeClassNotReadyError, wantMsg: "missing does not exist", noMachine: true,
 		},
 		"machine of another NodeClaim": {
-			reason: "its server is somebody else's",
+			reason: "its server has another consumer",
 			prepare: func(f *fixture, nodeClaim *karpenterv1.NodeClaim) {
 				other := nodeClaim.DeepCopy()
 				other.UID = "another"

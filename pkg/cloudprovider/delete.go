@@ -54,7 +54,7 @@ func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpenterv1.NodeC
 	return nil
 }
 
-// madeFor tells whether the Machine belongs to this tenant and to the NodeClaim.
+// madeFor returns whether the Machine belongs to this tenant and to the NodeClaim.
 func (c *CloudProvider) madeFor(machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) bool {
 	return c.isOurs(machine) && tenant.MadeFor(machine, nodeClaim)
 }

@@ -41,7 +41,7 @@ func TestDriversFor(t *testing.T) {
 		awaited   string
 	}{
 		"no claims": {reason: "most pods have none", types: []string{"plain", "dra"}},
-		"claims": {reason: "the manager gives servers with devices to nobody else", annotated: "gpu.example.com",
+		"claims": {reason: "only Machines with the driver get servers with devices", annotated: "gpu.example.com",
 			types: []string{"dra"}, want: []string{"gpu.example.com"}, awaited: "gpu.example.com"},
 		"claims of two drivers": {reason: "both are asked for", annotated: "nic.example.com, gpu.example.com", types: []string{"dra"},
 			want: []string{"gpu.example.com", "nic.example.com"}, awaited: "gpu.example.com,nic.example.com"},

@@ -95,8 +95,8 @@ func TestDeleteForRepair(t *testing.T) {
 		want      string
 	}{
 		"Repair":  {"core lets no pod delay a repair", deleted, sick, "GpuMemWatch is True"},
-		"Drained": {"somebody has deleted it who gives pods time", deleted.Add(time.Hour), sick, ""},
-		"Deleted": {"somebody has deleted it", time.Time{}, sick, ""},
+		"Drained": {"it was deleted with a grace period for pods", deleted.Add(time.Hour), sick, ""},
+		"Deleted": {"it is being deleted", time.Time{}, sick, ""},
 		"Fresh":   {"it may pass", deleted, fresh, ""},
 		"Healthy": {"a GPU that is well", deleted,
 			corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionFalse, LastTransitionTime: sick.LastTransitionTime}, ""},

@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 	env.Main(m, &environment)
 }
 
-// patience is far longer than anything takes: only a test that fails waits for it.
-const patience = 30 * time.Second
+// waitTimeout is far longer than anything takes: only a test that fails waits for it.
+const waitTimeout = 30 * time.Second
 
 // fixture is one tenant with its CloudProvider; the test plays the manager.
 type fixture struct {
@@ -98,7 +98,7 @@ func newFixture(t *testing.T, intercept interceptor.Funcs) *fixture {
 		t.Errorf("before the cache starts, Synced() is %v", err)
 	}
 	f.CloudProvider = New(environment.Client, servers, events.NewRecorder(f.events), clock.RealClock{}, Options{
-		Namespace: f.namespace, TenantCluster: "tenant", ClaimTimeout: patience,
+		Namespace: f.namespace, TenantCluster: "tenant", ClaimTimeout: waitTimeout,
 	})
 	if _, err := f.List(ctx); !errors.Is(err, errNotSynced) {
 		t.Errorf("before the cache starts, List() returns %v", err)
@@ -243,7 +243,7 @@ func (f *fixture) machineGone(name string) {
 // eventually waits until the check passes, driven by changes of Machines and by the clock.
 func (f *fixture) eventually(what string, check func() error) {
 	f.t.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(waitTimeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

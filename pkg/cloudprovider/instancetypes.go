@@ -40,8 +40,8 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpente
 	return append(withoutRefused(offered, c.refused(ctx, of)), gone...), nil
 }
 
-// goneTypes are the types of the Machines of a NodePool, or of the tenant if that is nil, that do not exist: somebody removes a
-// NodeType, or makes it or its NodeProvider anew.
+// goneTypes are the types of the Machines of a NodePool, or of the tenant if that is nil, that do not exist: a
+// NodeType was removed, or it or its NodeProvider is being recreated.
 func (c *CloudProvider) goneTypes(ctx context.Context, nodePool *karpenterv1.NodePool) ([]*cloudprovider.InstanceType, error) {
 	machines := &v1alpha1.MachineList{}
 	if err := c.management.Client.List(ctx, machines, client.InNamespace(c.options.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -62,8 +62,8 @@ func (c *CloudProvider) goneTypes(ctx context.Context, nodePool *karpenterv1.Nod
 	return gone, nil
 }
 
-// FreeServers returns the servers that the tenant could get now, by type and domain, of whatever class. Until they are
-// known, it returns an error.
+// FreeServers returns the servers that the tenant could get now, by type and domain, of whatever class. It returns an
+// error until they are known.
 func (c *CloudProvider) FreeServers(ctx context.Context) ([]instancetypes.FreeServers, error) {
 	of, err := c.scopeOf(ctx, nil)
 	if err != nil {

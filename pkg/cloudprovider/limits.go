@@ -37,7 +37,7 @@ func (c *CloudProvider) createWithinLimits(ctx context.Context, nodePool *karpen
 	if count >= limit {
 		c.refusals.recordNoServer(pool, c.clock.Now())
 		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf(
-			"NodePool %s has %d nodes and may have %d: raise its limits.nodes, or wait until a node is given back", pool, count, limit))
+			"NodePool %s has %d nodes and may have %d: raise its limits.nodes, or wait until a node is released", pool, count, limit))
 	}
 	machine, err := c.createMachine(ctx, wanted)
 	notAdmitted := (*notAdmittedError)(nil)

@@ -19,7 +19,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Core lets a burst of pods go beyond limits.nodes; whoever sets the limit means it.
+// Core exceeds limits.nodes in a burst of pods; the provider must not.
 func TestNodesLimitInABurst(t *testing.T) {
 	const burst, limit = 20, 3
 	f := newFixture(t, interceptor.Funcs{})
@@ -61,6 +61,6 @@ func TestNodesLimitInABurst(t *testing.T) {
 		}
 	}
 	if made != limit {
-		t.Errorf("%d calls succeeded, want %d: who has a machine keeps it", made, limit)
+		t.Errorf("%d calls succeeded, want %d: existing Machines count", made, limit)
 	}
 }

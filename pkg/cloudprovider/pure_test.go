@@ -151,7 +151,7 @@ func TestResultOf(t *testing.T) {
 		chosen    bool
 		want      claimResult
 	}{
-		"not looked at": {reason: "nobody has answered", want: pending},
+		"not looked at": {reason: "the Machine has no answer yet", want: pending},
 		"claimed": {
 			reason:    "this is success",
 			condition: metav1.Condition{Type: v1alpha1.ConditionClaimed, Status: metav1.ConditionTrue},

@@ -30,7 +30,7 @@ func (c *CloudProvider) QuotaReached(ctx context.Context, pod *corev1.Pod) (stri
 	}
 	name := client.ObjectKeyFromObject(tenant)
 	if remaining.Servers != nil && *remaining.Servers == 0 {
-		return fmt.Sprintf("TenantCluster %s has %d servers and its spec.quota.servers is %d: raise the quota, or give a server back",
+		return fmt.Sprintf("TenantCluster %s has %d servers and its spec.quota.servers is %d: raise the quota, or release a server",
 			name, has.servers, *tenant.Spec.Quota.Servers), nil
 	}
 	requests, least := resources.RequestsForPods(pod), int64(0)
@@ -49,7 +49,7 @@ func (c *CloudProvider) QuotaReached(ctx context.Context, pod *corev1.Pod) (stri
 		return "", nil
 	}
 	return fmt.Sprintf("TenantCluster %s has %d GPUs, a server for this pod has %d or more, and its spec.quota.gpus is %d: raise the quota, "+
-		"or give a server back",
+		"or release a server",
 		name, has.gpus, least, *tenant.Spec.Quota.GPUs), nil
 }
 

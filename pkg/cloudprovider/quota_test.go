@@ -76,9 +76,9 @@ func TestQuotaLimitsCapacity(t *testing.T) {
 		{"no quota", nil, 5, 3, []int{5, 3, 2}, ""},
 		{"one of two servers", &v1alpha1.Quota{Servers: &two}, 1, 1, []int{1, 1, 1}, ""},
 		{"four of five GPUs", &v1alpha1.Quota{GPUs: &five}, 0, 0, nil, "TenantCluster " + f.namespace +
-			"/tenant has 4 GPUs, a server for this pod has 4 or more, and its spec.quota.gpus is 5: raise the quota, or give a server back"},
+			"/tenant has 4 GPUs, a server for this pod has 4 or more, and its spec.quota.gpus is 5: raise the quota, or release a server"},
 		{"all", &v1alpha1.Quota{Servers: &nothing}, 0, 0, nil, "TenantCluster " + f.namespace +
-			"/tenant has 1 servers and its spec.quota.servers is 1: raise the quota, or give a server back"},
+			"/tenant has 1 servers and its spec.quota.servers is 1: raise the quota, or release a server"},
 	} {
 		tenant := &v1alpha1.TenantCluster{}
 		if err := environment.Client.Get(f.ctx, types.NamespacedName{Namespace: f.namespace, Name: "tenant"}, tenant); err != nil {

@@ -175,9 +175,9 @@ func TestOutageIsNeverNotFound(t *testing.T) {
 	}
 }
 
-// Another tenant may have Machines in the same namespace. Whoever may write NodeClaims in this tenant could point one of
-// them at such a Machine and delete it.
-func TestMachinesOfAnotherTenantAreNotOurs(t *testing.T) {
+// Another tenant may have Machines in the same namespace. A user with the right to write NodeClaims in this tenant
+// could point one at such a Machine and delete it.
+func TestMachinesOfOtherTenants(t *testing.T) {
 	f := newFixture(t, interceptor.Funcs{})
 	other := f.options
 	other.TenantCluster = "red"

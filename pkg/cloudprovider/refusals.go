@@ -170,7 +170,7 @@ func (r *refusals) lately(nodePool string, clk clock.PassiveClock) bool {
 	return found && clk.Since(since) < refusalMemory
 }
 
-// RefusedLately tells whether a NodeClaim of the NodePool was refused within the last five minutes for lack of a server, and
+// RefusedLately returns whether a NodeClaim of the NodePool was refused within the last five minutes for lack of a server, and
 // none has got one since.
 func (c *CloudProvider) RefusedLately(nodePool string) bool {
 	return c.refusals.lately(nodePool, c.clock)

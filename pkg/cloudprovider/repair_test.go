@@ -120,8 +120,8 @@ func byProviderID(t *testing.T) client.Client {
 	})
 }
 
-// TestLongMessagesOfNodes: whoever writes the conditions of nodes does not decide how much is written into Machines. The
-// API server refuses annotations that are too long, and the server would never be released.
+// TestLongMessagesOfNodes: long conditions of nodes are shortened in annotations of Machines. The API server refuses
+// annotations that are too long, and the server would never be released.
 func TestLongMessagesOfNodes(t *testing.T) {
 	node := &corev1.Node{}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse,

@@ -56,7 +56,7 @@ func (c *CloudProvider) FreeFor(ctx context.Context, nodePool *karpenterv1.NodeP
 	return total, nil
 }
 
-// Meets tells whether some server that a NodePool could get meets a requirement, whether or not it is free.
+// Meets returns whether some server that a NodePool could get meets a requirement, whether or not it is free.
 func (c *CloudProvider) Meets(ctx context.Context, nodePool *karpenterv1.NodePool, requirement *labels.Requirement) (bool, error) {
 	of, err := c.scopeOf(ctx, nodePool)
 	if apierrors.IsNotFound(err) {

@@ -49,7 +49,7 @@ func (c *CloudProvider) recordUnhealthy(ctx context.Context, machine *v1alpha1.M
 	return nil
 }
 
-// isRepair tells whether core has deleted the NodeClaim to replace an unhealthy node: then pods cannot delay it. With a
+// isRepair returns whether core has deleted the NodeClaim to replace an unhealthy node: then pods cannot delay it. With a
 // terminationGracePeriod they have some time from the deletion on.
 func isRepair(nodeClaim *karpenterv1.NodeClaim) bool {
 	if nodeClaim.DeletionTimestamp.IsZero() || nodeClaim.Status.NodeName == "" {

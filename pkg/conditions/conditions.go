@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// MaxMessage is the limit for the message of a condition, in bytes. The API server accepts 32768 characters, but
-	// nobody reads that much.
+	// MaxMessage is the limit for the message of a condition, in bytes. The API server accepts 32768 characters, which
+	// is too long to read.
 	MaxMessage = 4096
 	// MaxEventNote is the limit for the note of an event, in bytes. The API server rejects longer ones.
 	MaxEventNote = 1024

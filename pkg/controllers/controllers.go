@@ -38,14 +38,14 @@ func RetryConflict(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// IsGone returns whether an error says that one object does not exist. A server that does not serve the kind, or not in
-// this version, also answers 404, and then nothing is known of the object.
+// IsGone returns whether an error means that the object does not exist. A server that does not serve the kind, or not
+// in this version, also returns 404, which does not mean that.
 func IsGone(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
 }
 
-// Requests returns a request for each object that a cache lists. An error is logged: a handler of watches has nobody to
-// return it to.
+// Requests returns a request for each object that a cache lists. An error is logged: a handler of watches cannot return
+// it.
 func Requests(ctx context.Context, reader client.Reader, list client.ObjectList, opts ...client.ListOption) []reconcile.Request {
 	return RequestsWhere(ctx, reader, list, func(client.Object) bool { return true }, opts...)
 }

@@ -130,7 +130,7 @@ func TestAmbiguousName(t *testing.T) {
 	w.awaitGone(w.tenant, claim)
 }
 
-// An object on the host with our labels that somebody else has made is never adopted, never changed and never deleted.
+// An object on the host with our labels that we have not created is never adopted, changed or deleted.
 func TestNameTakenOnHost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -225,7 +225,7 @@ func TestTenantAPIOutage(t *testing.T) {
 	}
 }
 
-// The copy of a claim that has left the tenant by force, while nobody looked, goes.
+// The copy of a claim that was deleted in the tenant by force while the provider was down is deleted.
 func TestForceDeletedClaim(t *testing.T) {
 	w := newWorld(t)
 	stop := w.run()

@@ -112,7 +112,7 @@ func (c *Controller) writeCondition(ctx context.Context, cluster *v1alpha1.Tenan
 	return nil
 }
 
-// sameCluster tells whether the host is the tenant cluster. Each copy would be copied again.
+// sameCluster returns whether the host is the tenant cluster. Each copy would be copied again.
 func (c *Controller) sameCluster(ctx context.Context) (bool, error) {
 	var uids []string
 	for _, cluster := range []struct {

@@ -36,7 +36,7 @@ func (w *world) awaitClass(name string, check func(*resourcev1.DeviceClass) erro
 func TestDeviceClasses(t *testing.T) {
 	w := newWorld(t)
 	w.must(w.tenant.Create(t.Context(), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}}))
-	w.createClass("others", func(class *resourcev1.DeviceClass) { class.Labels = map[string]string{"for": "nobody"} })
+	w.createClass("others", func(class *resourcev1.DeviceClass) { class.Labels = map[string]string{"for": "others"} })
 	w.run()
 	w.awaitCondition(v1alpha1.ReasonSynced)
 	w.awaitClass(w.class, func(class *resourcev1.DeviceClass) error {
@@ -74,7 +74,7 @@ func TestDeviceClasses(t *testing.T) {
 	w.awaitClass("others", nil)
 	w.must(w.host.Delete(t.Context(), host))
 	w.awaitGone(w.tenant, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: w.class}})
-	w.setSync(func(sync *v1alpha1.Sync) { sync.FromHost.DeviceClasses.Selector.MatchLabels["for"] = "somebody-else" })
+	w.setSync(func(sync *v1alpha1.Sync) { sync.FromHost.DeviceClasses.Selector.MatchLabels["for"] = "somewhere-else" })
 	w.awaitGone(w.tenant, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "others"}})
 	w.setSync(func(sync *v1alpha1.Sync) { sync.FromHost.DeviceClasses.Selector = nil })
 	w.awaitClass("others", nil)

@@ -58,11 +58,11 @@ func Controllers(clusters tenant.Clusters, clk clock.PassiveClock, recorder even
 // precondition is what the condition of the TenantCluster will be.
 type precondition struct {
 	reason, message string
-	// canRun tells whether the controllers can run, whatever the settings let them do.
+	// canRun is whether the controllers can run, whatever the settings let them do.
 	canRun bool
 }
 
-// check finds out whether the sync can run, and whether anything is enabled.
+// check returns whether the sync can run, and whether anything is enabled.
 func (c *Controller) check(ctx context.Context, cluster *v1alpha1.TenantCluster) (precondition, error) {
 	if err := names.CheckTenant(cluster.Name); err != nil {
 		return precondition{reason: v1alpha1.ReasonInvalidName, message: sentence(err.Error())}, nil

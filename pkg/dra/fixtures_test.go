@@ -103,7 +103,7 @@ func (w *world) createHostPod(tenantPod *corev1.Pod) *corev1.Pod {
 	return hostPod
 }
 
-// change changes an object, whoever else does.
+// change changes an object, with retries on conflicts.
 func change[T client.Object](w *world, c client.Client, object T, mutate func(T)) {
 	w.Helper()
 	w.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {

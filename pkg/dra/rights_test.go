@@ -18,7 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
 )
 
-// user is who our roles are bound to.
+// user is the user of our roles.
 const user = "karpenter-metal3-provider"
 
 // asUser has the controllers of all tests work with the rights of our roles, and no others.

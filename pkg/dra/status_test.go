@@ -76,7 +76,7 @@ func TestStatus(t *testing.T) {
 	t.Log("writes:", p.written())
 }
 
-// The scheduler may say that a pod uses a claim before anybody has seen the pod, and pods of others are not shown.
+// The scheduler may reserve a claim for a pod before the pod is in a cache. Pods of others are not shown.
 func TestReservedForLaterPods(t *testing.T) {
 	w := newWorld(t)
 	w.run()

@@ -33,7 +33,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-// hostEnvironment and tenantEnvironment are two real API servers, which know nothing of each other.
+// hostEnvironment and tenantEnvironment are two real API servers, which are not connected.
 var hostEnvironment, tenantEnvironment *env.Environment
 
 // suite stands in for a test where there is none yet.

@@ -16,7 +16,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-// Point 1: everything is off by default, and nothing is so much as watched.
+// Point 1: everything is off by default, and nothing is watched.
 func TestOffByDefault(t *testing.T) {
 	w := newWorld(t, func(sync *v1alpha1.Sync) { *sync = v1alpha1.Sync{} })
 	p := immortal()
@@ -79,8 +79,8 @@ func TestOrphans(t *testing.T) {
 	w.createClaim("gpu")
 	copied := w.awaitHostClaim("gpu")
 	tenantPod, hostPod := w.createPod("train")
-	w.setSync(func(sync *v1alpha1.Sync) { sync.FromHost.DeviceClasses.Selector.MatchLabels["for"] = "nobody" })
-	w.awaitEvent("DeviceClassGone", "gpu", w.class, "for=nobody", "stays here and on the host")
+	w.setSync(func(sync *v1alpha1.Sync) { sync.FromHost.DeviceClasses.Selector.MatchLabels["for"] = "others" })
+	w.awaitEvent("DeviceClassGone", "gpu", w.class, "for=others", "stays here and on the host")
 	w.awaitGone(w.tenant, w.classObject())
 
 	// The status does not flow any more, and both sides stay.

@@ -174,7 +174,7 @@ func (c *Catalog) Gone(name string, cost int64) *cloudprovider.InstanceType {
 	return convert(nodeType, nil, c.settings, noDemand())
 }
 
-// Advertises tells whether some NodeType has a label of that key.
+// Advertises returns whether some NodeType has a label of that key.
 func (c *Catalog) Advertises(key string) bool {
 	_, found := c.read().keys[key]
 	return found

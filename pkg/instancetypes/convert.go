@@ -18,7 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Known tells whether the manager has ever written the status of the NodeType. One that became invalid later keeps its last
+// Known returns whether the manager has ever written the status of the NodeType. One that became invalid later keeps its last
 // status and stays known: to Karpenter the nodes of a type that vanishes have drifted.
 func Known(nodeType *v1alpha1.NodeType) bool {
 	if len(nodeType.Status.Requirements) > 0 {

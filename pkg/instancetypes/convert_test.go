@@ -122,7 +122,7 @@ func TestKnown(t *testing.T) {
 	spoiled := nodeType("spoiled", 0)
 	spoiled.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSynced, Status: metav1.ConditionFalse}}
 	if Known(fresh) {
-		t.Error("a type whose status nobody has written has no cost and no servers yet")
+		t.Error("a type without a status has no cost and no servers yet")
 	}
 	if !Known(spoiled) {
 		t.Error("a type that turned bad must stay, or its nodes are replaced")

@@ -49,10 +49,10 @@ func NewDemand(pods []corev1.Pod, pools []karpenterv1.NodePool) *Demand {
 	return demand
 }
 
-// noDemand is the demand of nobody knows how many pods, which use no labels.
+// noDemand is the demand of an unknown number of pods, which use no labels.
 func noDemand() *Demand { return &Demand{pods: math.MaxInt64} }
 
-// Equal tells whether offerings are the same for both.
+// Equal returns whether offerings are the same for both.
 func (d *Demand) Equal(other *Demand) bool {
 	return d.pods == other.pods && maps.EqualFunc(d.keys, other.keys, func(a, b *selection) bool {
 		return a.pods == b.pods && maps.Equal(a.values, b.values)
@@ -130,7 +130,7 @@ func (d *Demand) addNodeAffinity(affinity *corev1.NodeAffinity, selector map[str
 	}
 }
 
-// uses tells whether servers are told apart by a label. Without a demand they are by all.
+// uses returns whether servers are told apart by a label. Without a demand they are by all.
 func (d *Demand) uses(key string) bool { return d == nil || d.keys[key] != nil }
 
 // atMost is how many pods could need a server with these labels, at most.
@@ -147,7 +147,7 @@ func (d *Demand) atMost(labels map[string]string) int64 {
 	return most
 }
 
-// onlySelects tells whether all pods select a value of one of these labels.
+// onlySelects returns whether all pods select a value of one of these labels.
 func (d *Demand) onlySelects(keys []string) bool {
 	if d == nil || d.pods == 0 {
 		return false

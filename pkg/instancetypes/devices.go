@@ -12,8 +12,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 )
 
-// dynamicResources are what the drivers will publish on a node of the type, so that Karpenter can give devices to the
-// claims of pending pods before there is a node. A type whose devices are not valid promises none.
+// dynamicResources are the devices that drivers will publish on a node of the type, so that Karpenter can allocate them
+// to claims of pending pods before there is a node. A type whose devices are not valid has none.
 func dynamicResources(nodeType *v1alpha1.NodeType) cloudprovider.DynamicResources {
 	if devices.Validate(nil, nodeType.Spec.Devices) != nil {
 		return cloudprovider.DynamicResources{}
@@ -22,8 +22,8 @@ func dynamicResources(nodeType *v1alpha1.NodeType) cloudprovider.DynamicResource
 	roots := map[string][]cloudprovider.DeviceID{}
 	var names []string
 	for _, driver := range devices.Expand(nodeType.Spec.Devices) {
-		// Drivers name their pools for the node, whose name nobody knows yet. Core keeps what it promises apart from what
-		// is published, so the name has to be nothing but the same for all devices of a driver.
+		// Drivers name their pools after the node, whose name is not known yet. Core keeps templates apart from
+		// published devices, so the name only has to be equal for all devices of a driver.
 		template := &cloudprovider.ResourceSliceTemplate{
 			Driver: unique.Make(driver.Name),
 			Pool:   cloudprovider.ResourcePool{Name: unique.Make(nodeType.Name)},

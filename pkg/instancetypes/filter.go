@@ -21,7 +21,7 @@ func NewFilter(tenant *v1alpha1.TenantCluster, class *v1alpha1.MetalNodeClass) F
 	return filter
 }
 
-// Allows tells whether a type of a provider passes.
+// Allows returns whether a type of a provider passes.
 func (f Filter) Allows(nodeType, provider string) bool {
 	if f.provider != "" && f.provider != provider {
 		return false

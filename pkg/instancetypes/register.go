@@ -50,7 +50,7 @@ func Register(labels []string) error {
 	return nil
 }
 
-// Selectable tells whether a label that a NodeType advertises is one that tenants select servers by. Karpenter's own
+// Selectable returns whether a label that a NodeType advertises is one that tenants select servers by. Karpenter's own
 // are not, and what follows from the settings of this provider is not.
 func Selectable(key string) bool {
 	domain, _, qualified := strings.Cut(key, "/")

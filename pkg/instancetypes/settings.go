@@ -38,5 +38,5 @@ func (s Settings) Validate() error {
 	return nil
 }
 
-// Reserved tells whether offerings count servers.
+// Reserved returns whether offerings count servers.
 func (s Settings) Reserved() bool { return s.CapacityType == karpenterv1.CapacityTypeReserved }

@@ -11,22 +11,22 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-func TestServersWithDevicesAreForThoseWhoAskForThem(t *testing.T) {
+func TestServersWithDevicesNeedRequests(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
 		request Request
 		host    string
 		message string
 	}{
-		"Nothing": {"it would take a GPU from somebody who needs it", Request{Resources: list("cpu", "1")}, "",
-			"dra: has accelerators (gpu.example.com) and the Machine asks for none of them"},
+		"Nothing": {"it would use a server with GPUs without need", Request{Resources: list("cpu", "1")}, "",
+			"dra: has accelerators (gpu.example.com) and the Machine requests none of them"},
 		"Driver": {"its pods were given devices of it", Request{Resources: list("cpu", "1"), Drivers: []string{"gpu.example.com"}}, "d1",
 			""},
 		"AnotherDriver": {"devices of the network are no reason for a GPU server",
 			Request{Resources: list("cpu", "1"), Drivers: []string{"net.example.com"}}, "", "dra: has accelerators"},
 		"OneOfTheDrivers": {"what else the claims were given may belong to no server",
 			Request{Resources: list("cpu", "1"), Drivers: []string{"net.example.com", "gpu.example.com"}}, "d1", ""},
-		"NodeTypeByName": {"whoever names a type wants it", Request{NodeType: "dra"}, "d1", ""},
+		"NodeTypeByName": {"an explicitly named type wins", Request{NodeType: "dra"}, "d1", ""},
 		"Resource": {"a card can be offered by a device plugin and by a DRA driver", Request{Resources: list("nvidia.com/gpu", "1")}, "b1",
 			""},
 	} {

@@ -41,7 +41,7 @@ func sizes(b *testing.B, run func(b *testing.B, hosts int)) {
 	}
 }
 
-// BenchmarkChoose chooses a host and gives it back.
+// BenchmarkChoose chooses a host and releases it.
 func BenchmarkChoose(b *testing.B) {
 	for name, request := range map[string]Request{
 		"resources": {Machine: "m", Resources: list("cpu", "8", "nvidia.com/gpu", "8")},
@@ -113,7 +113,7 @@ func TestConcurrentUse(t *testing.T) {
 	for worker := range 8 {
 		workers.Go(func() {
 			for n := range 50 {
-				inventory.SetHost(benchmarkHost(200 + worker)) // hosts that nobody's request fits
+				inventory.SetHost(benchmarkHost(200 + worker)) // hosts that fit no request
 				machine := types.UID(fmt.Sprintf("m-%d-%d", worker, n))
 				choice, err := inventory.give(Request{Machine: machine, NodeType: fmt.Sprintf("type-%03d", 10+n%5)})
 				if err != nil {

@@ -27,7 +27,7 @@ func (i *Inventory) put(h *host, changed changed) {
 	h.reshare(changed)
 }
 
-// take removes a host that is known. The host itself still says for whom it was assumed.
+// take removes a known host. The host keeps the Machine that it was assumed for.
 func (i *Inventory) take(h *host, changed changed) {
 	for name := range h.buckets {
 		i.types[name].remove(h)
@@ -53,7 +53,7 @@ func (i *Inventory) change(h *host, changed changed, mutate func()) {
 	}
 	if h.eligibility.Message != message {
 		for name := range h.buckets {
-			changed.add(name) // a Machine that is pinned to the host says why it cannot be had
+			changed.add(name) // the message of a Machine that is pinned to the host has the reason
 		}
 	}
 	now := h.counts()
@@ -111,7 +111,7 @@ type gate struct {
 
 func newGate() gate { return gate{once: &sync.Once{}, done: make(chan struct{})} }
 
-// unlock opens the gate, and tells whether it was this call that did.
+// unlock opens the gate, and returns whether this call did.
 func (g gate) unlock() (opened bool) {
 	g.once.Do(func() {
 		close(g.done)

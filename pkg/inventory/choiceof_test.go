@@ -24,11 +24,11 @@ func TestRecall(t *testing.T) {
 			Choice{Host: reference, NodeType: "h100", Cost: 7}, "r1"},
 		"Relabelled": {"A server stays of the type that it was claimed as.", "a100", true, Choice{Host: reference, NodeType: "a100", Cost: 5},
 			""},
-		"Unknown": {"Without the type, nobody knows what it costs.", "gone", false, Choice{}, ""},
+		"Unknown": {"Without the type, the cost is not known.", "gone", false, Choice{}, ""},
 	}
 	inventory := NewInventory(Options{})
 	host := labelled("a", "h1", map[string]string{"gpu": "h100", "rack": "r1"})
-	host.Spec.ConsumerRef = &corev1.ObjectReference{Name: "somebody"}
+	host.Spec.ConsumerRef = &corev1.ObjectReference{Name: "other"}
 	inventory.SetHost(host)
 	inventory.SetType(Profile{Name: "h100", Namespace: "a", Selector: parsed(t, "gpu=h100"), Cost: 7})
 	inventory.SetType(Profile{Name: "a100", Namespace: "a", Selector: parsed(t, "gpu=a100"), Cost: 5})

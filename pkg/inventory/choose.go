@@ -148,7 +148,7 @@ func (t *nodeType) fits(request *matching.Request, requirements requirements) Ca
 	return candidate
 }
 
-// find looks for a host of a type that fits. If there is none, it writes why into the candidate.
+// find returns a host of a type that fits. If there is none, it records the reason in the candidate.
 func (i *Inventory) find(t *nodeType, request Request, requirements requirements, candidate *Candidate) *host {
 	if request.ServerName != "" {
 		return i.findPinned(t, request, requirements, candidate)
@@ -173,7 +173,7 @@ func (i *Inventory) find(t *nodeType, request Request, requirements requirements
 	return nil
 }
 
-// explain counts the hosts that meet the requirements. That there is none to claim is known already.
+// explain counts the hosts that meet the requirements, after none of them could be claimed.
 func (t *nodeType) explain(requirements requirements, candidate Candidate) Candidate {
 	candidate.Outcome, candidate.Counts, candidate.TooSmall = NoneFree, t.counts, t.tooSmall(requirements.ofHost)
 	if len(requirements.ofHost) == 0 {
@@ -195,7 +195,7 @@ func (t *nodeType) explain(requirements requirements, candidate Candidate) Candi
 	return candidate
 }
 
-// findPinned looks at one host and no other. If that cannot be had, it writes why into the candidate.
+// findPinned considers only the pinned host. If that cannot be claimed, it records the reason in the candidate.
 func (i *Inventory) findPinned(t *nodeType, request Request, requirements requirements, candidate *Candidate) *host {
 	key := types.NamespacedName{Namespace: t.profile.Namespace, Name: request.ServerName}
 	candidate.Server = key.String()

@@ -89,9 +89,9 @@ func TestChoose(t *testing.T) {
 			prepare: func(i *Inventory) { i.SetHost(claimed(available("c1", map[string]string{"kind": "cpu"}), "cpu")) },
 			request: Request{Resources: list("cpu", "4")}, refused: v1alpha1.ReasonNoCapacity,
 			message: "no server available: cpu: 1 server matches, 1 claimed, 0 in error; a100-4x: has accelerators (nvidia.com/gpu) and the " +
-				"Machine asks for none of them; h100-8x: has accelerators (nvidia.com/gpu) and the Machine asks for none of them",
+				"Machine requests none of them; h100-8x: has accelerators (nvidia.com/gpu) and the Machine requests none of them",
 		},
-		"NamedType": {reason: "whoever names a type wants it, resources or not", request: Request{NodeType: "h100-8x"}, host: "h1",
+		"NamedType": {reason: "an explicitly named type wins, with and without resources", request: Request{NodeType: "h100-8x"}, host: "h1",
 			as: "h100-8x"},
 		"UnknownType": {reason: "a typo is found at once", request: Request{NodeType: "h100"}, refused: v1alpha1.ReasonNoMatchingType,
 			message: `NodeType "h100" does not exist: create it, or name one that does`},
@@ -167,7 +167,7 @@ func TestChoose(t *testing.T) {
 			refused: v1alpha1.ReasonNoMatchingType,
 			message: `pinned to server "a1", which cannot be had: h100-8x: server metal3/a1 is not of this ` +
 				`type`},
-		"PinnedToTaken": {reason: "says by whom", prepare: func(i *Inventory) {
+		"PinnedToTaken": {reason: "the message has the consumer", prepare: func(i *Inventory) {
 			i.SetHost(claimed(available("h1", map[string]string{"kind": "h100-8x"}), "h100-8x"))
 		},
 			request: Request{NodeType: "h100-8x", ServerName: "h1"}, refused: v1alpha1.ReasonNoCapacity,

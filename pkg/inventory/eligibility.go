@@ -25,7 +25,7 @@ const (
 	ReasonDeleting Reason = "Deleting"
 	// ReasonClaimed: the host has a consumer, of any kind.
 	ReasonClaimed Reason = "Claimed"
-	// ReasonQuarantined: a Machine on the host was given up, and nobody has said yet that the host is well.
+	// ReasonQuarantined: a Machine on the host was given up, and the quarantine annotation is still set.
 	ReasonQuarantined Reason = "Quarantined"
 	// ReasonError: Metal3 reports an error.
 	ReasonError Reason = "Error"
@@ -33,9 +33,9 @@ const (
 	ReasonPaused Reason = "Paused"
 	// ReasonDetached: the host is not managed by Metal3's provisioner.
 	ReasonDetached Reason = "Detached"
-	// ReasonUnhealthy: somebody has marked the host as unhealthy.
+	// ReasonUnhealthy: the host is marked as unhealthy.
 	ReasonUnhealthy Reason = "Unhealthy"
-	// ReasonMaintenance: somebody works on the host.
+	// ReasonMaintenance: the host has the maintenance annotation.
 	ReasonMaintenance Reason = "Maintenance"
 	// ReasonNotCleaned: Metal3 does not clean the host between one owner and the next, and no operator has allowed that.
 	ReasonNotCleaned Reason = "NotCleaned"
@@ -45,7 +45,7 @@ const (
 	ReasonInspecting Reason = "Inspecting"
 	// ReasonExternallyProvisioned: something that Metal3 has not installed runs on the host.
 	ReasonExternallyProvisioned Reason = "ExternallyProvisioned"
-	// ReasonImageSet: somebody has asked for an image on the host without naming a consumer.
+	// ReasonImageSet: the host has an image and no consumer.
 	ReasonImageSet Reason = "ImageSet"
 	// ReasonNotReady: the host is in another state than available (or ready, as old versions call it), for example
 	// inspecting or deprovisioning.
@@ -60,7 +60,7 @@ const (
 	ReasonUnknown Reason = "Unknown"
 )
 
-// Eligibility tells whether a host can be claimed now, and if not, why.
+// Eligibility is whether a host can be claimed now, and if not, why.
 type Eligibility struct {
 	// Claimable is true when a Machine may have the host.
 	Claimable bool
@@ -68,16 +68,15 @@ type Eligibility struct {
 	Reason Reason
 	// Message ends a sentence that begins with the host's name: "is paused". Empty when the host is claimable.
 	Message string
-	// Claimed is true when the host has a consumer, whatever else is the matter with it.
+	// Claimed is true when the host has a consumer, also if other reasons apply.
 	Claimed bool
-	// Error is true when Metal3 reports an error, whatever else is the matter with the host.
+	// Error is true when Metal3 reports an error, also if other reasons apply.
 	Error bool
-	// Quarantined is true when the host is kept out of the pool until an operator says that it is well, whatever else is
-	// the matter with it.
+	// Quarantined is true when the host is quarantined, also if other reasons apply.
 	Quarantined bool
 }
 
-// EligibilityOf tells whether a host can be claimed. It is a function of the host alone.
+// EligibilityOf returns whether a host can be claimed. It is a function of the host alone.
 func EligibilityOf(host *bmov1alpha1.BareMetalHost) Eligibility {
 	eligibility := Eligibility{
 		Claimed:     host.Spec.ConsumerRef != nil,
@@ -95,7 +94,7 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 	case !host.DeletionTimestamp.IsZero():
 		return ReasonDeleting, "is being deleted"
 	case eligibility.Claimed:
-		// Not by whom: tenants read this, and it may be another tenant.
+		// Without the consumer: tenants read this, and it may be another tenant.
 		return ReasonClaimed, "is claimed by a " + cmp.Or(host.Spec.ConsumerRef.Kind, "consumer of no kind")
 	case eligibility.Quarantined:
 		return ReasonQuarantined, quarantinedMessage(host)
@@ -128,7 +127,7 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 	return "", ""
 }
 
-// reboots tells whether the host has one of Metal3's annotations that reboot it once or, with a suffix, keep it off.
+// reboots returns whether the host has one of Metal3's annotations that reboot it once or, with a suffix, keep it off.
 func reboots(host *bmov1alpha1.BareMetalHost) bool {
 	for key := range host.Annotations {
 		if key == bmov1alpha1.RebootAnnotationPrefix || strings.HasPrefix(key, bmov1alpha1.RebootAnnotationPrefix+"/") {
@@ -167,7 +166,7 @@ func (q Quarantine) String() string {
 	return string(text)
 }
 
-// QuarantineOf reads the annotation of a host. It reports false if there is none, or one that a person has written.
+// QuarantineOf reads the annotation of a host. It returns false if there is none, or one that a person has written.
 func QuarantineOf(host *bmov1alpha1.BareMetalHost) (Quarantine, bool) {
 	var read quarantineJSON
 	if err := json.Unmarshal([]byte(host.Annotations[v1alpha1.QuarantinedAnnotationKey]), &read); err != nil || read.Reason == "" ||
@@ -181,12 +180,12 @@ func QuarantineOf(host *bmov1alpha1.BareMetalHost) (Quarantine, bool) {
 	return Quarantine{Reason: read.Reason, Since: read.Since, Machine: types.NamespacedName{Namespace: namespace, Name: name}}, true
 }
 
-// quarantinedMessage does not say which Machine it was: tenants read it, and it may be another tenant's.
+// quarantinedMessage leaves out the Machine: tenants read it, and it may be another tenant's.
 func quarantinedMessage(host *bmov1alpha1.BareMetalHost) string {
 	why := host.Annotations[v1alpha1.QuarantinedAnnotationKey]
 	if quarantine, ours := QuarantineOf(host); ours {
 		why = fmt.Sprintf("%s, since %s", quarantine.Reason, quarantine.Since.UTC().Format(time.RFC3339))
 	}
-	return strings.TrimSuffix("is quarantined: "+why, ": ") + "; an operator who finds it well removes the annotation " +
+	return strings.TrimSuffix("is quarantined: "+why, ": ") + "; an operator must check it and remove the annotation " +
 		v1alpha1.QuarantinedAnnotationKey
 }

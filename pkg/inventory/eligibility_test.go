@@ -66,7 +66,7 @@ func TestEligibility(t *testing.T) {
 		"PoweredOn": {reason: "Metal3 leaves servers on or off in the pool, as configured",
 			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) { host.Status.PoweredOn, host.Spec.Online = true, true }},
 			want: Eligibility{Claimable: true}},
-		"OtherConsumer": {reason: "whoever has it, has it", with: []func(*bmov1alpha1.BareMetalHost){consume},
+		"OtherConsumer": {reason: "it has a consumer", with: []func(*bmov1alpha1.BareMetalHost){consume},
 			want: Eligibility{Reason: ReasonClaimed, Message: "is claimed by a Metal3Machine", Claimed: true}},
 		"Error": {reason: "an errored host is never claimed", with: []func(*bmov1alpha1.BareMetalHost){fail},
 			want: Eligibility{Reason: ReasonError, Message: "is in error (power management error: no answer from the BMC)", Error: true}},
@@ -83,18 +83,18 @@ func TestEligibility(t *testing.T) {
 		"DetachedByStatus": {reason: "not undone yet",
 			with: []func(*bmov1alpha1.BareMetalHost){operational(bmov1alpha1.OperationalStatusDetached)},
 			want: Eligibility{Reason: ReasonDetached, Message: "is detached"}},
-		"Unhealthy": {reason: "somebody wants it left alone",
+		"Unhealthy": {reason: "it is marked as unhealthy",
 			with: []func(*bmov1alpha1.BareMetalHost){annotate(v1alpha1.CAPIUnhealthyAnnotationKey)},
 			want: Eligibility{Reason: ReasonUnhealthy, Message: "is marked as unhealthy"}},
 		"ExternallyProvisioned": {reason: "something runs on it",
 			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) { host.Spec.ExternallyProvisioned = true }},
 			want: Eligibility{Reason: ReasonExternallyProvisioned, Message: "is provisioned by others than Metal3"}},
-		"ImageWithoutConsumer": {reason: "somebody installs it by hand",
+		"ImageWithoutConsumer": {reason: "it is installed by hand",
 			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
 				host.Spec.Image = &bmov1alpha1.Image{URL: "http://x"}
 			}},
 			want: Eligibility{Reason: ReasonImageSet, Message: "has an image set and no consumer"}},
-		"CustomDeploy": {reason: "somebody installs it by hand, in another way",
+		"CustomDeploy": {reason: "it is installed by hand, with a custom deploy method",
 			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
 				host.Spec.CustomDeploy = &bmov1alpha1.CustomDeploy{Method: "install_coreos"}
 			}},
@@ -109,7 +109,7 @@ func TestEligibility(t *testing.T) {
 				host.Annotations = map[string]string{bmov1alpha1.InspectAnnotationPrefix: "disabled"}
 			}},
 			want: Eligibility{Claimable: true}},
-		"Maintenance": {reason: "somebody works on it, and says what",
+		"Maintenance": {reason: "it is in maintenance, with a reason",
 			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
 				host.Annotations = map[string]string{v1alpha1.MaintenanceAnnotationKey: "fan 3"}
 			}},
@@ -120,18 +120,18 @@ func TestEligibility(t *testing.T) {
 		"Quarantined": {reason: "a Machine was given up on it, and tenants are not told whose",
 			with: []func(*bmov1alpha1.BareMetalHost){quarantine},
 			want: Eligibility{Reason: ReasonQuarantined, Quarantined: true,
-				Message: "is quarantined: HostError, since 2026-01-02T03:04:05Z; an operator who finds it well removes the annotation " +
+				Message: "is quarantined: HostError, since 2026-01-02T03:04:05Z; an operator must check it and remove the annotation " +
 					"karpenter.metal3.io/quarantined"}},
 		"QuarantinedByHand": {reason: "operators may quarantine too, and say what they like",
 			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
 				host.Annotations = map[string]string{v1alpha1.QuarantinedAnnotationKey: "smells burnt"}
 			}},
 			want: Eligibility{Reason: ReasonQuarantined, Quarantined: true,
-				Message: "is quarantined: smells burnt; an operator who finds it well removes the annotation karpenter.metal3.io/quarantined"}},
+				Message: "is quarantined: smells burnt; an operator must check it and remove the annotation karpenter.metal3.io/quarantined"}},
 		"QuarantinedAndInError": {reason: "it counts as both; the quarantine says more",
 			with: []func(*bmov1alpha1.BareMetalHost){quarantine, fail},
 			want: Eligibility{Reason: ReasonQuarantined, Quarantined: true, Error: true,
-				Message: "is quarantined: HostError, since 2026-01-02T03:04:05Z; an operator who finds it well removes the annotation " +
+				Message: "is quarantined: HostError, since 2026-01-02T03:04:05Z; an operator must check it and remove the annotation " +
 					"karpenter.metal3.io/quarantined"}},
 		"KeptOff": {reason: "a remediation controller keeps it off; it would never boot",
 			with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.RebootAnnotationPrefix + "/remediation")},

@@ -24,7 +24,7 @@ const (
 	memoryToleranceLeast = 1 << 30 // bytes
 )
 
-// hardware is what Metal3's inspection has found, as far as a type's resources speak of it. Zero is what it has not found.
+// hardware has the results of Metal3's inspection that a type's resources can be compared with. Zero means not found.
 type hardware struct {
 	cpus, memory, disks int64 // threads, bytes, bytes
 }
@@ -41,7 +41,7 @@ func hardwareOf(host *bmov1alpha1.BareMetalHost) hardware {
 	return found
 }
 
-// Lacks tells what a host has less of than the resources of a type say, in words: "cpu 64 of 96, memory 512Gi of 768Gi". It
+// Lacks returns what a host has less of than the resources of a type say, in words: "cpu 64 of 96, memory 512Gi of 768Gi". It
 // is empty for a host that is big enough, or of which nothing else is known: a host that has not been inspected is not
 // judged, and neither is what inspection does not find, such as accelerators.
 //

@@ -35,7 +35,7 @@ func TestLacks(t *testing.T) {
 	}{
 		"Equal":        {"what the type was written from", found(96, 768*gib), h100, ""},
 		"Bigger":       {"more does no harm", found(128, 1024*gib), h100, ""},
-		"NotInspected": {"inspection is disabled, and whoever did that answers for it", nil, h100, ""},
+		"NotInspected": {"without inspection the type is trusted", nil, h100, ""},
 		"NothingFound": {"an inspection that finds no numbers says nothing", found(0, 0), h100, ""},
 		"FewerCPUs":    {"pods that need 96 would wait for ever on their node", found(64, 768*gib), h100, "cpu 64 of 96"},
 		"OneCPULess":   {"nothing keeps a thread to itself", found(95, 768*gib), h100, "cpu 95 of 96"},
@@ -106,7 +106,7 @@ func TestTooSmallIsNotClaimed(t *testing.T) {
 			hosts:   []*bmov1alpha1.BareMetalHost{inspected("h1", "big", 64), claimed(inspected("h2", "big", 96), "big")},
 			request: Request{Machine: "m", NodeType: "big"}, refused: v1alpha1.ReasonNoCapacity,
 			message: "no server available: big: 2 servers match, 1 claimed, 0 in error, 1 too small: metal3/h1 (cpu 64 of 96)"},
-		"Many": {reason: "nobody reads a hundred names", types: []Profile{big}, hosts: []*bmov1alpha1.BareMetalHost{
+		"Many": {reason: "a hundred names would not be readable", types: []Profile{big}, hosts: []*bmov1alpha1.BareMetalHost{
 			inspected("h1", "big", 64), inspected("h2", "big", 64), inspected("h3", "big", 64), inspected("h4", "big", 64),
 			inspected("h5", "big", 64), inspected("h6", "big", 64), inspected("h7", "big", 64)},
 			request: Request{Machine: "m", NodeType: "big"}, refused: v1alpha1.ReasonNoCapacity,
@@ -176,7 +176,7 @@ func TestInspectedAnew(t *testing.T) {
 	if choice, err := inventory.give(Request{Machine: "m", NodeType: "big"}); err == nil {
 		t.Errorf("the server has shrunk, and is given all the same: %+v", choice)
 	}
-	// And who mends the type instead of the server.
+	// Correcting the type instead of the server works too.
 	inventory.SetType(profile("big", 2, list("cpu", "64", "memory", "768Gi")))
 	if _, err := inventory.give(Request{Machine: types.UID("m"), NodeType: "big"}); err != nil {
 		t.Error(err)

@@ -55,7 +55,7 @@ func newHost(from *bmov1alpha1.BareMetalHost) *host {
 	return h
 }
 
-// alike tells whether two states of a host belong to the same buckets.
+// alike returns whether two states of a host belong to the same buckets.
 func (h *host) alike(other *host) bool {
 	return h.arch == other.arch && h.hardware == other.hardware && maps.Equal(h.labels, other.labels)
 }

@@ -1,10 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inventory knows the BareMetalHosts: which of them can be claimed, which NodeTypes they belong to, and which one a
-// claim gets. It holds them in memory, indexed, so that neither a choice nor a count looks at every host. It writes
-// nothing: the claim itself is the Machine controller's, and what this package has given out is only assumed until the
-// claim shows on the host.
+// Package inventory holds the BareMetalHosts in memory: which of them can be claimed, which NodeTypes they belong to,
+// and which one a claim gets. They are indexed, so that neither a choice nor a count visits every host. It writes
+// nothing: the Machine controller claims the host, and a choice is only assumed until the claim is on the host.
 package inventory
 
 import (
@@ -70,9 +69,9 @@ func NewInventory(options Options) *Inventory {
 	return inventory
 }
 
-// OnChange adds a listener that is told the names of the types whose summary or profile may have changed. It is called
-// by the goroutine that made the change, after it, and must not block. Names come once per change, sorted; a type that has been
-// deleted is among them. Once Synced has become true, all names are told, even if there are none.
+// OnChange adds a listener for the names of the types whose summary or profile may have changed. It is called by the
+// goroutine that made the change, after it, and must not block. Names come once per change, sorted; a type that has
+// been deleted is among them. Once Synced has become true, the listener gets all names, even if there are none.
 func (i *Inventory) OnChange(listener func(types []string)) {
 	i.listening.Lock()
 	defer i.listening.Unlock()
@@ -154,8 +153,8 @@ func (i *Inventory) DeleteType(name string) {
 	i.notify(changed)
 }
 
-// Forget ends the assumption that a Machine gets a host, because its claim has failed, is not wanted any more, or has
-// been given back. It does nothing if the host is not assumed for that Machine.
+// Forget ends the assumption that a Machine gets a host, because its claim has failed, is not needed any more, or was
+// released. It does nothing if the host is not assumed for that Machine.
 func (i *Inventory) Forget(key types.NamespacedName, machine types.UID) {
 	changed := changed{}
 	i.lock.Lock()
@@ -166,7 +165,7 @@ func (i *Inventory) Forget(key types.NamespacedName, machine types.UID) {
 	i.notify(changed)
 }
 
-// Synced tells whether all hosts and all types that were there at the start have been taken in. Nothing may be decided
+// Synced returns whether all hosts and all types that were there at the start have been taken in. Nothing may be decided
 // before that: a host or type that is not known yet would count as one that does not exist.
 func (i *Inventory) Synced() bool { return i.hostsSynced.open() && i.typesSynced.open() }
 

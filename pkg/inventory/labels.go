@@ -95,8 +95,8 @@ func bucketKey(topology []string, set labels.Set) string {
 	return key.String()
 }
 
-// MaxDomains is how many topology domains of one type are told one by one. It bounds the size of a NodeType's status:
-// a label that is different on each host makes no domain that anybody could spread or gather over.
+// MaxDomains is how many topology domains of one type are in its status. It bounds the size of the status: a label that
+// differs on each host is not useful as a topology label.
 const MaxDomains = 1000
 
 // sharing separates the names of the types that a host matches. No name contains it.
@@ -128,7 +128,8 @@ func (b *bucket) share(matches string, old, new Counts) {
 	b.shared[matches] = counts
 }
 
-// domains are the buckets of a type as its status tells them, and how many there are. The architecture makes no domain.
+// domains returns the buckets of a type in the form of its status, and how many there are. The architecture is not a
+// domain.
 func (t *nodeType) domains(remaining int32, topology []string) ([]v1alpha1.DomainCapacity, int) {
 	type domain struct {
 		bucket *bucket

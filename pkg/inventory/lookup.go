@@ -15,7 +15,7 @@ import (
 
 // Server is what is known of one host.
 type Server struct {
-	// Eligibility tells whether it can be claimed now.
+	// Eligibility is whether it can be claimed now.
 	Eligibility Eligibility
 	// Types are the names of the NodeTypes that it matches, sorted.
 	Types []string
@@ -160,7 +160,7 @@ const (
 	StateClaimed State = "claimed"
 	// StateError: the host has no consumer, and Metal3 reports an error.
 	StateError State = "error"
-	// StateQuarantined: a Machine on the host was given up, and nobody has said yet that the host is well.
+	// StateQuarantined: a Machine on the host was given up, and the quarantine annotation is still set.
 	StateQuarantined State = "quarantined"
 	// StateUnavailable: the host cannot be claimed for another reason.
 	StateUnavailable State = "unavailable"
@@ -175,8 +175,8 @@ type StateCount struct {
 	Hosts  int
 }
 
-// States counts the hosts of each type by state and reason, sorted. Every type has a count for available, claimed, error and
-// quarantined, though it be zero. It looks at each host once, so it is for somebody who asks now and then.
+// States counts the hosts of each type by state and reason, sorted. Every type has a count for available, claimed,
+// error and quarantined, which may be zero. It visits each host once, so it is for infrequent calls.
 func (i *Inventory) States() []StateCount {
 	counts := map[StateCount]int{}
 	i.lock.Lock()

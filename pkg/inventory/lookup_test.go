@@ -52,7 +52,7 @@ func TestMatching(t *testing.T) {
 			"Both":     {"by the rarer one", "gpu=h100,rack=r2", Matching{1, map[string]int{"h100": 1}}},
 			"In":       {"by either value", "gpu in (h100,a100)", Matching{3, map[string]int{"h100": 2, "rack": 2}}},
 			"NotIn":    {"no label to go by", "gpu notin (h100)", Matching{1, map[string]int{"rack": 1}}},
-			"Nothing":  {"nobody has it", "gpu=b200", Matching{0, map[string]int{}}},
+			"Nothing":  {"no host has the label", "gpu=b200", Matching{0, map[string]int{}}},
 			"All":      {"all of the namespace", "", Matching{3, map[string]int{"h100": 2, "rack": 2}}},
 			"Opposite": {"what is indexed need not match", "gpu=h100,!rack", Matching{0, map[string]int{}}},
 		} {

@@ -21,7 +21,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// model answers as the inventory does, but remembers nothing that can be computed, and looks at everything each time.
+// model behaves like the inventory, but computes everything from all objects each time.
 type model struct {
 	topology []string
 	hosts    map[types.NamespacedName]*bmov1alpha1.BareMetalHost
@@ -96,15 +96,15 @@ func (m *model) summary(name string) Summary {
 		if !m.matches(profile, host) {
 			continue
 		}
-		verdict, counts := EligibilityOf(host), Counts{Total: 1}
+		eligibility, counts := EligibilityOf(host), Counts{Total: 1}
 		_, assumed := m.assumedAs(key)
-		if verdict.Claimed || assumed {
+		if eligibility.Claimed || assumed {
 			counts.Claimed = 1
 		}
-		if verdict.Error {
+		if eligibility.Error {
 			counts.Error = 1
 		}
-		if verdict.Quarantined {
+		if eligibility.Quarantined {
 			counts.Quarantined = 1
 		}
 		small := Lacks(host, profile.Resources)
@@ -276,7 +276,7 @@ func (f fleet) request() Request {
 }
 
 // TestInventoryAgreesWithModel plays random histories, and after each step asks the inventory and a model that counts
-// everything anew.
+// everything again.
 func TestInventoryAgreesWithModel(t *testing.T) {
 	const histories, steps = 60, 200
 	given := 0

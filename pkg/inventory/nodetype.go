@@ -194,7 +194,7 @@ func (p Profile) matched() matching.Type {
 	return matching.Type{Name: p.Name, Provider: p.Provider, Resources: p.Resources, Allocatable: p.Allocatable, Drivers: p.Drivers}
 }
 
-// equal tells whether two profiles are the same. Selectors are compared by what they say.
+// equal returns whether two profiles are the same. Selectors are compared by what they say.
 func (p Profile) equal(other Profile) bool {
 	return selectorString(p.Selector) == selectorString(other.Selector) &&
 		equality.Semantic.DeepEqual(p.withoutSelector(), other.withoutSelector())

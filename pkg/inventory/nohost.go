@@ -29,7 +29,7 @@ const (
 	NotAllowed = Outcome(matching.NotAllowed)
 	// TooSmall: the type has not enough of a resource.
 	TooSmall = Outcome(matching.TooSmall)
-	// Accelerated: the type has accelerators, and the request asks for none of them.
+	// Accelerated: the type has accelerators, and the request has none of them.
 	Accelerated = Outcome(matching.Accelerated)
 	// RequirementNotMet: the labels of the type, or of all its hosts, do not meet a requirement.
 	RequirementNotMet Outcome = "RequirementNotMet"
@@ -45,7 +45,7 @@ type Candidate struct {
 	NodeType string
 	// Cost of the type.
 	Cost int64
-	// Outcome says why the type was chosen, or why not.
+	// Outcome is why the type was chosen, or why not.
 	Outcome Outcome
 	// Mismatch of the type with the request, if the outcome is TooSmall, Accelerated or NotAllowed.
 	Mismatch matching.Mismatch
@@ -65,12 +65,12 @@ type Candidate struct {
 	Lacks string
 }
 
-// Fits tells whether the type is right for the request, whether or not one of its servers can be had now.
+// Fits returns whether the type is right for the request, whether or not one of its servers can be had now.
 func (c Candidate) Fits() bool {
 	return slices.Contains([]Outcome{Chosen, Dearer, NoneFree, AtMaxCapacity}, c.Outcome)
 }
 
-// String tells what came of the candidate in words, without its name: "2 servers match, 2 claimed, 0 in error".
+// String describes the outcome of the candidate, without its name: "2 servers match, 2 claimed, 0 in error".
 func (c Candidate) String() string {
 	switch c.Outcome {
 	case Chosen:
@@ -99,11 +99,11 @@ func (c Candidate) String() string {
 	return string(c.Outcome)
 }
 
-// NoHostError says why a request gets no host.
+// NoHostError is why a request gets no host.
 type NoHostError struct {
 	// Reason is one of the API's condition reasons: NoCapacity, NoMatchingType, NotAllowed or InvalidSpec.
 	Reason string
-	// Detail says what is wrong with the request itself, if anything is.
+	// Detail is the error of the request itself, if any.
 	Detail string
 	// ServerName is the server that the request is pinned to, empty if it is not pinned.
 	ServerName string
@@ -111,10 +111,10 @@ type NoHostError struct {
 	Considered []Candidate
 }
 
-// explained is how many types a message speaks of: with a hundred, nobody would read it.
+// explained is the maximum number of types in a message, to keep it readable.
 const explained = 8
 
-// Error tells, type by type, why there is no host; types that fit come first.
+// Error lists for each type why there is no host; types that fit come first.
 func (e *NoHostError) Error() string {
 	if e.Detail != "" {
 		return e.Detail

@@ -21,7 +21,7 @@ type refused struct {
 
 func (n *notifications) take([]string) { n.called = true }
 
-// refused makes a request for nobody, and reports whether there is no host for it.
+// refused makes a request without a Machine, and returns whether there is no host for it.
 func (f fleet) refused(inventory *Inventory) (refused, bool) {
 	request := f.request()
 	request.Machine = ""

@@ -25,9 +25,9 @@ type Request struct {
 	Requirements []corev1.NodeSelectorRequirement
 	// Resources that the node must have for pods.
 	Resources corev1.ResourceList
-	// Drivers are the DRA drivers whose devices are asked for.
+	// Drivers are the DRA drivers whose devices are requested.
 	Drivers []string
-	// Allowed tells whether the tenant may have a type of a provider. Nil allows all. It is called with the inventory
+	// Allowed is whether the tenant may have a type of a provider. Nil allows all. It is called with the inventory
 	// locked and must not call the inventory.
 	Allowed func(typeName, provider string) bool
 	// ChosenHost and ChosenAs are a host and the type that it was chosen as for the Machine before, by a run that did not come
@@ -65,7 +65,7 @@ func (i *Inventory) parse(from []corev1.NodeSelectorRequirement) (requirements, 
 	return parsed, nil
 }
 
-// differs tells whether a label differs from host to host of one type.
+// differs returns whether a label differs from host to host of one type.
 func (i *Inventory) differs(key string) bool {
 	return key == corev1.LabelTopologyZone || key == corev1.LabelArchStable || slices.Contains(i.topology, key)
 }

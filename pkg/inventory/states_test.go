@@ -43,7 +43,7 @@ func TestStates(t *testing.T) {
 	}{
 		"None":      {reason: "A type without hosts still has its counts, for alerts that compare with zero.", want: zeros},
 		"Available": {reason: "A host that can be claimed.", change: func(*bmov1alpha1.BareMetalHost) {}, want: with(StateAvailable, "")},
-		"Claimed": {reason: "A host with a consumer, whoever it is.", want: with(StateClaimed, ""),
+		"Claimed": {reason: "A host with any consumer.", want: with(StateClaimed, ""),
 			change: func(host *bmov1alpha1.BareMetalHost) {
 				host.Spec.ConsumerRef = &corev1.ObjectReference{Kind: "Other", Name: "x"}
 			}},
@@ -64,7 +64,7 @@ func TestStates(t *testing.T) {
 			change: func(host *bmov1alpha1.BareMetalHost) {
 				host.Status.HardwareDetails.CPU.Count = 64
 			}},
-		"TooSmallInError": {reason: "Somebody has to look at it first.", want: with(StateError, ""),
+		"TooSmallInError": {reason: "It must be checked first.", want: with(StateError, ""),
 			change: func(host *bmov1alpha1.BareMetalHost) {
 				host.Status.HardwareDetails.CPU.Count, host.Status.ErrorType = 64, bmov1alpha1.InspectionError
 			}},

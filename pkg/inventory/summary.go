@@ -14,7 +14,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 )
 
-// Summary is what a NodeType's status tells of its hosts.
+// Summary is the part of a NodeType's status about its hosts.
 type Summary struct {
 	// Capacity of the type. What is available is limited by maxCapacity.
 	Capacity v1alpha1.Capacity
@@ -31,7 +31,7 @@ type Summary struct {
 	// Domains is the capacity by zone, topology labels and the other types that the hosts match, sorted. It is empty if
 	// there are more than MaxDomains. Each is limited by maxCapacity on its own.
 	Domains []v1alpha1.DomainCapacity
-	// DomainCount is how many domains there are, also if they are too many to be told.
+	// DomainCount is how many domains there are, also if they are too many for the status.
 	DomainCount int
 	// Requirements that claims can select on, sorted by key. Values come from all hosts, not from the free ones only.
 	Requirements []v1alpha1.NodeTypeRequirement
@@ -54,7 +54,7 @@ func (i *Inventory) Summary(name string) (Summary, bool) {
 	return t.summary(i.used[name], i.topology), true
 }
 
-// summary looks at zones and buckets, never at hosts.
+// summary reads zones and buckets, never hosts.
 func (t *nodeType) summary(used int32, topology []string) Summary {
 	remaining := t.remaining(used)
 	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, TooSmall: t.tooSmall(nil), Used: used}
@@ -106,11 +106,10 @@ type Counts struct {
 	// NotReady hosts are neither claimed, in error, quarantined nor too small, and still not to be had: inspecting, paused, detached and
 	// so on.
 	NotReady int32
-	// Quarantined hosts are kept out of the pool until an operator says that they are well, whatever else is the matter
-	// with them.
+	// Quarantined hosts are not claimed until an operator removes the annotation, also if other reasons apply.
 	Quarantined int32
-	// TooSmall hosts have less than the type says, whatever else is the matter with them. They are never available, and not
-	// counted as not ready.
+	// TooSmall hosts have less than the type, also if other reasons apply. They are never available, and not counted as
+	// not ready.
 	TooSmall int32
 }
 
@@ -129,7 +128,7 @@ func (c Counts) minus(other Counts) Counts {
 	return c.plus(Counts{-other.Total, -other.Claimed, -other.Available, -other.Error, -other.NotReady, -other.Quarantined, -other.TooSmall})
 }
 
-// capacity as the API tells it. At most remaining servers are available, whatever is there.
+// capacity in the form of the API. At most remaining servers are available.
 func (c Counts) capacity(remaining int32) v1alpha1.Capacity {
 	return v1alpha1.Capacity{
 		Total: c.Total, Claimed: c.Claimed, Available: min(c.Available, remaining), Error: c.Error, Quarantined: c.Quarantined,

@@ -90,7 +90,7 @@ func known(t *testing.T) map[string][]string {
 	return names
 }
 
-// check parses an expression, and returns what is wrong with it: a metric that nobody has, or a label that it has not.
+// check parses an expression, and returns what is wrong with it: an unknown metric, or an unknown label of a metric.
 func check(expression string, names map[string][]string) error {
 	parsed, err := parser.ParseExpr(expression)
 	if err != nil {
@@ -107,7 +107,7 @@ func check(expression string, names map[string][]string) error {
 		name := selector.Name
 		labelNames, exists := names[name]
 		if !exists {
-			err = fmt.Errorf("nobody has a metric %q", name)
+			err = fmt.Errorf("there is no metric %q", name)
 			return nil
 		}
 		for _, label := range labelNames {
@@ -144,7 +144,7 @@ func TestCheck(t *testing.T) {
 			`(rate(karpenter_metal3_machine_claims_total{nodetype="a"}[5m]))`},
 		"Core":          {reason: "So does a metric of core.", expression: `sum(karpenter_nodeclaims_created_total)`},
 		"Syntax":        {reason: "An expression that does not parse.", expression: `sum(`, want: "parse error"},
-		"UnknownMetric": {reason: "A misspelt metric.", expression: `karpenter_metal3_host`, want: `nobody has a metric "karpenter_metal3_host"`},
+		"UnknownMetric": {reason: "A misspelt metric.", expression: `karpenter_metal3_host`, want: `there is no metric "karpenter_metal3_host"`},
 		"UnknownLabel":  {reason: "A misspelt label.", expression: `karpenter_metal3_hosts{type="a"}`, want: `no label "type"`},
 		"UnknownGroup": {reason: "The same where series are grouped.", expression: `sum by (type) (karpenter_metal3_hosts)`,
 			want: `the label "type"`},

@@ -21,7 +21,7 @@ import (
 var (
 	machinesDescription = describe("machines", "Machines by type and phase.", NodeTypeLabel, PhaseLabel)
 	failedDescription   = describe("machines_failed",
-		"Machines that need somebody to look at them, by the reason of their condition Ready.", NodeTypeLabel, ReasonLabel)
+		"Machines that need attention, by the reason of their condition Ready.", NodeTypeLabel, ReasonLabel)
 	driftedDescription = describe("machines_drifted",
 		"Machines that would be installed differently if they were made now, by the reason of their condition Drifted.", NodeTypeLabel,
 		ReasonLabel)
@@ -102,7 +102,7 @@ func countMachines(machines []v1alpha1.Machine, now time.Time) counts {
 	return c
 }
 
-// onItsWay tells whether a Machine has a server and is to become a node.
+// onItsWay returns whether a Machine has a server and is to become a node.
 func onItsWay(machine *v1alpha1.Machine, phase v1alpha1.MachinePhase) bool {
 	switch phase {
 	case v1alpha1.MachineClaimed, v1alpha1.MachineProvisioning:
@@ -123,7 +123,7 @@ func nodeTypeOf(machine *v1alpha1.Machine) string {
 	return ""
 }
 
-// observation is what one change of a Machine tells. Zero values tell nothing.
+// observation is the metrics of one change of a Machine. Zero values are not recorded.
 type observation struct {
 	nodeType string
 	// claimed, givenUp and drifted tell that the condition has become true; the latter with its reason.
@@ -136,7 +136,7 @@ type observation struct {
 	provisioned time.Duration
 }
 
-// observe tells what has happened between two states of a Machine. Times are those that are written in its conditions, to
+// observe returns what has happened between two states of a Machine. Times are those that are written in its conditions, to
 // the second, so it makes no difference when the change is seen.
 func observe(before, after *v1alpha1.Machine) observation {
 	seen := observation{nodeType: nodeTypeOf(after), steps: map[string]time.Duration{}}

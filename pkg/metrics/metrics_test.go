@@ -142,7 +142,7 @@ karpenter_metal3_machines{nodetype="h100",phase="Releasing"} 0
 # HELP karpenter_metal3_machines_drifted Machines that would be installed differently if they were made now, by the reason of their condition Drifted.
 # TYPE karpenter_metal3_machines_drifted gauge
 karpenter_metal3_machines_drifted{nodetype="h100",reason="OSImage"} 1
-# HELP karpenter_metal3_machines_failed Machines that need somebody to look at them, by the reason of their condition Ready.
+# HELP karpenter_metal3_machines_failed Machines that need attention, by the reason of their condition Ready.
 # TYPE karpenter_metal3_machines_failed gauge
 karpenter_metal3_machines_failed{nodetype="h100",reason="HostError"} 1
 `

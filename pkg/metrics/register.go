@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics knows what the manager tells Prometheus of hosts and Machines: the names, the labels, and what they
-// are made from. Gauges are counted when they are asked for, from the inventory and the cache, so nothing has to be kept
-// up to date and a series goes with what it counts. Counters and durations come of a watch on Machines.
+// Package metrics has the manager's metrics of hosts and Machines. Gauges are computed at each scrape from the
+// inventory and the cache, so a series ends with the objects that it counts. Counters and durations come from a watch
+// on Machines.
 //
 // Labels are types, states, phases and reasons; never a host or a Machine. docs/metrics.md lists every metric.
 package metrics
@@ -54,7 +54,7 @@ func (f *Fleet) Register(_ context.Context, mgr manager.Manager) error {
 
 // Inventory is what knows the hosts.
 type Inventory interface {
-	// Synced tells whether all hosts and types have been taken in.
+	// Synced returns whether all hosts and types have been taken in.
 	Synced() bool
 	// States counts the hosts of each type by state and reason.
 	States() []inventory.StateCount
@@ -126,8 +126,8 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(Namespace+"_"+name, help, labels, nil)
 }
 
-// watcher keeps what is counted and timed up to date by a watch. It works on the leader only, or every replica would count
-// the same. What happens while no leader is there is not counted; the gauges are right all the same.
+// watcher keeps what is counted and timed up to date by a watch. It works on the leader only, or every replica would
+// count the same. Changes without a leader are not counted; the gauges are correct all the same.
 type watcher struct {
 	informers cache.Informers
 	clock     clock.PassiveClock

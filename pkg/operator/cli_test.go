@@ -87,7 +87,7 @@ func TestRESTConfig(t *testing.T) {
 			problem: []string{`no context "two"`, "broken, one"}},
 		"NoCluster": {reason: "a context without its cluster", content: kubeconfig, context: "broken", qps: 5,
 			problem: []string{"cannot be used", `"broken"`}},
-		"NoRequests": {reason: "zero would mean client-go's own limit, which nobody asked for", content: kubeconfig, context: "one",
+		"NoRequests": {reason: "zero would mean client-go's own limit", content: kubeconfig, context: "one",
 			problem: []string{"--tenant-kube-api-qps is 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestAPIAtStart(t *testing.T) {
 
 	server.Close()
 	err = WaitForAPI(t.Context(), config, "management cluster", time.Millisecond)
-	checkProblem(t, "nobody there", err, []string{"management cluster", server.URL, "did not answer within 1ms"})
+	checkProblem(t, "no server", err, []string{"management cluster", server.URL, "did not answer within 1ms"})
 }
 
 func TestCheckAddress(t *testing.T) {
@@ -171,7 +171,7 @@ func TestCheckAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer busy.Close()
-	checkProblem(t, "somebody else listens there", CheckAddress("metrics-bind-address", busy.Addr().String()),
+	checkProblem(t, "the address is in use", CheckAddress("metrics-bind-address", busy.Addr().String()),
 		[]string{"--metrics-bind-address", busy.Addr().String(), "choose another address"})
 	for _, good := range []string{Disabled, "", "127.0.0.1:0"} {
 		if err := CheckAddress("metrics-bind-address", good); err != nil {

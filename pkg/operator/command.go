@@ -36,9 +36,9 @@ const unwrapped = 0
 type Command struct {
 	// Name of the binary, for example karpenter-metal3-manager.
 	Name string
-	// Short says in one line what it does.
+	// Short is a one-line description.
 	Short string
-	// Long says what it does and where it runs.
+	// Long is a description of what it does and where it runs.
 	Long string
 	// Flags adds the binary's own flags, grouped into named sections. May be nil.
 	Flags func(*cliflag.NamedFlagSets)

@@ -137,7 +137,7 @@ const (
 // Kind is something that the API of a cluster must have.
 type Kind struct {
 	schema.GroupVersionKind
-	// Remedy says how to install it, for example "install baremetal-operator's CRDs".
+	// Remedy is how to install it, for example "install baremetal-operator's CRDs".
 	Remedy string
 }
 
@@ -196,7 +196,7 @@ func RequireKinds(config *rest.Config, cluster string, kinds ...Kind) error {
 			served[version] = []string{}
 			resources, err := client.ServerResourcesForGroupVersion(version.String())
 			if err != nil && !apierrors.IsNotFound(err) {
-				return fmt.Errorf("asking the %s at %s what it knows of %s, %w", cluster, config.Host, version, err)
+				return fmt.Errorf("asking the %s at %s for its kinds of %s, %w", cluster, config.Host, version, err)
 			}
 			if err == nil {
 				for _, resource := range resources.APIResources {
@@ -215,7 +215,7 @@ func RequireKinds(config *rest.Config, cluster string, kinds ...Kind) error {
 	return nil
 }
 
-// MissingKindsError says that a cluster answers and lacks kinds.
+// MissingKindsError means that a cluster answers but lacks kinds.
 type MissingKindsError struct{ missing []string }
 
 // Error names each kind and how to install it.

@@ -108,8 +108,8 @@ func CheckPositive(flag string, value time.Duration) error {
 // Disabled is the bind address that stands for "do not serve".
 const Disabled = "0"
 
-// CheckAddress returns an error that names the flag if its bind address cannot be listened on. Servers say so too, but
-// late, and without the flag.
+// CheckAddress returns an error that names the flag if its bind address cannot be listened on. Servers return that
+// error too, but later, and without the flag.
 func CheckAddress(flag, address string) error {
 	if address == Disabled || address == "" {
 		return nil

@@ -81,11 +81,11 @@ func TestHandle(t *testing.T) {
 		"Update": {reason: "what has changed is wrong", request: request(admissionv1.Update, wrong, good),
 			code: http.StatusUnprocessableEntity, says: `spec.labels["a b"]`},
 		"Old": {reason: "it was so before", request: request(admissionv1.Update, wrong, wrong), allowed: true},
-		"Going": {reason: "nothing may keep what is on its way out",
+		"Going": {reason: "finalizers must be removable",
 			request: request(admissionv1.Update, `{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"labels":{"a b":"c"}}}`, good),
 			allowed: true},
 		"Delete":  {reason: "a Machine can always be deleted", request: request(admissionv1.Delete, "", wrong), allowed: true},
-		"Connect": {reason: "nobody asks about it", request: request(admissionv1.Connect, "", ""), allowed: true},
+		"Connect": {reason: "the configuration has no rule for it", request: request(admissionv1.Connect, "", ""), allowed: true},
 		"Malformed": {reason: "it is no Machine", request: request(admissionv1.Create, `{"spec":[]}`, ""), code: http.StatusBadRequest,
 			says: "reading the object"},
 		"Empty": {reason: "it is nothing", request: request(admissionv1.Create, "", ""), code: http.StatusBadRequest,
@@ -121,6 +121,6 @@ func TestAnswerRefusesDeletion(t *testing.T) {
 	response := handlers(t, true)["/validate/osimages"].Handle(t.Context(), request(admissionv1.Delete, "", ""))
 	// The client in memory has no index, so what is in use is not known: the deletion must wait.
 	if response.Allowed || response.Result.Code != http.StatusInternalServerError {
-		t.Errorf("it is not known who uses the image: %+v", response)
+		t.Errorf("the users of the image are not known: %+v", response)
 	}
 }

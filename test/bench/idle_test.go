@@ -25,8 +25,9 @@ const (
 	observed = 2 * statusInterval
 )
 
-// BenchmarkIdleFleet has the manager watch 10,000 inspected servers of which nobody wants one, while Metal3 does to them what
-// it does to a fleet at rest: it writes the status of each once a minute, and nothing in it changes but the time. It reports:
+// BenchmarkIdleFleet has the manager watch 10,000 inspected servers without consumers, while Metal3 does to them what
+// it does to a fleet at rest: it writes the status of each once a minute, and nothing in it changes but the time. It
+// reports:
 //
 //	updates/s   statuses that were written per second; 167 is one a minute for each server
 //	core-%      CPU time of the manager, in percent of one core

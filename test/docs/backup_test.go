@@ -42,9 +42,9 @@ func (l *lossyCluster) stops() []stop {
 	return []stop{
 		{"time goes by, and the cluster is lost", l.changeSinceBackup},
 		{"etcd and an API server that only you reach", l.startPrivateAPIServer},
-		{"everybody is let in", l.openAPIServer},
+		{"the API server is opened", l.openAPIServer},
 		{"our programs run again", l.startOurs},
-		{"they are registered anew", l.registerAgain},
+		{"they are registered again", l.registerAgain},
 		{"the cluster is lost, and there is another", l.replaceEtcd},
 		{"Metal3 and our manager are installed", l.install},
 		{"what was compared fits, and the hosts are unpaused", l.unpause},

@@ -17,8 +17,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
-// A buffer holds one server of eight GPUs ready before anybody asks for it. A pod that comes then is bound at once, to a
-// node that was there before it, and the buffer is filled again with the other server.
+// A buffer keeps one server of eight GPUs ready before a pod needs it. A later pod is bound at once, to a node that was
+// there before it, and the buffer is filled again with the other server.
 func TestBuffersKeepServerReady(t *testing.T) {
 	system.Only(t)
 	w := enter(t, reference)

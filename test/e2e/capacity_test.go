@@ -116,8 +116,8 @@ func TestCapacityCPUPodNeverGetsGPUServer(t *testing.T) {
 	w.createPod(t, "second", resources("cpu", "20", "memory", "64Gi"))
 	w.eventually(t, "an event on the second pod says why", w.podHasEvent("second",
 		"cpu: 1 server matches, 1 claimed, 0 in error",
-		"a100-4x: has accelerators (nvidia.com/gpu) and the pod asks for none",
-		"h100-8x: has accelerators (nvidia.com/gpu) and the pod asks for none"))
+		"a100-4x: has accelerators (nvidia.com/gpu) and the pod requests none",
+		"h100-8x: has accelerators (nvidia.com/gpu) and the pod requests none"))
 	claims, err := w.nodeClaims(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -117,7 +117,7 @@ func TestDRANodeTypeNeedsClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.eventually(t, "an event on the pod says why it waits",
-		w.podHasEvent("web", "dra-40", "has accelerators (gpu.example.com) and the pod asks for none of them"))
+		w.podHasEvent("web", "dra-40", "has accelerators (gpu.example.com) and the pod requests none of them"))
 	machines, err := w.machines(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ const (
 )
 
 // All three servers of a pool run a pod each. The platform team points their type at a new OSImage. No fourth server is
-// free, so one node after the other is drained, installed anew on the same server, and comes back: at no time is more than
+// free, so one node after the other is drained, installed again on the same server, and comes back: at no time is more than
 // one missing.
 func TestDriftReplacesFullPool(t *testing.T) {
 	w := enter(t, threeServers)

@@ -52,7 +52,7 @@ func newGroup(name string, servers ...string) *group {
 	return &group{namespace: name, pools: []string{name}, types: []string{name}, servers: servers}
 }
 
-// owns tells whether a NodeClaim, a Machine or a Node of that name is of one of the group's pools. Karpenter begins the names with
+// owns returns whether a NodeClaim, a Machine or a Node of that name is of one of the group's pools. Karpenter begins the names with
 // that of the pool.
 func (l *group) owns(name string) bool {
 	return slices.ContainsFunc(l.pools, func(pool string) bool { return strings.HasPrefix(name, pool+"-") })

@@ -71,7 +71,7 @@ func (w *world) kubectl(ctx context.Context, t *testing.T, kubeconfig string, ar
 	return string(output)
 }
 
-// missingIn says which cell the row of that name lacks, or that there is no such row.
+// missingIn returns which cell the row of that name lacks, or that there is no such row.
 func missingIn(table, name string, cells ...string) string {
 	for row := range strings.Lines(table) {
 		fields := strings.Fields(row)

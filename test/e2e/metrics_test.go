@@ -20,7 +20,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
-// TestMetrics tells the story of one claim by what Prometheus would see: a server is free, is claimed, becomes a node, and
+// TestMetrics checks the metrics of one claim: a server is free, is claimed, becomes a node, and
 // goes back.
 func TestMetrics(t *testing.T) {
 	system.Only(t)

@@ -65,7 +65,7 @@ func TestProvisioningDeadline(t *testing.T) {
 	})
 }
 
-// Servers of a type that have joined teach how long one takes, and the next one says so.
+// The durations of joined servers give the estimate of the next one of the type.
 func TestProvisioningEstimate(t *testing.T) {
 	system.Only(t)
 	w := enter(t, reference)

@@ -218,7 +218,7 @@ func (w *world) leftOver(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// ownsObject tells whether an object is of the group. A secret says of which Machine it is.
+// ownsObject returns whether an object is of the group. A secret says of which Machine it is.
 func (w *world) ownsObject(object client.Object) bool {
 	switch object := object.(type) {
 	case *v1alpha1.Machine:

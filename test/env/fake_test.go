@@ -104,7 +104,7 @@ func storesObjects(t *testing.T, e *Environment) {
 	want("an object without finalizers goes", apierrors.IsNotFound(c.Get(ctx, key, &v1alpha1.Machine{})), "still there")
 	want("deleting what is not there", apierrors.IsNotFound(c.Delete(ctx, fresh())), "no such error")
 
-	must("creating anew", c.Create(ctx, fresh()))
+	must("creating again", c.Create(ctx, fresh()))
 	want("a new object has another UID", stored().UID != first.UID, stored().UID)
 	stale := first.DeepCopy()
 	stale.UID = stored().UID

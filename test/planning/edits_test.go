@@ -384,7 +384,7 @@ func (s *site) run(name, nodeType, pool string) {
 	s.must(s.tenant.Status().Update(s.t.Context(), nodeClaim))
 }
 
-// drifted says which node Karpenter would replace, or has no price for; it is empty if there is none.
+// drifted returns which node Karpenter would replace, or has no price for; it is empty if there is none.
 func (s *site) drifted() string {
 	s.t.Helper()
 	for _, name := range s.nodeClaims {

@@ -102,7 +102,7 @@ func TestAcquireRefusesForeignDirectories(t *testing.T) {
 	}
 	file := filepath.Join(foreign, "thesis.tex")
 	cases := map[string]struct{ reason, dir, want string }{
-		"Foreign": {reason: "A directory with somebody's files must not be cleaned.", dir: foreign,
+		"Foreign": {reason: "A directory with other files must not be emptied.", dir: foreign,
 			want: "not empty, and not that of a sandbox"},
 		"File":      {reason: "A file is no directory.", dir: file, want: "making the sandbox directory"},
 		"Forbidden": {reason: "A directory that cannot be made is named.", dir: "/proc/sandbox", want: "/proc/sandbox"},

@@ -34,7 +34,7 @@ func Lanes() []Lane {
 		{Name: "default", ProviderArgs: []string{gates}},
 		// The same, for specs that take more than ten minutes each.
 		{
-			Name:         "patient",
+			Name:         "slow",
 			Focus:        []string{"after the registration timeout when the node doesn't register$", "^Drift Failure .* if the replacement node"},
 			ProviderArgs: []string{gates},
 		},

@@ -47,12 +47,12 @@ func makeFleet(t testing.TB) {
 	}
 	claimed := env.AvailableHost(hostNamespace, "h100-2", map[string]string{"gpu-model": "h100", "rack": "rack-b"})
 	claimed.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "team-b",
-		Name: "somebody"}
+		Name: "other"}
 	failed := env.AvailableHost(hostNamespace, "h100-3", map[string]string{"gpu-model": "h100", "rack": "rack-a"})
 	failed.Status.ErrorType, failed.Status.ErrorMessage = bmov1alpha1.PowerManagementError, "the BMC does not answer"
 	quarantined := env.AvailableHost(hostNamespace, "h100-5", map[string]string{"gpu-model": "h100", "rack": "rack-d"})
 	quarantined.Annotations = map[string]string{
-		v1alpha1.QuarantinedAnnotationKey: `{"reason":"HostError","since":"2026-01-02T15:04:05Z","machine":"team-b/somebody"}`,
+		v1alpha1.QuarantinedAnnotationKey: `{"reason":"HostError","since":"2026-01-02T15:04:05Z","machine":"team-b/other"}`,
 	}
 	small := env.AvailableHost(hostNamespace, "h100-6", map[string]string{"gpu-model": "h100", "rack": "rack-d"})
 	small.Status.HardwareDetails.CPU.Count, small.Status.HardwareDetails.RAMMebibytes = 64, 512<<10

@@ -29,7 +29,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	environment.Grant(t, namespace, "webhook.yaml")
 	flags := []string{"--ca-lifetime=12s", "--cert-lifetime=4s", "--ca-settle=1s", "--namespace=" + namespace}
 	webhook := start(t, "", flags...)
-	start(t, "", flags...) // nobody asks this one, but it renews as well
+	start(t, "", flags...) // this one gets no requests, but it renews too
 	configure(t, webhook.address)
 	webhook.await(t)
 	awaitAsked(t)

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user is who the programs run as: nobody that a server has, and a number, so that kubelet can tell that it is not root.
+// user runs the programs. No server has this user. It is a number, so that the kubelet can verify that it is not root.
 const user = "65532:65532"
 
 // file is one entry of a layer. A folder has a name that ends in a slash.
@@ -93,8 +93,8 @@ func (r release) labels(name string) map[string]string {
 }
 
 // commonFiles are what a static program may look for: the public authorities (for an API server or a network endpoint
-// whose certificate is signed by one of them; those that Mozilla trusts everywhere, as Go's own fallback has them), who it is,
-// and a place for temporary files.
+// whose certificate is signed by one of them; those that Mozilla trusts everywhere, as Go's own fallback has them), its
+// user, and a place for temporary files.
 func commonFiles() []file {
 	var authorities bytes.Buffer
 	for root := range bundle.Roots() {

@@ -10,7 +10,7 @@
 {{- fail "access.createServiceAccount is true and access.subject is set: the provider can be only one of them. Set createServiceAccount to false, or leave the subject out." -}}
 {{- end -}}
 {{- if and (not .createServiceAccount) (not .subject) -}}
-{{- fail "access.createServiceAccount is false and access.subject is empty: nobody would have the rights that the provider needs. Name the user or service account of its kubeconfig." -}}
+{{- fail "access.createServiceAccount is false and access.subject is empty: the provider's rights would not be bound. Name the user or service account of its kubeconfig." -}}
 {{- end -}}
 {{- with .subject -}}
 {{- if and (eq .kind "ServiceAccount") (not .namespace) -}}
@@ -22,7 +22,7 @@
 {{- end -}}
 {{- end -}}
 {{- if and .Values.provider.featureGates (not (has "karpenter" .Values.controllers)) -}}
-{{- fail "provider.featureGates is set and controllers does not have karpenter: the gates are Karpenter's and nobody would look at them. Leave them out, or add karpenter." -}}
+{{- fail "provider.featureGates is set and controllers does not have karpenter: the gates are Karpenter's and would have no effect. Leave them out, or add karpenter." -}}
 {{- end -}}
 {{- $set := list "namespace" "tenant-cluster" "controllers" "tenant-kubeconfig" "tenant-kube-context" "management-kubeconfig" "management-kube-context" "leader-elect" "logging-format" "v" "metrics-bind-address" "health-probe-bind-address" "topology-labels" "capacity-type" "trusted-users" "feature-gates" -}}
 {{- range .Values.provider.extraArgs -}}

@@ -5,7 +5,7 @@
 {{- fail "webhook.certificates.certManager.issuerRef is set and webhook.certificates.source is self: the issuer would not be used. Set the source to certManager, or leave the issuer out." -}}
 {{- end -}}
 {{- if and (not .Values.webhook.enabled) (eq $certificates.source "certManager") -}}
-{{- fail "webhook.enabled is false and webhook.certificates.source is certManager: there is nobody to have a certificate. Enable the webhook, or leave the source at self." -}}
+{{- fail "webhook.enabled is false and webhook.certificates.source is certManager: there is no webhook for a certificate. Enable the webhook, or leave the source at self." -}}
 {{- end -}}
 {{- with $certificates.certManager.issuerRef -}}
 {{- if not .name -}}
@@ -16,7 +16,7 @@
 {{- fail (printf "webhook.shutdownDelaySeconds is %d and webhook.terminationGracePeriodSeconds is %d: kubelet would kill the webhook while it still answers, and writes would fail. Make the second longer than the first." (int .Values.webhook.shutdownDelaySeconds) (int .Values.webhook.terminationGracePeriodSeconds)) -}}
 {{- end -}}
 {{- if has .Release.Namespace .Values.manager.hostNamespaces -}}
-{{- fail (printf "manager.hostNamespaces has %s, the namespace of the release: whoever manages servers there could read the webhook's key. Install the release in a namespace of its own." .Release.Namespace) -}}
+{{- fail (printf "manager.hostNamespaces has %s, the namespace of the release: a user with access to the Secrets of servers could read the webhook's key. Install the release in a namespace of its own." .Release.Namespace) -}}
 {{- end -}}
 {{- $set := list "leader-elect" "leader-election-namespace" "logging-format" "v" "metrics-bind-address" "health-probe-bind-address" "topology-labels" "network-endpoint" "provisioning-deadline" "webhook-bind-address" "cert-rotation" "cert-dir" "cert-names" "namespace" "service" "cert-secret" "configuration" "shutdown-delay" -}}
 {{- range $component := list "manager" "webhook" -}}

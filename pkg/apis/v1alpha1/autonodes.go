@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PrivateNodes is the block of that name of a vcluster.yaml, as far as it is about servers.
+// PrivateNodes has the fields about servers of the same block of a vcluster.yaml.
 type PrivateNodes struct {
 	// Enabled turns autoNodes on and off. Unset means on: a TenantCluster has no other nodes. Off, the tenant's pools
 	// are deleted, and with them their servers go back.
@@ -81,8 +81,8 @@ type NodesTemplate struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
 	TerminationGracePeriod *metav1.Duration `json:"terminationGracePeriod,omitempty"`
-	// ExpireAfter is how old a node may become, such as 720h, or Never, which is the default: a server is not
-	// installed anew for its age unless somebody asks for it.
+	// ExpireAfter is how old a node may become, such as 720h, or Never, which is the default: by default a server is
+	// not reinstalled for its age.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^(([0-9]+(s|m|h))+|Never)$`
 	ExpireAfter string `json:"expireAfter,omitempty"`
@@ -111,7 +111,7 @@ type DynamicNodes struct {
 	Weight *int32 `json:"weight,omitempty"`
 }
 
-// SelectorOperator says how a property of a NodeType is compared.
+// SelectorOperator is how a property of a NodeType is compared.
 // +kubebuilder:validation:Enum=In;NotIn;Exists;NotExists
 type SelectorOperator string
 
@@ -119,7 +119,7 @@ type SelectorOperator string
 const (
 	// SelectorIn: the property has one of the values. The default.
 	SelectorIn SelectorOperator = "In"
-	// SelectorNotIn: the property has none of the values, or is not there.
+	// SelectorNotIn: the property has none of the values, or is missing.
 	SelectorNotIn SelectorOperator = "NotIn"
 	// SelectorExists: the property is there.
 	SelectorExists SelectorOperator = "Exists"
@@ -153,8 +153,8 @@ type NodeTypeSelectorRequirement struct {
 
 // NodesDisruption says when Karpenter may replace or remove nodes of a pool.
 type NodesDisruption struct {
-	// ConsolidateAfter is how long a node must have been left alone before it is removed or replaced, such as 10m, or
-	// Never. Default: 30m, about what a server takes to come back.
+	// ConsolidateAfter is how long a node must be without changes of its pods before it is removed or replaced, such as
+	// 10m, or Never. Default: 30m, about the time that a server takes to be available again.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^(([0-9]+(s|m|h))+|Never)$`
 	ConsolidateAfter string `json:"consolidateAfter,omitempty"`

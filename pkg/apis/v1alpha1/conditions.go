@@ -15,7 +15,7 @@ const (
 
 // Condition types of Machine.
 const (
-	// ConditionReady sums the others up, and its message says what the Machine is doing.
+	// ConditionReady summarizes the others. Its message is the state of the Machine.
 	ConditionReady = "Ready"
 	// ConditionClaimed is true when the server is this Machine's alone.
 	ConditionClaimed = "Claimed"
@@ -31,7 +31,7 @@ const (
 	// ConditionGivenUp is true when the manager has given the Machine up and it is to be deleted: it has made no
 	// progress within its deadline, or its server is in error and its type says Replace.
 	ConditionGivenUp = "GivenUp"
-	// ConditionReleased says how the way back to the pool is going, while the Machine is being deleted.
+	// ConditionReleased is the progress of the release while the Machine is being deleted.
 	ConditionReleased = "Released"
 )
 
@@ -86,7 +86,7 @@ const (
 	ReasonHostError = "HostError"
 	// ReasonDeadlineExceeded: the Machine has made no progress within its deadline.
 	ReasonDeadlineExceeded = "DeadlineExceeded"
-	// ReasonHostLost: the server that was claimed does not exist any more, or belongs to somebody else.
+	// ReasonHostLost: the claimed server does not exist any more, or has another consumer.
 	ReasonHostLost = "HostLost"
 	// ReasonDeprovisioning: Metal3 is removing the image and cleaning the server.
 	ReasonDeprovisioning = "Deprovisioning"
@@ -107,16 +107,16 @@ const (
 	// ConditionPoolsSynced is true when the tenant has the pools that privateNodes.autoNodes call for. Written by the
 	// provider.
 	ConditionPoolsSynced = "PoolsSynced"
-	// ConditionServersReturned tells, while the TenantCluster is being deleted, how far its servers are on their way
-	// back. Written by the manager.
+	// ConditionServersReturned is the progress of the release of its servers while the TenantCluster is being deleted.
+	// Written by the manager.
 	ConditionServersReturned = "ServersReturned"
 )
 
 // Reasons of conditions of TenantCluster, and of Machines of tenants.
 const (
-	// ReasonInvalidPools: a pool of autoNodes cannot be made as it is written.
+	// ReasonInvalidPools: a pool of autoNodes is not valid.
 	ReasonInvalidPools = "InvalidPools"
-	// ReasonReplacingPools: a pool is made anew, and the one that has its name is being deleted still.
+	// ReasonReplacingPools: a pool is recreated, and the one that has its name is still being deleted.
 	ReasonReplacingPools = "ReplacingPools"
 	// ReasonTenantDeleting: the TenantCluster is being deleted.
 	ReasonTenantDeleting = "TenantDeleting"
@@ -132,15 +132,15 @@ const (
 	// Machine's condition Ready. On a Node it is there only once its server has been in trouble after the node was up:
 	// false while it is, with the reason of the Machine's condition Ready, and true again afterwards.
 	ConditionServerReady = "ServerReady"
-	// ConditionResourcesAdvertised on a NodeClaim is there only once its node has been missing resources: false while
-	// it does not advertise what its NodeType promises, although it has had the time to, and true again afterwards.
+	// ConditionResourcesAdvertised is on a NodeClaim only after its node has missed resources: false while it does not
+	// advertise the resources of its NodeType after the grace period, and true again afterwards.
 	ConditionResourcesAdvertised = "ResourcesAdvertised"
 )
 
 // Reasons of the condition ResourcesAdvertised.
 const (
-	// ReasonResourcesMissing: the node advertises less of a resource than its NodeType promises, or nothing.
+	// ReasonResourcesMissing: the node advertises less of a resource than its NodeType has, or none.
 	ReasonResourcesMissing = "ResourcesMissing"
-	// ReasonResourcesAdvertised: the node advertises all that its NodeType promises.
+	// ReasonResourcesAdvertised: the node advertises all resources of its NodeType.
 	ReasonResourcesAdvertised = "ResourcesAdvertised"
 )

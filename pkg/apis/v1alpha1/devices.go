@@ -28,10 +28,10 @@ type NodeTypeDevice struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Capacity map[string]resource.Quantity `json:"capacity,omitempty"`
-	// PCIeRoots say which devices of a server share a PCIe root, so that claims can ask for a GPU and a network card at
-	// one root by constraining resource.kubernetes.io/pcieRoot. They are dealt out to the devices in turn: of four devices
-	// and the roots [a, b], the first and the third are at a. Devices of other drivers at a root of the same name share it
-	// too. The names serve for nothing else, because the real ones are known only once a server runs.
+	// PCIeRoots define which devices of a server share a PCIe root, so that claims can ask for a GPU and a network card
+	// at one root by constraining resource.kubernetes.io/pcieRoot. They are dealt out to the devices in turn: of four
+	// devices and the roots [a, b], the first and the third are at a. Devices of other drivers at a root of the same
+	// name share it too. The names serve for nothing else, because the real ones are known only once a server runs.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=128
@@ -70,13 +70,13 @@ func (p *HardwareProfile) Drivers() []string {
 	return slices.Compact(drivers)
 }
 
-// Accelerated tells whether servers of the profile have accelerators, by a device plugin or by a DRA driver. Such a type
-// is for claims that ask for one of them, and for no others.
+// Accelerated returns whether servers of the profile have accelerators, by a device plugin or by a DRA driver. Such a
+// type is only for claims that request one of them.
 func (p *HardwareProfile) Accelerated() bool {
 	return len(p.Devices) > 0 || len(Accelerators(p.Resources)) > 0
 }
 
-// AsksForDriver tells whether one of the requested drivers is among the offered ones.
+// AsksForDriver returns whether one of the requested drivers is among the offered ones.
 func AsksForDriver(requested, offered []string) bool {
 	return slices.ContainsFunc(requested, func(driver string) bool { return slices.Contains(offered, driver) })
 }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// IPAddressSpec says whose an address is. It does not change: a released address is deleted, and made anew for the
+// IPAddressSpec has the owner of an address. It is immutable: a released address is deleted, and created again for the
 // next Machine.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an IPAddress is immutable: delete it and make another"

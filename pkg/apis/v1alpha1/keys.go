@@ -21,7 +21,7 @@ const (
 	ReservationIDLabelKey = Group + "/reservation-id"
 )
 
-// Labels of BareMetalHosts that nodes inherit unless the manager is told of others (flag --topology-labels).
+// Labels of BareMetalHosts that nodes inherit by default (flag --topology-labels of the manager).
 const (
 	RackLabelKey         = "rack"
 	NVLinkDomainLabelKey = "nvlink-domain"
@@ -73,8 +73,9 @@ const (
 	// NodeNameAnnotationKey holds the name of the registered Node, set by the provider once it has seen the Node in
 	// the tenant cluster. It is how the manager, which sees no tenant, learns that the Machine has joined.
 	NodeNameAnnotationKey = Group + "/node-name"
-	// ClaimUIDAnnotationKey holds the UID that a Machine had when the manager first saw it, under which it claims its server
-	// and its address. It differs from the UID of a Machine that was restored from a backup by a tool that makes objects anew.
+	// ClaimUIDAnnotationKey holds the UID that a Machine had when the manager first saw it, under which it claims its
+	// server and its address. It differs from the UID of a Machine that was restored from a backup by a tool that
+	// recreates objects.
 	ClaimUIDAnnotationKey = Group + "/claim-uid"
 	// ChosenHostAnnotationKey holds the host that the manager has chosen: namespace/name/UID/NodeType. The manager writes it
 	// with its finalizer, before it claims the host. After a crash between the two it finds the claim by it, and does not take
@@ -96,10 +97,10 @@ const (
 	// PreProvisionHookPrefix holds a Machine that has its server, before anything is installed on it.
 	PreProvisionHookPrefix = "pre-provision.hook." + Group
 	// PreReturnHookPrefix holds a Machine that is being deleted and whose server has been cleaned, before the server
-	// goes back to the pool. Until the hook is gone nobody else can claim the server.
+	// goes back to the pool. Until the hook is removed no other Machine can claim the server.
 	PreReturnHookPrefix = "pre-return.hook." + Group
-	// HookMessagePrefix begins the annotation, with a slash and the name of a hook after it, in which the owner of the hook
-	// can say what it is waiting for. The manager repeats it in the condition NetworkReady.
+	// HookMessagePrefix begins the annotation, with a slash and the name of a hook after it, in which the owner of the
+	// hook can write what it is waiting for. The manager repeats it in the condition NetworkReady.
 	HookMessagePrefix = "message.hook." + Group
 	// NetworkHook is the name of the hook that moves a server into the network of its tenant and back. The manager
 	// sets it on Machines whose TenantCluster has a spec.network, with that network as its value.
@@ -117,9 +118,9 @@ const (
 	// NodeTypeAnnotationKey on a claimed host names the NodeType that it was claimed as. It is written and removed
 	// together with the consumer. A host may match several types, so the count against maxCapacity needs it.
 	NodeTypeAnnotationKey = Group + "/node-type"
-	// QuarantinedAnnotationKey keeps a host out of the pool until somebody removes it: only a person can tell that a
-	// server is well after a Machine was given up on it. An operator may set it too, with any value. It has no effect on
-	// a Machine that has the host.
+	// QuarantinedAnnotationKey keeps a host from being claimed until an operator removes it, after checking the server.
+	// The manager sets it when a Machine is given up. An operator may set it too, with any value. It has no effect on a
+	// Machine that has the host.
 	QuarantinedAnnotationKey = Group + "/quarantined"
 	// UncleanedAnnotationKey lets a host into the pool although its spec.automatedCleaningMode is disabled: the next tenant can
 	// read what the one before left on its disks. An operator sets it, with any value.
@@ -156,8 +157,8 @@ const (
 	// NodeClassTerminationFinalizer keeps a MetalNodeClass while NodeClaims refer to it: without it they could not be
 	// launched again, drained or compared any more.
 	NodeClassTerminationFinalizer = Group + "/termination"
-	// RolloutAnnotationKey is on NodePools: the NodeClaims that were given up for want of a spare server, so that the server
-	// comes back installed as it should be, as JSON. An entry is removed when the pool is next looked at after the server is back.
+	// RolloutAnnotationKey is on NodePools: the NodeClaims that were deleted without a spare server, so that their
+	// servers are reinstalled, as JSON. An entry is removed at the first reconcile after the server is back.
 	RolloutAnnotationKey = Group + "/rollout"
 	// DriftAnnotationKey is on NodeClaims: what has changed since the server was installed, in words.
 	DriftAnnotationKey = Group + "/drift"

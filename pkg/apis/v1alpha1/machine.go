@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// MachineSpec asks for one physical server, either of a named type (nodeTypeRef) or of the cheapest type that has the
-// resources and meets the requirements. What has been asked for does not change: a Machine is one claim.
+// MachineSpec requests one physical server, either of a named type (nodeTypeRef) or of the cheapest type that has the
+// resources and meets the requirements. The request is immutable: a Machine is one claim.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) != (has(self.requirements) || has(self.resources))",message="say either nodeTypeRef, or requirements and resources"
 // +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) == has(oldSelf.nodeTypeRef) && has(self.requirements) == has(oldSelf.requirements) && has(self.resources) == has(oldSelf.resources) && has(self.requestedDrivers) == has(oldSelf.requestedDrivers) && has(self.tenantClusterRef) == has(oldSelf.tenantClusterRef)",message="nodeTypeRef, requirements, resources, requestedDrivers and tenantClusterRef are immutable: delete the Machine and make another"
@@ -54,7 +54,7 @@ type MachineSpec struct {
 	// +optional
 	// +listType=atomic
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// StartupTaints that the node registers with and that somebody takes away before pods may run.
+	// StartupTaints that the node registers with and that a controller removes before pods may run.
 	// +optional
 	// +listType=atomic
 	StartupTaints []corev1.Taint `json:"startupTaints,omitempty"`
@@ -65,16 +65,15 @@ type MachineSpec struct {
 	// later change reaches no server that has it.
 	// +optional
 	KubeletArgs KubeletArgs `json:"kubeletArgs,omitempty"`
-	// Bootstrap says what the server runs at its first boot.
+	// Bootstrap refers to what the server runs at its first boot.
 	// +optional
 	Bootstrap MachineBootstrap `json:"bootstrap,omitempty"`
-	// Power says whether the server is to have power once its image is installed. Unset leaves it as whoever has
-	// switched it last wants it.
+	// Power is whether the server is switched on once its image is installed. If it is unset, the power is not changed.
 	// +optional
 	Power *MachinePower `json:"power,omitempty"`
 }
 
-// MachineBootstrap says what a server runs at its first boot.
+// MachineBootstrap refers to what a server runs at its first boot.
 type MachineBootstrap struct {
 	// DataSecretName names the Secret in the Machine's namespace whose key userData holds the cloud-init user data. A
 	// Machine with a tenant is not provisioned before it is set.
@@ -100,9 +99,9 @@ const (
 	MachineProvisioned MachinePhase = "Provisioned"
 	// MachineJoined is a Node of its tenant.
 	MachineJoined MachinePhase = "Joined"
-	// MachineFailed needs somebody to look at it; the conditions say why.
+	// MachineFailed needs attention; the conditions have the reason.
 	MachineFailed MachinePhase = "Failed"
-	// MachineReleasing is on its way back to the pool.
+	// MachineReleasing releases its server.
 	MachineReleasing MachinePhase = "Releasing"
 )
 
@@ -152,7 +151,7 @@ type MachineStatus struct {
 	// NodeName is the name of the Node, once it has joined.
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
-	// HostState is Metal3's provisioning state of the server, as it was seen last.
+	// HostState is Metal3's last seen provisioning state of the server.
 	// +optional
 	HostState string `json:"hostState,omitempty"`
 	// Progress on the way from the claim to the node.
@@ -229,14 +228,14 @@ type MachineList struct {
 	Items []Machine `json:"items"`
 }
 
-// ClaimUID is the UID under which the Machine claims its server and its address, and stands in their references to it. A
-// Machine that was restored from a backup keeps it when its own is another. It means nothing without the Machine's namespace
-// and name: anybody with the right to write Machines can set the annotation.
+// ClaimUID is the UID under which the Machine claims its server and its address, and stands in their references to it.
+// A Machine that was restored from a backup keeps it when its own is another. It means nothing without the Machine's
+// namespace and name: any user with the right to write Machines can set the annotation.
 func (m *Machine) ClaimUID() types.UID {
 	return cmp.Or(types.UID(m.Annotations[ClaimUIDAnnotationKey]), m.UID)
 }
 
-// IsRestored tells whether the Machine is the copy of one that claimed under another UID.
+// IsRestored returns whether the Machine is the copy of one that claimed under another UID.
 func (m *Machine) IsRestored() bool { return m.ClaimUID() != m.UID }
 
 // Values of RebootAnnotationKey.
@@ -268,8 +267,7 @@ type MachinePowerStatus struct {
 	// State that Metal3 has seen last, On or Off.
 	// +optional
 	State PowerState `json:"state,omitempty"`
-	// LastReboot is when Metal3 was last told to reboot the server because of the annotation
-	// karpenter.metal3.io/reboot.
+	// LastReboot is when a reboot was last requested from Metal3 for the annotation karpenter.metal3.io/reboot.
 	// +optional
 	LastReboot *metav1.Time `json:"lastReboot,omitempty"`
 }

@@ -56,8 +56,8 @@ type MetalNodeClassList struct {
 	Items []MetalNodeClass `json:"items"`
 }
 
-// ConditionValidationSucceeded tells that what the class refers to exists and that its properties are valid. Ready
-// follows from it.
+// ConditionValidationSucceeded is true if the objects that the class refers to exist and its properties are valid.
+// Ready follows from it.
 const ConditionValidationSucceeded = "ValidationSucceeded"
 
 // GetConditions implements status.Object.
@@ -73,9 +73,9 @@ func (in *MetalNodeClass) StatusConditions(opts ...status.ForOption) status.Cond
 	return status.NewReadyConditions(ConditionValidationSucceeded).For(in, opts...)
 }
 
-// KubeletArgs are extra arguments of a kubelet, by their names without leading dashes: {"max-pods": "200"}. What the join
-// says by itself cannot be said again here: who the node is, where it joins, its labels and taints, and what its
-// NodeType reserves.
+// KubeletArgs are extra arguments of a kubelet, by their names without leading dashes: {"max-pods": "200"}. Arguments
+// that the join sets itself are rejected: the node's identity, its cluster, its labels and taints, and the overhead of
+// its NodeType.
 //
 // +kubebuilder:validation:MaxProperties=32
 // +kubebuilder:validation:XValidation:rule="self.all(name, name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$'))",message="name kubelet arguments without leading dashes, the value apart, such as max-pods: \"200\""

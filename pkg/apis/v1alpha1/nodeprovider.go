@@ -51,7 +51,7 @@ type NodeTypeTemplate struct {
 	HardwareProfile `json:",inline"`
 }
 
-// NodeProviderStatus tells how the NodeTypes of the provider are doing.
+// NodeProviderStatus is the state of the provider's NodeTypes.
 type NodeProviderStatus struct {
 	// NodeTypes is the number of NodeTypes that this provider owns.
 	// +optional

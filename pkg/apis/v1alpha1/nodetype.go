@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// HardwareProfile is a kind of server: what it has, what it costs, and which hosts are of that kind.
+// HardwareProfile is a kind of server: its resources, its cost, and the selector of its hosts.
 type HardwareProfile struct {
 	// DisplayName is what people call this type.
 	// +optional
@@ -59,9 +59,9 @@ type HardwareProfile struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="provisioningDeadline must be greater than zero, for example 60m"
 	ProvisioningDeadline *metav1.Duration `json:"provisioningDeadline,omitempty"`
-	// OnError says what becomes of a Machine whose server Metal3 reports an error for: Hold leaves it for somebody to
-	// look at, Replace gives the claim up and quarantines the server. It is about the way to the node: of a node that is
-	// up, an error of its server is reported, and nothing else. Default Hold.
+	// OnError decides what happens to a Machine when Metal3 reports an error of its server: Hold keeps it for
+	// inspection, Replace gives the claim up and quarantines the server. It applies until the node has joined: later
+	// errors are only reported. Default Hold.
 	// +optional
 	OnError OnErrorPolicy `json:"onError,omitempty"`
 	// Devices that DRA drivers publish for each server of this type.
@@ -89,7 +89,7 @@ type NodeTypeOverhead struct {
 // NodeTypeSpec is the desired state of a NodeType.
 type NodeTypeSpec struct {
 	// ProviderRef names the NodeProvider that the hosts and the inherited properties come from.
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="providerRef is immutable: delete the NodeType and make it anew"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="providerRef is immutable: delete the NodeType and create it again"
 	ProviderRef     NameReference `json:"providerRef"`
 	HardwareProfile `json:",inline"`
 }
@@ -104,7 +104,7 @@ type Capacity struct {
 	Available int32 `json:"available"`
 	// Error is the number of those that Metal3 reports an error for.
 	Error int32 `json:"error"`
-	// Quarantined is the number of those that are kept out of the pool until an operator says that they are well.
+	// Quarantined is the number of servers that are not claimed until an operator removes their quarantine annotation.
 	// +optional
 	Quarantined int32 `json:"quarantined,omitempty"`
 	// TooSmall is the number of those that have less than resources says. They are not claimed; the condition HardwareFits
@@ -146,7 +146,7 @@ type NodeTypeStatus struct {
 	// +listMapKey=name
 	Zones []ZoneCapacity `json:"zones,omitempty"`
 	// Domains is the capacity by zone and topology labels. Empty when there are more than 1000: the condition Synced
-	// says so then.
+	// then has a message.
 	// +optional
 	// +listType=atomic
 	Domains []DomainCapacity `json:"domains,omitempty"`
@@ -220,8 +220,8 @@ type DomainCapacity struct {
 	Capacity   `json:",inline"`
 }
 
-// KubeReserved is what the type sets aside for kubelet, as its flag --kube-reserved takes it, in a stable order; empty if
-// it sets nothing aside.
+// KubeReserved returns the type's overhead as the value of kubelet's flag --kube-reserved, in a stable order; empty if
+// there is none.
 func (in *NodeType) KubeReserved() string {
 	if in.Spec.Overhead == nil {
 		return ""

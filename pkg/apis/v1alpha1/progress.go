@@ -7,14 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// OnErrorPolicy says what becomes of a Machine whose server Metal3 reports an error for.
+// OnErrorPolicy decides what happens to a Machine when Metal3 reports an error of its server.
 // +kubebuilder:validation:Enum=Hold;Replace
 type OnErrorPolicy string
 
 const (
-	// OnErrorHold leaves the Machine as it is, in error, until somebody has looked at it.
+	// OnErrorHold keeps the Machine, in error, for inspection.
 	OnErrorHold OnErrorPolicy = "Hold"
-	// OnErrorReplace gives the claim up and keeps the server out of the pool until an operator says that it is well.
+	// OnErrorReplace gives the claim up and quarantines the server.
 	OnErrorReplace OnErrorPolicy = "Replace"
 )
 
@@ -43,7 +43,7 @@ const (
 	StageJoined MachineStage = "Joined"
 )
 
-// MachineProgress says how far a Machine is on its way from a claim to a node.
+// MachineProgress is the progress of a Machine from its claim to its node.
 type MachineProgress struct {
 	// Step that the Machine is at, counted from 1.
 	Step int32 `json:"step"`
@@ -59,11 +59,11 @@ type MachineProgress struct {
 	// LastProgressTime is when a step, or a part of one, was last seen to begin, or when the Machine was last taken up
 	// again after it had been suspended. The NodeType's provisioningDeadline counts from here.
 	LastProgressTime metav1.Time `json:"lastProgressTime"`
-	// Suspended is true while the deadline does not count, because nothing is to be expected: Metal3 reports an error
-	// and the NodeType says Hold, the host is paused or detached, or the server is to be off.
+	// Suspended is true while the deadline does not count, because no progress is possible: Metal3 reports an error and
+	// onError of the NodeType is Hold, the host is paused or detached, or the server is switched off by its spec.
 	// +optional
 	Suspended bool `json:"suspended,omitempty"`
-	// Interrupted is true once the Machine has been suspended. How long it takes then says nothing about its type.
+	// Interrupted is true once the Machine was suspended. Its duration is then not used for estimates.
 	// +optional
 	Interrupted bool `json:"interrupted,omitempty"`
 	// ExpectedReadyTime is when Machines of this type usually have joined. Unset while none has, ever.

@@ -17,7 +17,7 @@ type MachineConfigTemplateSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	DisplayName string `json:"displayName,omitempty"`
-	// Description says what the template is for.
+	// Description is the purpose of the template.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
@@ -66,7 +66,7 @@ type SSHKeySpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	DisplayName string `json:"displayName,omitempty"`
-	// Description says whose key it is and what it is for.
+	// Description is the owner and the purpose of the key.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`

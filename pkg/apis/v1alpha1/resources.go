@@ -25,8 +25,8 @@ const (
 // ResourceNodes is what the limits of a NodePool call its number of nodes.
 const ResourceNodes corev1.ResourceName = "nodes"
 
-// IsAccelerator tells whether a resource is an accelerator: anything that a plain server does not have, that is, an
-// extended resource by whatever vendor's name.
+// IsAccelerator returns whether a resource is an accelerator: an extended resource of any vendor, which a plain server
+// does not have.
 func IsAccelerator(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage, corev1.ResourceStorage,
@@ -48,8 +48,8 @@ func Accelerators(resources corev1.ResourceList) []corev1.ResourceName {
 	return names
 }
 
-// AsksForAccelerator tells whether requested holds at least one of the accelerators that offered has. A server with
-// accelerators is for claims that ask for one of them, and for no others.
+// AsksForAccelerator returns whether requested holds at least one of the accelerators that offered has. A server with
+// accelerators is only for claims that request one of them.
 func AsksForAccelerator(requested, offered corev1.ResourceList) bool {
 	for _, name := range Accelerators(offered) {
 		if quantity := requested[name]; quantity.Sign() > 0 {

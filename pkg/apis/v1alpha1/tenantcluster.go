@@ -13,13 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TenantClusterSpec says how servers join a tenant and which of them it may have.
+// TenantClusterSpec is how servers join a tenant and which servers it may have.
 type TenantClusterSpec struct {
 	// APIServerEndpoint is where servers reach the tenant's API server, as host:port.
 	// +kubebuilder:validation:MaxLength=300
 	// +kubebuilder:validation:Pattern=`^(\[[0-9a-fA-F:]+\]|[^:/]+):[0-9]{1,5}$`
 	APIServerEndpoint string `json:"apiServerEndpoint"`
-	// JoinMode says how servers join: Kubeadm (the default) or VCluster.
+	// JoinMode is how servers join: Kubeadm (the default) or VCluster.
 	// +optional
 	JoinMode JoinMode `json:"joinMode,omitempty"`
 	// AllowedNodeTypes are the types that this tenant may have, by name, or as "<provider>.*" for all of a
@@ -29,8 +29,8 @@ type TenantClusterSpec struct {
 	// +kubebuilder:validation:MaxItems=1000
 	AllowedNodeTypes *[]string `json:"allowedNodeTypes,omitempty"`
 	// Network is the network that servers are moved into before they boot this tenant's image. A network controller
-	// moves them; until it has confirmed that, nothing is installed, and until it has confirmed the way back, nobody
-	// else can claim the server. Unset moves nothing.
+	// moves them; until it has confirmed that, nothing is installed, and until it has confirmed the return, no other
+	// Machine can claim the server. If it is unset, servers are not moved.
 	// +optional
 	Network *TenantNetwork `json:"network,omitempty"`
 	// PrivateNodes are the pools of servers that the tenant has: the block of that name of a vcluster.yaml.
@@ -39,7 +39,7 @@ type TenantClusterSpec struct {
 	// Quota bounds how many servers and GPUs the tenant has at a time. Unset: no bound.
 	// +optional
 	Quota *Quota `json:"quota,omitempty"`
-	// Sync says which device classes the tenant may ask for, and what is in sync with the host.
+	// Sync selects the device classes that the tenant may request, and what is synced with the host.
 	// +optional
 	Sync Sync `json:"sync,omitempty"`
 }
@@ -85,7 +85,7 @@ type TenantClusterList struct {
 // allOfProvider, after the name of a NodeProvider, stands for all of its types in allowedNodeTypes.
 const allOfProvider = ".*"
 
-// Allows tells whether the tenant may have servers of a NodeType, which is one of the NodeProvider of that name.
+// Allows returns whether the tenant may have servers of a NodeType, which is one of the NodeProvider of that name.
 func (in *TenantCluster) Allows(nodeType, provider string) bool {
 	if in.Spec.AllowedNodeTypes == nil {
 		return true
@@ -94,7 +94,7 @@ func (in *TenantCluster) Allows(nodeType, provider string) bool {
 	return slices.Contains(allowed, nodeType) || slices.Contains(allowed, provider+allOfProvider)
 }
 
-// AllowsStandAlone tells whether a Machine without a tenant may have servers of a NodeType, in a namespace with these
+// AllowsStandAlone returns whether a Machine without a tenant may have servers of a NodeType, in a namespace with these
 // tenants: all of them if there are none, and otherwise those of the tenants. Their providers make Machines there, and
 // leaving the tenant out must not get them any more.
 func AllowsStandAlone(tenants []*TenantCluster, nodeType, provider string) bool {
@@ -107,7 +107,7 @@ type Quota struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Servers *int64 `json:"servers,omitempty"`
-	// GPUs is how many accelerators, of whatever kind, the tenant's servers may have together. Unset: no bound.
+	// GPUs is how many accelerators of any kind the tenant's servers may have together. Unset: no bound.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	GPUs *int64 `json:"gpus,omitempty"`
@@ -160,7 +160,7 @@ type TenantNetwork struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=16777215
 	VNI *int32 `json:"vni,omitempty"`
-	// ID is what the network controller calls the network, when that is neither a VLAN nor a VNI.
+	// ID is the network controller's name of the network, when that is neither a VLAN nor a VNI.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -199,9 +199,9 @@ func ParseTenantNetwork(text string) (TenantNetwork, error) {
 	return TenantNetwork{}, fmt.Errorf("%q is not a tenant network: write vlan:N, vni:N or id:NAME", text)
 }
 
-// Sync says which objects of Dynamic Resource Allocation are in sync between the host, which is the management cluster,
-// and the tenant. It is the block of the same name of a vcluster.yaml; what is not about Dynamic Resource Allocation has
-// no place here. Everything is off by default.
+// Sync selects the objects of Dynamic Resource Allocation that are synced between the host, which is the management
+// cluster, and the tenant. It has the fields about Dynamic Resource Allocation of the same block of a vcluster.yaml.
+// Everything is off by default.
 type Sync struct {
 	// FromHost flows from the host to the tenant.
 	// +optional
@@ -216,8 +216,8 @@ type SyncFromHost struct {
 	// DeviceClasses are the classes that the tenant may ask for. While they are not enabled, it may ask for none.
 	// +optional
 	DeviceClasses DeviceClassSync `json:"deviceClasses,omitempty"`
-	// Nodes tells whether the tenant sees the host's Nodes under their names. Where it does not, the status of a claim
-	// has pseudonyms in the place of pools and devices, and does not name nodes.
+	// Nodes is whether the tenant sees the host's Nodes under their names. Where it does not, the status of a claim has
+	// pseudonyms instead of pools and devices, and does not name nodes.
 	// +optional
 	Nodes SyncSwitch `json:"nodes,omitempty"`
 }
@@ -240,15 +240,15 @@ type SyncSwitch struct {
 	Enabled bool `json:"enabled,omitempty"`
 }
 
-// DeviceClassSync says which DeviceClasses of the host exist in the tenant.
+// DeviceClassSync selects the DeviceClasses of the host that exist in the tenant.
 type DeviceClassSync struct {
 	SyncSwitch `json:",inline"`
-	// Selector selects DeviceClasses of the host by their labels. Unset or empty, it selects all of them. One that does
-	// not parse selects nothing new and takes nothing away: the condition DRASynced says what is wrong with it.
+	// Selector selects DeviceClasses of the host by their labels. Unset or empty, it selects all of them. An invalid
+	// selector adds and removes nothing: the condition DRASynced has the error.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
-	// Hidden are the parts of a DeviceClass that the tenant does not see. They work on the host all the same. A
-	// vcluster.yaml does not have this field.
+	// Hidden are the parts of a DeviceClass that the tenant does not see. They still apply on the host. A vcluster.yaml
+	// does not have this field.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=4
@@ -272,16 +272,16 @@ const (
 )
 
 // ConditionDRASynced is a condition of TenantClusters. It is true while the sync of Dynamic Resource Allocation works,
-// and absent where it has never been enabled. Its message says what keeps it from working.
+// and absent where it has never been enabled. Its message is the reason if it does not work.
 const ConditionDRASynced = "DRASynced"
 
 // Reasons of ConditionDRASynced, besides ReasonSynced and ReasonInvalidSelector.
 const (
-	// ReasonSyncDisabled: nothing is enabled any more. What has been synced stays where it is.
+	// ReasonSyncDisabled: nothing is enabled any more. Synced objects stay.
 	ReasonSyncDisabled = "SyncDisabled"
 	// ReasonAPINotServed: the host or the tenant has no resource.k8s.io/v1.
 	ReasonAPINotServed = "APINotServed"
-	// ReasonSameCluster: the host and the tenant are one and the same cluster, and there is nothing to sync.
+	// ReasonSameCluster: the host and the tenant are the same cluster, so there is nothing to sync.
 	ReasonSameCluster = "SameCluster"
 	// ReasonNotStarted: a controller of the sync could not be started.
 	ReasonNotStarted = "NotStarted"
@@ -289,7 +289,7 @@ const (
 	ReasonInvalidName = "InvalidName"
 )
 
-// Enabled tells whether anything is to be synced.
+// Enabled returns whether anything is to be synced.
 func (s *Sync) Enabled() bool {
 	return s.FromHost.DeviceClasses.Enabled || s.ToHost.ResourceClaims.Enabled || s.ToHost.ResourceClaimTemplates.Enabled
 }

@@ -137,7 +137,7 @@ func TestNodeTypesFollowProvider(t *testing.T) {
 		t.Errorf("follow-a was not updated: %v", nodeType.Spec.Resources)
 	}
 	if _, found := w.get("follow-b"); found {
-		t.Error("follow-b is still there, and nobody names it any more")
+		t.Error("follow-b still exists, but no NodeProvider lists it")
 	}
 	for _, want := range []string{
 		"Normal NodeTypeCreated Created NodeType follow-a.", "Normal NodeTypeCreated Created NodeType follow-b.",

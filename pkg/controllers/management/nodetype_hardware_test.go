@@ -74,7 +74,7 @@ func TestTooSmallServers(t *testing.T) {
 		"2 servers match, 0 claimed, 0 in error, 2 too small")
 	for _, domain := range got.Status.Domains {
 		if domain.Available != 0 || domain.TooSmall != 1 {
-			t.Errorf("Karpenter would plan with a server that nobody gets: %+v", domain)
+			t.Errorf("Karpenter would plan with a server that cannot be claimed: %+v", domain)
 		}
 	}
 

@@ -148,7 +148,7 @@ func TestOutageKeepsFinalizer(t *testing.T) {
 		t.Errorf("got %v, want %v", err, down)
 	}
 	if w.left() == nil {
-		t.Error("the TenantCluster is gone, and nobody knows of its servers")
+		t.Error("the TenantCluster is gone before its servers are released")
 	}
 }
 

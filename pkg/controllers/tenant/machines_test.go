@@ -84,7 +84,7 @@ func TestMachineWithoutNodeClaim(t *testing.T) {
 		"Alive":         {reason: "its NodeClaim is there", nodeClaim: true},
 		"Gone":          {reason: "its NodeClaim is gone", uid: otherUID, deleted: true},
 		"AnotherOfThat": {reason: "a NodeClaim of that name is there, but it is another", nodeClaim: true, uid: otherUID, deleted: true},
-		"WithoutLabel":  {reason: "somebody has made it by hand", uid: otherUID, change: func(m *v1alpha1.Machine) { m.Labels = nil }},
+		"WithoutLabel":  {reason: "it was created by hand", uid: otherUID, change: func(m *v1alpha1.Machine) { m.Labels = nil }},
 		"WithoutUID": {reason: "it does not say which NodeClaim it was made for", uid: otherUID,
 			change: func(m *v1alpha1.Machine) { m.Annotations = nil }},
 		"AnotherTenants": {reason: "its NodeClaim is in a cluster that is not seen here", uid: otherUID,

@@ -30,8 +30,8 @@ type silent struct{}
 
 func (silent) Publish(...events.Event) {}
 
-// TestNodeClaimWithoutMachine: a NodeClaim goes with the Machine that an operator deletes, and never because somebody
-// does not know of a Machine.
+// TestNodeClaimWithoutMachine: a NodeClaim is deleted after its Machine was deleted by an operator, and never because a
+// Machine is missing in a cache.
 func TestNodeClaimWithoutMachine(t *testing.T) {
 	const providerID = "metal3://metal3/server-1/gpu-1"
 	deleting := func(m *v1alpha1.Machine) {
@@ -64,7 +64,7 @@ func TestNodeClaimWithoutMachine(t *testing.T) {
 			machine: func(m *v1alpha1.Machine) { m.Status.ProviderID = "metal3://metal3/server-2/gpu-1" }},
 		"NotLaunched": {reason: "its Machine is still to come", noMachine: true,
 			nodeClaim: func(c *karpv1.NodeClaim) { c.Status.ProviderID = "" }},
-		"Foreign": {reason: "it is somebody else's", noMachine: true,
+		"Foreign": {reason: "it belongs to another provider", noMachine: true,
 			nodeClaim: func(c *karpv1.NodeClaim) { c.Status.ProviderID = "kwok://gpu-1" }},
 		"StaleCache": {reason: "the cache has not seen the Machine yet", cached: gone},
 		"CacheDown":  {reason: "an error is no answer", cached: down, fails: true},

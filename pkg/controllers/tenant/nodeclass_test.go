@@ -200,7 +200,7 @@ func TestNodeClassFinalizer(t *testing.T) {
 			t.Errorf("got event %q, want %q", event, want)
 		}
 	case <-time.After(30 * time.Second):
-		t.Fatal("nobody is told why the class does not go")
+		t.Fatal("no event reports why the class is not deleted")
 	}
 	get(t, class)
 	if err := environment.Client.Delete(t.Context(), nodeClaim); err != nil {

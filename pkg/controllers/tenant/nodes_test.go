@@ -84,7 +84,7 @@ func TestNodeWithoutNodeClaim(t *testing.T) {
 	}{
 		"Gone":        {reason: "its NodeClaim was deleted between kubelet's registration and Karpenter's", deleted: true},
 		"GoneUnknown": {reason: "its kubelet has ended", ready: corev1.ConditionUnknown, deleted: true},
-		"GoneRegistered": {reason: "somebody has taken its NodeClaim's finalizer away", deleted: true, node: func(n *corev1.Node) {
+		"GoneRegistered": {reason: "the finalizer of its NodeClaim was removed", deleted: true, node: func(n *corev1.Node) {
 			n.Spec.Taints, n.Labels = nil, map[string]string{karpv1.NodeRegisteredLabelKey: "true"}
 		}},
 		"StillReady":     {reason: "its kubelet still runs", ready: corev1.ConditionTrue},
@@ -98,7 +98,7 @@ func TestNodeWithoutNodeClaim(t *testing.T) {
 			othersMachine: true, deleted: true},
 		"StandAlone": {reason: "a stand-alone Machine may be in a namespace that is not seen here",
 			node: func(n *corev1.Node) { n.Spec.Taints = nil }},
-		"Foreign": {reason: "it is somebody else's", node: func(n *corev1.Node) { n.Spec.ProviderID = "kwok://gpu-1" }},
+		"Foreign": {reason: "it belongs to another provider", node: func(n *corev1.Node) { n.Spec.ProviderID = "kwok://gpu-1" }},
 		"None":    {reason: "it has no provider ID", node: func(n *corev1.Node) { n.Spec.ProviderID = "" }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -249,7 +249,7 @@ func TestNodeWatches(t *testing.T) {
 		setProviderID(t, s.machine, s.node.Spec.ProviderID)
 		servers[name[:len(name)-len(cluster.Namespace)-1]] = s
 	}
-	abandoned := createNode(t, "abandoned-"+cluster.Namespace)
+	orphan := createNode(t, "orphan-"+cluster.Namespace)
 	setReady(t, servers["ready"].node, corev1.ConditionTrue)
 
 	tenanttest.Run(t, &environment, cluster, func(clusters tenant.Clusters, _ manager.Manager) tenanttest.Registrar {
@@ -267,7 +267,7 @@ func TestNodeWatches(t *testing.T) {
 		t.Helper()
 		tenanttest.Eventually(t, what, func(context.Context) (bool, error) { return !exists(t, node), nil })
 	}
-	follows("the node that was abandoned before the start is gone", abandoned)
+	follows("the orphaned node from before the start is gone", orphan)
 
 	last := servers["machine-last"]
 	remove(last.nodeClaim, last.machine)

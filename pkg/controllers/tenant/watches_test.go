@@ -21,12 +21,12 @@ func TestMachineWatches(t *testing.T) {
 	going, staying := createNodeClaim(t, "going-"+cluster.Namespace), createNodeClaim(t, "staying-"+cluster.Namespace)
 	goingMachine := createMachine(t, cluster, going.Name, going.UID)
 	stayingMachine := createMachine(t, cluster, staying.Name, staying.UID)
-	abandoned := createMachine(t, cluster, "abandoned-"+cluster.Namespace, otherUID)
+	orphan := createMachine(t, cluster, "orphan-"+cluster.Namespace, otherUID)
 	tenanttest.Run(t, &environment, cluster, func(clusters tenant.Clusters, _ manager.Manager) tenanttest.Registrar {
 		return garbagecollection.NewMachineController(clusters)
 	})
-	tenanttest.Eventually(t, "the abandoned machine is gone", func(context.Context) (bool, error) {
-		return !exists(t, abandoned), nil
+	tenanttest.Eventually(t, "the orphaned Machine is gone", func(context.Context) (bool, error) {
+		return !exists(t, orphan), nil
 	})
 	if !exists(t, goingMachine) {
 		t.Fatal("the machine went before its nodeclaim")

@@ -5,8 +5,8 @@
 //
 // CopyController copies the tenant's objects to the host. A copy and its origin hold each other by a finalizer. The
 // origin's is written before the copy is created, and removed once the copy is gone: no copy loses its origin, and no
-// claim leaves the tenant while a pod on the host still uses it. The copy has its own from its creation, so that nobody
-// deletes it unnoticed.
+// claim leaves the tenant while a pod on the host still uses it. The copy has its own from its creation, so that its
+// deletion is noticed.
 //
 // GeneratedController shows the tenant the claims that the host's resourceclaim controller generates from templates, for
 // the host's copies of the tenant's pods, under the names that the tenant's pods expect. If the tenant has a resourceclaim
@@ -69,8 +69,8 @@ type pair[T client.Object] struct {
 	exists, owned bool
 }
 
-// Reconcile brings one object of the tenant, and its copy, a step further. It decides from what it finds, not from what an
-// earlier run has done: after a crash between any two writes the next run continues.
+// Reconcile brings one object of the tenant, and its copy, a step further. It decides only from what it reads, so after
+// a crash between two writes the next run continues.
 func (c *CopyController[T]) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	requeue, err := c.reconcile(ctx, request.NamespacedName)
@@ -161,12 +161,12 @@ func (c *CopyController[T]) sync(ctx context.Context, s policy.Settings, p pair[
 	}
 }
 
-// owns tells whether a copy is this controller's copy of exactly this object.
+// owns returns whether a copy is this controller's copy of exactly this object.
 func (c *CopyController[T]) owns(copied, object T) bool {
 	return names.IsCopyOf(copied, object, c.kind.GroupVersionKind, c.clusters.TenantCluster.Name) && c.isCopy(copied)
 }
 
-// isCopy tells whether this controller has created an object of the host. A copy that is being deleted may have lost its
+// isCopy returns whether this controller has created an object of the host. A copy that is being deleted may have lost its
 // finalizer already.
 func (c *CopyController[T]) isCopy(copied T) bool {
 	return controllerutil.ContainsFinalizer(copied, v1alpha1.DRASyncFinalizer) || !copied.GetDeletionTimestamp().IsZero()

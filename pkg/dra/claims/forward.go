@@ -19,7 +19,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/policy"
 )
 
-// allowed tells whether the tenant may ask for all classes of an object, and publishes an event if not.
+// allowed returns whether the tenant may ask for all classes of an object, and publishes an event if not.
 func (c *CopyController[T]) allowed(ctx context.Context, s policy.Settings, object T, synced bool) (bool, error) {
 	if s.SelectorError != nil {
 		c.notInSync(object, ReasonInvalidSelector, "the selector for device classes does not parse, ask the platform's administrator")
@@ -132,7 +132,7 @@ func (c *CopyController[T]) finalize(ctx context.Context, s policy.Settings, p p
 	})
 }
 
-// deleteCopy deletes a copy, in two steps: between them it stays until nobody on the host needs it.
+// deleteCopy deletes a copy, in two steps: between them it stays until no pod on the host needs it.
 func (c *CopyController[T]) deleteCopy(ctx context.Context, copied T) error {
 	if !copied.GetDeletionTimestamp().IsZero() {
 		if !controllerutil.ContainsFinalizer(copied, v1alpha1.DRASyncFinalizer) {

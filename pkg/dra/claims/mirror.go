@@ -102,7 +102,7 @@ func nextStatus(current, wanted *resourcev1.ResourceClaimStatus, deleting bool) 
 	return next, !equality.Semantic.DeepEqual(current, next)
 }
 
-// sameAllocation tells whether two allocations are of the same devices to the same requests. Fields that not every server
+// sameAllocation returns whether two allocations are of the same devices to the same requests. Fields that not every server
 // knows count only where both have them.
 func sameAllocation(a, b *resourcev1.AllocationResult) bool {
 	if a.AllocationTimestamp != nil && b.AllocationTimestamp != nil && !a.AllocationTimestamp.Equal(b.AllocationTimestamp) {

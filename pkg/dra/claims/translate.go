@@ -21,10 +21,10 @@ type view struct {
 	pod func(name string, uid types.UID) (types.NamespacedName, types.UID, bool)
 	// namespace is that of the claim in the tenant.
 	namespace string
-	// nodes tells whether the tenant sees the host's Nodes by their names. If not, pools and devices get pseudonyms:
+	// nodes is whether the tenant sees the host's Nodes by their names. If not, pools and devices get pseudonyms:
 	// drivers name pools after their nodes.
 	nodes bool
-	// classConfig tells whether the tenant sees the configuration that comes from device classes.
+	// classConfig is whether the tenant sees the configuration that comes from device classes.
 	classConfig bool
 	// salt is of the tenant: no two tenants can find out by their pseudonyms that they are on the same server.
 	salt string
@@ -50,7 +50,7 @@ func (v view) forTenant(host *resourcev1.ResourceClaimStatus) resourcev1.Resourc
 	return result
 }
 
-// consumers returns who the claim is reserved for, in the tenant's terms. What the tenant does not have is left out.
+// consumers returns the consumers of the claim with the names of the tenant. Those of others are left out.
 func (v view) consumers(host []resourcev1.ResourceClaimConsumerReference) []resourcev1.ResourceClaimConsumerReference {
 	var result []resourcev1.ResourceClaimConsumerReference
 	for _, consumer := range host {

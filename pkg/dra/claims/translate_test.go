@@ -60,7 +60,7 @@ func TestConsumers(t *testing.T) {
 		"Pod": {"the tenant's pod, by its own name and UID", consumer("train-x-ml-x-blue", "h1"),
 			[]resourcev1.ResourceClaimConsumerReference{consumer("train", "t1")}},
 		"OtherUID":       {"a pod that is gone", consumer("train-x-ml-x-blue", "h0"), nil},
-		"OtherTenant":    {"nobody of the tenant's", consumer("train-x-ml-x-red", "h1"), nil},
+		"OtherTenant":    {"no consumer is the tenant's", consumer("train-x-ml-x-red", "h1"), nil},
 		"OtherNamespace": {"consumers are in the claim's namespace", consumer("train-x-web-x-blue", "h2"), nil},
 		"NoPod": {"what the tenant does not have",
 			resourcev1.ResourceClaimConsumerReference{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "train-x-ml-x-blue", UID: "h1"},

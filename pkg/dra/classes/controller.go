@@ -73,7 +73,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			return reconcile.Result{}, fmt.Errorf("creating DeviceClass %s in the tenant, %w", request.Name, err)
 		}
 		return reconcile.Result{}, nil
-	// 4. It has it: what it says is what the host's says, also if somebody else has created it.
+	// 4. It has it: its spec is that of the host's, also if another client has created it.
 	default:
 		return retry(c.update(ctx, present, s.Policy.ForTenant(host)))
 	}
@@ -106,7 +106,7 @@ func (c *Controller) remove(ctx context.Context, present *resourcev1.DeviceClass
 	if s.SelectorError != nil || !s.Policy.Enabled() || s.Policy.Allows(host) {
 		return nil
 	}
-	// If the two clusters were one, this would delete the class for everybody.
+	// If the two clusters were one, this would delete the class itself.
 	if host != nil && host.UID == present.UID {
 		return nil
 	}

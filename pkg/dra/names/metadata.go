@@ -84,7 +84,7 @@ func OwnMetadata(labels, annotations map[string]string, tenant string) Metadata 
 	return own
 }
 
-// reserved tells whether a key has a meaning on the host, so that a tenant must not set it.
+// reserved returns whether a key has a meaning on the host, so that a tenant must not set it.
 func reserved(key string) bool {
 	domain, _, qualified := strings.Cut(key, "/")
 	if !qualified {

@@ -80,7 +80,7 @@ func TestIsCopyOf(t *testing.T) {
 		"Copy":          {"as it is made", func(*resourcev1.ResourceClaim) {}, true},
 		"NoLabel":       {"without the marker it is not a copy", func(c *resourcev1.ResourceClaim) { c.Labels = nil }, false},
 		"OtherTenant":   {"another tenant's", func(c *resourcev1.ResourceClaim) { c.Labels[MarkerLabel] = "red" }, false},
-		"NoAnnotations": {"labels alone can be anybody's", func(c *resourcev1.ResourceClaim) { c.Annotations = nil }, false},
+		"NoAnnotations": {"labels alone are not proof", func(c *resourcev1.ResourceClaim) { c.Annotations = nil }, false},
 		"OtherUID": {"an earlier object of that name", func(c *resourcev1.ResourceClaim) { c.Annotations[UIDAnnotation] = "u0" },
 			false},
 		"OtherName":          {"the name does not translate", func(c *resourcev1.ResourceClaim) { c.Annotations[NameAnnotation] = "tpu" }, false},

@@ -116,7 +116,7 @@ func OriginOf(object client.Object, kind schema.GroupVersionKind, tenant string)
 	return origin, err == nil && name == object.GetName()
 }
 
-// IsCopyOf tells whether an object on the host is the copy of exactly this object of the tenant: name, namespace and UID.
+// IsCopyOf returns whether an object on the host is the copy of exactly this object of the tenant: name, namespace and UID.
 func IsCopyOf(copied, object client.Object, kind schema.GroupVersionKind, tenant string) bool {
 	origin, ok := OriginOf(copied, kind, tenant)
 	return ok && origin.NamespacedName == client.ObjectKeyFromObject(object) && origin.UID == object.GetUID()

@@ -29,7 +29,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 )
 
-// Policy says which device classes of the host one tenant may see and ask for.
+// Policy decides which device classes of the host one tenant may see and request.
 type Policy struct {
 	enabled  bool
 	selector labels.Selector
@@ -50,16 +50,16 @@ func NewPolicy(sync *v1alpha1.DeviceClassSync) (Policy, error) {
 	return policy, nil
 }
 
-// Enabled tells whether the classes are synced. If not, no class is allowed, and none is deleted.
+// Enabled returns whether the classes are synced. If not, no class is allowed, and none is deleted.
 func (p Policy) Enabled() bool { return p.enabled }
 
-// Allows tells whether the tenant may see and ask for a class of the host. A class that does not exist, which is nil, or
-// is being deleted is not allowed.
+// Allows returns whether the tenant may see and request a class of the host. A class that does not exist, which is nil,
+// or is being deleted is not allowed.
 func (p Policy) Allows(class *resourcev1.DeviceClass) bool {
 	return p.enabled && class != nil && class.DeletionTimestamp.IsZero() && p.selector.Matches(labels.Set(class.Labels))
 }
 
-// Hides tells whether the tenant does not see a part of the classes.
+// Hides returns whether the tenant does not see a part of the classes.
 func (p Policy) Hides(part v1alpha1.DeviceClassPart) bool {
 	return slices.Contains(p.hidden, part)
 }
@@ -125,7 +125,7 @@ func ForHost(spec *resourcev1.ResourceClaimSpec) resourcev1.ResourceClaimSpec {
 	return result
 }
 
-// WantsAdminAccess tells whether a claim asks for what ForHost removes.
+// WantsAdminAccess returns whether a claim asks for what ForHost removes.
 func WantsAdminAccess(spec *resourcev1.ResourceClaimSpec) bool {
 	return slices.ContainsFunc(spec.Devices.Requests, func(request resourcev1.DeviceRequest) bool {
 		return request.Exactly != nil && request.Exactly.AdminAccess != nil && *request.Exactly.AdminAccess

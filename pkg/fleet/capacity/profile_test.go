@@ -67,7 +67,7 @@ func TestAllocatable(t *testing.T) {
 		got[string(name)] = quantity.String()
 	}
 	if diff := cmp.Diff(map[string]string{"cpu": "1500m", "memory": "0", "nvidia.com/gpu": "8"}, got); diff != "" {
-		t.Errorf("never less than nothing, and nothing of what is not there (-want +got):\n%s", diff)
+		t.Errorf("clamped at zero, without resources that the type does not have (-want +got):\n%s", diff)
 	}
 	if before := profile.Resources["cpu"]; before.String() != "2" {
 		t.Error("the profile itself was changed")

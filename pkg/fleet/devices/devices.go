@@ -92,8 +92,8 @@ func capacityOf(group v1alpha1.NodeTypeDevice) map[resourcev1.QualifiedName]reso
 // domain.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// Validate finds what the schema of NodeTypes cannot, in the devices at a path: values that no driver could publish, so that no
-// claim is ever promised a device by them.
+// Validate finds what the schema of NodeTypes cannot, in the devices at a path: values that no driver could publish, so
+// that no server is claimed for them.
 func Validate(path *field.Path, groups []v1alpha1.NodeTypeDevice) field.ErrorList {
 	var wrong field.ErrorList
 	for n, group := range groups {
@@ -156,7 +156,7 @@ func countSet(value v1alpha1.NodeTypeDeviceAttribute) int {
 	return count
 }
 
-// nameProblem says what is wrong with the name of an attribute or a capacity, which is an identifier with or without a
+// nameProblem returns what is wrong with the name of an attribute or a capacity, which is an identifier with or without a
 // domain before it. It is empty if nothing is.
 func nameProblem(name string) string {
 	domain, id, qualified := strings.Cut(name, "/")

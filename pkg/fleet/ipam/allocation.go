@@ -44,8 +44,8 @@ func objectName(network string, address netip.Addr) string {
 	return networkName(network) + "." + name
 }
 
-// networkName is a network as it can stand in a name: vlan-100 for vlan:100. What somebody has thought of himself, the
-// name of a network that is neither a VLAN nor a VNI, may hold anything, and only a hash of it is sure to fit.
+// networkName is a network as it can stand in a name: vlan-100 for vlan:100. A custom ID, the name of a network that is
+// neither a VLAN nor a VNI, may hold anything, and only a hash of it is sure to fit.
 func networkName(network string) string {
 	name := strings.Replace(network, ":", "-", 1)
 	if kind, _, found := strings.Cut(network, ":"); found && (kind == "vlan" || kind == "vni") && len(validation.IsDNS1123Label(name)) == 0 {
@@ -135,7 +135,7 @@ func Annotate(annotations map[string]string, given Allocation, dns []netip.Addr)
 }
 
 // Restore returns the annotations of a host as they were before Annotate. It changes nothing where nothing was saved.
-// If what was saved is not to be read any more, the annotations go: better none than those of a Machine that is gone.
+// If the saved value cannot be read, the annotations are removed: none are better than those of a deleted Machine.
 func Restore(annotations map[string]string) map[string]string {
 	result := maps.Clone(annotations)
 	text, saved := result[v1alpha1.SavedNetworkAnnotationKey]

@@ -25,7 +25,7 @@ func TestAnnotate(t *testing.T) {
 		dns          []netip.Addr
 	}{
 		"Fresh": {
-			reason: "a host that nobody has annotated", before: nil, given: given, dns: servers,
+			reason: "a host without annotations", before: nil, given: given, dns: servers,
 			want: map[string]string{address: "10.0.0.5/24", gateway: "10.0.0.1", dns: "10.0.0.53,10.0.1.53", saved: nothing},
 		},
 		"Others": {
@@ -68,6 +68,6 @@ func TestAnnotate(t *testing.T) {
 func TestRestoreUnreadable(t *testing.T) {
 	got := Restore(map[string]string{v1alpha1.IPAddressAnnotationKey: "10.0.0.5/24", v1alpha1.SavedNetworkAnnotationKey: "{", "other": "1"})
 	if diff := cmp.Diff(map[string]string{"other": "1"}, got); diff != "" {
-		t.Errorf("better no address than one that is somebody else's by now (-want +got):\n%s", diff)
+		t.Errorf("no address is better than one that may have another owner (-want +got):\n%s", diff)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// ExhaustedError says that every address of a pool is taken.
+// ExhaustedError means that every address of a pool is taken.
 type ExhaustedError struct {
 	// Pool names the pool.
 	Pool string
@@ -61,7 +61,7 @@ type Assumed struct {
 	Pool  Pool
 }
 
-// Check tells whether there is an address for the owner beside those that are taken and those that others are assumed to
+// Check checks whether there is an address for the owner beside those that are taken and those that others are assumed to
 // take. An owner that has an address keeps that. Of pools that overlap, one knows nothing of what is assumed of the other. The error is
 // an *ExhaustedError if there is none.
 func (p Pool) Check(owner v1alpha1.MachineReference, taken []v1alpha1.IPAddress, assumed []Assumed) error {

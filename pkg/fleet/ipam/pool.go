@@ -1,14 +1,15 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipam holds the addresses of Machines: which ones a pool has, which are free, and what a DHCP server is told.
+// Package ipam decides about addresses of Machines: the addresses of a pool, the free ones, and the annotations for a
+// DHCP server.
 //
 // All pools of a network share one space of addresses. The network is the one that a tenant's servers are moved into;
 // tenants without one share that of the servers that are not moved. An address that is taken is an IPAddress, a
 // cluster-scoped object named for the network and the address.
 //
-// The package needs no client. It knows Machines by reference only, and nothing of properties, networks or
-// BareMetalHosts but the annotations that a DHCP server reads off them.
+// The package needs no client. It refers to Machines by reference only. Of BareMetalHosts it uses only the annotations
+// for a DHCP server.
 package ipam
 
 import (
@@ -31,7 +32,7 @@ type Pool struct {
 	ranges  []netipx.IPRange
 	set     *netipx.IPSet
 	text    string
-	// of is the network that the pool is used in, which says nothing about its addresses.
+	// of is the network that the pool is used in. It does not determine the addresses.
 	of string
 }
 
@@ -169,7 +170,7 @@ func (p Pool) Title() string {
 	return p.text + " in network " + p.of
 }
 
-// has tells whether an address that somebody has is one of the pool's.
+// has returns whether an allocated address is one of the pool's.
 func (p Pool) has(object *v1alpha1.IPAddress) (netip.Addr, bool) {
 	if object.Spec.Network != p.of {
 		return netip.Addr{}, false
@@ -178,13 +179,13 @@ func (p Pool) has(object *v1alpha1.IPAddress) (netip.Addr, bool) {
 	return address, err == nil && p.Contains(address)
 }
 
-// Is tells whether two pools are the same, in the same network.
+// Is returns whether two pools are the same, in the same network.
 func (p Pool) Is(other Pool) bool { return p.of == other.of && p.text == other.text }
 
 // String names the pool by its network and its ranges.
 func (p Pool) String() string { return p.text }
 
-// Contains tells whether a server can have the address.
+// Contains returns whether a server can have the address.
 func (p Pool) Contains(address netip.Addr) bool { return p.set != nil && p.set.Contains(address) }
 
 // Size is the number of addresses that servers can have. Where an IPv6 pool has more, it is the largest uint64.
@@ -224,8 +225,8 @@ func (p Pool) Overlap(other Pool) []netipx.IPRange {
 }
 
 // start is the address where the search for one of an owner's begins. Owners begin at different places, so that
-// workers who know nothing of each other rarely ask for the same address, and a released address is rarely given out
-// again at once, while its last owner may still be remembered by its neighbours.
+// concurrent workers rarely try the same address, and a released address is rarely given out again at once, while its
+// last owner may still be remembered by its neighbours.
 func (p Pool) start(owner string) netip.Addr {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(owner)) // never fails
@@ -241,7 +242,7 @@ func (p Pool) start(owner string) netip.Addr {
 	return netip.Addr{}
 }
 
-// next returns the first address of a set at or after start, and begins anew at its end. The set must not be empty.
+// next returns the first address of a set at or after start, and begins again at its end. The set must not be empty.
 func next(set *netipx.IPSet, start netip.Addr) netip.Addr {
 	ranges := set.Ranges()
 	for _, r := range ranges {

@@ -131,7 +131,7 @@ func TestNewPool(t *testing.T) {
 				"write it as 10.0.0.10-10.0.0.50"},
 		},
 		"OutsideOfTheNetwork": {
-			reason: "its servers would reach nobody", network: "10.0.0.1/24", ranges: "10.0.1.10-10.0.1.20",
+			reason: "its servers would have no route", network: "10.0.0.1/24", ranges: "10.0.1.10-10.0.1.20",
 			want: want{Error: "address pool 10.0.0.0/24 (10.0.1.10-10.0.1.20) has the range 10.0.1.10-10.0.1.20, which is outside of the network: " +
 				"choose addresses within 10.0.0.0/24"},
 		},
@@ -156,7 +156,7 @@ func TestNewPool(t *testing.T) {
 				"10.0.0.20-10.0.0.30, which overlap: write every address once"},
 		},
 		"GatewayOutside": {
-			reason: "nobody could reach it", network: "10.0.0.0/24", gateway: "10.0.1.1",
+			reason: "it would not be reachable", network: "10.0.0.0/24", gateway: "10.0.1.1",
 			want: want{Error: "address pool 10.0.0.0/24 has the gateway 10.0.1.1, which is outside of the network: name a gateway within the " +
 				"network"},
 		},

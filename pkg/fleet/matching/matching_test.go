@@ -147,11 +147,11 @@ func TestCheck(t *testing.T) {
 			"too small: asks cpu 91, has 90 and asks nvidia.com/gpu 9, has 8"},
 		"Missing": {"there is none of it", Request{Resources: list("cpu", "91", "amd.com/gpu", "1")}, TooSmall, "has no amd.com/gpu"},
 		"Accelerated": {"it would keep the GPUs from others", Request{Resources: list("cpu", "1")}, Accelerated,
-			"has accelerators (nvidia.com/gpu, gpu.nvidia.com) and the pod asks for none of them"},
+			"has accelerators (nvidia.com/gpu, gpu.nvidia.com) and the pod requests none of them"},
 		"Named":      {"an explicitly named type wins", Request{NodeType: "h100", Resources: list("cpu", "1000")}, Fits, ""},
 		"NotAllowed": {"the tenant may not have it", Request{NodeType: "h100", Allowed: none}, NotAllowed, "not allowed for this tenant"},
 		"Worse": {"that it does not fit comes first", Request{Resources: list("cpu", "1"), Allowed: none}, Accelerated,
-			"has accelerators (nvidia.com/gpu, gpu.nvidia.com) and the pod asks for none of them"},
+			"has accelerators (nvidia.com/gpu, gpu.nvidia.com) and the pod requests none of them"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := gpus.Check(&tc.request)

@@ -130,7 +130,7 @@ func OfferedBy(nodeType *v1alpha1.NodeType) Offered {
 	return offered
 }
 
-// Meets tells whether some node of the type meets the requirement, whether or not its server is free.
+// Meets returns whether some node of the type meets the requirement, whether or not its server is free.
 func (o Offered) Meets(requirement *labels.Requirement) bool {
 	values, has := o[requirement.Key()]
 	if !has {

@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package matching decides whether a NodeType fits a request, and says why not in values that callers turn into words.
-// The manager, the webhook and the provider ask it the same question about a Machine, a NodePool and a pod; it needs no
-// client and no BareMetalHost.
+// Package matching decides whether a NodeType fits a request, and returns the reasons as values that callers format.
+// The manager, the webhook and the provider use it for Machines, NodePools and pods. It needs no client and no
+// BareMetalHost.
 package matching
 
 import (
@@ -37,15 +37,15 @@ func TypeOf(nodeType *v1alpha1.NodeType) Type {
 	}
 }
 
-// Request is what a node is wanted for.
+// Request is what a node must have.
 type Request struct {
 	// NodeType by name. If set, neither the resources nor the accelerators are compared: an explicitly named type wins.
 	NodeType string
 	// Resources that the node must have for pods.
 	Resources corev1.ResourceList
-	// Drivers are the DRA drivers whose devices are asked for.
+	// Drivers are the DRA drivers whose devices are requested.
 	Drivers []string
-	// Allowed tells whether the tenant may have a type of a provider. Nil allows all.
+	// Allowed is whether the tenant may have a type of a provider. Nil allows all.
 	Allowed func(nodeType, provider string) bool
 }
 
@@ -56,9 +56,9 @@ type Reason string
 const (
 	// Fits: nothing speaks against the type.
 	Fits Reason = ""
-	// TooSmall: the type has not enough of a resource, or none of it.
+	// TooSmall: the type has too little of a resource, or none of it.
 	TooSmall Reason = "TooSmall"
-	// Accelerated: the type has accelerators, and the request asks for none of them.
+	// Accelerated: the type has accelerators, and the request has none of them.
 	Accelerated Reason = "Accelerated"
 	// NotAllowed: the tenant may not have the type.
 	NotAllowed Reason = "NotAllowed"
@@ -140,7 +140,7 @@ func (m Mismatch) Describe(asker string) string {
 		}
 		return "too small: " + strings.Join(small, " and ")
 	case Accelerated:
-		return fmt.Sprintf("has accelerators (%s) and the %s asks for none of them", strings.Join(m.Accelerators, ", "), asker)
+		return fmt.Sprintf("has accelerators (%s) and the %s requests none of them", strings.Join(m.Accelerators, ", "), asker)
 	case NotAllowed:
 		return "not allowed for this tenant"
 	}

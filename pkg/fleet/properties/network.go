@@ -31,8 +31,8 @@ type Network struct {
 // exampleCIDR is for the remedies.
 const exampleCIDR = "192.168.100.1/24"
 
-// Network returns the network, and whether one is set at all: without it, servers get their addresses by DHCP from
-// somebody else. The error is an *Error.
+// Network returns the network, and whether one is set at all: without it, servers get their addresses from another DHCP
+// server. The error is an *Error.
 func (s Set) Network() (Network, bool, error) {
 	dns, err := s.nameServers()
 	if err != nil {

@@ -40,7 +40,7 @@ func TestNetwork(t *testing.T) {
 		unset             bool
 		problem           string
 	}{
-		"None":    {reason: "without a network, somebody else has DHCP", unset: true},
+		"None":    {reason: "without a network, another DHCP server is used", unset: true},
 		"OnlyDNS": {reason: "name servers of the provider do not make a network", dns: "10.0.0.53", unset: true},
 		"CIDR": {reason: "the host part is the gateway", cidr: "192.168.100.1/24",
 			want: Network{CIDR: prefix("192.168.100.0/24"), Gateway: address("192.168.100.1")}},
@@ -64,9 +64,9 @@ func TestNetwork(t *testing.T) {
 			problem: `names the network and no gateway: its host part, which is the gateway, is zero: set it to the address of the gateway and ` +
 				`the ` +
 				`prefix length, for example 10.0.0.1/24`},
-		"Broadcast": {reason: "nobody has that address", cidr: "10.0.0.255/24",
+		"Broadcast": {reason: "it is not an address of a server", cidr: "10.0.0.255/24",
 			problem: "has the broadcast address of the network for its gateway"},
-		"TooSmall": {reason: "no room for a server", cidr: "10.0.0.1/31",
+		"TooSmall": {reason: "it has no address for a server", cidr: "10.0.0.1/31",
 			problem: "has the prefix length 31, which leaves no network with servers in it: choose a prefix length between 1 and 30"},
 		"Everything": {reason: "not a network", cidr: "10.0.0.1/0", problem: "has the prefix length 0"},
 		"NoCIDR": {reason: "prefix length and gateway are not known", ranges: "10.0.0.1-10.0.0.2",

@@ -61,8 +61,8 @@ type property struct {
 	rank int
 }
 
-// Merge merges layers; a later one wins over an earlier one, key by key, so the most specific comes last:
-// NodeProvider, NodeType, MetalNodeClass, Machine. An empty value is a value: it takes away what an earlier layer says.
+// Merge merges layers; a later one wins over an earlier one, key by key, so the most specific comes last: NodeProvider,
+// NodeType, MetalNodeClass, Machine. An empty value is a value: it removes that of an earlier layer.
 func Merge(layers ...Layer) Set {
 	merged := Set{properties: map[string]property{}}
 	for i, layer := range layers {
@@ -116,12 +116,12 @@ func (s Set) Map() map[string]string {
 	return values
 }
 
-// FromOSImage tells whether the value of a property was filled in from an OSImage.
+// FromOSImage returns whether the value of a property was filled in from an OSImage.
 func (s Set) FromOSImage(key string) bool {
 	return strings.HasPrefix(s.Source(key), kindOSImage+" ")
 }
 
-// Error says what is wrong with a property, in one sentence for the person who wrote it.
+// Error is what is wrong with a property, in one sentence for its author.
 type Error struct {
 	// Property is the key.
 	Property string
@@ -131,7 +131,7 @@ type Error struct {
 	Source string
 	// Problem completes "property KEY of SOURCE": "is not an http or https URL".
 	Problem string
-	// Remedy says what to do, as an imperative without a full stop.
+	// Remedy is what to do, as an imperative without a full stop.
 	Remedy string
 }
 

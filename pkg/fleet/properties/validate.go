@@ -51,7 +51,7 @@ func (s Set) Validate() []error {
 	return faults
 }
 
-// pinned finds a pin in an object that stands for many Machines: every one of them would want the same server.
+// pinned finds a pin in an object for many Machines, which would all need the same server.
 func (s Set) pinned() error {
 	for _, kind := range []string{kindProvider, kindType, kindOSImage} {
 		if s.Get(v1alpha1.PropertyServerName) != "" && strings.HasPrefix(s.Source(v1alpha1.PropertyServerName), kind+" ") {
@@ -92,7 +92,7 @@ func keyOf(err error) string {
 const anyValue = "*"
 
 // freeText are the properties whose values have a form of their own, which Validate knows, or none: they cannot be
-// labels, and nobody selects by them.
+// labels, and cannot be selected by.
 var freeText = []string{
 	v1alpha1.PropertyOSImage, v1alpha1.PropertyServerName, v1alpha1.PropertySSHKeys,
 	v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecksum, v1alpha1.PropertyImageChecksumType,
@@ -102,8 +102,8 @@ var freeText = []string{
 }
 
 // ValidateLabels returns what of the set cannot be a label, each fault as an *Error, in the order of the keys; nil if
-// nothing is wrong. Keys must be those of labels. Values too, or several of them separated by commas, or "*", unless the
-// property has a form of its own. Machines do not fail for it; nobody could select by such a property.
+// nothing is wrong. Keys must be those of labels. Values too, or several of them separated by commas, or "*", unless
+// the property has a form of its own. Machines do not fail for it; such a property could not be selected by.
 func (s Set) ValidateLabels() []error {
 	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(s.properties)) {

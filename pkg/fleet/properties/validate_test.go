@@ -66,7 +66,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// Lists are compared each with each, so that a long one would keep whoever reads it for minutes.
+// Lists are compared each with each, so a long one would take minutes.
 func TestLongLists(t *testing.T) {
 	var text strings.Builder
 	for n := range 60000 {

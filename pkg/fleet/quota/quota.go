@@ -12,9 +12,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// ExceededError says that a tenant has all that it may have.
+// ExceededError means that a tenant has reached its quota.
 type ExceededError struct {
-	// Message says what the tenant has, what it may have and what to do, in one sentence.
+	// Message has the use, the quota and the remedy, in one sentence.
 	Message string
 }
 
@@ -82,7 +82,7 @@ func Check(tenant *v1alpha1.TenantCluster, used []string, nodeType string, accel
 	}
 	if has+more > *quota.GPUs {
 		return &ExceededError{Message: fmt.Sprintf("TenantCluster %s has %d GPUs, a server of NodeType %s has %d more, and its spec.quota.gpus "+
-			"is %d: raise the quota, or give a server back",
+			"is %d: raise the quota, or release a server",
 			key, has, nodeType, more, *quota.GPUs)}
 	}
 	return nil

@@ -34,8 +34,8 @@ const (
 	ObjectChanged Kind = "ObjectChanged"
 )
 
-// Event is what has changed in the cluster. As the hint of an unschedulable Machine it says that such an event could make
-// the Machine schedulable.
+// Event is a kind of change in the cluster. As the hint of an unschedulable Machine it is a change that could make the
+// Machine schedulable.
 type Event struct {
 	Kind Kind
 	// Of is what the event is about, as its kind says.

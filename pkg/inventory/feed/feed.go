@@ -31,8 +31,8 @@ func New(informers cache.Informers, hosts *inventory.Inventory) *Feed {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (f *Feed) NeedLeaderElection() bool { return false }
 
-// Start attaches the inventory to the informer, tells the inventory when it has all hosts, and goes on until the
-// context ends.
+// Start attaches the inventory to the informer, tells the inventory when it has all hosts, and runs until the context
+// ends.
 func (f *Feed) Start(ctx context.Context) error {
 	registration, stop, err := controllers.Watch(ctx, f.informers, &bmov1alpha1.BareMetalHost{}, f.handler())
 	if err != nil {

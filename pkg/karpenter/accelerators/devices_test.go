@@ -123,7 +123,7 @@ func TestDevicesAreAllocatedBeforeTheNodeExists(t *testing.T) {
 			objects: []client.Object{pod(0, requests("cpu", "1"))},
 		},
 		"devices that are not valid": {
-			reason: "what no driver can publish must not be promised",
+			reason: "devices that no driver can publish are not in the template",
 			types: []*v1alpha1.NodeType{large(v1alpha1.NodeTypeDevice{Driver: "gpu.example.com", Count: 1,
 				Attributes: map[string]v1alpha1.NodeTypeDeviceAttribute{"driverVersion": {Version: ptr.To("new")}}})},
 			objects: append(claim("c", nil, anyGPU), pod(0, requests("cpu", "1"), claiming("c"))),

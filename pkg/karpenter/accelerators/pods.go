@@ -28,7 +28,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 )
 
-// MayNeed tells whether a pod may run on a new server with accelerators: it requests one, or it has resource claims, whose
+// MayNeed returns whether a pod may run on a new server with accelerators: it requests one, or it has resource claims, whose
 // purpose only their device classes define, or it belongs to a DaemonSet, which follows the nodes.
 func MayNeed(pod *corev1.Pod) bool {
 	if len(pod.Spec.ResourceClaims) > 0 {

@@ -93,7 +93,7 @@ func of(pod *corev1.Pod) *gang {
 	return result
 }
 
-// selectsItself tells whether a term of a pod selects the pod itself. Otherwise the pod follows others, which core handles.
+// selectsItself returns whether a term of a pod selects the pod itself. Otherwise the pod follows others, which core handles.
 func selectsItself(pod *corev1.Pod, term corev1.PodAffinityTerm) (labels.Selector, bool) {
 	if term.NamespaceSelector != nil && len(term.NamespaceSelector.MatchLabels)+len(term.NamespaceSelector.MatchExpressions) > 0 {
 		return nil, false
@@ -121,7 +121,7 @@ func (g *gang) needs() corev1.ResourceList {
 	return most
 }
 
-// oneEach tells whether pods of the gang may be unable to share a server: they have anti-affinity to each other, use ports
+// oneEach returns whether pods of the gang may be unable to share a server: they have anti-affinity to each other, use ports
 // of the host, or request devices, which are not counted here.
 func (g *gang) oneEach() bool {
 	for _, pod := range g.pods {

@@ -142,12 +142,12 @@ func TestGangIsPlacedInOneDomain(t *testing.T) {
 		"seven into four and six": {
 			reason: "it is no gang scheduling: as many as possible run, and the pods are told", types: twoDomains,
 			objects: members("train", 7, wholeServer),
-			want:    map[string]int{"n2": 6}, short: "no nvlink-domain has room for all 7 pods that must be together: n2 has room for 6, n1 for 4",
+			want:    map[string]int{"n2": 6}, short: "no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, n1 for 4",
 		},
 		"no room at all": {
 			reason: "nothing is asked for, and the pods are told", types: []*v1alpha1.NodeType{h100(in("n1", 0), in("n2", 0))},
 			objects: members("train", 5, wholeServer),
-			want:    map[string]int{}, short: "no nvlink-domain has room for all 5 pods that must be together: there is room for none",
+			want:    map[string]int{}, short: "no nvlink-domain has capacity for all 5 pods of the gang: none has capacity for any of them",
 		},
 		"the cheapest domain": {
 			reason: "the cheapest servers that will do are chosen, as for a single pod",
@@ -209,7 +209,7 @@ func TestGangIsPlacedInOneDomain(t *testing.T) {
 				&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "s1", Labels: map[string]string{nvlink: "n1", corev1.LabelHostname: "s1"}},
 					Spec: corev1.NodeSpec{ProviderID: "metal3://metal3-system/s1/s1"}},
 			}), want: map[string]int{"n1": 1},
-			short: "nvlink-domain n1, where the others run that these 4 pods must be together with, has room for 1",
+			short: "nvlink-domain n1, where other pods of the gang run, has capacity for 1 of these 4 pods",
 		},
 		"servers on the way": {
 			reason: "the gang stays where its servers boot: n1 has room for all, too, but n2 needs two more only",

@@ -59,7 +59,7 @@ func (p *Placer) PendingPods() interceptor.Interceptor {
 	})
 }
 
-// selectsPending tells whether a list is of all pods without a node, as core lists those to be scheduled.
+// selectsPending returns whether a list is of all pods without a node, as core lists those to be scheduled.
 func selectsPending(opts []client.ListOption) bool {
 	options := (&client.ListOptions{}).ApplyOptions(opts)
 	if options.FieldSelector == nil || options.Namespace != "" || options.LabelSelector != nil {
@@ -223,9 +223,9 @@ func (p *Placer) assumeNominated(pending []corev1.Pod, gangs []*gang, nodes map[
 // namedDomains is how many domains a message names.
 const namedDomains = 5
 
-// Shortage says that no domain has room for all pods of the gang of a pod, and for how many each has:
-// "no nvlink-domain has room for all 5 pods that must be together: n2 has room for 4, n1 for 2". If pods of the gang run,
-// it is about their domain. It is empty if there is room, or if the pod belongs to no gang. It is as of the last time that
+// Shortage says that no domain has capacity for all pods of the gang of a pod, and for how many each has:
+// "no nvlink-domain has capacity for all 5 pods of the gang: n2 has capacity for 4, n1 for 2". If pods of the gang run,
+// it is about their domain. It is empty if there is capacity, or if the pod belongs to no gang. It is as of the last time that
 // core listed the pending pods.
 func (p *Placer) Shortage(pod *corev1.Pod) string {
 	gang := of(pod)
@@ -249,18 +249,18 @@ func shortageOf(g *gang, domains []*domain) string {
 		return ""
 	}
 	if g.fixed != nil {
-		room := int64(0)
+		capacity := int64(0)
 		if len(domains) > 0 {
-			room = domains[0].pods
+			capacity = domains[0].pods
 		}
 		var values []string
 		for _, key := range g.keys {
 			values = append(values, key+" "+g.fixed[key])
 		}
-		return fmt.Sprintf("%s, where the others run that these %d pods must be together with, has room for %d", strings.Join(values, " and "),
-			len(g.pods), room)
+		return fmt.Sprintf("%s, where other pods of the gang run, has capacity for %d of these %d pods", strings.Join(values, " and "),
+			capacity, len(g.pods))
 	}
-	sentence := fmt.Sprintf("no %s has room for all %d pods that must be together", strings.Join(g.keys, " and "), len(g.pods))
+	sentence := fmt.Sprintf("no %s has capacity for all %d pods of the gang", strings.Join(g.keys, " and "), len(g.pods))
 	var parts []string
 	for i, one := range domains {
 		if i == namedDomains {
@@ -269,13 +269,13 @@ func shortageOf(g *gang, domains []*domain) string {
 		}
 		place := strings.Join(one.values, "/")
 		if i == 0 {
-			parts = append(parts, fmt.Sprintf("%s has room for %d", place, one.pods))
+			parts = append(parts, fmt.Sprintf("%s has capacity for %d", place, one.pods))
 		} else {
 			parts = append(parts, fmt.Sprintf("%s for %d", place, one.pods))
 		}
 	}
 	if len(parts) == 0 {
-		return sentence + ": there is room for none"
+		return sentence + ": none has capacity for any of them"
 	}
 	return sentence + ": " + strings.Join(parts, ", ")
 }

@@ -39,7 +39,7 @@ func Node(claim *resourcev1.ResourceClaim) string {
 func View(claim *resourcev1.ResourceClaim, deleting bool) {
 	if len(claim.Status.ReservedFor) > 1 {
 		if deleting {
-			// As if it were not allocated: the first of its pods that core schedules allocates it anew, and the others
+			// As if it were not allocated: the first of its pods that core schedules allocates it again, and the others
 			// follow that pod.
 			claim.Status.Allocation, claim.Status.ReservedFor = nil, nil
 			return
@@ -75,7 +75,7 @@ func Claims(nodes client.Reader) interceptor.Interceptor {
 	})
 }
 
-// isDeleting tells whether a node is being deleted or does not exist. It is false without a name.
+// isDeleting returns whether a node is being deleted or does not exist. It is false without a name.
 func isDeleting(ctx context.Context, nodes client.Reader, name string) (bool, error) {
 	if name == "" {
 		return false, nil

@@ -25,7 +25,7 @@ import (
 
 // Servers tells which servers NodePools can get. *cloudprovider.CloudProvider implements it.
 type Servers interface {
-	// RefusedLately tells whether a NodeClaim of the NodePool was refused for lack of a server although the catalog had one,
+	// RefusedLately returns whether a NodeClaim of the NodePool was refused for lack of a server although the catalog had one,
 	// because of a quota or another tenant, and none has got one since.
 	RefusedLately(nodePool string) bool
 	// Refusal returns why a NodePool would not even get a server of the type that is given back to it. It is empty if nothing is
@@ -90,7 +90,7 @@ const (
 
 func drainedFirst(candidate *disruption.Candidate, why string) []events.Event {
 	return both(candidate, corev1.EventTypeNormal, reasonWithoutSpare,
-		fmt.Sprintf("%s: this node is drained first, and its server comes back installed as it should be", why))
+		fmt.Sprintf("%s: this node is drained first, and its server is reinstalled", why))
 }
 
 func blocked(candidate *disruption.Candidate, why string) []events.Event {

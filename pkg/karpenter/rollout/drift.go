@@ -97,12 +97,12 @@ func (d *Drift) ComputeCommands(
 	return nil, nil
 }
 
-// cannotReplaceFirst returns why no replacement can be launched beside the node, "" if one can. Core would launch one all the
-// same, the provider would refuse it, and so on.
+// cannotReplaceFirst returns why no replacement can be launched beside the node, "" if one can. Core would launch one
+// all the same, and the provider would refuse it, again and again.
 func (d *Drift) cannotReplaceFirst(nodePool *karpv1.NodePool, candidate *disruption.Candidate) string {
 	with := resources.Merge(d.Cluster.NodePoolResourcesFor(nodePool.Name), candidate.Capacity(), oneNode)
 	if err := nodePool.Spec.Limits.ExceededBy(with); err != nil {
-		return fmt.Sprintf("the limits of NodePool %s leave no room for a replacement beside it", nodePool.Name)
+		return fmt.Sprintf("the limits of NodePool %s do not permit a replacement beside it", nodePool.Name)
 	}
 	if d.Servers.RefusedLately(nodePool.Name) {
 		return fmt.Sprintf("a server for NodePool %s was refused a moment ago", nodePool.Name)
@@ -110,7 +110,7 @@ func (d *Drift) cannotReplaceFirst(nodePool *karpv1.NodePool, candidate *disrupt
 	return ""
 }
 
-// waitsForNode tells whether a pod would run on a node that is not initialized yet: then the next pass may succeed.
+// waitsForNode returns whether a pod would run on a node that is not initialized yet: then the next pass may succeed.
 func waitsForNode(podErrors map[*corev1.Pod]error) bool {
 	for _, err := range podErrors {
 		var starting *disruption.UninitializedNodeError

@@ -17,8 +17,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
-// TestGraceEndsOnce: what nobody has asked for again within the grace is not missing any more, also if nothing is given up
-// at once, because the budget has its hours or a PodDisruptionBudget is in the way.
+// TestGraceEndsOnce: a server that is not requested again within the grace period does not count as missing any more,
+// also if no node is deleted at once, because of the budget's schedule or a PodDisruptionBudget.
 func TestGraceEndsOnce(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	dynamic, nodeClaim, _ := drifted(t, cluster.Namespace, cluster.Name)

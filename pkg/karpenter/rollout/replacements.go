@@ -79,7 +79,7 @@ func (r *replacements) open(ctx context.Context, name string) (*karpv1.NodePool,
 	return nodePool, left, nil
 }
 
-// awaited tells whether a replacement is still to be expected: there are pending pods, or fewer nodes than replicas.
+// awaited returns whether a replacement is still to be expected: there are pending pods, or fewer nodes than replicas.
 func (r *replacements) awaited(ctx context.Context, nodePool *karpv1.NodePool, nodeClaims []karpv1.NodeClaim) (bool, error) {
 	if nodePool.Spec.Replicas != nil {
 		staying := slices.DeleteFunc(slices.Clone(nodeClaims), func(n karpv1.NodeClaim) bool { return !n.DeletionTimestamp.IsZero() })

@@ -49,7 +49,7 @@ func TestStillMissing(t *testing.T) {
 		"AboutToGo": {reason: "core has it in its queue", claims: []karpv1.NodeClaim{claim("a", -60, up), claim("b", -60, up)}, queued: "a",
 			want: []entry{first}},
 		"Gone":      {reason: "its pods wait for the server", awaits: true, want: []entry{first, second}},
-		"NotWanted": {reason: "nobody asks for the servers any more"},
+		"NotWanted": {reason: "no pod needs the servers any more"},
 		"ComingUp":  {reason: "the replacement is not a node yet", claims: []karpv1.NodeClaim{claim("c", 2, nil)}, want: []entry{first}},
 		"One": {reason: "one replacement replaces one", claims: []karpv1.NodeClaim{claim("c", 2, up)}, awaits: true,
 			want: []entry{second}},

@@ -71,7 +71,7 @@ func (d *StaticDrift) computePool(ctx context.Context, p *pool, candidates []*di
 	}
 	why := "no server is free to replace it before"
 	if allowed <= 0 {
-		why = fmt.Sprintf("limits.nodes of NodePool %s leaves no room for a replacement beside it", p.live.Name)
+		why = fmt.Sprintf("limits.nodes of NodePool %s does not permit a replacement beside it", p.live.Name)
 	}
 	for _, candidate := range candidates {
 		if again, err := d.canReuseServer(ctx, p.live, candidate); err != nil {
@@ -91,7 +91,7 @@ func (d *StaticDrift) computePool(ctx context.Context, p *pool, candidates []*di
 	return nil, nil
 }
 
-// canReuseServer tells whether the NodePool could get the server of a node again once it is released. If the NodePool now
+// canReuseServer returns whether the NodePool could get the server of a node again once it is released. If the NodePool now
 // requires something else, or its class is for other servers, or the tenant is not allowed the type any more, nothing would
 // replace the node.
 func (d *StaticDrift) canReuseServer(ctx context.Context, nodePool *karpv1.NodePool, candidate *disruption.Candidate) (bool, error) {

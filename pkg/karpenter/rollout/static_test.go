@@ -23,7 +23,7 @@ import (
 )
 
 // TestStaticNodesGoOnlyIfTheirServerComesBack: a node of a static pool is given up first because its server is installed
-// anew for the same pool. If the pool cannot have that server any more, nothing would replace the node.
+// again for the same pool. If the pool cannot have that server any more, nothing would replace the node.
 func TestStaticDriftNeedsAReusableServer(t *testing.T) {
 	wants := func(key string, values ...string) []karpv1.NodeSelectorRequirementWithMinValues {
 		return []karpv1.NodeSelectorRequirementWithMinValues{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}}

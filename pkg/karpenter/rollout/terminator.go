@@ -64,7 +64,7 @@ func (t *terminator) pools(ctx context.Context, budgets map[string]int, candidat
 	return pools, nil
 }
 
-// countedByCore tells whether core counts a NodeClaim among those that are disrupted.
+// countedByCore returns whether core counts a NodeClaim among those that are disrupted.
 func (t *terminator) countedByCore(ctx context.Context, e entry) (bool, error) {
 	nodeClaim := &karpv1.NodeClaim{}
 	if found, err := controllers.Find(ctx, t.Clusters.Tenant.Live, client.ObjectKey{Name: e.NodeClaim}, nodeClaim); err != nil || !found {

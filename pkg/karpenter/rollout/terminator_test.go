@@ -48,12 +48,12 @@ func TestTerminateReadsLive(t *testing.T) {
 			m.Status.Conditions[0].Status = metav1.ConditionUnknown
 			write(t, m)
 		}},
-		"NoMachine": {reason: "somebody has deleted it", change: func(t *testing.T, _ *karpv1.NodeClaim, m *v1alpha1.Machine) {
+		"NoMachine": {reason: "it was deleted", change: func(t *testing.T, _ *karpv1.NodeClaim, m *v1alpha1.Machine) {
 			if err := environment.Client.Delete(t.Context(), m); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		"NoNodeClaim": {reason: "somebody was faster", change: func(t *testing.T, n *karpv1.NodeClaim, _ *v1alpha1.Machine) {
+		"NoNodeClaim": {reason: "it was deleted meanwhile", change: func(t *testing.T, n *karpv1.NodeClaim, _ *v1alpha1.Machine) {
 			if err := environment.Client.Delete(t.Context(), n); err != nil {
 				t.Fatal(err)
 			}
@@ -110,7 +110,7 @@ func TestTerminateReadsLive(t *testing.T) {
 	}
 }
 
-// TestNothingIsGivenUpThatCannotBeNoted: if somebody has changed the NodePool meanwhile, nothing is given up.
+// TestConflictPreventsTermination: if the NodePool was changed meanwhile, no node is deleted.
 func TestDeletionIsRecordedFirst(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	nodePool, nodeClaim, _ := drifted(t, cluster.Namespace, cluster.Name)
@@ -131,8 +131,8 @@ func TestDeletionIsRecordedFirst(t *testing.T) {
 	}
 }
 
-// TestBudgetCountsWhatCoreForgets: a server that is being cleaned, and one that is gone and has not come back, are missing.
-func TestBudgetCountsWhatCoreForgets(t *testing.T) {
+// TestBudgetCountsReleasedServers: a server that is being cleaned, and one that is gone and has not come back, are missing.
+func TestBudgetCountsReleasedServers(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	_, nodeClaim, _ := drifted(t, cluster.Namespace, cluster.Name)
 	d := Dependencies{Client: environment.Client, Clusters: tenanttest.ClustersOf(cluster, environment.Client, environment.Client),

@@ -95,7 +95,7 @@ func (m Machines) startOfWait(ctx context.Context, nodeClaim *karpenterv1.NodeCl
 	return now, nil
 }
 
-// suspended tells whether the server of a NodeClaim makes no progress.
+// suspended returns whether the server of a NodeClaim makes no progress.
 func (m Machines) suspended(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (bool, error) {
 	machine, err := m.of(ctx, nodeClaim)
 	return machine != nil && machine.Status.Progress != nil && machine.Status.Progress.Suspended, err

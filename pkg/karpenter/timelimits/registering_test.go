@@ -21,7 +21,7 @@ import (
 // lifecycles has core's own lifecycle controller look at a NodeClaim, as its watch would.
 func (w *world) lifecycles(name string, reader client.Client) {
 	w.t.Helper()
-	core := lifecycle.NewController(w.clock, w.api, metal{}, nobody{}, nodepoolhealth.NewState(), nil)
+	core := lifecycle.NewController(w.clock, w.api, metal{}, noEvents{}, nodepoolhealth.NewState(), nil)
 	ctx := options.ToContext(context.Background(), &options.Options{IgnoreDRARequests: true})
 	request := reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}
 	if _, err := reconcile.AsReconciler(reader, core).Reconcile(ctx, request); err != nil {
@@ -53,7 +53,7 @@ func TestRegistrationLimit(t *testing.T) {
 			looks:  []look{{minute: 14, alive: true}, {minute: 16, alive: true}, {minute: 44, alive: true}, {minute: 600, alive: true}},
 		},
 		"ProviderWasDown": {
-			reason: "nobody looked for an hour, and core's controller is the first to look again",
+			reason: "there was no reconcile for an hour, and core's controller is the first",
 			looks:  []look{{minute: 60, alive: true}},
 		},
 		"GivenUp": {

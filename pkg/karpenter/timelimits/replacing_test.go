@@ -116,7 +116,7 @@ func (w *world) replaces(t *testing.T, replacement string) *disruption.Queue {
 			t.Fatal(err)
 		}
 	}
-	queue := disruption.NewQueue(w.api, nobody{}, state.NewCluster(w.clock, w.api, metal{}), w.clock, nil)
+	queue := disruption.NewQueue(w.api, noEvents{}, state.NewCluster(w.clock, w.api, metal{}), w.clock, nil)
 	stateNode := state.NewNode()
 	stateNode.Node, stateNode.NodeClaim = node, old
 	queue.ProviderIDToCommand[old.Status.ProviderID] = &disruption.Command{

@@ -139,10 +139,10 @@ func (w *world) nodeClaim(name string) *karpenterv1.NodeClaim {
 
 var errUnfilled = errors.New("the cache is not filled yet")
 
-// nobody is a recorder that nobody reads.
-type nobody struct{}
+// noEvents is a recorder that drops events.
+type noEvents struct{}
 
-func (nobody) Publish(...events.Event) {}
+func (noEvents) Publish(...events.Event) {}
 
 // metal is as much of a cloud provider as core's controllers ask for here.
 type metal struct{ cloudprovider.CloudProvider }

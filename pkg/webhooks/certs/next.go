@@ -262,7 +262,7 @@ func parsePair(certificate, key []byte) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// hasNames tells whether a certificate is for exactly these names.
+// hasNames returns whether a certificate is for exactly these names.
 func hasNames(certificate *x509.Certificate, names []string) bool {
 	has := slices.Clone(certificate.DNSNames)
 	for _, address := range certificate.IPAddresses {

@@ -16,7 +16,7 @@ import (
 var testSettings = Settings{Names: []string{"webhook.default.svc", "127.0.0.1"}, AuthorityLifetime: 1000 * time.Hour,
 	Lifetime: 90 * time.Hour, Settle: time.Hour}
 
-// accepted tells whether a client that trusts a bundle accepts what is served.
+// accepted checks whether a client that trusts a bundle accepts what is served.
 func accepted(data map[string][]byte, bundle []byte, now time.Time) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
@@ -29,7 +29,7 @@ func accepted(data map[string][]byte, bundle []byte, now time.Time) error {
 	return nil
 }
 
-// Whoever follows next, and is late with it, serves what is trusted by clients that are late too, for years.
+// Simulates years of rotations: a late replica always serves a certificate that late clients trust.
 func TestNextForYears(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	data, wait, err := next(nil, now, testSettings)
@@ -90,15 +90,15 @@ func TestNextRepairs(t *testing.T) {
 		keepsBundle bool
 	}{
 		"NoKey": {reason: "it cannot be served", change: func(d map[string][]byte) { delete(d, corev1.TLSPrivateKeyKey) }, keepsBundle: true},
-		"Garbage": {reason: "somebody has written into it", keepsBundle: true,
+		"Garbage": {reason: "it has invalid data", keepsBundle: true,
 			change: func(d map[string][]byte) { d[corev1.TLSCertKey] = []byte("x") }},
-		"Foreign": {reason: "nobody trusts it", change: func(d map[string][]byte) {
+		"Foreign": {reason: "no client trusts it", change: func(d map[string][]byte) {
 			d[corev1.TLSCertKey], d[corev1.TLSPrivateKeyKey] = other[corev1.TLSCertKey], other[corev1.TLSPrivateKeyKey]
 		}, keepsBundle: true},
 		"NoAuthority": {reason: "nothing can be signed", change: func(d map[string][]byte) { delete(d, CAKey) }},
 		"WrongKey":    {reason: "nothing can be signed", change: func(d map[string][]byte) { d[caPrivateKey] = other[caPrivateKey] }},
 		"LongAsleep":  {reason: "everything has expired", later: 5000 * time.Hour},
-		"CertExpired": {reason: "nobody has renewed it", later: 200 * time.Hour, keepsBundle: true},
+		"CertExpired": {reason: "it was not renewed", later: 200 * time.Hour, keepsBundle: true},
 		"BundleAppend": {reason: "garbage among the authorities",
 			change: func(d map[string][]byte) { d[CAKey] = append([]byte("x\n"), d[CAKey]...) }},
 	} {

@@ -53,7 +53,7 @@ type Rotator struct {
 	mu sync.RWMutex
 	// serving is the certificate to serve; nil as long as there is none.
 	serving *tls.Certificate
-	// published tells whether the configuration has the authorities of the Secret.
+	// published is whether the configuration has the authorities of the Secret.
 	published bool
 }
 

@@ -63,10 +63,10 @@ func TestReplicasConverge(t *testing.T) {
 	round(t, all...)
 	for _, r := range all {
 		if err := r.Ready(nil); err == nil {
-			t.Error("ready although the API server has not been told of the webhook")
+			t.Error("ready although the webhook configuration does not exist")
 		}
 		if _, err := r.GetCertificate(nil); err != nil {
-			t.Errorf("what nobody asks for yet can be served: %v", err)
+			t.Errorf("a certificate that is not needed yet can be served: %v", err)
 		}
 	}
 	if err := c.Create(t.Context(), configuration("a", "b")); err != nil {
@@ -117,7 +117,7 @@ func TestReplicasConverge(t *testing.T) {
 	check("after a long sleep")
 }
 
-// Somebody who writes the configuration anew, without a CA bundle, as a package manager does, is put right.
+// A configuration that is applied again without a CA bundle, as by a package manager, gets the CA bundle again.
 func TestBundleIsRestored(t *testing.T) {
 	c, _, all := replicas(t, 1, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	if err := c.Create(t.Context(), configuration("a")); err != nil {

@@ -86,7 +86,7 @@ func TestUsers(t *testing.T) {
 		"Key":     {"one of several", rules.KindSSHKey, "team", []string{"NodeProvider p", "TenantCluster a/c"}},
 		"Template": {"a type that a provider has made is that provider's", rules.KindMachineConfigTemplate, "base",
 			[]string{"NodeProvider p", "NodeType hand"}},
-		"Nobody": {"nobody uses it", rules.KindOSImage, "other", nil},
+		"Unused": {"it is not used", rules.KindOSImage, "other", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, view.Users(tc.kind, tc.of)); diff != "" {

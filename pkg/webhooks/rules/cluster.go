@@ -32,7 +32,7 @@ type Cluster interface {
 	NodeTypes() []*v1alpha1.NodeType
 	// NodeType of that name, nil if there is none.
 	NodeType(name string) *v1alpha1.NodeType
-	// Exists tells whether there is an object of that name.
+	// Exists returns whether there is an object of that name.
 	Exists(kind Kind, name string) bool
 	// TenantClusters of a namespace.
 	TenantClusters(namespace string) []*v1alpha1.TenantCluster

@@ -70,7 +70,7 @@ func TestKubeletArgs(t *testing.T) {
 		want         []string
 	}{
 		"Good": {"as kubelet takes them", "max-pods: '200', v: '2'", nil},
-		"Identity": {"the join says who the node is", "provider-id: x, node-labels: a=b",
+		"Identity": {"the join sets the node's identity", "provider-id: x, node-labels: a=b",
 			[]string{at("node-labels") + `"a=b": kubelet argument "node-labels" cannot be given: use the labels`,
 				at("provider-id") + `"x": kubelet argument "provider-id" cannot be given`}},
 		"Reserved": {"Karpenter reckons with the NodeType's", "kube-reserved: cpu=1",
@@ -119,9 +119,9 @@ func TestRequestedDrivers(t *testing.T) {
 	}
 }
 
-// A quarantined server can be pinned to. The way out is said whoever has written the annotation, and however much.
+// A quarantined server can be pinned to. The remedy is in the warning for any value of the annotation.
 func TestPinnedToQuarantined(t *testing.T) {
-	const wayOut = "until somebody who finds it well removes the annotation karpenter.metal3.io/quarantined from it"
+	const wayOut = "until an operator removes the annotation karpenter.metal3.io/quarantined from it"
 	const poolPinAt = autoNodesAt + `.static[0].properties["metal3.vcluster.com/server-name"]: `
 	waits := []string{"warning: " + pinAt + "server q1 is quarantined: the Machine waits " + wayOut}
 	poolWaits := []string{"warning: " + poolPinAt + "server q1 is quarantined: the pool waits " + wayOut}
@@ -131,7 +131,7 @@ func TestPinnedToQuarantined(t *testing.T) {
 	}{
 		"ByManager": {"a Machine was given up on it", "q1", `{"reason":"HostError","since":"2026-01-02T15:04:05Z","machine":"tenant/x"}`, waits,
 			poolWaits},
-		"ByPeople": {"with a story", "q1", strings.Repeat("it smells ", 100), waits, poolWaits},
+		"ByPeople": {"with a long text", "q1", strings.Repeat("it smells ", 100), waits, poolWaits},
 		"WrongType": {"it would not do if it were well", "q2", "",
 			[]string{pinAt + `Invalid value: "q2": pinned to server "q2", which cannot be had: h100: server metal3-system/q2 is not of this type`},
 			[]string{poolPinAt + `Invalid value: "q2": the server is of NodeType cpu, and the pool is for h100`, "warning: " + poolPinAt +

@@ -16,8 +16,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
-// Whatever is shown to users, as an example or in the documentation, is admitted where nothing is known yet but what it
-// names: no rule may be stricter than what people copy.
+// Examples in the documentation are admitted in a cluster with only the objects that they refer to: no rule may reject
+// what users copy.
 func TestExamplesAreAdmitted(t *testing.T) {
 	root := filepath.Join("..", "..", "..")
 	seen := map[string]int{}

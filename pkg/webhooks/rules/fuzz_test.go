@@ -122,7 +122,7 @@ func FuzzOtherKinds(f *testing.F) {
 	})
 }
 
-// FuzzTemplate renders what parses, with a made-up server: whoever may write a template must not bring the manager down.
+// FuzzTemplate renders what parses, with a made-up server: no template may crash the manager.
 func FuzzTemplate(f *testing.F) {
 	f.Add("#cloud-config\nhostname: {{ .Values.NodeClaim.Name }}\n{{ range .Values.SSHKeys }}- {{ . | quote }}\n{{ end }}")
 	f.Add(`{{ define "a" }}{{ template "a" . }}{{ end }}{{ template "a" . }}`)

@@ -164,7 +164,7 @@ func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Mac
 	}
 }
 
-// notAllowed says which types the tenant may have.
+// notAllowed returns which types the tenant may have.
 func notAllowed(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster, none *inventory.NoHostError) string {
 	whose := "the TenantClusters in namespace " + machine.Namespace
 	allowed := "none of them"

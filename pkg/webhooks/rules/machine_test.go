@@ -36,7 +36,7 @@ func TestMachine(t *testing.T) {
 			`warning: spec.nodeTypeRef.name: there is no NodeType "h10" yet: the Machine gets no server before there is (there are: h100, cpu)`}},
 		"NoTenant": {reason: "it may come later", spec: "nodeTypeRef: {name: h100}, tenantClusterRef: {name: c}", want: []string{
 			`warning: spec.tenantClusterRef.name: there is no TenantCluster "c" in namespace a yet: the Machine gets no server before there is`}},
-		"OtherTenant": {reason: "that there is one of that name elsewhere is nobody's business",
+		"OtherTenant": {reason: "TenantClusters of other namespaces are not disclosed",
 			spec: "nodeTypeRef: {name: h100}, tenantClusterRef: {name: b}", want: []string{
 				`warning: spec.tenantClusterRef.name: there is no TenantCluster "b" in namespace a yet: the Machine gets no server before there is`}},
 		"OtherNamespace": {reason: "a tenant refers to what is its own",
@@ -49,7 +49,7 @@ func TestMachine(t *testing.T) {
 				`TenantCluster a are: h100: ask for one of these, or have them extended`}},
 		"NotAllowedByRequirements": {reason: "the type that fits is none that it may have", spec: "resources: {cpu: 1}, " + toA, want: []string{
 			`spec.requirements: Forbidden: this tenant is allowed no NodeType that fits: cpu: not allowed for this tenant; h100: has accelerators ` +
-				`(nvidia.com/gpu) and the Machine asks for none of them: allowedNodeTypes of TenantCluster a are: h100: ask for one of these, or ` +
+				`(nvidia.com/gpu) and the Machine requests none of them: allowedNodeTypes of TenantCluster a are: h100: ask for one of these, or ` +
 				`have ` +
 				`them extended`}},
 		"NotAllowedStandAlone": {reason: "leaving the tenant out gets nothing more", spec: "nodeTypeRef: {name: cpu}", want: []string{
@@ -61,7 +61,7 @@ func TestMachine(t *testing.T) {
 		"Quota": {reason: "the tenant has all it may have", spec: "nodeTypeRef: {name: h100}, " + toA,
 			change: func(_ *testing.T, m *memory) { m.quota = "TenantCluster a/a has 2 servers" },
 			want:   []string{`spec: Forbidden: TenantCluster a/a has 2 servers`}},
-		"QuotaStandAlone": {reason: "nobody's quota", spec: "nodeTypeRef: {name: h100}",
+		"QuotaStandAlone": {reason: "no quota applies", spec: "nodeTypeRef: {name: h100}",
 			change: func(_ *testing.T, m *memory) { m.quota = "no" }},
 		"Operator": {reason: "Kubernetes' own, spelled as they are", spec: "requirements: [{key: rack, operator: NotExists}]", want: []string{
 			`spec.requirements[0].operator: Unsupported value: "NotExists": supported values: "DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn"`}},
@@ -198,7 +198,7 @@ func TestMachineChanged(t *testing.T) {
 	}{
 		"Bootstrap": {reason: "as the provider does", after: "bootstrap: {dataSecretName: s}"},
 		"Unpinned":  {reason: "nothing is claimed yet", before: "properties: {metal3.vcluster.com/server-name: h1}"},
-		"Repinned": {reason: "it is looked at anew", before: "properties: {metal3.vcluster.com/server-name: h1}",
+		"Repinned": {reason: "a new pin is validated", before: "properties: {metal3.vcluster.com/server-name: h1}",
 			after: "properties: {metal3.vcluster.com/server-name: h9}", want: []string{
 				pinAt + `Invalid value: "h9": there is no BareMetalHost of this name in namespace metal3-system: correct it, or register the server ` +
 					`first`}},
@@ -211,7 +211,7 @@ func TestMachineChanged(t *testing.T) {
 		"Drift": {reason: "the provider tells a Machine what its class says now, before and after it is installed",
 			before: "properties: {rack: r1, metal3.vcluster.com/server-name: h1}", status: claimed,
 			after: "properties: {vcluster.com/os-image: ubuntu, tier: silver, metal3.vcluster.com/server-name: h1}"},
-		"DriftInstalled": {reason: "it is replaced without anybody's doing", status: provisioned, labels: "karpenter.metal3.io/nodeclaim: m",
+		"DriftInstalled": {reason: "it is replaced automatically", status: provisioned, labels: "karpenter.metal3.io/nodeclaim: m",
 			after: "properties: {vcluster.com/os-image: ubuntu}"},
 		"DriftToNonsense": {reason: "the manager says in the condition Drifted that it makes no sense, and nothing else is held up",
 			status: claimed, after: "properties: {'gpu model': x, vcluster.com/os-image: debian}", want: []string{

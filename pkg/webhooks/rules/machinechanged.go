@@ -14,9 +14,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// machineProperties validates the properties of a Machine. Of one that has its server, what is wrong is warned of and not
-// refused: the provider tells it what its class says now, and the manager answers in the condition Drifted, also that it
-// makes no sense. Refused, the Machine would go on as if nothing had been said.
+// machineProperties validates the properties of a Machine. For a Machine with a server, errors are warnings: the
+// provider writes the present properties of its class, and the manager reports in the condition Drifted, also that they
+// are not valid. If the write were denied, the Machine would not show the change.
 func (r *Result) machineProperties(cluster Cluster, path *field.Path, before, after *v1alpha1.Machine) {
 	layer := properties.OfMachine(after)
 	if before == nil || before.Status.HostRef == nil {

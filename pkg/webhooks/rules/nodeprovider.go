@@ -59,7 +59,7 @@ func templateNames(provider *v1alpha1.NodeProvider) []string {
 	return names
 }
 
-// ownersOf returns who has which NodeType: the NodeProvider that lists it, or that has made it.
+// ownersOf returns the NodeProvider of each NodeType: the one that lists it, or that has created it.
 func ownersOf(cluster Cluster) map[string]string {
 	owners := map[string]string{}
 	for _, nodeType := range cluster.NodeTypes() {

@@ -84,7 +84,7 @@ func TestHostSelector(t *testing.T) {
 	mentions(t, "another is meant", NodeProvider(newCluster(t), nil, everything), "an empty selector selects every server")
 }
 
-// TestBigEnough: who writes a type is told of servers that are smaller than it says, and may write it.
+// TestBigEnough: servers that are smaller than a type are a warning, not an error.
 func TestBigEnough(t *testing.T) {
 	cluster := newCluster(t)
 	for _, name := range []string{"s1", "s2", "s3", "s4", "s5", "s6"} {
@@ -125,7 +125,7 @@ func TestResources(t *testing.T) {
 			[]string{`properties["metal3.vcluster.com/server-name"]: Invalid value: "h1": pins every Machine of the NodeType to one server: set ` +
 				`it ` +
 				`on the one Machine`}},
-		"Label": {"nobody could select by it", fine + "properties: {tier: 'very good'}",
+		"Label": {"it could not be a label", fine + "properties: {tier: 'very good'}",
 			[]string{`properties["tier"]: Invalid value: "very good": has a value that cannot be one of a label`}},
 		"Reference": {"it may come later", fine + "properties: {vcluster.com/os-image: debian, vcluster.com/user-data-template-config: x}",
 			[]string{`warning: ` + typeAt + `properties["vcluster.com/os-image"]: there is no OSImage "debian" yet`, `warning: ` + typeAt +
@@ -174,10 +174,10 @@ func TestNodeProvider(t *testing.T) {
 		return NodeProvider(cluster, spec(h100+", "+cpu), elsewhere)
 	}
 	const none = "no server in namespace other-servers matches today"
-	mentions(t, "servers that somebody has would be of no type", moved("Machine a/m", "TenantCluster a/a"),
+	mentions(t, "servers in use would have no type", moved("Machine a/m", "TenantCluster a/a"),
 		`spec.metal3.clusterRef.namespace: Invalid value: "other-servers": Machines have servers in namespace metal3-system (Machine a/m): `+
 			`delete them first, or make another NodeProvider`, "warning: ", "warning: ")
-	mentions(t, "nobody has any", moved("TenantCluster a/a"), "warning: spec.metal3.nodeTypes[0].bareMetalHosts.selector: "+none,
+	mentions(t, "no server is in use", moved("TenantCluster a/a"), "warning: spec.metal3.nodeTypes[0].bareMetalHosts.selector: "+none,
 		"warning: spec.metal3.nodeTypes[1].bareMetalHosts.selector: "+none)
 	pinnedAll := spec("")
 	pinnedAll.Spec.Properties = map[string]string{v1alpha1.PropertyServerName: "h1"}
@@ -188,9 +188,9 @@ func TestNodeProvider(t *testing.T) {
 func TestNodeType(t *testing.T) {
 	spec := "{metadata: {name: %s}, spec: {providerRef: {name: %s}, " + fine + "bareMetalHosts: {selector: {matchLabels: {class: cpu}}}}}"
 	mentions(t, "as the manager makes it", NodeType(newCluster(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "cpu", "fleet"))))
-	mentions(t, "it may come later", NodeType(newCluster(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "x", "nobody"))),
-		`warning: spec.providerRef.name: there is no NodeProvider "nobody" yet`)
-	mentions(t, "names are unique", NodeType(newCluster(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "cpu", "nobody"))),
+	mentions(t, "it may come later", NodeType(newCluster(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "x", "missing"))),
+		`warning: spec.providerRef.name: there is no NodeProvider "missing" yet`)
+	mentions(t, "names are unique", NodeType(newCluster(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "cpu", "missing"))),
 		"metadata.name: Invalid value: \"cpu\": a NodeType of this name belongs to NodeProvider fleet", "warning: spec.providerRef.name")
 }
 

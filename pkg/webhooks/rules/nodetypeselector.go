@@ -153,7 +153,7 @@ func (p pool) fitting(offered []offeredType) []string {
 	return fitting
 }
 
-// misses says why a type is none of the pool's; empty if it is.
+// misses returns why a type is none of the pool's; empty if it is.
 func (p pool) misses(t *offeredType, parsed []labels.Requirement) string {
 	switch {
 	case t.provider != p.entry.Provider:
@@ -265,7 +265,7 @@ func (c *constraint) conflict() string {
 	return "every value that it may have (" + shown(strings.Join(c.in, ", ")) + ") is ruled out by another requirement"
 }
 
-// within tells whether a value is between the bounds, if there are any.
+// within returns whether a value is between the bounds, if there are any.
 func (c *constraint) within(value string) bool {
 	if c.above == nil && c.below == nil {
 		return true

@@ -64,7 +64,7 @@ func (r *Result) quarantined(cluster Cluster, at *field.Path, namespaces []strin
 	for _, namespace := range namespaces {
 		found, known := cluster.Server(keyOf(namespace, server))
 		if known && found.Eligibility.Reason == inventory.ReasonQuarantined {
-			r.warn(RulePinning, at, "server %s is quarantined: the %s waits until somebody who finds it well removes the annotation %s from it",
+			r.warn(RulePinning, at, "server %s is quarantined: the %s waits until an operator removes the annotation %s from it",
 				server, who, v1alpha1.QuarantinedAnnotationKey)
 			return true
 		}

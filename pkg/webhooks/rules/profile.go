@@ -97,12 +97,12 @@ func (r *Result) resourceName(path *field.Path, name corev1.ResourceName) {
 	}
 }
 
-// counted tells whether there are only whole ones of a resource.
+// counted returns whether there are only whole ones of a resource.
 func counted(name corev1.ResourceName) bool {
 	return v1alpha1.IsAccelerator(name) || name == corev1.ResourcePods
 }
 
-// whole tells whether a quantity is a whole number. Value rounds up, so it is compared with what it was made of.
+// whole returns whether a quantity is a whole number. Value rounds up, so it is compared with what it was made of.
 func whole(quantity resource.Quantity) bool {
 	return quantity.CmpInt64(quantity.Value()) == 0
 }
@@ -259,7 +259,7 @@ func (r *Result) overlap(path *field.Path, other string, count int) {
 	r.warn(RuleHostSelector, path, "%d %s NodeType %s too: each is counted in both and claimed as one of them", count, servers, other)
 }
 
-// selectsAll tells whether the annotation says that the empty selector of a type is meant.
+// selectsAll returns whether the annotation says that the empty selector of a type is meant.
 func selectsAll(object metav1.Object, name string) bool {
 	for named := range strings.SplitSeq(object.GetAnnotations()[v1alpha1.SelectAllHostsAnnotationKey], ",") {
 		if strings.TrimSpace(named) == name {

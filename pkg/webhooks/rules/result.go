@@ -62,7 +62,7 @@ const (
 	RuleImmutable Rule = "immutable"
 )
 
-// Limits of a response. Nobody reads more, and the response to a huge object must not be huge.
+// Limits of a response: more would not be readable, and the response to a huge object must not be huge.
 const (
 	maxErrors   = 50
 	maxWarnings = 10
@@ -85,7 +85,7 @@ type Result struct {
 	omittedErrors, omittedWarnings int
 }
 
-// Allowed tells whether the request is admitted.
+// Allowed returns whether the request is admitted.
 func (r *Result) Allowed() bool { return len(r.Errors) == 0 && r.Refusal == "" }
 
 // deny records what is wrong with fields. Values and details are cut: users write them, and some are very long.
@@ -132,7 +132,7 @@ func (r *Result) warn(rule Rule, path *field.Path, format string, arguments ...a
 	r.Warnings = append(r.Warnings, oneLine(text, maxWarning))
 }
 
-// warningsFull tells whether another warning would not be listed. Rules that only warn are then skipped.
+// warningsFull returns whether another warning would not be listed. Rules that only warn are then skipped.
 func (r *Result) warningsFull() bool { return len(r.Warnings) >= maxWarnings }
 
 // errorCount is how many errors there are, listed or not.

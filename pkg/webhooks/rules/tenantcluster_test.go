@@ -109,12 +109,12 @@ func TestPools(t *testing.T) {
 	shared.machines = append(shared.machines, pinned(t, "c", "ours", "h1"))
 	mentions(t, "the pool's own Machine is pinned as the pool is", TenantCluster(shared, nil, pinnedPool))
 	shared.machines = append(shared.machines, pinned(t, "b", "theirs", "h1"))
-	mentions(t, "it waits, and does not say for whom", TenantCluster(shared, nil, pinnedPool),
+	mentions(t, "the pool waits for a pinned server", TenantCluster(shared, nil, pinnedPool),
 		"warning: "+autoNodesAt+".static[0]."+pinIn+"a Machine of another tenant is pinned to server h1: the pool gets no server before that is "+
 			"gone")
 	mentions(t, "it may come later",
-		TenantCluster(newCluster(t), nil, tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: nobody, dynamic: [{name: d}]}]}")),
-		"warning: "+autoNodesAt+`.provider: there is no NodeProvider "nobody" yet`, "warning: "+autoNodesAt+
+		TenantCluster(newCluster(t), nil, tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: missing, dynamic: [{name: d}]}]}")),
+		"warning: "+autoNodesAt+`.provider: there is no NodeProvider "missing" yet`, "warning: "+autoNodesAt+
 			".dynamic[0].nodeTypeSelector: no NodeType satisfies it: h100 is of NodeProvider fleet, cpu is of NodeProvider fleet")
 }
 
@@ -209,9 +209,9 @@ func TestOtherKinds(t *testing.T) {
 			[]string{`spec.cloudInitTemplate: Invalid value: "(10 bytes)": is not a template, line 2: missing value for if`,
 				`spec.networkDataTemplate: Invalid value: "(16 bytes)": is not a template, line 1: function "env" not defined: the functions are ` +
 					`those of text/template`}},
-		"Unused":         {"nobody misses it", Deleted(newCluster(t), KindOSImage, "ubuntu"), nil},
-		"UnclusterInUse": {"nobody misses it", ProviderDeleted(newCluster(t), "fleet"), nil},
-		"Used": {"somebody does", Deleted(clusterInUse(t), KindOSImage, "ubuntu"),
+		"Unused":         {"it is not used", Deleted(newCluster(t), KindOSImage, "ubuntu"), nil},
+		"UnclusterInUse": {"it is not used", ProviderDeleted(newCluster(t), "fleet"), nil},
+		"Used": {"it is used", Deleted(clusterInUse(t), KindOSImage, "ubuntu"),
 			[]string{"it is in use by NodeProvider fleet: have them use something else, or delete them first"}},
 		"UsedByMany": {"five are named", Deleted(clusterInUse(t), KindSSHKey, "me"),
 			[]string{"it is in use by Machine a/1, Machine a/2, Machine a/3, Machine a/4, Machine a/5 and 2 more: have them use"}},

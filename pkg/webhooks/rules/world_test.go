@@ -208,9 +208,9 @@ func mentions(t *testing.T, reason string, result Result, want ...string) {
 	for i := range max(len(got), len(want)) {
 		switch {
 		case i >= len(got):
-			t.Errorf("%s: nobody said %q", reason, want[i])
+			t.Errorf("%s: missing %q", reason, want[i])
 		case i >= len(want):
-			t.Errorf("%s: nobody should have said %s", reason, got[i])
+			t.Errorf("%s: unexpected %s", reason, got[i])
 		case !strings.Contains(got[i], want[i]) || strings.HasPrefix(got[i], "warning: ") != strings.HasPrefix(want[i], "warning: "):
 			t.Errorf("%s:\n got %s\nwant %s in it", reason, got[i], want[i])
 		}

@@ -114,7 +114,7 @@ kind: Machine
 metadata: {name: wrong, namespace: default}
 spec:
   nodeTypeRef: {name: `+nodeTypeName+`}
-  properties: {metal3.vcluster.com/server-name: nobody}
+  properties: {metal3.vcluster.com/server-name: missing}
 EOF`)
 	if err == nil || !strings.Contains(output, "there is no BareMetalHost of this name in namespace "+stack.HostsNamespace) {
 		t.Errorf("a Machine pinned to a missing server gives %q (%v), want it denied", output, err)

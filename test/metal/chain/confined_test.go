@@ -13,7 +13,7 @@ import (
 )
 
 // confined is /proc/PID/status of a process with the charts' security context: an unprivileged user, no capabilities,
-// no way to gain one, and a seccomp filter.
+// no privilege escalation, and a seccomp filter.
 var confined = map[string]string{
 	"Uid": "65532 65532 65532 65532", "Gid": "65532 65532 65532 65532",
 	"CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapBnd": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2",
@@ -72,7 +72,7 @@ func (w *world) programs(t *testing.T, name string) []string {
 	return found
 }
 
-// isWritable tells whether the mount of a root file system, as its process sees it, can be written to.
+// isWritable returns whether the mount of a root file system, as its process sees it, can be written to.
 func isWritable(root string) bool {
 	mounts, err := os.ReadFile(filepath.Join(filepath.Dir(root), "mounts"))
 	if err != nil {

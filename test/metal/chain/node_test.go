@@ -177,7 +177,7 @@ func (w *world) nodeUserData(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	join, err := bootstrap.JoinUserData(bootstrap.Join{
-		NodeName: managementNode, ProviderID: "nobody://" + managementNode,
+		NodeName: managementNode, ProviderID: "none://" + managementNode,
 		APIServerEndpoint: strings.TrimPrefix(w.REST.Host, "https://"), CACertHashes: hashes, Token: token,
 	})
 	if err != nil {

@@ -179,7 +179,7 @@ func TestCheckPort(t *testing.T) {
 		want   string
 	}{
 		"Free":     {reason: "A free port is fine.", port: free[0]},
-		"Busy":     {reason: "A busy port is named with who wanted it.", port: busy, want: "for the tenant kube-apiserver is not free"},
+		"Busy":     {reason: "The error has the port and its user.", port: busy, want: "for the tenant kube-apiserver is not free"},
 		"TooLarge": {reason: "No such port.", port: 65536, want: "not between 1 and 65535"},
 		"Negative": {reason: "No such port.", port: -1, want: "not between 1 and 65535"},
 	}

@@ -89,7 +89,7 @@ func (f *fixture) nextExit() Exit {
 // elapse advances the clock once a goroutine waits for it.
 func (f *fixture) elapse(d time.Duration) {
 	f.t.Helper()
-	f.await("somebody to wait for the clock", f.clock.HasWaiters)
+	f.await("a goroutine to wait for the clock", f.clock.HasWaiters)
 	f.clock.Step(d)
 }
 

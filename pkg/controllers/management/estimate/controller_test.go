@@ -23,7 +23,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// TestMachineIsCountedOnce counts, dies without knowing whether the write was done, starts anew, sees every Machine
+// TestMachineIsCountedOnce counts, dies without knowing whether the write was done, starts again, sees every Machine
 // again, and ends up with the same estimate as if nothing had happened.
 func TestMachineIsCountedOnce(t *testing.T) {
 	scheme := runtime.NewScheme()

@@ -69,11 +69,11 @@ func TestSampleOf(t *testing.T) {
 		want   bool
 	}{
 		"Joined":      {reason: "it took from the claim to the node", want: true},
-		"OnItsWay":    {reason: "nobody knows how long it will take", change: func(m *v1alpha1.Machine) { m.Status.Progress.Step = 4 }},
-		"StandAlone":  {reason: "it joins nobody", change: func(m *v1alpha1.Machine) { m.Spec.TenantClusterRef = nil }},
+		"OnItsWay":    {reason: "its duration is not known yet", change: func(m *v1alpha1.Machine) { m.Status.Progress.Step = 4 }},
+		"StandAlone":  {reason: "it joins no cluster", change: func(m *v1alpha1.Machine) { m.Spec.TenantClusterRef = nil }},
 		"Interrupted": {reason: "an hour in error is no measure", change: func(m *v1alpha1.Machine) { m.Status.Progress.Interrupted = true }},
 		"NoProgress":  {reason: "an older manager kept none", change: func(m *v1alpha1.Machine) { m.Status.Progress = nil }},
-		"Backwards":   {reason: "somebody set the clock", change: func(m *v1alpha1.Machine) { m.Status.Progress.StartTime = second(9999) }},
+		"Backwards":   {reason: "the clock was changed", change: func(m *v1alpha1.Machine) { m.Status.Progress.StartTime = second(9999) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine := joined("m", 100, 1180)

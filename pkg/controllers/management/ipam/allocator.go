@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipam allocates addresses to Machines and sweeps up those whose Machine is gone. An address that is taken is an
-// IPAddress named for its network and itself, so that the API server sees to it that nobody has one twice, however many
-// managers are running and however old their caches are.
+// Package ipam allocates addresses to Machines and sweeps up those whose Machine is gone. An address that is taken is
+// an IPAddress named for its network and itself, so that the API server rejects a second allocation, with any number of
+// managers and with stale caches.
 package ipam
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
 )
 
-// Allocator gives out addresses and takes them back. It has no memory of its own.
+// Allocator allocates and releases addresses. It keeps no state.
 type Allocator struct {
 	// Client writes, and may read from a cache: that the cache is old costs an attempt and no more.
 	Client client.Client
@@ -60,7 +60,7 @@ func (a Allocator) Find(ctx context.Context, owner v1alpha1.MachineReference) (i
 	return a.find(ctx, owner, false)
 }
 
-// find looks for the owner's address and, if asked to, gives back what it has beside the oldest.
+// find returns the owner's oldest address and, optionally, releases the others.
 func (a Allocator) find(ctx context.Context, owner v1alpha1.MachineReference, tidy bool) (ipam.Allocation, bool, error) {
 	objects, err := a.of(ctx, owner)
 	if err != nil || len(objects) == 0 {
@@ -85,7 +85,7 @@ func (a Allocator) find(ctx context.Context, owner v1alpha1.MachineReference, ti
 	return found, err == nil, err
 }
 
-// Release takes back every address of the owner. It is no error if there is none.
+// Release deletes every address of the owner. Having none is no error.
 func (a Allocator) Release(ctx context.Context, owner v1alpha1.MachineReference) error {
 	objects, err := a.of(ctx, owner)
 	if err != nil {
@@ -143,12 +143,12 @@ const (
 	sweepName = "ipam.sweep"
 	// uidField indexes the cache of IPAddresses by the UID of their Machine.
 	uidField = "spec.machineRef.uid"
-	// heldDelay is how long to wait before asking again whether a server that had lost its Machine has been given back.
+	// heldDelay is the time until the next check whether a server without its Machine was released.
 	heldDelay = time.Minute
 )
 
-// InUse tells whether a server may still be using an address of the Machine although the Machine is gone, because it
-// has not been cleaned yet. It must not answer from a cache.
+// InUse is whether a server may still be using an address of the Machine although the Machine is gone, because it has
+// not been cleaned yet. It must not read from a cache.
 type InUse func(ctx context.Context, machine v1alpha1.MachineReference) (bool, error)
 
 // Sweep is the controller that takes addresses back whose Machine does not exist any more, because it was deleted by
@@ -172,8 +172,8 @@ func (s *Sweep) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	if err := s.allocator.Client.Get(ctx, request.NamespacedName, address); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	// A Machine that the cache knows may be gone, but then its deletion is on its way here. One that the cache does not
-	// know may well be there.
+	// A Machine in the cache may be deleted already; then the deletion event follows. A Machine that is not in the
+	// cache may exist.
 	for _, reader := range []client.Reader{s.allocator.Client, s.allocator.Live} {
 		exists, err := machineExists(ctx, reader, address.Spec.MachineRef)
 		if err != nil || exists {

@@ -83,8 +83,8 @@ func TestValidation(t *testing.T) {
 		"InNetwork":  {"the network's name comes first", func(o *v1alpha1.IPAddress) { o.Name, o.Spec.Network = "vlan-7."+o.Name, "vlan:7" }, ""},
 		"Unnamed": {"it would lock the address in another network", func(o *v1alpha1.IPAddress) { o.Spec.Network = "vlan:7" },
 			"after that of its network"},
-		"Prefix":  {"is too long", func(o *v1alpha1.IPAddress) { o.Spec.PrefixLength = 129 }, "spec.prefixLength"},
-		"Nobodys": {"belongs to somebody", func(o *v1alpha1.IPAddress) { o.Spec.MachineRef.Name = "" }, "spec.machineRef.name"},
+		"Prefix":    {"is too long", func(o *v1alpha1.IPAddress) { o.Spec.PrefixLength = 129 }, "spec.prefixLength"},
+		"NoMachine": {"it needs a Machine", func(o *v1alpha1.IPAddress) { o.Spec.MachineRef.Name = "" }, "spec.machineRef.name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := newPool(t, 1)
@@ -206,7 +206,7 @@ func TestTwoAllocators(t *testing.T) {
 		})
 	}
 	workers.Wait()
-	// A Machine that both managers gave an address had two for a moment. Whom that left without tries again.
+	// A Machine to which both managers gave an address had two for a moment. A Machine without an address tries again.
 	exhausted := 0
 	for _, owner := range refused {
 		again, err := allocators[0].Ensure(t.Context(), owner, pool)

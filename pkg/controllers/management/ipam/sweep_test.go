@@ -64,7 +64,7 @@ func TestSweep(t *testing.T) {
 		wantError    bool
 	}{
 		"Exists":     {reason: "the Machine has its address", wantKept: true},
-		"Gone":       {reason: "nobody would ever release it", gone: true},
+		"Gone":       {reason: "it would never be released", gone: true},
 		"StaleCache": {reason: "a cache that does not know the Machine is no proof", cached: notFound, wantKept: true},
 		"Outage": {reason: "no answer is no proof", gone: true, cached: notFound, live: apierrors.NewServiceUnavailable("x"), wantKept: true,
 			wantError: true},

@@ -65,7 +65,7 @@ func newOwner(name string) v1alpha1.MachineReference {
 // direct is an allocator that reads nothing from a cache.
 func direct() Allocator { return Allocator{Client: environment.Client, Live: environment.Client} }
 
-// addressesOf reads who has which address of a pool.
+// addressesOf reads the owners of a pool's addresses.
 func addressesOf(t testing.TB, pool ipam.Pool) map[string]types.UID {
 	t.Helper()
 	list := &v1alpha1.IPAddressList{}

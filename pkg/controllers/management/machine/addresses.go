@@ -44,7 +44,7 @@ func networkOf(machine *v1alpha1.Machine) string {
 	return machine.Annotations[v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, v1alpha1.NetworkHook)]
 }
 
-// overlapping says which pools give out the same addresses.
+// overlapping returns which pools give out the same addresses.
 func overlapping(pool ipam.Pool, others []string) string {
 	return fmt.Sprintf("address pool %s overlaps %s: what one gives out is missing in the other; give them ranges that are apart, or the "+
 		"same ones (%s)",
@@ -58,7 +58,7 @@ func addressesOf(host *bmov1alpha1.BareMetalHost) []corev1.NodeAddress {
 	}
 	prefix, err := netip.ParsePrefix(host.Annotations[v1alpha1.IPAddressAnnotationKey])
 	if err != nil {
-		return nil // somebody else has written it
+		return nil // another client has written it
 	}
 	return []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: prefix.Addr().String()}}
 }

@@ -67,9 +67,9 @@ func TestTenantsWithTheSameAddresses(t *testing.T) {
 	}
 }
 
-// TestPromisedAddresses: Machines that have a server and no address yet count, so that no server is claimed for which
+// TestAssumedAddresses: Machines that have a server and no address yet count, so that no server is claimed for which
 // there will be none; also after a restart.
-func TestPromisedAddresses(t *testing.T) {
+func TestAssumedAddresses(t *testing.T) {
 	w := newWorld(t, 4)
 	w.typeProperty(v1alpha1.PropertyNetworkCIDR, fmt.Sprintf("10.201.%d.1/29", subnets.Add(1)&0xff))
 	claimed := func() (count int) {
@@ -158,7 +158,7 @@ func TestOverlapEvent(t *testing.T) {
 		t.Error("the same pool does not overlap itself")
 	}
 	if !provision("X.20-X.30").said("overlaps") {
-		t.Error("nobody was told that the pools have an address in common")
+		t.Error("no event reports that the pools overlap")
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 )
 
-// TestBadInput: no server is tied up by a typo. Whatever is wrong, and whichever object it is written in, the Machine
-// says so in its condition and in an event, and goes on when it is mended.
+// TestBadInput: no server is claimed for a typo. The error is in the Machine's condition and in an event, whichever
+// object it is in, and the Machine continues when it is corrected.
 func TestBadInput(t *testing.T) {
 	large := "#cloud-config\nfinal_message: " + strings.Repeat("x", bootstrap.MaxDocumentBytes)
 	for name, tc := range map[string]struct {
@@ -37,7 +37,7 @@ func TestBadInput(t *testing.T) {
 		"ChecksumType": {reason: "no such type", key: v1alpha1.PropertyImageChecksumType, value: "crc32", says: []string{"crc32"}},
 		"ImageURL":     {reason: "another scheme", key: v1alpha1.PropertyImageURL, value: "ftp://x/y.qcow2", says: []string{"http or https"}},
 		"OSImage":      {reason: "does not exist", key: v1alpha1.PropertyOSImage, value: "nowhere", says: []string{"nowhere", "no OSImage"}},
-		"SSHKey":       {reason: "does not exist", key: v1alpha1.PropertySSHKeys, value: "nobody", says: []string{"nobody", "no SSHKey"}},
+		"SSHKey":       {reason: "does not exist", key: v1alpha1.PropertySSHKeys, value: "missing", says: []string{"missing", "no SSHKey"}},
 		"SSHKeyUnparsed": {reason: "is no key", key: v1alpha1.PropertySSHKeys, value: "bad-*",
 			says: []string{"spec.publicKey of SSHKey", "is not a public key"}, objects: func(suffix string) []client.Object {
 				return []client.Object{&v1alpha1.SSHKey{ObjectMeta: metaName("bad-" + suffix), Spec: v1alpha1.SSHKeySpec{PublicKey: "ssh-rsa garbage"}}}

@@ -21,33 +21,33 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
-// Claims are the writes on servers. It is all that a HostClaim of Metal3 would have to replace. Every write is a
-// compare-and-swap on the version of the host that is passed in or read: an error for which apierrors.IsConflict
-// holds means that the host has changed meanwhile and nothing has been written.
+// Claims are the writes on servers. A HostClaim of Metal3 would replace only these. Every write is a compare-and-swap
+// on the version of the host that is passed in or read: an error for which apierrors.IsConflict holds means that the
+// host has changed meanwhile and nothing has been written.
 type Claims interface {
 	// Claim makes the server the owner's if it can be had, or is the owner's already. The error is a *TakenError if the
 	// server cannot be had, which it says only after it has read the host past every cache.
 	Claim(ctx context.Context, host v1alpha1.HostReference, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error)
-	// Install tells Metal3 to install an image and switch the server on.
+	// Install sets the image, user data and power of the server.
 	Install(ctx context.Context, host *bmov1alpha1.BareMetalHost, what Installation) (*bmov1alpha1.BareMetalHost, error)
-	// Power tells Metal3 to switch the server on or off.
+	// Power switches the server on or off.
 	Power(ctx context.Context, host *bmov1alpha1.BareMetalHost, on bool) (*bmov1alpha1.BareMetalHost, error)
-	// Reboot tells Metal3 to reboot the server once, and marks the host as told at that time.
+	// Reboot requests one reboot from Metal3, and records its time on the host.
 	Reboot(ctx context.Context, host *bmov1alpha1.BareMetalHost, hard bool, at time.Time) (*bmov1alpha1.BareMetalHost, error)
 	// Rebooted takes the mark of Reboot away.
 	Rebooted(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error)
-	// Quarantine keeps the server out of the pool until somebody says that it is well. A server that is quarantined
-	// already stays as it is.
+	// Quarantine keeps the server from being claimed until an operator removes the annotation. An existing annotation
+	// stays as it is.
 	Quarantine(ctx context.Context, host *bmov1alpha1.BareMetalHost, why inventory.Quarantine) (*bmov1alpha1.BareMetalHost, error)
 	// EndQuarantine lets the server back into the pool once it is released.
 	EndQuarantine(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error)
 	// Empty tells Metal3 to take the image and all data off the server and to switch it off.
 	Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error)
-	// Release gives a server that is clean back to the pool.
+	// Release removes the claim from a clean server.
 	Release(ctx context.Context, host *bmov1alpha1.BareMetalHost) error
 }
 
-// Installation is what Metal3 is told to install.
+// Installation is the part of a host's spec that is installed.
 type Installation struct {
 	// Image to write on the disk.
 	Image bmov1alpha1.Image
@@ -59,12 +59,11 @@ type Installation struct {
 	Address *Address
 }
 
-// TakenError says that a server that had been chosen cannot be had, because somebody else was faster or because it
-// has changed since.
+// TakenError means that the chosen server cannot be claimed, because it has another consumer or has changed since.
 type TakenError struct {
 	// Host is namespace/name of the server.
 	Host string
-	// Reason says why, for people.
+	// Reason for people.
 	Reason string
 }
 
@@ -84,8 +83,8 @@ func NewClaims(writer client.Client, live client.Reader) Claims {
 	return &hostClaims{client: writer, live: live}
 }
 
-// Claim goes by the cache first. That can only be wrong in one way: the server is not to be had any more, and the write
-// is refused because its version is old. Whatever else the cache says is looked at past it.
+// Claim reads the cache first. If the cache is stale, the server may have another consumer, and the write fails with a
+// conflict. For any other result Claim reads the API server.
 func (c *hostClaims) Claim(
 	ctx context.Context, reference v1alpha1.HostReference, machine *v1alpha1.Machine,
 ) (*bmov1alpha1.BareMetalHost, error) {
@@ -119,7 +118,7 @@ func (c *hostClaims) claimLive(ctx context.Context, reference v1alpha1.HostRefer
 	}
 	switch {
 	case host.UID != reference.UID:
-		return nil, &TakenError{Host: key.String(), Reason: "its BareMetalHost has been deleted and made anew"}
+		return nil, &TakenError{Host: key.String(), Reason: "its BareMetalHost was deleted and recreated"}
 	case ownsHost(ownerOf(machine), host):
 		return host, nil
 	case host.Spec.ConsumerRef != nil:

@@ -19,7 +19,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// TestEveryHostWriteIsACompareAndSwap: between the look at the host and the write on it, somebody else is faster.
+// TestEveryHostWriteIsACompareAndSwap: another client writes the host between our read and our write.
 func TestEveryHostWriteIsACompareAndSwap(t *testing.T) {
 	ctx := t.Context()
 	for name, tc := range map[string]struct {
@@ -68,7 +68,7 @@ func TestEveryHostWriteIsACompareAndSwap(t *testing.T) {
 				},
 			})
 			err := tc.write(NewClaims(overtaken, w.client), &w.hosts()[0], machine)
-			var taken *TakenError // Claim looks once more, and sees by whom
+			var taken *TakenError // Claim reads again, and finds the consumer
 			if !apierrors.IsConflict(err) && !errors.As(err, &taken) {
 				t.Errorf("%s: got %v, want a conflict", tc.reason, err)
 			}
@@ -129,8 +129,8 @@ func TestClaimTakesOnlyWhatCanBeHad(t *testing.T) {
 	}
 }
 
-// TestNobodyIsToldWhoElseHasAServer: what is said of a server that cannot be had is read in the tenant's namespace.
-func TestNobodyIsToldWhoElseHasAServer(t *testing.T) {
+// TestConsumerIsNotDisclosed: what is said of a server that cannot be had is read in the tenant's namespace.
+func TestConsumerIsNotDisclosed(t *testing.T) {
 	w := newWorld(t, 1)
 	key, manager := w.machine("m", standAlone), w.start(w.client)
 	w.until("claimed", func() *process { return manager }, func() bool { return w.get(key).Status.ProviderID != "" })
@@ -149,7 +149,7 @@ func TestNobodyIsToldWhoElseHasAServer(t *testing.T) {
 	manager.round()
 	for _, text := range []string{fmt.Sprint(status), fmt.Sprint(w.get(pinned).Status)} {
 		if strings.Contains(text, red) || strings.Contains(text, "secret-project") {
-			t.Errorf("says who has the server: %s", text)
+			t.Errorf("the message has the consumer of the server: %s", text)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func cycle(w *world, now func() *process) {
 	}
 }
 
-// marked tells whether a host still has the annotation of a reboot.
+// marked returns whether a host still has the annotation of a reboot.
 func (w *world) marked() bool {
 	for _, host := range w.hosts() {
 		if _, marked := host.Annotations[v1alpha1.RebootedAnnotationKey]; marked {

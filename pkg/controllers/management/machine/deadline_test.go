@@ -76,8 +76,8 @@ func (w slowWorld) hostOf(key types.NamespacedName) bmov1alpha1.BareMetalHost {
 	return bmov1alpha1.BareMetalHost{}
 }
 
-// TestDeadline: a Machine that makes no progress is given up, with where it was, for how long, and what to do; its server
-// is kept out of the pool, and the Machine stays until somebody deletes it.
+// TestDeadline: a Machine without progress is given up, with its stage, the time and the remedy in the message; its
+// server is quarantined, and the Machine stays until it is deleted.
 func TestDeadline(t *testing.T) {
 	w := newSlowWorld(t, 1, func(nodeType *v1alpha1.NodeType) {
 		nodeType.Spec.ProvisioningDeadline = &metav1.Duration{Duration: 90 * time.Minute}
@@ -282,7 +282,7 @@ func TestWritesWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestGiveUpFaultsAtEveryWrite: at each write on the way, the server is quarantined before anybody hears that the
+// TestGiveUpFaultsAtEveryWrite: at each write on the way, the server is quarantined before the status shows that the
 // Machine is given up, and goes back to the pool as that.
 func TestGiveUpFaultsAtEveryWrite(t *testing.T) {
 	undisturbed := &faults.Connection{}
@@ -332,8 +332,8 @@ func giveUpCycle(t *testing.T, connection *faults.Connection) {
 	}
 	w.until("gone", running, func() bool { return w.get(key) == nil })
 	host := w.hosts()[0]
-	if verdict := inventory.EligibilityOf(&host); verdict.Reason != inventory.ReasonQuarantined {
-		t.Errorf("the server %s; want it to be quarantined and else well", verdict.Message)
+	if eligibility := inventory.EligibilityOf(&host); eligibility.Reason != inventory.ReasonQuarantined {
+		t.Errorf("the server %s; want it to be quarantined and else well", eligibility.Message)
 	}
 	w.annotateHost(host.Name, v1alpha1.QuarantinedAnnotationKey, "")
 	w.checkNothingLeft()

@@ -26,8 +26,8 @@ type assignment struct {
 	plan   *plan
 }
 
-// decide assigns a server, a share of the quota and an address together, and assumes them, or says why the Machine is
-// unschedulable. It reads caches and writes nothing. scheduler.deciding must be held.
+// decide assigns a server, a share of the quota and an address together, and assumes them, or returns why the Machine
+// is unschedulable. It reads caches and writes nothing. scheduler.deciding must be held.
 func (r *Reconciler) decide(ctx context.Context, of *candidate) (*assignment, *unschedulable, error) {
 	for {
 		assigned, no, err := r.assign(ctx, of)

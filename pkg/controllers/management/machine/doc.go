@@ -1,11 +1,12 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine knows the life of a Machine: how it gets a server, has an image installed on it, becomes a node,
-// and gives the server back, clean. It is the only writer of Machine.status and of the claims on BareMetalHosts.
+// Package machine implements the lifecycle of a Machine: it gets a server, has an image installed on it, becomes a
+// node, and releases the server after cleaning. It is the only writer of Machine.status and of the claims on
+// BareMetalHosts.
 //
-// The life is a state machine. stateOf reads the state off the Machine and its host alone, never off what a previous
-// run remembers, so that a run that was killed at any write is taken up where it stopped:
+// The life is a state machine. stateOf reads the state only from the Machine and its host, never from memory, so that a
+// run that was killed at any write is continued:
 //
 //	pending ─► claiming ─► waitingForHooks ─► claimed ─► provisioning ─► provisioned ─► joined
 //	   ▲           │                             │             │          └── switching ──┘
@@ -15,9 +16,9 @@
 //	any from waitingForHooks on ─► abandoned, if it gets no further (progress.go) or its server is in error for good (replacing.go)
 //	any of them ─► releasing, once the Machine is being deleted
 //
-// What is installed follows from a plan (plan.go, resolve.go), which is made and validated for the chosen server before
-// that is claimed: a wrong property, template or key ties up no server. Hooks (hooks.go) hold a Machine before anything
-// is installed and before its server goes back to the pool.
+// What is installed follows from a plan (plan.go, resolve.go), which is validated for the chosen server before that is
+// claimed, so that no server is claimed for a wrong property, template or key. Hooks (hooks.go) hold a Machine before
+// anything is installed and before its server is released.
 //
 // Two rules keep a host from being claimed twice. The choice is written on the Machine, with the finalizer, before the host is
 // touched, and both writes are compare-and-swap on the resource version: one decides which host a Machine wants, the

@@ -43,7 +43,7 @@ func TestDrift(t *testing.T) {
 		hides  []string
 	}{
 		"Nothing": {
-			reason: "who is up to date says so",
+			reason: "a Machine that is up to date has a condition too",
 			change: func(*world) {}, want: corev1.ConditionFalse, why: v1alpha1.ReasonUpToDate,
 		},
 		"OtherImage": {
@@ -64,7 +64,7 @@ func TestDrift(t *testing.T) {
 			want: corev1.ConditionFalse, why: v1alpha1.ReasonUpToDate,
 		},
 		"ImageWithoutURL": {
-			reason: "what cannot be installed must not have the fleet give up what it has",
+			reason: "servers must not be released for an installation that is not valid",
 			change: func(w *world) {
 				w.osImage = "gone-" + w.metal3
 				editType(func(n *v1alpha1.NodeType) { n.Spec.Properties[v1alpha1.PropertyOSImage] = w.osImage })(w)
@@ -183,7 +183,7 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// TestDriftReverted: who points a type back has a fleet that is up to date.
+// TestDriftReverted: reverting a NodeType ends the drift of its Machines.
 func TestDriftReverted(t *testing.T) {
 	w := newWorld(t, 1)
 	key, old := w.machine("m", standAlone), w.osImage

@@ -49,7 +49,7 @@ func (e *expectations) forget(machine types.NamespacedName) {
 	delete(e.expected, machine)
 }
 
-// satisfied tells whether a Machine from the cache is as new as what this process has written.
+// satisfied returns whether a Machine from the cache is as new as what this process has written.
 func (e *expectations) satisfied(machine *v1alpha1.Machine, now time.Time) bool {
 	e.lock.Lock()
 	defer e.lock.Unlock()

@@ -42,8 +42,8 @@ func waitsForHook(machine *v1alpha1.Machine) bool {
 	return network.Status == metav1.ConditionFalse && network.Reason == v1alpha1.ReasonWaitingForHook
 }
 
-// TestTenantNetwork: nothing is installed on a server that is not in its tenant's network, and nobody else gets one
-// that is not out of it.
+// TestTenantNetwork: nothing is installed on a server before it is in its tenant's network, and no other Machine claims
+// it before it has left that network.
 func TestTenantNetwork(t *testing.T) {
 	w := newWorld(t, 1)
 	w.network()
@@ -126,7 +126,7 @@ func TestHooksAfterForcedDeletion(t *testing.T) {
 	w.checkNothingLeft()
 }
 
-// TestNoHooks: whoever has no network controller never waits for one.
+// TestNoHooks: without a network controller, Machines do not wait for one.
 func TestNoHooks(t *testing.T) {
 	w := newWorld(t, 1)
 	key := w.machine("m", standAlone)

@@ -42,8 +42,8 @@ func (o owner) reference() *corev1.ObjectReference {
 	}
 }
 
-// consumerOf returns the Machine that has claimed a host. It reports false for a host that nobody has claimed, or
-// somebody who is not a Machine of ours: Cluster API, a person, or a reference without a UID, which we never write.
+// consumerOf returns the Machine that has claimed a host. It returns false for a host without a consumer, or with one
+// that is not a Machine: Cluster API, a person, or a reference without a UID, which we never write.
 func consumerOf(host *bmov1alpha1.BareMetalHost) (owner, bool) {
 	if host == nil || host.Spec.ConsumerRef == nil {
 		return owner{}, false
@@ -61,18 +61,18 @@ func ownsHost(o owner, host *bmov1alpha1.BareMetalHost) bool {
 	return ok && consumer == o
 }
 
-// consumerName describes for people what has claimed a host. It does not say whose: messages are read by tenants, and the
-// host itself says it to those who may read it.
+// consumerName describes the consumer of a host by its kind only: tenants read messages, and must not see other
+// tenants' Machines.
 func consumerName(host *bmov1alpha1.BareMetalHost) string {
 	reference := host.Spec.ConsumerRef
 	if reference == nil {
-		return "nobody"
+		return "no consumer"
 	}
 	return "a " + cmp.Or(reference.Kind, "consumer of no kind")
 }
 
-// hostError returns Metal3's own words about what is wrong with a host, "" if nothing is. They have no full stop at their
-// end, so that a sentence can go on after them.
+// hostError returns Metal3's error message of a host, "" if there is none. It has no full stop at its end, so that a
+// sentence can go on after it.
 func hostError(host *bmov1alpha1.BareMetalHost) string {
 	if host.Status.ErrorType == "" && host.Status.ErrorMessage == "" && host.Status.OperationalStatus != bmov1alpha1.OperationalStatusError {
 		return ""
@@ -102,13 +102,13 @@ func ignored(host *bmov1alpha1.BareMetalHost) string {
 	return ""
 }
 
-// isProvisioned tells whether Metal3 has installed the image that the spec names.
+// isProvisioned returns whether Metal3 has installed the image that the spec names.
 func isProvisioned(host *bmov1alpha1.BareMetalHost) bool {
 	return host.Status.Provisioning.State == bmov1alpha1.StateProvisioned &&
 		host.Spec.Image != nil && host.Status.Provisioning.Image.URL == host.Spec.Image.URL
 }
 
-// isEmptied tells whether a host's spec asks for nothing any more, so that Metal3 will clean and stop it. A host that
+// isEmptied returns whether a host's spec asks for nothing any more, so that Metal3 will clean and stop it. A host that
 // must not be powered off stays online; Metal3 refuses anything else.
 func isEmptied(host *bmov1alpha1.BareMetalHost) bool {
 	return host.Spec.Image == nil && host.Spec.UserData == nil && !hasOurNetworkData(host) &&

@@ -26,7 +26,7 @@ func TestHostErrorMessage(t *testing.T) {
 			"server m/h: provisioning error (2 times in a row): Timeout reached while waiting for callback for node 1"},
 		"Not all there": {"Metal3 reads Ironic's state before Ironic has written why", "Cleaning failed: ", 1,
 			"server m/h: provisioning error: Cleaning failed"},
-		"Nothing": {"somebody looks for it otherwise", "", 1, "server m/h: provisioning error: Metal3 gives no message"},
+		"Nothing": {"the missing message is mentioned", "", 1, "server m/h: provisioning error: Metal3 gives no message"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := &bmov1alpha1.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "m", Name: "h"}}

@@ -35,7 +35,7 @@ func TestImageCredentialsHidden(t *testing.T) {
 		seen += <-recorded.Events
 	}
 	if !strings.Contains(seen, "images.example.com/os.qcow2") {
-		t.Error("nobody is told which image is installed")
+		t.Error("no event has the image")
 	}
 	for _, secret := range []string{"hunter2", "5ec4e7"} {
 		if strings.Contains(seen, secret) {

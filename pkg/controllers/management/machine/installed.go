@@ -89,7 +89,7 @@ func (p *plan) texts() map[string]string {
 	return texts
 }
 
-// shapes tells whether a property changes what is installed. Of a document and a template for the same purpose only one does,
+// shapes returns whether a property changes what is installed. Of a document and a template for the same purpose only one does,
 // and of properties of users' own only those that a template names.
 func (p *plan) shapes(key string) bool {
 	switch key {

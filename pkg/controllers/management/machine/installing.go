@@ -20,7 +20,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 )
 
-// install collects what the installation needs, writes it down, and then tells Metal3 in a single write.
+// install collects the parts of the installation, records them in the status, and then changes the host in a single
+// write.
 func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	machine, host := now.machine, now.host
 	planned, err := r.planOf(ctx, machine, machine.Status.NodeTypeRef.Name)
@@ -32,7 +33,7 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 		return result{}, err
 	}
 	if missing != "" {
-		// After a restart, nothing else says that this Machine is going to need an address.
+		// After a restart, only this shows that the Machine needs an address.
 		r.scheduler.assumePool(machine, planned.pool)
 		return now.waitClaimed(v1alpha1.ReasonWaitingForBootstrapData, missing), nil
 	}

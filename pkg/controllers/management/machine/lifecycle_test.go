@@ -20,7 +20,7 @@ import (
 
 func standAlone(machine *v1alpha1.Machine) { machine.Spec.TenantClusterRef = nil }
 
-// TestNotClaimed: whatever is wrong with a Machine is said in one sentence, and ties up no server.
+// TestNotClaimed: any error of a Machine is one sentence in its condition, and no server is claimed.
 func TestNotClaimed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
@@ -31,9 +31,9 @@ func TestNotClaimed(t *testing.T) {
 	}{
 		"NoTenant": {
 			reason:  "a tenant that does not exist may have nothing",
-			machine: func(_ *world, m *v1alpha1.Machine) { m.Spec.TenantClusterRef.Name = "nobody" },
+			machine: func(_ *world, m *v1alpha1.Machine) { m.Spec.TenantClusterRef.Name = "missing" },
 			want:    v1alpha1.ReasonInvalidSpec,
-			message: []string{"spec.tenantClusterRef.name", `"nobody"`, "create it"},
+			message: []string{"spec.tenantClusterRef.name", `"missing"`, "create it"},
 		},
 		"NoOSImage": {
 			reason: "a typo in the Machine's own properties",
@@ -99,10 +99,10 @@ func TestNotClaimed(t *testing.T) {
 				t.Errorf("%s: a server is tied up: %v", tc.reason, machine.Status.HostRef)
 			}
 			if claimed.ObservedGeneration != machine.Generation {
-				t.Errorf("observedGeneration %d, want %d: nobody can tell whether the answer is to this question", claimed.ObservedGeneration,
+				t.Errorf("observedGeneration %d, want %d: the conditions are not known to be up to date", claimed.ObservedGeneration,
 					machine.Generation)
 			}
-			// The server that was not given must be there for who asks properly.
+			// The server must still be available for a valid Machine.
 			if tc.world == nil {
 				good := w.machine("good", standAlone)
 				w.until("claimed", func() *process { return manager }, func() bool { return w.get(good).Status.ProviderID != "" })
@@ -111,7 +111,7 @@ func TestNotClaimed(t *testing.T) {
 	}
 }
 
-// TestHostErrorKeepsServer: a server in error keeps its Machine, says so in Metal3's words, and recovers by itself.
+// TestHostErrorKeepsServer: a Machine keeps its server in error, has Metal3's message, and recovers with the server.
 func TestHostErrorKeepsServer(t *testing.T) {
 	w := newWorld(t, 2)
 	key := w.machine("m", standAlone)
@@ -139,7 +139,7 @@ func TestHostErrorKeepsServer(t *testing.T) {
 	}
 }
 
-// TestHostLost: a server that is gone or somebody else's is not replaced behind the owner's back.
+// TestHostLost: a Machine whose server is deleted or has another consumer gets no other server.
 func TestHostLost(t *testing.T) {
 	for name, lose := range map[string]func(*world, *bmov1alpha1.BareMetalHost){
 		"Deleted": func(w *world, host *bmov1alpha1.BareMetalHost) {
@@ -188,7 +188,7 @@ func TestHostLost(t *testing.T) {
 					t.Errorf("host %s is left with consumer %v", host.Name, host.Spec.ConsumerRef)
 				}
 				if name == "Taken" && host.Spec.ConsumerRef != nil && host.Spec.Image == nil {
-					t.Errorf("the server of somebody else has been emptied")
+					t.Errorf("the server of another consumer was deprovisioned")
 				}
 			}
 		})
@@ -284,7 +284,7 @@ func TestForcedDeletion(t *testing.T) {
 	if err := w.client.Delete(t.Context(), w.get(key)); err != nil {
 		t.Fatal(err)
 	}
-	manager = w.start(w.client) // nobody remembers
+	manager = w.start(w.client) // without any memory
 	w.until("released", func() *process { return manager }, func() bool { return w.hosts()[0].Spec.ConsumerRef == nil })
 	w.checkNothingLeft()
 }

@@ -45,7 +45,7 @@ type Inventory interface {
 	SetHost(*bmov1alpha1.BareMetalHost)
 	// Summary counts the hosts of a type, and tells whether the type is known.
 	Summary(nodeType string) (inventory.Summary, bool)
-	// OnChange adds a listener that is told of types whose hosts or profile may have changed. It must not block.
+	// OnChange adds a listener for types whose hosts or profile may have changed. It must not block.
 	OnChange(listener func(types []string))
 }
 
@@ -99,7 +99,7 @@ type run struct {
 // is wrong with the Machine itself is no error but part of the result.
 type handling func(context.Context, *run) (result, error)
 
-// result alone decides what is written into the status and when the Machine is looked at again.
+// result decides what is written into the status and when the Machine is reconciled again.
 type result struct {
 	// facts for the status; nil leaves it alone.
 	facts *facts
@@ -108,7 +108,7 @@ type result struct {
 	// putsOff is true when the status need not be written before the next state has been looked at: nothing is lost with
 	// it, because it follows from what is written elsewhere.
 	putsOff bool
-	// after is when to look again although nothing has happened. Zero: at the slow resync.
+	// after is the time until the next reconcile without an event. Zero: at the slow resync.
 	after time.Duration
 	// hints are the events without a watch that maps them to this Machine and that could get it further: a server becomes
 	// free, or a NodeType, OSImage or TenantCluster is created or corrected.
@@ -144,15 +144,15 @@ func New(d Dependencies) *Reconciler {
 		switching:       r.switchPower,
 		provisioned:     r.watchProvisioned,
 		joined:          r.watchJoined,
-		broken:          r.watchInError,
-		lost:            r.watchLost,
-		abandoned:       r.watchAbandoned,
+		errored:         r.watchInError,
+		hostLost:        r.watchHostLost,
+		gaveUp:          r.watchGaveUp,
 		releasing:       r.release,
 	}
 	return r
 }
 
-// Reconcile looks at one Machine and takes it as far as it gets without waiting.
+// Reconcile moves one Machine forward until it has to wait.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	r.startOnce()
 	since := r.scheduler.queue.Version()
@@ -241,7 +241,7 @@ func (r *Reconciler) lookAtHost(ctx context.Context, now *run) error {
 	}
 	owner, key := ownerOf(now.machine), types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
 	trusted := func(host *bmov1alpha1.BareMetalHost) bool {
-		return ownsHost(owner, host) && stateOf(now.machine, host) != lost
+		return ownsHost(owner, host) && stateOf(now.machine, host) != hostLost
 	}
 	if trusted(now.host) {
 		return nil
@@ -262,8 +262,8 @@ func (r *Reconciler) lookAtHost(ctx context.Context, now *run) error {
 	return nil
 }
 
-// writeStatus is the one place where a status is made. With putOff it is written together with the one that the next
-// state makes, if that is one that knows of it, or by flush at the latest.
+// writeStatus is the only place that writes a status. With putOff it is written together with that of the next state,
+// or by flush at the latest.
 func (r *Reconciler) writeStatus(ctx context.Context, now *run, f facts, putOff bool) error {
 	status := nextStatus(now.machine, f, metav1.NewTime(r.clock.Now()))
 	if now.written == nil {
@@ -298,7 +298,7 @@ func (r *Reconciler) flush(ctx context.Context, now *run) error {
 	return nil
 }
 
-// report tells events and metrics of a change that has been written.
+// report publishes the events and metrics of a written change.
 func (r *Reconciler) recordTransition(before, after *v1alpha1.Machine) {
 	if before.Status.ProviderID == "" && after.Status.ProviderID != "" {
 		r.metrics.claimLatency.Observe(r.clock.Since(after.CreationTimestamp.Time).Seconds())

@@ -12,8 +12,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// TestPausedOrphan: hosts are paused while a management cluster is moved or restored, and for a while their
-// Machines are not there, or are there with another UID. Nobody wants the fleet installed anew for that.
+// TestPausedOrphan: hosts are paused while a management cluster is moved or restored, and for a while their Machines
+// are not there, or are there with another UID. The fleet must not be reinstalled for that.
 func TestPausedOrphan(t *testing.T) {
 	w := newWorld(t, 1)
 	key, manager := w.machine("m", standAlone), w.start(w.client)

@@ -106,7 +106,7 @@ func refused(machine *v1alpha1.Machine, candidate *candidate, no *unschedulable)
 	return outcome
 }
 
-// validate looks at what makes a Machine unschedulable whatever servers there are.
+// validate finds errors that make a Machine unschedulable on any server.
 func (r *Reconciler) validate(ctx context.Context, machine *v1alpha1.Machine) (*v1alpha1.TenantCluster, *unschedulable, error) {
 	no := func(reason, message string) *unschedulable {
 		return &unschedulable{reason: reason, message: message, hints: []scheduling.Event{objectChanged}}
@@ -128,7 +128,7 @@ func (r *Reconciler) validate(ctx context.Context, machine *v1alpha1.Machine) (*
 	return tenant, nil, err
 }
 
-// isPinned tells whether the Machine gets one server or none. It fails as long as that cannot be had, and still gets
+// isPinned returns whether the Machine gets one server or none. It fails as long as that cannot be had, and still gets
 // it when that changes.
 func isPinned(machine *v1alpha1.Machine) bool {
 	return machine.Spec.Properties[v1alpha1.PropertyServerName] != ""
@@ -164,7 +164,7 @@ func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1
 		return tenant, "", err
 	}
 	return nil, fmt.Sprintf("Machine %s/%s: spec.tenantClusterRef.name is %q, and there is no TenantCluster of that name in namespace %s: "+
-		"create it, or make the Machine anew with another",
+		"create it, or recreate the Machine with another one",
 		machine.Namespace, machine.Name, key.Name, key.Namespace), nil
 }
 

@@ -165,7 +165,7 @@ func TestAnotherChoice(t *testing.T) {
 }
 
 // TestPinnedMessageFollowsServer: the message of a Machine that is pinned says what is the matter with its server, so it is
-// written anew when that changes, although the reason stays the same.
+// written again when that changes, although the reason stays the same.
 func TestPinnedMessageFollowsServer(t *testing.T) {
 	w := newWorld(t, 1)
 	host := w.hosts()[0]

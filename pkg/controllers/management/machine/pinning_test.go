@@ -99,7 +99,7 @@ func TestPinned(t *testing.T) {
 			message: "is too small for this type (cpu 4 of 8)",
 		},
 		"Maintenance": {
-			reason: "somebody works on it", server: "server-00",
+			reason: "it is in maintenance", server: "server-00",
 			prevent: func(w *world) { w.annotateHost("server-00", v1alpha1.MaintenanceAnnotationKey, "new fan") },
 			allow:   func(w *world) { w.annotateHost("server-00", v1alpha1.MaintenanceAnnotationKey, "") },
 			want:    v1alpha1.ReasonNoCapacity,

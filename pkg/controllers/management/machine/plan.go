@@ -15,8 +15,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// joinBytes is what is kept free for the join in the user data, about which nothing is known before a server is
-// claimed.
+// joinBytes is reserved in the user data for the join, which is not known before a server is claimed.
 const joinBytes = 64 << 10
 
 // exampleAddress stands for the address that is allocated once a server is claimed. Its networks are for documentation.
@@ -49,7 +48,7 @@ func (p *plan) effective() []v1alpha1.MachineProperty {
 	return all
 }
 
-// validate finds out whether the documents can be rendered for the host, before that is claimed. The error is an *invalid.
+// validate checks whether the documents can be rendered for the host, before that is claimed. The error is an *invalid.
 func (p *plan) validate(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) error {
 	var address *Address
 	if p.pool != nil {

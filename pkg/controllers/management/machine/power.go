@@ -29,12 +29,12 @@ func powerToSet(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) (on,
 	return on, host.Spec.Online != on
 }
 
-// wantsPower tells whether the Machine wants its server to be on.
+// wantsPower returns whether the Machine wants its server to be on.
 func wantsPower(machine *v1alpha1.Machine) bool {
 	return machine.Spec.Power == nil || machine.Spec.Power.State != v1alpha1.PowerOff
 }
 
-// needsPowerChange tells whether a host with an image has to be switched on or off, or rebooted.
+// needsPowerChange returns whether a host with an image has to be switched on or off, or rebooted.
 func needsPowerChange(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) bool {
 	_, differs := powerToSet(machine, host)
 	_, requested := machine.Annotations[v1alpha1.RebootAnnotationKey]
@@ -42,7 +42,7 @@ func needsPowerChange(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost
 	return differs || rebooted || (requested && wantsPower(machine))
 }
 
-// switchPower tells Metal3 to switch the server on or off, or to reboot it.
+// switchPower switches the server on or off, or requests a reboot.
 func (r *Reconciler) switchPower(ctx context.Context, now *run) (result, error) {
 	on, differs := powerToSet(now.machine, now.host)
 	if !differs {

@@ -37,7 +37,7 @@ func TestPower(t *testing.T) {
 	if err := w.client.Update(t.Context(), &host); err != nil {
 		t.Fatal(err)
 	}
-	w.until("off by somebody else", running, is(v1alpha1.ReasonStandAlone, v1alpha1.PowerOff))
+	w.until("off by another client", running, is(v1alpha1.ReasonStandAlone, v1alpha1.PowerOff))
 	if w.hosts()[0].Spec.Online {
 		t.Error("a Machine that says nothing about power has switched its server on")
 	}

@@ -125,12 +125,12 @@ func lastStage(machine *v1alpha1.Machine) stage {
 
 func isArrival(machine *v1alpha1.Machine, at stage) bool { return at == lastStage(machine) }
 
-// isDone tells whether a Machine has reached its last stage, or has no progress to make.
+// isDone returns whether a Machine has reached its last stage, or has no progress to make.
 func isDone(progress *v1alpha1.MachineProgress) bool {
 	return progress == nil || progress.Step >= progress.Steps
 }
 
-// isSuspended tells whether the deadline does not count, because the reason for the lack of progress is known: an error, a
+// isSuspended returns whether the deadline does not count, because the reason for the lack of progress is known: an error, a
 // paused host, or a server that is to be off.
 func isSuspended(machine *v1alpha1.Machine, f *facts) bool {
 	switch f.phase {

@@ -56,10 +56,10 @@ func TestNextProgress(t *testing.T) {
 			reason: "the network comes first", facts: facts{phase: v1alpha1.MachineClaimed, reason: v1alpha1.ReasonClaimed}, held: true,
 			want: progress(stageNetwork, 0, nil),
 		},
-		"OlderManager": {reason: "a Machine that had joined before anybody kept progress took nobody knows how long",
+		"OlderManager": {reason: "a Machine that joined before there was progress has no known duration",
 			facts: facts{phase: v1alpha1.MachineJoined}},
 		"StandAloneArrived": {
-			reason: "it joins nobody, so that it is there once it is installed", standAlone: true,
+			reason: "it joins no cluster, so it is done once it is installed", standAlone: true,
 			before: progress(stageWriting, 0, func(p *v1alpha1.MachineProgress) { p.Steps = 4 }), at: time.Minute,
 			facts: facts{phase: v1alpha1.MachineProvisioned, host: inState(bmov1alpha1.StateProvisioned)},
 			want:  progress(stageProvisioned, time.Minute, func(p *v1alpha1.MachineProgress) { p.Steps = 4 }),
@@ -129,7 +129,7 @@ func TestExpectedReadyTime(t *testing.T) {
 func TestWithProgress(t *testing.T) {
 	progress := &v1alpha1.MachineProgress{Step: 3, Steps: 5, Description: "writing image", StartTime: midnight}
 	estimate := &v1alpha1.ProvisioningEstimate{TypicalSeconds: 1080}
-	const standing = "writing image, step 3 of 5, 12 min; usually 18 min: Metal3 is at it"
+	const unchanged = "writing image, step 3 of 5, 12 min; usually 18 min: Metal3 is at it"
 	for name, tc := range map[string]struct {
 		reason, before, message string
 		at                      time.Duration
@@ -137,12 +137,12 @@ func TestWithProgress(t *testing.T) {
 		want                    string
 	}{
 		"New": {reason: "to the minute when something has changed", message: "Metal3 is at it", at: 12*time.Minute + 40*time.Second,
-			estimate: estimate, want: standing},
-		"Later": {reason: "four minutes later it still stands", before: standing, message: "Metal3 is at it", at: 16 * time.Minute,
-			estimate: estimate, want: standing},
-		"MuchLater": {reason: "five are worth a write", before: standing, message: "Metal3 is at it", at: 17 * time.Minute, estimate: estimate,
+			estimate: estimate, want: unchanged},
+		"Later": {reason: "four minutes later it still stands", before: unchanged, message: "Metal3 is at it", at: 16 * time.Minute,
+			estimate: estimate, want: unchanged},
+		"MuchLater": {reason: "five are worth a write", before: unchanged, message: "Metal3 is at it", at: 17 * time.Minute, estimate: estimate,
 			want: "writing image, step 3 of 5, 17 min; usually 18 min: Metal3 is at it"},
-		"Other": {reason: "news is worth a write at once", before: standing, message: "paused", at: 13 * time.Minute, estimate: estimate,
+		"Other": {reason: "news is worth a write at once", before: unchanged, message: "paused", at: 13 * time.Minute, estimate: estimate,
 			want: "writing image, step 3 of 5, 13 min; usually 18 min: paused"},
 		"NoEstimate": {reason: "no server of the type has ever joined", message: "Metal3 is at it", at: time.Minute,
 			want: "writing image, step 3 of 5, 1 min: Metal3 is at it"},

@@ -95,9 +95,9 @@ func (r *Reconciler) watchInError(_ context.Context, now *run) (result, error) {
 	return result{facts: f}, nil
 }
 
-// watchLost reports that the Machine has lost its server. It does not choose another: the workload is gone, and the owner
-// of the Machine has to be told.
-func (r *Reconciler) watchLost(_ context.Context, now *run) (result, error) {
+// watchHostLost reports that the Machine has lost its server. It does not choose another: the workload is lost, and the
+// owner of the Machine must see that.
+func (r *Reconciler) watchHostLost(_ context.Context, now *run) (result, error) {
 	reference := now.machine.Status.HostRef
 	name, why := reference.Namespace+"/"+reference.Name, ""
 	switch {

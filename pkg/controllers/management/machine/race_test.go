@@ -21,15 +21,15 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 )
 
-// TestTwoManagersRace lets two managers that know nothing of each other claim for the same Machines. Leader election
-// makes that rare; the protocol has to make it harmless.
+// TestTwoManagersRace runs two managers without leader election for the same Machines. Leader election makes that rare;
+// the protocol must make it harmless.
 func TestTwoManagersRace(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason           string
 		wanting, servers int
 	}{
 		"Enough":    {"every Machine gets a server", 100, 100},
-		"NotEnough": {"nobody gets one that somebody else has", 30, 20},
+		"NotEnough": {"no server is claimed twice", 30, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Log(tc.reason)

@@ -177,7 +177,7 @@ func secretOf(object client.Object) []string {
 }
 
 // hostOfDeleted is the host that a deleted Machine wanted. The inventory stops assuming it for that Machine: if the
-// Machine was deleted by force, nobody else would tell it.
+// Machine was deleted by force, nothing else would end it.
 func (o OrphanHosts) hostOfDeleted(_ context.Context, object client.Object) []reconcile.Request {
 	machine, ok := object.(*v1alpha1.Machine)
 	if !ok {

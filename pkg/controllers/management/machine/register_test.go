@@ -25,9 +25,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-// patience is how long something may take that a watch has to trigger. It is far below the resync, so that a watch
+// watchTimeout is how long something may take that a watch has to trigger. It is far below the resync, so that a watch
 // that is missing shows.
-const patience = 30 * time.Second
+const watchTimeout = 30 * time.Second
 
 // TestEverythingIsEventDriven runs the controllers in a manager, with real watches and caches. Each step waits for
 // something that only a watch can tell.
@@ -36,7 +36,7 @@ func TestEverythingIsEventDriven(t *testing.T) {
 	hosts := startManager(t, w)
 	eventually := func(what string, reached func() bool) {
 		t.Helper()
-		err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true,
+		err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, watchTimeout, true,
 			func(context.Context) (bool, error) { return reached(), nil })
 		if err != nil {
 			t.Fatalf("not %s: %v", what, w.machines())

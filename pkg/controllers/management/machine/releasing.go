@@ -27,7 +27,7 @@ func (r *Reconciler) done(_ context.Context, now *run) (result, error) {
 // release cleans and releases the server and removes the finalizer.
 func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 	owner, outcome := ownerOf(now.machine), "no server was claimed"
-	// It takes neither a server nor an address any more, and cleaning takes long. The server that it has is still its own.
+	// It must not get a server or an address any more, because cleaning takes long. It still owns its server.
 	r.scheduler.assumePool(now.machine, nil)
 	if now.machine.Status.HostRef == nil {
 		r.forget(now.machine)
@@ -104,9 +104,9 @@ type servers struct {
 	claims Claims
 }
 
-// cleanAndRelease takes the release of an owner's host a step further. It returns the facts while that is under way, and
-// nil once the host is released. The Secret is deleted before the claim: afterwards nobody would look for it, and the next
-// owner of the host must not find it. hooks are the annotations with the hooks to wait for.
+// cleanAndRelease takes the release of an owner's host a step further. It returns the facts while that is under way,
+// and nil once the host is released. The Secret is deleted before the claim: afterwards it would not be found, and the
+// next owner of the host must not find it. hooks are the annotations with the hooks to wait for.
 func (r servers) cleanAndRelease(ctx context.Context, o owner, host *bmov1alpha1.BareMetalHost, hooks map[string]string,
 	withUserData bool) (*facts, error) {
 	var err error

@@ -25,7 +25,7 @@ const (
 	quarantineLeast = 2
 )
 
-// isLasting tells whether an error of a host is one that trying again does not mend. That an operation on the server has
+// isLasting returns whether an error of a host is one that trying again does not mend. That an operation on the server has
 // failed is known once Metal3 says so: it would start all over. That its BMC does not answer may pass: Metal3 asks
 // again after about 2 and then 4 minutes, and if it gets no answer for the third time in a row, that is believed.
 func isLasting(host *bmov1alpha1.BareMetalHost) bool {
@@ -52,7 +52,7 @@ func (r *Reconciler) replace(ctx context.Context, now *run, outcome result, poli
 	return r.giveUpOn(ctx, now, outcome.facts, v1alpha1.ReasonHostError, policy)
 }
 
-// mayBeToBlame tells whether a Machine came so far that its server can be what is wrong.
+// mayBeToBlame returns whether the installation came so far that the server can be the cause.
 func mayBeToBlame(f *facts) bool { return f.progress.Step >= stageWaiting.step }
 
 // quarantine keeps the server of a Machine out of the pool from now on, unless too many are. It returns why it does not.
@@ -101,8 +101,8 @@ func (r *Reconciler) quarantineIsFull(host *bmov1alpha1.BareMetalHost) string {
 	return ""
 }
 
-// decidedBefore is the reason why a run that was killed before it could say so gave the Machine up, if one did. The
-// quarantine is the first of the two writes, and a person may have read it.
+// decidedBefore returns the reason for which a previous run gave the Machine up, if it was killed between the two
+// writes. The quarantine is the first of them, and a person may have read it.
 func decidedBefore(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) string {
 	if host == nil {
 		return ""
@@ -148,8 +148,8 @@ func givenUpMessage(f *facts, reason string, policy provisioningPolicy, remedy s
 	return message
 }
 
-// watchAbandoned keeps a Machine that has been given up as it is until somebody deletes it.
-func (r *Reconciler) watchAbandoned(_ context.Context, now *run) (result, error) {
+// watchGaveUp keeps a Machine that was given up until it is deleted.
+func (r *Reconciler) watchGaveUp(_ context.Context, now *run) (result, error) {
 	givenUp := condition(now.machine, v1alpha1.ConditionGivenUp)
 	return result{facts: &facts{
 		phase: v1alpha1.MachineFailed, reason: givenUp.Reason, givenUp: givenUp.Reason, host: now.host, message: givenUp.Message,

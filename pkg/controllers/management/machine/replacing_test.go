@@ -108,7 +108,7 @@ func TestNotAllServersAreQuarantined(t *testing.T) {
 			t.Errorf("the message does not say why it is not replaced: %s", ready.Message)
 		}
 	}
-	// An operator who has found what was wrong gives the servers back, and the third is replaced after all.
+	// The operator removes the annotations, and the third is replaced after all.
 	for _, host := range w.hosts() {
 		if host.Annotations[v1alpha1.QuarantinedAnnotationKey] != "" {
 			w.annotateHost(host.Name, v1alpha1.QuarantinedAnnotationKey, "")

@@ -16,8 +16,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// restore does to objects what losing a cluster and restoring it by a tool does that makes objects anew: they have other
-// UIDs and, unless withStatus, no status. Hosts keep theirs, as Metal3 reads it from an annotation.
+// restore does to objects what restoring a lost cluster with a tool that recreates objects does: they have other UIDs
+// and, unless withStatus, no status. Hosts keep theirs, as Metal3 reads it from an annotation.
 func (w *world) restore(withStatus bool, objects ...client.Object) {
 	w.t.Helper()
 	for _, object := range objects {
@@ -82,8 +82,8 @@ func (w *world) pause(paused bool) {
 	}
 }
 
-// TestRestored: tools that make objects anew give them other UIDs and no status. The servers still belong to the Machines
-// that have them: none is given to another, installed or cleaned, and their addresses are not given to anybody.
+// TestRestored: tools that recreate objects give them other UIDs and no status. The servers still belong to the
+// Machines that have them: none is given to another, installed or cleaned, and their addresses stay allocated.
 func TestRestored(t *testing.T) {
 	cases := map[string]struct {
 		reason     string
@@ -129,7 +129,7 @@ func TestRestored(t *testing.T) {
 			for key, was := range before {
 				is := w.get(key)
 				if is.UID == was.UID {
-					t.Fatal("the Machine was not made anew")
+					t.Fatal("the Machine was not recreated")
 				}
 				if is.Status.ProviderID != was.Status.ProviderID || is.Status.Phase != was.Status.Phase || is.Status.Cost == nil ||
 					*is.Status.Cost != *was.Status.Cost {
@@ -153,7 +153,7 @@ func TestRestored(t *testing.T) {
 				t.Errorf("the condition Drifted is %q (%s): it would never be replaced for another image", drifted.Status, drifted.Message)
 			}
 			if after := w.addresses(); len(after) != len(addresses) {
-				t.Errorf("%s\n%d addresses are taken, want %d: one that is in use is given to somebody else", tc.reason, len(after), len(addresses))
+				t.Errorf("%s\n%d addresses are taken, want %d: one that is in use has another owner", tc.reason, len(after), len(addresses))
 			}
 
 			// The rest of their life is as it would have been.

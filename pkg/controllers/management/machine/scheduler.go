@@ -72,7 +72,7 @@ func newCandidate(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster, req
 	return candidate{machine: machine, tenant: tenant, request: request, class: class}
 }
 
-// differs tells whether the Machine has to say something else than it did. Of other Machines the message has counts that every
+// differs returns whether the Machine has to say something else than it did. Of other Machines the message has counts that every
 // server changes, which are not worth a write for each; of a pinned one it says what is the matter with its server.
 func (c *candidate) differs(no *unschedulable) bool {
 	return no.reason != c.reason || isPinned(c.machine) && no.message != c.message

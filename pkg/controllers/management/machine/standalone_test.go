@@ -134,8 +134,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestMetal3HasTheLastWord: whatever state Metal3 has a server in, the Machine says so, with Metal3's words.
-func TestMetal3HasTheLastWord(t *testing.T) {
+// TestHostStates: the Machine reports each state of Metal3, with Metal3's message.
+func TestHostStates(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		phase  v1alpha1.MachinePhase
@@ -143,7 +143,7 @@ func TestMetal3HasTheLastWord(t *testing.T) {
 		want   string
 		says   string
 	}{
-		"PausedWhileInstalling": {reason: "nothing moves, and nobody would know why", phase: v1alpha1.MachineProvisioning,
+		"PausedWhileInstalling": {reason: "it makes no progress, and the message has the reason", phase: v1alpha1.MachineProvisioning,
 			want:   v1alpha1.ReasonProvisioning,
 			change: func(w *world) { w.annotateHost("server-00", bmov1alpha1.PausedAnnotation, "x") }, says: bmov1alpha1.PausedAnnotation},
 		"DetachedWhileInstalling": {reason: "Metal3 does nothing on it", phase: v1alpha1.MachineProvisioning, want: v1alpha1.ReasonProvisioning,

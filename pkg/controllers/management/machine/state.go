@@ -31,26 +31,26 @@ const (
 	waitingForHooks state = "WaitingForHooks"
 	// claimed: the server is ours and has no image.
 	claimed state = "Claimed"
-	// provisioning: Metal3 has been told what to install.
+	// provisioning: the host has the image and user data.
 	provisioning state = "Provisioning"
-	// switching: Metal3 has installed it, and is to be told something about the power.
+	// switching: Metal3 has installed it, and its power is to be changed.
 	switching state = "Switching"
 	// provisioned: Metal3 has installed it.
 	provisioned state = "Provisioned"
 	// joined: the node has registered with the tenant.
 	joined state = "Joined"
-	// broken: Metal3 reports an error for the server, or it is being deleted.
-	broken state = "Broken"
-	// lost: the server was ours and is not any more.
-	lost state = "Lost"
-	// abandoned: the Machine has been given up, and waits for somebody to delete it.
-	abandoned state = "Abandoned"
-	// releasing: the Machine is being deleted and may have a server to give back.
+	// errored: Metal3 reports an error for the server, or it is being deleted.
+	errored state = "Errored"
+	// hostLost: the Machine has lost its server.
+	hostLost state = "HostLost"
+	// gaveUp: the Machine was given up, and waits for its deletion.
+	gaveUp state = "GaveUp"
+	// releasing: the Machine is being deleted and may have a server to release.
 	releasing state = "Releasing"
 )
 
-// stateOf tells the state of a Machine from what the API says. host is the one that status.hostRef names, nil if
-// there is none.
+// stateOf returns the state of a Machine from the API objects only. host is that of status.hostRef, nil if there is
+// none.
 func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 	_, _, chosen := machine.ChosenHost()
 	switch protected := controllerutil.ContainsFinalizer(machine, v1alpha1.MachineFinalizer); {
@@ -72,12 +72,12 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 	case meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp) && !cameLate(machine, host):
 		return abandoned
 	case !ownsHost(ownerOf(machine), host) || host.UID != machine.Status.HostRef.UID:
-		return lost
+		return hostLost
 	case hostError(host) != "", !host.DeletionTimestamp.IsZero():
-		return broken
+		return errored
 	case host.Spec.Image == nil && meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionProvisioned):
 		// Installing it again would make a second machine of the same name, with a join token that is long used up.
-		return lost
+		return hostLost
 	case host.Spec.Image == nil && len(v1alpha1.Hooks(machine.Annotations, v1alpha1.PreProvisionHookPrefix)) > 0:
 		return waitingForHooks
 	case host.Spec.Image == nil:

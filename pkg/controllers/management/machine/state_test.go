@@ -43,7 +43,7 @@ func TestStateOf(t *testing.T) {
 		"Joined": {reason: "all done", want: joined},
 		"NotRegistered": {reason: "no node yet", want: provisioned,
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.Annotations = nil }},
-		"StandAlone": {reason: "it has nobody to join", want: provisioned,
+		"StandAlone": {reason: "it has no cluster to join", want: provisioned,
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.Spec.TenantClusterRef = nil }},
 		"Installing": {reason: "Metal3 is at it", want: provisioning, change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
 			h.Status.Provisioning.State = bmov1alpha1.StateProvisioning
@@ -67,16 +67,17 @@ func TestStateOf(t *testing.T) {
 			m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "former-uid"
 			h.Spec.ConsumerRef.UID = "former-uid"
 		}},
-		"RestoredAndLost": {reason: "somebody else has its server", want: lost, change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
-			m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "former-uid"
-		}},
+		"RestoredAndLost": {reason: "another Machine has its server", want: hostLost,
+			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
+				m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "former-uid"
+			}},
 		"SwitchOff": {reason: "the spec wants it off", want: switching, change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
 			h.Spec.Online, m.Spec.Power = true, &v1alpha1.MachinePower{State: v1alpha1.PowerOff}
 		}},
 		"MayNotBeOff": {reason: "Metal3 refuses to switch it off", want: joined, change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
 			h.Spec.Online, h.Spec.DisablePowerOff, m.Spec.Power = true, true, &v1alpha1.MachinePower{State: v1alpha1.PowerOff}
 		}},
-		"Reboot": {reason: "somebody asks for a reboot", want: switching, change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
+		"Reboot": {reason: "a reboot is requested", want: switching, change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
 			m.Annotations[v1alpha1.RebootAnnotationKey] = ""
 		}},
 		"RebootOfNothing": {reason: "a server that is to be off has nothing to reboot", want: joined,
@@ -98,11 +99,11 @@ func TestStateOf(t *testing.T) {
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
 				m.Annotations[v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, "x")] = ""
 			}},
-		"HostDeleting": {reason: "what runs on it is as good as gone", want: broken,
+		"HostDeleting": {reason: "what runs on it is as good as gone", want: errored,
 			change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) { h.DeletionTimestamp = &now }},
 		"NoImage": {reason: "claimed and nothing else", want: claimed,
 			change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) { h.Spec.Image = nil }},
-		"ImageTakenOff": {reason: "it must not be installed a second time", want: lost,
+		"ImageTakenOff": {reason: "it must not be installed a second time", want: hostLost,
 			change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
 				h.Spec.Image = nil
 				m.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionProvisioned, Status: metav1.ConditionTrue}}
@@ -126,12 +127,12 @@ func TestStateOf(t *testing.T) {
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.DeletionTimestamp = &now }},
 		"DeletedAndDone": {reason: "others may have finalizers as well", want: gone,
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.DeletionTimestamp, m.Finalizers = &now, nil }},
-		"HostGone": {reason: "the host does not exist", want: lost, noHost: true},
-		"HostMadeAnew": {reason: "a host of the same name is another host", want: lost,
+		"HostGone": {reason: "the host does not exist", want: hostLost, noHost: true},
+		"HostMadeAnew": {reason: "a host of the same name is another host", want: hostLost,
 			change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) { h.UID = "other" }},
-		"HostTaken": {reason: "a Machine of the same name is another Machine", want: lost,
+		"HostTaken": {reason: "a Machine of the same name is another Machine", want: hostLost,
 			change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) { h.Spec.ConsumerRef.UID = "other" }},
-		"GivenUp": {reason: "it stays given up, whatever becomes of the server", want: abandoned, noHost: true,
+		"GivenUp": {reason: "it stays given up, even if the server recovers", want: gaveUp, noHost: true,
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
 				m.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionGivenUp, Status: metav1.ConditionTrue}}
 			}},
@@ -140,7 +141,7 @@ func TestStateOf(t *testing.T) {
 				m.DeletionTimestamp = &now
 				m.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionGivenUp, Status: metav1.ConditionTrue}}
 			}},
-		"HostInError": {reason: "Metal3 says so", want: broken,
+		"HostInError": {reason: "Metal3 says so", want: errored,
 			change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) { h.Status.ErrorMessage = "no power" }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -217,8 +218,8 @@ func TestConsumerOf(t *testing.T) {
 		reference func() *corev1.ObjectReference
 		want      bool
 	}{
-		"Ours":   {"what a claim writes", good, true},
-		"Nobody": {"a free host", func() *corev1.ObjectReference { return nil }, false},
+		"Ours":       {"what a claim writes", good, true},
+		"NoConsumer": {"a free host", func() *corev1.ObjectReference { return nil }, false},
 		"NoUID": {"written by a person; it is not ours to take away", func() *corev1.ObjectReference { r := good(); r.UID = ""; return r },
 			false},
 		"ClusterAPI": {"a Machine of another group",

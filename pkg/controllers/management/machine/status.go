@@ -21,7 +21,7 @@ type facts struct {
 	phase v1alpha1.MachinePhase
 	// reason and message of what the Machine is doing or waiting for.
 	reason, message string
-	// host as it was seen last; nil leaves what the status says of it.
+	// host as it was seen last; nil keeps the host fields of the status.
 	host *bmov1alpha1.BareMetalHost
 	// choice is set when a host has been chosen.
 	choice *inventory.Choice
@@ -141,7 +141,7 @@ func newCondition(conditionType string, status metav1.ConditionStatus, reason, m
 	return metav1.Condition{Type: conditionType, Status: status, Reason: reason, Message: message}
 }
 
-// isReady tells whether the server is in use: as a node, or as it is if no tenant is named.
+// isReady returns whether the server is in use: as a node, or as it is if no tenant is named.
 func isReady(machine *v1alpha1.Machine, f *facts) bool {
 	if f.reason == v1alpha1.ReasonPoweredOff {
 		return false
@@ -186,7 +186,8 @@ func failedStep(f *facts, status *v1alpha1.MachineStatus) string {
 	return ""
 }
 
-// networkCondition says whether the Machine waits for hooks. A Machine that never had a hook has no such condition.
+// networkCondition returns the condition NetworkReady: whether the Machine waits for hooks.
+// A Machine that never had a hook has no such condition.
 func networkCondition(f *facts, status *v1alpha1.MachineStatus) []metav1.Condition {
 	done, _ := stepsDone(f, status)
 	switch {

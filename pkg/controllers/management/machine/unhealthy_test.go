@@ -12,8 +12,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
-// TestUnhealthy: a server whose node was given up as unhealthy goes back clean, and to nobody, until somebody says that it
-// is well.
+// TestUnhealthy: a server whose node was replaced as unhealthy is cleaned and quarantined until an operator removes the
+// annotation.
 func TestUnhealthy(t *testing.T) {
 	w := newWorld(t, 1)
 	key := w.machine("m", standAlone)
@@ -48,6 +48,6 @@ func TestUnhealthy(t *testing.T) {
 	if err := w.client.Patch(t.Context(), &host, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
-	w.until("claimed once somebody says that it is well", func() *process { return p },
+	w.until("claimed once the annotation is removed", func() *process { return p },
 		func() bool { return w.get(next).Status.ProviderID != "" })
 }

@@ -237,7 +237,7 @@ func (p *process) addressSweep() *ipam.Sweep {
 	return ipam.NewSweep(ipam.Allocator{Client: p.client, Live: p.live}, HoldsServer(p.live))
 }
 
-// said tells whether an event of the process has the text in it.
+// said returns whether an event of the process has the text in it.
 func (p *process) said(text string) bool {
 	for {
 		select {
@@ -307,8 +307,8 @@ func (w *world) checkNothingLeft() {
 		w.t.Errorf("IPAddress %s is left", address.Name)
 	}
 	for _, host := range w.hosts() {
-		if verdict := inventory.EligibilityOf(&host); !verdict.Claimable {
-			w.t.Errorf("host %s is not back in the pool: it %s", host.Name, verdict.Message)
+		if eligibility := inventory.EligibilityOf(&host); !eligibility.Claimable {
+			w.t.Errorf("host %s is not back in the pool: it %s", host.Name, eligibility.Message)
 		}
 		if slices.ContainsFunc(slices.Collect(maps.Keys(host.Annotations)),
 			func(key string) bool { return key != "touched" }) || host.Spec.UserData != nil || host.Spec.Online {

@@ -93,10 +93,10 @@ func TestReconcile(t *testing.T) {
 			asked: []string{"h to the parking lot"}, left: map[string]string{before: "vlan:100"}},
 		"NotWaiting": {reason: "the server may not be clean yet", phase: v1alpha1.MachineReleasing, why: v1alpha1.ReasonNetworkReady,
 			left: map[string]string{before: "vlan:100", after: "vlan:100"}},
-		"OtherConsumer": {reason: "somebody else's server is not moved", phase: v1alpha1.MachineClaimed, why: waiting,
+		"OtherConsumer": {reason: "the server of another consumer is not moved", phase: v1alpha1.MachineClaimed, why: waiting,
 			change: func(_ *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) { host.Spec.ConsumerRef.UID = "other" },
 			left:   map[string]string{before: "vlan:100", after: "vlan:100"}},
-		"BadNetwork": {reason: "somebody has edited the hook", phase: v1alpha1.MachineClaimed, why: waiting,
+		"BadNetwork": {reason: "the hook was edited", phase: v1alpha1.MachineClaimed, why: waiting,
 			change: func(machine *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { machine.Annotations[before] = "blue" },
 			left: map[string]string{before: "blue", after: "vlan:100", words: "annotation " + before +
 				`: "blue" is not a tenant network: write vlan:N, vni:N or id:NAME`}},

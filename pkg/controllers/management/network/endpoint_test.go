@@ -33,7 +33,7 @@ func TestMove(t *testing.T) {
 		"NoWord":       {reason: "what is not said is not confirmed", status: 200, answer: `{}`, problem: "confirms nothing"},
 		"NotJSON":      {reason: "a portal's login page answers 200, too", status: 200, answer: `<html>`, problem: "confirms nothing"},
 		"Created":      {reason: "only 200 is a confirmation", status: 201, answer: `{"network":"vlan:100"}`, problem: "201 Created"},
-		"Redirect":     {reason: "nobody else is asked", status: 302, problem: "302 Found"},
+		"Redirect":     {reason: "redirects are not followed", status: 302, problem: "302 Found"},
 		"Refused":      {reason: "the endpoint says why", status: 409, answer: "no such VLAN\n", problem: "409 Conflict no such VLAN"},
 		"Broken":       {reason: "it is tried again", status: 500, answer: strings.Repeat("x", 10000), problem: "500 Internal Server Error"},
 		"Disconnected": {reason: "no answer is no confirmation", status: 0, problem: "EOF"},

@@ -161,7 +161,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// publish writes an event for what somebody has to correct.
+// publish writes an event for an error that must be corrected.
 func (c *Controller) publish(before, after *v1alpha1.NodeType) {
 	for _, condition := range after.Status.Conditions {
 		needsAction := condition.Type == v1alpha1.ConditionSynced || condition.Reason == v1alpha1.ReasonNoHosts ||

@@ -107,7 +107,7 @@ func (c *Controller) setFinalizer(ctx context.Context, tenant *v1alpha1.TenantCl
 	}))
 }
 
-// writeStatus says how many Machines are left.
+// writeStatus returns how many Machines are left.
 func (c *Controller) writeStatus(ctx context.Context, tenant *v1alpha1.TenantCluster, left int) error {
 	before := tenant.DeepCopy()
 	meta.SetStatusCondition(&tenant.Status.Conditions, metav1.Condition{

@@ -24,8 +24,8 @@ import (
 
 const (
 	never = "Never"
-	// defaultConsolidateAfter is about how long a big server takes to come back. One that has been idle for less is kept:
-	// the next pod has it at once.
+	// defaultConsolidateAfter is about the time that a big server needs to be available again. A server that was idle
+	// for less is kept for the next pod.
 	defaultConsolidateAfter = "30m"
 	// defaultBudget is Karpenter's, which is rounded up: one node of up to ten.
 	defaultBudget = "10%"
@@ -171,8 +171,8 @@ func merged(general, specific map[string]string) map[string]string {
 }
 
 // disruptionOf translates everything but consolidateAfter. Defaults are written out, so that what the API server would
-// fill in does not look like an edit. By default only servers that are empty are released:
-// to pack pods onto fewer servers is to interrupt them, and a server that was given up too early takes long to come back.
+// fill in does not look like an edit. By default only empty servers are released: packing pods onto fewer servers
+// interrupts them, and a server that is released too early takes long to be available again.
 func disruptionOf(from *v1alpha1.NodesDisruption) karpv1.Disruption {
 	disruption := karpv1.Disruption{ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty}
 	if from != nil && from.ConsolidationPolicy != "" {

@@ -38,7 +38,7 @@ func (c *Controller) put(ctx context.Context, p *pool) error {
 	recreate := false
 	if err := c.write(ctx, p.nodePool, nodePool, func() bool {
 		if (nodePool.Spec.Replicas == nil) != (p.nodePool.Spec.Replicas == nil) {
-			// Karpenter cannot turn a static pool into a dynamic one. The next reconcile creates it anew.
+			// Karpenter cannot turn a static pool into a dynamic one. The next reconcile creates it again.
 			recreate = true
 			return true
 		}

@@ -106,7 +106,7 @@ func (c *MachineController) Register(_ context.Context, m manager.Manager) error
 		Named(c.Name()).
 		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
 			&handler.TypedEnqueueRequestForObject[*v1alpha1.Machine]{},
-			// The status of a Machine says nothing about its NodeClaim.
+			// The status of a Machine does not depend on its NodeClaim.
 			predicate.TypedFuncs[*v1alpha1.Machine]{
 				CreateFunc: func(e event.TypedCreateEvent[*v1alpha1.Machine]) bool { return c.madeForNodeClaim(e.Object) },
 				UpdateFunc: func(event.TypedUpdateEvent[*v1alpha1.Machine]) bool { return false },

@@ -52,8 +52,8 @@ func NewController(clk clock.PassiveClock, clusters tenant.Clusters, ca CASource
 	return &Controller{clock: clk, clusters: clusters, ca: ca, version: version}
 }
 
-// Reconcile brings one Machine a step further. It decides by what it reads and not by what an earlier run has done, so the
-// next run completes one that has crashed between two writes.
+// Reconcile brings one Machine a step further. It decides only from what it reads, so the next run completes one that
+// has crashed between two writes.
 func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	if !c.clusters.Owns(machine) {

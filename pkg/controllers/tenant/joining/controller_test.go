@@ -105,7 +105,7 @@ func expiryOf(t *testing.T, token corev1.Secret) time.Time {
 }
 
 // What a server has been given stays, though the Machine's labels change: it may have booted already.
-func TestUserDataStaysOnceHandedOver(t *testing.T) {
+func TestIssuedUserDataDoesNotChange(t *testing.T) {
 	w := newWorld(t)
 	w.reconcile()
 	before := w.secrets()[0].ResourceVersion

@@ -158,7 +158,7 @@ func (l *life) tokensLeft() []corev1.Secret {
 	return list.Items
 }
 
-// canJoin tells whether the server can join: the token is valid for an hour, and its user data has it.
+// canJoin returns whether the server can join: the token is valid for an hour, and its user data has it.
 func (l *life) canJoin() bool {
 	machine, tokens, secrets := l.current(), l.tokensLeft(), l.secrets()
 	if machine == nil || len(tokens) != 1 || len(secrets) != 1 || machine.Spec.Bootstrap.DataSecretName != secrets[0].Name {
@@ -169,7 +169,7 @@ func (l *life) canJoin() bool {
 		expiryOf(l.T, tokens[0]).Sub(l.clock.Now()) >= tokenValidity
 }
 
-// joined tells whether the manager has been told, and no token is left anywhere.
+// joined returns whether the manager has been told, and no token is left anywhere.
 func (l *life) joined() bool {
 	machine, secrets := l.current(), l.secrets()
 	return machine != nil && machine.Annotations[v1alpha1.NodeNameAnnotationKey] != "" && len(l.tokensLeft()) == 0 &&
@@ -178,7 +178,7 @@ func (l *life) joined() bool {
 
 func (l *life) nothingLeft() bool { return len(l.tokensLeft()) == 0 && len(l.secrets()) == 0 }
 
-// deleted tells whether somebody has deleted the Machine, in which case nothing but its end is left to happen.
+// deleted returns whether the Machine is being deleted: then only its end is left to happen.
 func (l *life) deleted() bool {
 	machine := l.current()
 	return machine == nil || !machine.DeletionTimestamp.IsZero()

@@ -110,8 +110,8 @@ const (
 )
 
 // ClusterCA finds the CA where a joining server will look for it: in the cluster-info ConfigMap, which kubeadm reads
-// and pins. A cluster without one is asked for the CA that it gives its pods, and at last for the one that our own
-// connection trusts, which may be that of a proxy in front of it.
+// and pins. Without it, the CA of the cluster's pods is used, and finally the CA of our own connection, which may be
+// that of a proxy.
 func ClusterCA(live client.Reader, config *rest.Config) CASource {
 	return func(ctx context.Context) ([]byte, error) {
 		for _, source := range []func(context.Context, client.Reader) ([]byte, error){clusterInfoCA, podCA} {

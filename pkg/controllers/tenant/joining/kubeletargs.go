@@ -27,7 +27,7 @@ func (c *Controller) kubeletArgs(ctx context.Context, machine *v1alpha1.Machine)
 	nodeType := &v1alpha1.NodeType{}
 	if err := c.clusters.Management.Client.Get(ctx, client.ObjectKey{Name: machine.Status.NodeTypeRef.Name}, nodeType); err != nil {
 		if apierrors.IsNotFound(err) {
-			// The type has been taken away since. What it set aside is not known any more, and not worth a server.
+			// The type was deleted. Its overhead is not known any more; the server joins without it.
 			return args, nil
 		}
 		return nil, fmt.Errorf("reading NodeType %s, %w", machine.Status.NodeTypeRef.Name, err)

@@ -73,7 +73,7 @@ func (w *world) claimedMachine(name string) *v1alpha1.Machine {
 	return machine
 }
 
-// controller starts a controller anew, as after a crash.
+// controller starts a controller again, as after a crash.
 func (w *world) controller(process *tenanttest.Process) *Controller {
 	w.Helper()
 	clusters := tenanttest.Clusters(w, &environment, w.cluster, process)

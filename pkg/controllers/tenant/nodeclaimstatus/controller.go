@@ -47,7 +47,7 @@ type Controller struct {
 	grace time.Duration
 
 	lock sync.Mutex
-	// missingSince is when resources were first seen to be missing, by the name of the NodeClaim. It starts anew with the
+	// missingSince is when resources were first seen to be missing, by the name of the NodeClaim. It starts again with the
 	// process: a device plugin that restarts on an old node has the whole grace, too.
 	missingSince map[string]firstSeen
 }

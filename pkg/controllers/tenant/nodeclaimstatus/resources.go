@@ -49,7 +49,7 @@ func (c *Controller) setResourcesAdvertised(nodeClaim *karpv1.NodeClaim, node *c
 			return nil, 0
 		}
 		after.Status, after.Reason = metav1.ConditionTrue, v1alpha1.ReasonResourcesAdvertised
-		after.Message = "node " + node.Name + " advertises all that its NodeType promises"
+		after.Message = "node " + node.Name + " advertises all resources of its NodeType"
 	// 2. Some are missing. The grace is for those that have just gone missing.
 	default:
 		wait := c.firstMissing(nodeClaim).Add(c.grace).Sub(c.clock.Now())
@@ -86,9 +86,9 @@ func (c *Controller) forget(nodeClaim string) {
 
 // missingResources are the accelerators of which a node advertises fewer than its type has, such as "7 of 8
 // nvidia.com/gpu". CPU and memory are not compared: the kubelet measures them, and always a little less.
-func missingResources(promised, advertised corev1.ResourceList) (missing []string) {
-	for _, name := range v1alpha1.Accelerators(promised) {
-		should, has := promised[name], advertised[name]
+func missingResources(declared, advertised corev1.ResourceList) (missing []string) {
+	for _, name := range v1alpha1.Accelerators(declared) {
+		should, has := declared[name], advertised[name]
 		if has.Cmp(should) >= 0 {
 			continue
 		}
@@ -101,12 +101,12 @@ func missingResources(promised, advertised corev1.ResourceList) (missing []strin
 	return missing
 }
 
-// describeMissing says what is missing on a node, and where to look for the cause.
+// describeMissing returns what is missing on a node, and where to look for the cause.
 func describeMissing(node, nodeType string, missing []string, grace time.Duration) string {
-	return fmt.Sprintf("node %s has registered, and %s later advertises %s that NodeType %s promises. Look at: "+
+	return fmt.Sprintf("node %s has registered, and %s later advertises %s that NodeType %s declares. Look at: "+
 		"the OS image (has it the driver, and does that load: dmesg and the vendor's tool, such as nvidia-smi, on the server); "+
 		"the container runtime (is it set up for the devices); "+
 		"the device plugin or GPU operator in this cluster (kubectl get pods -A --field-selector spec.nodeName=%s, and their logs); "+
-		"and whether the NodeType tells the truth",
+		"and whether the NodeType is correct",
 		node, grace, strings.Join(missing, " and "), nodeType, node)
 }

@@ -38,7 +38,7 @@ func list(pairs ...string) corev1.ResourceList {
 
 // TestMissingResources plays the history of a node, minute by minute.
 func TestMissingResources(t *testing.T) {
-	promised := list("cpu", "96", "memory", "768Gi", "pods", "110", "nvidia.com/gpu", "8")
+	declared := list("cpu", "96", "memory", "768Gi", "pods", "110", "nvidia.com/gpu", "8")
 	none, seven, all := list("cpu", "95", "memory", "700Gi"), list("cpu", "95", "nvidia.com/gpu", "7"),
 		list("cpu", "95", "nvidia.com/gpu", "8")
 	type look struct {
@@ -52,13 +52,13 @@ func TestMissingResources(t *testing.T) {
 		looks  []look
 		events int
 	}{
-		"Well": {reason: "nodes that are well have nothing to say", looks: []look{{advertises: all}, {minute: 60, advertises: all}}},
+		"Well": {reason: "healthy nodes have no condition", looks: []look{{advertises: all}, {minute: 60, advertises: all}}},
 		"InTime": {reason: "an operator that installs drivers takes its time",
 			looks: []look{{advertises: none}, {minute: 9, advertises: none}, {minute: 11, advertises: all}}},
 		"Missing": {reason: "after a while it is said",
 			looks: []look{{advertises: none}, {minute: 10, advertises: none, want: metav1.ConditionFalse, says: "none of 8 nvidia.com/gpu"},
 				{minute: 20, advertises: none, want: metav1.ConditionFalse}}, events: 2},
-		"Fewer": {reason: "seven of eight is not what was promised",
+		"Fewer": {reason: "seven of eight is not enough",
 			looks:  []look{{advertises: seven}, {minute: 10, advertises: seven, want: metav1.ConditionFalse, says: "7 of 8 nvidia.com/gpu"}},
 			events: 2},
 		"Mended": {reason: "it is said that it is mended, too",
@@ -73,7 +73,7 @@ func TestMissingResources(t *testing.T) {
 			}
 			nodeClaim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1", UID: "claim",
 				Labels: map[string]string{corev1.LabelInstanceTypeStable: "h100-8x"}}}
-			nodeClaim.Status.ProviderID, nodeClaim.Status.NodeName, nodeClaim.Status.Capacity = providerID, "gpu-1", promised
+			nodeClaim.Status.ProviderID, nodeClaim.Status.NodeName, nodeClaim.Status.Capacity = providerID, "gpu-1", declared
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1"}, Spec: corev1.NodeSpec{ProviderID: providerID}}
 			api := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithStatusSubresource(nodeClaim, node).WithObjects(nodeClaim, node).Build()
 			clock, recorder := clocktesting.NewFakePassiveClock(time.Unix(0, 0)), &published{}

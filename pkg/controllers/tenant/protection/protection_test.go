@@ -53,7 +53,7 @@ func (w *warnings) take() string {
 	return text
 }
 
-// as returns a client of a user who may do everything, as far as roles go.
+// as returns a client of a user with all RBAC rights.
 func as(t *testing.T, user string) (client.Client, *warnings) {
 	t.Helper()
 	config, received := rest.CopyConfig(environment.Config), &warnings{}
@@ -147,7 +147,7 @@ func TestPools(t *testing.T) {
 	refused(t, "deleting a pool", made, func(ctx context.Context) error { return theirs.Delete(ctx, pool.DeepCopy(), client.DryRunAll) })
 	refused(t, "deleting a class", made, func(ctx context.Context) error { return theirs.Delete(ctx, generated.DeepCopy(), client.DryRunAll) })
 	admitted(t, "an annotation", change(theirs, generated, `{"metadata":{"annotations":{"a":"b"}}}`)(t.Context()))
-	admitted(t, "who is trusted", change(trusted, generated, `{"spec":{"properties":{"a":"b"}}}`)(t.Context()))
+	admitted(t, "a trusted user", change(trusted, generated, `{"spec":{"properties":{"a":"b"}}}`)(t.Context()))
 
 	// What is the tenant's own stays the tenant's own, but for pins.
 	own := class("own", "labels: {a: b}", "rack: r1")
@@ -349,7 +349,7 @@ func TestRestrictedPermissions(t *testing.T) {
 		run(t, c)
 		admitted(t, "it is there", environment.Client.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
 		if slices.Contains(binding.Spec.ValidationActions, admissionregistrationv1.Audit) {
-			t.Errorf("%s was changed, and nobody has put it back: %v", binding.Name, binding.Spec.ValidationActions)
+			t.Errorf("%s was changed, and not restored: %v", binding.Name, binding.Spec.ValidationActions)
 		}
 	}
 	admitted(t, "it is there", environment.Client.Get(t.Context(), key, cluster))

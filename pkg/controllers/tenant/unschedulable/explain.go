@@ -23,9 +23,9 @@ import (
 const (
 	// ReasonNoServerAvailable: a NodeType fits, but none of its servers is free.
 	ReasonNoServerAvailable = "NoServerAvailable"
-	// ReasonNoRoomTogether: there are free servers, but not enough in one topology domain for all pods that must be
+	// ReasonInsufficientDomainCapacity: there are free servers, but not enough in one topology domain for all pods that must be
 	// together.
-	ReasonNoRoomTogether = "NoRoomTogether"
+	ReasonInsufficientDomainCapacity = "InsufficientDomainCapacity"
 	// ReasonQuotaReached: the tenant has all servers that it may have.
 	ReasonQuotaReached = "QuotaReached"
 	// ReasonServerRefused: there are free servers, and they were refused lately.

@@ -144,12 +144,12 @@ func TestExplain(t *testing.T) {
 			reason: "a pod without GPUs gets no GPU server, even when only those are free",
 			pod:    pod(env.Resources("cpu", "1")), types: []v1alpha1.NodeType{h100(2, 0, 2, 0), cpu(2, 2, 0, 0)},
 			want: Explanation{ReasonNoServerAvailable, "no server available: cpu: 2 servers match, 2 claimed, 0 in error; " +
-				"h100-8x: has accelerators (nvidia.com/gpu) and the pod asks for none of them"},
+				"h100-8x: has accelerators (nvidia.com/gpu) and the pod requests none of them"},
 		},
 		"OnlyGPUs": {
 			reason: "the same when there is no other type at all",
 			pod:    pod(env.Resources("cpu", "1")), types: []v1alpha1.NodeType{h100(2, 0, 2, 0)},
-			want: Explanation{ReasonNoNodeTypeFits, "no NodeType fits: h100-8x: has accelerators (nvidia.com/gpu) and the pod asks for none of " +
+			want: Explanation{ReasonNoNodeTypeFits, "no NodeType fits: h100-8x: has accelerators (nvidia.com/gpu) and the pod requests none of " +
 				"them"},
 		},
 		"AskingForNothing": {
@@ -192,7 +192,7 @@ func TestExplain(t *testing.T) {
 			pod:    pod(env.Resources("cpu", "1"), selecting("rack", "a")),
 			types:  []v1alpha1.NodeType{cpu(1, 0, 1, 0), h100(2, 0, 2, 0, "rack", "a")},
 			want: Explanation{ReasonNoNodeTypeFits, "no NodeType fits: cpu: does not match nodeSelector/affinity rack In [a]; " +
-				"h100-8x: has accelerators (nvidia.com/gpu) and the pod asks for none of them"},
+				"h100-8x: has accelerators (nvidia.com/gpu) and the pod requests none of them"},
 		},
 		"LabelOfNoType": {
 			reason: "NodePools may give any label to their nodes, so a type says nothing about it",
@@ -264,7 +264,7 @@ func TestExplain(t *testing.T) {
 			want:  Explanation{ReasonNoServerAvailable, "no server available: h100-8x: 10 servers match in rack r1, 10 claimed, 0 in error"},
 		},
 		"AnyRack": {
-			reason: "who names no rack is told of all servers",
+			reason: "without a rack all servers are counted",
 			pod:    pod(eight), types: []v1alpha1.NodeType{with(h100(10, 10, 0, 0, "rack", "r1"), func(nodeType *v1alpha1.NodeType) {
 				nodeType.Status.Domains = []v1alpha1.DomainCapacity{{Zone: "global", Labels: map[string]string{"rack": "r1"},
 					Capacity: nodeType.Status.Capacity}}

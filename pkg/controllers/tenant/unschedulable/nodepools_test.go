@@ -52,7 +52,7 @@ func TestNodePoolRequirements(t *testing.T) {
 				"BareMetalHosts"}},
 		"without a label": {"all are", requires("nvlink-domain", "DoesNotExist"), nil},
 		"type":            {"by either name", requires(v1alpha1.NodeTypeLabelKey, "In", "a100"), nil},
-		"no such type": {"somebody has made a mistake, or is early", requires(corev1.LabelInstanceTypeStable, "In", "h100"),
+		"no such type": {"it is a mistake, or the type is created later", requires(corev1.LabelInstanceTypeStable, "In", "h100"),
 			[]string{"NoServerMatches: requirement node.kubernetes.io/instance-type In [h100] is met by no server that this tenant may have: " +
 				"correct it, or label the BareMetalHosts"}},
 		"more than": {"every bound is met by some server", requires("gpus", karpenterv1.NodeSelectorOpGte, "8"), nil},

@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unschedulable writes events on Pods and NodePools that no server can serve, and says why. Karpenter's own events
-// name NodePools and offerings; these name NodeTypes, requirements and the number of servers.
+// Package unschedulable writes events on Pods and NodePools that no server can serve, with the reason. Karpenter's own
+// events name NodePools and offerings; these name NodeTypes, requirements and the number of servers.
 package unschedulable
 
 import (

@@ -16,7 +16,7 @@ import (
 func newDemoCommand(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
-		Short: "Start a sandbox, show pending GPU pods get servers and give them back, and stop it",
+		Short: "Start a sandbox, show pending GPU pods get servers and release them, and stop it",
 		Long: `demo starts a sandbox with the reference fleet, creates pods that ask for GPUs, shows what happens until they run, deletes them,
 and shows the servers go back. It ends with a table, and with exit code 0 only if all of it happened.`,
 		Args: cobra.NoArgs,

@@ -30,7 +30,7 @@ Environment:
                installed; if the server has accelerators, devices.json, such as {"nvidia.com/gpu": ["GPU-0"]}; and,
                if it is to show other hardware than this machine's, hardware.json, such as
                {"cpus": 64, "memoryMiB": 262144}. The server's disk is made there, in the sub-directory disk. It is kept while the server is off, and is
-               empty again when image or config-drive.iso have been written anew.
+               empty again when image or config-drive.iso have been written again.
 
 Flags:
 `
