@@ -219,7 +219,7 @@ func wantedBy(pod *corev1.Pod, nodePool *karpenterv1.NodePool) (scheduling.Requi
 	return wanted, true
 }
 
-// holds tells whether a server of a type has room for the requests, and may be used for them.
+// holds returns whether a server of a type has room for the requests, and may be used for them.
 func holds(instanceType *cloudprovider.InstanceType, requests corev1.ResourceList) bool {
 	return resources.Fits(requests, instanceType.Allocatable()) &&
 		(len(v1alpha1.Accelerators(instanceType.Capacity)) == 0 || v1alpha1.AsksForAccelerator(requests, instanceType.Capacity))

@@ -157,7 +157,7 @@ func TestNodeLimitsOfAnotherPool(t *testing.T) {
 		select {
 		case err := <-other:
 			return nil, err
-		case <-time.After(patience):
+		case <-time.After(3 * time.Minute):
 			return nil, errors.New("the other pool waits")
 		}
 	}

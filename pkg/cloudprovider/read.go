@@ -88,7 +88,7 @@ func (c *CloudProvider) checkUnregistered(ctx context.Context, machine *v1alpha1
 	return nil
 }
 
-// isOurs tells whether a Machine was created by this provider for this tenant, and not by hand or for another tenant in the
+// isOurs returns whether a Machine was created by this provider for this tenant, and not by hand or for another tenant in the
 // same namespace.
 func (c *CloudProvider) isOurs(machine *v1alpha1.Machine) bool {
 	reference := machine.Spec.TenantClusterRef

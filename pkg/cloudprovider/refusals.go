@@ -56,7 +56,7 @@ type dependencies struct {
 	available int32
 }
 
-// outdated tells whether a refusal for the reason may be different by now.
+// outdated returns whether a refusal for the reason may be different by now.
 func (d dependencies) outdated(reason string, now dependencies) bool {
 	switch reason {
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed:
@@ -134,7 +134,7 @@ func (r *refusals) braked(nodePool string, now time.Time) map[string]time.Time {
 	return result
 }
 
-// any tells whether there is any brake.
+// any returns whether there is any brake.
 func (r *refusals) any(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

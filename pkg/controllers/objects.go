@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Find reads an object, and tells whether it exists.
+// Find reads an object, and returns whether it exists.
 func Find(ctx context.Context, reader client.Reader, key client.ObjectKey, object client.Object) (bool, error) {
 	err := reader.Get(ctx, key, object)
 	if IsGone(err) {
@@ -66,7 +66,7 @@ func describe(object client.Object, key client.ObjectKey) string {
 	return kind + " " + strings.TrimPrefix(key.String(), "/")
 }
 
-// SetLabel sets a label of an object, and tells whether that had it already.
+// SetLabel sets a label of an object, and returns whether that had it already.
 func SetLabel(object client.Object, key, value string) (had bool) {
 	labels := object.GetLabels()
 	if labels[key] == value {

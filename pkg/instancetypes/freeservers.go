@@ -76,7 +76,7 @@ func ownZone(reported v1alpha1.DomainCapacity) string {
 	return reported.Zone
 }
 
-// HasFree tells whether a server of a type is free that meets the requirements.
+// HasFree returns whether a server of a type is free that meets the requirements.
 func HasFree(instanceType *cloudprovider.InstanceType, wanted scheduling.Requirements) bool {
 	return instanceType.Requirements.Intersects(wanted) == nil &&
 		slices.ContainsFunc(instanceType.Offerings.Available(), func(offering *cloudprovider.Offering) bool {

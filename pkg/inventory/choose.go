@@ -121,7 +121,7 @@ func (i *Inventory) choose(request Request, requirements requirements, changed c
 	return choiceOf(found, as, considered), nil
 }
 
-// stillFits tells whether the host that a Machine has been given before is still right for it, if it can be had.
+// stillFits returns whether the host that a Machine has been given before is still right for it, if it can be had.
 func (i *Inventory) stillFits(h *host, t *nodeType, request Request, requirements requirements) bool {
 	b, member := h.buckets[t.profile.Name]
 	used := i.used[t.profile.Name]

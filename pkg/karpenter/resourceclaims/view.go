@@ -35,7 +35,7 @@ func Node(claim *resourcev1.ResourceClaim) string {
 	return ""
 }
 
-// View changes an allocated claim to what core must read. deleting tells whether its node is being deleted.
+// View changes an allocated claim to what core must read. deleting returns whether its node is being deleted.
 func View(claim *resourcev1.ResourceClaim, deleting bool) {
 	if len(claim.Status.ReservedFor) > 1 {
 		if deleting {

@@ -135,7 +135,7 @@ func entriesOf(nodePool *karpv1.NodePool) []entry {
 }
 
 // stillMissing returns the entries whose node is missing: those whose NodeClaim is being deleted, and those that no newer,
-// initialized NodeClaim replaces. Each NodeClaim replaces one. queued tells whether core is about to delete a NodeClaim, and
+// initialized NodeClaim replaces. Each NodeClaim replaces one. queued returns whether core is about to delete a NodeClaim, and
 // awaits whether a replacement of one that is gone is still to be expected.
 func stillMissing(entries []entry, nodeClaims []karpv1.NodeClaim, queued func(*karpv1.NodeClaim) bool,
 	awaits func(types.UID) bool) []entry {

@@ -228,7 +228,7 @@ func (c *hostClaims) Release(ctx context.Context, host *bmov1alpha1.BareMetalHos
 	})
 }
 
-// hasOurNetworkData tells whether the network data of a host is that of the Machine which has claimed it. Other network data, and
+// hasOurNetworkData returns whether the network data of a host is that of the Machine which has claimed it. Other network data, and
 // all metadata, is an operator's, who has configured the server.
 func hasOurNetworkData(host *bmov1alpha1.BareMetalHost) bool {
 	o, claimed := consumerOf(host)

@@ -10,10 +10,10 @@
 //
 //	pending ─► claiming ─► waitingForHooks ─► claimed ─► provisioning ─► provisioned ─► joined
 //	   ▲           │                             │             │          └── switching ──┘
-//	   └───────────┘ taken                       └─────────────┴──► broken (and back, when the server recovers), lost
+//	   └───────────┘ taken                       └─────────────┴──► errored (and back, when the server recovers), hostLost
 //
 //	interrupted, restored ─► claiming, or pending if no server is claimed
-//	any from waitingForHooks on ─► abandoned, if it gets no further (progress.go) or its server is in error for good (replacing.go)
+//	any from waitingForHooks on ─► gaveUp, if it gets no further (progress.go) or its server is in error for good (replacing.go)
 //	any of them ─► releasing, once the Machine is being deleted
 //
 // What is installed follows from a plan (plan.go, resolve.go), which is validated for the chosen server before that is

@@ -43,7 +43,7 @@ type Inventory interface {
 	WaitForSync(context.Context) error
 	// SetHost takes in a host that has just been written, before the watch shows it.
 	SetHost(*bmov1alpha1.BareMetalHost)
-	// Summary counts the hosts of a type, and tells whether the type is known.
+	// Summary counts the hosts of a type, and returns whether the type is known.
 	Summary(nodeType string) (inventory.Summary, bool)
 	// OnChange adds a listener for types whose hosts or profile may have changed. It must not block.
 	OnChange(listener func(types []string))

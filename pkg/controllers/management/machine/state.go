@@ -70,7 +70,7 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 	case machine.Status.ProviderID == "":
 		return claiming
 	case meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp) && !cameLate(machine, host):
-		return abandoned
+		return gaveUp
 	case !ownsHost(ownerOf(machine), host) || host.UID != machine.Status.HostRef.UID:
 		return hostLost
 	case hostError(host) != "", !host.DeletionTimestamp.IsZero():
@@ -92,7 +92,7 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 	return provisioned
 }
 
-// cameLate tells whether the node of a Machine that was given up for lack of progress has registered after all: the provider was
+// cameLate returns whether the node of a Machine that was given up for lack of progress has registered after all: the provider was
 // down and could not say so in time.
 func cameLate(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) bool {
 	return condition(machine, v1alpha1.ConditionGivenUp).Reason == v1alpha1.ReasonDeadlineExceeded &&

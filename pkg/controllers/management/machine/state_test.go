@@ -162,7 +162,7 @@ func TestStateOf(t *testing.T) {
 func TestEveryStateHasAHandler(t *testing.T) {
 	handlers := New(Dependencies{}).handlers
 	for _, s := range []state{gone, unprotected, restored, interrupted, pending, claiming, waitingForHooks, claimed, provisioning, switching, provisioned,
-		joined, broken, lost, abandoned, releasing} {
+		joined, errored, hostLost, gaveUp, releasing} {
 		if handlers[s] == nil {
 			t.Errorf("state %s has no handler", s)
 		}
