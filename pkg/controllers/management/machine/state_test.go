@@ -24,6 +24,7 @@ func provisionedPair() (*v1alpha1.Machine, *bmov1alpha1.BareMetalHost) {
 	}}
 	machine.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: "tenant"}
 	machine.Status.HostRef = &v1alpha1.HostReference{Namespace: "metal3", Name: "h", UID: "host-uid"}
+	machine.Status.NodeTypeRef = &v1alpha1.NameReference{Name: "type"}
 	machine.Status.ProviderID = "metal3://metal3/h/m"
 	host := &bmov1alpha1.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "metal3", Name: "h", UID: "host-uid"}}
 	host.Spec.ConsumerRef = ownerOf(machine).reference()
@@ -62,6 +63,12 @@ func TestStateOf(t *testing.T) {
 				m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "former-uid"
 				h.Spec.ConsumerRef.UID = "former-uid"
 				h.UID = "another"
+			}},
+		"RestoredWithoutNodeType": {reason: "the host says as which type it was claimed", want: restored,
+			change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
+				m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "former-uid"
+				h.Spec.ConsumerRef.UID = "former-uid"
+				m.Status.NodeTypeRef = nil
 			}},
 		"RestoredLongAgo": {reason: "it has found its server", want: joined, change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
 			m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "former-uid"
@@ -161,8 +168,8 @@ func TestStateOf(t *testing.T) {
 
 func TestEveryStateHasAHandler(t *testing.T) {
 	handlers := New(Dependencies{}).handlers
-	for _, s := range []state{gone, unprotected, restored, interrupted, pending, claiming, waitingForHooks, claimed, provisioning, switching, provisioned,
-		joined, errored, hostLost, gaveUp, releasing} {
+	for _, s := range []state{gone, unprotected, restored, interrupted, pending, claiming, waitingForHooks, claimed, provisioning, switching,
+		provisioned, joined, errored, hostLost, gaveUp, releasing} {
 		if handlers[s] == nil {
 			t.Errorf("state %s has no handler", s)
 		}

@@ -58,7 +58,8 @@ func (c *Controller) settling(machine *v1alpha1.Machine) time.Duration {
 	return 0
 }
 
-// setServerReady sets ServerReady on the NodeClaim to the Machine's condition Ready, and returns the event to publish, and after how long to check again.
+// setServerReady sets ServerReady on the NodeClaim to the Machine's condition Ready. It returns the events to publish, and after
+// how long to check again.
 func (c *Controller) setServerReady(nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine) ([]events.Event, time.Duration) {
 	if machine == nil {
 		return nil, 0
