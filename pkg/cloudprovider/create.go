@@ -166,7 +166,7 @@ func (c *CloudProvider) withdraw(ctx context.Context, machine *v1alpha1.Machine)
 // event remains.
 func (c *CloudProvider) refusal(ctx context.Context, of launch, result claimResult, condition metav1.Condition) error {
 	nodeClaim, err := of.nodeClaim, fmt.Errorf("%s: %s", condition.Reason, condition.Message)
-	c.brake(ctx, of, result, condition)
+	c.backOff(ctx, of, result, condition)
 	if result == refused { // in the other case core publishes the event
 		c.recorder.Publish(events.Event{
 			InvolvedObject: nodeClaim,

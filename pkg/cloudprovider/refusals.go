@@ -20,10 +20,10 @@ const (
 	refusalMemory = 5 * time.Minute
 	// firstRetry is how long a type is not offered after a server that looked free was not: the catalog is up to date by then.
 	firstRetry = time.Second
-	// firstBrake is the same after any other refusal, which a retry alone does not change.
-	firstBrake = time.Minute
-	// lastBrake is the longest time. It is reached by doubling.
-	lastBrake = 10 * time.Minute
+	// firstBackoff is the same after any other refusal, which a retry alone does not change.
+	firstBackoff = time.Minute
+	// maxBackoff is the longest time. It is reached by doubling.
+	maxBackoff = 10 * time.Minute
 )
 
 // refusals stores what the manager or the management cluster refused. A type that was refused to a NodePool is not offered
@@ -32,13 +32,13 @@ type refusals struct {
 	mu sync.Mutex
 	// noServer is when a NodePool was refused for lack of a server.
 	noServer map[string]time.Time
-	brakes   map[poolType]brake
+	backoffs map[poolType]backoff
 }
 
 type poolType struct{ nodePool, nodeType string }
 
-// brake is what is known of the refusals of a type to a NodePool.
-type brake struct {
+// backoff is what is known of the refusals of a type to a NodePool.
+type backoff struct {
 	// since and until are when it was refused last, and how long it is not offered.
 	since, until time.Time
 	on           dependencies
@@ -67,62 +67,62 @@ func (d dependencies) outdated(reason string, now dependencies) bool {
 	return now.released != d.released
 }
 
-// record a refusal to a NodeClaim whose launch began at that time, and return whether a brake begins.
-func (r *refusals) record(key poolType, on dependencies, began, now time.Time, condition metav1.Condition) (brake, bool) {
+// record a refusal to a NodeClaim whose launch began at that time, and return whether a backoff begins.
+func (r *refusals) record(key poolType, on dependencies, began, now time.Time, condition metav1.Condition) (backoff, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.brakes, func(_ poolType, b brake) bool { return now.Sub(b.until) > lastBrake })
-	before, found := r.brakes[key]
+	maps.DeleteFunc(r.backoffs, func(_ poolType, b backoff) bool { return now.Sub(b.until) > maxBackoff })
+	before, found := r.backoffs[key]
 	found = found && before.on.versions == on.versions
 	if found && (now.Before(before.until) || began.Before(before.since)) {
 		return before, false // Core made the NodeClaim before it knew.
 	}
-	delay := firstBrake
+	delay := firstBackoff
 	switch condition.Reason {
 	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType, v1alpha1.ReasonQuotaExceeded:
 		delay = firstRetry
 	}
 	if found {
-		delay = min(max(2*before.until.Sub(before.since), delay), lastBrake)
+		delay = min(max(2*before.until.Sub(before.since), delay), maxBackoff)
 	}
-	after := brake{since: now, until: now.Add(delay), on: on, reason: condition.Reason, message: condition.Message}
-	if r.brakes == nil {
-		r.brakes = map[poolType]brake{}
+	after := backoff{since: now, until: now.Add(delay), on: on, reason: condition.Reason, message: condition.Message}
+	if r.backoffs == nil {
+		r.backoffs = map[poolType]backoff{}
 	}
-	r.brakes[key] = after
+	r.backoffs[key] = after
 	return after, true
 }
 
-// find the brake of a type for a NodePool. It is gone once what it depends on has changed.
-func (r *refusals) find(key poolType, current dependencies, now time.Time) (brake, bool) {
+// find the backoff of a type for a NodePool. It is gone once what it depends on has changed.
+func (r *refusals) find(key poolType, current dependencies, now time.Time) (backoff, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b, found := r.brakes[key]
+	b, found := r.backoffs[key]
 	if !found || !now.Before(b.until) {
-		return brake{}, false
+		return backoff{}, false
 	}
 	if b.on.versions != current.versions {
-		delete(r.brakes, key)
-		return brake{}, false
+		delete(r.backoffs, key)
+		return backoff{}, false
 	}
 	if b.on.outdated(b.reason, current) {
 		b.until = now // the next refusal still makes it longer
-		r.brakes[key] = b
-		return brake{}, false
+		r.backoffs[key] = b
+		return backoff{}, false
 	}
 	if current.available < b.on.available {
 		b.on.available = current.available
-		r.brakes[key] = b
+		r.backoffs[key] = b
 	}
 	return b, true
 }
 
-// braked are the types with a brake for a NodePool, until any of them may be tried again. Nil if there are none.
-func (r *refusals) braked(nodePool string, now time.Time) map[string]time.Time {
+// backingOff returns the types with a backoff for a NodePool, until any of them may be tried again. Nil if there are none.
+func (r *refusals) backingOff(nodePool string, now time.Time) map[string]time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var result map[string]time.Time
-	for key, b := range r.brakes {
+	for key, b := range r.backoffs {
 		if key.nodePool != nodePool || !now.Before(b.until) {
 			continue
 		}
@@ -134,11 +134,11 @@ func (r *refusals) braked(nodePool string, now time.Time) map[string]time.Time {
 	return result
 }
 
-// any returns whether there is any brake.
+// any returns whether there is any backoff.
 func (r *refusals) any(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, b := range r.brakes {
+	for _, b := range r.backoffs {
 		if now.Before(b.until) {
 			return true
 		}
@@ -160,7 +160,7 @@ func (r *refusals) forget(key poolType) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.noServer, key.nodePool)
-	delete(r.brakes, key)
+	delete(r.backoffs, key)
 }
 
 func (r *refusals) lately(nodePool string, clk clock.PassiveClock) bool {

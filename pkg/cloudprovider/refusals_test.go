@@ -23,14 +23,14 @@ import (
 )
 
 // What is refused again as soon as it may be tried again is tried ever more seldom.
-func TestBrakeGrows(t *testing.T) {
+func TestBackoffGrows(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		given  string
 		want   []time.Duration
 	}{
 		"invalid": {
-			reason: "nobody corrects a class within seconds", given: v1alpha1.ReasonInvalidSpec,
+			reason: "a class is not corrected within seconds", given: v1alpha1.ReasonInvalidSpec,
 			want: []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 10 * time.Minute, 10 * time.Minute},
 		},
 		"no capacity": {
@@ -43,7 +43,7 @@ func TestBrakeGrows(t *testing.T) {
 			for _, want := range tc.want {
 				b, begins := r.record(key, dependencies{}, now, now, metav1.Condition{Reason: tc.given})
 				if got := b.until.Sub(now); !begins || got != want {
-					t.Fatalf("%s: a brake of %v begins: %v, want %v", tc.reason, got, begins, want)
+					t.Fatalf("%s: a backoff of %v begins: %v, want %v", tc.reason, got, begins, want)
 				}
 				if _, found := r.find(key, dependencies{}, b.until.Add(-time.Nanosecond)); !found {
 					t.Fatal("it is over too early")
@@ -61,8 +61,8 @@ func TestBrakeGrows(t *testing.T) {
 	}
 }
 
-// A brake ends with a change of what the refusal depends on, and with no other.
-func TestBrakeEnds(t *testing.T) {
+// A backoff ends with a change of what the refusal depends on, and with no other.
+func TestBackoffEnds(t *testing.T) {
 	refusedOn := dependencies{versions: "1", released: 1, available: 2}
 	for name, tc := range map[string]struct {
 		reason string
@@ -154,7 +154,7 @@ func TestRefusedTypeIsNotOffered(t *testing.T) {
 		nodeClaim := f.nodeClaim(name)
 		nodeClaim.Labels[karpenterv1.NodePoolLabelKey] = nodePool.Name
 		answering := &sync.WaitGroup{}
-		answering.Go(func() { f.answer(name, refuses(v1alpha1.ReasonInvalidSpec, "OSImage nobody does not exist")) })
+		answering.Go(func() { f.answer(name, refuses(v1alpha1.ReasonInvalidSpec, "OSImage missing does not exist")) })
 		_, err := f.Create(f.ctx, nodeClaim)
 		answering.Wait()
 		if !cloudprovider.IsInsufficientCapacityError(err) {
@@ -165,11 +165,11 @@ func TestRefusedTypeIsNotOffered(t *testing.T) {
 	if offered() {
 		t.Error("what was refused is offered again at once")
 	}
-	f.wantEvent(reasonServerRefused, "no NodeClaim is made for NodeType "+f.nodeType, "OSImage nobody does not exist")
-	if told, err := f.RefusedFor(f.ctx, pod); err != nil || !strings.Contains(told, "OSImage nobody does not exist") {
+	f.wantEvent(reasonServerRefused, "no NodeClaim is made for NodeType "+f.nodeType, "OSImage missing does not exist")
+	if told, err := f.RefusedFor(f.ctx, pod); err != nil || !strings.Contains(told, "OSImage missing does not exist") {
 		t.Errorf("a pod that waits is told %q, %v", told, err)
 	}
-	if why, err := f.Refusal(f.ctx, nodePool, f.nodeType); err != nil || !strings.Contains(why, "OSImage nobody does not exist") {
+	if why, err := f.Refusal(f.ctx, nodePool, f.nodeType); err != nil || !strings.Contains(why, "OSImage missing does not exist") {
 		t.Errorf("a rollout is told %q, %v: it would give a node up for nothing", why, err)
 	}
 	if wait := f.RetryAfter(nodePool.Name); wait != time.Minute {

@@ -295,7 +295,7 @@ func TestChosenBefore(t *testing.T) {
 		want    string
 	}{
 		"Free": {reason: "another manager may be claiming it", want: "h2"},
-		"Claimed": {reason: "the claim finds out by whom", want: "h2",
+		"Claimed": {reason: "the claim finds out which Machine has it", want: "h2",
 			prepare: func(i *Inventory) { i.SetHost(claimed(available("h2", labels), "h100-8x")) }},
 		"Assumed": {reason: "the claim decides", want: "h2", prepare: func(i *Inventory) {
 			i.Assume(Choice{Host: reference, NodeType: "h100-8x"}, "another")

@@ -10,7 +10,7 @@ import (
 )
 
 // ChosenHost is the host that the manager has chosen for the Machine, and the NodeType that it claims it as. It reports false
-// if there is none. The status has both once the host is claimed, and is the truth from then on. Anybody with the right to
+// if there is none. The status has both once the host is claimed, and is the truth from then on. Every account with the right to
 // write Machines can set the annotation: it gives no right to a host.
 func (m *Machine) ChosenHost() (host HostReference, nodeType string, found bool) {
 	parts := strings.Split(m.Annotations[ChosenHostAnnotationKey], "/")

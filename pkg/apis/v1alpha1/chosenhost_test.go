@@ -25,6 +25,6 @@ func TestChosenHost(t *testing.T) {
 	}
 	machine.Annotations[ChosenHostAnnotationKey] = "metal3/h1"
 	if _, _, found := machine.ChosenHost(); found {
-		t.Error("somebody else has written that")
+		t.Error("the value was not written by the manager")
 	}
 }

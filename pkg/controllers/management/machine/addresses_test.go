@@ -107,7 +107,7 @@ func TestAssumedAddresses(t *testing.T) {
 func TestAddressOfAnotherPool(t *testing.T) {
 	for name, tc := range map[string]struct{ reason, was, is string }{
 		"OtherNetwork": {"the server would be unreachable", "10.203.%d.1/28", "10.203.%d.65/28"},
-		"OtherGateway": {"the server would reach nobody", "10.203.%d.1/28", "10.203.%d.2/28"},
+		"OtherGateway": {"the server would have no route", "10.203.%d.1/28", "10.203.%d.2/28"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, subnet := newWorld(t, 1), subnets.Add(1)&0xff
@@ -178,10 +178,10 @@ func TestAnotherTypeIsTaken(t *testing.T) {
 			properties: map[string]string{v1alpha1.PropertyNetworkCIDR: "10.203.0.1/24", v1alpha1.PropertyNetworkIPRange: "10.203.0.2-10.203.0.2"},
 		},
 		"Invalid": {
-			reason: "the cheaper type cannot be installed", properties: map[string]string{v1alpha1.PropertyOSImage: "nobody"},
+			reason: "the cheaper type cannot be installed", properties: map[string]string{v1alpha1.PropertyOSImage: "missing"},
 		},
 		"Named": {
-			reason: "the Machine wants no other type", properties: map[string]string{v1alpha1.PropertyOSImage: "nobody"}, named: true,
+			reason: "the Machine wants no other type", properties: map[string]string{v1alpha1.PropertyOSImage: "missing"}, named: true,
 			want: v1alpha1.ReasonInvalidSpec,
 		},
 	} {

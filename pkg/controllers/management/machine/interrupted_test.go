@@ -81,7 +81,7 @@ func TestChosenBefore(t *testing.T) {
 			},
 		},
 		"Paused": {
-			reason: "it cannot be had by anybody", want: "server-00",
+			reason: "no Machine may have it", want: "server-00",
 			before: func(w *world, _ *process, _ *v1alpha1.Machine) {
 				w.edithost("server-01", func(host *bmov1alpha1.BareMetalHost) { annotate(host, bmov1alpha1.PausedAnnotation, "") })
 			},

@@ -270,7 +270,7 @@ func TestOperatorsDocuments(t *testing.T) {
 	}
 }
 
-// TestForcedDeletion: somebody takes the finalizer off. The server and the Secret find their way back alone.
+// TestForcedDeletion: the finalizer is removed by hand. The server and the Secret find their way back alone.
 func TestForcedDeletion(t *testing.T) {
 	w := newWorld(t, 1)
 	w.create(&corev1.Secret{ObjectMeta: metaIn(w.tenant, "user-data"), Data: map[string][]byte{v1alpha1.UserDataSecretKey: []byte("x")}})

@@ -128,7 +128,7 @@ func TestStateOf(t *testing.T) {
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
 				m.Finalizers, m.Status = nil, v1alpha1.MachineStatus{}
 			}},
-		"NoFinalizer": {reason: "somebody has taken the finalizer off a Machine that has a server", want: unprotected,
+		"NoFinalizer": {reason: "the finalizer was removed by hand from a Machine that has a server", want: unprotected,
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.Finalizers = nil }},
 		"Deleted": {reason: "deletion wins over everything", want: releasing,
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.DeletionTimestamp = &now }},

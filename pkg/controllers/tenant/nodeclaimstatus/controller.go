@@ -81,18 +81,18 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	// 2. Its conditions, in one write.
 	stored := nodeClaim.DeepCopy()
-	published, settling := c.setServerReady(nodeClaim, machine)
+	published, untilWritten := c.setServerReady(nodeClaim, machine)
 	advertised, wait := c.setResourcesAdvertised(nodeClaim, node)
 	published = append(published, advertised...)
-	if settling > 0 {
-		wait = settling // when that is over, it knows what is left of the other
+	if untilWritten > 0 {
+		wait = untilWritten // when that is over, it knows what is left of the other
 	}
 	if !equality.Semantic.DeepEqual(stored.Status, nodeClaim.Status) {
 		err := controllers.PatchStatus(ctx, c.clusters.Tenant.Client, stored, nodeClaim)
 		if apierrors.IsConflict(err) {
 			// Core writes a NodeClaim several times in a row when it is launched, registered or initialized. An earlier retry
 			// would be refused, too.
-			return reconcile.Result{RequeueAfter: stageSettling}, nil
+			return reconcile.Result{RequeueAfter: minStageDuration}, nil
 		}
 		if err != nil {
 			return reconcile.Result{}, client.IgnoreNotFound(err)

@@ -231,7 +231,7 @@ func TestServerReady(t *testing.T) {
 }
 
 // A stage that a server passes at once costs no write and no event. What is wrong is said at once.
-func TestServerReadySettles(t *testing.T) {
+func TestShortStagesAreNotWritten(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason    string
 		ready     metav1.Condition
@@ -241,8 +241,8 @@ func TestServerReadySettles(t *testing.T) {
 		"JustBegun": {"most servers pass it at once", is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProvisioning, "x"),
 			500 * time.Millisecond, 1500 * time.Millisecond},
 		"Settled": {"the server is there for a while", is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProvisioning, "x"),
-			stageSettling, 0},
-		"Wrong": {"nobody should wait to hear of it", is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHostError, "x"), 0, 0},
+			minStageDuration, 0},
+		"Wrong": {"errors are shown at once", is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHostError, "x"), 0, 0},
 		"Ready": {"it is the last stage", is(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonJoined, "x"), 0, 0},
 		"OtherClock": {"the clock of the manager is ahead", is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProvisioning, "x"),
 			-time.Hour, 0},
@@ -270,7 +270,7 @@ func TestConflictWaits(t *testing.T) {
 	machine.Status.Conditions = []metav1.Condition{is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHostError, "x")}
 	w.cached, w.conflict = machine, true
 	result, err := w.controller.Reconcile(t.Context(), request)
-	if err != nil || result.RequeueAfter != stageSettling || len(*w.recorded) > 0 {
+	if err != nil || result.RequeueAfter != minStageDuration || len(*w.recorded) > 0 {
 		t.Errorf("%v, %v, recorded %v", result, err, *w.recorded)
 	}
 }

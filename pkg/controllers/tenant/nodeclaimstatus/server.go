@@ -40,20 +40,20 @@ var failures = map[string]bool{
 // stageDedupeTimeout is longer than a Machine is at one stage.
 const stageDedupeTimeout = 24 * time.Hour
 
-// stageSettling is how long a Machine is at a stage before the NodeClaim says so. A server that is well passes some stages at
+// minStageDuration is how long a Machine is at a stage before the NodeClaim says so. A server that is well passes some stages at
 // once, and each would cost a write of the NodeClaim and an event.
-const stageSettling = 2 * time.Second
+const minStageDuration = 2 * time.Second
 
-// settling is how much longer the NodeClaim need not say at which stage the Machine is. What is wrong, and that the server is
+// untilWritten is how much longer the NodeClaim need not say at which stage the Machine is. What is wrong, and that the server is
 // ready, it says at once. A stage that begins in the future is one by another clock.
-func (c *Controller) settling(machine *v1alpha1.Machine) time.Duration {
+func (c *Controller) untilWritten(machine *v1alpha1.Machine) time.Duration {
 	progress := machine.Status.Progress
 	ready := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady)
 	if progress == nil || ready.Status == metav1.ConditionTrue || warnings[ready.Reason] {
 		return 0
 	}
-	if age := c.clock.Since(progress.LastProgressTime.Time); age >= 0 && age < stageSettling {
-		return stageSettling - age
+	if age := c.clock.Since(progress.LastProgressTime.Time); age >= 0 && age < minStageDuration {
+		return minStageDuration - age
 	}
 	return 0
 }
@@ -64,7 +64,7 @@ func (c *Controller) setServerReady(nodeClaim *karpv1.NodeClaim, machine *v1alph
 	if machine == nil {
 		return nil, 0
 	}
-	if wait := c.settling(machine); wait > 0 {
+	if wait := c.untilWritten(machine); wait > 0 {
 		return nil, wait
 	}
 	ready := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady)

@@ -53,14 +53,14 @@ func (c *CloudProvider) newLaunch(ctx context.Context, nodeClaim *karpenterv1.No
 	}, nil
 }
 
-// brake keeps core from asking for the same again. A type of which no server looked free is not offered anyway.
-func (c *CloudProvider) brake(ctx context.Context, of launch, result claimResult, condition metav1.Condition) {
+// backOff keeps core from asking for the same again. A type of which no server looked free is not offered anyway.
+func (c *CloudProvider) backOff(ctx context.Context, of launch, result claimResult, condition metav1.Condition) {
 	if result == noServer {
 		c.refusals.recordNoServer(of.nodeClaim.Labels[karpenterv1.NodePoolLabelKey], c.clock.Now())
 	}
 	nodePool := of.scope.nodePool
 	if nodePool == nil {
-		return // Nobody makes the NodeClaim again.
+		return // The NodeClaim is not made again.
 	}
 	var until time.Time
 	var begun []string
@@ -68,7 +68,7 @@ func (c *CloudProvider) brake(ctx context.Context, of launch, result claimResult
 		on := c.dependenciesOf(ctx, of.scope, instanceType.Name)
 		on.released = of.released
 		b, begins := c.refusals.record(poolType{nodePool.Name, instanceType.Name}, on, of.began, c.clock.Now(), condition)
-		if begins && b.until.Sub(b.since) >= firstBrake {
+		if begins && b.until.Sub(b.since) >= firstBackoff {
 			until, begun = b.until, append(begun, instanceType.Name)
 		}
 	}
@@ -100,17 +100,17 @@ func (c *CloudProvider) dependenciesOf(ctx context.Context, of scope, nodeType s
 	}
 }
 
-// refused returns the brakes of a NodePool, by type.
-func (c *CloudProvider) refused(ctx context.Context, of scope) map[string]brake {
+// refused returns the backoffs of a NodePool, by type.
+func (c *CloudProvider) refused(ctx context.Context, of scope) map[string]backoff {
 	if of.nodePool == nil {
 		return nil
 	}
-	var result map[string]brake
+	var result map[string]backoff
 	now := c.clock.Now()
-	for nodeType := range c.refusals.braked(of.nodePool.Name, now) {
+	for nodeType := range c.refusals.backingOff(of.nodePool.Name, now) {
 		if b, found := c.refusals.find(poolType{of.nodePool.Name, nodeType}, c.dependenciesOf(ctx, of, nodeType), now); found {
 			if result == nil {
-				result = map[string]brake{}
+				result = map[string]backoff{}
 			}
 			result[nodeType] = b
 		}
@@ -119,7 +119,7 @@ func (c *CloudProvider) refused(ctx context.Context, of scope) map[string]brake 
 }
 
 // withoutRefused returns the types with no server available of those that were refused lately.
-func withoutRefused(types []*cloudprovider.InstanceType, refused map[string]brake) []*cloudprovider.InstanceType {
+func withoutRefused(types []*cloudprovider.InstanceType, refused map[string]backoff) []*cloudprovider.InstanceType {
 	if len(refused) == 0 {
 		return types
 	}
@@ -135,7 +135,7 @@ func withoutRefused(types []*cloudprovider.InstanceType, refused map[string]brak
 func (c *CloudProvider) RetryAfter(nodePool string) time.Duration {
 	var soonest time.Duration
 	now := c.clock.Now()
-	for _, until := range c.refusals.braked(nodePool, now) {
+	for _, until := range c.refusals.backingOff(nodePool, now) {
 		if wait := until.Sub(now); soonest == 0 || wait < soonest {
 			soonest = wait
 		}
@@ -146,7 +146,7 @@ func (c *CloudProvider) RetryAfter(nodePool string) time.Duration {
 // Refusal returns why a NodePool would not even get a server of the type that is given back to it. It is empty if nothing
 // is known of that.
 func (c *CloudProvider) Refusal(ctx context.Context, nodePool *karpenterv1.NodePool, nodeType string) (string, error) {
-	if len(c.refusals.braked(nodePool.Name, c.clock.Now())) == 0 {
+	if len(c.refusals.backingOff(nodePool.Name, c.clock.Now())) == 0 {
 		return "", nil
 	}
 	of, err := c.scopeOf(ctx, nodePool)
