@@ -39,7 +39,7 @@ func (a *Agent) lookUp(ctx context.Context) (string, error) {
 		token = a.options.Parameters.Token
 	}
 	if token == hiddenToken {
-		return "", fmt.Errorf("Ironic has already given out the token of node %s, and the boot medium has none", answer.Node.UUID)
+		return "", fmt.Errorf("the token of node %s has already been given out by Ironic, and the boot medium has none", answer.Node.UUID)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
