@@ -58,8 +58,8 @@ func Check(tenant *v1alpha1.TenantCluster, used []string, nodeType string, accel
 		return nil
 	}
 	if quota.Servers != nil && int64(len(used)) >= *quota.Servers {
-		return &ExceededError{Message: fmt.Sprintf("TenantCluster %s has %d servers and its spec.quota.servers is %d: raise the quota, or give "+
-			"a server back",
+		return &ExceededError{Message: fmt.Sprintf("TenantCluster %s has %d servers and its spec.quota.servers is %d: raise the quota, or "+
+			"release a server",
 			key, len(used), *quota.Servers)}
 	}
 	if quota.GPUs == nil || nodeType == "" {
