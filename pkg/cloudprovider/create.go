@@ -70,7 +70,7 @@ func (c *CloudProvider) createMachine(ctx context.Context, wanted *v1alpha1.Mach
 	switch {
 	case err == nil:
 		return wanted, nil
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err):
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err) && !isUnauthorizedCreate(err):
 		return nil, &notAdmittedError{machine: wanted.Name, reason: err}
 	case !apierrors.IsAlreadyExists(err):
 		return nil, createError(reasonManagementUnavailable, fmt.Errorf("creating machine %s, %w", wanted.Name, err))
@@ -94,8 +94,20 @@ func sameNodeClaim(a, b *v1alpha1.Machine) bool {
 	return a.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] == b.Annotations[v1alpha1.NodeClaimUIDAnnotationKey]
 }
 
-// notAdmittedError says that the management cluster denies a Machine: a webhook, a ResourceQuota, a policy engine, missing
-// rights, or a namespace that is being deleted. Retrying at once would not change that.
+// isUnauthorizedCreate returns whether a 403 comes from the authorizer, and not from admission. The authorizer knows no name of an
+// object that is to be created. An API server that has just started answers so until it has read its RBAC rules, so the NodeClaim
+// must be tried again.
+func isUnauthorizedCreate(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Kind != "" && details.Name == ""
+}
+
+// notAdmittedError says that the management cluster denies a Machine: a webhook, a ResourceQuota, a policy engine,
+// or a namespace that is being deleted. Retrying at once would not change that.
 type notAdmittedError struct {
 	machine string
 	reason  error

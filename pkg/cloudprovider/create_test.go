@@ -309,6 +309,23 @@ func TestCreateNotAdmitted(t *testing.T) {
 	}
 }
 
+// An API server that has just started denies every request until it has read its RBAC rules. A NodeClaim that was refused for that
+// would be deleted after each outage.
+func TestCreateUnauthorized(t *testing.T) {
+	machines := schema.GroupResource{Group: v1alpha1.Group, Resource: "machines"}
+	f := newFixture(t, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.CreateOption) error {
+			if _, ok := object.(*v1alpha1.Machine); ok {
+				return apierrors.NewForbidden(machines, "", errors.New(`User "provider" cannot create resource "machines"`))
+			}
+			return c.Create(ctx, object, opts...)
+		},
+	})
+	if _, err := f.Create(f.ctx, f.nodeClaim("gpu-1")); !createErrorWith(reasonManagementUnavailable)(err) {
+		t.Errorf("got %T: %v", err, err)
+	}
+}
+
 func createErrorWith(reason string) func(error) bool {
 	return func(err error) bool {
 		var createError *cloudprovider.CreateError
