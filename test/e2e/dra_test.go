@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -198,12 +199,17 @@ func (w *world) deviceTypes(t *testing.T) {
 	})
 }
 
-// make creates an object that is deleted when the test ends, after what the test itself has left.
+// make creates an object that is deleted when the test ends, after what the test itself has left. One of the same name, of the
+// test before, may still be there with a finalizer.
 func (w *world) make(t *testing.T, in client.Client, object client.Object) {
 	t.Helper()
-	if err := in.Create(t.Context(), object); err != nil {
-		t.Fatalf("creating %T %s, %v", object, object.GetName(), err)
-	}
+	w.eventually(t, fmt.Sprintf("%T %s can be created", object, object.GetName()), func(ctx context.Context) (string, error) {
+		err := in.Create(ctx, object)
+		if apierrors.IsAlreadyExists(err) {
+			return err.Error(), nil
+		}
+		return "", err
+	})
 	t.Cleanup(func() { w.remove(t, in, object) })
 }
 
