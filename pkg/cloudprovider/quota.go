@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
@@ -56,8 +57,8 @@ func (c *CloudProvider) QuotaReached(ctx context.Context, pod *corev1.Pod) (stri
 // allowanceWithin is how much more the tenant may get within its quota. The manager enforces the quota; this keeps core from
 // creating NodeClaims that would be refused.
 func (c *CloudProvider) allowanceWithin(ctx context.Context, tenant *v1alpha1.TenantCluster) (instancetypes.RemainingQuota, error) {
-	quota := tenant.Spec.Quota
-	if quota == nil || (quota.Servers == nil && quota.GPUs == nil) {
+	limits := tenant.Spec.Quota
+	if limits == nil || (limits.Servers == nil && limits.GPUs == nil) {
 		return instancetypes.RemainingQuota{}, nil
 	}
 	has, err := c.usageOf(ctx, tenant)
@@ -65,12 +66,12 @@ func (c *CloudProvider) allowanceWithin(ctx context.Context, tenant *v1alpha1.Te
 		return instancetypes.RemainingQuota{}, err
 	}
 	remaining := instancetypes.RemainingQuota{}
-	if quota.Servers != nil {
-		left := max(0, *quota.Servers-has.servers)
+	if limits.Servers != nil {
+		left := max(0, *limits.Servers-has.servers)
 		remaining.Servers = &left
 	}
-	if quota.GPUs != nil {
-		left := max(0, *quota.GPUs-has.gpus)
+	if limits.GPUs != nil {
+		left := max(0, *limits.GPUs-has.gpus)
 		remaining.GPUs = &left
 	}
 	return remaining, nil
@@ -89,14 +90,15 @@ func (c *CloudProvider) usageOf(ctx context.Context, tenant *v1alpha1.TenantClus
 		if reference == nil || reference.Name != tenant.Name {
 			continue
 		}
-		if machine.Status.HostRef == nil && !machine.DeletionTimestamp.IsZero() {
+		if _, chosen := machine.Host(); !chosen && !machine.DeletionTimestamp.IsZero() {
 			continue // It is deleted without ever having had a server.
 		}
 		has.servers++
-		if chosen := machine.Status.NodeTypeRef; chosen != nil {
-			if instanceType, found := c.management.Catalog.InstanceType(chosen.Name); found {
-				has.gpus += v1alpha1.CountAccelerators(instanceType.Capacity)
-			}
+	}
+	// As the manager counts them: a server counts from the choice on.
+	for _, nodeType := range quota.Used(tenant, machines.Items, "", nil) {
+		if instanceType, found := c.management.Catalog.InstanceType(nodeType); found {
+			has.gpus += v1alpha1.CountAccelerators(instanceType.Capacity)
 		}
 	}
 	return has, nil

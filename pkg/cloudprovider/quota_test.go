@@ -24,6 +24,31 @@ func rackOf(name string, free int32) v1alpha1.DomainCapacity {
 		Capacity: v1alpha1.Capacity{Total: free, Available: free}}
 }
 
+// A server counts from the choice on, which is on the Machine before its status says so.
+func TestUsageCountsChosenServers(t *testing.T) {
+	f := newFixture(t, interceptor.Funcs{})
+	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "chosen"}}
+	machine.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: "tenant"}
+	machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: f.nodeType}
+	machine.SetChosenHost(v1alpha1.HostReference{Namespace: "metal3", Name: "server-01", UID: "uid"}, f.nodeType)
+	f.create(machine)
+	instanceType, found := f.management.Catalog.InstanceType(f.nodeType)
+	if !found {
+		t.Fatalf("NodeType %s is not in the catalog", f.nodeType)
+	}
+	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "tenant"}}
+	want := usage{servers: 1, gpus: v1alpha1.CountAccelerators(instanceType.Capacity)}
+	if want.gpus == 0 {
+		t.Fatal("the type has no GPUs, so the test would prove nothing")
+	}
+	f.eventually("the choice counts", func() error {
+		if got, err := f.usageOf(f.ctx, tenant); err != nil || got != want {
+			return fmt.Errorf("usage is %+v (%v), want %+v", got, err, want)
+		}
+		return nil
+	})
+}
+
 // What core plans with, and what a static pool can have, follow the type and the quota.
 func TestQuotaLimitsCapacity(t *testing.T) {
 	f := newFixture(t, interceptor.Funcs{})
