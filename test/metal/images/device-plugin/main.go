@@ -94,10 +94,17 @@ type advertisement struct {
 	plugins   []*plugin
 }
 
+// renew registers all resources with the kubelet. It is not an error if the context ends meanwhile.
 func (a *advertisement) renew(ctx context.Context) error {
 	a.withdraw()
 	for resource, ids := range a.devices {
 		p, err := start(ctx, a.directory, resource, ids)
+		if ctx.Err() != nil {
+			if err == nil {
+				p.stop()
+			}
+			return nil
+		}
 		if err != nil {
 			return err
 		}

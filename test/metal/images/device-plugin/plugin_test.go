@@ -22,10 +22,15 @@ import (
 type kubelet struct {
 	deviceplugin.UnimplementedRegistrationServer
 	registered chan *deviceplugin.RegisterRequest
+	// answers, if it is set, is what the kubelet waits for before it answers.
+	answers chan struct{}
 }
 
 func (k *kubelet) Register(_ context.Context, request *deviceplugin.RegisterRequest) (*deviceplugin.Empty, error) {
 	k.registered <- request
+	if k.answers != nil {
+		<-k.answers
+	}
 	return &deviceplugin.Empty{}, nil
 }
 
@@ -86,6 +91,31 @@ func TestDevicesAreAdvertisedToEachKubelet(t *testing.T) {
 		checkPlugin(t, deviceplugin.NewDevicePluginClient(connection))
 		_ = connection.Close()
 		server.Stop()
+	}
+}
+
+// A stop while the kubelet has not answered yet is not an error.
+func TestStopDuringRegistration(t *testing.T) {
+	directory, path := t.TempDir(), filepath.Join(t.TempDir(), "devices.json")
+	if err := os.WriteFile(path, []byte(`{"nvidia.com/gpu": ["GPU-0"]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k, server := serve(t, directory)
+	defer server.Stop()
+	k.answers = make(chan struct{})
+	defer close(k.answers)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- run(ctx, path, directory) }()
+	select {
+	case <-k.registered:
+	case err := <-done:
+		t.Fatalf("it ended before it registered: %v", err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("it ended with an error: %v", err)
 	}
 }
 
