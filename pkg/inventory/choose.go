@@ -25,9 +25,6 @@ type Choice struct {
 	Cost int64
 	// Labels that the node has from its type and its host. The caller owns them.
 	Labels map[string]string
-	// Considered are the types that were considered, cheapest first. Empty when the Machine is given the host again that it
-	// has been given before.
-	Considered []Candidate
 }
 
 // Choose gives the request a host of the cheapest type that fits; among types of the same cost the first by name, among
@@ -81,11 +78,11 @@ func (i *Inventory) choose(request Request, requirements requirements, changed c
 	chosen := i.hosts[types.NamespacedName{Namespace: request.ChosenHost.Namespace, Name: request.ChosenHost.Name}]
 	if t := i.types[request.ChosenAs]; t != nil && chosen != nil && chosen.uid == request.ChosenHost.UID &&
 		i.stillFits(chosen, t, request, requirements) {
-		return choiceOf(chosen, t, nil), nil
+		return choiceOf(chosen, t), nil
 	}
 	if h, found := i.assumed[request.Machine]; found {
 		if t := i.types[h.assumedAs]; t != nil && h.eligibility.Claimable && i.stillFits(h, t, request, requirements) {
-			return choiceOf(h, t, nil), nil
+			return choiceOf(h, t), nil
 		}
 		i.change(h, changed, func() { i.release(h) })
 	}
@@ -100,25 +97,20 @@ func (i *Inventory) choose(request Request, requirements requirements, changed c
 		}
 		candidates = []*nodeType{t}
 	}
-	considered := make([]Candidate, 0, len(candidates))
-	var found *host
-	var as *nodeType
+	matched := request.matched()
+	considered := i.considered[:0]
 	for _, t := range candidates {
-		candidate := t.fits(request.matched(), requirements)
-		if candidate.Outcome == "" && as != nil {
-			candidate.Outcome = Dearer
-		}
+		candidate := t.fits(matched, requirements)
 		if candidate.Outcome == "" {
-			if found = i.find(t, request, requirements, &candidate); found != nil {
-				candidate.Outcome, as = Chosen, t
+			if found := i.find(t, request, requirements, &candidate); found != nil {
+				i.considered = considered
+				return choiceOf(found, t), nil
 			}
 		}
 		considered = append(considered, candidate)
 	}
-	if as == nil {
-		return Choice{}, &NoHostError{Reason: reasonOf(considered), ServerName: request.ServerName, Considered: considered}
-	}
-	return choiceOf(found, as, considered), nil
+	i.considered = considered
+	return Choice{}, &NoHostError{Reason: reasonOf(considered), ServerName: request.ServerName, Considered: slices.Clone(considered)}
 }
 
 // stillFits returns whether the host that a Machine has been given before is still right for it, if it can be had.
@@ -228,13 +220,12 @@ func (i *Inventory) findPinned(t *nodeType, request Request, requirements requir
 	return nil
 }
 
-func choiceOf(h *host, t *nodeType, considered []Candidate) Choice {
+func choiceOf(h *host, t *nodeType) Choice {
 	return Choice{
-		Host:       h.reference(),
-		NodeType:   t.profile.Name,
-		Cost:       t.profile.Cost,
-		Labels:     nodeLabels{h.buckets[t.profile.Name].labels, t.labels}.merged(),
-		Considered: considered,
+		Host:     h.reference(),
+		NodeType: t.profile.Name,
+		Cost:     t.profile.Cost,
+		Labels:   nodeLabels{h.buckets[t.profile.Name].labels, t.labels}.merged(),
 	}
 }
 

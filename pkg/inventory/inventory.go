@@ -41,6 +41,8 @@ type Inventory struct {
 	assumed map[types.UID]*host
 	// labelled are the hosts by label; nil without an index.
 	labelled map[label]map[*host]struct{}
+	// considered is memory for choose: most requests get a host, and need no explanation that outlives the call.
+	considered []Candidate
 
 	listening sync.RWMutex
 	listeners []func(types []string)

@@ -12,15 +12,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
 
-// Outcome of considering a type for a request.
+// Outcome is why a type gives a request no host.
 type Outcome string
 
 // Outcomes, from the best to the worst.
 const (
-	// Chosen: this type's host is given.
-	Chosen Outcome = "Chosen"
-	// Dearer: the type fits, but a cheaper one (or one earlier by name) was chosen.
-	Dearer Outcome = "Dearer"
 	// NoneFree: the type fits, but none of its hosts that meet the requirements can be claimed now.
 	NoneFree Outcome = "NoneFree"
 	// AtMaxCapacity: the type fits, but as many hosts as maxCapacity allows are claimed as it.
@@ -39,13 +35,13 @@ const (
 	ServerTooSmall Outcome = "ServerTooSmall"
 )
 
-// Candidate is a type that was considered for a request, and what came of it.
+// Candidate is a type that was considered for a request, and why it gives no host.
 type Candidate struct {
 	// NodeType by name.
 	NodeType string
 	// Cost of the type.
 	Cost int64
-	// Outcome is why the type was chosen, or why not.
+	// Outcome is why the type gives no host.
 	Outcome Outcome
 	// Mismatch of the type with the request, if the outcome is TooSmall, Accelerated or NotAllowed.
 	Mismatch matching.Mismatch
@@ -67,16 +63,12 @@ type Candidate struct {
 
 // Fits returns whether the type is right for the request, whether or not one of its servers can be had now.
 func (c Candidate) Fits() bool {
-	return slices.Contains([]Outcome{Chosen, Dearer, NoneFree, AtMaxCapacity}, c.Outcome)
+	return slices.Contains([]Outcome{NoneFree, AtMaxCapacity}, c.Outcome)
 }
 
 // String describes the outcome of the candidate, without its name: "2 servers match, 2 claimed, 0 in error".
 func (c Candidate) String() string {
 	switch c.Outcome {
-	case Chosen:
-		return "chosen"
-	case Dearer:
-		return "fits, but is not the cheapest"
 	case NoneFree:
 		if c.Server != "" {
 			return "server " + c.Server + " " + c.Eligibility.Message

@@ -51,8 +51,8 @@ func Accelerators(resources corev1.ResourceList) []corev1.ResourceName {
 // AsksForAccelerator returns whether requested holds at least one of the accelerators that offered has. A server with
 // accelerators is only for claims that request one of them.
 func AsksForAccelerator(requested, offered corev1.ResourceList) bool {
-	for _, name := range Accelerators(offered) {
-		if quantity := requested[name]; quantity.Sign() > 0 {
+	for name, has := range offered {
+		if quantity := requested[name]; quantity.Sign() > 0 && has.Sign() > 0 && IsAccelerator(name) {
 			return true
 		}
 	}
