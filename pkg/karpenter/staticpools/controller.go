@@ -44,6 +44,9 @@ const (
 	// recheckPeriod is how often a NodePool that waits is reconciled without an event.
 	recheckPeriod = time.Minute
 	repeatPeriod  = 5 * time.Minute
+	// countPeriod is how long after its launch a NodeClaim may still be missing from the counts of its NodeType: the manager
+	// writes the Machine first, and the counts soon after.
+	countPeriod = 5 * time.Second
 )
 
 // Core creates the NodeClaims of static NodePools: Karpenter's controller of that name.
@@ -119,7 +122,11 @@ func (c *Controller) Reconcile(ctx context.Context, nodePool *karpenterv1.NodePo
 		c.publishShortage(nodePool, nodes, free)
 	}
 	if free <= 0 {
-		return reconcile.Result{RequeueAfter: min(recheckPeriod, cmp.Or(c.Servers.RetryAfter(nodePool.Name), recheckPeriod))}, nil
+		period := recheckPeriod
+		if launching > 0 {
+			period = countPeriod
+		}
+		return reconcile.Result{RequeueAfter: min(period, cmp.Or(c.Servers.RetryAfter(nodePool.Name), period))}, nil
 	}
 	// 3. Core creates as many as there are servers. The NodePool that it gets is never written.
 	limited := nodePool.DeepCopy()
@@ -127,7 +134,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodePool *karpenterv1.NodePo
 	return c.Core.Reconcile(ctx, limited)
 }
 
-// launching counts the NodeClaims of the NodePool that have no server yet: each will claim one of those that are free.
+// launching counts the NodeClaims of the NodePool that have no server yet, or have one that may still be counted as free.
 func (c *Controller) launching(ctx context.Context, nodePool *karpenterv1.NodePool) (int64, error) {
 	nodeClaims := &karpenterv1.NodeClaimList{}
 	if err := c.Tenant.List(ctx, nodeClaims, client.MatchingLabels{karpenterv1.NodePoolLabelKey: nodePool.Name},
@@ -136,7 +143,10 @@ func (c *Controller) launching(ctx context.Context, nodePool *karpenterv1.NodePo
 	}
 	count := int64(0)
 	for i := range nodeClaims.Items {
-		if nodeClaims.Items[i].Status.ProviderID == "" && nodeClaims.Items[i].DeletionTimestamp.IsZero() {
+		nodeClaim := &nodeClaims.Items[i]
+		launched := nodeClaim.StatusConditions().Get(karpenterv1.ConditionTypeLaunched)
+		counted := launched.IsTrue() && time.Since(launched.LastTransitionTime.Time) > countPeriod
+		if !counted && nodeClaim.DeletionTimestamp.IsZero() {
 			count++
 		}
 	}

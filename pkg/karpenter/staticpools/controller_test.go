@@ -51,10 +51,17 @@ func pool(replicas int64) *karpenterv1.NodePool {
 	return nodePool
 }
 
-func nodeClaim(name, providerID string) *karpenterv1.NodeClaim {
+// nodeClaim returns one that was launched that long ago, or has not been launched if that is negative.
+func nodeClaim(name string, launched time.Duration) *karpenterv1.NodeClaim {
 	nodeClaim := &karpenterv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name,
 		Labels: map[string]string{karpenterv1.NodePoolLabelKey: "edge"}}}
-	nodeClaim.Status.ProviderID = providerID
+	if launched >= 0 {
+		nodeClaim.StatusConditions().SetTrue(karpenterv1.ConditionTypeLaunched)
+		nodeClaim.Status.ProviderID = "metal3://x/y/" + name
+		for i := range nodeClaim.Status.Conditions {
+			nodeClaim.Status.Conditions[i].LastTransitionTime = metav1.NewTime(time.Now().Add(-launched))
+		}
+	}
 	return nodeClaim
 }
 
@@ -86,10 +93,12 @@ func TestReplicasAreLimitedToFreeServers(t *testing.T) {
 		"being replaced": {reason: "a node that is about to be replaced is still there", world: world{running: 2, replaced: 1, free: 1},
 			replicas: 4, want: []int64{4}},
 		"launching": {reason: "a NodeClaim that has no server yet will take one of those that are free",
-			world: world{running: 2, free: 2}, replicas: 4, claims: []client.Object{nodeClaim("a", ""), nodeClaim("b", "metal3://x/y/b")},
+			world: world{running: 2, free: 2}, replicas: 4, claims: []client.Object{nodeClaim("a", -1), nodeClaim("b", time.Hour)},
 			want: []int64{3}, told: "1 servers"},
 		"all are launching": {reason: "as above", world: world{running: 2, free: 2}, replicas: 4,
-			claims: []client.Object{nodeClaim("a", ""), nodeClaim("b", "")}, told: "0 servers"},
+			claims: []client.Object{nodeClaim("a", -1), nodeClaim("b", -1)}, told: "0 servers"},
+		"launched just now": {reason: "the counts of the NodeType may not have its server yet", world: world{running: 2, free: 1},
+			replicas: 3, claims: []client.Object{nodeClaim("a", time.Hour), nodeClaim("b", 0)}, told: "0 servers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			recorder := record.NewFakeRecorder(10)
