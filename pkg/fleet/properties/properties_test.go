@@ -91,6 +91,39 @@ func TestWithOSImage(t *testing.T) {
 	}
 }
 
+// TestWithOSImageOfLayers: of an image and a reference to an OSImage, the more specific is installed.
+func TestWithOSImageOfLayers(t *testing.T) {
+	of := map[string]string{v1alpha1.PropertyImageURL: location, v1alpha1.PropertyImageChecksum: sha256}
+	reference := map[string]string{v1alpha1.PropertyOSImage: "ubuntu"}
+	own := map[string]string{v1alpha1.PropertyImageURL: "http://mine/x.raw", v1alpha1.PropertyImageChecksum: md5}
+	checksum := map[string]string{v1alpha1.PropertyImageChecksum: md5}
+	for name, tc := range map[string]struct {
+		reason        string
+		general       map[string]string
+		specific      map[string]string
+		image         map[string]string
+		url, checksum string
+	}{
+		"Reference": {reason: "the default image of the provider is not what the pool names", general: own, specific: reference, image: of,
+			url: location, checksum: sha256},
+		"Image": {reason: "the pool has an image of its own", general: reference, specific: own, image: of,
+			url: "http://mine/x.raw", checksum: md5},
+		"Checksum": {reason: "the provider's checksum is that of another image", general: checksum, specific: reference, image: of,
+			url: location, checksum: sha256},
+		"NoImage": {reason: "an OSImage without an image replaces none", general: own, specific: reference,
+			image: map[string]string{"gpu-driver": "570"}, url: "http://mine/x.raw", checksum: md5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := Merge(Layer{Source: "NodeProvider p", Values: tc.general}, Layer{Source: "Machine m", Values: tc.specific}).
+				WithOSImage(osImage(tc.image))
+			got := []string{set.Get(v1alpha1.PropertyImageURL), set.Get(v1alpha1.PropertyImageChecksum)}
+			if diff := cmp.Diff([]string{tc.url, tc.checksum}, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 func TestImage(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason              string

@@ -77,8 +77,17 @@ func Merge(layers ...Layer) Set {
 var imageKeys = []string{v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecksum, v1alpha1.PropertyImageChecksumType}
 
 // WithOSImage returns the set with what it lacks filled in from the OSImage that it refers to. A set that has an image
-// URL of its own gets no checksum from the OSImage: that would be the checksum of another image.
+// URL of its own gets no checksum from the OSImage: that would be the checksum of another image. An image of a layer that is
+// less specific than the reference is replaced: the more specific wins.
 func (s Set) WithOSImage(image *v1alpha1.OSImage) Set {
+	if image.Spec.Properties[v1alpha1.PropertyImageURL] != "" {
+		named := s.properties[v1alpha1.PropertyOSImage].rank
+		for _, key := range imageKeys {
+			if s.properties[key].rank < named {
+				s = s.without(key)
+			}
+		}
+	}
 	filled := Set{properties: make(map[string]property, len(s.properties)+len(image.Spec.Properties))}
 	for key, value := range image.Spec.Properties {
 		filled.properties[key] = property{value: value, source: kindOSImage + " " + image.Name}

@@ -93,6 +93,13 @@ func (p *plan) texts() map[string]string {
 // and of properties of users' own only those that a template names.
 func (p *plan) shapes(key string) bool {
 	switch key {
+	case v1alpha1.PropertyOSImage:
+		for filled := range p.set.Map() {
+			if p.set.FromOSImage(filled) && p.shapes(filled) {
+				return true
+			}
+		}
+		return false
 	case v1alpha1.PropertyUserData:
 		return p.userTemplate == nil && p.set.UserData() != ""
 	case v1alpha1.PropertyUserDataTemplate:
