@@ -46,14 +46,18 @@ func convert(nodeType *v1alpha1.NodeType, keys []string, settings Settings, dema
 }
 
 func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, keys []string, settings Settings) scheduling.Requirements {
+	var any []string
 	values := map[string][]string{
 		corev1.LabelOSStable: {string(corev1.Linux)},
 		// Until a server of this type has been seen, either is possible.
 		corev1.LabelArchStable: {karpenterv1.ArchitectureAmd64, karpenterv1.ArchitectureArm64},
 	}
 	for _, advertised := range nodeType.Status.Requirements {
-		if Selectable(advertised.Key) && len(advertised.Values) > 0 {
+		if Selectable(advertised.Key) {
 			values[advertised.Key] = advertised.Values
+			if len(advertised.Values) == 0 {
+				any = append(any, advertised.Key)
+			}
 		}
 	}
 	values[corev1.LabelInstanceTypeStable] = []string{nodeType.Name}
@@ -77,6 +81,9 @@ func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, ke
 			continue
 		}
 		result[key] = scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, allowed...)
+	}
+	for _, key := range any {
+		result[key] = scheduling.NewRequirement(key, corev1.NodeSelectorOpExists)
 	}
 	if settings.Reserved() {
 		// Which there are is the offerings' to say: they may be hundreds.

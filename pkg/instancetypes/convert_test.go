@@ -49,6 +49,7 @@ func nodeType(name string, accelerators int64, zones ...v1alpha1.ZoneCapacity) *
 			Requirements: []v1alpha1.NodeTypeRequirement{
 				{Key: corev1.LabelArchStable, Values: []string{"amd64"}},
 				{Key: "rack", Values: []string{"r1", "r2"}},
+				{Key: "example.com/team", Values: []string{}},
 			},
 		},
 	}
@@ -74,6 +75,8 @@ func TestRequirements(t *testing.T) {
 		"rack of no server":        {"core must not ask for it", gpu.Requirements, in("rack", "r9"), false},
 		"topology that it lacks":   {"core lets pass what a type says nothing of", gpu.Requirements, in("nvlink-domain", "n1"), false},
 		"property of another type": {"as above", gpu.Requirements, in("example.com/fabric", "ib"), false},
+		"property with any value":  {"its property is *", gpu.Requirements, in("example.com/team", "ml"), true},
+		"no property of any value": {"each node has a value", gpu.Requirements, lacks("example.com/team"), false},
 		"region":                   {"as above, for what Kubernetes knows", gpu.Requirements, in(corev1.LabelTopologyRegion, "eu"), false},
 		"pool": {"every claim has one, and types know none", gpu.Requirements, in(karpenterv1.NodePoolLabelKey, "gpu"),
 			true},

@@ -5,7 +5,6 @@ package inventory
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -78,11 +77,11 @@ func (i *Inventory) choose(request Request, requirements requirements, changed c
 	chosen := i.hosts[types.NamespacedName{Namespace: request.ChosenHost.Namespace, Name: request.ChosenHost.Name}]
 	if t := i.types[request.ChosenAs]; t != nil && chosen != nil && chosen.uid == request.ChosenHost.UID &&
 		i.stillFits(chosen, t, request, requirements) {
-		return choiceOf(chosen, t), nil
+		return choiceOf(chosen, t, requirements), nil
 	}
 	if h, found := i.assumed[request.Machine]; found {
 		if t := i.types[h.assumedAs]; t != nil && h.eligibility.Claimable && i.stillFits(h, t, request, requirements) {
-			return choiceOf(h, t), nil
+			return choiceOf(h, t, requirements), nil
 		}
 		i.change(h, changed, func() { i.release(h) })
 	}
@@ -104,7 +103,7 @@ func (i *Inventory) choose(request Request, requirements requirements, changed c
 		if candidate.Outcome == "" {
 			if found := i.find(t, request, requirements, &candidate); found != nil {
 				i.considered = considered
-				return choiceOf(found, t), nil
+				return choiceOf(found, t, requirements), nil
 			}
 		}
 		considered = append(considered, candidate)
@@ -131,7 +130,7 @@ func (i *Inventory) stillFits(h *host, t *nodeType, request Request, requirement
 // fits compares the request with what all hosts of the type have in common. The outcome is empty if the type fits so far.
 func (t *nodeType) fits(request *matching.Request, requirements requirements) Candidate {
 	candidate := Candidate{NodeType: t.profile.Name, Cost: t.profile.Cost}
-	if requirement := matching.Unmet(requirements.ofType, t.labels); requirement != nil {
+	if requirement := t.unmet(requirements.ofType); requirement != nil {
 		candidate.Outcome, candidate.Requirement = RequirementNotMet, requirement.String()
 		return candidate
 	}
@@ -220,12 +219,12 @@ func (i *Inventory) findPinned(t *nodeType, request Request, requirements requir
 	return nil
 }
 
-func choiceOf(h *host, t *nodeType) Choice {
+func choiceOf(h *host, t *nodeType, requirements requirements) Choice {
 	return Choice{
 		Host:     h.reference(),
 		NodeType: t.profile.Name,
 		Cost:     t.profile.Cost,
-		Labels:   nodeLabels{h.buckets[t.profile.Name].labels, t.labels}.merged(),
+		Labels:   t.nodeLabels(h.buckets[t.profile.Name].labels, requirements.ofType),
 	}
 }
 
@@ -240,11 +239,11 @@ func (i *Inventory) ChoiceOf(host *bmov1alpha1.BareMetalHost, nodeType string) (
 	}
 	choice := Choice{
 		Host:     v1alpha1.HostReference{Namespace: host.Namespace, Name: host.Name, UID: host.UID},
-		NodeType: nodeType, Cost: t.profile.Cost, Labels: maps.Clone(t.labels),
+		NodeType: nodeType, Cost: t.profile.Cost, Labels: t.nodeLabels(nil, nil),
 	}
 	if h, known := i.hosts[types.NamespacedName{Namespace: host.Namespace, Name: host.Name}]; known {
 		if b, member := h.buckets[nodeType]; member {
-			choice.Labels = nodeLabels{b.labels, t.labels}.merged()
+			choice.Labels = t.nodeLabels(b.labels, nil)
 		}
 	}
 	return choice, true

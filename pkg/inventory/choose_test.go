@@ -5,6 +5,7 @@ package inventory
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -228,6 +229,55 @@ func TestChoiceLabels(t *testing.T) {
 	}
 	if again, _ := inventory.give(Request{NodeType: "a100-4x", ServerName: "a0"}); again.Host.Name != "a0" {
 		t.Error("a request without a Machine assumed the host")
+	}
+}
+
+// A property may have several values, or any: a node has the one that is asked for.
+func TestPropertyWithSeveralValues(t *testing.T) {
+	inventory := rack()
+	several := profile("cpu", 875, list("cpu", "32", "memory", "256Gi"))
+	several.Properties = map[string]string{"fabric": "roce, ib", "team": "*", v1alpha1.PropertySSHKeys: "alice,bob"}
+	inventory.SetType(several)
+	type all = []corev1.NodeSelectorRequirement
+	const notIn, exists, absent = corev1.NodeSelectorOpNotIn, corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist
+	of := func(key string, operator corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorRequirement {
+		return corev1.NodeSelectorRequirement{Key: key, Operator: operator, Values: values}
+	}
+	for name, tc := range map[string]struct {
+		reason       string
+		requirements all
+		fabric, team string
+		refused      bool
+	}{
+		"None":   {reason: "the first value, and none of any", fabric: "roce"},
+		"First":  {reason: "the type has it", requirements: all{in("fabric", "roce")}, fabric: "roce"},
+		"Second": {reason: "the type has it, too", requirements: all{in("fabric", "ib")}, fabric: "ib"},
+		"Both": {reason: "each requirement narrows the values", fabric: "ib",
+			requirements: all{in("fabric", "ib", "roce"), of("fabric", notIn, "roce")}},
+		"Other":    {reason: "the type has it not", requirements: all{in("fabric", "tcp")}, refused: true},
+		"NotFirst": {reason: "the other is left", requirements: all{of("fabric", notIn, "roce")}, fabric: "ib"},
+		"NotIn": {reason: "the server must not come in", refused: true,
+			requirements: all{of("fabric", notIn, "roce", "ib")}},
+		"Exists":       {reason: "it has a value", requirements: all{of("fabric", exists)}, fabric: "roce"},
+		"DoesNotExist": {reason: "as NotIn", requirements: all{of("fabric", absent)}, refused: true},
+		"Any":          {reason: "any value is right", requirements: all{in("team", "ml")}, fabric: "roce", team: "ml"},
+		"AnyExists":    {reason: "a value is not known", requirements: all{of("team", exists)}, fabric: "roce"},
+		"AnyNot":       {reason: "it has one", requirements: all{of("team", absent)}, refused: true},
+		"KeysOfOthers": {reason: "SSH keys are a list, and no label", refused: true,
+			requirements: all{in(v1alpha1.PropertySSHKeys, "alice")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			choice, err := inventory.Choose(Request{NodeType: "cpu", Requirements: tc.requirements})
+			if (err != nil) != tc.refused || choice.Labels["fabric"] != tc.fabric || choice.Labels["team"] != tc.team {
+				t.Errorf("%s: got %v (%v), want fabric %q, team %q, refused %t", tc.reason, choice.Labels, err, tc.fabric, tc.team, tc.refused)
+			}
+		})
+	}
+	summary, _ := inventory.Summary("cpu")
+	for _, want := range []v1alpha1.NodeTypeRequirement{{Key: "fabric", Values: []string{"ib", "roce"}}, {Key: "team", Values: []string{}}} {
+		if !slices.ContainsFunc(summary.Requirements, func(r v1alpha1.NodeTypeRequirement) bool { return cmp.Equal(want, r) }) {
+			t.Errorf("the status of the type has no %v: %v", want, summary.Requirements)
+		}
 	}
 }
 

@@ -10,34 +10,76 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
 // typeLabels are the labels that all nodes of a type have: its name, and those of its properties that can be labels.
-// No property wins over a label that this package sets.
-func typeLabels(profile Profile) labels.Set {
-	set := labels.Set{}
+// No property wins over a label that this package sets. A property with several values, or any, is in choices: each node has
+// one of them.
+func typeLabels(profile Profile) (set labels.Set, choices matching.Offered) {
+	set, choices = labels.Set{}, matching.Offered{}
 	for key, value := range profile.Properties {
-		if key != v1alpha1.PropertyServerName && value != "" &&
-			len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
-			set[key] = value
+		switch values, any := properties.LabelValues(key, value); {
+		case any || len(values) > 1:
+			choices[key] = values
+		case len(values) == 1:
+			set[key] = values[0]
 		}
 	}
 	for key, value := range map[string]string{
 		v1alpha1.NodeTypeLabelKey:      profile.Name,
 		corev1.LabelInstanceTypeStable: profile.Name,
 		corev1.LabelOSStable:           "linux",
+		corev1.LabelTopologyZone:       profile.Zone,
+		corev1.LabelArchStable:         "",
 	} {
-		set[key] = value
+		delete(choices, key)
+		if set[key] = value; value == "" {
+			delete(set, key)
+		}
 	}
-	for _, key := range []string{corev1.LabelTopologyZone, corev1.LabelArchStable} {
-		delete(set, key)
+	return set, choices
+}
+
+// unmet returns the first requirement that no node of the type meets, or nil.
+func (t *nodeType) unmet(requirements []labels.Requirement) *labels.Requirement {
+	for n := range requirements {
+		requirement := &requirements[n]
+		met := requirement.Matches(t.labels)
+		if _, several := t.choices[requirement.Key()]; several {
+			met = t.choices.Meets(requirement)
+		}
+		if !met {
+			return requirement
+		}
 	}
-	if profile.Zone != "" {
-		set[corev1.LabelTopologyZone] = profile.Zone
+	return nil
+}
+
+// nodeLabels are the labels of the node on a host: of the values that the type leaves open, those that the requirements ask
+// for, else the first. A label that may have any value is left out if no value is asked for.
+func (t *nodeType) nodeLabels(ofHost labels.Set, requirements []labels.Requirement) map[string]string {
+	set := maps.Clone(map[string]string(t.labels))
+	for key, values := range t.choices {
+		meets := func(value string) bool {
+			return !slices.ContainsFunc(requirements, func(r labels.Requirement) bool {
+				return r.Key() == key && !r.Matches(labels.Set{key: value})
+			})
+		}
+		for n := range requirements {
+			if len(t.choices[key]) == 0 && requirements[n].Key() == key && requirements[n].Operator() == selection.In {
+				values = requirements[n].Values().List()
+			}
+		}
+		if at := slices.IndexFunc(values, meets); at >= 0 {
+			set[key] = values[at]
+		}
 	}
+	maps.Copy(set, ofHost)
 	return set
 }
 
@@ -77,12 +119,6 @@ func (n nodeLabels) Lookup(key string) (string, bool) {
 	}
 	value, found := n.ofType[key]
 	return value, found
-}
-
-func (n nodeLabels) merged() map[string]string {
-	set := maps.Clone(map[string]string(n.ofType))
-	maps.Copy(set, n.ofHost)
-	return set
 }
 
 // bucketKey is the same for hosts whose nodes have the same labels.

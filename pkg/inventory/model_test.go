@@ -60,8 +60,14 @@ func (m *model) matches(profile Profile, host *bmov1alpha1.BareMetalHost) bool {
 	return host.Namespace == profile.Namespace && profile.Selector.Matches(labels.Set(host.Labels))
 }
 
+// typeLabels are those of a type whose properties have one value each.
+func (m *model) typeLabels(profile Profile) labels.Set {
+	set, _ := typeLabels(profile)
+	return set
+}
+
 func (m *model) labels(profile Profile, host *bmov1alpha1.BareMetalHost) labels.Set {
-	set := typeLabels(profile)
+	set := m.typeLabels(profile)
 	maps.Copy(set, hostLabels(profile.Zone, architecture(host), m.topology, host.Labels))
 	return set
 }
@@ -138,7 +144,7 @@ func (m *model) summary(name string) Summary {
 		all, zones[set[corev1.LabelTopologyZone]] = all.plus(counts), zones[set[corev1.LabelTopologyZone]].plus(counts)
 	}
 	if all.Total == 0 {
-		insert(typeLabels(profile))
+		insert(m.typeLabels(profile))
 	}
 	remaining := m.remaining(profile)
 	slices.SortFunc(smallServers, func(a, b SmallServer) int { return strings.Compare(a.Server, b.Server) })

@@ -36,6 +36,8 @@ type bucket struct {
 type nodeType struct {
 	profile Profile
 	labels  labels.Set
+	// choices are the labels of which each node has one value of several, or any.
+	choices matching.Offered
 	matched matching.Type
 	buckets map[string]*bucket
 	counts  Counts
@@ -47,9 +49,11 @@ type nodeType struct {
 }
 
 func newNodeType(profile Profile) *nodeType {
+	set, choices := typeLabels(profile)
 	return &nodeType{
 		profile: profile,
-		labels:  typeLabels(profile),
+		labels:  set,
+		choices: choices,
 		matched: profile.matched(),
 		buckets: map[string]*bucket{},
 		zones:   map[string]Counts{},

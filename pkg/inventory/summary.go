@@ -92,6 +92,11 @@ func (t *nodeType) summarizeRequirements() []v1alpha1.NodeTypeRequirement {
 			insert(key, value)
 		}
 	}
+	for key, several := range t.choices {
+		if values[key] = sets.New(several...); overridden[key] > 0 {
+			delete(values, key)
+		}
+	}
 	requirements := []v1alpha1.NodeTypeRequirement{}
 	for key, set := range values {
 		requirements = append(requirements, v1alpha1.NodeTypeRequirement{Key: key, Values: sets.List(set)})

@@ -124,7 +124,7 @@ type ZoneCapacity struct {
 type NodeTypeRequirement struct {
 	// Key of the label.
 	Key string `json:"key"`
-	// Values that servers of this type have, sorted. Hosts in use count too.
+	// Values that servers of this type have, sorted. Hosts in use count too. Empty if a node can have any value.
 	// +listType=set
 	Values []string `json:"values"`
 }

@@ -111,8 +111,8 @@ func Unmet(requirements []labels.Requirement, set labels.Labels) *labels.Require
 	return nil
 }
 
-// Offered are the values that the labels of a NodeType's nodes can have, by label. A label with an empty list is one whose
-// values are not known yet, because the type has no server. A label that is missing is on none of the nodes.
+// Offered are the values that the labels of a NodeType's nodes can have, by label. A label with an empty list can have any
+// value, or its values are not known yet, because the type has no server. A label that is missing is on none of the nodes.
 type Offered map[string][]string
 
 // OfferedBy returns what the status of a NodeType offers, and what is known of its nodes without that.
@@ -136,7 +136,7 @@ func (o Offered) Meets(requirement *labels.Requirement) bool {
 	if !has {
 		return requirement.Matches(labels.Set{})
 	}
-	return len(values) == 0 || slices.ContainsFunc(values, func(value string) bool {
+	return len(values) == 0 && requirement.Operator() != selection.DoesNotExist || slices.ContainsFunc(values, func(value string) bool {
 		return requirement.Matches(labels.Set{requirement.Key(): value})
 	})
 }

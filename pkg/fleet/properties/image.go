@@ -194,8 +194,9 @@ func (s Set) tooMany(key, what string) error {
 }
 
 // list returns the comma-separated parts of a value, without the spaces around them; nil if the property is not set.
-func (s Set) list(key string) []string {
-	value := s.Get(key)
+func (s Set) list(key string) []string { return splitList(s.Get(key)) }
+
+func splitList(value string) []string {
 	if value == "" {
 		return nil
 	}

@@ -38,3 +38,29 @@ func TestValidateLabels(t *testing.T) {
 		})
 	}
 }
+
+func TestLabelValues(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, key, value string
+		want               []string
+		any                bool
+	}{
+		"One":        {reason: "a label", key: "team", value: "ml", want: []string{"ml"}},
+		"Several":    {reason: "separated by commas", key: "team", value: "ml, web", want: []string{"ml", "web"}},
+		"Any":        {reason: "a type for all teams", key: "team", value: "*", any: true},
+		"AnyOfMany":  {reason: "the others say nothing more", key: "team", value: "ml,*", any: true},
+		"Empty":      {reason: "it is not set", key: "team"},
+		"Unsafe":     {reason: "no node could have it", key: "team", value: "ml,the best"},
+		"Key":        {reason: "no label has such a key", key: "a team", value: "ml"},
+		"OSImage":    {reason: "a name can be a label", key: v1alpha1.PropertyOSImage, value: "ubuntu", want: []string{"ubuntu"}},
+		"SSHKeys":    {reason: "a list of objects", key: v1alpha1.PropertySSHKeys, value: "alice,bob"},
+		"ServerName": {reason: "a pin is for one Machine", key: v1alpha1.PropertyServerName, value: "server-01"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, any := LabelValues(tc.key, tc.value)
+			if diff := cmp.Diff(tc.want, got); diff != "" || any != tc.any {
+				t.Errorf("%s: any is %t, want %t, values (-want +got):\n%s", tc.reason, any, tc.any, diff)
+			}
+		})
+	}
+}

@@ -101,6 +101,26 @@ var freeText = []string{
 	v1alpha1.PropertyNetworkCIDR, v1alpha1.PropertyNetworkIPRange, v1alpha1.PropertyDNSServers,
 }
 
+// LabelValues returns the values that a property has as a label of nodes: one, or several separated by commas. any is true
+// for "*", which stands for every value. Both are zero if the property cannot be a label. A property with a form of its own
+// has at most one.
+func LabelValues(key, value string) (values []string, any bool) {
+	if value == "" || len(validation.IsQualifiedName(key)) > 0 || key == v1alpha1.PropertyServerName {
+		return nil, false
+	}
+	if slices.Contains(freeText, key) {
+		values = []string{value}
+	} else if values = splitList(value); slices.Contains(values, anyValue) {
+		return nil, true
+	}
+	for _, one := range values {
+		if len(validation.IsValidLabelValue(one)) > 0 {
+			return nil, false
+		}
+	}
+	return values, false
+}
+
 // ValidateLabels returns what of the set cannot be a label, each fault as an *Error, in the order of the keys; nil if
 // nothing is wrong. Keys must be those of labels. Values too, or several of them separated by commas, or "*", unless
 // the property has a form of its own. Machines do not fail for it; such a property could not be selected by.
