@@ -85,6 +85,8 @@ const (
 	// first, reset if it does not answer) or empty, which means soft. The manager removes the annotation after it has
 	// told Metal3. It takes effect once the image is installed and only while the server is to be on.
 	RebootAnnotationKey = Group + "/reboot"
+	// ReferenceRebootAnnotationKey on a Machine is the key of the reference for the same request.
+	ReferenceRebootAnnotationKey = "machines.vcluster.com/reboot"
 	// UnhealthyAnnotationKey on a Machine holds the condition of the Node because of which Karpenter replaces it. The
 	// provider sets it before it deletes the Machine, and the manager quarantines the server.
 	UnhealthyAnnotationKey = Group + "/unhealthy"

@@ -36,7 +36,7 @@ type MachineConfigTemplateSpec struct {
 }
 
 // MachineConfigTemplate is a template of what servers read at their first boot, for Machines to refer to in their
-// properties. Editing one changes no running Machine.
+// properties. Editing one makes the Machines that were installed with it drift: Karpenter replaces them.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=kmct,categories=karpenter-metal3
@@ -79,7 +79,7 @@ type SSHKeySpec struct {
 }
 
 // SSHKey is a public key that Machines can refer to with the property vcluster.com/ssh-keys, so that its owner can
-// log in to their servers. Editing one changes no running Machine.
+// log in to their servers. Editing one makes the Machines that were installed with it drift: Karpenter replaces them.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=sshkeys,shortName=kmk,categories=karpenter-metal3

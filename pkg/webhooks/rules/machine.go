@@ -43,6 +43,14 @@ func Machine(cluster Cluster, before, after *v1alpha1.Machine) Result {
 		return r.done()
 	}
 	r.sameNamespace(spec, after)
+	if after.Spec.TenantClusterRef == nil && r.Allowed() {
+		set := map[string]int{"labels": len(after.Spec.Labels), "taints": len(after.Spec.Taints), "startupTaints": len(after.Spec.StartupTaints)}
+		for _, name := range sortedKeys(set) {
+			if set[name] > 0 {
+				r.warn(RuleNodes, spec.Child(name), "has no effect: without tenantClusterRef the server becomes no node")
+			}
+		}
+	}
 	r.quantities(spec.Child("resources"), after.Spec.Resources, false)
 	r.requirements(spec.Child("requirements"), after.Spec.Requirements)
 	r.drivers(spec.Child("requestedDrivers"), after.Spec.RequestedDrivers)

@@ -23,6 +23,8 @@ func pinned(t testing.TB, namespace, name, server string) *v1alpha1.Machine {
 		"}, spec: {nodeTypeRef: {name: h100}, properties: {metal3.vcluster.com/server-name: "+server+"}}}")
 }
 
+const noNode = ": has no effect: without tenantClusterRef the server becomes no node"
+
 func TestMachine(t *testing.T) {
 	const toA = "tenantClusterRef: {name: a}"
 	for name, tc := range map[string]struct {
@@ -91,6 +93,13 @@ func TestMachine(t *testing.T) {
 				`for example example.com/team`,
 			`warning: spec.properties["vcluster.com/os-image"]: there is no OSImage "debian" yet: Machines get no server before there is`,
 			`warning: spec.properties["vcluster.com/ssh-keys"]: there is no SSHKey "you" yet: Machines get no server before there is`}},
+		"NoNode": {reason: "accepted without an effect, it is said", spec: "nodeTypeRef: {name: h100}, labels: {a: b}, " +
+			"taints: [{key: x, effect: NoSchedule}], startupTaints: [{key: y, effect: NoSchedule}]", want: []string{
+			"warning: spec.labels" + noNode, "warning: spec.startupTaints" + noNode, "warning: spec.taints" + noNode}},
+		"NameServers": {reason: "they are written into the network data, and there is none", spec: "nodeTypeRef: {name: h100}, " +
+			"properties: {metal3.vcluster.com/dns-servers: 10.0.0.53}", want: []string{
+			`warning: spec.properties["metal3.vcluster.com/dns-servers"]: has an effect only on servers with metal3.vcluster.com/network-cidr, ` +
+				`and that is not set here`}},
 		"Documents": {reason: "without what is in them", spec: "nodeTypeRef: {name: h100}, properties: {vcluster.com/user-data: 'password: " +
 			"secret', metal3.vcluster.com/network-data: '[secret]'}", want: []string{
 			`spec.properties["vcluster.com/user-data"]: Invalid value: "(16 bytes)": is not user data for cloud-init: its first line must be ` +

@@ -22,6 +22,10 @@ func (r *Result) properties(cluster Cluster, path *field.Path, layer properties.
 	}
 	r.documents(path, set)
 	r.references(cluster, path, set)
+	if r.Allowed() && set.Get(v1alpha1.PropertyDNSServers) != "" && set.Get(v1alpha1.PropertyNetworkCIDR) == "" {
+		r.warn(RuleProperties, key(path, v1alpha1.PropertyDNSServers), "has an effect only on servers with %s, and that is not set here",
+			v1alpha1.PropertyNetworkCIDR)
+	}
 }
 
 // wrongProperty denies what pkg/fleet/properties has found.

@@ -31,6 +31,7 @@ func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Resul
 			r.deny(RuleHostSelector, field.Invalid(spec.Child("sync", "fromHost", "deviceClasses", "selector"), "", err.Error()))
 		}
 	}
+	r.sync(spec.Child("sync"), &after.Spec.Sync)
 	for _, provider := range cluster.NodeProviders() {
 		if before == nil && provider.Spec.Metal3.ClusterRef.Namespace == after.Namespace {
 			r.deny(RuleNamespaces, field.Invalid(field.NewPath("metadata", "namespace"), after.Namespace,
@@ -45,6 +46,21 @@ func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Resul
 		r.pools(cluster, spec.Child("privateNodes", "autoNodes"), after)
 	}
 	return r.done()
+}
+
+// sync warns of what is switched on and does nothing.
+func (r *Result) sync(path *field.Path, sync *v1alpha1.Sync) {
+	if sync.FromHost.DeviceClasses.Enabled {
+		return
+	}
+	set := map[string]bool{"resourceClaims": sync.ToHost.ResourceClaims.Enabled,
+		"resourceClaimTemplates": sync.ToHost.ResourceClaimTemplates.Enabled}
+	for _, name := range sortedKeys(set) {
+		if set[name] {
+			r.warn(RuleReferences, path.Child("toHost", name, "enabled"),
+				"no claim gets a device: none of the DeviceClasses is allowed while sync.fromHost.deviceClasses is not enabled")
+		}
+	}
 }
 
 // networkChanged warns that what is in a network stays there: addresses are given out in the network that a server is in.

@@ -29,6 +29,9 @@ func TestTenantCluster(t *testing.T) {
 			[]string{`spec.allowedNodeTypes[0]: Invalid value: "*": is neither`, `spec.allowedNodeTypes[1]: Invalid value: "h*": is neither`}},
 		"Selector": {"it says nothing", "c", "sync: {fromHost: {deviceClasses: {selector: {matchExpressions: [{key: tier, operator: Like}]}}}}",
 			[]string{`spec.sync.fromHost.deviceClasses.selector: Invalid value: "": "Like" is not a valid label selector operator`}},
+		"Claims": {"no class is allowed", "c", "sync: {toHost: {resourceClaims: {enabled: true}}}",
+			[]string{"warning: spec.sync.toHost.resourceClaims.enabled: no claim gets a device: none of the DeviceClasses is allowed while"}},
+		"ClaimsAndClasses": {"as it should be", "c", "sync: {fromHost: {deviceClasses: {enabled: true}}, toHost: {resourceClaims: {enabled: true}}}", nil},
 		"Namespace": {"BMC credentials are there", "metal3-system", "quota: {}",
 			[]string{`metadata.namespace: Invalid value: "metal3-system": NodeProvider fleet has its servers here`}},
 	} {

@@ -37,9 +37,19 @@ func wantsPower(machine *v1alpha1.Machine) bool {
 // needsPowerChange returns whether a host with an image has to be switched on or off, or rebooted.
 func needsPowerChange(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) bool {
 	_, differs := powerToSet(machine, host)
-	_, requested := machine.Annotations[v1alpha1.RebootAnnotationKey]
+	_, _, requested := rebootRequest(machine)
 	_, rebooted := host.Annotations[v1alpha1.RebootedAnnotationKey]
 	return differs || rebooted || (requested && wantsPower(machine))
+}
+
+// rebootRequest returns the request to reboot the server, and the annotation that it is in.
+func rebootRequest(machine *v1alpha1.Machine) (key, kind string, requested bool) {
+	for _, key = range []string{v1alpha1.RebootAnnotationKey, v1alpha1.ReferenceRebootAnnotationKey} {
+		if kind, requested = machine.Annotations[key]; requested {
+			return key, kind, true
+		}
+	}
+	return "", "", false
 }
 
 // switchPower switches the server on or off, or requests a reboot.
@@ -70,7 +80,7 @@ func (r *Reconciler) reboot(ctx context.Context, now *run) (result, error) {
 		return result{after: conflictDelay}, nil // the cache is behind
 	}
 	now.machine, now.host = machine, host
-	kind, requested := machine.Annotations[v1alpha1.RebootAnnotationKey]
+	key, kind, requested := rebootRequest(machine)
 	at, rebooted := rebootedAt(host)
 	var err error
 	switch {
@@ -84,7 +94,7 @@ func (r *Reconciler) reboot(ctx context.Context, now *run) (result, error) {
 	case requested && kind != "" && kind != v1alpha1.RebootHard && kind != v1alpha1.RebootSoft:
 		r.event(machine, corev1.EventTypeWarning, string(EventRebootRefused), fmt.Sprintf(
 			"annotation %s of Machine %s/%s is %q, which is neither hard nor soft: the server is not rebooted; set it to one of them",
-			v1alpha1.RebootAnnotationKey, machine.Namespace, machine.Name, kind))
+			key, machine.Namespace, machine.Name, kind))
 		err = r.clearRebootRequest(ctx, now)
 	case requested:
 		now.host, err = r.claims.Reboot(ctx, host, kind == v1alpha1.RebootHard, r.clock.Now())
@@ -95,6 +105,7 @@ func (r *Reconciler) reboot(ctx context.Context, now *run) (result, error) {
 func (r *Reconciler) clearRebootRequest(ctx context.Context, now *run) error {
 	return r.patch(ctx, now, "removing the request to reboot from", func(machine *v1alpha1.Machine) {
 		delete(machine.Annotations, v1alpha1.RebootAnnotationKey)
+		delete(machine.Annotations, v1alpha1.ReferenceRebootAnnotationKey)
 	})
 }
 

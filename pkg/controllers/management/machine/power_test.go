@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -48,9 +49,10 @@ func TestReboot(t *testing.T) {
 		reason, value string
 		want          []string
 	}{
-		"Soft":    {"soft unless told otherwise", "", []string{`{"mode":"soft","force":false}`}},
-		"Hard":    {"at once", v1alpha1.RebootHard, []string{`{"mode":"hard","force":false}`}},
-		"Unknown": {"what is not understood is not done", "now", nil},
+		"Soft":      {"soft unless told otherwise", "", []string{`{"mode":"soft","force":false}`}},
+		"Hard":      {"at once", v1alpha1.RebootHard, []string{`{"mode":"hard","force":false}`}},
+		"Unknown":   {"what is not understood is not done", "now", nil},
+		"Reference": {"the key of the reference", v1alpha1.ReferenceRebootAnnotationKey, []string{`{"mode":"soft","force":false}`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 1)
@@ -58,12 +60,18 @@ func TestReboot(t *testing.T) {
 			manager := w.start(w.client)
 			running := func() *process { return manager }
 			w.until("provisioned", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
-			w.edit(key, func(machine *v1alpha1.Machine) {
-				machine.Annotations = map[string]string{v1alpha1.RebootAnnotationKey: tc.value}
-			})
+			request := map[string]string{v1alpha1.RebootAnnotationKey: tc.value}
+			if tc.value == v1alpha1.ReferenceRebootAnnotationKey {
+				request = map[string]string{tc.value: ""}
+			}
+			w.edit(key, func(machine *v1alpha1.Machine) { machine.Annotations = maps.Clone(request) })
 			w.until("served", running, func() bool {
-				_, requested := w.get(key).Annotations[v1alpha1.RebootAnnotationKey]
-				return !requested
+				for annotation := range request {
+					if _, requested := w.get(key).Annotations[annotation]; requested {
+						return false
+					}
+				}
+				return true
 			})
 			for range 3 {
 				manager.round()

@@ -29,6 +29,7 @@ func TestWithoutTenant(t *testing.T) {
 		standAlone(machine)
 		machine.Spec.Properties = map[string]string{
 			v1alpha1.PropertySSHKeys: "key-" + w.metal3, v1alpha1.PropertyUserDataTemplate: "template-" + w.metal3,
+			"example.com/team": "vision", "rack-height": "48",
 		}
 	})
 	manager := w.start(w.client)
@@ -51,13 +52,19 @@ func TestWithoutTenant(t *testing.T) {
 	if strings.Contains(userData, "kubeadm") || w.hosts()[0].Spec.NetworkData != nil {
 		t.Errorf("it joins something, or has network data:\n%s", userData)
 	}
+	for label, want := range map[string]string{"example.com/team": "vision", "rack-height": "42"} {
+		if got := machine.Status.NodeLabels[label]; got != want {
+			t.Errorf("the node has label %s=%q, want %q: properties are labels, and those of the type win", label, got, want)
+		}
+	}
 	got := map[string]string{}
 	for _, property := range machine.Status.Properties {
 		got[property.Key] = property.Value + " of " + property.Source
 	}
 	me, image := "Machine "+key.String(), "OSImage "+w.osImage
 	want := map[string]string{
-		"rack-height":                     "42 of NodeType " + w.nodeType,
+		"rack-height":                     "48 of " + me,
+		"example.com/team":                "vision of " + me,
 		v1alpha1.PropertyOSImage:          w.osImage + " of NodeType " + w.nodeType,
 		v1alpha1.PropertyImageURL:         "http://images.example.com/os.qcow2 of " + image,
 		v1alpha1.PropertyImageChecksum:    checksum + " of " + image,

@@ -5,6 +5,7 @@ package machine
 
 import (
 	"fmt"
+	"maps"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
@@ -43,7 +45,7 @@ type facts struct {
 func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.MachineStatus {
 	status := *machine.Status.DeepCopy()
 	status.Phase = f.phase
-	setServer(&status, &f)
+	setServer(machine, &status, &f)
 	setInstallation(&status, &f)
 	if steps, known := stepsDone(&f, &status); known && steps > 0 {
 		status.ProviderID = v1alpha1.ProviderID(status.HostRef.Namespace, status.HostRef.Name, machine.Name)
@@ -60,14 +62,27 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 	return status
 }
 
+// nodeLabels adds the Machine's own properties to the labels that the node has from its type and its host. These win: Karpenter
+// has planned with them.
+func nodeLabels(labels, own map[string]string) map[string]string {
+	all := map[string]string{}
+	for key, value := range own {
+		if values, _ := properties.LabelValues(key, value); len(values) == 1 {
+			all[key] = values[0]
+		}
+	}
+	maps.Copy(all, labels)
+	return all
+}
+
 // setServer writes which server the Machine has, and what that is doing.
-func setServer(status *v1alpha1.MachineStatus, f *facts) {
+func setServer(machine *v1alpha1.Machine, status *v1alpha1.MachineStatus, f *facts) {
 	switch {
 	case f.choice != nil:
 		status.HostRef = ptr.To(f.choice.Host)
 		status.NodeTypeRef = &v1alpha1.NameReference{Name: f.choice.NodeType}
 		status.Cost = ptr.To(f.choice.Cost)
-		status.NodeLabels = f.choice.Labels
+		status.NodeLabels = nodeLabels(f.choice.Labels, machine.Spec.Properties)
 	case f.clearChoice:
 		status.HostRef, status.NodeTypeRef, status.Cost, status.NodeLabels, status.HostState = nil, nil, nil, nil, ""
 		status.Properties, status.Addresses, status.Power, status.Progress = nil, nil, nil, nil
