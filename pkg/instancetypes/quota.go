@@ -57,9 +57,16 @@ func (a RemainingQuota) Of(instanceType *cloudprovider.InstanceType) int64 {
 	return max(0, left)
 }
 
-// Unavailable returns the type with its offerings, none of which is available.
+// Unavailable returns the type with its offerings, none of which is available. Their reservations keep their capacity: of a
+// reservation that several NodePools have, core takes the least, so that no other NodePool would get a server of the type.
 func Unavailable(instanceType *cloudprovider.InstanceType) *cloudprovider.InstanceType {
-	return limitType(instanceType, 0)
+	offerings := make(cloudprovider.Offerings, len(instanceType.Offerings))
+	for i, offering := range instanceType.Offerings {
+		unavailable := *offering
+		unavailable.Available = false
+		offerings[i] = &unavailable
+	}
+	return withOfferings(instanceType, offerings)
 }
 
 func limitType(instanceType *cloudprovider.InstanceType, left int64) *cloudprovider.InstanceType {

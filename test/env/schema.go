@@ -11,6 +11,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -50,6 +51,12 @@ func newValidator(kind schema.GroupKind, definition *apiextensionsv1.CustomResou
 	return &validator{kind: kind, structural: structural, schema: checks, cel: cel.NewValidator(structural, true, celCallLimit)}, nil
 }
 
+// complete does what an API server does before it validates: it sets the defaults, and removes null where that is no value.
+func (v *validator) complete(object any) {
+	defaulting.Default(object, v.structural)
+	defaulting.PruneNonNullableNullsWithoutDefaults(object, v.structural)
+}
+
 // validate checks an object that is about to be stored; before is nil when it is created.
 func (v *validator) validate(before, after runtime.Object) error {
 	if v == nil {
@@ -59,12 +66,14 @@ func (v *validator) validate(before, after runtime.Object) error {
 	if err != nil {
 		return err
 	}
+	v.complete(is)
 	var was any
 	faults := validation.ValidateCustomResource(nil, is, v.schema)
 	if before != nil {
 		if was, err = runtime.DefaultUnstructuredConverter.ToUnstructured(before); err != nil {
 			return err
 		}
+		v.complete(was)
 		faults = validation.ValidateCustomResourceUpdate(nil, is, was, v.schema)
 	}
 	if v.cel != nil {
