@@ -41,6 +41,7 @@ func (c *Cluster) StartWebhook(t testing.TB) *Webhook {
 		t.Fatal(err)
 	}
 	process := c.start(t, "webhook", nil, "--webhook-bind-address", address, "--cert-names=127.0.0.1", "--shutdown-delay=0",
+		"--namespace", TenantNamespace,
 		"--health-probe-bind-address", health)
 	env.Eventually(t, "the webhook is ready", func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+health+"/readyz", nil)
@@ -59,7 +60,8 @@ func (c *Cluster) StartWebhook(t testing.TB) *Webhook {
 		return err
 	})
 	secret := &corev1.Secret{}
-	if err := c.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "karpenter-metal3-webhook-certs"}, secret); err != nil {
+	key := client.ObjectKey{Namespace: TenantNamespace, Name: "karpenter-metal3-webhook-certs"}
+	if err := c.Client.Get(t.Context(), key, secret); err != nil {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
