@@ -52,10 +52,8 @@ func TestWithoutTenant(t *testing.T) {
 	if strings.Contains(userData, "kubeadm") || w.hosts()[0].Spec.NetworkData != nil {
 		t.Errorf("it joins something, or has network data:\n%s", userData)
 	}
-	for label, want := range map[string]string{"example.com/team": "vision", "rack-height": "42"} {
-		if got := machine.Status.NodeLabels[label]; got != want {
-			t.Errorf("the node has label %s=%q, want %q: properties are labels, and those of the type win", label, got, want)
-		}
+	if got := machine.Status.NodeLabels["example.com/team"]; got != "vision" {
+		t.Errorf("the node has label example.com/team=%q, want that of the Machine's property", got)
 	}
 	got := map[string]string{}
 	for _, property := range machine.Status.Properties {
@@ -79,6 +77,16 @@ func TestWithoutTenant(t *testing.T) {
 	}
 	w.until("gone", running, func() bool { return w.get(key) == nil })
 	w.checkNothingLeft()
+}
+
+// TestNodeLabels: a Machine's own properties are labels, too, unless the type or the host has the label.
+func TestNodeLabels(t *testing.T) {
+	got := nodeLabels(map[string]string{"rack": "r1", "rack-height": "42"}, map[string]string{
+		"rack-height": "48", "example.com/team": "vision", "example.com/teams": "a,b", v1alpha1.PropertyNetworkCIDR: "10.0.0.1/24"})
+	want := map[string]string{"rack": "r1", "rack-height": "42", "example.com/team": "vision"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
 }
 
 // TestNothingToBootWith: a Machine without any user data gets none, and no Secret.
