@@ -46,7 +46,8 @@ func main() {
 }
 
 func run(ctx context.Context, o *options) error {
-	if err := errors.Join(o.process.Validate(), operator.CheckPositive("provisioning-deadline", o.provisioningDeadline)); err != nil {
+	if err := errors.Join(o.process.Validate(), operator.CheckPositive("provisioning-deadline", o.provisioningDeadline),
+		operator.CheckPositive("ephemeral-storage", o.ephemeralStorage.Value())); err != nil {
 		return err
 	}
 	config, err := o.cluster.RESTConfig(name)
@@ -98,7 +99,7 @@ func register(ctx context.Context, mgr manager.Manager, o *options) error {
 		Register(context.Context, manager.Manager) error
 	}{
 		nodetypeprovider.NewController(mgr.GetClient(), mgr.GetAPIReader(), recorder, now),
-		nodetypestatus.NewController(mgr.GetClient(), hosts, recorder, now),
+		nodetypestatus.NewController(mgr.GetClient(), hosts, recorder, now, o.ephemeralStorage.Quantity),
 		estimate.NewController(mgr.GetClient(), now),
 		machines,
 		tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), now),

@@ -6,10 +6,12 @@ package main
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/machine"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
@@ -19,6 +21,7 @@ type options struct {
 	leaderElectionNamespace string
 	topologyLabels          []string
 	networkEndpoint         string
+	ephemeralStorage        resource.QuantityValue
 	provisioningDeadline    time.Duration
 }
 
@@ -28,6 +31,7 @@ func newOptions() *options {
 		process:                 operator.DefaultOptions(),
 		leaderElectionNamespace: "default",
 		provisioningDeadline:    machine.DefaultProvisioningDeadline,
+		ephemeralStorage:        resource.QuantityValue{Quantity: *resource.NewQuantity(capacity.DefaultEphemeralStorage, resource.BinarySI)},
 		topologyLabels:          []string{v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey, v1alpha1.DatacenterLabelKey},
 	}
 }
@@ -41,6 +45,8 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	inventory := sections.FlagSet("inventory")
 	inventory.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,
 		"Labels of BareMetalHosts that their nodes inherit and that pods can select on.")
+	inventory.Var(&o.ephemeralStorage, "ephemeral-storage",
+		"Disk that a node is planned with if neither its NodeType has the resource ephemeral-storage nor Metal3 has inspected a server of it.")
 
 	machines := sections.FlagSet("machines")
 	machines.DurationVar(&o.provisioningDeadline, "provisioning-deadline", o.provisioningDeadline,

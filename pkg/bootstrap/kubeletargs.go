@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 )
 
 // Arguments of the kubelet that other fields of a Join decide.
@@ -46,6 +48,9 @@ func CheckKubeletArgs(args map[string]string) error {
 	if _, found := args[ArgKubeReserved]; found {
 		errs = append(errs, fmt.Errorf("kubelet argument %q cannot be given: set the overhead of the NodeType, which Karpenter reckons with",
 			ArgKubeReserved))
+	}
+	if _, err := capacity.ParseKubelet(args); err != nil {
+		errs = append(errs, err)
 	}
 	return utilerrors.NewAggregate(errs)
 }

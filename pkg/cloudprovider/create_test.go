@@ -70,8 +70,8 @@ func TestCreate(t *testing.T) {
 	}
 	wantStatus := karpenterv1.NodeClaimStatus{
 		ProviderID:  "metal3://metal3/a100-01/gpu-1",
-		Capacity:    env.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "4", "pods", "110"),
-		Allocatable: env.Resources("cpu", "63", "memory", "512Gi", "nvidia.com/gpu", "4", "pods", "110"),
+		Capacity:    env.Resources("cpu", "64", "memory", "508559Mi", "nvidia.com/gpu", "4", "pods", "200", "ephemeral-storage", "20Gi"),
+		Allocatable: env.Resources("cpu", "63", "memory", "508459Mi", "nvidia.com/gpu", "4", "pods", "200", "ephemeral-storage", "18431Mi"),
 	}
 	if diff := cmp.Diff(wantStatus, created.Status); diff != "" {
 		t.Errorf("status of the NodeClaim (-want +got):\n%s", diff)

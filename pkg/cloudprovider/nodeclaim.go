@@ -13,13 +13,18 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
 // nodeClaimOf is the NodeClaim of a claimed Machine. It has no capacity if the NodeType does not exist any more.
 func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine) *karpenterv1.NodeClaim {
 	var instanceType *cloudprovider.InstanceType
 	if reference := machine.Status.NodeTypeRef; reference != nil {
-		instanceType, _ = c.management.Catalog.InstanceType(reference.Name)
+		if found, ok := c.management.Catalog.InstanceType(reference.Name); ok {
+			kubelet, _ := capacity.ParseKubelet(machine.Spec.KubeletArgs)
+			instanceType = instancetypes.WithKubelet(found, kubelet)
+		}
 	}
 	nodeClaim := &karpenterv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{

@@ -106,7 +106,7 @@ func (c *Catalog) InstanceTypes(filter Filter) []*cloudprovider.InstanceType {
 	types := make([]*cloudprovider.InstanceType, 0, len(items))
 	for i := range items {
 		if filter.Allows(items[i].name, items[i].provider) {
-			types = append(types, items[i].instanceType)
+			types = append(types, WithKubelet(items[i].instanceType, filter.kubelet))
 		}
 	}
 	return types
@@ -126,7 +126,7 @@ func (c *Catalog) InstanceTypesFor(filter Filter, demand *Demand) []*cloudprovid
 	types := make([]*cloudprovider.InstanceType, 0, len(planned.types))
 	for i := range current.items {
 		if filter.Allows(current.items[i].name, current.items[i].provider) {
-			types = append(types, planned.types[i])
+			types = append(types, WithKubelet(planned.types[i], filter.kubelet))
 		}
 	}
 	return types

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 )
 
 // Known returns whether the manager has ever written the status of the NodeType. One that became invalid later keeps its last
@@ -34,15 +35,24 @@ func Known(nodeType *v1alpha1.NodeType) bool {
 // an offering for each domain.
 func convert(nodeType *v1alpha1.NodeType, keys []string, settings Settings, demand *Demand) *cloudprovider.InstanceType {
 	zones := zonesOf(nodeType)
-	return &cloudprovider.InstanceType{
+	server := capacity.ServerOf(nodeType)
+	if _, declared := server.Resources[corev1.ResourcePods]; !declared {
+		server.Resources[corev1.ResourcePods] = *resource.NewQuantity(settings.Pods, resource.DecimalSI)
+	}
+	// With this core counts each NodeClaim that it plans against limits.nodes, and not only the nodes that there are.
+	// It is part of no NodeClaim and of no Node.
+	server.Resources[v1alpha1.ResourceNodes] = *resource.NewQuantity(1, resource.DecimalSI)
+	instanceType := &cloudprovider.InstanceType{
 		Name:         nodeType.Name,
 		Requirements: requirements(nodeType, zones, keys, settings),
 		Offerings:    offerings(nodeType, settings, demand),
-		Capacity:     capacity(nodeType, settings),
-		Overhead:     &cloudprovider.InstanceTypeOverhead{KubeReserved: kubeReserved(nodeType)},
+		Capacity:     server.Resources,
+		Overhead:     &cloudprovider.InstanceTypeOverhead{KubeReserved: server.KubeReserved},
 
 		DynamicResources: dynamicResources(nodeType),
 	}
+	divide(instanceType, capacity.Kubelet{})
+	return instanceType
 }
 
 func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, keys []string, settings Settings) scheduling.Requirements {
@@ -99,26 +109,21 @@ func zonesOf(nodeType *v1alpha1.NodeType) []v1alpha1.ZoneCapacity {
 	return zones
 }
 
-func capacity(nodeType *v1alpha1.NodeType, settings Settings) corev1.ResourceList {
-	resources := corev1.ResourceList{
-		corev1.ResourcePods: *resource.NewQuantity(settings.Pods, resource.DecimalSI),
-		// With this core counts each NodeClaim that it plans against limits.nodes, and not only the nodes that there are.
-		// It is part of no NodeClaim and of no Node.
-		v1alpha1.ResourceNodes: *resource.NewQuantity(1, resource.DecimalSI),
+// WithKubelet returns the type as its nodes are that have such a kubelet.
+func WithKubelet(original *cloudprovider.InstanceType, kubelet capacity.Kubelet) *cloudprovider.InstanceType {
+	if kubelet.IsDefault() {
+		return original
 	}
-	for name, quantity := range nodeType.Spec.Resources {
-		resources[name] = quantity.DeepCopy()
-	}
-	return resources
+	divided := withOfferings(original, original.Offerings)
+	divide(divided, kubelet)
+	return divided
 }
 
-func kubeReserved(nodeType *v1alpha1.NodeType) corev1.ResourceList {
-	if nodeType.Spec.Overhead == nil {
-		return nil
+// divide sets what the kubelet makes of the capacity and of the type's own overhead.
+func divide(instanceType *cloudprovider.InstanceType, kubelet capacity.Kubelet) {
+	node := kubelet.Node(capacity.Server{Resources: instanceType.Capacity, KubeReserved: instanceType.Overhead.KubeReserved})
+	instanceType.Capacity = node.Capacity
+	instanceType.Overhead = &cloudprovider.InstanceTypeOverhead{
+		KubeReserved: node.KubeReserved, SystemReserved: node.SystemReserved, EvictionThreshold: node.EvictionReserved,
 	}
-	reserved := make(corev1.ResourceList, len(nodeType.Spec.Overhead.KubeReserved))
-	for name, quantity := range nodeType.Spec.Overhead.KubeReserved {
-		reserved[name] = quantity.DeepCopy()
-	}
-	return reserved
 }

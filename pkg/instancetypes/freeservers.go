@@ -38,11 +38,12 @@ func (c *Catalog) FreeServers(filter Filter) []FreeServers {
 		if !filter.Allows(items[i].name, items[i].provider) {
 			continue
 		}
+		instanceType := WithKubelet(items[i].instanceType, filter.kubelet)
 		if len(items[i].nodeType.Status.Domains) == 0 {
 			for _, zone := range zonesOf(items[i].nodeType) {
 				if zone.Available > 0 {
 					result = append(result, FreeServers{
-						InstanceType: items[i].instanceType, Labels: map[string]string{corev1.LabelTopologyZone: zone.Name},
+						InstanceType: instanceType, Labels: map[string]string{corev1.LabelTopologyZone: zone.Name},
 						ID: items[i].name + separator + zone.Name, Count: zone.Available, Limit: items[i].nodeType.Status.Capacity.Available,
 					})
 				}
@@ -59,7 +60,7 @@ func (c *Catalog) FreeServers(filter Filter) []FreeServers {
 			slices.Sort(pool)
 			place := placeOf(slices.Sorted(maps.Keys(reported.Labels)), reported.Labels)
 			result = append(result, FreeServers{
-				InstanceType: items[i].instanceType, Labels: labels,
+				InstanceType: instanceType, Labels: labels,
 				ID: strings.Join(pool, separator) + separator + place + ownZone(reported), Count: reported.Available,
 				Limit: items[i].nodeType.Status.Capacity.Available,
 			})

@@ -9,14 +9,18 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/kubelet"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
 )
 
@@ -183,5 +187,122 @@ func TestPassStaysWithinFreeServers(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// TestEphemeralStorageIsPlanned: core takes a resource that an instance type does not have for 0. One DaemonSet that asks for a
+// byte of disk stopped all provisioning of its tenant.
+func TestEphemeralStorageIsPlanned(t *testing.T) {
+	daemonSet := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "log-shipper", UID: "log-shipper"}}
+	daemonSet.Spec.Template.Labels = map[string]string{"app": "log-shipper"}
+	daemonSet.Spec.Selector = &metav1.LabelSelector{MatchLabels: daemonSet.Spec.Template.Labels}
+	daemonSet.Spec.Template.Spec = planning.Pod("log-shipper", []string{"cpu", "100m", "ephemeral-storage", "10Mi"}).Spec
+	daemonSet.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	inspected := planning.NodeType("cpu", 0, planning.Domain(5))
+	inspected.Status.EphemeralStorage = ptr.To(resource.MustParse("400Gi"))
+	for name, tc := range map[string]struct {
+		reason   string
+		nodeType *v1alpha1.NodeType
+		objects  []client.Object
+		want     int
+	}{
+		"Pod": {"every server has some disk", planning.NodeType("cpu", 0, planning.Domain(5)),
+			[]client.Object{planning.Pod("p", []string{"cpu", "1", "ephemeral-storage", "1Gi"})}, 1},
+		"DaemonSet": {"its pods are on every node that core plans", planning.NodeType("cpu", 0, planning.Domain(5)),
+			[]client.Object{planning.Pod("p", []string{"cpu", "1"}), daemonSet}, 1},
+		"Inspected": {"what inspection has found", inspected,
+			[]client.Object{planning.Pod("p", []string{"cpu", "1", "ephemeral-storage", "300Gi"})}, 1},
+		"TooMuch": {"and not more", inspected,
+			[]client.Object{planning.Pod("p", []string{"cpu", "1", "ephemeral-storage", "401Gi"})}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			results := planning.Plan{Types: []*v1alpha1.NodeType{tc.nodeType}, Objects: tc.objects}.Solve(t)
+			if got := len(results.NewNodeClaims); got != tc.want {
+				t.Errorf("%s: %d NodeClaims, want %d: %v", tc.reason, got, tc.want, results.PodErrors)
+			}
+		})
+	}
+}
+
+// TestOneServerForOnePod: core counts with the resources of a node that is there. If that has less than was planned, a pod in
+// the gap fits every new node in the plan and none in the cluster, and servers are launched for it without end.
+func TestOneServerForOnePod(t *testing.T) {
+	class := func(args v1alpha1.KubeletArgs) *v1alpha1.MetalNodeClass {
+		return &v1alpha1.MetalNodeClass{Spec: v1alpha1.MetalNodeClassSpec{KubeletArgs: args}}
+	}
+	slots := planning.NodeType("cpu", 0, planning.Domain(9)) // 64 cpus, 512Gi
+	huge := planning.NodeType("cpu", 0, planning.Domain(9))
+	huge.Spec.Resources["hugepages-1Gi"] = resource.MustParse("64Gi")
+	for name, tc := range map[string]struct {
+		reason   string
+		nodeType *v1alpha1.NodeType
+		class    *v1alpha1.MetalNodeClass
+		memory   string
+		want     int
+	}{
+		"Fits":           {"the control", slots, nil, "480Gi", 1},
+		"Gap":            {"firmware and kernel keep 2 % of the slots", slots, nil, "505Gi", 0},
+		"Whole":          {"no pod gets what the kubelet evicts for", slots, nil, "512Gi", 0},
+		"HugePages":      {"they are not there for pods that ask for memory", huge, nil, "450Gi", 0},
+		"SystemReserved": {"what the class sets aside", slots, class(v1alpha1.KubeletArgs{"system-reserved": "memory=30Gi"}), "480Gi", 0},
+		"Eviction": {"where the class has pods evicted", slots, class(v1alpha1.KubeletArgs{"eviction-hard": "memory.available<10%"}), "480Gi",
+			0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := []client.Object{planning.Pod("big", []string{"cpu", "1", "memory", tc.memory})}
+			launched := 0
+			for range 4 {
+				plan := planning.Plan{Types: []*v1alpha1.NodeType{tc.nodeType}, Class: tc.class, Objects: objects}
+				claims := len(plan.Solve(t).NewNodeClaims)
+				if claims == 0 {
+					break
+				}
+				launched += claims
+				objects = append(objects, initialized(fmt.Sprintf("node-%d", launched), tc.nodeType, tc.class))
+			}
+			if launched != tc.want {
+				t.Errorf("%s: %d servers were launched for one pod, want %d", tc.reason, launched, tc.want)
+			}
+		})
+	}
+}
+
+// initialized is a node of the type as a kubelet reports it.
+func initialized(name string, nodeType *v1alpha1.NodeType, class *v1alpha1.MetalNodeClass) *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{
+		karpenterv1.NodePoolLabelKey: planning.PoolName, karpenterv1.NodeInitializedLabelKey: "true", karpenterv1.NodeRegisteredLabelKey: "true",
+		corev1.LabelInstanceTypeStable: nodeType.Name, v1alpha1.NodeTypeLabelKey: nodeType.Name, corev1.LabelTopologyZone: "dc1",
+		corev1.LabelHostname: name, corev1.LabelArchStable: "amd64", corev1.LabelOSStable: "linux",
+		karpenterv1.CapacityTypeLabelKey: karpenterv1.CapacityTypeReserved,
+	}}}
+	node.Spec.ProviderID = "metal3://metal3/" + name + "/" + name
+	machine := corev1.ResourceList(nodeType.Spec.Resources).DeepCopy()
+	memory := machine[corev1.ResourceMemory]
+	memory.Sub(*resource.NewQuantity(memory.Value()/50, resource.BinarySI))
+	machine[corev1.ResourceMemory] = memory
+	args := map[string]string{}
+	if class != nil {
+		args = class.Spec.KubeletArgs.Strings()
+	}
+	node.Status.Capacity, node.Status.Allocatable = kubelet.Resources(machine, args)
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	return node
+}
+
+// TestPodsOfTheClass: with max-pods 200, 150 pods need one server; with 50 they need three, and at once.
+func TestPodsOfTheClass(t *testing.T) {
+	var pods []client.Object
+	for i := range 150 {
+		pods = append(pods, planning.Pod(fmt.Sprintf("p-%03d", i), []string{"cpu", "10m"}))
+	}
+	for maxPods, want := range map[v1alpha1.KubeletArg]int{"200": 1, "50": 3, "": 2} {
+		class := &v1alpha1.MetalNodeClass{}
+		if maxPods != "" {
+			class.Spec.KubeletArgs = v1alpha1.KubeletArgs{"max-pods": maxPods}
+		}
+		plan := planning.Plan{Types: []*v1alpha1.NodeType{planning.NodeType("cpu", 0, planning.Domain(9))}, Class: class, Objects: pods}
+		if got := len(plan.Solve(t).NewNodeClaims); got != want {
+			t.Errorf("max-pods %q: %d NodeClaims, want %d", maxPods, got, want)
+		}
 	}
 }

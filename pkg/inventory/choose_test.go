@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 )
 
 func list(pairs ...string) corev1.ResourceList {
@@ -28,7 +29,8 @@ func list(pairs ...string) corev1.ResourceList {
 
 func profile(name string, cost int64, resources corev1.ResourceList) Profile {
 	return Profile{
-		Name: name, Provider: "fleet", Namespace: "metal3", Cost: cost, Resources: resources, Allocatable: resources,
+		Name: name, Provider: "fleet", Namespace: "metal3", Cost: cost, Resources: resources,
+		Server:   capacity.Server{Resources: resources},
 		Selector: labels.SelectorFromSet(labels.Set{"kind": name}),
 	}
 }

@@ -13,20 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
-)
-
-// What of the memory may be missing: types name what is in the slots or what a node has for its processes, and inspection
-// finds one or the other. Between the two is what firmware and kernel keep, 2 % of a big server and a few hundred MiB of a
-// small one. A slot that is empty on a server with up to 32 of them is more.
-const (
-	memoryToleranceShare = 0.03
-	memoryToleranceLeast = 1 << 30 // bytes
 )
 
 // hardware has the results of Metal3's inspection that a type's resources can be compared with. Zero means not found.
 type hardware struct {
 	cpus, memory, disks int64 // threads, bytes, bytes
+	// smallestDisk is the one that an operating system may be on, in bytes.
+	smallestDisk int64
 }
 
 func hardwareOf(host *bmov1alpha1.BareMetalHost) hardware {
@@ -36,7 +31,11 @@ func hardwareOf(host *bmov1alpha1.BareMetalHost) hardware {
 	}
 	found := hardware{cpus: int64(details.CPU.Count), memory: int64(details.RAMMebibytes) << 20}
 	for i := range details.Storage {
-		found.disks += int64(details.Storage[i].SizeBytes)
+		size := int64(details.Storage[i].SizeBytes)
+		found.disks += size
+		if size >= capacity.SmallestRootDisk && (found.smallestDisk == 0 || size < found.smallestDisk) {
+			found.smallestDisk = size
+		}
 	}
 	return found
 }
@@ -45,8 +44,8 @@ func hardwareOf(host *bmov1alpha1.BareMetalHost) hardware {
 // is empty for a host that is big enough, or of which nothing else is known: a host that has not been inspected is not
 // judged, and neither is what inspection does not find, such as accelerators.
 //
-// cpu is threads, as kubelet counts them, and may not be less at all. memory may be less by 3 %, or by 1 GiB if that is
-// more. ephemeral-storage may not be more than all disks together.
+// cpu is threads, as kubelet counts them, and may not be less at all. memory may be less by
+// capacity.MemoryTolerance. ephemeral-storage may not be more than all disks together.
 func Lacks(host *bmov1alpha1.BareMetalHost, resources corev1.ResourceList) string {
 	return hardwareOf(host).lacks(resources)
 }
@@ -61,7 +60,7 @@ func (h hardware) lacks(resources corev1.ResourceList) string {
 	}
 	memory := resources.Memory().Value()
 	compare(corev1.ResourceCPU, h.cpus, 0, resource.DecimalSI)
-	compare(corev1.ResourceMemory, h.memory, max(memoryToleranceLeast, int64(float64(memory)*memoryToleranceShare)), resource.BinarySI)
+	compare(corev1.ResourceMemory, h.memory, capacity.MemoryTolerance(memory), resource.BinarySI)
 	compare(corev1.ResourceEphemeralStorage, h.disks, 0, resource.BinarySI)
 	return strings.Join(lacking, ", ")
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 )
 
 // model behaves like the inventory, but computes everything from all objects each time.
@@ -206,7 +207,7 @@ func (m *model) suits(profile Profile, host *bmov1alpha1.BareMetalHost, request 
 	}
 	if request.NodeType == "" {
 		for name, quantity := range request.Resources {
-			if there := profile.Allocatable[name]; there.Cmp(quantity) < 0 {
+			if there := (capacity.Kubelet{}).Allocatable(profile.Server)[name]; there.Cmp(quantity) < 0 {
 				return false
 			}
 		}

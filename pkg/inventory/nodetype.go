@@ -42,6 +42,8 @@ type nodeType struct {
 	buckets map[string]*bucket
 	counts  Counts
 	zones   map[string]Counts
+	// disks counts the hosts that are big enough by the size of their smallest disk, as far as that is known.
+	disks map[int64]int32
 	// free are the buckets that have a host that can be claimed, in order.
 	free []*bucket
 	// requirements as of the last call; nil when buckets have come or gone since.
@@ -57,6 +59,7 @@ func newNodeType(profile Profile) *nodeType {
 		matched: profile.matched(),
 		buckets: map[string]*bucket{},
 		zones:   map[string]Counts{},
+		disks:   map[int64]int32{},
 	}
 }
 
@@ -74,6 +77,8 @@ func (t *nodeType) add(h *host, topology []string) {
 	if lacks := h.hardware.lacks(t.profile.Resources); lacks != "" {
 		h.lacks[t.profile.Name] = lacks
 		b.small = insert(b.small, h, byName)
+	} else if size := h.hardware.smallestDisk; size > 0 {
+		t.disks[size]++
 	}
 	t.count(h, b, Counts{}, h.as(t.profile.Name, h.counts()))
 }
@@ -83,6 +88,11 @@ func (t *nodeType) remove(h *host) {
 	b := h.buckets[t.profile.Name]
 	t.count(h, b, h.as(t.profile.Name, h.counts()), Counts{})
 	b.small = remove(b.small, h, byName)
+	if size := h.hardware.smallestDisk; h.lacks[t.profile.Name] == "" && size > 0 {
+		if t.disks[size]--; t.disks[size] == 0 {
+			delete(t.disks, size)
+		}
+	}
 	delete(h.buckets, t.profile.Name)
 	delete(h.lacks, t.profile.Name)
 	if b.counts.Total == 0 {
@@ -162,8 +172,8 @@ type Profile struct {
 	Resources corev1.ResourceList
 	// Drivers are the DRA drivers that publish devices on one server, sorted.
 	Drivers []string
-	// Allocatable is what of the resources is there for pods.
-	Allocatable corev1.ResourceList
+	// Server is what each of them has at least.
+	Server capacity.Server
 	// Cost of one server, relative and without a unit.
 	Cost int64
 	// MaxCapacity is the greatest number of servers claimed as this type at a time; nil is no limit.
@@ -186,7 +196,7 @@ func ProfileOf(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider) (Pr
 		Zone:        nodeType.Spec.Zone,
 		Resources:   nodeType.Spec.Resources,
 		Drivers:     nodeType.Spec.Drivers(),
-		Allocatable: capacity.Allocatable(&nodeType.Spec.HardwareProfile),
+		Server:      capacity.ServerOf(nodeType),
 		Cost:        nodeType.Spec.EffectiveCost(),
 		MaxCapacity: nodeType.Spec.MaxCapacity,
 		Properties:  properties.Merge(properties.OfProvider(provider), properties.OfType(nodeType)).Map(),
@@ -195,7 +205,7 @@ func ProfileOf(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider) (Pr
 
 // matched is what a request is compared with.
 func (p Profile) matched() matching.Type {
-	return matching.Type{Name: p.Name, Provider: p.Provider, Resources: p.Resources, Allocatable: p.Allocatable, Drivers: p.Drivers}
+	return matching.NewType(p.Name, p.Provider, p.Server, p.Drivers)
 }
 
 // equal returns whether two profiles are the same. Selectors are compared by what they say.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
 
@@ -25,6 +26,8 @@ type Request struct {
 	Requirements []corev1.NodeSelectorRequirement
 	// Resources that the node must have for pods.
 	Resources corev1.ResourceList
+	// KubeletArgs of the node. Which of them are wrong is said elsewhere.
+	KubeletArgs v1alpha1.KubeletArgs
 	// Drivers are the DRA drivers whose devices are requested.
 	Drivers []string
 	// Allowed is whether the tenant may have a type of a provider. Nil allows all. It is called with the inventory
@@ -46,7 +49,8 @@ type requirements struct {
 }
 
 func (r *Request) matched() *matching.Request {
-	return &matching.Request{NodeType: r.NodeType, Resources: r.Resources, Drivers: r.Drivers, Allowed: r.Allowed}
+	kubelet, _ := capacity.ParseKubelet(r.KubeletArgs)
+	return &matching.Request{NodeType: r.NodeType, Resources: r.Resources, Kubelet: kubelet, Drivers: r.Drivers, Allowed: r.Allowed}
 }
 
 func (i *Inventory) parse(from []corev1.NodeSelectorRequirement) (requirements, error) {

@@ -25,6 +25,8 @@ type Summary struct {
 	TooSmall []SmallServer
 	// Used is the number of hosts that are claimed as this type, and not as another one that they match too.
 	Used int32
+	// SmallestDisk of all hosts that are big enough, in bytes; 0 if none is known.
+	SmallestDisk int64
 	// Zones is the capacity by zone, sorted by name. Each is limited by maxCapacity on its own, so that with a
 	// maxCapacity their sum may be more than is available.
 	Zones []v1alpha1.ZoneCapacity
@@ -60,6 +62,9 @@ func (t *nodeType) summary(used int32, topology []string) Summary {
 	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, TooSmall: t.tooSmall(nil), Used: used}
 	for _, name := range slices.Sorted(maps.Keys(t.zones)) {
 		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: name, Capacity: t.zones[name].capacity(remaining)})
+	}
+	if len(t.disks) > 0 {
+		summary.SmallestDisk = slices.Min(slices.Collect(maps.Keys(t.disks)))
 	}
 	summary.Domains, summary.DomainCount = t.domains(remaining, topology)
 	if t.requirements == nil {

@@ -97,8 +97,8 @@ func (l *LeaderElection) validate() error {
 	return nil
 }
 
-// CheckPositive returns an error that names the flag if its duration is not greater than zero.
-func CheckPositive(flag string, value time.Duration) error {
+// CheckPositive returns an error that names the flag if its duration or number is not greater than zero.
+func CheckPositive[T ~int64](flag string, value T) error {
 	if value <= 0 {
 		return fmt.Errorf("--%s is %v: it must be greater than zero", flag, value)
 	}

@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -55,6 +58,34 @@ func TestCapacityCheapestType(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.eventually(t, "all servers are back in the pool", w.leftOver)
+}
+
+// The tenant has a log shipper that requests disk on every node, and no NodeType declares any. Core plans a DaemonSet's pods on
+// every new node, so without a disk no pod of the tenant would get a server.
+func TestCapacityDaemonSetWithDisk(t *testing.T) {
+	w := enter(t, reference)
+	labels := map[string]string{"app": "log-shipper"}
+	daemonSet := &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: "log-shipper"},
+		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{w.container(resources("cpu", "100m", "ephemeral-storage", "10Mi"))}},
+		}},
+	}
+	w.group.place(&daemonSet.Spec.Template.Spec)
+	if err := w.tenant.Create(t.Context(), daemonSet); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.remove(t, w.tenant, daemonSet) })
+	w.createPod(t, "infer-1-gpu", resources("cpu", "4", "memory", "16Gi", gpu, "1"))
+	w.eventually(t, "the pod runs", w.runs("infer-1-gpu"))
+	w.eventually(t, "the log shipper runs on its node", func(ctx context.Context) (string, error) {
+		err := w.tenant.Get(ctx, client.ObjectKeyFromObject(daemonSet), daemonSet)
+		if daemonSet.Status.NumberReady == 1 {
+			return "", err
+		}
+		return fmt.Sprintf("%d of %d are ready", daemonSet.Status.NumberReady, daemonSet.Status.DesiredNumberScheduled), err
+	})
 }
 
 // The platform team makes the H100 servers cheaper than the A100 ones; the next pod gets an H100 server.

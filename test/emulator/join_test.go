@@ -135,10 +135,14 @@ func testLifeOfServer(t *testing.T, c *testCluster) {
 	if diff := cmp.Diff(wantLabels, node.Labels); diff != "" {
 		t.Errorf("labels -want +got:\n%s", diff)
 	}
-	if diff := cmp.Diff(resources("cpu", "16", "memory", "64Gi", "nvidia.com/gpu", "4", "pods", "110"), node.Status.Capacity); diff != "" {
+	if diff := cmp.Diff(
+		resources("cpu", "16", "memory", "64226Mi", "nvidia.com/gpu", "4", "pods", "110", "ephemeral-storage", "440Gi"),
+		node.Status.Capacity); diff != "" {
 		t.Errorf("capacity -want +got:\n%s", diff)
 	}
-	if diff := cmp.Diff(resources("cpu", "15", "memory", "64Gi", "nvidia.com/gpu", "4", "pods", "110"), node.Status.Allocatable); diff != "" {
+	if diff := cmp.Diff(
+		resources("cpu", "15", "memory", "64126Mi", "nvidia.com/gpu", "4", "pods", "110", "ephemeral-storage", evicted),
+		node.Status.Allocatable); diff != "" {
 		t.Errorf("allocatable -want +got:\n%s", diff)
 	}
 	requests := &certificatesv1.CertificateSigningRequestList{}

@@ -66,7 +66,8 @@ func testHeartbeats(t *testing.T, c *testCluster) {
 		}
 		return false
 	})
-	if diff := cmp.Diff(resources("cpu", "15", "nvidia.com/gpu", "4", "pods", "110"), node.Status.Allocatable); diff != "" {
+	if diff := cmp.Diff(resources("cpu", "15", "nvidia.com/gpu", "4", "pods", "110", "ephemeral-storage", evicted),
+		node.Status.Allocatable); diff != "" {
 		t.Errorf("kwok changes what the server reports, -want +got:\n%s", diff)
 	}
 

@@ -4,42 +4,33 @@
 package emulator
 
 import (
-	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/kubelet"
 )
 
-// defaultPods is the kubelet's default for max-pods.
-const defaultPods = "110"
+// Firmware and kernel keep this share of the memory in the slots: no node has all of it.
+const keptMemory = 50 // one part in so many
 
-// resourcesOf returns capacity and allocatable as the kubelet reports them: the hardware, and the hardware minus the
-// reservations in the kubelet's arguments.
+// fileSystem is what the file system of the kubelet has, in bytes, of the disk of 480 GiB that inspection finds.
+const fileSystem = 440 << 30
+
+// resourcesOf returns what a kubelet reports for the server: what its kernel shows of the hardware, and what of it pods may use
+// after the reservations in kubelet's arguments.
 func resourcesOf(server Server, join bootstrap.Join) (capacity, allocatable corev1.ResourceList) {
-	capacity = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(defaultPods)}
-	maps.Copy(capacity, server.Capacity)
-	if pods, err := resource.ParseQuantity(join.KubeletArgs["max-pods"]); err == nil {
-		capacity[corev1.ResourcePods] = pods
+	machine := server.Capacity.DeepCopy()
+	if memory, has := machine[corev1.ResourceMemory]; has {
+		memory.Sub(*resource.NewQuantity(memory.Value()>>20/keptMemory<<20, resource.BinarySI))
+		machine[corev1.ResourceMemory] = memory
 	}
-	allocatable = capacity.DeepCopy()
-	for _, arg := range []string{"kube-reserved", "system-reserved"} {
-		for pair := range strings.SplitSeq(join.KubeletArgs[arg], ",") {
-			name, amount, _ := strings.Cut(pair, "=")
-			left, known := allocatable[corev1.ResourceName(name)]
-			reserved, err := resource.ParseQuantity(amount)
-			if !known || err != nil {
-				continue
-			}
-			if left.Sub(reserved); left.Sign() < 0 {
-				left = resource.Quantity{}
-			}
-			allocatable[corev1.ResourceName(name)] = left
-		}
+	if _, has := machine[corev1.ResourceEphemeralStorage]; !has {
+		machine[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(fileSystem, resource.BinarySI)
 	}
-	return capacity, allocatable
+	return kubelet.Resources(machine, join.KubeletArgs)
 }
 
 // withoutExtended removes extended resources.

@@ -22,6 +22,9 @@ func resources(pairs ...string) corev1.ResourceList {
 	return list
 }
 
+// evicted are 440Gi without the kubelet's 10 %, which it has as a 32-bit number.
+const evicted = "425201761600"
+
 func TestResourcesOf(t *testing.T) {
 	hardware := resources("cpu", "8", "memory", "16Gi", "nvidia.com/gpu", "4")
 	cases := map[string]struct {
@@ -29,16 +32,16 @@ func TestResourcesOf(t *testing.T) {
 		args                  map[string]string
 		capacity, allocatable corev1.ResourceList
 	}{
-		"Plain": {"without reservations, allocatable is the capacity", nil,
-			resources("cpu", "8", "memory", "16Gi", "nvidia.com/gpu", "4", "pods", "110"),
-			resources("cpu", "8", "memory", "16Gi", "nvidia.com/gpu", "4", "pods", "110")},
-		"Reserved": {"reservations are subtracted",
+		"Plain": {"firmware and kernel keep 2 % of the memory, and kubelet what it evicts for", nil,
+			resources("cpu", "8", "memory", "16057Mi", "nvidia.com/gpu", "4", "pods", "110", "ephemeral-storage", "440Gi"),
+			resources("cpu", "8", "memory", "15957Mi", "nvidia.com/gpu", "4", "pods", "110", "ephemeral-storage", evicted)},
+		"Reserved": {"what kubelet reserves is not for pods",
 			map[string]string{"kube-reserved": "cpu=500m,memory=1Gi", "system-reserved": "cpu=500m", "max-pods": "30"},
-			resources("cpu", "8", "memory", "16Gi", "nvidia.com/gpu", "4", "pods", "30"),
-			resources("cpu", "7", "memory", "15Gi", "nvidia.com/gpu", "4", "pods", "30")},
+			resources("cpu", "8", "memory", "16057Mi", "nvidia.com/gpu", "4", "pods", "30", "ephemeral-storage", "440Gi"),
+			resources("cpu", "7", "memory", "14933Mi", "nvidia.com/gpu", "4", "pods", "30", "ephemeral-storage", evicted)},
 		"TooMuch": {"allocatable is clamped at zero", map[string]string{"kube-reserved": "cpu=9,other=3"},
-			resources("cpu", "8", "memory", "16Gi", "nvidia.com/gpu", "4", "pods", "110"),
-			resources("cpu", "0", "memory", "16Gi", "nvidia.com/gpu", "4", "pods", "110")},
+			resources("cpu", "8", "memory", "16057Mi", "nvidia.com/gpu", "4", "pods", "110", "ephemeral-storage", "440Gi"),
+			resources("cpu", "0", "memory", "15957Mi", "nvidia.com/gpu", "4", "pods", "110", "ephemeral-storage", evicted)},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -56,9 +59,8 @@ func TestResourcesOf(t *testing.T) {
 func TestNodeBeforeDevicePlugins(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	node := nodeOf(now, Server{Capacity: resources("cpu", "8", "nvidia.com/gpu", "4")}, bootstrap.Join{NodeName: "a"})
-	want := resources("cpu", "8", "pods", "110")
-	for _, got := range []corev1.ResourceList{node.Status.Capacity, node.Status.Allocatable} {
-		if diff := cmp.Diff(want, got); diff != "" {
+	for disk, got := range map[string]corev1.ResourceList{"440Gi": node.Status.Capacity, evicted: node.Status.Allocatable} {
+		if diff := cmp.Diff(resources("cpu", "8", "pods", "110", "ephemeral-storage", disk), got); diff != "" {
 			t.Errorf("a kubelet registers without GPUs, -want +got:\n%s", diff)
 		}
 	}

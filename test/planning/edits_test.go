@@ -15,6 +15,7 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -251,7 +252,7 @@ func (s *site) startManager() {
 	recorder := &events.FakeRecorder{}
 	s.inventory = inventory.NewInventory(inventory.Options{TopologyLabels: instancetypes.DefaultTopologyLabels()})
 	s.providers = nodeprovider.NewController(s.api, s.api, recorder, clock.RealClock{})
-	s.nodeTypes = nodetype.NewController(s.api, s.inventory, recorder, clock.RealClock{})
+	s.nodeTypes = nodetype.NewController(s.api, s.inventory, recorder, clock.RealClock{}, resource.MustParse("20Gi"))
 	s.machines = machine.New(machine.Dependencies{
 		Client: s.api, Live: s.api, Claims: machine.NewClaims(s.api, s.api), Addresses: ipam.Allocator{Client: s.api, Live: s.api},
 		Inventory: s.inventory, Recorder: recorder, Clock: clock.RealClock{},

@@ -40,6 +40,8 @@ type Plan struct {
 	Types []*v1alpha1.NodeType
 	// Settings of the catalog; the zero value means the default ones.
 	Settings instancetypes.Settings
+	// Class of all NodePools; nil for one that says nothing.
+	Class *v1alpha1.MetalNodeClass
 	// RemainingQuota of the tenant.
 	RemainingQuota instancetypes.RemainingQuota
 	// Pools are the NodePools; one without requirements if there are none.
@@ -104,7 +106,7 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 		WithIndex(&karpenterv1.NodePool{}, "spec.template.spec.nodeClassRef.kind",
 			func(client.Object) []string { return []string{"MetalNodeClass"} }).
 		Build())
-	provider := typesOnly{catalog: catalog, remaining: p.RemainingQuota, tenant: kubeClient}
+	provider := typesOnly{catalog: catalog, class: p.Class, remaining: p.RemainingQuota, tenant: kubeClient}
 	if p.Decorate != nil {
 		kubeClient = p.Decorate(kubeClient, catalog)
 	}
@@ -126,6 +128,7 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 type typesOnly struct {
 	cloudprovider.CloudProvider
 	catalog   *instancetypes.Catalog
+	class     *v1alpha1.MetalNodeClass
 	remaining instancetypes.RemainingQuota
 	tenant    client.Reader
 }
@@ -139,7 +142,7 @@ func (p typesOnly) GetInstanceTypes(ctx context.Context, _ *karpenterv1.NodePool
 		return nil, err
 	}
 	demand := instancetypes.NewDemand(pods.Items, pools.Items)
-	return p.remaining.LimitTypes(p.catalog.InstanceTypesFor(instancetypes.NewFilter(nil, nil), demand)), nil
+	return p.remaining.LimitTypes(p.catalog.InstanceTypesFor(instancetypes.NewFilter(nil, p.class), demand)), nil
 }
 
 func (p typesOnly) GetSupportedNodeClasses() []status.Object {

@@ -39,7 +39,7 @@ type HardwareProfile struct {
 	// +optional
 	Overhead *NodeTypeOverhead `json:"overhead,omitempty"`
 	// Cost is how dear one server is, relative to other types and without a unit; the cheapest type that fits is
-	// chosen. If unset: 10 per cpu core, 2 per GB (10^9 bytes) of memory, 10000 per unit of every other resource.
+	// chosen. If unset: 10 per cpu core, 2 per GB (10^9 bytes) of memory, 10000 per accelerator.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000000000
@@ -150,6 +150,10 @@ type NodeTypeStatus struct {
 	// +optional
 	// +listType=atomic
 	Domains []DomainCapacity `json:"domains,omitempty"`
+	// EphemeralStorage is the disk that nodes of this type are planned with, because resources does not say: what fits on the
+	// smallest disk that Metal3 has found in its servers, or the manager's --ephemeral-storage if none has been inspected.
+	// +optional
+	EphemeralStorage *resource.Quantity `json:"ephemeralStorage,omitempty"`
 	// Provisioning is how long servers of this type take. Unset until the first has joined.
 	// +optional
 	Provisioning *ProvisioningEstimate `json:"provisioning,omitempty"`

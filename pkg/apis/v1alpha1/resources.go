@@ -11,8 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The computed cost of a server, from the reference: so much per cpu core, per GB of memory, and per unit of every
-// other resource.
+// The computed cost of a server, from the reference: so much per cpu core, per GB of memory, and per accelerator.
 const (
 	costPerCPU         = 10
 	costPerGB          = 2
@@ -60,7 +59,8 @@ func AsksForAccelerator(requested, offered corev1.ResourceList) bool {
 }
 
 // EffectiveCost returns the cost of one server: spec.cost if it is set, otherwise 10 per cpu core, 2 per GB of memory
-// and 10000 per unit of every other resource, rounded up to a whole number and at most 10^12.
+// and 10000 per accelerator, rounded up to a whole number and at most 10^12. Every server has disk and room for pods, and
+// huge pages are part of its memory.
 func (p *HardwareProfile) EffectiveCost() int64 {
 	if p.Cost != nil {
 		return *p.Cost
@@ -73,10 +73,10 @@ func (p *HardwareProfile) EffectiveCost() int64 {
 			cost += amount * costPerCPU
 		case corev1.ResourceMemory:
 			cost += amount / bytesPerGB * costPerGB
-		case corev1.ResourcePods, corev1.ResourceEphemeralStorage, corev1.ResourceStorage:
-			// Every server has these; counted per unit (per byte) they would drown everything else.
 		default:
-			cost += amount * costPerOther
+			if IsAccelerator(name) { // what is counted in bytes would drown everything else
+				cost += amount * costPerOther
+			}
 		}
 	}
 	return min(int64(math.Ceil(min(cost, float64(maxCost)))), maxCost)

@@ -56,6 +56,11 @@ func TestEffectiveCost(t *testing.T) {
 			profile: HardwareProfile{Resources: list("cpu", "1", "memory", "1G", "ephemeral-storage", "1Ti", "pods", "110")},
 			want:    12,
 		},
+		"HugePages": {
+			reason:  "they are memory, and are counted as such",
+			profile: HardwareProfile{Resources: list("cpu", "1", "memory", "1G", "hugepages-2Mi", "512Mi", "hugepages-1Gi", "64Gi")},
+			want:    12,
+		},
 		"Absurd": {
 			reason:  "the cost never overflows",
 			profile: HardwareProfile{Resources: list("cpu", "1", "memory", "1G", "example.com/x", "9223372036854775807")},

@@ -1245,6 +1245,11 @@ func (in *NodeTypeStatus) DeepCopyInto(out *NodeTypeStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.EphemeralStorage != nil {
+		in, out := &in.EphemeralStorage, &out.EphemeralStorage
+		x := (*in).DeepCopy()
+		*out = &x
+	}
 	if in.Provisioning != nil {
 		in, out := &in.Provisioning, &out.Provisioning
 		*out = new(ProvisioningEstimate)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // inspect gives a server what Metal3's inspection finds of a server that has that many threads and GiB of memory.
@@ -86,4 +87,50 @@ func TestTooSmallServers(t *testing.T) {
 	if diff := cmp.Diff(fine, f.fits()); diff != "" {
 		t.Errorf("HardwareFits (-want +got):\n%s", diff)
 	}
+}
+
+// TestDiskOfInspectedServers: a type that names no disk has that of the smallest server that may be claimed as it.
+func TestDiskOfInspectedServers(t *testing.T) {
+	f := newFleet(t, nil)
+	const gib = 1 << 30
+	disks := func(cpus int, sizes ...bmov1alpha1.Capacity) *bmov1alpha1.HardwareDetails {
+		details := &bmov1alpha1.HardwareDetails{CPU: bmov1alpha1.CPU{Count: cpus}}
+		for _, size := range sizes {
+			details.Storage = append(details.Storage, bmov1alpha1.Storage{SizeBytes: size * gib})
+		}
+		return details
+	}
+	hosts := map[string]*bmov1alpha1.BareMetalHost{}
+	found := func(name string, details *bmov1alpha1.HardwareDetails) {
+		t.Helper()
+		if hosts[name] == nil {
+			hosts[name] = f.host(name)
+		}
+		hosts[name].Status.HardwareDetails = details
+		if err := environment.Client.Status().Update(t.Context(), hosts[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually := func(want, why string) {
+		t.Helper()
+		env.Eventually(f, why, func(ctx context.Context) error {
+			got := &v1alpha1.NodeType{}
+			if err := environment.Client.Get(ctx, client.ObjectKeyFromObject(f.nodeType), got); err != nil {
+				return err
+			}
+			if got.Status.EphemeralStorage.String() != want {
+				return fmt.Errorf("status.ephemeralStorage is %s, want %s", got.Status.EphemeralStorage, want)
+			}
+			return nil
+		})
+	}
+	f.start()
+	eventually("20Gi", "no server has been inspected: the setting")
+	found("server-01", disks(96, 1920, 480, 1))
+	eventually("432Gi", "the smallest of its disks that Ironic would install on")
+	found("server-02", disks(96, 240))
+	eventually("216Gi", "the server with less")
+	found("server-03", disks(8, 10))
+	found("server-02", disks(96, 960))
+	eventually("432Gi", "server-03 is too small for the type and not claimed as it; server-02 has a new disk")
 }

@@ -14,6 +14,7 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -82,7 +84,8 @@ func (f *fleet) start() {
 	if err := mgr.Add(feed.New(mgr.GetCache(), f.inventory)); err != nil {
 		f.Fatal(err)
 	}
-	if err := nodetype.NewController(mgr.GetClient(), f.inventory, f.events, clock.RealClock{}).Register(f.Context(), mgr); err != nil {
+	if err := nodetype.NewController(mgr.GetClient(), f.inventory, f.events, clock.RealClock{},
+		*resource.NewQuantity(capacity.DefaultEphemeralStorage, resource.BinarySI)).Register(f.Context(), mgr); err != nil {
 		f.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -151,7 +154,8 @@ func TestStatusFollowsHosts(t *testing.T) {
 	name := f.nodeType.Name
 	want := v1alpha1.NodeTypeStatus{
 		Cost: 82610, Accelerators: "nvidia.com/gpu=8", Capacity: v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1},
-		Zones: []v1alpha1.ZoneCapacity{{Name: "dc1", Capacity: v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1}}},
+		EphemeralStorage: ptr.To(resource.MustParse("20Gi")),
+		Zones:            []v1alpha1.ZoneCapacity{{Name: "dc1", Capacity: v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1}}},
 		Domains: []v1alpha1.DomainCapacity{
 			{Zone: "dc1", Labels: map[string]string{"datacenter": "dc1", "rack": "r-server-01"}, Capacity: v1alpha1.Capacity{Total: 1, Claimed: 1}},
 			{Zone: "dc1", Labels: map[string]string{"datacenter": "dc1", "rack": "r-server-02"}, Capacity: v1alpha1.Capacity{Total: 1, Error: 1}},

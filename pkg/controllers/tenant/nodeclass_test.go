@@ -86,6 +86,24 @@ func get(t *testing.T, class *v1alpha1.MetalNodeClass) *v1alpha1.MetalNodeClass 
 	return got
 }
 
+// TestInvalidKubeletArgs: nodes that no kubelet would start on are not launched.
+func TestInvalidKubeletArgs(t *testing.T) {
+	class := createClass(t, "kubelet-args", "", nil)
+	class.Spec.KubeletArgs = v1alpha1.KubeletArgs{"eviction-hard": "memory.available>1Gi"}
+	if err := environment.Client.Update(t.Context(), class); err != nil {
+		t.Fatal(err)
+	}
+	clusters := tenanttest.ClustersOf(tenanttest.TenantCluster(t, &environment), environment.Client, environment.Client)
+	controller := nodeclass.NewController(clock.RealClock{}, clusters, events.NewRecorder(record.NewFakeRecorder(1)))
+	if _, err := controller.Reconcile(t.Context(), get(t, class)); err != nil {
+		t.Fatal(err)
+	}
+	validated := get(t, class).StatusConditions().Get(v1alpha1.ConditionValidationSucceeded)
+	if validated.Reason != nodeclass.ReasonInvalidKubeletArgs || !strings.Contains(validated.Message, "eviction-hard=memory.available>1Gi") {
+		t.Errorf("got %s: %s", validated.Reason, validated.Message)
+	}
+}
+
 func TestNodeClassValidation(t *testing.T) {
 	createProvider(t, "full")
 	createType(t, "full-type", "full")

@@ -9,35 +9,12 @@ import (
 	"fmt"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 )
-
-// Allocatable are a server's resources for pods: without kubeReserved, clamped at zero.
-func Allocatable(profile *v1alpha1.HardwareProfile) corev1.ResourceList {
-	allocatable := make(corev1.ResourceList, len(profile.Resources))
-	for name, quantity := range profile.Resources {
-		allocatable[name] = quantity.DeepCopy()
-	}
-	if profile.Overhead == nil {
-		return allocatable
-	}
-	for name, reserved := range profile.Overhead.KubeReserved {
-		if quantity, found := allocatable[name]; found {
-			quantity.Sub(reserved)
-			if quantity.Sign() < 0 {
-				quantity = *resource.NewQuantity(0, quantity.Format)
-			}
-			allocatable[name] = quantity
-		}
-	}
-	return allocatable
-}
 
 // Selector parses a selector of hosts part by part, so that the error can name the part that is wrong.
 func Selector(from metav1.LabelSelector) (labels.Selector, error) {

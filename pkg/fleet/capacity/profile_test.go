@@ -56,20 +56,48 @@ func TestSelector(t *testing.T) {
 }
 
 func TestAllocatable(t *testing.T) {
-	profile := &v1alpha1.HardwareProfile{
-		Resources: corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"),
-			"nvidia.com/gpu": resource.MustParse("8")},
-		Overhead: &v1alpha1.NodeTypeOverhead{KubeReserved: corev1.ResourceList{
-			"cpu": resource.MustParse("500m"), "memory": resource.MustParse("2Gi"), "ephemeral-storage": resource.MustParse("1Gi")}},
-	}
+	nodeType := &v1alpha1.NodeType{}
+	nodeType.Spec.Resources = corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"),
+		"hugepages-2Mi":  resource.MustParse("64Mi"),
+		"nvidia.com/gpu": resource.MustParse("8")}
+	nodeType.Spec.Overhead = &v1alpha1.NodeTypeOverhead{KubeReserved: corev1.ResourceList{
+		"cpu": resource.MustParse("500m"), "memory": resource.MustParse("2Gi"), "ephemeral-storage": resource.MustParse("1Gi")}}
 	got := map[string]string{}
-	for name, quantity := range Allocatable(profile) {
+	for name, quantity := range (Kubelet{}).Allocatable(ServerOf(nodeType)) {
 		got[string(name)] = quantity.String()
 	}
-	if diff := cmp.Diff(map[string]string{"cpu": "1500m", "memory": "0", "nvidia.com/gpu": "8"}, got); diff != "" {
-		t.Errorf("clamped at zero, without resources that the type does not have (-want +got):\n%s", diff)
+	want := map[string]string{"cpu": "1500m", "memory": "0", "nvidia.com/gpu": "8",
+		"ephemeral-storage": "17407Mi", "hugepages-2Mi": "64Mi"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("clamped at zero, and with a disk in any case (-want +got):\n%s", diff)
 	}
-	if before := profile.Resources["cpu"]; before.String() != "2" {
-		t.Error("the profile itself was changed")
+	if before := nodeType.Spec.Resources["cpu"]; before.String() != "2" || len(nodeType.Spec.Resources) != 4 {
+		t.Error("the type itself was changed")
+	}
+}
+
+func TestEphemeralStorage(t *testing.T) {
+	setting := resource.MustParse("20Gi")
+	for name, tc := range map[string]struct {
+		reason   string
+		declared string
+		disk     int64
+		want     string
+	}{
+		"Declared":     {"what the type says counts, and nothing else", "1Ti", 480 << 30, "<nil>"},
+		"Inspected":    {"a tenth is for other partitions and the tables of the file system", "", 480 << 30, "432Gi"},
+		"SmallDisk":    {"boot partitions do not shrink with the disk", "", 8 << 30, "7Gi"},
+		"NotInspected": {"a node without any disk would get no pod that asks for a byte", "", 0, "20Gi"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			profile := &v1alpha1.HardwareProfile{Resources: corev1.ResourceList{}}
+			if tc.declared != "" {
+				profile.Resources[corev1.ResourceEphemeralStorage] = resource.MustParse(tc.declared)
+			}
+			got := EphemeralStorage(profile, tc.disk, setting)
+			if got.String() != tc.want {
+				t.Errorf("%s: got %s, want %s", tc.reason, got, tc.want)
+			}
+		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 )
 
 func requirement(key string, operator corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorRequirement {
@@ -130,9 +131,9 @@ func TestCheck(t *testing.T) {
 		}
 		return resources
 	}
-	gpus := Type{Name: "h100", Provider: "metal", Resources: list("cpu", "96", "nvidia.com/gpu", "8"),
-		Allocatable: list("cpu", "90", "nvidia.com/gpu", "8"),
-		Drivers:     []string{"gpu.nvidia.com"}}
+	gpus := NewType("h100", "metal", capacity.Server{
+		Resources: list("cpu", "96", "nvidia.com/gpu", "8", "ephemeral-storage", "2Ti"), KubeReserved: list("cpu", "6"),
+	}, []string{"gpu.nvidia.com"})
 	none := func(string, string) bool { return false }
 	for name, tc := range map[string]struct {
 		reason  string

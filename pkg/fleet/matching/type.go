@@ -23,18 +23,22 @@ import (
 type Type struct {
 	// Name of the NodeType, and of its NodeProvider.
 	Name, Provider string
-	// Resources of one server, and what of them is there for pods.
-	Resources, Allocatable corev1.ResourceList
+	// Server is what each of them has at least.
+	Server capacity.Server
 	// Drivers are the DRA drivers that publish devices on one server, sorted.
 	Drivers []string
+	// allocatable is what a kubelet without arguments leaves of the server.
+	allocatable corev1.ResourceList
+}
+
+// NewType returns a type that is compared with many requests. Most of them have no arguments for the kubelet.
+func NewType(name, provider string, server capacity.Server, drivers []string) Type {
+	return Type{Name: name, Provider: provider, Server: server, Drivers: drivers, allocatable: capacity.Kubelet{}.Allocatable(server)}
 }
 
 // TypeOf describes a NodeType.
 func TypeOf(nodeType *v1alpha1.NodeType) Type {
-	return Type{
-		Name: nodeType.Name, Provider: nodeType.Spec.ProviderRef.Name, Resources: nodeType.Spec.Resources,
-		Allocatable: capacity.Allocatable(&nodeType.Spec.HardwareProfile), Drivers: nodeType.Spec.Drivers(),
-	}
+	return NewType(nodeType.Name, nodeType.Spec.ProviderRef.Name, capacity.ServerOf(nodeType), nodeType.Spec.Drivers())
 }
 
 // Request is what a node must have.
@@ -43,6 +47,8 @@ type Request struct {
 	NodeType string
 	// Resources that the node must have for pods.
 	Resources corev1.ResourceList
+	// Kubelet of the node.
+	Kubelet capacity.Kubelet
 	// Drivers are the DRA drivers whose devices are requested.
 	Drivers []string
 	// Allowed is whether the tenant may have a type of a provider. Nil allows all.
@@ -84,10 +90,10 @@ type Shortage struct {
 // Check compares the type with a request. Labels are not compared: see Offered.
 func (t *Type) Check(request *Request) Mismatch {
 	if request.NodeType == "" {
-		if short := t.short(request.Resources); len(short) > 0 {
+		if short := t.short(request); len(short) > 0 {
 			return Mismatch{Reason: TooSmall, Short: short}
 		}
-		if !v1alpha1.AsksForAccelerator(request.Resources, t.Resources) && !v1alpha1.AsksForDriver(request.Drivers, t.Drivers) {
+		if !v1alpha1.AsksForAccelerator(request.Resources, t.Server.Resources) && !v1alpha1.AsksForDriver(request.Drivers, t.Drivers) {
 			if all := t.Accelerators(); len(all) > 0 {
 				return Mismatch{Reason: Accelerated, Accelerators: all}
 			}
@@ -102,18 +108,22 @@ func (t *Type) Check(request *Request) Mismatch {
 // Accelerators of one server by name: resources, then drivers of devices.
 func (t *Type) Accelerators() []string {
 	var all []string
-	for _, name := range v1alpha1.Accelerators(t.Resources) {
+	for _, name := range v1alpha1.Accelerators(t.Server.Resources) {
 		all = append(all, string(name))
 	}
 	return append(all, t.Drivers...)
 }
 
-// short are the resources of which there is not enough. Pods and disk are not compared with a type that does not mention
-// them: every server has them.
-func (t *Type) short(requested corev1.ResourceList) (short []Shortage) {
-	for name, asked := range requested {
-		has, named := t.Allocatable[name]
-		if !named && (name == corev1.ResourcePods || name == corev1.ResourceEphemeralStorage) || asked.Cmp(has) <= 0 {
+// short are the resources of which there is not enough. The number of pods is not compared with a type that does not mention
+// it: the kubelet knows it.
+func (t *Type) short(request *Request) (short []Shortage) {
+	allocatable := t.allocatable
+	if !request.Kubelet.IsDefault() {
+		allocatable = request.Kubelet.Allocatable(t.Server)
+	}
+	for name, asked := range request.Resources {
+		has, named := allocatable[name]
+		if !named && name == corev1.ResourcePods || asked.Cmp(has) <= 0 {
 			continue
 		}
 		short = append(short, Shortage{Name: name, Asked: asked, Has: has, Missing: !named})

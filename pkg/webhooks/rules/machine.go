@@ -118,6 +118,7 @@ func (r *Result) choose(cluster Cluster, machine *v1alpha1.Machine, allowed func
 	request := inventory.Request{
 		Requirements: machine.Spec.Requirements,
 		Resources:    machine.Spec.Resources,
+		KubeletArgs:  machine.Spec.KubeletArgs,
 		Drivers:      machine.Spec.RequestedDrivers,
 		Allowed:      allowed,
 		ServerName:   machine.Spec.Properties[v1alpha1.PropertyServerName],

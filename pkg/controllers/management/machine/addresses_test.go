@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
@@ -212,7 +213,7 @@ func TestAnotherTypeIsTaken(t *testing.T) {
 			manager.inventory.SetType(inventory.Profile{
 				Name: dear.Name, Provider: dear.Spec.ProviderRef.Name, Namespace: w.metal3, Cost: 2,
 				Selector:  labels.SelectorFromSet(labels.Set{"class": "dear"}),
-				Resources: dear.Spec.Resources, Allocatable: dear.Spec.Resources,
+				Resources: dear.Spec.Resources, Server: capacity.ServerOf(dear),
 			})
 			manager.round()
 			machine := w.get(key)

@@ -140,6 +140,7 @@ func request(machine *v1alpha1.Machine, allowed func(typeName, provider string) 
 		Machine:      machine.UID,
 		Requirements: machine.Spec.Requirements,
 		Resources:    machine.Spec.Resources,
+		KubeletArgs:  machine.Spec.KubeletArgs,
 		Drivers:      machine.Spec.RequestedDrivers,
 		ServerName:   machine.Spec.Properties[v1alpha1.PropertyServerName],
 	}

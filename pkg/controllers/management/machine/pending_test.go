@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -157,7 +158,7 @@ func TestAnotherChoice(t *testing.T) {
 	w.create(another)
 	q.inventory.SetType(inventory.Profile{Name: another.Name, Provider: "provider-" + w.metal3, Namespace: w.metal3,
 		Selector: labels.Everything(), Cost: 2,
-		Resources: env.Resources("cpu", "8", "memory", "32Gi"), Allocatable: env.Resources("cpu", "8", "memory", "32Gi")})
+		Resources: env.Resources("cpu", "8", "memory", "32Gi"), Server: capacity.Server{Resources: env.Resources("cpu", "8", "memory", "32Gi")}})
 	q.drain()
 	if machine := w.get(key); machine.Status.NodeTypeRef == nil || machine.Status.NodeTypeRef.Name != another.Name {
 		t.Errorf("status %+v, want a server of the other type", machine.Status)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -55,7 +56,7 @@ func TestEverythingIsEventDriven(t *testing.T) {
 	}
 	hosts.SetType(inventory.Profile{
 		Name: w.nodeType, Namespace: w.metal3, Selector: labels.Everything(),
-		Resources: env.Resources("cpu", "8", "memory", "32Gi"), Allocatable: env.Resources("cpu", "8", "memory", "32Gi"),
+		Resources: env.Resources("cpu", "8", "memory", "32Gi"), Server: capacity.Server{Resources: env.Resources("cpu", "8", "memory", "32Gi")},
 	})
 	hosts.MarkTypesSynced()
 	eventually("woken by the inventory being complete", reason(v1alpha1.ReasonInvalidSpec))

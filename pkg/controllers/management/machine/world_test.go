@@ -23,6 +23,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
@@ -192,7 +193,8 @@ func (w *world) startWith(connection, live client.Client) *process {
 	hosts := inventory.NewInventory(inventory.Options{})
 	hosts.SetType(inventory.Profile{
 		Name: w.nodeType, Provider: "provider-" + w.metal3, Namespace: w.metal3, Selector: labels.Everything(),
-		Resources: env.Resources("cpu", "8", "memory", "32Gi"), Allocatable: env.Resources("cpu", "8", "memory", "32Gi"), Cost: 1,
+		Resources: env.Resources("cpu", "8", "memory", "32Gi"), Cost: 1,
+		Server: capacity.Server{Resources: env.Resources("cpu", "8", "memory", "32Gi")},
 	})
 	hosts.MarkTypesSynced()
 	hosts.MarkHostsSynced()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -44,12 +45,14 @@ type Controller struct {
 	inventory *inventory.Inventory
 	recorder  events.EventRecorder
 	clock     clock.PassiveClock
+	disk      resource.Quantity
 }
 
-// NewController returns a controller. The client may read from a cache.
+// NewController returns a controller. The client may read from a cache. A node is planned with the disk if neither its type
+// nor inspection says how much it has.
 func NewController(client client.Client, inventory *inventory.Inventory, recorder events.EventRecorder,
-	clock clock.PassiveClock) *Controller {
-	return &Controller{client: client, inventory: inventory, recorder: recorder, clock: clock}
+	clock clock.PassiveClock, disk resource.Quantity) *Controller {
+	return &Controller{client: client, inventory: inventory, recorder: recorder, clock: clock, disk: disk}
 }
 
 // Name of the controller.
@@ -145,7 +148,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	// 3. Its status follows.
 	summary, _ := c.inventory.Summary(nodeType.Name)
 	before := nodeType.DeepCopy()
-	nodeType.Status = status(nodeType, summary, invalid, c.clock.Now())
+	nodeType.Status = status(nodeType, summary, c.disk, invalid, c.clock.Now())
 	if equality.Semantic.DeepEqual(before.Status, nodeType.Status) {
 		return reconcile.Result{}, nil
 	}

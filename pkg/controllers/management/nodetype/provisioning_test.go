@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
@@ -17,7 +19,7 @@ func TestStatusKeepsEstimate(t *testing.T) {
 	nodeType.Status.Provisioning = &v1alpha1.ProvisioningEstimate{TypicalSeconds: 1080, Samples: 3}
 	summary := inventory.Summary{Capacity: v1alpha1.Capacity{Total: 2, Quarantined: 1}}
 	for name, invalid := range map[string]*invalid{"Synced": nil, "Broken": {v1alpha1.ReasonProviderNotFound, "x"}} {
-		got := status(nodeType, summary, invalid, time.Unix(0, 0))
+		got := status(nodeType, summary, resource.Quantity{}, invalid, time.Unix(0, 0))
 		if got.Provisioning == nil || *got.Provisioning != *nodeType.Status.Provisioning {
 			t.Errorf("%s: the estimate is %+v, want %+v", name, got.Provisioning, nodeType.Status.Provisioning)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -20,7 +21,8 @@ import (
 type invalid struct{ reason, message string }
 
 // status computes the status of a NodeType.
-func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, invalid *invalid, now time.Time) v1alpha1.NodeTypeStatus {
+func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, disk resource.Quantity, invalid *invalid,
+	now time.Time) v1alpha1.NodeTypeStatus {
 	status := v1alpha1.NodeTypeStatus{
 		Cost:         nodeType.Spec.EffectiveCost(),
 		Accelerators: capacity.Accelerators(&nodeType.Spec.HardwareProfile),
@@ -30,6 +32,8 @@ func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, invalid *inv
 		Requirements: summary.Requirements,
 		Provisioning: nodeType.Status.Provisioning, // package estimate writes it
 		Conditions:   slices.Clone(nodeType.Status.Conditions),
+
+		EphemeralStorage: capacity.EphemeralStorage(&nodeType.Spec.HardwareProfile, summary.SmallestDisk, disk),
 	}
 	if invalid != nil {
 		// Zones and requirements stay: to tenants a type that loses them would have changed, and they would replace the nodes
@@ -44,6 +48,7 @@ func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, invalid *inv
 			status.Domains[i].Capacity = v1alpha1.Capacity{}
 		}
 		status.Requirements = nodeType.Status.Requirements
+		status.EphemeralStorage = nodeType.Status.EphemeralStorage
 	}
 	for _, condition := range []metav1.Condition{synced(summary, invalid), hasCapacity(nodeType, summary, invalid),
 		hardwareFits(nodeType, summary, invalid)} {

@@ -6,16 +6,19 @@ package joining
 import (
 	"context"
 	"fmt"
+	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 )
 
-// kubeletArgs returns the extra arguments of the kubelet of a Machine: those that it asks for, and what its NodeType
-// sets aside, so that the Node has for pods what Karpenter reckoned with.
+// kubeletArgs returns the extra arguments of the kubelet of a Machine: those that it asks for, what its NodeType
+// sets aside and how many pods that declares, so that the Node has for pods what Karpenter reckoned with.
 func (c *Controller) kubeletArgs(ctx context.Context, machine *v1alpha1.Machine) (map[string]string, error) {
 	args := machine.Spec.KubeletArgs.Strings()
 	if err := bootstrap.CheckKubeletArgs(args); err != nil {
@@ -34,6 +37,9 @@ func (c *Controller) kubeletArgs(ctx context.Context, machine *v1alpha1.Machine)
 	}
 	if reserved := nodeType.KubeReserved(); reserved != "" {
 		args[bootstrap.ArgKubeReserved] = reserved
+	}
+	if pods, named := nodeType.Spec.Resources[corev1.ResourcePods]; named && args[capacity.ArgMaxPods] == "" {
+		args[capacity.ArgMaxPods] = strconv.FormatInt(pods.Value(), 10)
 	}
 	return args, nil
 }

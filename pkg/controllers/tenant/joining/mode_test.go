@@ -23,7 +23,7 @@ func (w *world) setType() {
 	nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: "type-" + w.cluster.Namespace}, Spec: v1alpha1.NodeTypeSpec{
 		ProviderRef: v1alpha1.NameReference{Name: "fleet"},
 	}}
-	nodeType.Spec.Resources = env.Resources("cpu", "96", "memory", "768Gi")
+	nodeType.Spec.Resources = env.Resources("cpu", "96", "memory", "768Gi", "pods", "150")
 	nodeType.Spec.Overhead = &v1alpha1.NodeTypeOverhead{KubeReserved: env.Resources("memory", "1Gi", "cpu", "500m")}
 	if err := environment.Client.Create(w.Context(), nodeType); err != nil {
 		w.Fatal(err)
@@ -84,7 +84,7 @@ func TestVCluster(t *testing.T) {
 	join := w.mustHaveJoin()
 	if join.Mode != v1alpha1.JoinVCluster || join.ProviderID != w.get().Status.ProviderID || join.NodeName != w.machine.Name ||
 		join.Labels["team"] != "blue" ||
-		join.KubeletArgs["kube-reserved"] != "cpu=500m,memory=1Gi" || len(join.CACertificates) == 0 {
+		join.KubeletArgs["kube-reserved"] != "cpu=500m,memory=1Gi" || join.KubeletArgs["max-pods"] != "150" || len(join.CACertificates) == 0 {
 		t.Errorf("something is missing: %+v", join)
 	}
 	if !slices.ContainsFunc(join.Taints, func(taint corev1.Taint) bool { return taint.Key == "karpenter.sh/unregistered" }) {

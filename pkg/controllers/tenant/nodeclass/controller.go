@@ -85,7 +85,7 @@ func notWritten(err error) (reconcile.Result, error) {
 
 // validate reads what the class refers to, and returns why it is not ready, or nil.
 func (c *Controller) validate(ctx context.Context, nodeClass *v1alpha1.MetalNodeClass) (*invalid, error) {
-	if invalid := validateProperties(nodeClass); invalid != nil || nodeClass.Spec.ProviderRef == nil {
+	if invalid := validateSpec(nodeClass); invalid != nil || nodeClass.Spec.ProviderRef == nil {
 		return invalid, nil
 	}
 	name := nodeClass.Spec.ProviderRef.Name

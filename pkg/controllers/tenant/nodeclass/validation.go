@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
@@ -19,6 +20,8 @@ import (
 const (
 	// ReasonInvalidProperties: a property is not allowed in a class, or does not exist.
 	ReasonInvalidProperties = "InvalidProperties"
+	// ReasonInvalidKubeletArgs: no kubelet would start with the arguments.
+	ReasonInvalidKubeletArgs = "InvalidKubeletArgs"
 	// ReasonNoNodeTypes: the NodeProvider has no NodeTypes.
 	ReasonNoNodeTypes = "NoNodeTypes"
 )
@@ -33,8 +36,8 @@ func providerNotFound(name string) *invalid {
 		"spec.providerRef names NodeProvider %q, which does not exist in the management cluster: create it, or name another", name)}
 }
 
-// validateProperties returns why the properties of a class are not valid, or nil.
-func validateProperties(nodeClass *v1alpha1.MetalNodeClass) *invalid {
+// validateSpec returns why the properties or the kubelet arguments of a class are not valid, or nil.
+func validateSpec(nodeClass *v1alpha1.MetalNodeClass) *invalid {
 	for _, key := range slices.Sorted(maps.Keys(nodeClass.Spec.Properties)) {
 		// The class of a pinned pool is for one Machine; the TenantCluster was validated for that.
 		if _, pool := nodeClass.Labels[v1alpha1.TenantPoolLabelKey]; key == v1alpha1.PropertyServerName && !pool {
@@ -48,6 +51,9 @@ func validateProperties(nodeClass *v1alpha1.MetalNodeClass) *invalid {
 	}
 	if _, err := properties.Merge(properties.OfClass(nodeClass)).OSImage(); err != nil {
 		return &invalid{ReasonInvalidProperties, err.Error()}
+	}
+	if err := bootstrap.CheckKubeletArgs(nodeClass.Spec.KubeletArgs.Strings()); err != nil {
+		return &invalid{ReasonInvalidKubeletArgs, "spec.kubeletArgs: " + err.Error()}
 	}
 	return nil
 }

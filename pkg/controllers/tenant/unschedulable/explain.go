@@ -66,16 +66,21 @@ type mismatch struct {
 }
 
 // Explain returns why none of the NodeTypes can serve the pod now. It returns false if one of them can: the tenant may
-// have it, it fits, and it has a free server. Allowed returns which types the tenant may have.
-func Explain(pod *corev1.Pod, nodeTypes []v1alpha1.NodeType, allowed func(nodeType, provider string) bool) (Explanation, bool) {
+// have it, it fits with one of the kubelets, and it has a free server. Allowed returns which types the tenant may have. Without
+// kubelets, nodes have one that has no arguments.
+func Explain(pod *corev1.Pod, nodeTypes []v1alpha1.NodeType, allowed func(nodeType, provider string) bool,
+	kubelets ...fleetcapacity.Kubelet) (Explanation, bool) {
 	if len(nodeTypes) == 0 {
 		return Explanation{Reason: ReasonNoNodeTypeFits, Message: "no NodeType fits: there are no NodeTypes"}, true
 	}
 	request := &matching.Request{Resources: resources.RequestsForPods(pod), Allowed: allowed}
+	if len(kubelets) == 0 {
+		kubelets = []fleetcapacity.Kubelet{{}}
+	}
 	labels := newSelector(pod, nodeTypes)
 	mismatches := make([]mismatch, 0, len(nodeTypes))
 	for i := range nodeTypes {
-		reason, clause := explainType(&nodeTypes[i], request, labels)
+		reason, clause := explainType(&nodeTypes[i], request, kubelets, labels)
 		if reason == matching.Fits {
 			return Explanation{}, false
 		}
@@ -91,9 +96,16 @@ func Explain(pod *corev1.Pod, nodeTypes []v1alpha1.NodeType, allowed func(nodeTy
 }
 
 // explainType returns the first reason that a type does not serve the pod, and describes it in a clause.
-func explainType(nodeType *v1alpha1.NodeType, request *matching.Request, labels selector) (matching.Reason, string) {
+func explainType(nodeType *v1alpha1.NodeType, request *matching.Request, kubelets []fleetcapacity.Kubelet,
+	labels selector) (matching.Reason, string) {
 	described := matching.TypeOf(nodeType)
-	if found := described.Check(request); found.Reason != matching.Fits {
+	var found matching.Mismatch
+	for _, request.Kubelet = range kubelets {
+		if found = described.Check(request); found.Reason == matching.Fits {
+			break
+		}
+	}
+	if found.Reason != matching.Fits {
 		if slices.ContainsFunc(found.Short, func(short matching.Shortage) bool { return short.Missing }) {
 			return missingResource, found.Describe("pod")
 		}

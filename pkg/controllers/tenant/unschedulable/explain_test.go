@@ -11,9 +11,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
@@ -84,6 +87,18 @@ func inRacks(nodeType *v1alpha1.NodeType) {
 	}
 }
 
+func kubelets(t *testing.T, classes ...v1alpha1.KubeletArgs) (parsed []capacity.Kubelet) {
+	t.Helper()
+	for _, args := range classes {
+		kubelet, err := capacity.ParseKubelet(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed = append(parsed, kubelet)
+	}
+	return parsed
+}
+
 func TestExplain(t *testing.T) {
 	h100 := func(total, claimed, available, inError int32, labels ...string) v1alpha1.NodeType {
 		return nodeType("h100-8x", env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8"), total, claimed, available, inError,
@@ -100,11 +115,12 @@ func TestExplain(t *testing.T) {
 	everything := func(string, string) bool { return true }
 
 	for name, tc := range map[string]struct {
-		reason  string
-		pod     *corev1.Pod
-		types   []v1alpha1.NodeType
-		allowed func(nodeType, provider string) bool
-		want    Explanation
+		reason   string
+		pod      *corev1.Pod
+		types    []v1alpha1.NodeType
+		allowed  func(nodeType, provider string) bool
+		kubelets []capacity.Kubelet
+		want     Explanation
 	}{
 		"Served": {
 			reason: "Karpenter is at work, and there is nothing to complain about",
@@ -166,11 +182,30 @@ func TestExplain(t *testing.T) {
 			types: []v1alpha1.NodeType{with(cpu(1, 0, 1, 0), func(nodeType *v1alpha1.NodeType) {
 				nodeType.Spec.Overhead = &v1alpha1.NodeTypeOverhead{KubeReserved: env.Resources("cpu", "2", "memory", "4Gi")}
 			})},
-			want: Explanation{ReasonNoNodeTypeFits, "no NodeType fits: cpu: too small: asks cpu 32, has 30 and asks memory 128Gi, has 124Gi"},
+			want: Explanation{ReasonNoNodeTypeFits, "no NodeType fits: cpu: too small: asks cpu 32, has 30 and asks memory 128Gi, has 122943Mi"},
 		},
 		"EphemeralStorage": {
 			reason: "types need not declare disks",
 			pod:    pod(env.Resources("ephemeral-storage", "10Gi")), types: []v1alpha1.NodeType{cpu(1, 0, 1, 0)},
+		},
+		"EphemeralStorageTooBig": {
+			reason: "Karpenter plans with the disk in the status, and makes no NodeClaim for a pod that asks for more",
+			pod:    pod(env.Resources("ephemeral-storage", "110Gi")),
+			types: []v1alpha1.NodeType{with(cpu(1, 0, 1, 0), func(nodeType *v1alpha1.NodeType) {
+				nodeType.Status.EphemeralStorage = ptr.To(resource.MustParse("100Gi"))
+			})},
+			want: Explanation{ReasonNoNodeTypeFits, "no NodeType fits: cpu: too small: asks ephemeral-storage 110Gi, has 92159Mi"},
+		},
+		"Kubelets": {
+			reason: "with one of the tenant's classes the pod fits", pod: pod(env.Resources("memory", "110Gi")),
+			types:    []v1alpha1.NodeType{cpu(1, 0, 1, 0)},
+			kubelets: kubelets(t, v1alpha1.KubeletArgs{"system-reserved": "memory=20Gi"}, v1alpha1.KubeletArgs{"max-pods": "5"}),
+		},
+		"NoKubelet": {
+			reason: "with none of them, so Karpenter makes no NodeClaim", pod: pod(env.Resources("memory", "110Gi")),
+			types:    []v1alpha1.NodeType{cpu(1, 0, 1, 0)},
+			kubelets: kubelets(t, v1alpha1.KubeletArgs{"system-reserved": "memory=20Gi"}),
+			want:     Explanation{ReasonNoNodeTypeFits, "no NodeType fits: cpu: too small: asks memory 110Gi, has 106559Mi"},
 		},
 		"NotAllowed": {
 			reason: "a free server of a type that the tenant may not have is not one for it",
@@ -287,7 +322,7 @@ func TestExplain(t *testing.T) {
 			if allowed == nil {
 				allowed = everything
 			}
-			got, found := Explain(tc.pod, tc.types, allowed)
+			got, found := Explain(tc.pod, tc.types, allowed, tc.kubelets...)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s: Explain (-want +got):\n%s", tc.reason, diff)
 			}

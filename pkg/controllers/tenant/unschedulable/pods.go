@@ -29,6 +29,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 )
 
 const (
@@ -110,7 +111,11 @@ func (c *PodController) explain(ctx context.Context, pod *corev1.Pod) (Explanati
 	if err := c.clusters.Management.Client.Get(ctx, c.clusters.TenantCluster, tenantCluster); err != nil {
 		return Explanation{}, fmt.Errorf("reading TenantCluster %s, %w", c.clusters.TenantCluster, err)
 	}
-	if explanation, found := Explain(pod, nodeTypes.Items, tenantCluster.Allows); found {
+	kubelets, err := c.kubelets(ctx)
+	if err != nil {
+		return Explanation{}, err
+	}
+	if explanation, found := Explain(pod, nodeTypes.Items, tenantCluster.Allows, kubelets...); found {
 		return explanation, nil
 	}
 	if explanation, err := c.waitingForNodeClaim(ctx); err != nil || explanation != (Explanation{}) {
@@ -143,6 +148,22 @@ func (c *PodController) waitingForNodeClaim(ctx context.Context) (Explanation, e
 			launched.Message), conditions.MaxEventNote)}, nil
 	}
 	return Explanation{}, nil
+}
+
+// kubelets are those of the tenant's classes.
+func (c *PodController) kubelets(ctx context.Context) ([]capacity.Kubelet, error) {
+	classes := &v1alpha1.MetalNodeClassList{}
+	if err := c.clusters.Tenant.Client.List(ctx, classes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing MetalNodeClasses, %w", err)
+	}
+	var kubelets []capacity.Kubelet
+	for i := range classes.Items {
+		// Core makes no NodeClaim of a class with wrong arguments, because it is not ready.
+		if kubelet, err := capacity.ParseKubelet(classes.Items[i].Spec.KubeletArgs); err == nil {
+			kubelets = append(kubelets, kubelet)
+		}
+	}
+	return kubelets, nil
 }
 
 // isPending returns whether a pod waits for a node that Karpenter could create. Pods with ResourceClaims are left out: the

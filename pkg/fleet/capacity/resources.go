@@ -1,0 +1,79 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package capacity
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// DefaultEphemeralStorage is the disk that a node is planned with if nothing is known of it, in bytes. With none, core would
+// plan no pod that requests a byte, and one DaemonSet that requests a byte would keep all pods waiting.
+const DefaultEphemeralStorage = 20 << 30
+
+const (
+	// SmallestRootDisk in bytes: Ironic installs on no smaller one, and a BMC may show its virtual floppy as a disk.
+	SmallestRootDisk = 4 << 30
+	// What of a disk is not in the file system of the kubelet: boot partitions, the file system's own tables.
+	diskShare = 10 // one part in so many
+	diskLeast = 1 << 30
+)
+
+// EphemeralStorage is the disk that a node of a type is planned with that does not declare any, by the smallest disk of its
+// servers in bytes, or by the setting if that is 0. It is nil for a type that declares it.
+func EphemeralStorage(profile *v1alpha1.HardwareProfile, smallestDisk int64, setting resource.Quantity) *resource.Quantity {
+	if _, declared := profile.Resources[corev1.ResourceEphemeralStorage]; declared {
+		return nil
+	}
+	if smallestDisk > 0 {
+		setting = *resource.NewQuantity(smallestDisk-max(smallestDisk/diskShare, diskLeast), resource.BinarySI)
+	}
+	return &setting
+}
+
+// What of the memory may be missing: types declare what is in the slots or what a node has for its processes, and inspection
+// finds one or the other. Between the two is what firmware and kernel keep, 2 % of a big server and a few hundred MiB of a
+// small one. A slot that is empty on a server with up to 32 of them is more.
+const (
+	memoryShare = 0.03
+	memoryMost  = 1 << 30 // bytes
+	memoryPart  = 4       // one part in so many, of a server that has less than four times as much
+)
+
+// MemoryTolerance is how much less than its type declares a server may have and still be claimed as it, in bytes: 3 %, or 1 GiB
+// if that is more, and never more than a quarter.
+func MemoryTolerance(memory int64) int64 {
+	return max(int64(float64(memory)*memoryShare), min(memoryMost, memory/memoryPart))
+}
+
+// declared is what the type declares, and the disk, which it need not declare: the most that a node can have.
+func declared(nodeType *v1alpha1.NodeType) Server {
+	server := Server{Resources: corev1.ResourceList{}}
+	for name, quantity := range nodeType.Spec.Resources {
+		server.Resources[name] = quantity.DeepCopy()
+	}
+	if _, found := server.Resources[corev1.ResourceEphemeralStorage]; !found {
+		disk := resource.NewQuantity(DefaultEphemeralStorage, resource.BinarySI)
+		if nodeType.Status.EphemeralStorage != nil {
+			disk = nodeType.Status.EphemeralStorage
+		}
+		server.Resources[corev1.ResourceEphemeralStorage] = disk.DeepCopy()
+	}
+	if nodeType.Spec.Overhead != nil {
+		server.KubeReserved = nodeType.Spec.Overhead.KubeReserved.DeepCopy()
+	}
+	return server
+}
+
+// ServerOf returns what a server has at least that is claimed as the type. The result shares no map with the type.
+func ServerOf(nodeType *v1alpha1.NodeType) Server {
+	server := declared(nodeType)
+	if memory, found := server.Resources[corev1.ResourceMemory]; found {
+		least := memory.Value() - MemoryTolerance(memory.Value())
+		server.Resources[corev1.ResourceMemory] = *resource.NewQuantity(least>>20<<20, resource.BinarySI) // whole MiB, for messages
+	}
+	return server
+}
