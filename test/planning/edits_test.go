@@ -108,7 +108,7 @@ type site struct {
 
 func newSite(t *testing.T, random *rand.Rand, settings instancetypes.Settings) *site {
 	t.Helper()
-	s := &site{t: t, random: random, settings: settings, api: env.Fake(t).Client, seenTypes: map[string]bool{},
+	s := &site{t: t, random: random, settings: settings, api: env.Fake(t, measured).Client, seenTypes: map[string]bool{},
 		fleets: map[string]*fleet{
 			"hall": {exists: true, types: []v1alpha1.NodeTypeTemplate{typeTemplate("a100"), typeTemplate("cpu")}, removed: map[string]bool{}},
 			"edge": {exists: true, types: []v1alpha1.NodeTypeTemplate{typeTemplate("small")}, removed: map[string]bool{}},
@@ -247,6 +247,9 @@ func (s *site) edits() []edit {
 		{"restart of the provider", func() string { s.startProvider(); return "" }},
 	}
 }
+
+// measured is the index of the controller of NodeTypes.
+var measured = env.Index{Object: &v1alpha1.Machine{}, Field: nodetype.MeasuredField, Values: nodetype.MeasuredOf}
 
 func (s *site) startManager() {
 	recorder := &events.FakeRecorder{}

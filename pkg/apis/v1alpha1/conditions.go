@@ -135,7 +135,13 @@ const (
 	// ConditionResourcesAdvertised is on a NodeClaim only after its node has missed resources: false while it does not
 	// advertise the resources of its NodeType after the grace period, and true again afterwards.
 	ConditionResourcesAdvertised = "ResourcesAdvertised"
+	// ConditionNodeAsPlanned on a NodeClaim is there only if its node has less cpu, memory, disk or room for pods than Karpenter
+	// planned with when it launched the NodeClaim: pods that were planned for it may not fit. It is always false.
+	ConditionNodeAsPlanned = "NodeAsPlanned"
 )
+
+// ReasonNodeSmaller: the node has less of a resource for pods than was planned.
+const ReasonNodeSmaller = "NodeSmallerThanPlanned"
 
 // Reasons of the condition ResourcesAdvertised.
 const (

@@ -73,6 +73,9 @@ const (
 	// NodeNameAnnotationKey holds the name of the registered Node, set by the provider once it has seen the Node in
 	// the tenant cluster. It is how the manager, which sees no tenant, learns that the Machine has joined.
 	NodeNameAnnotationKey = Group + "/node-name"
+	// NodeResourcesAnnotationKey holds how much cpu, memory and disk the Machine's node has before the kubelet sets anything aside, as
+	// a JSON object of quantities, set by the provider once the node is initialized. The manager plans with it.
+	NodeResourcesAnnotationKey = Group + "/node-resources"
 	// ClaimUIDAnnotationKey holds the UID that a Machine had when the manager first saw it, under which it claims its
 	// server and its address. It differs from the UID of a Machine that was restored from a backup by a tool that
 	// recreates objects.

@@ -154,6 +154,11 @@ type NodeTypeStatus struct {
 	// smallest disk that Metal3 has found in its servers, or the manager's --ephemeral-storage if none has been inspected.
 	// +optional
 	EphemeralStorage *resource.Quantity `json:"ephemeralStorage,omitempty"`
+	// SmallestNode is the least of cpu, memory and ephemeral-storage that nodes of this type have had before the kubelet set anything
+	// aside. Karpenter plans with no more. At least three quarters of resources count, because a tenant could make a type useless
+	// for others. When the spec changes, only the Machines that there are count.
+	// +optional
+	SmallestNode corev1.ResourceList `json:"smallestNode,omitempty"`
 	// Provisioning is how long servers of this type take. Unset until the first has joined.
 	// +optional
 	Provisioning *ProvisioningEstimate `json:"provisioning,omitempty"`

@@ -1250,6 +1250,13 @@ func (in *NodeTypeStatus) DeepCopyInto(out *NodeTypeStatus) {
 		x := (*in).DeepCopy()
 		*out = &x
 	}
+	if in.SmallestNode != nil {
+		in, out := &in.SmallestNode, &out.SmallestNode
+		*out = make(v1.ResourceList, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val.DeepCopy()
+		}
+	}
 	if in.Provisioning != nil {
 		in, out := &in.Provisioning, &out.Provisioning
 		*out = new(ProvisioningEstimate)

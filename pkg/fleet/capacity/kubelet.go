@@ -143,6 +143,26 @@ func (t threshold) of(capacity resource.Quantity) resource.Quantity {
 	return *resource.NewQuantity((kept+1<<20-1)>>20<<20, resource.BinarySI)
 }
 
+// Divided is how much the kubelet can have divided at most if it left so much for pods. Planned with that, no more is left for pods.
+// It is relative to a server of the type, so that what is set aside without our knowledge counts as missing.
+func (k Kubelet) Divided(server Server, allocatable corev1.ResourceList) corev1.ResourceList {
+	planned, divided := k.Allocatable(server), corev1.ResourceList{}
+	for _, name := range Measured() {
+		total, less := server.Resources[name].DeepCopy(), planned[name]
+		has, reported := allocatable[name]
+		if !reported || less.Sign() <= 0 { // if nothing was planned for pods, it is not known how much is missing
+			continue
+		}
+		less.Sub(has)
+		if share := k.threshold(name).share; share > 0 { // of what is planned it is rounded to a MiB
+			less = *resource.NewQuantity(int64(float64(less.Value()+1<<20)/(1-float64(share))), resource.BinarySI)
+		}
+		total.Sub(less)
+		divided[name] = total
+	}
+	return divided
+}
+
 func (k Kubelet) threshold(name corev1.ResourceName) threshold {
 	if set, isSet := k.evictionHard[name]; isSet {
 		return set

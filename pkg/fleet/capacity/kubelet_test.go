@@ -117,10 +117,18 @@ func TestPlannedIsThere(t *testing.T) {
 		if reserved := nodeType.KubeReserved(); reserved != "" {
 			args["kube-reserved"] = reserved
 		}
+		_, has := kubelet.Resources(machine, args)
+		if random.IntN(2) == 0 { // a node like this one has been there, with something set aside that is not known
+			for _, name := range Measured() {
+				left := has[name]
+				left = *resource.NewMilliQuantity(int64(float64(left.MilliValue())*(0.9+random.Float64()/10)), left.Format)
+				has[name] = left
+			}
+			nodeType.Status.SmallestNode = parsed.Divided(ServerOf(nodeType), has)
+		}
 		server := ServerOf(nodeType)
 		server.Resources[corev1.ResourcePods] = resource.MustParse("110")
 		planned := parsed.Allocatable(server)
-		_, has := kubelet.Resources(machine, args)
 		for name, quantity := range planned {
 			if got := has[name]; got.Cmp(quantity) < 0 {
 				t.Fatalf("SEED=%d: %s: planned %s, a kubelet has %s\nresources %v, status.ephemeralStorage %s\narguments %v\nmachine %v", seed, name,
@@ -206,5 +214,27 @@ func TestMemoryTolerance(t *testing.T) {
 	}
 	if diff := cmp.Diff([]int64{512, 1024, 1024, 3072}, got); diff != "" {
 		t.Errorf("MiB of 2, 4, 16 and 100 GiB (-want +got):\n%s", diff)
+	}
+}
+
+// TestSmallest: one tenant's node does not make a type useless for the others.
+func TestSmallest(t *testing.T) {
+	nodeType := &v1alpha1.NodeType{}
+	nodeType.Spec.Resources = list("cpu", "64", "memory", "512Gi")
+	for name, tc := range map[string]struct {
+		reason             string
+		known, other, want corev1.ResourceList
+	}{
+		"First":   {"it is what is known", nil, list("cpu", "64", "memory", "500Gi"), list("cpu", "64", "memory", "500Gi")},
+		"Smaller": {"the least counts", list("memory", "500Gi"), list("memory", "490Gi"), list("memory", "490Gi")},
+		"Bigger":  {"the least counts", list("memory", "490Gi"), list("memory", "500Gi"), list("memory", "490Gi")},
+		"Absurd":  {"more than a quarter is not believed", nil, list("cpu", "1", "memory", "1Ki"), list("cpu", "48", "memory", "384Gi")},
+		"Others":  {"devices come and go", nil, list("nvidia.com/gpu", "0"), list()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, Smallest(nodeType, tc.known, tc.other)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
 	}
 }

@@ -4,6 +4,8 @@
 package capacity
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -68,12 +70,46 @@ func declared(nodeType *v1alpha1.NodeType) Server {
 	return server
 }
 
-// ServerOf returns what a server has at least that is claimed as the type. The result shares no map with the type.
+// Measured are the resources that a kubelet measures, and that a type can declare wrongly.
+func Measured() []corev1.ResourceName {
+	return []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
+}
+
+// ServerOf returns what a server has at least that is claimed as the type: what the type declares, and no more than its nodes have
+// had. Before the first node, memory is without the tolerance. The result shares no map with the type.
 func ServerOf(nodeType *v1alpha1.NodeType) Server {
-	server := declared(nodeType)
-	if memory, found := server.Resources[corev1.ResourceMemory]; found {
+	server, smallest := declared(nodeType), nodeType.Status.SmallestNode
+	if memory, found := server.Resources[corev1.ResourceMemory]; found && smallest.Memory().IsZero() {
 		least := memory.Value() - MemoryTolerance(memory.Value())
 		server.Resources[corev1.ResourceMemory] = *resource.NewQuantity(least>>20<<20, resource.BinarySI) // whole MiB, for messages
 	}
+	for name, least := range smallest {
+		if most, found := server.Resources[name]; found && least.Cmp(most) < 0 {
+			server.Resources[name] = least.DeepCopy()
+		}
+	}
 	return server
+}
+
+// believed is the part of what a type declares that its nodes cannot take away.
+const believed = 0.75
+
+// Smallest returns the least of what is known of the nodes of a type and of what another node has.
+func Smallest(nodeType *v1alpha1.NodeType, known, node corev1.ResourceList) corev1.ResourceList {
+	smallest := corev1.ResourceList{}
+	maps.Copy(smallest, known)
+	for _, name := range Measured() {
+		has, reported := node[name]
+		if !reported {
+			continue
+		}
+		most := declared(nodeType).Resources[name]
+		if floor := *resource.NewMilliQuantity(int64(float64(most.MilliValue())*believed), most.Format); has.Cmp(floor) < 0 {
+			has = floor
+		}
+		if least, seen := smallest[name]; !seen || has.Cmp(least) < 0 {
+			smallest[name] = has
+		}
+	}
+	return smallest
 }

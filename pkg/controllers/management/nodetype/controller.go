@@ -6,6 +6,7 @@ package nodetype
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -23,6 +25,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -31,6 +34,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
@@ -59,7 +63,10 @@ func NewController(client client.Client, inventory *inventory.Inventory, recorde
 func (c *Controller) Name() string { return "nodetype" }
 
 // Register adds the controller to a manager.
-func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Machine{}, MeasuredField, MeasuredOf); err != nil {
+		return fmt.Errorf("indexing Machines by %s, %w", MeasuredField, err)
+	}
 	// No predicate on NodeTypes: if the cache was stale when the status was compared, the event of the written status leads
 	// to the comparison that finds it. It costs no write.
 	return ctrl.NewControllerManagedBy(mgr).
@@ -67,6 +74,13 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		For(&v1alpha1.NodeType{}).
 		Watches(&v1alpha1.NodeProvider{}, handler.EnqueueRequestsFromMapFunc(c.ofProvider),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(ofMachine), builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: func(e event.UpdateEvent) bool {
+				key := v1alpha1.NodeResourcesAnnotationKey
+				return e.ObjectOld.GetAnnotations()[key] != e.ObjectNew.GetAnnotations()[key]
+			},
+			DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
 		WatchesRawSource(source.Func(c.start)).
 		Complete(c)
 }
@@ -77,6 +91,52 @@ func (c *Controller) ofProvider(ctx context.Context, provider client.Object) []r
 		nodeType, ok := object.(*v1alpha1.NodeType)
 		return ok && nodeType.Spec.ProviderRef.Name == provider.GetName()
 	})
+}
+
+// MeasuredField is the name of the NodeType of a Machine whose node has a known size.
+const MeasuredField = "measured"
+
+// MeasuredOf indexes Machines by that field.
+func MeasuredOf(object client.Object) []string {
+	machine, ok := object.(*v1alpha1.Machine)
+	if !ok || machine.Status.NodeTypeRef == nil || machine.Annotations[v1alpha1.NodeResourcesAnnotationKey] == "" {
+		return nil
+	}
+	return []string{machine.Status.NodeTypeRef.Name}
+}
+
+// ofMachine maps a Machine whose node has a known size to its type.
+func ofMachine(_ context.Context, object client.Object) []reconcile.Request {
+	var requests []reconcile.Request
+	for _, name := range MeasuredOf(object) {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+	}
+	return requests
+}
+
+// smallestNode is the least of what the status says and of what the nodes have that there are. Only these count when the spec has
+// changed: the type may have been corrected.
+func (c *Controller) smallestNode(ctx context.Context, nodeType *v1alpha1.NodeType) (corev1.ResourceList, error) {
+	smallest := nodeType.Status.SmallestNode
+	synced := meta.FindStatusCondition(nodeType.Status.Conditions, v1alpha1.ConditionSynced)
+	if synced != nil && synced.ObservedGeneration != nodeType.Generation {
+		smallest = nil
+	}
+	machines := &v1alpha1.MachineList{}
+	if err := c.client.List(ctx, machines, client.MatchingFields{MeasuredField: nodeType.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing Machines of NodeType %s, %w", nodeType.Name, err)
+	}
+	texts := sets.New[string]() // most are the same
+	for i := range machines.Items {
+		texts.Insert(machines.Items[i].Annotations[v1alpha1.NodeResourcesAnnotationKey])
+	}
+	for text := range texts {
+		var node corev1.ResourceList
+		if json.Unmarshal([]byte(text), &node) == nil { // otherwise the tenant has written something else
+			smallest = capacity.Smallest(nodeType, smallest, node)
+		}
+	}
+	return smallest, nil
 }
 
 // start runs before the first Reconcile: it adds all types to the inventory, waits until that has all hosts, and then enqueues
@@ -148,6 +208,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	// 3. Its status follows.
 	summary, _ := c.inventory.Summary(nodeType.Name)
 	before := nodeType.DeepCopy()
+	if nodeType.Status.SmallestNode, err = c.smallestNode(ctx, nodeType); err != nil {
+		return reconcile.Result{}, err
+	}
 	nodeType.Status = status(nodeType, summary, c.disk, invalid, c.clock.Now())
 	if equality.Semantic.DeepEqual(before.Status, nodeType.Status) {
 		return reconcile.Result{}, nil

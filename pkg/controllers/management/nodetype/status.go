@@ -33,6 +33,7 @@ func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, disk resourc
 		Provisioning: nodeType.Status.Provisioning, // package estimate writes it
 		Conditions:   slices.Clone(nodeType.Status.Conditions),
 
+		SmallestNode:     nodeType.Status.SmallestNode,
 		EphemeralStorage: capacity.EphemeralStorage(&nodeType.Spec.HardwareProfile, summary.SmallestDisk, disk),
 	}
 	if invalid != nil {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nodeclaimstatus writes the conditions of NodeClaims that core does not know: ServerReady, from the Machine, and
-// ResourcesAdvertised, from the Node. It deletes the NodeClaim of a Machine that the manager has given up, and sets
+// ResourcesAdvertised and NodeAsPlanned, from the Node. It deletes the NodeClaim of a Machine that the manager has given up, and sets
 // ServerReady on Nodes whose server fails. Without it, users of the tenant cluster could not see why a node is late.
 package nodeclaimstatus
 
@@ -84,6 +84,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	published, untilWritten := c.setServerReady(nodeClaim, machine)
 	advertised, wait := c.setResourcesAdvertised(nodeClaim, node)
 	published = append(published, advertised...)
+	published = append(published, c.setNodeAsPlanned(nodeClaim, node)...)
 	if untilWritten > 0 {
 		wait = untilWritten // when that is over, it knows what is left of the other
 	}
@@ -101,6 +102,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	c.recorder.Publish(published...)
 	if machine == nil {
 		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	if err := c.reportSize(ctx, machine, nodeClaim, node); err != nil {
+		return controllers.RetryConflict(client.IgnoreNotFound(err))
 	}
 	// 3. The manager has given its Machine up.
 	if meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp) {
@@ -182,15 +186,17 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 
 // relevant are the parts of a NodeClaim that decide whether it is reconciled again.
 func relevant(object client.Object) (parts struct {
-	providerID, nodeName    string
-	deleting                bool
-	serverReady, advertised metav1.Condition
+	providerID, nodeName             string
+	deleting, initialized            bool
+	serverReady, advertised, planned metav1.Condition
 }) {
 	if nodeClaim, ok := object.(*karpv1.NodeClaim); ok {
 		parts.providerID, parts.nodeName = nodeClaim.Status.ProviderID, nodeClaim.Status.NodeName
 		parts.deleting = !nodeClaim.DeletionTimestamp.IsZero()
+		parts.initialized = isInitialized(nodeClaim)
 		parts.serverReady = conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionServerReady)
 		parts.advertised = conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionResourcesAdvertised)
+		parts.planned = conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionNodeAsPlanned)
 	}
 	return parts
 }
