@@ -102,7 +102,7 @@ func register(ctx context.Context, mgr manager.Manager, o *options) error {
 		nodetypestatus.NewController(mgr.GetClient(), hosts, recorder, now, o.ephemeralStorage.Quantity),
 		estimate.NewController(mgr.GetClient(), now),
 		machines,
-		tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), now),
+		tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), recorder, now),
 		ipam.NewSweep(addresses, machine.HoldsServer(mgr.GetAPIReader())),
 		metrics.NewFleet(hosts, now),
 	}

@@ -178,6 +178,29 @@ karpenter_metal3_hosts{nodetype="h100",reason="Paused",state="unavailable"} 1
 	}
 }
 
+func TestTenantCounts(t *testing.T) {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	tenant := func(name string, conditions ...metav1.Condition) *v1alpha1.TenantCluster {
+		return &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name},
+			Status: v1alpha1.TenantClusterStatus{Conditions: conditions}}
+	}
+	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		tenant("new"), tenant("well", is(v1alpha1.ConditionClusterIdentified, v1alpha1.ReasonIdentified, 0)),
+		tenant("one", isNot(v1alpha1.ConditionClusterIdentified, v1alpha1.ReasonAnotherCluster)),
+		tenant("two", isNot(v1alpha1.ConditionClusterIdentified, v1alpha1.ReasonAnotherCluster),
+			isNot(v1alpha1.ConditionPoolsSynced, v1alpha1.ReasonInvalidPools)),
+	).Build()
+	want := `
+# HELP karpenter_metal3_tenantclusters_blocked TenantClusters whose provider writes or deletes nothing, by the reason of the condition that says why.
+# TYPE karpenter_metal3_tenantclusters_blocked gauge
+karpenter_metal3_tenantclusters_blocked{reason="AnotherCluster"} 2
+`
+	if err := testutil.CollectAndCompare(tenantCounts{reader}, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWatcher(t *testing.T) {
 	w := newWatcher(nil, clocktesting.NewFakePassiveClock(at(60).Time))
 	claimed := is(v1alpha1.ConditionClaimed, "Claimed", 1)

@@ -43,7 +43,8 @@ func (f *Fleet) Register(_ context.Context, mgr manager.Manager) error {
 	if err := mgr.Add(watcher); err != nil {
 		return fmt.Errorf("adding the watch for metrics, %w", err)
 	}
-	collectors := append(watcher.collectors(), hostCounts{inventory: f.inventory}, machineCounts{machines: mgr.GetClient(), clock: f.clock})
+	collectors := append(watcher.collectors(), hostCounts{inventory: f.inventory}, machineCounts{machines: mgr.GetClient(), clock: f.clock},
+		tenantCounts{tenants: mgr.GetClient()})
 	for _, collector := range collectors {
 		if err := f.registry.Register(collector); err != nil {
 			return fmt.Errorf("registering the metrics of the fleet, %w", err)

@@ -104,6 +104,9 @@ const (
 
 // Condition types of TenantCluster.
 const (
+	// ConditionClusterIdentified is true while the kubeconfig of the provider leads to the cluster whose identity is
+	// status.clusterUID. Otherwise the provider writes nothing. Written by the manager.
+	ConditionClusterIdentified = "ClusterIdentified"
 	// ConditionPoolsSynced is true when the tenant has the pools that privateNodes.autoNodes call for. Written by the
 	// provider.
 	ConditionPoolsSynced = "PoolsSynced"
@@ -114,6 +117,12 @@ const (
 
 // Reasons of conditions of TenantCluster, and of Machines of tenants.
 const (
+	// ReasonIdentified: the cluster is the one whose identity is status.clusterUID.
+	ReasonIdentified = "Identified"
+	// ReasonAnotherCluster: the kubeconfig of the provider leads to another cluster than it did.
+	ReasonAnotherCluster = "AnotherCluster"
+	// ReasonClusterTaken: the kubeconfig of the provider leads to the cluster of another TenantCluster.
+	ReasonClusterTaken = "ClusterTaken"
 	// ReasonInvalidPools: a pool of autoNodes is not valid.
 	ReasonInvalidPools = "InvalidPools"
 	// ReasonReplacingPools: a pool is recreated, and the one that has its name is still being deleted.

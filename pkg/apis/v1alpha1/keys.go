@@ -173,6 +173,9 @@ const (
 const (
 	// TenantClusterFinalizer keeps a TenantCluster until its servers are back in the pool.
 	TenantClusterFinalizer = Group + "/tenantcluster"
+	// AcceptClusterAnnotationKey on a TenantCluster holds the identity of the cluster that is to be the tenant's from now on:
+	// the UID of its namespace kube-system. The manager removes it.
+	AcceptClusterAnnotationKey = Group + "/accept-cluster"
 	// TenantPoolLabelKey marks the NodePools and MetalNodeClasses that a TenantCluster's autoNodes call for. Its value
 	// is made of the namespace and name of the TenantCluster.
 	TenantPoolLabelKey = Group + "/tenantcluster"

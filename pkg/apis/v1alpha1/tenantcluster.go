@@ -46,7 +46,17 @@ type TenantClusterSpec struct {
 
 // TenantClusterStatus is the observed state of a TenantCluster.
 type TenantClusterStatus struct {
-	// Conditions: PoolsSynced, ServersReturned, DRASynced.
+	// ClusterUID is the identity of the tenant's cluster: the UID of its namespace kube-system. The manager sets it when the
+	// provider first reports it, and changes it only if the annotation karpenter.metal3.io/accept-cluster says so. No two
+	// TenantClusters have the same. A provider writes nothing while its kubeconfig leads to another cluster.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	ClusterUID string `json:"clusterUID,omitempty"`
+	// ObservedClusterUID is the identity of the cluster that the kubeconfig of the provider leads to.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	ObservedClusterUID string `json:"observedClusterUID,omitempty"`
+	// Conditions: ClusterIdentified, PoolsSynced, ServersReturned, DRASynced.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -62,6 +72,8 @@ type TenantClusterStatus struct {
 // +kubebuilder:printcolumn:name="Allowed Types",type=string,JSONPath=`.spec.allowedNodeTypes`
 // +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.status.conditions[?(@.type=="PoolsSynced")].reason`
 // +kubebuilder:printcolumn:name="DRA",type=string,JSONPath=`.status.conditions[?(@.type=="DRASynced")].reason`
+// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.status.conditions[?(@.type=="ClusterIdentified")].reason`
+// +kubebuilder:printcolumn:name="UID",type=string,JSONPath=`.status.observedClusterUID`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type TenantCluster struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -80,6 +92,17 @@ type TenantClusterList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	Items []TenantCluster `json:"items"`
+}
+
+// Blocked returns the conditions because of which the tenant's provider writes or deletes nothing.
+func (in *TenantCluster) Blocked() []metav1.Condition {
+	var blocked []metav1.Condition
+	for _, condition := range in.Status.Conditions {
+		if condition.Type == ConditionClusterIdentified && condition.Status == metav1.ConditionFalse {
+			blocked = append(blocked, condition)
+		}
+	}
+	return blocked
 }
 
 // allOfProvider, after the name of a NodeProvider, stands for all of its types in allowedNodeTypes.

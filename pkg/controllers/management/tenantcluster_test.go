@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,7 +31,7 @@ type tenantTest struct {
 
 func newTenantTest(t *testing.T) *tenantTest {
 	t.Helper()
-	w := &tenantTest{t: t, controller: tenantcluster.NewController(environment.Client, environment.Client, clock.RealClock{})}
+	w := &tenantTest{t: t, controller: tenantcluster.NewController(environment.Client, environment.Client, events.NewFakeRecorder(10), clock.RealClock{})}
 	w.tenant = &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: environment.Namespace(t), Name: "blue"}}
 	w.tenant.Spec.APIServerEndpoint = "192.0.2.1:6443"
 	w.create(w.tenant)
@@ -143,7 +144,7 @@ func TestOutageKeepsFinalizer(t *testing.T) {
 	down := errors.New("the API server is down")
 	w.controller = tenantcluster.NewController(environment.Client, interceptor.NewClient(withWatch, interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return down },
-	}), clock.RealClock{})
+	}), events.NewFakeRecorder(10), clock.RealClock{})
 	if err := w.reconcile(); !errors.Is(err, down) {
 		t.Errorf("got %v, want %v", err, down)
 	}
@@ -188,7 +189,7 @@ func TestTenantClusterCrash(t *testing.T) {
 				return c.Patch(ctx, object, patch, opts...)
 			},
 		})
-		w.controller = tenantcluster.NewController(crashing, environment.Client, clock.RealClock{})
+		w.controller = tenantcluster.NewController(crashing, environment.Client, events.NewFakeRecorder(10), clock.RealClock{})
 		_ = w.reconcile() // it may have crashed
 		w.controller = healthy
 		if err := w.reconcile(); err != nil {

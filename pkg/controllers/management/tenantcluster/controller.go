@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tenantcluster finalizes TenantClusters: all servers of the tenant are released before its TenantCluster is gone. It
-// does not access the tenant cluster, which may not exist any more.
+// also decides which cluster is the tenant's. It does not access the tenant cluster, which may not exist any more.
 package tenantcluster
 
 import (
@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -36,19 +37,20 @@ const (
 	waitPeriod = time.Minute
 )
 
-// Controller releases the servers of deleted TenantClusters.
+// Controller identifies the clusters of TenantClusters, and releases the servers of deleted ones.
 type Controller struct {
-	client client.Client
-	live   client.Reader
-	clock  clock.PassiveClock
+	client   client.Client
+	live     client.Reader
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
 }
 
 // NewController constructs a TenantCluster controller. live reads from the API server, past every cache.
-func NewController(writer client.Client, live client.Reader, clk clock.PassiveClock) *Controller {
-	return &Controller{client: writer, live: live, clock: clk}
+func NewController(writer client.Client, live client.Reader, recorder events.EventRecorder, clk clock.PassiveClock) *Controller {
+	return &Controller{client: writer, live: live, recorder: recorder, clock: clk}
 }
 
-// Reconcile finalizes one TenantCluster.
+// Reconcile identifies the cluster of one TenantCluster, and finalizes it.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	tenant := &v1alpha1.TenantCluster{}
 	if err := c.client.Get(ctx, request.NamespacedName, tenant); err != nil {
@@ -60,8 +62,11 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	// 1. Its deletion has to wait for its servers.
 	case tenant.DeletionTimestamp.IsZero() && !finalized:
 		err = c.setFinalizer(ctx, tenant, controllerutil.AddFinalizer)
-	// 2. It is being deleted, and its Machines first.
-	case !tenant.DeletionTimestamp.IsZero() && finalized:
+	// 2. The provider has reported a cluster.
+	case tenant.DeletionTimestamp.IsZero():
+		result, err = c.identify(ctx, tenant)
+	// 3. It is being deleted, and its Machines first.
+	case finalized:
 		result, err = c.deleteMachines(ctx, tenant)
 	}
 	if err != nil {
@@ -134,6 +139,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	if err := builder.ControllerManagedBy(mgr).
 		Named(controllerName).
 		For(&v1alpha1.TenantCluster{}).
+		Watches(&v1alpha1.TenantCluster{}, c.announce()).
 		// A deleted Machine may be the last one; a new one has to be deleted as well.
 		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(tenantOf), builder.WithPredicates(createdOrDeleted)).
 		Complete(c); err != nil {

@@ -1,0 +1,188 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package management_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/tenantcluster"
+)
+
+// identified is a TenantCluster whose provider reports clusters.
+type identified struct {
+	*v1alpha1.TenantCluster
+	t *testing.T
+}
+
+func newIdentified(t *testing.T) *identified {
+	t.Helper()
+	i := &identified{&v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: environment.Namespace(t), Name: "blue",
+		Finalizers: []string{v1alpha1.TenantClusterFinalizer}}}, t}
+	i.Spec.APIServerEndpoint = "192.0.2.1:6443"
+	if err := environment.Client.Create(t.Context(), i.TenantCluster); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := environment.Client.Delete(context.Background(), i.TenantCluster); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+		free := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		if err := environment.Client.Patch(context.Background(), i.TenantCluster, free); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+	})
+	return i
+}
+
+// reports plays the provider, and returns the condition that the manager then writes.
+func (i *identified) reports(uid string) metav1.Condition {
+	i.t.Helper()
+	i.Status.ObservedClusterUID = uid
+	if err := environment.Client.Status().Update(i.t.Context(), i.TenantCluster); err != nil {
+		i.t.Fatal(err)
+	}
+	return i.reconciled()
+}
+
+func (i *identified) reconciled() metav1.Condition {
+	i.t.Helper()
+	controller := tenantcluster.NewController(environment.Client, environment.Client, events.NewFakeRecorder(10), clock.RealClock{})
+	if _, err := controller.Reconcile(i.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(i)}); err != nil {
+		i.t.Fatal(err)
+	}
+	i.read()
+	return conditions.Find(i.Status.Conditions, v1alpha1.ConditionClusterIdentified)
+}
+
+func (i *identified) read() {
+	i.t.Helper()
+	if err := environment.Client.Get(i.t.Context(), client.ObjectKeyFromObject(i), i.TenantCluster); err != nil {
+		i.t.Fatal(err)
+	}
+}
+
+// accept does what the message says.
+func (i *identified) accept(message string) {
+	i.t.Helper()
+	_, annotation, found := strings.Cut(message, "kubectl annotate tenantcluster -n "+i.Namespace+" blue ")
+	key, value, also := strings.Cut(annotation, "=")
+	if !found || !also {
+		i.t.Fatalf("the message does not say how to accept the cluster: %s", message)
+	}
+	i.Annotations = map[string]string{key: value}
+	if err := environment.Client.Update(i.t.Context(), i.TenantCluster); err != nil {
+		i.t.Fatal(err)
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	tenant, mine, other := newIdentified(t), "mine-"+t.Name(), "other-"+t.Name()
+	if condition := tenant.reconciled(); condition.Type != "" {
+		t.Errorf("before the first report: %+v", condition)
+	}
+	if condition := tenant.reports(mine); condition.Status != metav1.ConditionTrue || tenant.Status.ClusterUID != mine {
+		t.Fatalf("at first contact: %+v, cluster %q", condition, tenant.Status.ClusterUID)
+	}
+	condition := tenant.reports(other)
+	if condition.Reason != v1alpha1.ReasonAnotherCluster || condition.Status != metav1.ConditionFalse || tenant.Status.ClusterUID != mine {
+		t.Fatalf("another cluster: %+v, cluster %q", condition, tenant.Status.ClusterUID)
+	}
+	if back := tenant.reports(mine); back.Status != metav1.ConditionTrue {
+		t.Errorf("the kubeconfig was corrected: %+v", back)
+	}
+	condition = tenant.reports(other)
+	tenant.accept(condition.Message)
+	if accepted := tenant.reconciled(); accepted.Status != metav1.ConditionTrue || tenant.Status.ClusterUID != other {
+		t.Errorf("another cluster was accepted: %+v, cluster %q", accepted, tenant.Status.ClusterUID)
+	}
+	if len(tenant.Annotations) > 0 {
+		t.Errorf("the annotation is left, and would accept the cluster again: %v", tenant.Annotations)
+	}
+}
+
+func TestIdentityIsUnique(t *testing.T) {
+	first, second, uid := newIdentified(t), newIdentified(t), t.Name()
+	first.reports(uid)
+	condition := second.reports(uid)
+	if condition.Reason != v1alpha1.ReasonClusterTaken || second.Status.ClusterUID != "" {
+		t.Fatalf("the cluster is that of another TenantCluster: %+v, cluster %q", condition, second.Status.ClusterUID)
+	}
+	second.Annotations = map[string]string{v1alpha1.AcceptClusterAnnotationKey: uid}
+	if err := environment.Client.Update(t.Context(), second.TenantCluster); err != nil {
+		t.Fatal(err)
+	}
+	if condition := second.reconciled(); condition.Reason != v1alpha1.ReasonClusterTaken {
+		t.Errorf("the cluster of another TenantCluster was accepted: %+v", condition)
+	}
+	first.Status.ClusterUID, first.Status.ObservedClusterUID = "", ""
+	if err := environment.Client.Status().Update(t.Context(), first.TenantCluster); err != nil {
+		t.Fatal(err)
+	}
+	if condition := second.reconciled(); condition.Status != metav1.ConditionTrue || second.Status.ClusterUID != uid {
+		t.Errorf("the other TenantCluster has it no more: %+v, cluster %q", condition, second.Status.ClusterUID)
+	}
+}
+
+// TestIdentityIsAnnounced runs the controller: a Warning event says why a provider does nothing.
+func TestIdentityIsAnnounced(t *testing.T) {
+	skip := true
+	mgr, err := ctrl.NewManager(environment.Config, manager.Options{Scheme: environment.Scheme,
+		Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := events.NewFakeRecorder(100)
+	if err := tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), recorder, clock.RealClock{}).Register(t.Context(), mgr); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
+	tenant := newIdentified(t)
+	for _, uid := range []string{"mine-" + t.Name(), "other-" + t.Name()} {
+		patch := client.MergeFrom(tenant.DeepCopy())
+		tenant.Status.ObservedClusterUID = uid
+		if err := environment.Client.Status().Patch(t.Context(), tenant.TenantCluster, patch); err != nil {
+			t.Fatal(err)
+		}
+		deadline := time.After(30 * time.Second)
+		for conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionClusterIdentified).Type == "" {
+			select {
+			case <-deadline:
+				t.Fatal("the manager says nothing of the cluster")
+			case <-time.After(20 * time.Millisecond):
+				tenant.read()
+			}
+		}
+	}
+	select {
+	case said := <-recorder.Events:
+		if !strings.HasPrefix(said, "Warning AnotherCluster ") || !strings.Contains(said, v1alpha1.AcceptClusterAnnotationKey) {
+			t.Errorf("the event is %q", said)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("no event")
+	}
+}

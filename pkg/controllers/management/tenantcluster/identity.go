@@ -1,0 +1,117 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantcluster
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+)
+
+// identify decides whether the cluster that the provider reports is the tenant's. The first one is, unless it is that of
+// another TenantCluster. This controller reconciles one TenantCluster at a time, so that no two get the same cluster.
+func (c *Controller) identify(ctx context.Context, tenant *v1alpha1.TenantCluster) (ctrl.Result, error) {
+	observed := tenant.Status.ObservedClusterUID
+	if observed == "" {
+		return ctrl.Result{}, nil
+	}
+	before := tenant.DeepCopy()
+	condition := metav1.Condition{Type: v1alpha1.ConditionClusterIdentified, Status: metav1.ConditionFalse,
+		ObservedGeneration: tenant.Generation, LastTransitionTime: metav1.NewTime(c.clock.Now())}
+	result := ctrl.Result{}
+	if observed != tenant.Status.ClusterUID {
+		taken, err := c.isTaken(ctx, tenant, observed)
+		switch {
+		case err != nil:
+			return ctrl.Result{}, err
+		case taken:
+			condition.Reason, condition.Message = v1alpha1.ReasonClusterTaken, clusterTaken(observed)
+			result.RequeueAfter = waitPeriod // the other TenantCluster may be deleted
+		case tenant.Status.ClusterUID == "" || tenant.Annotations[v1alpha1.AcceptClusterAnnotationKey] == observed:
+			tenant.Status.ClusterUID = observed
+		default:
+			condition.Reason, condition.Message = v1alpha1.ReasonAnotherCluster, anotherCluster(tenant)
+		}
+	}
+	if observed == tenant.Status.ClusterUID {
+		condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonIdentified
+		condition.Message = "the kubeconfig of the provider leads to the tenant's cluster"
+	}
+	conditions.Set(&tenant.Status.Conditions, condition)
+	if !equality.Semantic.DeepEqual(before.Status, tenant.Status) {
+		if err := controllers.PatchStatus(ctx, c.client, before, tenant); err != nil {
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}
+		log.FromContext(ctx).Info("identity of the tenant's cluster", "reason", condition.Reason, "observed", observed,
+			"clusterUID", tenant.Status.ClusterUID)
+	}
+	// An annotation that stayed would accept the cluster again, after another one was accepted.
+	if accepted, found := tenant.Annotations[v1alpha1.AcceptClusterAnnotationKey]; found && accepted == tenant.Status.ClusterUID {
+		return result, client.IgnoreNotFound(controllers.Patch(ctx, c.client, tenant, "removing the annotation of", func() {
+			delete(tenant.Annotations, v1alpha1.AcceptClusterAnnotationKey)
+		}))
+	}
+	return result, nil
+}
+
+// isTaken returns whether a cluster is that of another TenantCluster. It reads live: the cache may not have the last one yet.
+func (c *Controller) isTaken(ctx context.Context, tenant *v1alpha1.TenantCluster, uid string) (bool, error) {
+	all := &v1alpha1.TenantClusterList{}
+	if err := c.live.List(ctx, all); err != nil {
+		return false, fmt.Errorf("listing TenantClusters, %w", err)
+	}
+	for i := range all.Items {
+		if other := &all.Items[i]; other.UID != tenant.UID && other.Status.ClusterUID == uid {
+			log.FromContext(ctx).Info("the cluster is that of another TenantCluster", "other", client.ObjectKeyFromObject(other), "clusterUID", uid)
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func anotherCluster(tenant *v1alpha1.TenantCluster) string {
+	return fmt.Sprintf("the kubeconfig of the provider leads to another cluster than the tenant's: its namespace kube-system has the UID %s, "+
+		"and that of the tenant's has %s. The provider writes nothing. Correct the kubeconfig. If the tenant's cluster was made anew, accept it: "+
+		"kubectl annotate tenantcluster -n %s %s %s=%s", tenant.Status.ObservedClusterUID, tenant.Status.ClusterUID, tenant.Namespace, tenant.Name,
+		v1alpha1.AcceptClusterAnnotationKey, tenant.Status.ObservedClusterUID)
+}
+
+func clusterTaken(uid string) string {
+	return fmt.Sprintf("the kubeconfig of the provider leads to the cluster of another TenantCluster: its namespace kube-system has the UID %s. "+
+		"The provider writes nothing. Correct the kubeconfig, or delete one of the two; both are in: "+
+		"kubectl get tenantclusters -A -o wide", uid)
+}
+
+// announce returns a handler that says in an event why a provider writes or deletes nothing, when that has changed.
+func (c *Controller) announce() handler.EventHandler {
+	return handler.Funcs{
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			before, was := e.ObjectOld.(*v1alpha1.TenantCluster)
+			after, is := e.ObjectNew.(*v1alpha1.TenantCluster)
+			if !was || !is {
+				return
+			}
+			for _, now := range after.Blocked() {
+				if old := conditions.Find(before.Status.Conditions, now.Type); old.Status != now.Status || old.Reason != now.Reason {
+					c.recorder.Eventf(after, nil, corev1.EventTypeWarning, now.Reason, now.Reason, "%s",
+						conditions.Truncate(now.Message, conditions.MaxEventNote))
+				}
+			}
+		},
+	}
+}
