@@ -20,6 +20,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/identity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/protection"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
@@ -54,9 +55,17 @@ func (o *options) run(ctx context.Context) error {
 		}
 	}
 
+	guard, err := identity.NewGuard(tenantConfig, managementConfig, o.tenantClusterKey(), scheme.Scheme, clock.RealClock{})
+	if err != nil {
+		return err
+	}
+	tenantConfig, managementConfig = guard.Guarded(tenantConfig), guard.Guarded(managementConfig)
 	mgr, err := o.newManager(ctx, tenantConfig, managementConfig)
 	if err != nil {
 		return err
+	}
+	if err := mgr.Add(guard); err != nil {
+		return fmt.Errorf("adding the guard of the tenant cluster, %w", err)
 	}
 	management, err := o.newManagementCluster(managementConfig)
 	if err != nil {

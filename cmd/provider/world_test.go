@@ -19,6 +19,7 @@ import (
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/identity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
@@ -48,6 +49,14 @@ func newWorld(t *testing.T) *world {
 	} {
 		w.create(object)
 		t.Cleanup(func() { w.remove(object) })
+		if cluster, ok := object.(*v1alpha1.TenantCluster); ok { // as the manager does once the provider has reported it
+			uid, err := identity.UID(t.Context(), environment.Client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cluster.Status.ClusterUID = uid
+			w.updateStatus(cluster)
+		}
 	}
 	for name, resources := range map[string]corev1.ResourceList{
 		w.a100():                 env.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "4"),

@@ -11,7 +11,6 @@ import (
 
 	"github.com/awslabs/operatorpkg/controller"
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +28,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/identity"
 )
 
 // servedRetry is how often to look whether a cluster that did not serve resource.k8s.io/v1 serves it now.
@@ -114,18 +114,15 @@ func (c *Controller) writeCondition(ctx context.Context, cluster *v1alpha1.Tenan
 
 // sameCluster returns whether the host is the tenant cluster. Each copy would be copied again.
 func (c *Controller) sameCluster(ctx context.Context) (bool, error) {
-	var uids []string
-	for _, cluster := range []struct {
-		name string
-		live client.Reader
-	}{{"host", c.clusters.Management.Live}, {"tenant", c.clusters.Tenant.Live}} {
-		namespace := &corev1.Namespace{}
-		if err := cluster.live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, namespace); err != nil {
-			return false, fmt.Errorf("reading namespace %s of the %s, %w", metav1.NamespaceSystem, cluster.name, err)
-		}
-		uids = append(uids, string(namespace.UID))
+	host, err := identity.UID(ctx, c.clusters.Management.Live)
+	if err != nil {
+		return false, fmt.Errorf("identifying the host, %w", err)
 	}
-	return uids[0] == uids[1], nil
+	tenant, err := identity.UID(ctx, c.clusters.Tenant.Live)
+	if err != nil {
+		return false, fmt.Errorf("identifying the tenant cluster, %w", err)
+	}
+	return host == tenant, nil
 }
 
 // Name implements Karpenter's controller interface.

@@ -17,9 +17,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/tenantcluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
@@ -211,6 +218,9 @@ func (w *Environment) startHost(ctx context.Context) error {
 			return fmt.Errorf("creating namespace %s, %w", name, err)
 		}
 	}
+	if err := w.startManager(); err != nil {
+		return err
+	}
 	if len(w.config.Nodes) == 0 {
 		return nil
 	}
@@ -218,4 +228,19 @@ func (w *Environment) startHost(ctx context.Context) error {
 		return err
 	}
 	return w.startNodes(ctx)
+}
+
+// startManager starts that part of the manager without which no provider writes anything.
+func (w *Environment) startManager() error {
+	mgr, err := ctrl.NewManager(w.Host.REST, manager.Options{Scheme: w.scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)}})
+	if err != nil {
+		return fmt.Errorf("making a manager of the host, %w", err)
+	}
+	controller := tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), &events.FakeRecorder{}, clock.RealClock{})
+	if err := controller.Register(w.ctx, mgr); err != nil {
+		return err
+	}
+	w.background.Go(func() error { return mgr.Start(w.ctx) })
+	return nil
 }
