@@ -57,7 +57,7 @@ func (o *options) provisioningControllers(
 		drift.NewController(clusters, recorder),
 		joining.NewController(realClock, clusters, joining.ClusterCA(clusters.Tenant.Live, mgr.GetConfig()),
 			joining.ServerVersion(mgr.GetConfig())),
-		garbagecollection.NewMachineController(clusters),
+		garbagecollection.NewMachineController(realClock, clusters),
 		garbagecollection.NewLeftoverController(clusters),
 		garbagecollection.NewNodeClaimController(clusters, recorder),
 		garbagecollection.NewNodeController(clusters),

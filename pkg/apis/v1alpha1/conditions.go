@@ -107,6 +107,9 @@ const (
 	// ConditionClusterIdentified is true while the kubeconfig of the provider leads to the cluster whose identity is
 	// status.clusterUID. Otherwise the provider writes nothing. Written by the manager.
 	ConditionClusterIdentified = "ClusterIdentified"
+	// ConditionCollectionAllowed is false while no Machine whose NodeClaim is gone is deleted, because there are too many. It is
+	// absent where that has never happened. Written by the provider.
+	ConditionCollectionAllowed = "CollectionAllowed"
 	// ConditionPoolsSynced is true when the tenant has the pools that privateNodes.autoNodes call for. Written by the
 	// provider.
 	ConditionPoolsSynced = "PoolsSynced"
@@ -123,6 +126,12 @@ const (
 	ReasonAnotherCluster = "AnotherCluster"
 	// ReasonClusterTaken: the kubeconfig of the provider leads to the cluster of another TenantCluster.
 	ReasonClusterTaken = "ClusterTaken"
+	// ReasonTooManyMachines: so many NodeClaims are gone that the tenant's cluster may not be complete.
+	ReasonTooManyMachines = "TooManyMachines"
+	// ReasonConfirmed: an operator has confirmed that the Machines are to be deleted.
+	ReasonConfirmed = "Confirmed"
+	// ReasonCollecting: Machines whose NodeClaim is gone are deleted.
+	ReasonCollecting = "Collecting"
 	// ReasonInvalidPools: a pool of autoNodes is not valid.
 	ReasonInvalidPools = "InvalidPools"
 	// ReasonReplacingPools: a pool is recreated, and the one that has its name is still being deleted.

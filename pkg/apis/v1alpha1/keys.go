@@ -176,6 +176,9 @@ const (
 	// AcceptClusterAnnotationKey on a TenantCluster holds the identity of the cluster that is to be the tenant's from now on:
 	// the UID of its namespace kube-system. The manager removes it.
 	AcceptClusterAnnotationKey = Group + "/accept-cluster"
+	// ConfirmCollectionAnnotationKey on a TenantCluster confirms that Machines whose NodeClaims are gone are deleted although there
+	// are many. Its value is the time at which the condition CollectionAllowed became false.
+	ConfirmCollectionAnnotationKey = Group + "/confirm-collection"
 	// TenantPoolLabelKey marks the NodePools and MetalNodeClasses that a TenantCluster's autoNodes call for. Its value
 	// is made of the namespace and name of the TenantCluster.
 	TenantPoolLabelKey = Group + "/tenantcluster"

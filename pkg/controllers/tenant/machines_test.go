@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -103,7 +104,7 @@ func TestMachineWithoutNodeClaim(t *testing.T) {
 				change = func(*v1alpha1.Machine) {}
 			}
 			machine := createMachine(t, cluster, "claim-"+cluster.Namespace, uid, change)
-			controller := garbagecollection.NewMachineController(tenanttest.Clusters(t, &environment, cluster, tenanttest.Immortal()))
+			controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster, tenanttest.Immortal()))
 			if _, err := controller.Reconcile(t.Context(), machine.DeepCopy()); err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +140,7 @@ func TestMachineIsKept(t *testing.T) {
 			clusters := tenanttest.Clusters(t, &environment, cluster, tenanttest.Immortal())
 			clusters.Tenant.Client = answering(t, tc.cached)
 			clusters.Tenant.Live = answering(t, tc.live)
-			_, err := garbagecollection.NewMachineController(clusters).Reconcile(t.Context(), machine.DeepCopy())
+			_, err := garbagecollection.NewMachineController(clock.RealClock{}, clusters).Reconcile(t.Context(), machine.DeepCopy())
 			if (err != nil) != tc.wantError {
 				t.Errorf("%s: got error %v", tc.reason, err)
 			}
@@ -171,7 +172,7 @@ func TestStaleMachineIsNotDeleted(t *testing.T) {
 	if err := environment.Client.Update(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}
-	controller := garbagecollection.NewMachineController(tenanttest.Clusters(t, &environment, cluster, tenanttest.Immortal()))
+	controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster, tenanttest.Immortal()))
 	result, err := controller.Reconcile(t.Context(), stale)
 	if err != nil || result.RequeueAfter == 0 {
 		t.Errorf("want another look at it, got %v, %v", result, err)
@@ -185,7 +186,7 @@ func TestMachineCrash(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	machine := createMachine(t, cluster, "claim-"+cluster.Namespace, otherUID)
 	for writes, wantDeleted := range []bool{false, true} {
-		controller := garbagecollection.NewMachineController(tenanttest.Clusters(t, &environment, cluster, tenanttest.DyingAfter(writes)))
+		controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster, tenanttest.DyingAfter(writes)))
 		_, err := controller.Reconcile(t.Context(), machine.DeepCopy())
 		if (err == nil) != wantDeleted || exists(t, machine.DeepCopy()) == wantDeleted {
 			t.Fatalf("with %d writes: got error %v, want deleted %v", writes, err, wantDeleted)
@@ -206,7 +207,7 @@ func TestRestoredNodeClaimKeepsItsMachine(t *testing.T) {
 	if err := environment.Client.Status().Update(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}
-	controller := garbagecollection.NewMachineController(tenanttest.Clusters(t, &environment, cluster, tenanttest.Immortal()))
+	controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster, tenanttest.Immortal()))
 	if _, err := controller.Reconcile(t.Context(), machine.DeepCopy()); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/garbagecollection"
 
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
@@ -23,7 +24,7 @@ func TestMachineWatches(t *testing.T) {
 	stayingMachine := createMachine(t, cluster, staying.Name, staying.UID)
 	orphan := createMachine(t, cluster, "orphan-"+cluster.Namespace, otherUID)
 	tenanttest.Run(t, &environment, cluster, func(clusters tenant.Clusters, _ manager.Manager) tenanttest.Registrar {
-		return garbagecollection.NewMachineController(clusters)
+		return garbagecollection.NewMachineController(clock.RealClock{}, clusters)
 	})
 	tenanttest.Eventually(t, "the orphaned Machine is gone", func(context.Context) (bool, error) {
 		return !exists(t, orphan), nil

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,18 +44,19 @@ const machinePeriod = 5 * time.Minute
 // never launched without asking for a deletion, so its Machine is left behind.
 type MachineController struct {
 	clusters tenant.Clusters
+	breaker  *breaker
 }
 
 // NewMachineController constructs a garbage collector of Machines.
-func NewMachineController(clusters tenant.Clusters) *MachineController {
-	return &MachineController{clusters: clusters}
+func NewMachineController(clk clock.PassiveClock, clusters tenant.Clusters) *MachineController {
+	return &MachineController{clusters: clusters, breaker: newBreaker(clk, clusters)}
 }
 
 // Reconcile deletes the Machine if the NodeClaim that it was made for is gone.
 func (c *MachineController) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	// 1. Only Machines that were created for a NodeClaim.
-	if !c.madeForNodeClaim(machine) || !machine.DeletionTimestamp.IsZero() {
+	if !madeForNodeClaim(c.clusters, machine) || !machine.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
 	// 2. If the cache has a NodeClaim that is gone already, its deletion is an event that is still to come.
@@ -69,9 +71,16 @@ func (c *MachineController) Reconcile(ctx context.Context, machine *v1alpha1.Mac
 		}
 	}
 	if exists {
-		return reconcile.Result{RequeueAfter: machinePeriod}, nil
+		if c.breaker.isOpen() {
+			_, err = c.breaker.allows(ctx)
+		}
+		return reconcile.Result{RequeueAfter: machinePeriod}, err
 	}
-	// 4. It is gone. The preconditions keep a Machine that has changed since.
+	// 4. It is gone. If those of many Machines are, the tenant's cluster may be at fault.
+	if allowed, err := c.breaker.allows(ctx); err != nil || !allowed {
+		return reconcile.Result{RequeueAfter: heldPeriod}, err
+	}
+	// 5. The preconditions keep a Machine that has changed since.
 	err = c.clusters.Management.Client.Delete(ctx, machine,
 		client.Preconditions{UID: &machine.UID, ResourceVersion: &machine.ResourceVersion})
 	switch {
@@ -80,12 +89,13 @@ func (c *MachineController) Reconcile(ctx context.Context, machine *v1alpha1.Mac
 	case client.IgnoreNotFound(err) != nil:
 		return reconcile.Result{}, fmt.Errorf("deleting machine %s without a nodeclaim, %w", client.ObjectKeyFromObject(machine), err)
 	}
+	c.breaker.collects(machine)
 	log.FromContext(ctx).Info("deleted machine whose nodeclaim is gone", "nodeClaim", machine.Labels[v1alpha1.NodeClaimLabelKey])
 	return reconcile.Result{}, nil
 }
 
-func (c *MachineController) madeForNodeClaim(machine *v1alpha1.Machine) bool {
-	return c.clusters.Owns(machine) &&
+func madeForNodeClaim(clusters tenant.Clusters, machine *v1alpha1.Machine) bool {
+	return clusters.Owns(machine) &&
 		machine.Labels[v1alpha1.NodeClaimLabelKey] != "" && machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] != ""
 }
 
@@ -108,7 +118,7 @@ func (c *MachineController) Register(_ context.Context, m manager.Manager) error
 			&handler.TypedEnqueueRequestForObject[*v1alpha1.Machine]{},
 			// The status of a Machine does not depend on its NodeClaim.
 			predicate.TypedFuncs[*v1alpha1.Machine]{
-				CreateFunc: func(e event.TypedCreateEvent[*v1alpha1.Machine]) bool { return c.madeForNodeClaim(e.Object) },
+				CreateFunc: func(e event.TypedCreateEvent[*v1alpha1.Machine]) bool { return madeForNodeClaim(c.clusters, e.Object) },
 				UpdateFunc: func(event.TypedUpdateEvent[*v1alpha1.Machine]) bool { return false },
 				DeleteFunc: func(event.TypedDeleteEvent[*v1alpha1.Machine]) bool { return false },
 			})).

@@ -57,7 +57,7 @@ func NewNodeController(clusters tenant.Clusters) *NodeController {
 func (c *NodeController) Reconcile(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	// 1. A ready Node has a kubelet that runs. When it stops, the Node changes, which is an event.
-	if !madeForNodeClaim(node) || isReady(node) || !node.DeletionTimestamp.IsZero() {
+	if !nodeOfNodeClaim(node) || isReady(node) || !node.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
 	_, _, name, _ := v1alpha1.ParseProviderID(node.Spec.ProviderID)
@@ -85,9 +85,9 @@ func (c *NodeController) Reconcile(ctx context.Context, node *corev1.Node) (reco
 	return reconcile.Result{}, nil
 }
 
-// madeForNodeClaim returns whether a Node was created for a NodeClaim, and not for a stand-alone Machine. Such a Machine may
+// nodeOfNodeClaim returns whether a Node was created for a NodeClaim, and not for a stand-alone Machine. Such a Machine may
 // be in a namespace that the provider cannot read, so nothing is known of it.
-func madeForNodeClaim(node *corev1.Node) bool {
+func nodeOfNodeClaim(node *corev1.Node) bool {
 	_, _, _, ours := v1alpha1.ParseProviderID(node.Spec.ProviderID)
 	return ours && (hasUnregisteredTaint(node) || node.Labels[karpv1.NodeRegisteredLabelKey] != "")
 }
@@ -124,11 +124,11 @@ func (c *NodeController) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(e event.CreateEvent) bool { return madeForNodeClaim(e.Object.(*corev1.Node)) },
+			CreateFunc: func(e event.CreateEvent) bool { return nodeOfNodeClaim(e.Object.(*corev1.Node)) },
 			// Of all that the kubelet writes, only whether it runs matters.
 			UpdateFunc: func(e event.UpdateEvent) bool {
 				before, after := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-				return madeForNodeClaim(after) && (!madeForNodeClaim(before) || isReady(before) != isReady(after))
+				return nodeOfNodeClaim(after) && (!nodeOfNodeClaim(before) || isReady(before) != isReady(after))
 			},
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).

@@ -1,0 +1,164 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollection
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+)
+
+const (
+	// atOnce is the time within which collected Machines count as collected together: NodeClaims that go one by one are as gone as
+	// those that go in one moment.
+	atOnce = 10 * time.Minute
+	// confirmedFor is how long the confirmation of an operator holds at most.
+	confirmedFor = time.Hour
+	// heldPeriod is how often a Machine that is not collected is reconciled: a confirmation is not watched.
+	heldPeriod = 15 * time.Second
+)
+
+// limit returns how many of so many Machines may be collected at once.
+func limit(machines int) int { return max(3, machines/5) }
+
+// breaker stops the collection of Machines when too many look collectable: a tenant's cluster that was restored without its
+// NodeClaims would lose all servers in seconds. Machines whose server has no image yet are not counted. Karpenter leaves them
+// behind when it gives NodeClaims up, and no data is lost with them.
+type breaker struct {
+	clock    clock.PassiveClock
+	clusters tenant.Clusters
+
+	mu sync.Mutex
+	// open is whether the condition may say that nothing is collected.
+	open bool
+	// collected are the Machines that were collected, and when.
+	collected map[types.UID]time.Time
+}
+
+func newBreaker(clk clock.PassiveClock, clusters tenant.Clusters) *breaker {
+	// A provider before this one may have written the condition.
+	return &breaker{clock: clk, clusters: clusters, open: true, collected: map[types.UID]time.Time{}}
+}
+
+// isOpen returns whether allows has to be called although there is nothing to collect, so that the condition is taken back.
+func (b *breaker) isOpen() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.open
+}
+
+// collects records that a Machine is collected.
+func (b *breaker) collects(machine *v1alpha1.Machine) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if isCounted(machine) {
+		b.collected[machine.UID] = b.clock.Now()
+	}
+}
+
+// allows returns whether Machines may be collected, and writes the condition of the TenantCluster.
+func (b *breaker) allows(ctx context.Context) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	gone, all, err := b.count(ctx)
+	if err != nil {
+		return false, err
+	}
+	cluster := &v1alpha1.TenantCluster{}
+	if err := b.clusters.Management.Client.Get(ctx, b.clusters.TenantCluster, cluster); err != nil {
+		return false, fmt.Errorf("reading TenantCluster %s, %w", b.clusters.TenantCluster, err)
+	}
+	before := cluster.DeepCopy()
+	now := conditions.Find(cluster.Status.Conditions, v1alpha1.ConditionCollectionAllowed)
+	next := metav1.Condition{Type: v1alpha1.ConditionCollectionAllowed, ObservedGeneration: cluster.Generation,
+		LastTransitionTime: metav1.NewTime(b.clock.Now()).Rfc3339Copy()}
+	held, confirmed := now.Status == metav1.ConditionFalse, now.Reason == v1alpha1.ReasonConfirmed
+	switch {
+	case gone <= limit(all):
+		if b.open = false; !held && !confirmed {
+			return true, nil
+		}
+		next.Status, next.Reason = metav1.ConditionTrue, v1alpha1.ReasonCollecting
+		next.Message = "Machines whose NodeClaim is gone are deleted"
+	case confirmed && b.clock.Since(now.LastTransitionTime.Time) < confirmedFor:
+		return true, nil
+	case held && cluster.Annotations[v1alpha1.ConfirmCollectionAnnotationKey] == stamp(now.LastTransitionTime):
+		next.Status, next.Reason = metav1.ConditionTrue, v1alpha1.ReasonConfirmed
+		next.Message = "an operator has confirmed that Machines whose NodeClaim is gone are deleted"
+	default:
+		if held {
+			next.LastTransitionTime = now.LastTransitionTime
+		}
+		b.open, next.Status, next.Reason = true, metav1.ConditionFalse, v1alpha1.ReasonTooManyMachines
+		next.Message = fmt.Sprintf("the NodeClaims of %d of %d Machines are gone or went within %v, more than %d: no Machine without a NodeClaim "+
+			"is deleted. Check whether the tenant's cluster is complete, and restore its NodeClaims if it is not. If they were deleted on purpose: "+
+			"kubectl annotate --overwrite tenantcluster -n %s %s %s=%s", gone, all, atOnce, limit(all), cluster.Namespace, cluster.Name,
+			v1alpha1.ConfirmCollectionAnnotationKey, stamp(next.LastTransitionTime))
+	}
+	// A condition with another status gets the time that the message names.
+	if conditions.Set(&cluster.Status.Conditions, next) {
+		if err := controllers.PatchStatus(ctx, b.clusters.Management.Client, before, cluster); err != nil {
+			if apierrors.IsConflict(err) { // the cache is behind: it is asked again
+				return false, nil
+			}
+			return false, err
+		}
+	}
+	return next.Status == metav1.ConditionTrue, nil
+}
+
+// stamp is the value of the annotation that confirms. It is of one time that the breaker has tripped, so that it does not confirm
+// the next.
+func stamp(at metav1.Time) string { return at.UTC().Format(time.RFC3339) }
+
+// count returns how many Machines look collectable or were collected just now, and of how many.
+func (b *breaker) count(ctx context.Context) (gone, all int, err error) {
+	machines, nodeClaims := &v1alpha1.MachineList{}, &karpv1.NodeClaimList{}
+	if err := b.clusters.Management.Client.List(ctx, machines, client.InNamespace(b.clusters.TenantCluster.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return 0, 0, fmt.Errorf("listing machines, %w", err)
+	}
+	if err := b.clusters.Tenant.Client.List(ctx, nodeClaims, client.UnsafeDisableDeepCopy); err != nil {
+		return 0, 0, fmt.Errorf("listing nodeclaims, %w", err)
+	}
+	byName := make(map[string]*karpv1.NodeClaim, len(nodeClaims.Items))
+	for i := range nodeClaims.Items {
+		byName[nodeClaims.Items[i].Name] = &nodeClaims.Items[i]
+	}
+	for i := range machines.Items {
+		machine := &machines.Items[i]
+		if !madeForNodeClaim(b.clusters, machine) || !machine.DeletionTimestamp.IsZero() || !isCounted(machine) {
+			continue
+		}
+		if nodeClaim := byName[machine.Labels[v1alpha1.NodeClaimLabelKey]]; nodeClaim == nil || !tenant.MadeFor(machine, nodeClaim) {
+			gone++
+		}
+		all++
+	}
+	for uid, at := range b.collected {
+		if b.clock.Since(at) >= atOnce {
+			delete(b.collected, uid)
+		}
+	}
+	return gone + len(b.collected), all + len(b.collected), nil
+}
+
+// isCounted returns whether a Machine's server has its image, or had a node.
+func isCounted(machine *v1alpha1.Machine) bool {
+	return machine.Annotations[v1alpha1.NodeNameAnnotationKey] != "" ||
+		conditions.Find(machine.Status.Conditions, v1alpha1.ConditionProvisioned).Status == metav1.ConditionTrue
+}
