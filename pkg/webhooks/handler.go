@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -37,7 +38,7 @@ type handler[T any, P cluster.Object[T]] struct {
 	// written validates an object that is created, when before is nil, or updated.
 	written func(cluster rules.Cluster, before, after P) rules.Result
 	// deleted validates the deletion of an object. Nil admits all.
-	deleted func(cluster rules.Cluster, name string) rules.Result
+	deleted func(cluster rules.Cluster, object client.Object) rules.Result
 }
 
 // Handle implements admission.Handler.
@@ -77,10 +78,13 @@ func (h *handler[T, P]) evaluate(view rules.Cluster, request *admission.Request)
 			return rules.Result{}, nil // its finalizers must be removable, whatever else is wrong
 		}
 	case admissionv1.Delete:
-		if h.deleted != nil {
-			return h.deleted(view, request.Name), nil
+		if h.deleted == nil {
+			return rules.Result{}, nil
 		}
-		return rules.Result{}, nil
+		if before, err = decode[T, P](request.OldObject); err != nil {
+			return rules.Result{}, err
+		}
+		return h.deleted(view, before), nil
 	default:
 		return rules.Result{}, nil
 	}
@@ -163,18 +167,23 @@ func measure(kind, operation string, took time.Duration) {
 
 // Handlers returns what is served, by path. The paths are those in config/webhook.
 func Handlers(all *cluster.Cluster, clk clock.PassiveClock) map[string]admission.Handler {
-	unused := func(kind rules.Kind) func(rules.Cluster, string) rules.Result {
-		return func(cluster rules.Cluster, name string) rules.Result { return rules.Deleted(cluster, kind, name) }
+	unused := func(kind rules.Kind) func(rules.Cluster, client.Object) rules.Result {
+		return func(cluster rules.Cluster, object client.Object) rules.Result {
+			return rules.Deleted(cluster, kind, object.GetName())
+		}
 	}
 	return map[string]admission.Handler{
 		"/validate/nodeproviders": &handler[v1alpha1.NodeProvider, *v1alpha1.NodeProvider]{
-			kind: "NodeProvider", cluster: all, clock: clk, written: rules.NodeProvider, deleted: rules.ProviderDeleted},
+			kind: "NodeProvider", cluster: all, clock: clk, written: rules.NodeProvider,
+			deleted: func(cluster rules.Cluster, object client.Object) rules.Result {
+				return rules.ProviderDeleted(cluster, object.GetName())
+			}},
 		"/validate/nodetypes": &handler[v1alpha1.NodeType, *v1alpha1.NodeType]{
 			kind: "NodeType", cluster: all, clock: clk, written: rules.NodeType, deleted: unused(rules.KindNodeType)},
 		"/validate/machines": &handler[v1alpha1.Machine, *v1alpha1.Machine]{
 			kind: "Machine", cluster: all, clock: clk, written: rules.Machine},
 		"/validate/tenantclusters": &handler[v1alpha1.TenantCluster, *v1alpha1.TenantCluster]{
-			kind: "TenantCluster", cluster: all, clock: clk, written: rules.TenantCluster},
+			kind: "TenantCluster", cluster: all, clock: clk, written: rules.TenantCluster, deleted: rules.TenantDeleted},
 		"/validate/osimages": &handler[v1alpha1.OSImage, *v1alpha1.OSImage]{
 			kind: "OSImage", cluster: all, clock: clk, written: rules.OSImage, deleted: unused(rules.KindOSImage)},
 		"/validate/sshkeys": &handler[v1alpha1.SSHKey, *v1alpha1.SSHKey]{

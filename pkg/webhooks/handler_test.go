@@ -118,7 +118,7 @@ func TestAnswerRefusesDeletion(t *testing.T) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	response := handlers(t, true)["/validate/osimages"].Handle(t.Context(), request(admissionv1.Delete, "", ""))
+	response := handlers(t, true)["/validate/osimages"].Handle(t.Context(), request(admissionv1.Delete, "", `{}`))
 	// The client in memory has no index, so what is in use is not known: the deletion must wait.
 	if response.Allowed || response.Result.Code != http.StatusInternalServerError {
 		t.Errorf("the users of the image are not known: %+v", response)

@@ -135,7 +135,7 @@ func newShell(t *testing.T, w *environment.Environment, dir string) *shell {
 
 func (s *shell) run(t *testing.T, step step) {
 	t.Helper()
-	arguments := strings.Fields(step.command)
+	arguments := strings.Fields(strings.ReplaceAll(step.command, "'", "")) // a shell would take them away
 	if arguments[0] != "kubectl" {
 		t.Fatalf("not a command of kubectl: %s", step.command)
 	}

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write what kubectl prints into testdata
 
 // TestKubectl has kubectl apply and delete, as a dry run, what breaks each of the rules and what keeps them, and
 // compares what it prints with testdata/NAME.golden. Cases are testdata/NAME.yaml, of which the first line says why;
-// a case that deletes holds only the line "# delete KIND/NAME" after that.
+// a case that deletes holds only the line "# delete KIND/NAME" after that, with "-n NAMESPACE" if it has one.
 func TestKubectl(t *testing.T) {
 	fleet(t)
 	webhook := start(t, "")
@@ -47,7 +47,7 @@ func TestKubectl(t *testing.T) {
 			reason, rest, _ := strings.Cut(string(text), "\n")
 			arguments := []string{"--kubeconfig", config, "apply", "--dry-run=server", "--validate=strict", "-f", file}
 			if target, deletes := strings.CutPrefix(strings.TrimSpace(rest), "# delete "); deletes {
-				arguments = []string{"--kubeconfig", config, "delete", "--dry-run=server", "--wait=false", target}
+				arguments = append([]string{"--kubeconfig", config, "delete", "--dry-run=server", "--wait=false"}, strings.Fields(target)...)
 			}
 			output, _ := exec.CommandContext(t.Context(), kubectl, arguments...).CombinedOutput() // that it fails is in its output
 			golden := strings.TrimSuffix(file, ".yaml") + ".golden"

@@ -179,6 +179,8 @@ const (
 	// ConfirmCollectionAnnotationKey on a TenantCluster confirms that Machines whose NodeClaims are gone are deleted although there
 	// are many. Its value is the time at which the condition CollectionAllowed became false.
 	ConfirmCollectionAnnotationKey = Group + "/confirm-collection"
+	// DeleteMachinesAnnotationKey on a TenantCluster lets it be deleted although it has Machines. Its value is how many.
+	DeleteMachinesAnnotationKey = Group + "/delete-machines"
 	// TenantPoolLabelKey marks the NodePools and MetalNodeClasses that a TenantCluster's autoNodes call for. Its value
 	// is made of the namespace and name of the TenantCluster.
 	TenantPoolLabelKey = Group + "/tenantcluster"

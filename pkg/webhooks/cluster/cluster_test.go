@@ -63,8 +63,8 @@ func TestUsers(t *testing.T) {
 			"base}}}"),
 		parse[v1alpha1.NodeType](t, "{metadata: {name: hand}, spec: {providerRef: {name: p}, resources: {cpu: 1}, bareMetalHosts: {selector: "+
 			"{}}, properties: {vcluster.com/network-data-template-config: base}}}"),
-		parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m}, spec: {nodeTypeRef: {name: t}, properties: {vcluster.com/os-image: "+
-			"debian, metal3.vcluster.com/server-name: s1}}}"),
+		parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m}, spec: {nodeTypeRef: {name: t}, tenantClusterRef: {name: c}, properties: "+
+			"{vcluster.com/os-image: debian, metal3.vcluster.com/server-name: s1}}}"),
 		parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: o}, spec: {resources: {cpu: 1}, properties: {vcluster.com/os-image: 'No "+
 			"Name'}}, status: {nodeTypeRef: {name: t}}}"),
 		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: a, name: c}, spec: {apiServerEndpoint: 'x:1', privateNodes: {autoNodes: "+
@@ -86,7 +86,9 @@ func TestUsers(t *testing.T) {
 		"Key":     {"one of several", rules.KindSSHKey, "team", []string{"NodeProvider p", "TenantCluster a/c"}},
 		"Template": {"a type that a provider has made is that provider's", rules.KindMachineConfigTemplate, "base",
 			[]string{"NodeProvider p", "NodeType hand"}},
-		"Unused": {"it is not used", rules.KindOSImage, "other", nil},
+		"Tenant":        {"its Machines", rules.KindTenantCluster, "a/c", []string{"Machine a/m"}},
+		"AnotherTenant": {"another namespace", rules.KindTenantCluster, "b/c", nil},
+		"Unused":        {"it is not used", rules.KindOSImage, "other", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, view.Users(tc.kind, tc.of)); diff != "" {

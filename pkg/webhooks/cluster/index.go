@@ -79,10 +79,13 @@ func ofType(nodeType *v1alpha1.NodeType) []string {
 	return inProperties(nodeType.Spec.Properties)
 }
 
-// ofMachine is what a Machine names, the type that was chosen for it, and what its server is installed with: that may
+// ofMachine is what a Machine names, its tenant among it, the type that was chosen for it, and what its server is installed with: that may
 // be named by its type and not by itself.
 func ofMachine(machine *v1alpha1.Machine) []string {
 	named := inProperties(machine.Spec.Properties)
+	if tenant := machine.Spec.TenantClusterRef; tenant != nil {
+		named = append(named, reference(rules.KindTenantCluster, machine.Namespace+"/"+tenant.Name))
+	}
 	for _, one := range []*v1alpha1.NameReference{machine.Spec.NodeTypeRef, machine.Status.NodeTypeRef} {
 		if one != nil {
 			named = append(named, reference(rules.KindNodeType, one.Name))

@@ -4,9 +4,12 @@
 package rules
 
 import (
+	"strconv"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
@@ -22,6 +25,8 @@ const (
 	KindOSImage               Kind = "OSImage"
 	KindSSHKey                Kind = "SSHKey"
 	KindMachineConfigTemplate Kind = "MachineConfigTemplate"
+	// KindTenantCluster has a namespace: its names are namespace/name.
+	KindTenantCluster Kind = "TenantCluster"
 )
 
 // Cluster is what rules see of the management cluster. What it returns is shared and must not be changed.
@@ -80,6 +85,19 @@ func ProviderDeleted(cluster Cluster, name string) Result {
 			r.refuse(RuleInUse, "its NodeType %s is in use by %s: delete them first", nodeType.Name, list(users))
 			return *r
 		}
+	}
+	return *r
+}
+
+// TenantDeleted validates the deletion of a TenantCluster: its Machines would go with it, and nothing would drain their nodes.
+func TenantDeleted(cluster Cluster, tenant client.Object) Result {
+	r := &Result{}
+	machines := cluster.Users(KindTenantCluster, client.ObjectKeyFromObject(tenant).String())
+	confirmed := strconv.Itoa(len(machines))
+	if len(machines) > 0 && tenant.GetDeletionTimestamp().IsZero() && tenant.GetAnnotations()[v1alpha1.DeleteMachinesAnnotationKey] != confirmed {
+		r.refuse(RuleInUse, "%s of its servers would be released, and their nodes not drained: %s. Delete the tenant's NodePools first, or confirm: "+
+			"kubectl annotate --overwrite tenantcluster -n %s %s %s=%s", confirmed, list(machines), tenant.GetNamespace(), tenant.GetName(),
+			v1alpha1.DeleteMachinesAnnotationKey, confirmed)
 	}
 	return *r
 }

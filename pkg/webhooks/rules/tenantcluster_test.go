@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
@@ -220,16 +222,30 @@ func TestOtherKinds(t *testing.T) {
 			[]string{"it is in use by Machine a/1, Machine a/2, Machine a/3, Machine a/4, Machine a/5 and 2 more: have them use"}},
 		"UsedProvider": {"its types are used", ProviderDeleted(clusterInUse(t), "fleet"),
 			[]string{"its NodeType h100 is in use by Machine a/m: delete them first"}},
-		"AnotherTypes":  {"not its types", ProviderDeleted(clusterInUse(t), "other"), nil},
-		"UnrelatedType": {"another type is used", Deleted(clusterInUse(t), KindNodeType, "cpu"), nil},
+		"AnotherTypes": {"not its types", ProviderDeleted(clusterInUse(t), "other"), nil},
+		"EmptyTenant":  {"it has no Machines", TenantDeleted(newCluster(t), confirming("a", "blue", "")), nil},
+		"TenantWithMachines": {"their pods would go with them", TenantDeleted(clusterInUse(t), confirming("a", "blue", "")),
+			[]string{"2 of its servers would be released, and their nodes not drained: Machine a/1, Machine a/2. Delete the tenant's NodePools first, " +
+				"or confirm: kubectl annotate --overwrite tenantcluster -n a blue karpenter.metal3.io/delete-machines=2"}},
+		"TenantConfirmed": {"an operator has said so", TenantDeleted(clusterInUse(t), confirming("a", "blue", "2")), nil},
+		"TenantConfirmedOnce": {"it has another Machine since", TenantDeleted(clusterInUse(t), confirming("a", "blue", "1")),
+			[]string{"2 of its servers would be released"}},
+		"AnotherNamespaces": {"another tenant of that name", TenantDeleted(clusterInUse(t), confirming("b", "blue", "")), nil},
+		"UnrelatedType":     {"another type is used", Deleted(clusterInUse(t), KindNodeType, "cpu"), nil},
 	} {
 		t.Run(name, func(t *testing.T) { mentions(t, tc.reason, tc.got, tc.want...) })
 	}
 }
 
+func confirming(namespace, name, confirmed string) *v1alpha1.TenantCluster {
+	return &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		Annotations: map[string]string{v1alpha1.DeleteMachinesAnnotationKey: confirmed}}}
+}
+
 func clusterInUse(t *testing.T) *memory {
 	cluster := newCluster(t)
 	cluster.users = map[Kind]map[string][]string{KindOSImage: {"ubuntu": {"NodeProvider fleet"}}, KindNodeType: {"h100": {"Machine a/m"}},
-		KindSSHKey: {"me": {"Machine a/1", "Machine a/2", "Machine a/3", "Machine a/4", "Machine a/5", "Machine a/6", "Machine a/7"}}}
+		KindTenantCluster: {"a/blue": {"Machine a/1", "Machine a/2"}},
+		KindSSHKey:        {"me": {"Machine a/1", "Machine a/2", "Machine a/3", "Machine a/4", "Machine a/5", "Machine a/6", "Machine a/7"}}}
 	return cluster
 }
