@@ -82,7 +82,7 @@ func constants(folders ...string) (vocabulary, error) {
 		}
 	}
 	for _, list := range [][]constant{words.properties, words.keys, words.conditions, words.reasons} {
-		slices.SortFunc(list, func(a, b constant) int { return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.name, b.name)) })
+		slices.SortStableFunc(list, func(a, b constant) int { return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.name, b.name)) })
 		for _, c := range list {
 			if c.text == "" {
 				return words, fmt.Errorf("%s has no comment of its own that says what it is", c.name)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -171,7 +172,7 @@ func (w *fixture) startManager() {
 	w.inventory = inventory.NewInventory(inventory.Options{})
 	w.inventory.MarkTypesSynced()
 	w.inventory.MarkHostsSynced()
-	w.nodeTypes = nodetype.NewController(w.client, w.inventory, silent{}, w.clock)
+	w.nodeTypes = nodetype.NewController(w.client, w.inventory, silent{}, w.clock, resource.MustParse("20Gi"))
 	w.manager = machine.New(machine.Dependencies{
 		Client: w.client, Live: w.api, Claims: machine.NewClaims(w.client, w.api), Addresses: ipam.Allocator{Client: w.client, Live: w.api},
 		Inventory: w.inventory, Recorder: silent{}, Clock: w.clock,
