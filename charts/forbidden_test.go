@@ -162,6 +162,7 @@ var managementAccounts = map[string]accountTable{
 		{"nodes of the management cluster", every, "nodes", "", ""},
 		{"another tenant's provider would stop, or work twice", every, "leases.coordination.k8s.io", otherNamespace + "," + systemNamespace +
 			",kube-system", "any"},
+		{"its own lease is in the tenant cluster", every, "leases.coordination.k8s.io", tenantNamespace, "any"},
 		{"it must not change which webhooks are called", every, "validatingwebhookconfigurations.admissionregistration.k8s.io", "", ""},
 	}},
 }
@@ -187,6 +188,6 @@ var tenantAccounts = map[string]accountTable{
 		{"pods are evicted or deleted one by one", "deletecollection", "pods", userNamespace, ""},
 		{"service accounts belong to the tenant", every, "serviceaccounts", userNamespace + ",kube-system", ""},
 		{"the tenant decides which webhooks are called", every, "validatingwebhookconfigurations.admissionregistration.k8s.io", "", ""},
-		{"leases of other programs", every, "leases.coordination.k8s.io", "kube-system", "any"},
+		{"leases of other programs", "get update patch delete", "leases.coordination.k8s.io", "kube-system", "another"},
 	}},
 }

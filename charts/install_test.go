@@ -67,8 +67,8 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 				return append(management("karpenter-metal3-webhook")(), "--webhook-bind-address="+freeAddress(t), "--ca-settle=1s",
 					"--shutdown-delay=0s")
 			}},
-			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-provider-acme", lease: "karpenter-metal3-provider-acme",
-				flags: func() []string {
+			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-provider-acme", lease: "karpenter-metal3-provider",
+				leaseNamespace: metav1.NamespaceSystem, flags: func() []string {
 					return []string{
 						"--management-kubeconfig=" + asAccount(t, tenant.Namespace, "karpenter-metal3-provider-acme"),
 						"--tenant-kubeconfig=" + asAccount(t, tenant.Namespace, "karpenter-metal3-provider"),

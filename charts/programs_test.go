@@ -5,6 +5,7 @@ package charts
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,8 @@ type program struct {
 	namespace, deployment string
 	// lease that it must acquire, if it has leader election.
 	lease string
+	// leaseNamespace is that of the lease, if it is another one.
+	leaseNamespace string
 	// flags that replace a pod's token, mounts and ports.
 	flags func() []string
 }
@@ -72,7 +75,7 @@ func startPrograms(t *testing.T, programs ...program) {
 		}
 		env.Eventually(t, p.deployment+" leads", func(ctx context.Context) error {
 			lease := &coordinationv1.Lease{}
-			err := environment.Client.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: p.lease}, lease)
+			err := environment.Client.Get(ctx, client.ObjectKey{Namespace: cmp.Or(p.leaseNamespace, p.namespace), Name: p.lease}, lease)
 			if err == nil && (lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "") {
 				err = errors.New("the lease has no holder")
 			}

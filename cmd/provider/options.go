@@ -145,13 +145,13 @@ func (o *options) complete() (*karpenteroptions.Options, error) {
 // runs returns whether a group of controllers is to run.
 func (o *options) runs(group string) bool { return slices.Contains(o.controllers, group) }
 
-// leaseName is the name of the lease. A tenant may have a process for Karpenter and one for the rest, which must not
-// share a lease.
+// leaseName is the name of the lease in the tenant cluster, which has one TenantCluster. It may have a process for Karpenter and
+// one for the rest, which must not share a lease.
 func (o *options) leaseName() string {
 	if o.runs(karpenterControllers) {
-		return name + "-" + o.tenantCluster
+		return name
 	}
-	return name + "-" + draControllers + "-" + o.tenantCluster
+	return name + "-" + draControllers
 }
 
 func (o *options) tenantClusterKey() types.NamespacedName {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/awslabs/operatorpkg/controller"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -60,7 +61,7 @@ func (o *options) run(ctx context.Context) error {
 		return err
 	}
 	tenantConfig, managementConfig = guard.Guarded(tenantConfig), guard.Guarded(managementConfig)
-	mgr, err := o.newManager(ctx, tenantConfig, managementConfig)
+	mgr, err := o.newManager(ctx, tenantConfig)
 	if err != nil {
 		return err
 	}
@@ -91,14 +92,15 @@ func (o *options) run(ctx context.Context) error {
 	return nil
 }
 
-// newManager returns the manager of the tenant cluster, which everything runs under.
-func (o *options) newManager(ctx context.Context, tenantConfig, managementConfig *rest.Config) (manager.Manager, error) {
+// newManager returns the manager of the tenant cluster, which everything runs under. Its lease is there too: a provider that loses
+// the management cluster alone goes on writing to the tenant's, so no other one may become the leader meanwhile.
+func (o *options) newManager(ctx context.Context, tenantConfig *rest.Config) (manager.Manager, error) {
 	mgr, err := o.process.NewManager(tenantConfig, manager.Options{
 		Scheme: scheme.Scheme,
 		Logger: log.FromContext(ctx),
 		// Core finds its settings in the context.
 		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
-	}, &operator.Lease{Config: managementConfig, Namespace: o.namespace, Name: o.leaseName()})
+	}, &operator.Lease{Config: tenantConfig, Namespace: metav1.NamespaceSystem, Name: o.leaseName()})
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,11 +33,14 @@ func TestProvider(t *testing.T) {
 	management := newLine(t)
 	o := optionsFor(w.namespace, kubeconfigOf(t, environment.Config, user))
 	o.management.Kubeconfig = kubeconfigOf(t, management.config(), user)
-	// The lease is in the management cluster: an outage that is longer than the deadline ends the process.
-	o.process.LeaderElection.LeaseDuration, o.process.LeaderElection.RenewDeadline = 3*waitTimeout, 2*waitTimeout
 	w.start(o)
 
 	podGetsServer(t, w)
+	// A leader without the management cluster writes to the tenant's still. Another one must not become the leader meanwhile.
+	lease := &coordinationv1.Lease{}
+	if err := environment.Client.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: user}, lease); err != nil {
+		t.Errorf("the lease is not where the provider's writes go: %v", err)
+	}
 	managementGoesAway(t, w, management)
 
 	klog.Flush()
