@@ -148,7 +148,8 @@ func TestIdentityIsAnnounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	recorder := events.NewFakeRecorder(100)
-	if err := tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), recorder, clock.RealClock{}).Register(t.Context(), mgr); err != nil {
+	if err := tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), recorder, clock.RealClock{}).
+		Register(t.Context(), mgr); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())

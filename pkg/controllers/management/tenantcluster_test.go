@@ -31,7 +31,8 @@ type tenantTest struct {
 
 func newTenantTest(t *testing.T) *tenantTest {
 	t.Helper()
-	w := &tenantTest{t: t, controller: tenantcluster.NewController(environment.Client, environment.Client, events.NewFakeRecorder(10), clock.RealClock{})}
+	w := &tenantTest{t: t, controller: tenantcluster.NewController(environment.Client, environment.Client, events.NewFakeRecorder(10),
+		clock.RealClock{})}
 	w.tenant = &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: environment.Namespace(t), Name: "blue"}}
 	w.tenant.Spec.APIServerEndpoint = "192.0.2.1:6443"
 	w.create(w.tenant)

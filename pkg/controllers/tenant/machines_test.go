@@ -104,7 +104,8 @@ func TestMachineWithoutNodeClaim(t *testing.T) {
 				change = func(*v1alpha1.Machine) {}
 			}
 			machine := createMachine(t, cluster, "claim-"+cluster.Namespace, uid, change)
-			controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster, tenanttest.Immortal()))
+			controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster,
+				tenanttest.Immortal()))
 			if _, err := controller.Reconcile(t.Context(), machine.DeepCopy()); err != nil {
 				t.Fatal(err)
 			}
@@ -172,7 +173,8 @@ func TestStaleMachineIsNotDeleted(t *testing.T) {
 	if err := environment.Client.Update(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}
-	controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster, tenanttest.Immortal()))
+	controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster,
+		tenanttest.Immortal()))
 	result, err := controller.Reconcile(t.Context(), stale)
 	if err != nil || result.RequeueAfter == 0 {
 		t.Errorf("want another look at it, got %v, %v", result, err)
@@ -186,7 +188,8 @@ func TestMachineCrash(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	machine := createMachine(t, cluster, "claim-"+cluster.Namespace, otherUID)
 	for writes, wantDeleted := range []bool{false, true} {
-		controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster, tenanttest.DyingAfter(writes)))
+		controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster,
+			tenanttest.DyingAfter(writes)))
 		_, err := controller.Reconcile(t.Context(), machine.DeepCopy())
 		if (err == nil) != wantDeleted || exists(t, machine.DeepCopy()) == wantDeleted {
 			t.Fatalf("with %d writes: got error %v, want deleted %v", writes, err, wantDeleted)
@@ -207,7 +210,8 @@ func TestRestoredNodeClaimKeepsItsMachine(t *testing.T) {
 	if err := environment.Client.Status().Update(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}
-	controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster, tenanttest.Immortal()))
+	controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster,
+		tenanttest.Immortal()))
 	if _, err := controller.Reconcile(t.Context(), machine.DeepCopy()); err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,8 @@ func TestTenantCluster(t *testing.T) {
 			[]string{`spec.sync.fromHost.deviceClasses.selector: Invalid value: "": "Like" is not a valid label selector operator`}},
 		"Claims": {"no class is allowed", "c", "sync: {toHost: {resourceClaims: {enabled: true}}}",
 			[]string{"warning: spec.sync.toHost.resourceClaims.enabled: no claim gets a device: none of the DeviceClasses is allowed while"}},
-		"ClaimsAndClasses": {"as it should be", "c", "sync: {fromHost: {deviceClasses: {enabled: true}}, toHost: {resourceClaims: {enabled: true}}}", nil},
+		"ClaimsAndClasses": {"as it should be", "c",
+			"sync: {fromHost: {deviceClasses: {enabled: true}}, toHost: {resourceClaims: {enabled: true}}}", nil},
 		"Namespace": {"BMC credentials are there", "metal3-system", "quota: {}",
 			[]string{`metadata.namespace: Invalid value: "metal3-system": NodeProvider fleet has its servers here`}},
 	} {
@@ -225,7 +226,8 @@ func TestOtherKinds(t *testing.T) {
 		"AnotherTypes": {"not its types", ProviderDeleted(clusterInUse(t), "other"), nil},
 		"EmptyTenant":  {"it has no Machines", TenantDeleted(newCluster(t), confirming("a", "blue", "")), nil},
 		"TenantWithMachines": {"their pods would go with them", TenantDeleted(clusterInUse(t), confirming("a", "blue", "")),
-			[]string{"2 of its servers would be released, and their nodes not drained: Machine a/1, Machine a/2. Delete the tenant's NodePools first, " +
+			[]string{"2 of its servers would be released, and their nodes not drained: Machine a/1, Machine a/2. Delete the tenant's " +
+				"NodePools first, " +
 				"or confirm: kubectl annotate --overwrite tenantcluster -n a blue karpenter.metal3.io/delete-machines=2"}},
 		"TenantConfirmed": {"an operator has said so", TenantDeleted(clusterInUse(t), confirming("a", "blue", "2")), nil},
 		"TenantConfirmedOnce": {"it has another Machine since", TenantDeleted(clusterInUse(t), confirming("a", "blue", "1")),

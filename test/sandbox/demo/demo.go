@@ -92,7 +92,8 @@ func Run(ctx context.Context, options Options) error {
 	}
 	for _, name := range pods {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
-		if err := b.tenantClient.Delete(ctx, pod); err != nil {
+		// The taint that Karpenter has just removed from a new node may still evict a pod.
+		if err := client.IgnoreNotFound(b.tenantClient.Delete(ctx, pod)); err != nil {
 			return fmt.Errorf("deleting pod %s, %w", name, err)
 		}
 	}

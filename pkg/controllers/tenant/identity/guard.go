@@ -51,8 +51,8 @@ func UID(ctx context.Context, reader client.Reader) (string, error) {
 }
 
 // errAnotherCluster: the kubeconfig leads to another cluster than it did.
-var errAnotherCluster = errors.New("the kubeconfig of the tenant cluster does not lead to the tenant's cluster any more: nothing is written, " +
-	"and the condition ClusterIdentified of the TenantCluster has more")
+var errAnotherCluster = errors.New("the kubeconfig of the tenant cluster does not lead to the tenant's cluster any more: nothing is " +
+	"written, and the condition ClusterIdentified of the TenantCluster has more")
 
 // Guard lets writes through while the cluster is the tenant's.
 type Guard struct {
@@ -73,7 +73,8 @@ type Guard struct {
 }
 
 // NewGuard returns a guard of one tenant. Its own requests are not guarded.
-func NewGuard(tenant, management *rest.Config, tenantCluster types.NamespacedName, scheme *runtime.Scheme, clk clock.Clock) (*Guard, error) {
+func NewGuard(tenant, management *rest.Config, tenantCluster types.NamespacedName, scheme *runtime.Scheme,
+	clk clock.Clock) (*Guard, error) {
 	tenantClient, err := client.New(tenant, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the tenant cluster at %s, %w", tenant.Host, err)

@@ -143,7 +143,8 @@ func TestUnidentified(t *testing.T) {
 		}
 	}
 	g.identifiedAs(same) // the new identity was accepted
-	if err := g.tenant.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: g.key.Namespace, Name: "tenant"}}); err != nil {
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: g.key.Namespace, Name: "tenant"}}
+	if err := g.tenant.Delete(t.Context(), object); err != nil {
 		t.Errorf("after the cluster was accepted: %v", err)
 	}
 }
