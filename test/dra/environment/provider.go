@@ -50,7 +50,7 @@ func (t *Tenant) StartProvider(ctx context.Context) error {
 		Name: t.ProviderProcess(), Path: path, Rank: controlplane.RankClients + 1, Restart: true,
 		Args: []string{
 			"--controllers=dra", "--management-kubeconfig=" + onHost, "--tenant-kubeconfig=" + inTenant,
-			"--namespace=" + t.Name, "--tenant-cluster=" + t.Name, "--health-probe-bind-address=" + address, "--leader-elect=false",
+			"--namespace=" + t.Name, "--tenant-cluster=" + t.Name, "--health-probe-bind-address=" + address,
 		},
 	}); err != nil {
 		return err
