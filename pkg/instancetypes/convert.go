@@ -56,7 +56,7 @@ func convert(nodeType *v1alpha1.NodeType, keys []string, settings Settings, dema
 }
 
 func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, keys []string, settings Settings) scheduling.Requirements {
-	var any []string
+	var open []string // labels that can have any value
 	values := map[string][]string{
 		corev1.LabelOSStable: {string(corev1.Linux)},
 		// Until a server of this type has been seen, either is possible.
@@ -66,7 +66,7 @@ func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, ke
 		if Selectable(advertised.Key) {
 			values[advertised.Key] = advertised.Values
 			if len(advertised.Values) == 0 {
-				any = append(any, advertised.Key)
+				open = append(open, advertised.Key)
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, ke
 		}
 		result[key] = scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, allowed...)
 	}
-	for _, key := range any {
+	for _, key := range open {
 		result[key] = scheduling.NewRequirement(key, corev1.NodeSelectorOpExists)
 	}
 	if settings.Reserved() {

@@ -97,19 +97,17 @@ func (i *Inventory) choose(request Request, requirements requirements, changed c
 		candidates = []*nodeType{t}
 	}
 	matched := request.matched()
-	considered := i.considered[:0]
+	i.considered = i.considered[:0]
 	for _, t := range candidates {
 		candidate := t.fits(matched, requirements)
 		if candidate.Outcome == "" {
 			if found := i.find(t, request, requirements, &candidate); found != nil {
-				i.considered = considered
 				return choiceOf(found, t, requirements), nil
 			}
 		}
-		considered = append(considered, candidate)
+		i.considered = append(i.considered, candidate)
 	}
-	i.considered = considered
-	return Choice{}, &NoHostError{Reason: reasonOf(considered), ServerName: request.ServerName, Considered: slices.Clone(considered)}
+	return Choice{}, &NoHostError{Reason: reasonOf(i.considered), ServerName: request.ServerName, Considered: slices.Clone(i.considered)}
 }
 
 // stillFits returns whether the host that a Machine has been given before is still right for it, if it can be had.

@@ -96,16 +96,22 @@ func fieldsOf(path string, from reflect.Type, fields map[string]reflect.StructFi
 	}
 }
 
-// TestFieldsHaveEffect: a field of a spec that no code reads is accepted and does nothing; one that no test mentions may.
-func TestFieldsHaveEffect(t *testing.T) {
-	read, tested := mentions{}, mentions{}
+// readAndTested is what the code of the product mentions, and what its tests do, with those files of folder test.
+func readAndTested(t *testing.T, ofTest func(path string) bool) (read, tested mentions) {
+	t.Helper()
+	read, tested = mentions{}, mentions{}
 	for _, folder := range []string{"pkg", "cmd"} {
 		read.read(t, folder, isProduct)
 		tested.read(t, folder, isTest)
 	}
 	read.read(t, "pkg/apis/v1alpha1", isMethodOfAPI)
-	tested.read(t, "test", isTest)
+	tested.read(t, "test", ofTest)
+	return read, tested
+}
 
+// TestFieldsHaveEffect: a field of a spec that no code reads is accepted and does nothing; one that no test mentions may.
+func TestFieldsHaveEffect(t *testing.T) {
+	read, tested := readAndTested(t, isTest)
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -138,13 +144,7 @@ var internal = []string{
 
 // TestKeysHaveEffect: what TestFieldsHaveEffect shows of fields, for the keys of properties, labels and annotations.
 func TestKeysHaveEffect(t *testing.T) {
-	read, tested := mentions{}, mentions{}
-	for _, folder := range []string{"pkg", "cmd"} {
-		read.read(t, folder, isProduct)
-		tested.read(t, folder, isTest)
-	}
-	read.read(t, "pkg/apis/v1alpha1", isMethodOfAPI)
-	tested.read(t, "test", func(string) bool { return true })
+	read, tested := readAndTested(t, func(string) bool { return true })
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "pkg/apis/v1alpha1/keys.go"), nil, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)

@@ -97,9 +97,8 @@ func TenantDeleted(cluster Cluster, tenant client.Object) Result {
 	if len(machines) > 0 && tenant.GetDeletionTimestamp().IsZero() &&
 		tenant.GetAnnotations()[v1alpha1.DeleteMachinesAnnotationKey] != confirmed {
 		r.refuse(RuleInUse, "%s of its servers would be released, and their nodes not drained: %s. Delete the tenant's NodePools first, "+
-			"or confirm: "+
-			"kubectl annotate --overwrite tenantcluster -n %s %s %s=%s", confirmed, list(machines), tenant.GetNamespace(), tenant.GetName(),
-			v1alpha1.DeleteMachinesAnnotationKey, confirmed)
+			"or confirm: kubectl annotate --overwrite tenantcluster -n %s %s %s=%s", confirmed, list(machines),
+			tenant.GetNamespace(), tenant.GetName(), v1alpha1.DeleteMachinesAnnotationKey, confirmed)
 	}
 	return *r
 }

@@ -88,14 +88,12 @@ func anotherCluster(tenant *v1alpha1.TenantCluster) string {
 	return fmt.Sprintf("the kubeconfig of the provider leads to another cluster than the tenant's: its namespace kube-system has the UID %s, "+
 		"and that of the tenant's has %s. The provider writes nothing. Correct the kubeconfig. If the tenant's cluster was made anew, "+
 		"accept it: kubectl annotate tenantcluster -n %s %s %s=%s", tenant.Status.ObservedClusterUID, tenant.Status.ClusterUID, tenant.Namespace,
-		tenant.Name,
-		v1alpha1.AcceptClusterAnnotationKey, tenant.Status.ObservedClusterUID)
+		tenant.Name, v1alpha1.AcceptClusterAnnotationKey, tenant.Status.ObservedClusterUID)
 }
 
 func clusterTaken(uid string) string {
 	return fmt.Sprintf("the kubeconfig of the provider leads to the cluster of another TenantCluster: its namespace kube-system has "+
-		"the UID %s. "+
-		"The provider writes nothing. Correct the kubeconfig, or delete one of the two; both are in: "+
+		"the UID %s. The provider writes nothing. Correct the kubeconfig, or delete one of the two; both are in: "+
 		"kubectl get tenantclusters -A -o wide", uid)
 }
 

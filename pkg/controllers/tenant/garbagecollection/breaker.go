@@ -105,10 +105,9 @@ func (b *breaker) allows(ctx context.Context) (bool, error) {
 		}
 		b.open, next.Status, next.Reason = true, metav1.ConditionFalse, v1alpha1.ReasonTooManyMachines
 		next.Message = fmt.Sprintf("the NodeClaims of %d of %d Machines are gone or went within %v, more than %d: no Machine without a "+
-			"NodeClaim "+
-			"is deleted. Check whether the tenant's cluster is complete, and restore its NodeClaims if it is not. If they were deleted on purpose: "+
-			"kubectl annotate --overwrite tenantcluster -n %s %s %s=%s", gone, all, atOnce, limit(all), cluster.Namespace, cluster.Name,
-			v1alpha1.ConfirmCollectionAnnotationKey, stamp(next.LastTransitionTime))
+			"NodeClaim is deleted. Check whether the tenant's cluster is complete, and restore its NodeClaims if it is not. If they were "+
+			"deleted on purpose: kubectl annotate --overwrite tenantcluster -n %s %s %s=%s", gone, all, atOnce, limit(all),
+			cluster.Namespace, cluster.Name, v1alpha1.ConfirmCollectionAnnotationKey, stamp(next.LastTransitionTime))
 	}
 	// A condition with another status gets the time that the message names.
 	if conditions.Set(&cluster.Status.Conditions, next) {

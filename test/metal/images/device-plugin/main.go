@@ -99,10 +99,7 @@ func (a *advertisement) renew(ctx context.Context) error {
 	a.withdraw()
 	for resource, ids := range a.devices {
 		p, err := start(ctx, a.directory, resource, ids)
-		if ctx.Err() != nil {
-			if err == nil {
-				p.stop()
-			}
+		if err != nil && ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
