@@ -29,6 +29,7 @@ empty :=
 space := $(empty) $(empty)
 first_tests = $(subst $(space),$(comma),$(strip $(FIRST_TESTS)))
 SANDBOX_DIR ?= .sandbox
+benchmarks = go test -run '^$$' -bench . -timeout 60m
 BENCHMARKS ?= $(sort $(dir $(shell grep -rl --include='*_test.go' '^func Benchmark' pkg test | sed 's,^,./,')))
 
 .PHONY: help
@@ -141,8 +142,10 @@ test: tools build cloud-init ## Run the tests for every change: units, controlle
 	@$(run_tests) -tier test -first "$(first_tests)" ./...
 
 .PHONY: test-system
-test-system: tools build images cloud-init upstream-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles
+test-system: tools build images cloud-init upstream-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles, each benchmark once
 	@$(run_tests) -tier system -first "$(first_tests)" ./...
+	@echo "each benchmark once, on small fleets"
+	@$(benchmarks) -short -benchtime 1x $(BENCHMARKS)
 
 # Flags of the runner: UPSTREAM_FLAGS="--lane default --focus '^Drift '".
 UPSTREAM_FLAGS ?=
@@ -167,7 +170,7 @@ demo: cluster-tools build ## A pending GPU pod gets a bare-metal server and rele
 
 .PHONY: bench
 bench: cluster-tools upstream-tools build ## Print how fast the decisions are, and how they grow with the fleet
-	go test -run '^$$' -bench . -benchmem -timeout 60m $(BENCHMARKS)
+	$(benchmarks) -benchmem $(BENCHMARKS)
 
 .PHONY: clean
 clean: ## Remove everything that was built (a running sandbox is stopped first)

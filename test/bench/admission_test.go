@@ -26,12 +26,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 )
 
-const (
+var (
 	// admissions is how many requests are sent, at admissionRate per second.
 	admissions    = 15000
 	admissionRate = 1000
-	// admissionHosts is the number of servers.
-	admissionHosts = 10000
+	// fleetSize is the number of servers.
+	fleetSize = 10000
 )
 
 // BenchmarkAdmission sends 1,000 admission requests for Machines per second to the webhook, with 10,000 servers. A
@@ -43,7 +43,7 @@ const (
 func BenchmarkAdmission(b *testing.B) {
 	for b.Loop() {
 		cluster := management.New(b, nil)
-		cluster.CreateHosts(b, admissionHosts)
+		cluster.CreateHosts(b, fleetSize)
 		manager := cluster.StartManager(b)
 		awaitTypes(b, cluster)
 		settle(b, manager)
@@ -68,14 +68,14 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 // awaitTypes waits until the manager has made the NodeTypes and counted their servers.
 func awaitTypes(b *testing.B, cluster *management.Cluster) {
 	env.Eventually(b, "the NodeTypes have their servers", func(ctx context.Context) error {
-		list, total := &v1alpha1.NodeTypeList{}, int32(0)
+		list, total := &v1alpha1.NodeTypeList{}, 0
 		if err := cluster.Client.List(ctx, list); err != nil {
 			return err
 		}
 		for i := range list.Items {
-			total += list.Items[i].Status.Capacity.Total
+			total += int(list.Items[i].Status.Capacity.Total)
 		}
-		if total != admissionHosts {
+		if total != fleetSize {
 			return fmt.Errorf("they have %d", total)
 		}
 		return nil
@@ -90,10 +90,10 @@ func review(b *testing.B, n int) []byte {
 		machine.Spec.NodeTypeRef = nil
 		machine.Spec.Resources = env.Resources("nvidia.com/gpu", "8", "cpu", "16")
 		machine.Spec.Requirements = []corev1.NodeSelectorRequirement{{Key: "rack", Operator: corev1.NodeSelectorOpIn,
-			Values: []string{fmt.Sprintf("rack-%04d", n%500)}}}
+			Values: []string{fmt.Sprintf("rack-%04d", n%(fleetSize/20))}}}
 	case 2:
-		machine.Spec.Properties = map[string]string{v1alpha1.PropertyServerName: fmt.Sprintf("server-%05d", n%admissionHosts), "team": "a"}
-		machine.Spec.NodeTypeRef.Name = fmt.Sprintf("type-%d", n%admissionHosts%10)
+		machine.Spec.Properties = map[string]string{v1alpha1.PropertyServerName: fmt.Sprintf("server-%05d", n%fleetSize), "team": "a"}
+		machine.Spec.NodeTypeRef.Name = fmt.Sprintf("type-%d", n%fleetSize%10)
 	}
 	machine.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine"}
 	raw, err := json.Marshal(machine)
@@ -122,7 +122,7 @@ func send(b *testing.B, webhook *management.Webhook, reviews [][]byte) ([]time.D
 	var failed sync.Once
 	begin := time.Now()
 	for n := range reviews {
-		due := begin.Add(time.Duration(n) * time.Second / admissionRate)
+		due := begin.Add(time.Duration(n) * time.Second / time.Duration(admissionRate))
 		if wait := time.Until(due); wait > 0 {
 			pass(b, wait)
 		}

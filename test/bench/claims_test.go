@@ -17,12 +17,16 @@ import (
 )
 
 const (
-	// claims is the number of Machines.
-	claims = 1000
 	// workers is the manager's number of concurrent reconciles.
 	workers = 10
 	// restPatience bounds how long the manager may take to become idle, and interval is the poll interval.
 	restPatience, interval = 5 * time.Minute, 2 * time.Second
+)
+
+var (
+	// claims is the number of Machines, and claimHosts are the numbers of servers.
+	claims     = 1000
+	claimHosts = []int{1000, 10000}
 	// quiet is how long the idle manager is measured.
 	quiet = 30 * time.Second
 )
@@ -43,7 +47,7 @@ const (
 //	MiB             resident memory of the manager
 //	idle-req/min    requests of the manager to the API server per minute, with all Machines provisioned
 func BenchmarkClaims(b *testing.B) {
-	for _, hosts := range []int{1000, 10000} {
+	for _, hosts := range claimHosts {
 		b.Run(fmt.Sprintf("machines=%d/hosts=%d", claims, hosts), func(b *testing.B) {
 			for b.Loop() {
 				measureClaims(b, hosts)
@@ -58,21 +62,22 @@ func measureClaims(b *testing.B, hosts int) {
 	bare := bareRate(b, cluster)
 	management.Each(b, claims, func(ctx context.Context, n int) error { return cluster.Client.Create(ctx, management.Machine(n)) })
 
+	count := float64(claims)
 	claimed := cluster.Count(b, func(machine *v1alpha1.Machine) bool { return machine.Status.ProviderID != "" })
 	manager := cluster.StartManager(b)
 	first, last := claimed.Wait(b, "claimed", claims)
-	rate := (claims - 1) / last.Sub(first).Seconds()
+	rate := (count - 1) / last.Sub(first).Seconds()
 	settle(b, manager)
 	after, events := manager.Metrics(b), float64(countEvents(b, cluster))
 	b.ReportMetric(bare, "cas/s")
 	b.ReportMetric(rate, "claims/s")
 	b.ReportMetric(100*rate/bare, "of-cas-%")
-	b.ReportMetric(100*rate/bare*after.Writes()/claims, "writes-of-cas-%")
-	b.ReportMetric((after.Writes()-events)/claims, "writes/claim")
+	b.ReportMetric(100*rate/bare*after.Writes()/count, "writes-of-cas-%")
+	b.ReportMetric((after.Writes()-events)/count, "writes/claim")
 	b.ReportMetric(after.Conflicts(), "409s")
-	b.ReportMetric(after.Requests("GET")/claims, "reads/claim")
-	b.ReportMetric(after.Reconciles("machine")/claims, "looks/claim")
-	b.ReportMetric(events/claims, "events/claim")
+	b.ReportMetric(after.Requests("GET")/count, "reads/claim")
+	b.ReportMetric(after.Reconciles("machine")/count, "looks/claim")
+	b.ReportMetric(events/count, "events/claim")
 
 	cluster.PlayMetal3(b)
 	provisioned := cluster.Count(b, management.InPhase(v1alpha1.MachineProvisioned))
@@ -82,7 +87,7 @@ func measureClaims(b *testing.B, hosts int) {
 		return cluster.Client.Patch(ctx, management.Machine(n), patch)
 	})
 	first, last = provisioned.Wait(b, "provisioned", claims)
-	b.ReportMetric((claims-1)/last.Sub(first).Seconds(), "provisioned/s")
+	b.ReportMetric((count-1)/last.Sub(first).Seconds(), "provisioned/s")
 
 	settle(b, manager)
 	before := manager.Metrics(b)
@@ -103,7 +108,7 @@ func bareRate(b *testing.B, cluster *management.Cluster) float64 {
 			Name: "m", UID: "u"}
 		return cluster.Client.Patch(ctx, &hosts[n], client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
-	rate := claims / time.Since(begin).Seconds()
+	rate := float64(claims) / time.Since(begin).Seconds()
 	management.Each(b, claims, func(ctx context.Context, n int) error {
 		before := hosts[n].DeepCopy()
 		hosts[n].Spec.ConsumerRef = nil

@@ -41,12 +41,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
-const (
+const draPatience = 10 * time.Minute
+
+var (
 	draTenants = 20
 	draClasses = 100
+	draClaims  = []int{2500, 5000}
 	// draIdle is how long requests are counted while nothing changes.
-	draIdle     = 20 * time.Second
-	draPatience = 10 * time.Minute
+	draIdle = 20 * time.Second
 )
 
 // BenchmarkDRA keeps 100 device classes and as many claims as the name says in sync between a host and 20 tenants, each
@@ -57,7 +59,7 @@ const (
 // the finalizer there (patches/claim); the requests of all 20 tenants per minute when nothing changes (idle-req/min); and the heap
 // of all 20 (MiB), the test's own things included.
 func BenchmarkDRA(b *testing.B) {
-	for _, claims := range []int{2500, 5000} {
+	for _, claims := range draClaims {
 		b.Run(fmt.Sprintf("Claims=%d", claims), func(b *testing.B) {
 			ctrl.SetLogger(logr.Discard())
 			var total draResult

@@ -44,7 +44,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
-const (
+var (
 	// burstPods each need a server of their own, and burstServers is how many there are.
 	burstPods    = 500
 	burstServers = 100
@@ -71,8 +71,8 @@ func BenchmarkYardstick(b *testing.B) {
 		ours := measureBurst(b, ourBurst)
 		b.ReportMetric(float64(ours.nodeClaims), "nodeclaims")
 		b.ReportMetric(ours.took.Seconds(), "s")
-		b.ReportMetric(ours.writes/burstServers, "writes/claim")
-		b.ReportMetric(ours.conflicts/burstServers, "409s/claim")
+		b.ReportMetric(ours.writes/float64(burstServers), "writes/claim")
+		b.ReportMetric(ours.conflicts/float64(burstServers), "409s/claim")
 		b.ReportMetric(float64(kwok.nodeClaims), "kwok-nodeclaims")
 		b.ReportMetric(kwok.took.Seconds(), "kwok-s")
 		b.ReportMetric(ours.took.Seconds()/kwok.took.Seconds(), "ratio")
@@ -269,7 +269,7 @@ var ourBurst = burst{setUp: func(ctx context.Context, box *sandbox.Sandbox, tena
 	if err := await(ctx, "100 available servers", func(ctx context.Context) (bool, error) {
 		found := &v1alpha1.NodeType{}
 		err := managementClient.Get(ctx, client.ObjectKey{Name: "burst"}, found)
-		return found.Status.Capacity.Available == burstServers, client.IgnoreNotFound(err)
+		return int(found.Status.Capacity.Available) == burstServers, client.IgnoreNotFound(err)
 	}); err != nil {
 		return nil, err
 	}
