@@ -63,7 +63,7 @@ func run(ctx context.Context, o *options) error {
 	mgr, err := o.process.NewManager(config, manager.Options{
 		Scheme: operator.ManagementScheme(),
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&bmov1alpha1.BareMetalHost{}: {Transform: operator.TrimAlso(inventory.TrimHost)},
+			&bmov1alpha1.BareMetalHost{}: feed.Hosts(config),
 		}},
 	}, lease)
 	if err != nil {

@@ -104,7 +104,7 @@ func (o *options) newManager(config *rest.Config, server webhook.Server) (manage
 	return o.process.NewManager(config, manager.Options{
 		Scheme: operator.ManagementScheme(),
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&bmov1alpha1.BareMetalHost{}: {Transform: operator.TrimAlso(inventory.TrimHost)},
+			&bmov1alpha1.BareMetalHost{}: feed.Hosts(config),
 			&corev1.Secret{}: {
 				Namespaces: map[string]cache.Config{o.namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", o.secret)}},
 			},

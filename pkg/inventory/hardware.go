@@ -6,7 +6,9 @@ package inventory
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -83,14 +85,33 @@ func TrimHost(host *bmov1alpha1.BareMetalHost) {
 	kept := &bmov1alpha1.HardwareDetails{
 		RAMMebibytes: details.RAMMebibytes,
 		CPU:          bmov1alpha1.CPU{Arch: details.CPU.Arch, Count: details.CPU.Count},
+		NIC:          make([]bmov1alpha1.NIC, len(details.NIC)),
+		Storage:      disksOf(details.Storage),
 	}
 	for i := range details.NIC {
-		kept.NIC = append(kept.NIC, bmov1alpha1.NIC{Name: details.NIC[i].Name, MAC: details.NIC[i].MAC})
-	}
-	for i := range details.Storage {
-		kept.Storage = append(kept.Storage, bmov1alpha1.Storage{SizeBytes: details.Storage[i].SizeBytes})
+		kept.NIC[i] = bmov1alpha1.NIC{Name: details.NIC[i].Name, MAC: details.NIC[i].MAC}
 	}
 	host.Status.HardwareDetails = kept
+}
+
+// sharedDisks are lists of disks by their sizes. Thousands of servers have the same, and a list of ten disks takes 2 KiB.
+var sharedDisks sync.Map
+
+// disksOf returns disks that have nothing but their sizes. The list must not be written to: other hosts have it, too.
+func disksOf(disks []bmov1alpha1.Storage) []bmov1alpha1.Storage {
+	var sizes []byte
+	for i := range disks {
+		sizes = strconv.AppendInt(append(sizes, ' '), int64(disks[i].SizeBytes), 10)
+	}
+	shared, known := sharedDisks.Load(string(sizes))
+	if !known {
+		kept := make([]bmov1alpha1.Storage, len(disks))
+		for i := range disks {
+			kept[i].SizeBytes = disks[i].SizeBytes
+		}
+		shared, _ = sharedDisks.LoadOrStore(string(sizes), kept)
+	}
+	return shared.([]bmov1alpha1.Storage)
 }
 
 // MaxNamed is how many of the servers that are too small are named.

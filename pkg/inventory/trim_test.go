@@ -38,6 +38,11 @@ func TestTrimHost(t *testing.T) {
 	if diff := cmp.Diff(want, trimmed.Status.HardwareDetails); diff != "" {
 		t.Errorf("what is left of the hardware details (-want +got):\n%s", diff)
 	}
+	alike := full.DeepCopy()
+	TrimHost(alike)
+	if &alike.Status.HardwareDetails.Storage[0] != &trimmed.Status.HardwareDetails.Storage[0] {
+		t.Error("two hosts with the same disks have a list each")
+	}
 	if len(trimmed.Annotations) != 1 {
 		t.Errorf("annotations %v are left, want the one that is not a copy of the hardware details", trimmed.Annotations)
 	}

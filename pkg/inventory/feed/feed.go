@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package feed keeps an inventory up to date with the BareMetalHosts that an informer sees.
+// Package feed keeps an inventory up to date with the BareMetalHosts that an informer sees, and says how caches hold them.
 package feed
 
 import (

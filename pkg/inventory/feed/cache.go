@@ -1,0 +1,99 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package feed
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/tidwall/gjson"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
+)
+
+// Hosts is how a cache holds BareMetalHosts: as inventory.TrimHost leaves them. From then on, watches of clients of this
+// configuration skip what that drops: client-go reads an event seven times until it is an object, and what inspection has found is
+// most of the event. Metal3 writes the status of every host again and again. Lists and single hosts have everything.
+func Hosts(config *rest.Config) cache.ByObject {
+	config.Wrap(func(base http.RoundTripper) http.RoundTripper { return &transport{base} })
+	return cache.ByObject{Transform: operator.TrimAlso(inventory.TrimHost)}
+}
+
+// What TrimHost drops, by the paths of gjson, and what it keeps of the hardware.
+var dropped = []string{
+	"object.metadata.managedFields", "object.status.operationHistory", "object.status.goodCredentials",
+	"object.status.triedCredentials", "object.status.provisioning.firmware",
+}
+
+const (
+	hardware     = "object.status.hardware"
+	keptHardware = `{ramMebibytes,"cpu":cpu.{arch,count},"nics":nics.#.{name,mac},"storage":storage.#.{sizeBytes}}`
+)
+
+// trim returns an event without what TrimHost drops. It writes to the event.
+func trim(event []byte) []byte {
+	replace := func(path string, with func(gjson.Result) string) {
+		if value := gjson.GetBytes(event, path); value.Index > 0 {
+			event = slices.Replace(event, value.Index, value.Index+len(value.Raw), []byte(with(value))...)
+		}
+	}
+	for _, path := range dropped {
+		replace(path, func(gjson.Result) string { return "null" })
+	}
+	replace(hardware, func(value gjson.Result) string {
+		if !value.IsObject() {
+			return value.Raw
+		}
+		return value.Get(keptHardware).Raw
+	})
+	return event
+}
+
+type transport struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := t.RoundTripper.RoundTrip(request)
+	if err == nil && watchesHosts(request) && response.StatusCode == http.StatusOK &&
+		strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") {
+		response.Body = &body{ReadCloser: response.Body, lines: bufio.NewReader(response.Body)}
+	}
+	return response, err
+}
+
+// WrappedRoundTripper implements net.RoundTripperWrapper: without it client-go finds no connections to close.
+func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
+
+func watchesHosts(request *http.Request) bool {
+	path := request.URL.Path
+	return strings.Contains(path, "/apis/metal3.io/") && strings.HasSuffix(path, "/baremetalhosts") && request.URL.Query().Has("watch")
+}
+
+// body is the body of a watch with its events trimmed. An event is a line.
+type body struct {
+	io.ReadCloser
+	lines  *bufio.Reader
+	unread []byte
+	err    error
+}
+
+// Read implements io.Reader.
+func (b *body) Read(into []byte) (int, error) {
+	for len(b.unread) == 0 && b.err == nil {
+		if b.unread, b.err = b.lines.ReadBytes('\n'); b.err == nil {
+			b.unread = trim(b.unread)
+		}
+	}
+	count := copy(into, b.unread)
+	if b.unread = b.unread[count:]; count > 0 {
+		return count, nil
+	}
+	return 0, b.err
+}
