@@ -6,6 +6,7 @@ package machine
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -76,7 +77,7 @@ func (r *Reconciler) register(mgr manager.Manager) error {
 		Named(controllerName).
 		For(&v1alpha1.Machine{}).
 		Watches(&v1alpha1.Machine{}, claimsFirst()).
-		Watches(&bmov1alpha1.BareMetalHost{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfHost)).
+		Watches(&bmov1alpha1.BareMetalHost{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfHost), builder.WithPredicates(hostUpdated)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfSecret)).
 		Watches(&v1alpha1.TenantCluster{}, moves, onSpec).
 		Watches(&v1alpha1.OSImage{}, moves, onSpec).
@@ -101,7 +102,7 @@ func (o OrphanHosts) register(mgr manager.Manager) error {
 	})
 	return builder.ControllerManagedBy(mgr).
 		Named(orphanHostsControllerName).
-		For(&bmov1alpha1.BareMetalHost{}, builder.WithPredicates(claimed)).
+		For(&bmov1alpha1.BareMetalHost{}, builder.WithPredicates(claimed, hostUpdated)).
 		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(o.hostOfDeleted), builder.WithPredicates(controllers.OnlyDeletions())).
 		Complete(o)
 }
@@ -117,6 +118,19 @@ func (o OrphanSecrets) register(mgr manager.Manager) error {
 		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(secretOfDeleted), builder.WithPredicates(controllers.OnlyDeletions())).
 		Complete(o)
 }
+
+// hostUpdated lets updates of a host through that change more than when Metal3 has last written it. Without it, every Machine would
+// be reconciled once for each of these writes. Updates without a change are those of a resync.
+var hostUpdated = predicate.Funcs{UpdateFunc: func(updated event.UpdateEvent) bool {
+	before, known := updated.ObjectOld.(*bmov1alpha1.BareMetalHost)
+	after, same := updated.ObjectNew.(*bmov1alpha1.BareMetalHost)
+	if !known || !same || before.ResourceVersion == after.ResourceVersion {
+		return true
+	}
+	other := *before // the cache has the host: what is not replaced is only read
+	other.ResourceVersion, other.Status.LastUpdated = after.ResourceVersion, after.Status.LastUpdated
+	return !reflect.DeepEqual(&other, after) // apimachinery's takes several times as long, for each write of each server
+}}
 
 // machinesOfHost are the Machines that a host's state matters to: the one that has claimed it, and those that want to.
 func (r *Reconciler) machinesOfHost(ctx context.Context, object client.Object) []reconcile.Request {
