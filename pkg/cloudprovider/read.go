@@ -9,9 +9,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 )
@@ -47,7 +49,8 @@ func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpenterv
 
 // List returns the NodeClaims of all Machines of this provider that have a server. It returns an error if the NodeClaim of one
 // without has registered: the Machine was restored from a backup without its status, and core would delete the NodeClaim,
-// and the server with it, as soon as its node is not ready.
+// and the server with it, as soon as its node is not ready. Machines that have lost their server are left out, so that core does
+// delete their NodeClaims, unless there are too many: the inventory of the management cluster may not be complete.
 func (c *CloudProvider) List(ctx context.Context) ([]*karpenterv1.NodeClaim, error) {
 	if err := c.management.Synced(); err != nil {
 		return nil, fmt.Errorf("listing machines, %w", err)
@@ -57,7 +60,7 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpenterv1.NodeClaim, err
 		client.HasLabels{v1alpha1.NodeClaimLabelKey}); err != nil {
 		return nil, fmt.Errorf("listing machines, %w", err)
 	}
-	nodeClaims := make([]*karpenterv1.NodeClaim, 0, len(machines.Items))
+	var nodeClaims, lost []*karpenterv1.NodeClaim
 	for i := range machines.Items {
 		machine := &machines.Items[i]
 		if !c.isOurs(machine) {
@@ -69,7 +72,16 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpenterv1.NodeClaim, err
 			}
 			continue
 		}
+		if conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady).Reason == v1alpha1.ReasonHostLost {
+			lost = append(lost, c.nodeClaimOf(machine))
+			continue
+		}
 		nodeClaims = append(nodeClaims, c.nodeClaimOf(machine))
+	}
+	if all := len(nodeClaims) + len(lost); len(lost) > tenant.GoneAtOnce(all) {
+		log.FromContext(ctx).Info("too many machines have lost their server: no nodeclaim is deleted because of that", "lost", len(lost),
+			"machines", all, "limit", tenant.GoneAtOnce(all))
+		nodeClaims = append(nodeClaims, lost...)
 	}
 	return nodeClaims, nil
 }

@@ -118,3 +118,7 @@ func MadeFor(machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim) bool {
 func HasRegistered(nodeClaim *karpv1.NodeClaim) bool {
 	return conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeRegistered).Status == metav1.ConditionTrue
 }
+
+// GoneAtOnce returns how many of so many Machines may have lost their NodeClaim or their server at once. More mean that what says
+// so may not be complete, such as a cluster that was restored half.
+func GoneAtOnce(machines int) int { return max(3, machines/5) }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -139,7 +140,8 @@ func TestHostErrorKeepsServer(t *testing.T) {
 	}
 }
 
-// TestHostLost: a Machine whose server is deleted or has another consumer gets no other server.
+// TestHostLost: a Machine whose server is deleted or has another consumer gets no other server. When it is deleted, the tenant has
+// its quota and its address again.
 func TestHostLost(t *testing.T) {
 	for name, lose := range map[string]func(*world, *bmov1alpha1.BareMetalHost){
 		"Deleted": func(w *world, host *bmov1alpha1.BareMetalHost) {
@@ -162,8 +164,14 @@ func TestHostLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 1)
-			key := w.machine("m", standAlone)
+			w.typeProperty(v1alpha1.PropertyNetworkCIDR, "10.204.0.1/28")
+			update(w, &v1alpha1.TenantCluster{ObjectMeta: metaIn(w.tenant, "tenant")}, func(tenant *v1alpha1.TenantCluster) {
+				tenant.Spec.Quota = &v1alpha1.Quota{Servers: ptr.To(int64(1))}
+			})
+			w.userData("user-data")
+			key := w.machine("m", func(machine *v1alpha1.Machine) { machine.Spec.Bootstrap.DataSecretName = "user-data" })
 			manager := w.start(w.client)
+			manager.sweeps = false
 			running := func() *process { return manager }
 			w.until("provisioned", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
 			w.api.CreateHost(t, spare(w))
@@ -183,6 +191,9 @@ func TestHostLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.until("gone", running, func() bool { return w.get(key) == nil })
+			for _, address := range w.addresses() {
+				t.Errorf("address %s is left", address.Name)
+			}
 			for _, host := range w.hosts() {
 				if host.Spec.ConsumerRef != nil && host.Spec.ConsumerRef.Kind == machineKind {
 					t.Errorf("host %s is left with consumer %v", host.Name, host.Spec.ConsumerRef)
@@ -191,6 +202,8 @@ func TestHostLost(t *testing.T) {
 					t.Errorf("the server of another consumer was deprovisioned")
 				}
 			}
+			next := w.machine("next", nil)
+			w.until("the next Machine has a server", running, func() bool { return w.get(next).Status.ProviderID != "" })
 		})
 	}
 }

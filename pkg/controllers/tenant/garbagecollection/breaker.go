@@ -32,9 +32,6 @@ const (
 	heldPeriod = 15 * time.Second
 )
 
-// limit returns how many of so many Machines may be collected at once.
-func limit(machines int) int { return max(3, machines/5) }
-
 // breaker stops the collection of Machines when too many look collectable: a tenant's cluster that was restored without its
 // NodeClaims would lose all servers in seconds. Machines whose server has no image yet are not counted. Karpenter leaves them
 // behind when it gives NodeClaims up, and no data is lost with them.
@@ -88,7 +85,7 @@ func (b *breaker) allows(ctx context.Context) (bool, error) {
 		LastTransitionTime: metav1.NewTime(b.clock.Now()).Rfc3339Copy()}
 	held, confirmed := now.Status == metav1.ConditionFalse, now.Reason == v1alpha1.ReasonConfirmed
 	switch {
-	case gone <= limit(all):
+	case gone <= tenant.GoneAtOnce(all):
 		if b.open = false; !held && !confirmed {
 			return true, nil
 		}
@@ -106,7 +103,7 @@ func (b *breaker) allows(ctx context.Context) (bool, error) {
 		b.open, next.Status, next.Reason = true, metav1.ConditionFalse, v1alpha1.ReasonTooManyMachines
 		next.Message = fmt.Sprintf("the NodeClaims of %d of %d Machines are gone or went within %v, more than %d: no Machine without a "+
 			"NodeClaim is deleted. Check whether the tenant's cluster is complete, and restore its NodeClaims if it is not. If they were "+
-			"deleted on purpose: kubectl annotate --overwrite tenantcluster -n %s %s %s=%s", gone, all, atOnce, limit(all),
+			"deleted on purpose: kubectl annotate --overwrite tenantcluster -n %s %s %s=%s", gone, all, atOnce, tenant.GoneAtOnce(all),
 			cluster.Namespace, cluster.Name, v1alpha1.ConfirmCollectionAnnotationKey, stamp(next.LastTransitionTime))
 	}
 	// A condition with another status gets the time that the message names.
