@@ -50,7 +50,7 @@ func run(ctx context.Context, o *options) error {
 		operator.CheckPositive("ephemeral-storage", o.ephemeralStorage.Value())); err != nil {
 		return err
 	}
-	config, err := o.cluster.RESTConfig(name)
+	ctx, config, err := o.cluster.RESTConfig(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -35,11 +35,11 @@ func (o *options) run(ctx context.Context) error {
 	}
 	ctx = karpenter.ToContext(ctx)
 
-	tenantConfig, err := o.tenant.RESTConfig(name)
+	ctx, tenantConfig, err := o.tenant.RESTConfig(ctx, name)
 	if err != nil {
 		return err
 	}
-	managementConfig, err := o.management.RESTConfig(name)
+	ctx, managementConfig, err := o.management.RESTConfig(ctx, name)
 	if err != nil {
 		return err
 	}

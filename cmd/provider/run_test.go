@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -14,7 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -46,6 +49,33 @@ func TestProvider(t *testing.T) {
 	klog.Flush()
 	if text := w.logs.String(); !strings.Contains(text, "launched nodeclaim") || strings.Contains(text, "forbidden") {
 		t.Errorf("the rights in config/rbac are not enough:\n%s", linesWith(text, "forbidden"))
+	}
+	tokenIsRotated(t, w, o.tenant.Kubeconfig)
+}
+
+// tokenIsRotated writes another token into the kubeconfig of the tenant cluster: the provider ends as if it was told to, and gives
+// its lease back, so that its next start or another one works with the token.
+func tokenIsRotated(t *testing.T, w *world, file string) {
+	t.Helper()
+	kubeconfig, err := clientcmd.LoadFromFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig.AuthInfos["u"].Token = "rotated"
+	if err := errors.Join(clientcmd.WriteToFile(*kubeconfig, file+".new"), os.Rename(file+".new", file)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.ends(); err != nil {
+		t.Errorf("the provider ended with %v", err)
+	}
+	klog.Flush()
+	if text := linesWith(w.logs.String(), "The kubeconfig has changed"); !strings.Contains(text, file) {
+		t.Errorf("the log does not say which file has changed: %q", text)
+	}
+	lease := &coordinationv1.Lease{}
+	if err := environment.Client.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: user}, lease); err != nil ||
+		ptr.Deref(lease.Spec.HolderIdentity, "") != "" {
+		t.Errorf("the next one has to wait until the lease of %q is over (%v)", ptr.Deref(lease.Spec.HolderIdentity, ""), err)
 	}
 }
 

@@ -29,6 +29,8 @@ type world struct {
 	t         *testing.T
 	namespace string
 	logs      *buffer
+	// stopped has what the provider ended with.
+	stopped chan error
 }
 
 // newWorld makes a tenant that may have one a100-4x and one h100-8x.
@@ -180,14 +182,30 @@ func (w *world) gone(objects ...client.Object) {
 func (w *world) start(o *options) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(log.IntoContext(context.Background(), klog.Background()))
-	stopped := make(chan error, 1)
-	go func() { stopped <- o.run(ctx) }()
+	w.stopped = make(chan error, 1)
+	go func() {
+		w.stopped <- o.run(ctx)
+		close(w.stopped)
+	}()
 	w.t.Cleanup(func() {
 		cancel()
-		if err := <-stopped; err != nil {
+		if err := <-w.stopped; err != nil {
 			w.t.Errorf("the provider ended with %v", err)
 		}
 	})
+}
+
+// ends waits until the provider has ended by itself.
+func (w *world) ends() error {
+	w.t.Helper()
+	select {
+	case err := <-w.stopped:
+		return err
+	case <-time.After(waitTimeout):
+		klog.Flush()
+		w.t.Fatalf("the provider does not end\nlogs:\n%s", w.logs)
+	}
+	return nil
 }
 
 func (w *world) create(object client.Object) {

@@ -38,7 +38,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	config, err := o.cluster.RESTConfig(name)
+	ctx, config, err := o.cluster.RESTConfig(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -98,14 +98,14 @@ func TestRESTConfig(t *testing.T) {
 				}
 			}
 			cluster := Cluster{Name: "tenant cluster", Prefix: "tenant-", Kubeconfig: file, Context: tc.context, QPS: tc.qps, Burst: 10}
-			config, err := cluster.RESTConfig("test")
+			_, config, err := cluster.RESTConfig(t.Context(), "test")
 			checkProblem(t, tc.reason, err, tc.problem)
 			if tc.problem == nil && (config.Host != "https://127.0.0.1:1" || config.QPS != 5 || !strings.HasPrefix(config.UserAgent, "test/")) {
 				t.Errorf("%s: got host %s, QPS %v, user agent %s", tc.reason, config.Host, config.QPS, config.UserAgent)
 			}
 		})
 	}
-	_, err := (&Cluster{Name: "tenant cluster", Prefix: "tenant-"}).RESTConfig("test")
+	_, _, err := (&Cluster{Name: "tenant cluster", Prefix: "tenant-"}).RESTConfig(t.Context(), "test")
 	checkProblem(t, "outside of a pod there is no default", err, []string{"not running in a pod", "KARPENTER_METAL3_TENANT_KUBECONFIG"})
 }
 

@@ -14,14 +14,17 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 )
 
 // Cluster is how to reach a cluster, as flags say it.
@@ -53,46 +56,85 @@ func (c *Cluster) AddFlags(flags *pflag.FlagSet) {
 }
 
 // RESTConfig loads the kubeconfig. userAgent is the name of the binary; its version is added. The error is one
-// sentence with the file, what is wrong with it, and the flag to set.
-func (c *Cluster) RESTConfig(userAgent string) (*rest.Config, error) {
-	config, err := c.load()
+// sentence with the file, what is wrong with it, and the flag to set. The context that is returned ends when the file has other
+// credentials or another address: everything then stops as with a signal, so that the process is started again.
+func (c *Cluster) RESTConfig(ctx context.Context, userAgent string) (context.Context, *rest.Config, error) {
+	config, kubeconfig, err := c.load()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if c.QPS <= 0 || c.Burst <= 0 {
-		return nil, fmt.Errorf("--%skube-api-qps is %v and --%skube-api-burst is %d: both must be greater than zero", c.Prefix, c.QPS, c.Prefix,
-			c.Burst)
+		return nil, nil, fmt.Errorf("--%skube-api-qps is %v and --%skube-api-burst is %d: both must be greater than zero", c.Prefix, c.QPS,
+			c.Prefix, c.Burst)
 	}
 	config.QPS, config.Burst = c.QPS, c.Burst
 	config.UserAgent = userAgent + "/" + version.Get().GitVersion
-	return config, nil
+	if kubeconfig != nil {
+		ctx = c.untilChanged(ctx, clock.RealClock{}, kubeconfig)
+	}
+	return ctx, config, nil
 }
 
-func (c *Cluster) load() (*rest.Config, error) {
+// reloadPeriod is how often a kubeconfig is read again. That notices a change however it is made: in the file, by another file of
+// its name, or, where a Secret is mounted, by a link to another directory.
+const reloadPeriod = 5 * time.Second
+
+// untilChanged returns a context that ends when the kubeconfig says something else than what was loaded. The files that it names
+// are none of this: client-go reads them again itself.
+func (c *Cluster) untilChanged(ctx context.Context, clk clock.Clock, loaded *clientcmdapi.Config) context.Context {
+	ctx, end := context.WithCancel(ctx)
+	go func() {
+		defer end()
+		for problem := ""; ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-clk.After(reloadPeriod):
+			}
+			switch _, now, err := c.load(); {
+			case err == nil && !equality.Semantic.DeepEqual(now, loaded):
+				klog.FromContext(ctx).Info("The kubeconfig has changed: the process ends, and uses it when it is started again",
+					"file", c.Kubeconfig, "cluster", c.Name)
+				return
+			case err == nil:
+				problem = ""
+			case err.Error() != problem: // it may be being written
+				problem = err.Error()
+				klog.FromContext(ctx).Info("The kubeconfig cannot be read again; what was read before stays in use", "file", c.Kubeconfig,
+					"cluster", c.Name, "because", problem)
+			}
+		}
+	}()
+	return ctx
+}
+
+// load also returns what it has read of the chosen context, or nil if there is no kubeconfig.
+func (c *Cluster) load() (*rest.Config, *clientcmdapi.Config, error) {
 	flag := "--" + c.Prefix + "kubeconfig"
 	if c.Kubeconfig == "" {
 		config, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, fmt.Errorf("no kubeconfig for the %s and not running in a pod: set %s or %s", c.Name, flag, EnvName(c.Prefix+"kubeconfig"))
+			return nil, nil, fmt.Errorf("no kubeconfig for the %s and not running in a pod: set %s or %s", c.Name, flag,
+				EnvName(c.Prefix+"kubeconfig"))
 		}
 		if err != nil {
-			return nil, fmt.Errorf("the pod's service account cannot be used for the %s, %w: set %s", c.Name, err, flag)
+			return nil, nil, fmt.Errorf("the pod's service account cannot be used for the %s, %w: set %s", c.Name, err, flag)
 		}
-		return config, nil
+		return config, nil, nil
 	}
 	subject := fmt.Sprintf("kubeconfig %s of the %s", c.Kubeconfig, c.Name)
 	data, err := os.ReadFile(c.Kubeconfig)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s does not exist: set %s to an existing file", subject, flag)
+		return nil, nil, fmt.Errorf("%s does not exist: set %s to an existing file", subject, flag)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%s may not be read by this user: change the file's permissions or set %s", subject, flag)
+		return nil, nil, fmt.Errorf("%s may not be read by this user: change the file's permissions or set %s", subject, flag)
 	case err != nil:
-		return nil, fmt.Errorf("%s cannot be read, %w: set %s to a readable file", subject, err, flag)
+		return nil, nil, fmt.Errorf("%s cannot be read, %w: set %s to a readable file", subject, err, flag)
 	}
 	kubeconfig, err := clientcmd.Load(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s is not a kubeconfig, %w: correct it or set %s to another file", subject, err, flag)
+		return nil, nil, fmt.Errorf("%s is not a kubeconfig, %w: correct it or set %s to another file", subject, err, flag)
 	}
 	chosen := c.Context
 	if chosen == "" {
@@ -105,20 +147,24 @@ func (c *Cluster) load() (*rest.Config, error) {
 	slices.Sort(contexts)
 	switch {
 	case chosen == "":
-		return nil, fmt.Errorf("%s has no current-context: set one in the file, or --%skube-context (it has: %s)", subject, c.Prefix,
+		return nil, nil, fmt.Errorf("%s has no current-context: set one in the file, or --%skube-context (it has: %s)", subject, c.Prefix,
 			list(contexts))
 	case !slices.Contains(contexts, chosen):
-		return nil, fmt.Errorf("%s has no context %q: set --%skube-context to one of its contexts (it has: %s)", subject, chosen, c.Prefix,
+		return nil, nil, fmt.Errorf("%s has no context %q: set --%skube-context to one of its contexts (it has: %s)", subject, chosen, c.Prefix,
 			list(contexts))
 	}
 	// Paths inside a kubeconfig are relative to it, which only the loader that has read the file knows.
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
 		&clientcmd.ConfigOverrides{CurrentContext: chosen}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("%s cannot be used, %w: correct its context %q or set %s to another file", subject, err, chosen, flag)
+	kubeconfig.CurrentContext = chosen
+	if err == nil {
+		err = clientcmdapi.MinifyConfig(kubeconfig) // another context may change
 	}
-	return config, nil
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s cannot be used, %w: correct its context %q or set %s to another file", subject, err, chosen, flag)
+	}
+	return config, kubeconfig, nil
 }
 
 func list(names []string) string {
