@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/awslabs/operatorpkg/controller"
@@ -65,7 +66,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := mgr.Add(guard); err != nil {
+	if err := errors.Join(mgr.Add(guard), mgr.AddReadyzCheck("kubeconfigs", guard.Ready)); err != nil {
 		return fmt.Errorf("adding the guard of the tenant cluster, %w", err)
 	}
 	management, err := o.newManagementCluster(managementConfig)

@@ -107,6 +107,9 @@ const (
 	// ConditionClusterIdentified is true while the kubeconfig of the provider leads to the cluster whose identity is
 	// status.clusterUID. Otherwise the provider writes nothing. Written by the manager.
 	ConditionClusterIdentified = "ClusterIdentified"
+	// ConditionKubeconfigAccepted is false while the tenant's API server answers the provider with 401 Unauthorized alone. It is
+	// absent where that has never happened. Written by the provider.
+	ConditionKubeconfigAccepted = "KubeconfigAccepted"
 	// ConditionCollectionAllowed is false while no Machine whose NodeClaim is gone is deleted, because there are too many. It is
 	// absent where that has never happened. Written by the provider.
 	ConditionCollectionAllowed = "CollectionAllowed"
@@ -126,6 +129,10 @@ const (
 	ReasonAnotherCluster = "AnotherCluster"
 	// ReasonClusterTaken: the kubeconfig of the provider leads to the cluster of another TenantCluster.
 	ReasonClusterTaken = "ClusterTaken"
+	// ReasonKubeconfigRefused: the tenant's API server refuses the credentials of the provider, which can do nothing there.
+	ReasonKubeconfigRefused = "KubeconfigRefused"
+	// ReasonKubeconfigAccepted: the tenant's API server accepts the credentials of the provider again.
+	ReasonKubeconfigAccepted = "KubeconfigAccepted"
 	// ReasonTooManyMachines: so many NodeClaims are gone that the tenant's cluster may not be complete.
 	ReasonTooManyMachines = "TooManyMachines"
 	// ReasonConfirmed: an operator has confirmed that the Machines are to be deleted.

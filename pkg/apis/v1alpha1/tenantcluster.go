@@ -56,7 +56,7 @@ type TenantClusterStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ObservedClusterUID string `json:"observedClusterUID,omitempty"`
-	// Conditions: ClusterIdentified, CollectionAllowed, PoolsSynced, ServersReturned, DRASynced.
+	// Conditions: ClusterIdentified, KubeconfigAccepted, CollectionAllowed, PoolsSynced, ServersReturned, DRASynced.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -98,8 +98,8 @@ type TenantClusterList struct {
 func (in *TenantCluster) Blocked() []metav1.Condition {
 	var blocked []metav1.Condition
 	for _, condition := range in.Status.Conditions {
-		if slices.Contains([]string{ConditionClusterIdentified, ConditionCollectionAllowed}, condition.Type) &&
-			condition.Status == metav1.ConditionFalse {
+		if slices.Contains([]string{ConditionClusterIdentified, ConditionKubeconfigAccepted, ConditionCollectionAllowed},
+			condition.Type) && condition.Status == metav1.ConditionFalse {
 			blocked = append(blocked, condition)
 		}
 	}

@@ -7,6 +7,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
@@ -39,6 +42,9 @@ const (
 	// fresh is how old the comparison before a write may be. None is old enough for a deletion: what made it look right was read
 	// just before, maybe from another cluster.
 	fresh = time.Second
+	// refusedFor is how long a cluster answers nothing but 401 until its kubeconfig counts as refused. An API server may refuse
+	// everything while it starts, or while what it authenticates with is away.
+	refusedFor = 3 * time.Minute
 )
 
 // UID returns the identity of the cluster that a client reads from.
@@ -70,6 +76,12 @@ type Guard struct {
 	// when compared says.
 	comparing       sync.Mutex
 	tried, compared time.Time
+
+	// What the clusters answered to the reads of Start.
+	ofTenant, ofManagement answers
+	// refusalReported is whether the condition was written since the tenant's cluster refuses this process. Another process with
+	// another kubeconfig may be accepted, and takes it back: the two must not write it by turns.
+	refusalReported bool
 }
 
 // NewGuard returns a guard of one tenant. Its own requests are not guarded.
@@ -86,6 +98,7 @@ func NewGuard(tenant, management *rest.Config, tenantCluster types.NamespacedNam
 	return &Guard{
 		tenant: tenantClient, management: managementClient, tenantCluster: tenantCluster, clock: clk,
 		identified: make(chan struct{}), lost: make(chan struct{}),
+		ofTenant: answers{cluster: "tenant cluster"}, ofManagement: answers{cluster: "management cluster"},
 	}, nil
 }
 
@@ -115,6 +128,11 @@ func (g *Guard) Start(ctx context.Context) error {
 	}
 }
 
+// Ready is a readiness probe that fails while a cluster refuses the credentials of its kubeconfig.
+func (g *Guard) Ready(*http.Request) error {
+	return errors.Join(g.ofTenant.refusal(), g.ofManagement.refusal())
+}
+
 // NeedLeaderElection implements manager.LeaderElectionRunnable. The lease is written under guard too.
 func (g *Guard) NeedLeaderElection() bool { return false }
 
@@ -122,21 +140,31 @@ func (g *Guard) NeedLeaderElection() bool { return false }
 func (g *Guard) report(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	observed, err := UID(ctx, g.tenant)
-	if err != nil {
-		return err
+	observed, unknown := UID(ctx, g.tenant)
+	g.ofTenant.add(unknown, g.clock.Now())
+	if unknown == nil {
+		g.compare(observed)
 	}
-	g.compare(observed)
 	cluster := &v1alpha1.TenantCluster{}
-	if err := g.management.Get(ctx, g.tenantCluster, cluster); err != nil {
-		return fmt.Errorf("reading TenantCluster %s, %w", g.tenantCluster, err)
+	err := g.management.Get(ctx, g.tenantCluster, cluster)
+	g.ofManagement.add(err, g.clock.Now())
+	if err != nil {
+		return cmp.Or(unknown, fmt.Errorf("reading TenantCluster %s, %w", g.tenantCluster, err))
 	}
-	if cluster.Status.ObservedClusterUID != observed {
-		before := cluster.DeepCopy()
+	before := cluster.DeepCopy()
+	if unknown == nil {
 		cluster.Status.ObservedClusterUID = observed
-		if err := controllers.PatchStatus(ctx, g.management, before, cluster); err != nil && !apierrors.IsConflict(err) {
+	}
+	refused := g.setAccepted(cluster, unknown == nil)
+	if !equality.Semantic.DeepEqual(before.Status, cluster.Status) {
+		err = controllers.PatchStatus(ctx, g.management, before, cluster)
+		if err != nil && !apierrors.IsConflict(err) {
 			return err
 		}
+	}
+	g.refusalReported = refused && (g.refusalReported || err == nil)
+	if unknown != nil {
+		return unknown
 	}
 	g.compare(cluster.Status.ClusterUID)
 	if cluster.Status.ClusterUID != observed {
@@ -148,6 +176,28 @@ func (g *Guard) report(ctx context.Context) error {
 		close(g.identified)
 	}
 	return nil
+}
+
+// setAccepted sets the condition that says whether the tenant's cluster accepts the kubeconfig, and returns whether it refuses it.
+func (g *Guard) setAccepted(cluster *v1alpha1.TenantCluster, accepted bool) (refused bool) {
+	refused = g.ofTenant.refusal() != nil
+	condition := metav1.Condition{Type: v1alpha1.ConditionKubeconfigAccepted, Status: metav1.ConditionTrue,
+		Reason: v1alpha1.ReasonKubeconfigAccepted, ObservedGeneration: cluster.Generation,
+		LastTransitionTime: metav1.NewTime(g.clock.Now()), Message: "the tenant's API server accepts the kubeconfig of the provider"}
+	was := conditions.Find(cluster.Status.Conditions, condition.Type)
+	switch {
+	case refused && !g.refusalReported:
+		condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.ReasonKubeconfigRefused
+		condition.Message = fmt.Sprintf("the tenant's API server has answered the provider with nothing but 401 Unauthorized for %v: the token "+
+			"or the certificate in its kubeconfig is not valid any more, and the provider does nothing. Renew the kubeconfig in its Secret, "+
+			"which is this one unless the chart's value kubeconfig.secretName names another: kubectl create secret generic -n %s %s-kubeconfig "+
+			"--from-file=kubeconfig=FILE --dry-run=client -o yaml | kubectl replace -f -", refusedFor, cluster.Namespace, cluster.Name)
+	case accepted && was.Status == metav1.ConditionFalse: // also if the process before this one wrote it
+	default:
+		return refused
+	}
+	conditions.Set(&cluster.Status.Conditions, condition)
+	return refused
 }
 
 // compare ends the process if a cluster is not the one that was identified.
@@ -239,3 +289,36 @@ func deletes(request *http.Request) bool {
 
 // WrappedRoundTripper implements net.RoundTripperWrapper: without it client-go finds no connections to close.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
+
+// answers are what a cluster says of the credentials.
+type answers struct {
+	cluster string
+
+	mu sync.Mutex
+	// first and last are the times of the first and the last 401 since the last good answer.
+	first, last time.Time
+}
+
+// add adds an answer. What is not one, and any other error, says nothing of the credentials.
+func (a *answers) add(err error, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case err == nil:
+		a.first, a.last = time.Time{}, time.Time{}
+	case apierrors.IsUnauthorized(err) && a.first.IsZero():
+		a.first, a.last = now, now
+	case apierrors.IsUnauthorized(err):
+		a.last = now
+	}
+}
+
+// refusal returns an error if the credentials are refused, and not just at the moment.
+func (a *answers) refusal() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.last.Sub(a.first) < refusedFor {
+		return nil
+	}
+	return fmt.Errorf("the %s has answered with nothing but 401 Unauthorized for %v: renew its kubeconfig", a.cluster, refusedFor)
+}

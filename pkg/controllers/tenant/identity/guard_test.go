@@ -17,9 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/identity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
@@ -38,17 +40,27 @@ type guarded struct {
 	tenant, management client.Client
 	pods               kubernetes.Interface
 	ended              chan error
+	// asked leads to the management cluster, and ready is the readiness probe.
+	asked *tenanttest.Service
+	ready func() error
 }
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
+	return newGuardedAt(t, clock.RealClock{})
+}
+
+func newGuardedAt(t *testing.T, clk clock.Clock) *guarded {
+	t.Helper()
 	g := &guarded{t: t, key: tenanttest.TenantCluster(t, &environment), cluster: tenanttest.APIServer(t, environment.Config),
 		ended: make(chan error, 1)}
 	g.service = tenanttest.NewService(g.cluster)
-	guard, err := identity.NewGuard(g.service.Config(), environment.Config, g.key, environment.Scheme, clock.RealClock{})
+	g.asked = tenanttest.NewService(g.cluster)
+	guard, err := identity.NewGuard(g.service.Config(), g.asked.Config(), g.key, environment.Scheme, clk)
 	if err != nil {
 		t.Fatal(err)
 	}
+	g.ready = func() error { return guard.Ready(nil) }
 	if g.tenant, err = client.New(guard.Guarded(g.service.Config()), client.Options{Scheme: environment.Scheme}); err != nil {
 		t.Fatal(err)
 	}
@@ -189,9 +201,9 @@ func TestAnotherCluster(t *testing.T) {
 // TestNotKnownWhichCluster: an outage proves nothing. Deletions wait for its end, and other writes go on.
 func TestNotKnownWhichCluster(t *testing.T) {
 	for name, backend := range map[string]tenanttest.Backend{
-		"Outage":       func(*http.Request) (*http.Response, error) { return nil, errors.New("no route to host") },
-		"Unauthorized": tenanttest.Answer(apierrors.NewUnauthorized("expired").Status()),
-		"Forbidden":    tenanttest.Answer(metav1.Status{Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden}),
+		"Outage":       noAnswer,
+		"Unauthorized": unauthorized,
+		"Forbidden":    forbidden,
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGuarded(t)
@@ -210,5 +222,164 @@ func TestNotKnownWhichCluster(t *testing.T) {
 				t.Errorf("a deletion after the outage: %v", err)
 			}
 		})
+	}
+}
+
+// refused is a guarded provider whose clock the test moves.
+type refused struct {
+	*guarded
+	clock *clocktesting.FakeClock
+}
+
+func newRefused(t *testing.T) *refused {
+	t.Helper()
+	clk := clocktesting.NewFakeClock(time.Now())
+	r := &refused{newGuardedAt(t, clk), clk}
+	r.passes(0)
+	r.identifiedAs(same)
+	r.passes(10 * time.Second)
+	return r
+}
+
+// passes lets time go by, in steps as long as the provider waits between two reads.
+func (r *refused) passes(duration time.Duration) {
+	r.t.Helper()
+	for step := 10 * time.Second; ; duration -= step {
+		tenanttest.Eventually(r.t, "the provider waits", func(context.Context) (bool, error) { return r.clock.HasWaiters(), nil })
+		if duration <= 0 {
+			return
+		}
+		r.clock.Step(step)
+	}
+}
+
+func (r *refused) tenantCluster() *v1alpha1.TenantCluster {
+	r.t.Helper()
+	cluster := &v1alpha1.TenantCluster{}
+	if err := environment.Client.Get(r.t.Context(), r.key, cluster); err != nil {
+		r.t.Fatal(err)
+	}
+	return cluster
+}
+
+func (r *refused) condition() metav1.Condition {
+	r.t.Helper()
+	return conditions.Find(r.tenantCluster().Status.Conditions, v1alpha1.ConditionKubeconfigAccepted)
+}
+
+var (
+	unauthorized = tenanttest.Answer(apierrors.NewUnauthorized("expired").Status())
+	forbidden    = tenanttest.Answer(metav1.Status{Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden})
+)
+
+func noAnswer(*http.Request) (*http.Response, error) { return nil, errors.New("no route to host") }
+
+// TestRefusedByTenant: a tenant's API server that answers nothing but 401 for minutes is a condition, and the provider is not ready.
+func TestRefusedByTenant(t *testing.T) {
+	r := newRefused(t)
+	r.service.LeadsTo(unauthorized)
+	r.passes(2 * time.Minute)
+	if err := r.ready(); err != nil || r.condition().Type != "" {
+		t.Errorf("an API server may refuse everything while it starts: %v, condition %+v", err, r.condition())
+	}
+	r.passes(2 * time.Minute)
+	if err := r.ready(); err == nil || !strings.Contains(err.Error(), "tenant cluster") {
+		t.Errorf("the readiness probe says %v", err)
+	}
+	condition := r.condition()
+	if condition.Status != metav1.ConditionFalse || condition.Reason != v1alpha1.ReasonKubeconfigRefused ||
+		!strings.Contains(condition.Message, "kubectl create secret generic -n "+r.key.Namespace+" "+r.key.Name+"-kubeconfig ") {
+		t.Errorf("the condition is %+v", condition)
+	}
+	if blocked := r.tenantCluster().Blocked(); len(blocked) != 1 {
+		t.Errorf("events and metrics show %v", blocked)
+	}
+	// An outage does not mend it.
+	r.service.LeadsTo(noAnswer)
+	r.passes(time.Minute)
+	if err := r.ready(); err == nil || r.condition() != condition {
+		t.Errorf("during an outage: %v, condition %+v", err, r.condition())
+	}
+	r.service.LeadsTo(r.cluster)
+	r.passes(10 * time.Second)
+	if err := r.ready(); err != nil || r.condition().Status != metav1.ConditionTrue || len(r.tenantCluster().Blocked()) > 0 {
+		t.Errorf("after the first good answer: %v, condition %+v", err, r.condition())
+	}
+}
+
+// TestRefusedByManagement: the condition cannot be written, but the provider is not ready.
+func TestRefusedByManagement(t *testing.T) {
+	r := newRefused(t)
+	r.asked.LeadsTo(unauthorized)
+	r.passes(4 * time.Minute)
+	if err := r.ready(); err == nil || !strings.Contains(err.Error(), "management cluster") {
+		t.Errorf("the readiness probe says %v", err)
+	}
+	r.asked.LeadsTo(r.cluster)
+	r.passes(10 * time.Second)
+	if err := r.ready(); err != nil {
+		t.Errorf("after the first good answer: %v", err)
+	}
+}
+
+// TestNotRefused: what does not say that the credentials are refused is none of this.
+func TestNotRefused(t *testing.T) {
+	for name, backends := range map[string][]tenanttest.Backend{
+		"Outage":        {noAnswer},
+		"Forbidden":     {forbidden},
+		"OneGood":       {unauthorized, nil, unauthorized}, // nil is the tenant's cluster
+		"OneThenNoMore": {unauthorized, noAnswer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRefused(t)
+			for _, backend := range backends {
+				if backend == nil {
+					backend = r.cluster
+				}
+				r.service.LeadsTo(backend)
+				r.passes(2 * time.Minute)
+			}
+			if err := r.ready(); err != nil || r.condition().Type != "" {
+				t.Errorf("%v, condition %+v", err, r.condition())
+			}
+		})
+	}
+}
+
+// TestAcceptedAgain: the process that is started with the new kubeconfig takes the condition of the one before it back.
+func TestAcceptedAgain(t *testing.T) {
+	r := newRefused(t)
+	cluster := r.tenantCluster()
+	conditions.Set(&cluster.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionKubeconfigAccepted, Status: metav1.ConditionFalse,
+		Reason: v1alpha1.ReasonKubeconfigRefused})
+	if err := environment.Client.Status().Update(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	r.passes(10 * time.Second)
+	if condition := r.condition(); condition.Status != metav1.ConditionTrue {
+		t.Errorf("the condition is %+v", condition)
+	}
+}
+
+// TestRefusedBesideAnother: one of two processes is refused. They do not overwrite the condition by turns.
+func TestRefusedBesideAnother(t *testing.T) {
+	r := newRefused(t)
+	r.service.LeadsTo(unauthorized)
+	r.passes(4 * time.Minute)
+	cluster := r.tenantCluster()
+	if condition := r.condition(); condition.Status != metav1.ConditionFalse {
+		t.Fatalf("the condition is %+v", condition)
+	}
+	conditions.Set(&cluster.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionKubeconfigAccepted, Status: metav1.ConditionTrue,
+		Reason: v1alpha1.ReasonKubeconfigAccepted})
+	if err := environment.Client.Status().Update(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	r.passes(4 * time.Minute)
+	if condition := r.condition(); condition.Status != metav1.ConditionTrue {
+		t.Errorf("the condition is %+v", condition)
+	}
+	if r.ready() == nil {
+		t.Error("the process that is refused is ready")
 	}
 }
