@@ -19,6 +19,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/autonodes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/draining"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/drift"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/garbagecollection"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/joining"
@@ -57,6 +58,7 @@ func (o *options) provisioningControllers(
 		drift.NewController(clusters, recorder),
 		joining.NewController(realClock, clusters, joining.ClusterCA(clusters.Tenant.Live, mgr.GetConfig()),
 			joining.ServerVersion(mgr.GetConfig())),
+		draining.NewController(realClock, clusters),
 		garbagecollection.NewMachineController(realClock, clusters),
 		garbagecollection.NewLeftoverController(clusters),
 		garbagecollection.NewNodeClaimController(clusters, recorder),

@@ -19,17 +19,20 @@ import (
 // usage is what the tenant has.
 type usage struct{ servers, gpus int64 }
 
-// QuotaReached is a message if the tenant's quota leaves no server for a pod, and empty otherwise.
+// QuotaReached is a message if the tenant's quota leaves no server for a pod, or the tenant is being deleted, and empty otherwise.
 func (c *CloudProvider) QuotaReached(ctx context.Context, pod *corev1.Pod) (string, error) {
 	tenant, remaining, err := c.tenantCluster(ctx)
 	if err != nil || remaining == (instancetypes.RemainingQuota{}) {
 		return "", err
 	}
+	name := client.ObjectKeyFromObject(tenant)
+	if !tenant.DeletionTimestamp.IsZero() {
+		return fmt.Sprintf("TenantCluster %s is being deleted and gets no more servers", name), nil
+	}
 	has, err := c.usageOf(ctx, tenant)
 	if err != nil {
 		return "", err
 	}
-	name := client.ObjectKeyFromObject(tenant)
 	if remaining.Servers != nil && *remaining.Servers == 0 {
 		return fmt.Sprintf("TenantCluster %s has %d servers and its spec.quota.servers is %d: raise the quota, or release a server",
 			name, has.servers, *tenant.Spec.Quota.Servers), nil
@@ -57,6 +60,10 @@ func (c *CloudProvider) QuotaReached(ctx context.Context, pod *corev1.Pod) (stri
 // allowanceWithin is how much more the tenant may get within its quota. The manager enforces the quota; this keeps core from
 // creating NodeClaims that would be refused.
 func (c *CloudProvider) allowanceWithin(ctx context.Context, tenant *v1alpha1.TenantCluster) (instancetypes.RemainingQuota, error) {
+	if !tenant.DeletionTimestamp.IsZero() {
+		// Otherwise core would make NodeClaims for the pods of drained nodes, and for static NodePools, again and again.
+		return instancetypes.RemainingQuota{Servers: new(int64)}, nil
+	}
 	limits := tenant.Spec.Quota
 	if limits == nil || (limits.Servers == nil && limits.GPUs == nil) {
 		return instancetypes.RemainingQuota{}, nil

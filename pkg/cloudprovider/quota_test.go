@@ -97,21 +97,32 @@ func TestQuotaLimitsCapacity(t *testing.T) {
 		// planned are the servers that core sees in all places, and in each.
 		planned []int
 		told    string
+		// leaves is whether the TenantCluster is deleted.
+		leaves bool
 	}{
-		{"no quota", nil, 5, 3, []int{5, 3, 2}, ""},
-		{"one of two servers", &v1alpha1.Quota{Servers: &two}, 1, 1, []int{1, 1, 1}, ""},
+		{"no quota", nil, 5, 3, []int{5, 3, 2}, "", false},
+		{"one of two servers", &v1alpha1.Quota{Servers: &two}, 1, 1, []int{1, 1, 1}, "", false},
 		{"four of five GPUs", &v1alpha1.Quota{GPUs: &five}, 0, 0, nil, "TenantCluster " + f.namespace +
-			"/tenant has 4 GPUs, a server for this pod has 4 or more, and its spec.quota.gpus is 5: raise the quota, or release a server"},
+			"/tenant has 4 GPUs, a server for this pod has 4 or more, and its spec.quota.gpus is 5: raise the quota, or release a server", false},
 		{"all", &v1alpha1.Quota{Servers: &nothing}, 0, 0, nil, "TenantCluster " + f.namespace +
-			"/tenant has 1 servers and its spec.quota.servers is 1: raise the quota, or release a server"},
+			"/tenant has 1 servers and its spec.quota.servers is 1: raise the quota, or release a server", false},
+		{"a tenant that leaves", nil, 0, 0, nil, "TenantCluster " + f.namespace + "/tenant is being deleted and gets no more servers", true},
 	} {
 		tenant := &v1alpha1.TenantCluster{}
 		if err := environment.Client.Get(f.ctx, types.NamespacedName{Namespace: f.namespace, Name: "tenant"}, tenant); err != nil {
 			t.Fatal(err)
 		}
 		tenant.Spec.Quota = step.quota
+		if step.leaves {
+			tenant.Finalizers = []string{v1alpha1.TenantClusterFinalizer}
+		}
 		if err := environment.Client.Update(f.ctx, tenant); err != nil {
 			t.Fatal(err)
+		}
+		if step.leaves {
+			if err := environment.Client.Delete(f.ctx, tenant); err != nil {
+				t.Fatal(err)
+			}
 		}
 		f.eventually(step.name, func() error {
 			free, err := f.FreeFor(f.ctx, pool())

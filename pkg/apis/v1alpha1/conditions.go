@@ -116,6 +116,9 @@ const (
 	// ConditionPoolsSynced is true when the tenant has the pools that privateNodes.autoNodes call for. Written by the
 	// provider.
 	ConditionPoolsSynced = "PoolsSynced"
+	// ConditionNodesDrained is there while the TenantCluster is being deleted, and its provider works: false while NodeClaims with
+	// servers are left, which Karpenter drains. Written by the provider.
+	ConditionNodesDrained = "NodesDrained"
 	// ConditionServersReturned is the progress of the release of its servers while the TenantCluster is being deleted.
 	// Written by the manager.
 	ConditionServersReturned = "ServersReturned"
@@ -145,6 +148,10 @@ const (
 	ReasonReplacingPools = "ReplacingPools"
 	// ReasonTenantDeleting: the TenantCluster is being deleted.
 	ReasonTenantDeleting = "TenantDeleting"
+	// ReasonDraining: the nodes of the tenant are being drained.
+	ReasonDraining = "Draining"
+	// ReasonDrained: no NodeClaim of the tenant has a server any more.
+	ReasonDrained = "Drained"
 	// ReasonReturningServers: the tenant's Machines are being deleted.
 	ReasonReturningServers = "ReturningServers"
 	// ReasonQuotaExceeded: the tenant has all the servers or accelerators that it may have.

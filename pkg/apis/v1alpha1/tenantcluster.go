@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +43,24 @@ type TenantClusterSpec struct {
 	// Sync selects the device classes that the tenant may request, and what is synced with the host.
 	// +optional
 	Sync Sync `json:"sync,omitempty"`
+	// DrainTimeout is how long the nodes are drained at most when the TenantCluster is deleted, such as 1h. Pods that are left then
+	// are deleted in spite of PodDisruptionBudgets, and the servers are released. 0s does not drain. Default 15m.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
+	DrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
+}
+
+// DefaultDrainTimeout is the DrainTimeout of a TenantCluster that has none.
+const DefaultDrainTimeout = 15 * time.Minute
+
+// DrainDeadline is until when the nodes of a TenantCluster that is being deleted are drained.
+func (in *TenantCluster) DrainDeadline() time.Time {
+	timeout := DefaultDrainTimeout
+	if in.Spec.DrainTimeout != nil {
+		timeout = in.Spec.DrainTimeout.Duration
+	}
+	return in.DeletionTimestamp.Add(timeout)
 }
 
 // TenantClusterStatus is the observed state of a TenantCluster.
@@ -56,7 +75,8 @@ type TenantClusterStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ObservedClusterUID string `json:"observedClusterUID,omitempty"`
-	// Conditions: ClusterIdentified, KubeconfigAccepted, CollectionAllowed, PoolsSynced, ServersReturned, DRASynced.
+	// Conditions: ClusterIdentified, KubeconfigAccepted, CollectionAllowed, PoolsSynced, NodesDrained, ServersReturned,
+	// DRASynced.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

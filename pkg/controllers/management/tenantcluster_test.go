@@ -8,6 +8,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/tenantcluster"
 
@@ -15,11 +16,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 )
 
 // tenantTest is a tenant with two Machines, and another tenant's Machine.
@@ -204,5 +207,81 @@ func TestTenantClusterCrash(t *testing.T) {
 		if w.left() != nil {
 			t.Errorf("after a crash at write %d the TenantCluster stays for ever", writes)
 		}
+	}
+}
+
+// TestNodesAreDrainedFirst: Machines of NodeClaims stay while the provider drains their nodes, within a bound. Others do not wait.
+func TestNodesAreDrainedFirst(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason  string
+		uid     string
+		drained metav1.ConditionStatus
+		timeout time.Duration
+		after   time.Duration
+		deleted bool
+		message string
+	}{
+		"Draining": {reason: "the provider drains", uid: "u", drained: metav1.ConditionFalse, after: 10 * time.Minute,
+			message: "waiting for 2 Machines to be deleted: 1 of them wait until the provider has drained their nodes, and are deleted at "},
+		"Bound": {reason: "a PodDisruptionBudget holds a pod", uid: "u", drained: metav1.ConditionFalse, after: 16 * time.Minute,
+			deleted: true},
+		"OwnBound": {reason: "the bound is the author's", uid: "u", drained: metav1.ConditionFalse, timeout: time.Hour,
+			after: 50 * time.Minute},
+		"OwnBoundOver": {reason: "and is one", uid: "u", drained: metav1.ConditionFalse, timeout: time.Hour, after: 61 * time.Minute,
+			deleted: true},
+		"Drained":  {reason: "nothing is left to be drained", uid: "u", drained: metav1.ConditionTrue, deleted: true},
+		"Starting": {reason: "the provider may be starting", uid: "u", after: time.Minute},
+		"NotThere": {reason: "no provider has begun", uid: "u", after: 3 * time.Minute, deleted: true},
+		"Never":    {reason: "no provider has ever been there", deleted: true},
+		"AtOnce":   {reason: "the author wants no drain", uid: "u", timeout: time.Nanosecond, after: time.Second, deleted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, recorder := newTenantTest(t), events.NewFakeRecorder(10)
+			machine := w.machine("one")
+			machine.Labels = map[string]string{v1alpha1.NodeClaimLabelKey: "one"}
+			machine.Annotations = map[string]string{v1alpha1.NodeNameAnnotationKey: "one"}
+			if err := environment.Client.Update(t.Context(), machine); err != nil {
+				t.Fatal(err)
+			}
+			if tc.timeout != 0 {
+				w.tenant.Spec.DrainTimeout = &metav1.Duration{Duration: tc.timeout.Truncate(time.Second)}
+				if err := environment.Client.Update(t.Context(), w.tenant); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			tenant := w.left()
+			tenant.Status.ClusterUID = tc.uid
+			if tc.drained != "" {
+				conditions.Set(&tenant.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionNodesDrained, Status: tc.drained,
+					Reason: "Test", LastTransitionTime: metav1.Now()})
+			}
+			if err := environment.Client.Status().Update(t.Context(), tenant); err != nil {
+				t.Fatal(err)
+			}
+			if err := environment.Client.Delete(t.Context(), w.tenant); err != nil {
+				t.Fatal(err)
+			}
+			w.controller = tenantcluster.NewController(environment.Client, environment.Client, recorder,
+				clocktesting.NewFakePassiveClock(w.left().DeletionTimestamp.Add(tc.after)))
+			if err := w.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			if deleted := !w.machine("one").DeletionTimestamp.IsZero(); deleted != tc.deleted {
+				t.Errorf("%s: the Machine with a node is deleted: %v, want %v", tc.reason, deleted, tc.deleted)
+			}
+			if w.machine("two").DeletionTimestamp.IsZero() {
+				t.Error("the Machine that was made by hand waits")
+			}
+			condition := conditions.Find(w.left().Status.Conditions, v1alpha1.ConditionServersReturned)
+			if !strings.HasPrefix(condition.Message, tc.message) {
+				t.Errorf("ServersReturned says %q, want %q", condition.Message, tc.message)
+			}
+			if said := len(recorder.Events) > 0; said != tc.deleted {
+				t.Errorf("%s: an event says that the node is not drained: %v, want %v", tc.reason, said, tc.deleted)
+			}
+		})
 	}
 }

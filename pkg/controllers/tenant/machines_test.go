@@ -49,7 +49,7 @@ func createMachine(t *testing.T, cluster types.NamespacedName, name string, node
 	return machine
 }
 
-func createNodeClaim(t *testing.T, name string) *karpv1.NodeClaim {
+func createNodeClaim(t *testing.T, name string, changes ...func(*karpv1.NodeClaim)) *karpv1.NodeClaim {
 	t.Helper()
 	nodeClaim := &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -57,6 +57,9 @@ func createNodeClaim(t *testing.T, name string) *karpv1.NodeClaim {
 			NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: "default"},
 			Requirements: []karpv1.NodeSelectorRequirementWithMinValues{},
 		},
+	}
+	for _, change := range changes {
+		change(nodeClaim)
 	}
 	if err := environment.Client.Create(t.Context(), nodeClaim); err != nil {
 		t.Fatal(err)

@@ -89,15 +89,16 @@ func ProviderDeleted(cluster Cluster, name string) Result {
 	return *r
 }
 
-// TenantDeleted validates the deletion of a TenantCluster: its Machines would go with it, and nothing would drain their nodes.
+// TenantDeleted validates the deletion of a TenantCluster: its Machines would go with it, and the drain of their
+// nodes is bounded.
 func TenantDeleted(cluster Cluster, tenant client.Object) Result {
 	r := &Result{}
 	machines := cluster.Users(KindTenantCluster, client.ObjectKeyFromObject(tenant).String())
 	confirmed := strconv.Itoa(len(machines))
 	if len(machines) > 0 && tenant.GetDeletionTimestamp().IsZero() &&
 		tenant.GetAnnotations()[v1alpha1.DeleteMachinesAnnotationKey] != confirmed {
-		r.refuse(RuleInUse, "%s of its servers would be released, and their nodes not drained: %s. Delete the tenant's NodePools first, "+
-			"or confirm: kubectl annotate --overwrite tenantcluster -n %s %s %s=%s", confirmed, list(machines),
+		r.refuse(RuleInUse, "%s of its servers would be released, and their nodes drained for no longer than spec.drainTimeout: %s. "+
+			"Delete the tenant's NodePools first, or confirm: kubectl annotate --overwrite tenantcluster -n %s %s %s=%s", confirmed, list(machines),
 			tenant.GetNamespace(), tenant.GetName(), v1alpha1.DeleteMachinesAnnotationKey, confirmed)
 	}
 	return *r

@@ -226,8 +226,8 @@ func TestOtherKinds(t *testing.T) {
 		"AnotherTypes": {"not its types", ProviderDeleted(clusterInUse(t), "other"), nil},
 		"EmptyTenant":  {"it has no Machines", TenantDeleted(newCluster(t), confirming("a", "blue", "")), nil},
 		"TenantWithMachines": {"their pods would go with them", TenantDeleted(clusterInUse(t), confirming("a", "blue", "")),
-			[]string{"2 of its servers would be released, and their nodes not drained: Machine a/1, Machine a/2. Delete the tenant's " +
-				"NodePools first, " +
+			[]string{"2 of its servers would be released, and their nodes drained for no longer than spec.drainTimeout: Machine a/1, " +
+				"Machine a/2. Delete the tenant's NodePools first, " +
 				"or confirm: kubectl annotate --overwrite tenantcluster -n a blue karpenter.metal3.io/delete-machines=2"}},
 		"TenantConfirmed": {"an operator has said so", TenantDeleted(clusterInUse(t), confirming("a", "blue", "2")), nil},
 		"TenantConfirmedOnce": {"it has another Machine since", TenantDeleted(clusterInUse(t), confirming("a", "blue", "1")),

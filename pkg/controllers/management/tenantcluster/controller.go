@@ -11,8 +11,8 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
@@ -35,6 +36,12 @@ const (
 	controllerName = "tenantcluster"
 	// waitPeriod is how often Machines that are being deleted are counted, in case an event was lost.
 	waitPeriod = time.Minute
+	// providerTimeout is how long a provider has to begin the drain. It is long enough for one that starts or takes over the lease.
+	providerTimeout = 2 * time.Minute
+	// reasonNotDrained is the reason of the event on a TenantCluster whose Machines are deleted although their nodes are there.
+	reasonNotDrained = "NotDrained"
+	// named bounds how many Machines an event names.
+	named = 5
 )
 
 // Controller identifies the clusters of TenantClusters, and releases the servers of deleted ones.
@@ -82,28 +89,65 @@ func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.Tenant
 	if err := c.live.List(ctx, machines, client.InNamespace(tenant.Namespace)); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing the Machines of TenantCluster %s, %w", client.ObjectKeyFromObject(tenant), err)
 	}
-	left, errs := 0, []error(nil)
+	until, now := drainedUntil(tenant), c.clock.Now()
+	left, draining := 0, 0
+	var ending []*v1alpha1.Machine
+	var undrained []string
 	for i := range machines.Items {
 		machine := &machines.Items[i]
 		if !isOf(machine, tenant) {
 			continue
 		}
 		left++
-		if machine.DeletionTimestamp.IsZero() {
-			errs = append(errs, c.remove(ctx, machine))
+		switch {
+		case !machine.DeletionTimestamp.IsZero():
+		case machine.Labels[v1alpha1.NodeClaimLabelKey] != "" && now.Before(until):
+			draining++
+		default:
+			ending = append(ending, machine)
+			if machine.Annotations[v1alpha1.NodeNameAnnotationKey] != "" {
+				undrained = append(undrained, machine.Name)
+			}
 		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return ctrl.Result{}, err
 	}
 	if left == 0 {
 		return ctrl.Result{}, c.setFinalizer(ctx, tenant, controllerutil.RemoveFinalizer)
 	}
-	return ctrl.Result{RequeueAfter: waitPeriod}, c.writeStatus(ctx, tenant, left)
+	if len(undrained) > 0 {
+		c.recorder.Eventf(tenant, nil, corev1.EventTypeWarning, reasonNotDrained, reasonNotDrained,
+			"%d servers are released although their nodes are not drained: Machines %s", len(undrained), conditions.List(undrained, named))
+	}
+	var errs []error
+	for _, machine := range ending {
+		errs = append(errs, controllers.Delete(ctx, c.client, machine, "deleting"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return ctrl.Result{}, err
+	}
+	result := ctrl.Result{RequeueAfter: waitPeriod}
+	if draining > 0 {
+		result.RequeueAfter = min(waitPeriod, until.Sub(now))
+	}
+	return result, c.writeStatus(ctx, tenant, left, draining, until)
 }
 
-func (c *Controller) remove(ctx context.Context, machine *v1alpha1.Machine) error {
-	return controllers.Delete(ctx, c.client, machine, "deleting")
+// drainedUntil returns until when the tenant's provider drains the nodes: the zero time if it need not be waited for.
+func drainedUntil(tenant *v1alpha1.TenantCluster) time.Time {
+	deadline := tenant.DrainDeadline()
+	switch conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionNodesDrained).Status {
+	case metav1.ConditionTrue:
+		return time.Time{}
+	case metav1.ConditionFalse:
+		return deadline
+	}
+	// No provider has begun. Without an identified cluster none can.
+	if tenant.Status.ClusterUID == "" {
+		return time.Time{}
+	}
+	if begun := tenant.DeletionTimestamp.Add(providerTimeout); begun.Before(deadline) {
+		return begun
+	}
+	return deadline
 }
 
 func (c *Controller) setFinalizer(ctx context.Context, tenant *v1alpha1.TenantCluster, set func(client.Object, string) bool) error {
@@ -112,14 +156,20 @@ func (c *Controller) setFinalizer(ctx context.Context, tenant *v1alpha1.TenantCl
 	}))
 }
 
-// writeStatus returns how many Machines are left.
-func (c *Controller) writeStatus(ctx context.Context, tenant *v1alpha1.TenantCluster, left int) error {
+// writeStatus writes how many Machines are left, and what they wait for.
+func (c *Controller) writeStatus(ctx context.Context, tenant *v1alpha1.TenantCluster, left, draining int, until time.Time) error {
 	before := tenant.DeepCopy()
-	meta.SetStatusCondition(&tenant.Status.Conditions, metav1.Condition{
+	condition := metav1.Condition{
 		Type: v1alpha1.ConditionServersReturned, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonReturningServers,
 		Message:            fmt.Sprintf("waiting for %d Machines to be deleted", left),
 		ObservedGeneration: tenant.Generation, LastTransitionTime: metav1.NewTime(c.clock.Now()),
-	})
+	}
+	if draining > 0 {
+		condition.Reason = v1alpha1.ReasonDraining
+		condition.Message += fmt.Sprintf(": %d of them wait until the provider has drained their nodes, and are deleted at %s at the latest",
+			draining, until.UTC().Format(time.RFC3339))
+	}
+	conditions.Set(&tenant.Status.Conditions, condition)
 	if equality.Semantic.DeepEqual(before.Status, tenant.Status) {
 		return nil
 	}
@@ -133,7 +183,9 @@ func isOf(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) bool {
 // Register adds the controller to a manager.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	createdOrDeleted := predicate.Funcs{
-		UpdateFunc:  func(event.UpdateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return e.ObjectOld.GetDeletionTimestamp().IsZero() && !e.ObjectNew.GetDeletionTimestamp().IsZero()
+		},
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
 	if err := builder.ControllerManagedBy(mgr).

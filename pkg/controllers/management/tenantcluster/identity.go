@@ -97,7 +97,8 @@ func clusterTaken(uid string) string {
 		"kubectl get tenantclusters -A -o wide", uid)
 }
 
-// announce returns a handler that says in an event why a provider writes or deletes nothing, when that has changed.
+// announce returns a handler that says in an event why a provider writes or deletes nothing, or what a
+// deletion waits for, when that has changed.
 func (c *Controller) announce() handler.EventHandler {
 	return handler.Funcs{
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
@@ -108,10 +109,18 @@ func (c *Controller) announce() handler.EventHandler {
 			}
 			for _, now := range after.Blocked() {
 				if old := conditions.Find(before.Status.Conditions, now.Type); old.Status != now.Status || old.Reason != now.Reason {
-					c.recorder.Eventf(after, nil, corev1.EventTypeWarning, now.Reason, now.Reason, "%s",
-						conditions.Truncate(now.Message, conditions.MaxEventNote))
+					c.say(after, corev1.EventTypeWarning, now)
 				}
+			}
+			now := conditions.Find(after.Status.Conditions, v1alpha1.ConditionServersReturned)
+			if old := conditions.Find(before.Status.Conditions, now.Type); old.Reason != now.Reason {
+				c.say(after, corev1.EventTypeNormal, now)
 			}
 		},
 	}
+}
+
+func (c *Controller) say(tenant *v1alpha1.TenantCluster, eventType string, condition metav1.Condition) {
+	c.recorder.Eventf(tenant, nil, eventType, condition.Reason, condition.Reason, "%s",
+		conditions.Truncate(condition.Message, conditions.MaxEventNote))
 }

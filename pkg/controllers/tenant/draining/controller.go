@@ -1,0 +1,164 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package draining deletes the NodeClaims of a tenant whose TenantCluster is being deleted, so that Karpenter drains the nodes
+// before their servers are released. Karpenter ends that at the drain deadline of the TenantCluster.
+package draining
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+)
+
+const (
+	// period is how often the NodeClaims that are left are counted, in case an event was lost.
+	period = 30 * time.Second
+	// named bounds how many NodeClaims the condition names.
+	named = 5
+)
+
+// Controller drains the nodes of one tenant.
+type Controller struct {
+	clock    clock.PassiveClock
+	clusters tenant.Clusters
+}
+
+// NewController constructs a draining controller.
+func NewController(clk clock.PassiveClock, clusters tenant.Clusters) *Controller {
+	return &Controller{clock: clk, clusters: clusters}
+}
+
+// Reconcile deletes the NodeClaims that have servers. There is one request, for the tenant.
+func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	// Read live: a cache may have a TenantCluster of that name that was deleted before this one was created.
+	cluster := &v1alpha1.TenantCluster{}
+	found, err := controllers.Find(ctx, c.clusters.Management.Live, c.clusters.TenantCluster, cluster)
+	if err != nil || !found || cluster.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, err
+	}
+	nodeClaims, err := c.withServers(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	var names []string
+	var errs []error
+	for _, nodeClaim := range nodeClaims {
+		names = append(names, nodeClaim.Name)
+		errs = append(errs, c.drain(ctx, nodeClaim, cluster.DrainDeadline()))
+	}
+	errs = append(errs, c.writeStatus(ctx, cluster, names))
+	if err := errors.Join(errs...); err != nil {
+		return controllers.RetryConflict(err)
+	}
+	return reconcile.Result{RequeueAfter: period}, nil
+}
+
+// withServers returns the NodeClaims that the tenant's Machines were made for. A Machine whose server is being released needs no
+// drain any more.
+func (c *Controller) withServers(ctx context.Context) ([]*karpv1.NodeClaim, error) {
+	machines, all := &v1alpha1.MachineList{}, &karpv1.NodeClaimList{}
+	if err := c.clusters.Management.Live.List(ctx, machines, client.InNamespace(c.clusters.TenantCluster.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing Machines, %w", err)
+	}
+	if err := c.clusters.Tenant.Live.List(ctx, all); err != nil {
+		return nil, fmt.Errorf("listing NodeClaims, %w", err)
+	}
+	byName := make(map[string]*karpv1.NodeClaim, len(all.Items))
+	for i := range all.Items {
+		byName[all.Items[i].Name] = &all.Items[i]
+	}
+	var nodeClaims []*karpv1.NodeClaim
+	for i := range machines.Items {
+		machine := &machines.Items[i]
+		if !c.clusters.Owns(machine) || !machine.DeletionTimestamp.IsZero() {
+			continue
+		}
+		if nodeClaim := byName[machine.Labels[v1alpha1.NodeClaimLabelKey]]; nodeClaim != nil && tenant.MadeFor(machine, nodeClaim) {
+			nodeClaims = append(nodeClaims, nodeClaim)
+		}
+	}
+	return nodeClaims, nil
+}
+
+// drain deletes a NodeClaim. Karpenter evicts the pods of its node, and deletes those that are left in time to end by the
+// termination time on the NodeClaim. Without that it would wait for a PodDisruptionBudget until the manager takes the server away
+// from running pods.
+func (c *Controller) drain(ctx context.Context, nodeClaim *karpv1.NodeClaim, deadline time.Time) error {
+	if period := nodeClaim.Spec.TerminationGracePeriod; period != nil && nodeClaim.DeletionTimestamp.IsZero() {
+		if own := c.clock.Now().Add(period.Duration); own.Before(deadline) {
+			deadline = own
+		}
+	}
+	set, err := time.Parse(time.RFC3339, nodeClaim.Annotations[karpv1.NodeClaimTerminationTimestampAnnotationKey])
+	if err != nil || set.After(deadline) {
+		if err := controllers.Patch(ctx, c.clusters.Tenant.Client, nodeClaim, "writing the end of the drain on", func() {
+			metav1.SetMetaDataAnnotation(&nodeClaim.ObjectMeta, karpv1.NodeClaimTerminationTimestampAnnotationKey, deadline.Format(time.RFC3339))
+		}); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	if !nodeClaim.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	return controllers.Delete(ctx, c.clusters.Tenant.Client, nodeClaim, "draining")
+}
+
+// writeStatus writes the condition NodesDrained. It also says to the manager that this provider works, and the manager does not
+// delete the Machines before the drain has ended.
+func (c *Controller) writeStatus(ctx context.Context, cluster *v1alpha1.TenantCluster, left []string) error {
+	before := cluster.DeepCopy()
+	condition := metav1.Condition{Type: v1alpha1.ConditionNodesDrained, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDrained,
+		Message: "no NodeClaim has a server any more", ObservedGeneration: cluster.Generation, LastTransitionTime: metav1.NewTime(c.clock.Now())}
+	if len(left) > 0 {
+		slices.Sort(left)
+		condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.ReasonDraining
+		condition.Message = fmt.Sprintf("Karpenter drains the nodes of %d NodeClaims: %s", len(left), conditions.List(left, named))
+	}
+	if !conditions.Set(&cluster.Status.Conditions, condition) {
+		return nil
+	}
+	return client.IgnoreNotFound(controllers.PatchStatus(ctx, c.clusters.Management.Client, before, cluster))
+}
+
+// Name implements Karpenter's controller interface.
+func (c *Controller) Name() string { return "tenant.draining" }
+
+// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	request := []reconcile.Request{{NamespacedName: c.clusters.TenantCluster}}
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		// A deleted NodeClaim may be the last one.
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(
+			func(context.Context, client.Object) []reconcile.Request { return request }), builder.WithPredicates(controllers.OnlyDeletions())).
+		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.TenantCluster{},
+			handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, cluster *v1alpha1.TenantCluster) []reconcile.Request {
+				if client.ObjectKeyFromObject(cluster) != c.clusters.TenantCluster {
+					return nil
+				}
+				return request
+			}), predicate.TypedGenerationChangedPredicate[*v1alpha1.TenantCluster]{})).
+		Complete(c)
+}
