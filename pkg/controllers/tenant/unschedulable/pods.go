@@ -8,6 +8,7 @@ package unschedulable
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,6 +46,9 @@ const (
 	// notLaunchedYet is core's reason of the condition Launched until the first attempt has failed.
 	notLaunchedYet = "AwaitingReconciliation"
 )
+
+// numbers are the counts in an explanation. Numbers in names follow a letter or a dash.
+var numbers = regexp.MustCompile(`( [0-9]+)\b`)
 
 // Planned returns whether Karpenter has a NodeClaim for a pod already.
 type Planned func(pod types.NamespacedName) bool
@@ -95,8 +99,9 @@ func (c *PodController) Reconcile(ctx context.Context, pod *corev1.Pod) (reconci
 		Type:           corev1.EventTypeWarning,
 		Reason:         explanation.Reason,
 		Message:        explanation.Message,
-		DedupeValues:   []string{string(pod.UID), explanation.Message},
-		DedupeTimeout:  repeatPeriod,
+		// The counts in it change all the time, and each change would be an event of each pod.
+		DedupeValues:  []string{string(pod.UID), explanation.Reason, numbers.ReplaceAllString(explanation.Message, " N")},
+		DedupeTimeout: repeatPeriod,
 	})
 	return reconcile.Result{RequeueAfter: podPeriod}, nil
 }
