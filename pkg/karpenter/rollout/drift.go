@@ -88,7 +88,8 @@ func (d *Drift) ComputeCommands(
 		}
 		command, err := d.terminate(ctx, p, candidate, why)
 		if err != nil {
-			return nil, err
+			d.leave(ctx, candidate, err)
+			return nil, nil
 		}
 		if command != nil {
 			return []disruption.Command{*command}, nil

@@ -82,7 +82,8 @@ func (d *StaticDrift) computePool(ctx context.Context, p *pool, candidates []*di
 		}
 		command, err := d.terminate(ctx, p, candidate, why)
 		if err != nil {
-			return nil, err
+			d.leave(ctx, candidate, err)
+			return nil, nil
 		}
 		if command != nil {
 			return []disruption.Command{*command}, nil

@@ -5,6 +5,7 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
@@ -33,6 +36,7 @@ func TestStaticDriftNeedsAReusableServer(t *testing.T) {
 		types        []*cloudprovider.InstanceType
 		requirements []karpv1.NodeSelectorRequirementWithMinValues
 		refusal      string
+		outage       bool
 		want         bool
 	}{
 		"SameType": {reason: "its server comes back", types: []*cloudprovider.InstanceType{full("h100")}, want: true},
@@ -42,13 +46,23 @@ func TestStaticDriftNeedsAReusableServer(t *testing.T) {
 			types: []*cloudprovider.InstanceType{full("h100"), full("b200")}, requirements: wants(corev1.LabelInstanceTypeStable, "b200")},
 		"AnotherZone": {reason: "the pool has come to require another zone", types: []*cloudprovider.InstanceType{full("h100")},
 			requirements: wants(corev1.LabelTopologyZone, "dc2")},
+		"Outage": {reason: "the management cluster does not answer, and core goes on with its other methods",
+			types: []*cloudprovider.InstanceType{full("h100")}, outage: true},
 		"TypeNotThere": {reason: "the type is gone, or the tenant may not have it any more", types: []*cloudprovider.InstanceType{full("b200")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := tenanttest.TenantCluster(t, &environment)
 			nodePool, nodeClaim, _ := drifted(t, cluster.Namespace, cluster.Name)
 			nodePool.Spec.Replicas, nodePool.Spec.Template.Spec.Requirements = ptr.To(int64(1)), tc.requirements
-			clusters := tenanttest.ClustersOf(cluster, environment.Client, environment.Client)
+			management := interceptor.NewClient(tenanttest.WithWatch(t, &environment), interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+					if tc.outage {
+						return errors.New("connection refused")
+					}
+					return c.Get(ctx, key, object, opts...)
+				},
+			})
+			clusters := tenanttest.ClustersOf(cluster, environment.Client, management)
 			servers := &catalog{types: tc.types}
 			d := Dependencies{
 				Client: environment.Client, Clusters: clusters, Cluster: state.NewCluster(clock.RealClock{}, environment.Client, servers),

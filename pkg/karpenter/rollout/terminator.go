@@ -96,6 +96,12 @@ func (t *terminator) terminate(ctx context.Context, p *pool, candidate *disrupti
 	return &disruption.Command{Candidates: []*disruption.Candidate{candidate}}, nil
 }
 
+// leave logs why a pass ends without terminating a node. The pass returns no error: core would skip the methods that follow, so
+// that nothing is consolidated while the management cluster does not answer.
+func (t *terminator) leave(ctx context.Context, candidate *disruption.Candidate, why error) {
+	log.FromContext(ctx).Info("Leaving a drifted node alone", "NodeClaim", candidate.NodeClaim.Name, "why", why.Error())
+}
+
 // stillDrifted reads live what core has from its caches: the NodeClaim, whether it may be disrupted, and, if it has
 // drifted because of its server, the Machine.
 func (t *terminator) stillDrifted(ctx context.Context, candidate *disruption.Candidate) (bool, error) {
