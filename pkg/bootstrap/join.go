@@ -59,8 +59,8 @@ func (j Join) fetchesScript() bool { return j.Mode == v1alpha1.JoinVCluster }
 
 var minorVersion = regexp.MustCompile(`^v1\.[0-9]{1,3}$`)
 
-// Validate returns every reason why a server could not join with these values, or nil.
-func (j Join) Validate() error {
+// ValidateNode returns every reason why no server could join, or nil. It checks what is known before a server is claimed.
+func (j Join) ValidateNode() error {
 	var errs []error
 	if problems := validation.IsDNS1123Subdomain(j.NodeName); len(problems) > 0 {
 		errs = append(errs, fmt.Errorf("node name %q is not valid: %s", j.NodeName, strings.Join(problems, "; ")))
@@ -69,11 +69,23 @@ func (j Join) Validate() error {
 		errs = append(errs, fmt.Errorf("node name %q is longer than the %d characters of a hostname",
 			j.NodeName, validation.DNS1123LabelMaxLength))
 	}
+	if err := CheckEndpoint(j.APIServerEndpoint); err != nil {
+		errs = append(errs, err)
+	}
+	for _, err := range slices.Concat(CheckLabels(field.NewPath("labels"), j.Labels), CheckTaints(field.NewPath("taints"), j.Taints)) {
+		errs = append(errs, err)
+	}
+	return utilerrors.NewAggregate(append(errs, validateKubeletArgs(j.KubeletArgs)...))
+}
+
+// Validate returns every reason why a server could not join with these values, or nil.
+func (j Join) Validate() error {
+	var errs []error
+	if err := j.ValidateNode(); err != nil {
+		errs = append(errs, err)
+	}
 	if j.ProviderID == "" {
 		errs = append(errs, errors.New("the provider ID is empty: claim a server first"))
-	}
-	if err := validateEndpoint(j.APIServerEndpoint); err != nil {
-		errs = append(errs, err)
 	}
 	if len(j.CACertHashes) == 0 {
 		errs = append(errs, errors.New("there is no CA hash: without one the server could be made to join any cluster"))
@@ -87,10 +99,6 @@ func (j Join) Validate() error {
 	if j.Token.IsZero() {
 		errs = append(errs, errors.New("the join token is empty"))
 	}
-	for _, err := range slices.Concat(CheckLabels(field.NewPath("labels"), j.Labels), CheckTaints(field.NewPath("taints"), j.Taints)) {
-		errs = append(errs, err)
-	}
-	errs = append(errs, validateKubeletArgs(j.KubeletArgs)...)
 	switch j.Mode {
 	case "", v1alpha1.JoinKubeadm:
 		if j.KubernetesVersion != "" && !minorVersion.MatchString(j.KubernetesVersion) {
@@ -104,7 +112,8 @@ func (j Join) Validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-func validateEndpoint(endpoint string) error {
+// CheckEndpoint returns what is wrong with the endpoint of an API server.
+func CheckEndpoint(endpoint string) error {
 	host, port, err := net.SplitHostPort(endpoint)
 	if err != nil || host == "" {
 		return fmt.Errorf("API server endpoint %q is not host:port, such as 10.0.0.1:6443", endpoint)

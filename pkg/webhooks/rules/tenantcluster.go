@@ -88,6 +88,10 @@ func (r *Result) endpoint(path *field.Path, endpoint string) {
 	}
 	if number, err := strconv.Atoi(port); err != nil || number < 1 || number > 65535 {
 		r.deny(RuleNames, field.Invalid(path, endpoint, "has a port that is not between 1 and 65535"))
+		return
+	}
+	if err := bootstrap.CheckEndpoint(endpoint); err != nil {
+		r.deny(RuleNames, field.Invalid(path, endpoint, err.Error()))
 	}
 }
 

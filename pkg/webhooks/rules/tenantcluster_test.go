@@ -46,6 +46,9 @@ func TestTenantCluster(t *testing.T) {
 	after.Spec.APIServerEndpoint = "t:70000"
 	mentions(t, "no port has such a number", TenantCluster(newCluster(t), nil, after),
 		"spec.apiServerEndpoint: Invalid value: \"t:70000\": has a port")
+	after.Spec.APIServerEndpoint = "my_tenant:6443"
+	mentions(t, "no name has an underscore", TenantCluster(newCluster(t), nil, after),
+		"spec.apiServerEndpoint: Invalid value: \"my_tenant:6443\": API server endpoint \"my_tenant:6443\" names neither")
 }
 
 func TestTenantNetworkChanged(t *testing.T) {

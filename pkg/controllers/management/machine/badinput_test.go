@@ -109,6 +109,59 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// TestNoServerCanJoin: no server is claimed for a tenant that none could join. The provider would find it out after the claim.
+func TestNoServerCanJoin(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason   string
+		endpoint string
+		change   func(*v1alpha1.Machine)
+		says     string
+	}{
+		"Port": {reason: "there is no such port", endpoint: "tenant.example.com:0",
+			says: `API server endpoint "tenant.example.com:0" has no port between 1 and 65535`},
+		"Host": {reason: "no name has an underscore", endpoint: "my_tenant:6443",
+			says: `API server endpoint "my_tenant:6443" names neither an IP address nor a DNS name`},
+		"Label": {reason: "kubelet would not start", says: "cannot be the value of a label",
+			change: func(m *v1alpha1.Machine) { m.Spec.Labels = map[string]string{"team": "a b"} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1)
+			w.endpoint(tc.endpoint)
+			key := w.machine("m", tc.change)
+			manager := w.start(w.client)
+			manager.round()
+			claimed := condition(w.get(key), v1alpha1.ConditionClaimed)
+			if claimed.Reason != v1alpha1.ReasonInvalidSpec || !strings.Contains(claimed.Message, tc.says) {
+				t.Errorf("%s: %s: %q, want InvalidSpec and %q", tc.reason, claimed.Reason, claimed.Message, tc.says)
+			}
+			if w.get(key).Status.HostRef != nil || w.hosts()[0].Spec.ConsumerRef != nil || !manager.said(v1alpha1.ReasonInvalidSpec) {
+				t.Errorf("%s: a server is claimed, or no event says so", tc.reason)
+			}
+			if tc.change != nil {
+				return
+			}
+			w.endpoint("tenant.example.com:6443")
+			w.until("claimed", func() *process { return manager }, func() bool { return w.get(key).Status.HostRef != nil })
+		})
+	}
+}
+
+// endpoint changes the tenant's, unless it is empty.
+func (w *world) endpoint(endpoint string) {
+	w.t.Helper()
+	if endpoint == "" {
+		return
+	}
+	tenant := &v1alpha1.TenantCluster{}
+	if err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.tenant, Name: "tenant"}, tenant); err != nil {
+		w.t.Fatal(err)
+	}
+	tenant.Spec.APIServerEndpoint = endpoint
+	if err := w.client.Update(w.t.Context(), tenant); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 func templateOf(text string) func(string) []client.Object {
 	return func(suffix string) []client.Object {
 		return []client.Object{&v1alpha1.MachineConfigTemplate{
