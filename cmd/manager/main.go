@@ -60,9 +60,10 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	lease := &operator.Lease{Config: config, Namespace: o.leaderElectionNamespace, Name: name}
+	rights := operator.NewRights()
 	mgr, err := o.process.NewManager(config, manager.Options{
 		Scheme: operator.ManagementScheme(),
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+		Cache: cache.Options{DefaultWatchErrorHandler: rights.Handler(o.cluster.Name, config), ByObject: map[client.Object]cache.ByObject{
 			&bmov1alpha1.BareMetalHost{}: feed.Hosts(config),
 		}},
 	}, lease)
@@ -72,7 +73,7 @@ func run(ctx context.Context, o *options) error {
 	if err := register(ctx, mgr, o); err != nil {
 		return err
 	}
-	if err := mgr.Start(ctx); err != nil {
+	if err := rights.Start(ctx, mgr); err != nil {
 		return fmt.Errorf("running the manager, %w", err)
 	}
 	return nil

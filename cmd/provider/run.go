@@ -9,6 +9,8 @@ import (
 	"fmt"
 
 	"github.com/awslabs/operatorpkg/controller"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -62,14 +64,16 @@ func (o *options) run(ctx context.Context) error {
 		return err
 	}
 	tenantConfig, managementConfig = guard.Guarded(tenantConfig), guard.Guarded(managementConfig)
-	mgr, err := o.newManager(ctx, tenantConfig)
+	// Without the rights of the sync of resource claims, and of policies, everything else works.
+	rights := operator.NewRights(resourcev1.GroupName, admissionregistrationv1.GroupName)
+	mgr, err := o.newManager(ctx, tenantConfig, rights)
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(mgr.Add(guard), mgr.AddReadyzCheck("kubeconfigs", guard.Ready)); err != nil {
 		return fmt.Errorf("adding the guard of the tenant cluster, %w", err)
 	}
-	management, err := o.newManagementCluster(managementConfig)
+	management, err := o.newManagementCluster(managementConfig, rights)
 	if err != nil {
 		return err
 	}
@@ -87,7 +91,7 @@ func (o *options) run(ctx context.Context) error {
 	}
 	log.FromContext(ctx).Info("Starting", "controllers", o.controllers, "tenantCluster", o.tenantClusterKey(), "tenant", tenantConfig.Host,
 		"management", managementConfig.Host)
-	if err := mgr.Start(ctx); err != nil {
+	if err := rights.Start(ctx, mgr); err != nil {
 		return fmt.Errorf("running the controllers, %w", err)
 	}
 	return nil
@@ -95,10 +99,11 @@ func (o *options) run(ctx context.Context) error {
 
 // newManager returns the manager of the tenant cluster, which everything runs under. Its lease is there too: a provider that loses
 // the management cluster alone goes on writing to the tenant's, so no other one may become the leader meanwhile.
-func (o *options) newManager(ctx context.Context, tenantConfig *rest.Config) (manager.Manager, error) {
+func (o *options) newManager(ctx context.Context, tenantConfig *rest.Config, rights *operator.Rights) (manager.Manager, error) {
 	mgr, err := o.process.NewManager(tenantConfig, manager.Options{
 		Scheme: scheme.Scheme,
 		Logger: log.FromContext(ctx),
+		Cache:  cache.Options{DefaultWatchErrorHandler: rights.Handler(tenantName, tenantConfig)},
 		// Core finds its settings in the context.
 		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
 	}, &operator.Lease{Config: tenantConfig, Namespace: metav1.NamespaceSystem, Name: o.leaseName()})
@@ -120,11 +125,12 @@ func (o *options) newManager(ctx context.Context, tenantConfig *rest.Config) (ma
 
 // newManagementCluster returns the management cluster as this tenant may see it: its own namespace, and the kinds that
 // have none.
-func (o *options) newManagementCluster(config *rest.Config) (cluster.Cluster, error) {
+func (o *options) newManagementCluster(config *rest.Config, rights *operator.Rights) (cluster.Cluster, error) {
 	management, err := cluster.New(config, func(options *cluster.Options) {
 		options.Scheme = scheme.Scheme
 		options.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
 		options.Cache.DefaultTransform = operator.TrimObject
+		options.Cache.DefaultWatchErrorHandler = rights.Handler(managementName, config)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the %s, %w", managementName, err)

@@ -52,7 +52,8 @@ func run(ctx context.Context, o *options) error {
 		tlsOptions = append(tlsOptions, func(config *tls.Config) { config.GetCertificate = rotator.GetCertificate })
 	}
 	server := webhook.NewServer(webhook.Options{Host: host, Port: port, CertDir: o.certDir, TLSOpts: tlsOptions})
-	mgr, err := o.newManager(config, server)
+	rights := operator.NewRights()
+	mgr, err := o.newManager(config, server, rights)
 	if err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func run(ctx context.Context, o *options) error {
 	}
 	lasting, stop := linger(ctx, clock.RealClock{}, o.shutdownDelay)
 	defer stop()
-	if err := mgr.Start(lasting); err != nil {
+	if err := rights.Start(lasting, mgr); err != nil {
 		return fmt.Errorf("running the webhook, %w", err)
 	}
 	return nil
@@ -100,10 +101,10 @@ func linger(ctx context.Context, clk clock.Clock, delay time.Duration) (context.
 	return lasting, stop
 }
 
-func (o *options) newManager(config *rest.Config, server webhook.Server) (manager.Manager, error) {
+func (o *options) newManager(config *rest.Config, server webhook.Server, rights *operator.Rights) (manager.Manager, error) {
 	return o.process.NewManager(config, manager.Options{
 		Scheme: operator.ManagementScheme(),
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+		Cache: cache.Options{DefaultWatchErrorHandler: rights.Handler(o.cluster.Name, config), ByObject: map[client.Object]cache.ByObject{
 			&bmov1alpha1.BareMetalHost{}: feed.Hosts(config),
 			&corev1.Secret{}: {
 				Namespaces: map[string]cache.Config{o.namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", o.secret)}},
