@@ -89,8 +89,6 @@ func register(ctx context.Context, mgr manager.Manager, o *options) error {
 	machines := machine.New(machine.Dependencies{
 		Client:    mgr.GetClient(),
 		Live:      mgr.GetAPIReader(),
-		Claims:    machine.NewClaims(mgr.GetClient(), mgr.GetAPIReader()),
-		Addresses: addresses,
 		Inventory: hosts,
 		Recorder:  recorder,
 		Clock:     now,

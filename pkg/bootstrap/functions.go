@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"text/template"
+
+	"github.com/samber/lo"
 )
 
 // maxFormat bounds a format of printf, in bytes, and maxIndent the columns of indent. A short format with large widths
@@ -37,7 +39,7 @@ func (l *limits) functions() template.FuncMap {
 		"div": divide(func(a, b int) int { return a / b }), "mod": divide(func(a, b int) int { return a % b }),
 		"b64dec": decodeBase64, "b64enc": func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
 		"contains":  func(part, s string) bool { return strings.Contains(s, part) },
-		"default":   func(fallback, value any) any { return ternary(value, fallback, !isEmpty(value)) },
+		"default":   func(fallback, value any) any { return lo.Ternary(!isEmpty(value), value, fallback) },
 		"empty":     isEmpty,
 		"fail":      func(message string) (string, error) { return "", errors.New(message) },
 		"get":       get,
@@ -57,9 +59,9 @@ func (l *limits) functions() template.FuncMap {
 		"quote":     func(value any) (string, error) { return printf("%q", fmt.Sprint(value)) },
 		"replace":   replace,
 		"sha256sum": func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) },
-		"splitList": splitList,
+		"splitList": func(separator, s string) []any { return lo.ToAnySlice(strings.Split(s, separator)) },
 		"squote":    func(value any) string { return "'" + fmt.Sprint(value) + "'" },
-		"ternary":   ternary[any],
+		"ternary":   func(yes, no any, condition bool) any { return lo.Ternary(condition, yes, no) },
 		"toJson":    toJSON,
 		"trim":      strings.TrimSpace, "trimPrefix": func(prefix, s string) string { return strings.TrimPrefix(s, prefix) },
 		"trimSuffix": func(suffix, s string) string { return strings.TrimSuffix(s, suffix) },
@@ -85,13 +87,6 @@ func functionNames() string {
 		delete(functions, name)
 	}
 	return strings.Join(slices.Sorted(maps.Keys(functions)), ", ")
-}
-
-func ternary[T any](yes, no T, condition bool) T {
-	if condition {
-		return yes
-	}
-	return no
 }
 
 func divide(operation func(a, b int) int) func(a, b int) (int, error) {
@@ -179,15 +174,6 @@ func list(values ...any) ([]any, error) {
 		}
 	}
 	return values, nil
-}
-
-func splitList(separator, s string) []any {
-	parts := strings.Split(s, separator)
-	values := make([]any, len(parts))
-	for i, part := range parts {
-		values[i] = part
-	}
-	return values
 }
 
 func join(separator string, values []any) (string, error) {

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -23,6 +24,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
@@ -36,8 +38,7 @@ type Join struct {
 	APIServerEndpoint string
 	// CACertHashes pin the tenant's CA, in the form of CACertHashes. At least one; any of them may match.
 	CACertHashes []string
-	// Token is the bootstrap token of this Machine.
-	Token Token
+	Token        Token
 	// Labels that the Node shall have. Those that a kubelet may not give itself (NodeRestriction) are left out of the
 	// user data: Karpenter sets the labels of its NodeClaim on the Node by itself.
 	Labels map[string]string
@@ -105,7 +106,12 @@ func (j Join) Validate() error {
 			errs = append(errs, fmt.Errorf("version %q of Kubernetes is not a minor version, such as v1.35", j.KubernetesVersion))
 		}
 	case v1alpha1.JoinVCluster:
-		errs = append(errs, validateVCluster(j)...)
+		// The script fetches with the certificates, and the join is pinned to the hashes.
+		if hashes, err := CACertHashes(j.CACertificates); err != nil {
+			errs = append(errs, err)
+		} else if !slices.Equal(hashes, j.CACertHashes) {
+			errs = append(errs, errors.New("the CA hashes are not those of the CA certificates"))
+		}
 	default:
 		errs = append(errs, fmt.Errorf("join mode %q is none of %q", j.Mode, []v1alpha1.JoinMode{v1alpha1.JoinKubeadm, v1alpha1.JoinVCluster}))
 	}
@@ -173,17 +179,105 @@ func CACertHashes(caPEM []byte) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the cluster's CA certificates, %w", err)
 	}
-	var hashes []string
-	for _, cert := range certs {
-		if hash := CACertHash(cert); !slices.Contains(hashes, hash) {
-			hashes = append(hashes, hash)
-		}
-	}
-	return hashes, nil
+	return lo.Uniq(lo.Map(certs, func(cert *x509.Certificate, _ int) string { return CACertHash(cert) })), nil
 }
 
 // CACertHash returns the hash of one certificate in the form of CACertHashes.
 func CACertHash(cert *x509.Certificate) string {
 	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
 	return caHashPrefix + hex.EncodeToString(sum[:])
+}
+
+// Arguments of the kubelet that other fields of a Join decide.
+const (
+	argProviderID = "provider-id"
+	argNodeLabels = "node-labels"
+)
+
+// ArgKubeReserved is the argument of the kubelet for what a NodeType sets aside.
+const ArgKubeReserved = "kube-reserved"
+
+// reservedArgs maps each kubelet argument that a Join sets by itself, or must not have, to what to do instead.
+var reservedArgs = map[string]string{
+	argProviderID:          "it is set from the provider ID",
+	argNodeLabels:          "use the labels",
+	argRegisterTaints:      "use the taints",
+	"hostname-override":    "it is set from the node name",
+	"node-ip":              "the kubelet finds the address that the server has; choose that one by the properties of its network",
+	"register-node":        "a server that does not register never joins",
+	"bootstrap-kubeconfig": "kubeadm sets it",
+	"kubeconfig":           "kubeadm sets it",
+	"config":               "kubeadm sets it",
+}
+
+// kubeletArgBreakers are what systemd, which starts the kubelet, does not leave as it is in an argument.
+const kubeletArgBreakers = " \t\r\n'\"\\$"
+
+// CheckKubeletArgs returns everything that is wrong with arguments that a user has written, or nil. The API server has the same
+// rules for Machines; these are for Machines that are older than the rules.
+func CheckKubeletArgs(args map[string]string) error {
+	errs := validateKubeletArgs(args)
+	if _, found := args[ArgKubeReserved]; found {
+		errs = append(errs, fmt.Errorf("kubelet argument %q cannot be given: set the overhead of the NodeType, which Karpenter reckons with",
+			ArgKubeReserved))
+	}
+	if _, err := capacity.ParseKubelet(args); err != nil {
+		errs = append(errs, err)
+	}
+	return utilerrors.NewAggregate(errs)
+}
+
+func validateKubeletArgs(args map[string]string) []error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		if instead, reserved := reservedArgs[name]; reserved {
+			errs = append(errs, fmt.Errorf("kubelet argument %q cannot be given: %s", name, instead))
+			continue
+		}
+		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("kubelet argument %q is not a flag name; write it without leading dashes, the value apart", name))
+		}
+		if strings.ContainsAny(args[name], kubeletArgBreakers) {
+			errs = append(errs, fmt.Errorf("the value of kubelet argument %q holds a blank, a quote, a backslash or a dollar sign, "+
+				"which systemd would split or change: write it without, or put it into a file of the image", name))
+		}
+	}
+	return errs
+}
+
+// kubeletLabels are the keys in Kubernetes' own namespaces that NodeRestriction lets a kubelet set on its Node.
+var kubeletLabels = []string{
+	corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable,
+	corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelInstanceTypeStable,
+	corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceType,
+	"beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+}
+
+// SelfSettableLabels returns the labels that a kubelet may set on its own Node. It refuses to start when asked for
+// others in Kubernetes' namespaces, so they must not reach its command line.
+func SelfSettableLabels(labels map[string]string) map[string]string {
+	return lo.PickBy(labels, func(key, _ string) bool { return selfSettable(key) })
+}
+
+func selfSettable(key string) bool {
+	namespace, _, namespaced := strings.Cut(key, "/")
+	if !namespaced || !within(namespace, "kubernetes.io") && !within(namespace, "k8s.io") {
+		return true
+	}
+	return slices.Contains(kubeletLabels, key) ||
+		within(namespace, corev1.LabelNamespaceSuffixKubelet) || within(namespace, corev1.LabelNamespaceSuffixNode)
+}
+
+func within(namespace, suffix string) bool {
+	return namespace == suffix || strings.HasSuffix(namespace, "."+suffix)
+}
+
+// nodeLabelsArg writes labels as the kubelet's --node-labels takes them, in a stable order: user data that changed
+// by order alone would look like drift.
+func nodeLabelsArg(labels map[string]string) string {
+	pairs := make([]string, 0, len(labels))
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		pairs = append(pairs, key+"="+labels[key])
+	}
+	return strings.Join(pairs, ",")
 }

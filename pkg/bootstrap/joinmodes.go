@@ -5,7 +5,6 @@ package bootstrap
 
 import (
 	_ "embed"
-	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -13,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	certutil "k8s.io/client-go/util/cert"
@@ -126,28 +126,13 @@ func kubeletArgsOf(j Join) []string {
 		args = append(args, "--"+argNodeLabels+"="+nodeLabelsArg(labels))
 	}
 	if len(j.Taints) > 0 {
-		var taints []string
-		for _, taint := range j.Taints {
-			taints = append(taints, taint.Key+"="+taint.Value+":"+string(taint.Effect))
-		}
+		taints := lo.Map(j.Taints, func(one corev1.Taint, _ int) string { return one.Key + "=" + one.Value + ":" + string(one.Effect) })
 		args = append(args, "--"+argRegisterTaints+"="+strings.Join(taints, ","))
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.KubeletArgs)) {
 		args = append(args, "--"+name+"="+j.KubeletArgs[name])
 	}
 	return args
-}
-
-// validateVCluster returns what is wrong with a join that only matters when it is a vCluster's script that joins.
-func validateVCluster(j Join) []error {
-	var errs []error
-	hashes, err := CACertHashes(j.CACertificates)
-	if err != nil {
-		errs = append(errs, err)
-	} else if !slices.Equal(hashes, j.CACertHashes) {
-		errs = append(errs, errors.New("the CA hashes are not those of the CA certificates"))
-	}
-	return errs
 }
 
 const (

@@ -34,8 +34,7 @@ type Values struct {
 	// Properties that are in effect for the Machine.
 	Properties map[string]string
 	// SSHKeys are lines for authorized_keys.
-	SSHKeys []string
-	// BareMetalHost is the server.
+	SSHKeys       []string
 	BareMetalHost *bmov1alpha1.BareMetalHost
 	// AllocatedIP is the server's address, empty if it has none from us.
 	AllocatedIP string

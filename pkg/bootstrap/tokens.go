@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,13 +127,7 @@ func tokenSecrets(ctx context.Context, c client.Reader, machine v1alpha1.Machine
 		client.MatchingLabels{v1alpha1.MachineUIDLabelKey: string(machine.UID)}); err != nil {
 		return nil, fmt.Errorf("listing token secrets, %w", err)
 	}
-	tokens := list.Items[:0]
-	for _, secret := range list.Items {
-		if secret.Type == bootstrapapi.SecretTypeBootstrapToken {
-			tokens = append(tokens, secret)
-		}
-	}
-	return tokens, nil
+	return slices.DeleteFunc(list.Items, func(one corev1.Secret) bool { return one.Type != bootstrapapi.SecretTypeBootstrapToken }), nil
 }
 
 // nodeTokenGroup is the group that kubeadm binds to what a joining node needs: reading cluster information, asking

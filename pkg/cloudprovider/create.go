@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
@@ -180,13 +182,7 @@ func (c *CloudProvider) refusal(ctx context.Context, of launch, result claimResu
 	nodeClaim, err := of.nodeClaim, fmt.Errorf("%s: %s", condition.Reason, condition.Message)
 	c.backOff(ctx, of, result, condition)
 	if result == refused { // in the other case core publishes the event
-		c.recorder.Publish(events.Event{
-			InvolvedObject: nodeClaim,
-			Type:           corev1.EventTypeWarning,
-			Reason:         reasonServerRefused,
-			Message:        err.Error(),
-			DedupeValues:   []string{string(nodeClaim.UID), condition.Reason, condition.Message},
-		})
+		c.recorder.Publish(tenant.Warning(nodeClaim, reasonServerRefused, err.Error()))
 	}
 	return cloudprovider.NewInsufficientCapacityError(err)
 }
@@ -243,4 +239,68 @@ func describeProgress(machine *v1alpha1.Machine, condition metav1.Condition) str
 
 func createError(reason string, err error) error {
 	return cloudprovider.NewCreateError(err, reason, err.Error())
+}
+
+// Reasons of events and of the Launched condition of NodeClaims.
+const (
+	// reasonServerClaimed: the NodeClaim has its server. An event only.
+	reasonServerClaimed = "ServerClaimed"
+	// reasonServerRefused: no server is given to this NodeClaim, whatever is free; or this NodePool is not offered a type that was
+	// refused to it. An event only.
+	reasonServerRefused = "ServerRefused"
+	// reasonNodeClassUnknown: the MetalNodeClass has not been reconciled yet.
+	reasonNodeClassUnknown = "NodeClassReadinessUnknown"
+	// reasonManagementUnavailable: a request to the management cluster failed.
+	reasonManagementUnavailable = "ManagementClusterUnavailable"
+	// reasonInvalidMachine: the management cluster does not accept the Machine.
+	reasonInvalidMachine = "InvalidMachine"
+	// reasonWaitingForManager: the manager has not decided in time.
+	reasonWaitingForManager = "WaitingForManager"
+	// reasonMachineDeleted: the Machine was deleted while its server was being claimed.
+	reasonMachineDeleted = "MachineDeleted"
+	// reasonNameTaken: a Machine of that name belongs to another NodeClaim.
+	reasonNameTaken = "MachineNameTaken"
+	// reasonNodePoolUnavailable: the NodePool cannot be read.
+	reasonNodePoolUnavailable = "NodePoolUnavailable"
+	// reasonUnknownType: the manager chose a NodeType that this provider does not see.
+	reasonUnknownType = "UnknownNodeType"
+)
+
+// claimResult is what the manager has decided about a Machine.
+type claimResult int
+
+const (
+	// pending: no decision yet, or one about an earlier generation.
+	pending claimResult = iota
+	// claimed: the Machine has a server.
+	claimed
+	// noServer: nothing that fits is free now.
+	noServer
+	// refused: the Machine will not get a server, whatever is free.
+	refused
+)
+
+// resultOf reads the decision from the status of a Machine, with the condition that it is in.
+func resultOf(machine *v1alpha1.Machine) (claimResult, metav1.Condition) {
+	condition := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionClaimed)
+	_, chosen := machine.Host()
+	switch {
+	case condition == nil:
+		return pending, metav1.Condition{}
+	case condition.Status == metav1.ConditionTrue:
+		if machine.Status.ProviderID == "" {
+			return pending, *condition
+		}
+		return claimed, *condition
+	case condition.Status != metav1.ConditionFalse, condition.ObservedGeneration != machine.Generation, chosen:
+		return pending, *condition
+	}
+	switch condition.Reason {
+	case v1alpha1.ReasonClaiming:
+		return pending, *condition
+	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed:
+		return refused, *condition
+	}
+	// Also for a reason that this version does not know: while the NodeClaim stays, core makes none for any pod of the tenant.
+	return noServer, *condition
 }

@@ -29,12 +29,9 @@ func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpenterv1.NodeC
 		}
 		name = machineName
 	}
-	machine := &v1alpha1.Machine{}
-	if err := c.management.Live.Get(ctx, c.machineKey(name), machine); err != nil {
-		if controllers.IsGone(err) {
-			return notFound("machine %s does not exist", name)
-		}
-		return fmt.Errorf("reading machine %s, %w", name, err)
+	machine, err := c.machine(ctx, c.management.Live, name)
+	if err != nil {
+		return err
 	}
 	if !c.madeFor(machine, nodeClaim) {
 		return notFound("machine %s belongs to another NodeClaim", name)
@@ -61,6 +58,19 @@ func (c *CloudProvider) madeFor(machine *v1alpha1.Machine, nodeClaim *karpenterv
 
 func (c *CloudProvider) machineKey(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: c.options.Namespace, Name: name}
+}
+
+// machine reads a Machine. The error is a NodeClaimNotFoundError if it does not exist.
+func (c *CloudProvider) machine(ctx context.Context, reader client.Reader, name string) (*v1alpha1.Machine, error) {
+	machine := &v1alpha1.Machine{}
+	err := reader.Get(ctx, c.machineKey(name), machine)
+	switch {
+	case controllers.IsGone(err):
+		return nil, notFound("machine %s does not exist", name)
+	case err != nil:
+		return nil, fmt.Errorf("reading machine %s, %w", name, err)
+	}
+	return machine, nil
 }
 
 func notFound(format string, args ...any) error {

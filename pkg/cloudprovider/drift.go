@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,12 +30,9 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpenterv1.No
 	if !ours {
 		return "", notFound("provider ID %q is not one of this provider", nodeClaim.Status.ProviderID)
 	}
-	machine := &v1alpha1.Machine{}
-	if err := c.management.Client.Get(ctx, c.machineKey(name), machine); err != nil {
-		if controllers.IsGone(err) {
-			return "", notFound("machine %s does not exist", name)
-		}
-		return "", fmt.Errorf("reading machine %s, %w", name, err)
+	machine, err := c.machine(ctx, c.management.Client, name)
+	if err != nil {
+		return "", err
 	}
 	if !c.madeFor(machine, nodeClaim) {
 		return "", notFound("machine %s belongs to another NodeClaim", name)
@@ -48,11 +44,8 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpenterv1.No
 		return "", nil
 	}
 	// A drifted node is drained, so this is decided on a live read.
-	if err := c.management.Live.Get(ctx, c.machineKey(name), machine); err != nil {
-		if controllers.IsGone(err) {
-			return "", notFound("machine %s does not exist", name)
-		}
-		return "", fmt.Errorf("reading machine %s, %w", name, err)
+	if machine, err = c.machine(ctx, c.management.Live, name); err != nil {
+		return "", err
 	}
 	condition := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionDrifted)
 	if condition == nil || condition.Status != metav1.ConditionTrue {
@@ -71,11 +64,8 @@ func (c *CloudProvider) classDrift(ctx context.Context, machine *v1alpha1.Machin
 		return "", nil
 	}
 	class := &v1alpha1.MetalNodeClass{}
-	if err := c.tenant.Get(ctx, types.NamespacedName{Name: reference.Name}, class); err != nil {
-		if apierrors.IsNotFound(err) {
-			return "", nil
-		}
-		return "", fmt.Errorf("reading MetalNodeClass %s, %w", reference.Name, err)
+	if found, err := controllers.Find(ctx, c.tenant, types.NamespacedName{Name: reference.Name}, class); err != nil || !found {
+		return "", err
 	}
 	if !maps.Equal(class.Spec.KubeletArgs, machine.Spec.KubeletArgs) {
 		return v1alpha1.ReasonKubeletArgsChanged, nil
@@ -84,11 +74,9 @@ func (c *CloudProvider) classDrift(ctx context.Context, machine *v1alpha1.Machin
 		return "", nil
 	}
 	nodeType := &v1alpha1.NodeType{}
-	if err := c.management.Client.Get(ctx, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType); err != nil {
-		if controllers.IsGone(err) {
-			return "", nil
-		}
-		return "", fmt.Errorf("reading NodeType %s, %w", machine.Status.NodeTypeRef.Name, err)
+	key := types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}
+	if found, err := controllers.Find(ctx, c.management.Client, key, nodeType); err != nil || !found {
+		return "", err
 	}
 	if *class.Spec.ProviderRef != nodeType.Spec.ProviderRef {
 		return v1alpha1.ReasonNodeClassChanged, nil

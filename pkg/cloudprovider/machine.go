@@ -4,17 +4,24 @@
 package cloudprovider
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
 // machineFor is the Machine for a NodeClaim. types are those that the NodeClaim may get.
@@ -92,4 +99,160 @@ func cheapestAccelerated(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovide
 		return nil
 	}
 	return fitting.OrderByPrice(wanted)[0]
+}
+
+// nodeClaimOf is the NodeClaim of a claimed Machine. It has no capacity if the NodeType does not exist any more.
+func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine) *karpenterv1.NodeClaim {
+	var instanceType *cloudprovider.InstanceType
+	if reference := machine.Status.NodeTypeRef; reference != nil {
+		if found, ok := c.management.Catalog.InstanceType(reference.Name); ok {
+			kubelet, _ := capacity.ParseKubelet(machine.Spec.KubeletArgs)
+			instanceType = instancetypes.WithKubelet(found, kubelet)
+		}
+	}
+	nodeClaim := &karpenterv1.NodeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              machine.Labels[v1alpha1.NodeClaimLabelKey],
+			UID:               types.UID(machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey]),
+			CreationTimestamp: machine.CreationTimestamp,
+			DeletionTimestamp: machine.DeletionTimestamp,
+			Labels:            labelsOf(machine, instanceType),
+		},
+		Status: karpenterv1.NodeClaimStatus{ProviderID: machine.Status.ProviderID},
+	}
+	if instanceType != nil {
+		nodeClaim.Status.Capacity = instanceType.Capacity.DeepCopy()
+		delete(nodeClaim.Status.Capacity, v1alpha1.ResourceNodes)
+		nodeClaim.Status.Allocatable = instanceType.Allocatable().DeepCopy()
+		delete(nodeClaim.Status.Allocatable, v1alpha1.ResourceNodes)
+	}
+	return nodeClaim
+}
+
+// labelsOf are the labels of the node as far as they follow from the server, with those that Karpenter needs in order
+// to consolidate it: type, zone, capacity type.
+func labelsOf(machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceType) map[string]string {
+	labels := map[string]string{}
+	maps.Copy(labels, machine.Status.NodeLabels)
+	if pool, found := machine.Labels[karpenterv1.NodePoolLabelKey]; found {
+		labels[karpenterv1.NodePoolLabelKey] = pool
+	}
+	if reference := machine.Status.NodeTypeRef; reference != nil {
+		labels[corev1.LabelInstanceTypeStable] = reference.Name
+		labels[v1alpha1.NodeTypeLabelKey] = reference.Name
+	}
+	if instanceType == nil {
+		return labels
+	}
+	offering := instanceType.Offerings[0] // the one for nodes that exist
+	labels[karpenterv1.CapacityTypeLabelKey] = offering.CapacityType()
+	if offering.CapacityType() == karpenterv1.CapacityTypeReserved {
+		labels[v1alpha1.ReservationIDLabelKey] = offering.ReservationID()
+	}
+	return labels
+}
+
+// anyServer is met by every server. A Machine must have a requirement, and the NodeClaim of a static NodePool may have none
+// that hosts and types know.
+var anyServer = corev1.NodeSelectorRequirement{
+	Key: corev1.LabelOSStable, Operator: corev1.NodeSelectorOpIn, Values: []string{string(corev1.Linux)},
+}
+
+// requirementsFor are those of a NodeClaim that servers can meet. No server meets those for Karpenter and the NodePool, such
+// as the name of the NodePool or labels that the node will get. Labels that are selectable in core stay even if no type has
+// them: without one a server that does not have it could be claimed.
+func requirementsFor(nodeClaim *karpenterv1.NodeClaim, advertised func(key string) bool) []corev1.NodeSelectorRequirement {
+	var result []corev1.NodeSelectorRequirement
+	for _, requirement := range nodeClaim.Spec.Requirements {
+		if instancetypes.Selectable(requirement.Key) && (advertised(requirement.Key) || karpenterv1.WellKnownLabels.Has(requirement.Key)) {
+			result = append(result, nodeSelectorRequirement(requirement))
+		}
+	}
+	if len(result) == 0 {
+		result = []corev1.NodeSelectorRequirement{anyServer}
+	}
+	slices.SortFunc(result, func(a, b corev1.NodeSelectorRequirement) int {
+		return cmp.Or(strings.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator))
+	})
+	return result
+}
+
+// nodeSelectorRequirement is the same with the operators of Kubernetes: Karpenter has two more.
+func nodeSelectorRequirement(requirement karpenterv1.NodeSelectorRequirementWithMinValues) corev1.NodeSelectorRequirement {
+	result := corev1.NodeSelectorRequirement{Key: requirement.Key, Operator: requirement.Operator, Values: slices.Clone(requirement.Values)}
+	switch requirement.Operator {
+	case karpenterv1.NodeSelectorOpGte:
+		result.Operator, result.Values = corev1.NodeSelectorOpGt, addToAll(requirement.Values, -1)
+	case karpenterv1.NodeSelectorOpLte:
+		result.Operator, result.Values = corev1.NodeSelectorOpLt, addToAll(requirement.Values, 1)
+	}
+	return result
+}
+
+// addToAll adds to the number that Gte and Lte compare with. What is not a number is left as it is: the manager refuses it
+// and names it.
+func addToAll(values []string, by int64) []string {
+	result := make([]string, 0, len(values))
+	for _, value := range values {
+		if number, err := strconv.ParseInt(value, 10, 64); err == nil {
+			value = strconv.FormatInt(number+by, 10)
+		}
+		result = append(result, value)
+	}
+	return result
+}
+
+// maxDrivers is how many drivers a Machine can name.
+const maxDrivers = 32
+
+// driversFor are the DRA drivers whose devices core has allocated to the claims of the NodeClaim's pods. The NodeClaim of a
+// static NodePool has no pods: if only types with accelerators are left, and the cheapest has only devices, its driver is
+// requested.
+func driversFor(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovider.InstanceType) []string {
+	if requested := requestedDrivers(nodeClaim); len(requested) > 0 {
+		return requested[:min(len(requested), maxDrivers)]
+	}
+	if len(nodeClaim.Spec.Resources.Requests) > 0 {
+		return nil
+	}
+	cheapest := cheapestAccelerated(nodeClaim, types)
+	if cheapest == nil || len(v1alpha1.Accelerators(cheapest.Capacity)) > 0 {
+		return nil
+	}
+	return drivers(cheapest)[:1]
+}
+
+// requestedDrivers are those that core has written on the NodeClaim, sorted.
+func requestedDrivers(nodeClaim *karpenterv1.NodeClaim) []string {
+	var requested []string
+	for driver := range strings.SplitSeq(nodeClaim.Annotations[karpenterv1.DRADriversAnnotationKey], ",") {
+		if driver = strings.TrimSpace(driver); driver != "" {
+			requested = append(requested, driver)
+		}
+	}
+	slices.Sort(requested)
+	return slices.Compact(requested)
+}
+
+// drivers are those of the devices of the type, in the order of the NodeType.
+func drivers(instanceType *cloudprovider.InstanceType) []string {
+	return lo.Map(instanceType.DynamicResources.ResourceSliceTemplates, func(template *cloudprovider.ResourceSliceTemplate, _ int) string {
+		return template.Driver.Value()
+	})
+}
+
+func accelerated(instanceType *cloudprovider.InstanceType) bool {
+	return len(v1alpha1.Accelerators(instanceType.Capacity)) > 0 || len(drivers(instanceType)) > 0
+}
+
+// awaitedDrivers is the annotation by which core delays the initialization of a node until drivers have published their
+// devices, with only those drivers that publish devices on nodes of the type. Core names every driver whose devices were
+// allocated, also that of devices that belong to no node, and would wait for ever for those.
+func awaitedDrivers(nodeClaim *karpenterv1.NodeClaim, instanceType *cloudprovider.InstanceType) map[string]string {
+	if _, annotated := nodeClaim.Annotations[karpenterv1.DRADriversAnnotationKey]; !annotated {
+		return nil
+	}
+	local := drivers(instanceType)
+	awaited := slices.DeleteFunc(requestedDrivers(nodeClaim), func(driver string) bool { return !slices.Contains(local, driver) })
+	return map[string]string{karpenterv1.DRADriversAnnotationKey: strings.Join(awaited, ",")}
 }

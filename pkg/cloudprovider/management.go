@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	toolscache "k8s.io/client-go/tools/cache"
@@ -67,4 +68,65 @@ func (m *Management) Synced() error {
 		}
 	}
 	return nil
+}
+
+// subscriptions deliver changes of Machines to the calls of Create that wait for them, from the informer that exists
+// anyway: a watch for each NodeClaim would cost the API server a connection each.
+type subscriptions struct {
+	mu sync.Mutex
+	// waiting are the channels by the name of the Machine: all are in one namespace. Each holds at most the newest state.
+	waiting map[string]map[chan change]struct{}
+}
+
+// change is a change of a Machine.
+type change struct {
+	machine *v1alpha1.Machine // shared with the cache: not to be changed
+	deleted bool
+}
+
+func newSubscriptions() *subscriptions {
+	return &subscriptions{waiting: map[string]map[chan change]struct{}{}}
+}
+
+// subscribe returns what to receive from, and what to call when done.
+func (s *subscriptions) subscribe(name string) (<-chan change, func()) {
+	changes := make(chan change, 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting[name] == nil {
+		s.waiting[name] = map[chan change]struct{}{}
+	}
+	s.waiting[name][changes] = struct{}{}
+	return changes, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.waiting[name], changes)
+		if len(s.waiting[name]) == 0 {
+			delete(s.waiting, name)
+		}
+	}
+}
+
+// publish never blocks: a state that has not been received yet is replaced.
+func (s *subscriptions) publish(update change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for changes := range s.waiting[update.machine.Name] {
+		select {
+		case <-changes:
+		default:
+		}
+		changes <- update
+	}
+}
+
+// handler of the informer. released is called when a Machine that had a server is gone.
+func (s *subscriptions) handler(released func()) toolscache.ResourceEventHandler {
+	return controllers.Handler(func(machine *v1alpha1.Machine) { s.publish(change{machine: machine}) },
+		func(machine *v1alpha1.Machine) {
+			if machine.Status.HostRef != nil {
+				released()
+			}
+			s.publish(change{machine: machine, deleted: true})
+		})
 }

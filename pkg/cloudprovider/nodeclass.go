@@ -9,13 +9,13 @@ import (
 	"strings"
 
 	"github.com/awslabs/operatorpkg/status"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
 // nodeClassOf returns the MetalNodeClass that a NodeClaim refers to, if it is ready. If it does not exist or is not ready, core
@@ -26,11 +26,12 @@ func (c *CloudProvider) nodeClassOf(ctx context.Context, nodeClaim *karpenterv1.
 		return nil, cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("NodeClaim %s has no nodeClassRef", nodeClaim.Name))
 	}
 	class := &v1alpha1.MetalNodeClass{}
-	if err := c.tenant.Get(ctx, types.NamespacedName{Name: reference.Name}, class); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("MetalNodeClass %s does not exist", reference.Name))
-		}
-		return nil, fmt.Errorf("reading MetalNodeClass %s, %w", reference.Name, err)
+	found, err := controllers.Find(ctx, c.tenant, types.NamespacedName{Name: reference.Name}, class)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("MetalNodeClass %s does not exist", reference.Name))
 	}
 	if !class.DeletionTimestamp.IsZero() {
 		return nil, cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("MetalNodeClass %s is being deleted", reference.Name))
@@ -44,7 +45,7 @@ func (c *CloudProvider) nodeClassOf(ctx context.Context, nodeClaim *karpenterv1.
 	case ready.IsFalse():
 		return nil, cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("MetalNodeClass %s, %s", reference.Name, notReadyReasons(class)))
 	}
-	err := fmt.Errorf("whether MetalNodeClass %s is ready is not known yet", reference.Name)
+	err = fmt.Errorf("whether MetalNodeClass %s is ready is not known yet", reference.Name)
 	return nil, cloudprovider.NewCreateError(err, reasonNodeClassUnknown, err.Error())
 }
 

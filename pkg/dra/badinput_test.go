@@ -22,7 +22,7 @@ import (
 
 // A selector that does not parse selects nothing new and takes nothing away.
 func TestInvalidSelector(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run()
 	w.createClaim("before")
 	w.awaitHostClaim("before")
@@ -50,7 +50,7 @@ func TestInvalidSelector(t *testing.T) {
 
 // A class that goes between the check and the write leaves a claim that says so, and stays.
 func TestClassDeletedBetweenCheckAndWrite(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	p := immortal()
 	var once sync.Once
 	p.before = func(write string) {
@@ -74,7 +74,7 @@ func TestClassDeletedBetweenCheckAndWrite(t *testing.T) {
 }
 
 func TestClaimWith32Requests(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run()
 	var requests []resourcev1.DeviceRequest
 	for i := range 32 {
@@ -96,7 +96,7 @@ func TestClaimWith32Requests(t *testing.T) {
 }
 
 func TestLongestName(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run()
 	name, near := strings.Repeat("c", 253), strings.Repeat("c", 252)
 	w.createClaim(name)
@@ -118,7 +118,7 @@ func TestLongestName(t *testing.T) {
 
 // What could be read as another object is refused.
 func TestAmbiguousName(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run()
 	w.createClaim("a-x-b")
 	w.awaitEvent(claims.ReasonInvalidName, "a-x-b", "a-x-b-x-"+w.namespace+"-x-blue", `without "-x-"`)
@@ -134,21 +134,21 @@ func TestAmbiguousName(t *testing.T) {
 func TestNameTakenOnHost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
-		forge  func(w *world, forged *resourcev1.ResourceClaim, real names.Metadata)
+		forge  func(w *fixture, forged *resourcev1.ResourceClaim, real names.Metadata)
 	}{
-		"Labels": {"labels alone", func(_ *world, forged *resourcev1.ResourceClaim, real names.Metadata) { forged.Labels = real.Labels }},
+		"Labels": {"labels alone", func(_ *fixture, forged *resourcev1.ResourceClaim, real names.Metadata) { forged.Labels = real.Labels }},
 		"AnotherUID": {"the copy of an object that there was, by another syncer",
-			func(_ *world, forged *resourcev1.ResourceClaim, real names.Metadata) {
+			func(_ *fixture, forged *resourcev1.ResourceClaim, real names.Metadata) {
 				forged.Labels, forged.Annotations = real.Labels, real.Annotations
 				forged.Annotations[names.UIDAnnotation] = "00000000-0000-0000-0000-000000000000"
 			}},
 		"Everything": {"all our marks without our finalizer, as another syncer would make it",
-			func(_ *world, forged *resourcev1.ResourceClaim, real names.Metadata) {
+			func(_ *fixture, forged *resourcev1.ResourceClaim, real names.Metadata) {
 				forged.Labels, forged.Annotations = real.Labels, real.Annotations
 			}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			claim := w.createClaim("gpu")
 			key := client.ObjectKey{Namespace: w.cluster.Namespace, Name: w.hostName("gpu")}
 			forged := &resourcev1.ResourceClaim{
@@ -196,7 +196,7 @@ func TestTenantAPIOutage(t *testing.T) {
 			true),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			p := immortal()
 			w.run(p)
 			w.createClaim("gpu")
@@ -227,7 +227,7 @@ func TestTenantAPIOutage(t *testing.T) {
 
 // The copy of a claim that was deleted in the tenant by force while the provider was down is deleted.
 func TestForceDeletedClaim(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	stop := w.run()
 	claim := w.createClaim("gpu")
 	copied := w.awaitHostClaim("gpu")

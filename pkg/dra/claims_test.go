@@ -21,7 +21,7 @@ import (
 
 // Point 3: claims flow to the host, with what they may have.
 func TestClaims(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	p := immortal()
 	w.run(p)
 	claim := w.createClaim("gpu")
@@ -51,7 +51,7 @@ func TestClaims(t *testing.T) {
 }
 
 func TestClassNotAllowed(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createClass("vip", func(class *resourcev1.DeviceClass) { class.Labels = nil })
 	w.run()
 	w.createClaim("exact", exactly("a", w.class), exactly("b", "vip"))
@@ -77,7 +77,7 @@ func TestClassNotAllowed(t *testing.T) {
 }
 
 func TestAdminAccessIsRemoved(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for c, namespace := range map[client.Client]string{w.tenant: w.namespace, w.host: w.cluster.Namespace} {
 		// Even where both namespaces are for administrators.
 		w.allowAdmins(c, namespace)
@@ -93,7 +93,7 @@ func TestAdminAccessIsRemoved(t *testing.T) {
 }
 
 func TestTemplates(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run()
 	template := w.createTemplate("one-gpu")
 	copied := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: w.cluster.Namespace, Name: w.hostName("one-gpu")}}
@@ -110,12 +110,12 @@ func TestTemplates(t *testing.T) {
 
 // Deletion flows both ways, and a claim that is in use stays on both sides.
 func TestDeletionOfClaimsInUse(t *testing.T) {
-	for name, remove := range map[string]func(*world, *resourcev1.ResourceClaim, *resourcev1.ResourceClaim) error{
-		"InTenant": func(w *world, claim, _ *resourcev1.ResourceClaim) error { return w.tenant.Delete(w.Context(), claim) },
-		"OnHost":   func(w *world, _, copied *resourcev1.ResourceClaim) error { return w.host.Delete(w.Context(), copied) },
+	for name, remove := range map[string]func(*fixture, *resourcev1.ResourceClaim, *resourcev1.ResourceClaim) error{
+		"InTenant": func(w *fixture, claim, _ *resourcev1.ResourceClaim) error { return w.tenant.Delete(w.Context(), claim) },
+		"OnHost":   func(w *fixture, _, copied *resourcev1.ResourceClaim) error { return w.host.Delete(w.Context(), copied) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.run()
 			claim := w.createClaim("gpu")
 			copied := w.awaitHostClaim("gpu")

@@ -19,7 +19,7 @@ import (
 
 // cycle is a whole life: a class, a claim, a template and a generated claim come, are allocated, changed and deleted, and
 // the class leaves. A process that dies on the way is replaced by one that does not.
-func cycle(t *testing.T, w *world, p *process) {
+func cycle(t *testing.T, w *fixture, p *process) {
 	w.must(w.tenant.Create(t.Context(), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}}))
 	ctx, cancel := context.WithCancel(t.Context())
 	stop, replaced := w.run(p), make(chan struct{})
@@ -90,7 +90,7 @@ func cycle(t *testing.T, w *world, p *process) {
 // Invariant 2: the process may die before any of its writes.
 func TestCrashAtEveryWrite(t *testing.T) {
 	whole := immortal()
-	t.Run("Undisturbed", func(t *testing.T) { cycle(t, newMemoryWorld(t), whole) })
+	t.Run("Undisturbed", func(t *testing.T) { cycle(t, newMemoryFixture(t), whole) })
 	writes := whole.written()
 	t.Logf("a cycle has %d writes: %v", len(writes), writes)
 	processes := make([]*process, len(writes))
@@ -99,7 +99,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 			processes[point] = dyingAfter(point)
 			t.Run(fmt.Sprintf("BeforeWrite%d", point), func(t *testing.T) {
 				t.Parallel()
-				cycle(t, newMemoryWorld(t), processes[point])
+				cycle(t, newMemoryFixture(t), processes[point])
 			})
 		}
 	})
@@ -120,7 +120,7 @@ func TestCrashOnAPIServers(t *testing.T) {
 	for _, point := range []int{4, 7, 8, 13, 17} {
 		t.Run(fmt.Sprintf("BeforeWrite%d", point), func(t *testing.T) {
 			p := dyingAfter(point)
-			cycle(t, newWorld(t), p)
+			cycle(t, newFixture(t), p)
 			if !p.isDead() {
 				t.Errorf("the process has only %d writes", len(p.written()))
 			}

@@ -18,7 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/classes"
 )
 
-func (w *world) awaitClass(name string, check func(*resourcev1.DeviceClass) error) {
+func (w *fixture) awaitClass(name string, check func(*resourcev1.DeviceClass) error) {
 	w.Helper()
 	w.eventually("the tenant has class "+name, func(ctx context.Context) error {
 		class := &resourcev1.DeviceClass{}
@@ -34,7 +34,7 @@ func (w *world) awaitClass(name string, check func(*resourcev1.DeviceClass) erro
 
 // Point 2: the classes that match exist in the tenant, kept equal, and no others.
 func TestDeviceClasses(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.must(w.tenant.Create(t.Context(), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}}))
 	w.createClass("others", func(class *resourcev1.DeviceClass) { class.Labels = map[string]string{"for": "others"} })
 	w.run()
@@ -81,7 +81,7 @@ func TestDeviceClasses(t *testing.T) {
 }
 
 func TestHiddenPartsOfClasses(t *testing.T) {
-	w := newWorld(t, func(sync *v1alpha1.Sync) {
+	w := newFixture(t, func(sync *v1alpha1.Sync) {
 		sync.FromHost.DeviceClasses.Hidden = []v1alpha1.DeviceClassPart{v1alpha1.DeviceClassConfig}
 	})
 	w.createClass("configured", func(class *resourcev1.DeviceClass) {

@@ -22,7 +22,7 @@ import (
 const protection = "resource.kubernetes.io/delete-protection"
 
 // createClass creates a class on the host that the tenant may ask for.
-func (w *world) createClass(name string, change func(*resourcev1.DeviceClass)) *resourcev1.DeviceClass {
+func (w *fixture) createClass(name string, change func(*resourcev1.DeviceClass)) *resourcev1.DeviceClass {
 	w.Helper()
 	class := &resourcev1.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: w.labels()},
@@ -49,7 +49,7 @@ func firstOf(name string, classes ...string) resourcev1.DeviceRequest {
 }
 
 // createClaim creates a claim in the tenant, of the tenant's class unless there are requests.
-func (w *world) createClaim(name string, requests ...resourcev1.DeviceRequest) *resourcev1.ResourceClaim {
+func (w *fixture) createClaim(name string, requests ...resourcev1.DeviceRequest) *resourcev1.ResourceClaim {
 	w.Helper()
 	if len(requests) == 0 {
 		requests = []resourcev1.DeviceRequest{exactly("gpu", w.class)}
@@ -62,7 +62,7 @@ func (w *world) createClaim(name string, requests ...resourcev1.DeviceRequest) *
 	return claim
 }
 
-func (w *world) createTemplate(name string) *resourcev1.ResourceClaimTemplate {
+func (w *fixture) createTemplate(name string) *resourcev1.ResourceClaimTemplate {
 	w.Helper()
 	template := &resourcev1.ResourceClaimTemplate{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
@@ -86,14 +86,14 @@ func pod(namespace, name string, claims ...corev1.PodResourceClaim) *corev1.Pod 
 }
 
 // createPod creates a pod in the tenant and the host's copy of it, as vCluster's syncer does.
-func (w *world) createPod(name string, claims ...corev1.PodResourceClaim) (tenantPod, hostPod *corev1.Pod) {
+func (w *fixture) createPod(name string, claims ...corev1.PodResourceClaim) (tenantPod, hostPod *corev1.Pod) {
 	w.Helper()
 	tenantPod = pod(w.namespace, name, claims...)
 	w.must(w.tenant.Create(w.Context(), tenantPod))
 	return tenantPod, w.createHostPod(tenantPod)
 }
 
-func (w *world) createHostPod(tenantPod *corev1.Pod) *corev1.Pod {
+func (w *fixture) createHostPod(tenantPod *corev1.Pod) *corev1.Pod {
 	w.Helper()
 	key := client.ObjectKey{Namespace: w.cluster.Namespace, Name: w.hostName(tenantPod.Name)}
 	hostPod := pod(key.Namespace, key.Name)
@@ -104,7 +104,7 @@ func (w *world) createHostPod(tenantPod *corev1.Pod) *corev1.Pod {
 }
 
 // change changes an object, with retries on conflicts.
-func change[T client.Object](w *world, c client.Client, object T, mutate func(T)) {
+func change[T client.Object](w *fixture, c client.Client, object T, mutate func(T)) {
 	w.Helper()
 	w.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if err := c.Get(w.Context(), client.ObjectKeyFromObject(object), object); err != nil {
@@ -115,7 +115,7 @@ func change[T client.Object](w *world, c client.Client, object T, mutate func(T)
 	}))
 }
 
-func changeStatus(w *world, claim *resourcev1.ResourceClaim, mutate func(*resourcev1.ResourceClaimStatus)) {
+func changeStatus(w *fixture, claim *resourcev1.ResourceClaim, mutate func(*resourcev1.ResourceClaimStatus)) {
 	w.Helper()
 	w.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if err := w.host.Get(w.Context(), client.ObjectKeyFromObject(claim), claim); err != nil {
@@ -127,7 +127,7 @@ func changeStatus(w *world, claim *resourcev1.ResourceClaim, mutate func(*resour
 }
 
 // allocate does to a claim of the host what its scheduler does for a pod.
-func (w *world) allocate(claim *resourcev1.ResourceClaim, device string, pods ...*corev1.Pod) {
+func (w *fixture) allocate(claim *resourcev1.ResourceClaim, device string, pods ...*corev1.Pod) {
 	w.Helper()
 	if !slices.Contains(claim.Finalizers, protection) {
 		change(w, w.host, claim, func(claim *resourcev1.ResourceClaim) { claim.Finalizers = append(claim.Finalizers, protection) })
@@ -148,7 +148,7 @@ func (w *world) allocate(claim *resourcev1.ResourceClaim, device string, pods ..
 }
 
 // deallocate does what the host's resourceclaim controller does once no pod uses the claim.
-func (w *world) deallocate(claim *resourcev1.ResourceClaim) {
+func (w *fixture) deallocate(claim *resourcev1.ResourceClaim) {
 	w.Helper()
 	changeStatus(w, claim, func(status *resourcev1.ResourceClaimStatus) { *status = resourcev1.ResourceClaimStatus{} })
 	change(w, w.host, claim, func(claim *resourcev1.ResourceClaim) {
@@ -157,7 +157,7 @@ func (w *world) deallocate(claim *resourcev1.ResourceClaim) {
 }
 
 // awaitStatus waits until a claim of the tenant has a device and is reserved for so many pods.
-func (w *world) awaitStatus(name string, device string, pods ...*corev1.Pod) *resourcev1.ResourceClaim {
+func (w *fixture) awaitStatus(name string, device string, pods ...*corev1.Pod) *resourcev1.ResourceClaim {
 	w.Helper()
 	var claim *resourcev1.ResourceClaim
 	w.eventually("the status of claim "+name+" is back", func(context.Context) error {
@@ -182,7 +182,7 @@ func (w *world) awaitStatus(name string, device string, pods ...*corev1.Pod) *re
 }
 
 // allowAdmins makes a namespace one whose claims may have admin access.
-func (w *world) allowAdmins(c client.Client, name string) {
+func (w *fixture) allowAdmins(c client.Client, name string) {
 	w.Helper()
 	namespace := &corev1.Namespace{}
 	w.must(c.Get(w.Context(), client.ObjectKey{Name: name}, namespace))
@@ -194,6 +194,6 @@ func (w *world) allowAdmins(c client.Client, name string) {
 	w.must(c.Patch(w.Context(), namespace, client.MergeFrom(stored)))
 }
 
-func (w *world) classObject() *resourcev1.DeviceClass {
+func (w *fixture) classObject() *resourcev1.DeviceClass {
 	return &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: w.class}}
 }

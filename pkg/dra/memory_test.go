@@ -58,10 +58,10 @@ type clientWithMapper struct {
 
 func (c clientWithMapper) RESTMapper() meta.RESTMapper { return c.mapper }
 
-// newMemoryWorld is newWorld without API servers: run reconciles all objects again and again, without watches.
-func newMemoryWorld(t *testing.T) *world {
+// newMemoryFixture is newFixture without API servers: run reconciles all objects again and again, without watches.
+func newMemoryFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{T: t, events: &eventLog{}, class: "gpu", memory: true, cluster: types.NamespacedName{Namespace: "tenant-blue", Name: "blue"},
+	w := &fixture{T: t, events: &eventLog{}, class: "gpu", memory: true, cluster: types.NamespacedName{Namespace: "tenant-blue", Name: "blue"},
 		namespace: "ml"}
 	host, inTenant := &indexRecorder{}, &indexRecorder{}
 	copies, templates, generated := syncers(tenant.Clusters{TenantCluster: w.cluster,
@@ -85,7 +85,7 @@ func newMemoryWorld(t *testing.T) *world {
 }
 
 // runInMemory runs the controllers until the end of the test or the call of what it returns.
-func (w *world) runInMemory(p *process) (stop func()) {
+func (w *fixture) runInMemory(p *process) (stop func()) {
 	clusters := tenant.Clusters{TenantCluster: w.cluster,
 		Tenant:     p.watch(tenant.Cluster{Client: w.tenant, Live: w.tenant}, "tenant"),
 		Management: p.watch(tenant.Cluster{Client: w.host, Live: w.host}, "host")}
@@ -118,7 +118,7 @@ type reconcileFunc interface {
 }
 
 // reconcileAll reconciles all objects of the tenant, and the origins of those on the host.
-func (w *world) reconcileAll(ctx context.Context, c reconcileFunc, list client.ObjectList) {
+func (w *fixture) reconcileAll(ctx context.Context, c reconcileFunc, list client.ObjectList) {
 	keys := map[types.NamespacedName]bool{}
 	for _, from := range []client.Client{w.tenant, w.host} {
 		for _, object := range listed(ctx, from, list) {
@@ -136,7 +136,7 @@ func (w *world) reconcileAll(ctx context.Context, c reconcileFunc, list client.O
 }
 
 // reconcileGenerated reconciles all claims of the host, and those that claims of the tenant mirror.
-func (w *world) reconcileGenerated(ctx context.Context, c reconcileFunc) {
+func (w *fixture) reconcileGenerated(ctx context.Context, c reconcileFunc) {
 	keys := map[types.NamespacedName]bool{}
 	for _, object := range listed(ctx, w.host, &resourcev1.ResourceClaimList{}) {
 		keys[client.ObjectKeyFromObject(object)] = true

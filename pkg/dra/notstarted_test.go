@@ -27,7 +27,7 @@ func (unstartable) Register(context.Context, manager.Manager) error {
 
 // A sync of which a part does not run is not in sync, however often it is looked at.
 func TestNotStarted(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	clusters := tenant.Clusters{
 		TenantCluster: w.cluster,
 		Tenant:        tenant.Cluster{Client: w.tenant, Live: w.tenant},

@@ -32,7 +32,7 @@ func (m countingManager) Add(runnable manager.Runnable) error {
 
 // A manager that is given a runnable while it stops may not stop for as long as its grace period.
 func TestRegisterDoesNotAddToRunningManager(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	m := countingManager{Manager: w.manager(), running: &atomic.Bool{}, late: &atomic.Int64{}}
 	host := w.hostCluster()
 	w.must(m.Add(host))

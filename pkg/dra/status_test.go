@@ -21,7 +21,7 @@ import (
 
 // Point 4: the status flows back, in the tenant's terms.
 func TestStatus(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	p := immortal()
 	w.run(p)
 	w.createClaim("gpu")
@@ -78,7 +78,7 @@ func TestStatus(t *testing.T) {
 
 // The scheduler may reserve a claim for a pod before the pod is in a cache. Pods of others are not shown.
 func TestReservedForLaterPods(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run()
 	w.createClaim("gpu")
 	copied := w.awaitHostClaim("gpu")
@@ -95,7 +95,7 @@ func TestReservedForLaterPods(t *testing.T) {
 
 // Writes per claim, and none when nothing changes.
 func TestWritesPerClaim(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	p := immortal()
 	w.run(p)
 	w.awaitClass(w.class, nil)
@@ -141,23 +141,23 @@ func TestGeneratedClaims(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		// prepare does what the tenant does for its pod, and returns the name that it expects, if it does not expect the host's.
-		prepare func(*world, *corev1.Pod) string
+		prepare func(*fixture, *corev1.Pod) string
 	}{
-		"HostsName": {"the pod's status is copied from the host", func(*world, *corev1.Pod) string { return "" }},
+		"HostsName": {"the pod's status is copied from the host", func(*fixture, *corev1.Pod) string { return "" }},
 		"InStatus": {"the tenant has a controller that has chosen a name, and died before it made the claim",
-			func(w *world, pod *corev1.Pod) string {
+			func(w *fixture, pod *corev1.Pod) string {
 				pod.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: ptr.To("train-gpu-abcde")}}
 				w.must(w.tenant.Status().Update(w.Context(), pod))
 				return "train-gpu-abcde"
 			}},
-		"MadeByTenant": {"the tenant has a controller that has made the claim", func(w *world, pod *corev1.Pod) string {
+		"MadeByTenant": {"the tenant has a controller that has made the claim", func(w *fixture, pod *corev1.Pod) string {
 			claim := w.generatedClaim(w.namespace, "train-gpu-fghij", pod)
 			w.must(w.tenant.Create(w.Context(), claim))
 			return claim.Name
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.run()
 			w.createTemplate("one-gpu")
 			hostTemplate := w.hostName("one-gpu")
@@ -201,7 +201,7 @@ func TestGeneratedClaims(t *testing.T) {
 }
 
 // generatedClaim is a claim as Kubernetes' resourceclaim controller makes it for a pod.
-func (w *world) generatedClaim(namespace, name string, owner *corev1.Pod) *resourcev1.ResourceClaim {
+func (w *fixture) generatedClaim(namespace, name string, owner *corev1.Pod) *resourcev1.ResourceClaim {
 	return &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: name, Annotations: map[string]string{"resource.kubernetes.io/pod-claim-name": "gpu"},

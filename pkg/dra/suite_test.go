@@ -77,10 +77,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-var worlds atomic.Int64
+var fixtures atomic.Int64
 
-// world is one tenant, with a namespace of its own on the host and one in its cluster.
-type world struct {
+// fixture is one tenant, with a namespace of its own on the host and one in its cluster.
+type fixture struct {
 	*testing.T
 	host, tenant client.Client
 	environment  *env.Environment
@@ -94,18 +94,18 @@ type world struct {
 	memory bool
 }
 
-// newWorld makes a tenant with the sync of everything enabled, for classes with the label "for" of the test. The
+// newFixture makes a tenant with the sync of everything enabled, for classes with the label "for" of the test. The
 // tenant's cluster and the host's classes are empty.
-func newWorld(t *testing.T, change ...func(*v1alpha1.Sync)) *world {
+func newFixture(t *testing.T, change ...func(*v1alpha1.Sync)) *fixture {
 	t.Helper()
-	return newWorldIn(t, tenantEnvironment, hostEnvironment.Namespace(t), "blue", change...)
+	return newFixtureIn(t, tenantEnvironment, hostEnvironment.Namespace(t), "blue", change...)
 }
 
-func newWorldIn(t *testing.T, environment *env.Environment, hostNamespace, name string, change ...func(*v1alpha1.Sync)) *world {
+func newFixtureIn(t *testing.T, environment *env.Environment, hostNamespace, name string, change ...func(*v1alpha1.Sync)) *fixture {
 	t.Helper()
-	w := &world{
+	w := &fixture{
 		T: t, host: hostEnvironment.Client, tenant: environment.Client, environment: environment, events: &eventLog{},
-		cluster: types.NamespacedName{Namespace: hostNamespace, Name: name}, class: fmt.Sprintf("gpu-%d", worlds.Add(1)),
+		cluster: types.NamespacedName{Namespace: hostNamespace, Name: name}, class: fmt.Sprintf("gpu-%d", fixtures.Add(1)),
 	}
 	w.namespace = environment.Namespace(t)
 	t.Cleanup(w.wipe)
@@ -116,11 +116,11 @@ func newWorldIn(t *testing.T, environment *env.Environment, hostNamespace, name 
 	return w
 }
 
-func (w *world) labels() map[string]string {
+func (w *fixture) labels() map[string]string {
 	return map[string]string{"for": w.cluster.Name + "-" + w.class}
 }
 
-func (w *world) createCluster(change ...func(*v1alpha1.Sync)) {
+func (w *fixture) createCluster(change ...func(*v1alpha1.Sync)) {
 	w.Helper()
 	cluster := &v1alpha1.TenantCluster{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.cluster.Namespace, Name: w.cluster.Name},
@@ -139,7 +139,7 @@ func (w *world) createCluster(change ...func(*v1alpha1.Sync)) {
 }
 
 // setSync changes the TenantCluster's settings.
-func (w *world) setSync(change func(*v1alpha1.Sync)) {
+func (w *fixture) setSync(change func(*v1alpha1.Sync)) {
 	w.Helper()
 	cluster := &v1alpha1.TenantCluster{}
 	w.must(w.host.Get(w.Context(), w.cluster, cluster))
@@ -149,7 +149,7 @@ func (w *world) setSync(change func(*v1alpha1.Sync)) {
 }
 
 // condition returns the TenantCluster's condition as "Reason: message", empty if there is none.
-func (w *world) condition() string {
+func (w *fixture) condition() string {
 	w.Helper()
 	cluster := &v1alpha1.TenantCluster{}
 	w.must(w.host.Get(w.Context(), w.cluster, cluster))
@@ -160,7 +160,7 @@ func (w *world) condition() string {
 	return string(condition.Status) + " " + condition.Reason + ": " + condition.Message
 }
 
-func (w *world) awaitCondition(reason string) {
+func (w *fixture) awaitCondition(reason string) {
 	w.Helper()
 	w.eventually("the condition is "+reason, func(context.Context) error {
 		if got := w.condition(); !strings.Contains(got, reason+":") {
@@ -171,7 +171,7 @@ func (w *world) awaitCondition(reason string) {
 }
 
 // run runs the controllers until the end of the test or the call of what it returns. Without a process they do not die.
-func (w *world) run(processes ...*process) (stop func()) {
+func (w *fixture) run(processes ...*process) (stop func()) {
 	w.Helper()
 	p := immortal()
 	if len(processes) > 0 {
@@ -206,7 +206,7 @@ func (w *world) run(processes ...*process) (stop func()) {
 }
 
 // manager returns a manager of the tenant, with the rights that the provider has there.
-func (w *world) manager() manager.Manager {
+func (w *fixture) manager() manager.Manager {
 	w.Helper()
 	skip := true
 	m, err := controllerruntime.NewManager(asUser(w.environment.Config), manager.Options{
@@ -218,7 +218,7 @@ func (w *world) manager() manager.Manager {
 }
 
 // hostCluster returns the host, with the rights that the provider has there.
-func (w *world) hostCluster() cluster.Cluster {
+func (w *fixture) hostCluster() cluster.Cluster {
 	w.Helper()
 	host, err := cluster.New(asUser(hostEnvironment.Config), func(options *cluster.Options) {
 		options.Scheme = hostEnvironment.Scheme
@@ -229,7 +229,7 @@ func (w *world) hostCluster() cluster.Cluster {
 }
 
 // wipe leaves nothing behind that the next test would find.
-func (w *world) wipe() {
+func (w *fixture) wipe() {
 	ctx := context.Background()
 	for _, c := range []client.Client{w.host, w.tenant} {
 		for _, list := range []client.ObjectList{&resourcev1.ResourceClaimList{}, &resourcev1.ResourceClaimTemplateList{},
@@ -258,20 +258,20 @@ func (w *world) wipe() {
 	}
 }
 
-func (w *world) must(err error) {
+func (w *fixture) must(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *world) eventually(what string, check func(context.Context) error) {
+func (w *fixture) eventually(what string, check func(context.Context) error) {
 	w.Helper()
 	env.Eventually(w, what, check)
 }
 
 // awaitGone waits until an object is not there.
-func (w *world) awaitGone(c client.Client, object client.Object) {
+func (w *fixture) awaitGone(c client.Client, object client.Object) {
 	w.Helper()
 	key := client.ObjectKeyFromObject(object)
 	w.eventually(fmt.Sprintf("%T %s is gone", object, key), func(ctx context.Context) error {
@@ -284,7 +284,7 @@ func (w *world) awaitGone(c client.Client, object client.Object) {
 }
 
 // awaitEvent waits for an event of that reason on an object of that name, with all those words.
-func (w *world) awaitEvent(reason, name string, words ...string) {
+func (w *fixture) awaitEvent(reason, name string, words ...string) {
 	w.Helper()
 	w.eventually("there is an event "+reason+" on "+name, func(context.Context) error {
 		var seen []string
@@ -303,7 +303,7 @@ func (w *world) awaitEvent(reason, name string, words ...string) {
 	})
 }
 
-func (w *world) hostName(name string) string {
+func (w *fixture) hostName(name string) string {
 	w.Helper()
 	hostName, err := names.HostName(name, w.namespace, w.cluster.Name)
 	w.must(err)
@@ -311,7 +311,7 @@ func (w *world) hostName(name string) string {
 }
 
 // hostClaim returns the copy on the host, or nil.
-func (w *world) hostClaim(name string) *resourcev1.ResourceClaim {
+func (w *fixture) hostClaim(name string) *resourcev1.ResourceClaim {
 	w.Helper()
 	claim := &resourcev1.ResourceClaim{}
 	err := w.host.Get(w.Context(), client.ObjectKey{Namespace: w.cluster.Namespace, Name: w.hostName(name)}, claim)
@@ -322,14 +322,14 @@ func (w *world) hostClaim(name string) *resourcev1.ResourceClaim {
 	return claim
 }
 
-func (w *world) tenantClaim(name string) *resourcev1.ResourceClaim {
+func (w *fixture) tenantClaim(name string) *resourcev1.ResourceClaim {
 	w.Helper()
 	claim := &resourcev1.ResourceClaim{}
 	w.must(w.tenant.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, claim))
 	return claim
 }
 
-func (w *world) awaitHostClaim(name string) *resourcev1.ResourceClaim {
+func (w *fixture) awaitHostClaim(name string) *resourcev1.ResourceClaim {
 	w.Helper()
 	var claim *resourcev1.ResourceClaim
 	w.eventually("claim "+name+" is on the host", func(context.Context) error {

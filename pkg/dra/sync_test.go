@@ -18,7 +18,7 @@ import (
 
 // Point 1: everything is off by default, and nothing is watched.
 func TestOffByDefault(t *testing.T) {
-	w := newWorld(t, func(sync *v1alpha1.Sync) { *sync = v1alpha1.Sync{} })
+	w := newFixture(t, func(sync *v1alpha1.Sync) { *sync = v1alpha1.Sync{} })
 	p := immortal()
 	w.run(p)
 	w.createClaim("gpu")
@@ -48,7 +48,7 @@ func TestOffByDefault(t *testing.T) {
 
 // Where the API is not served nothing starts, and the condition says so.
 func TestAPINotServed(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	p := immortal()
 	p.mapper = meta.NewDefaultRESTMapper(nil)
 	w.run(p)
@@ -63,7 +63,7 @@ func TestAPINotServed(t *testing.T) {
 
 // A cluster is not in sync with itself.
 func TestSameCluster(t *testing.T) {
-	w := newWorldIn(t, hostEnvironment, hostEnvironment.Namespace(t), "blue")
+	w := newFixtureIn(t, hostEnvironment, hostEnvironment.Namespace(t), "blue")
 	w.run()
 	w.createClaim("gpu")
 	w.awaitCondition(v1alpha1.ReasonSameCluster)
@@ -74,7 +74,7 @@ func TestSameCluster(t *testing.T) {
 
 // Point 5: nothing is deleted when a class leaves the tenant, and claims go on when it comes back.
 func TestOrphans(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run()
 	w.createClaim("gpu")
 	copied := w.awaitHostClaim("gpu")
@@ -102,9 +102,9 @@ func TestOrphans(t *testing.T) {
 // Point 7: two tenants with the same names, in one namespace of the host.
 func TestIsolation(t *testing.T) {
 	namespace := hostEnvironment.Namespace(t)
-	blue := newWorldIn(t, tenantEnvironment, namespace, "blue")
+	blue := newFixtureIn(t, tenantEnvironment, namespace, "blue")
 	other := env.NewEnvironment(t)
-	red := newWorldIn(t, other, namespace, "red")
+	red := newFixtureIn(t, other, namespace, "red")
 	// The same namespace and names in both.
 	red.namespace = "default"
 	blue.namespace = "default"

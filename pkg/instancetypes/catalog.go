@@ -6,6 +6,7 @@
 package instancetypes
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -210,11 +211,7 @@ func (c *Catalog) build() *snapshot {
 		}
 	}
 	slices.SortFunc(known, func(a, b *entry) int { return strings.Compare(a.nodeType.Name, b.nodeType.Name) })
-	keys := make([]string, 0, len(set))
-	for key := range set {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
+	keys := slices.Sorted(maps.Keys(set))
 	sameKeys := slices.Equal(keys, c.keys)
 	c.keys = keys
 

@@ -4,8 +4,19 @@
 package instancetypes
 
 import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
 
 // Filter narrows down the types of a catalog, and has the kubelet of their nodes.
@@ -35,4 +46,163 @@ func (f Filter) Allows(nodeType, provider string) bool {
 		return false
 	}
 	return f.tenant == nil || f.tenant.Allows(nodeType, provider)
+}
+
+// Meets returns whether some server of some type that passes the filter could meet a requirement, whether or not it is
+// free.
+func (c *Catalog) Meets(filter Filter, requirement *labels.Requirement) bool {
+	return slices.ContainsFunc(c.read().items, func(one item) bool {
+		if !filter.Allows(one.name, one.provider) {
+			return false
+		}
+		offered := matching.OfferedBy(one.nodeType)
+		if len(offered[corev1.LabelTopologyZone]) == 0 {
+			delete(offered, corev1.LabelTopologyZone) // a type without servers would be in every zone
+		}
+		return offered.Meets(requirement)
+	})
+}
+
+// FreeServers are the free servers of one type in one topology domain.
+type FreeServers struct {
+	// InstanceType of the servers. It is shared with others and must not be changed.
+	InstanceType *cloudprovider.InstanceType
+	// Labels that nodes on these servers have: the zone and the topology labels. They must not be changed.
+	Labels map[string]string
+	// ID is the same for another type if that matches the same servers.
+	ID    string
+	Count int32
+	// Limit is how many servers of the type are available in all domains together.
+	Limit int32
+}
+
+// FreeServers returns the free servers of the types that pass the filter, by type and domain. For types whose status has
+// no domains it is by zone.
+func (c *Catalog) FreeServers(filter Filter) []FreeServers {
+	var result []FreeServers
+	items := c.read().items
+	for i := range items {
+		if !filter.Allows(items[i].name, items[i].provider) {
+			continue
+		}
+		instanceType := WithKubelet(items[i].instanceType, filter.kubelet)
+		if len(items[i].nodeType.Status.Domains) == 0 {
+			for _, zone := range zonesOf(items[i].nodeType) {
+				if zone.Available > 0 {
+					result = append(result, FreeServers{
+						InstanceType: instanceType, Labels: map[string]string{corev1.LabelTopologyZone: zone.Name},
+						ID: items[i].name + separator + zone.Name, Count: zone.Available, Limit: items[i].nodeType.Status.Capacity.Available,
+					})
+				}
+			}
+			continue
+		}
+		for _, reported := range items[i].nodeType.Status.Domains {
+			if reported.Available <= 0 {
+				continue
+			}
+			labels := map[string]string{corev1.LabelTopologyZone: reported.Zone}
+			maps.Copy(labels, reported.Labels)
+			pool := append(slices.Clone(reported.SharedWith), items[i].name)
+			slices.Sort(pool)
+			place := placeOf(slices.Sorted(maps.Keys(reported.Labels)), reported.Labels)
+			result = append(result, FreeServers{
+				InstanceType: instanceType, Labels: labels,
+				ID: strings.Join(pool, separator) + separator + place + ownZone(reported), Count: reported.Available,
+				Limit: items[i].nodeType.Status.Capacity.Available,
+			})
+		}
+	}
+	return result
+}
+
+// ownZone tells the servers of one type in several zones apart. Types that share a server may each say another zone.
+func ownZone(reported v1alpha1.DomainCapacity) string {
+	if len(reported.SharedWith) > 0 {
+		return ""
+	}
+	return reported.Zone
+}
+
+// HasFree returns whether a server of a type is free that meets the requirements.
+func HasFree(instanceType *cloudprovider.InstanceType, wanted scheduling.Requirements) bool {
+	return instanceType.Requirements.Intersects(wanted) == nil &&
+		slices.ContainsFunc(instanceType.Offerings.Available(), func(offering *cloudprovider.Offering) bool {
+			return offering.Requirements.Intersects(wanted) == nil
+		})
+}
+
+// RemainingQuota is how much more a tenant may get within its quota. What is nil is not limited.
+type RemainingQuota struct {
+	// Servers, of whatever type.
+	Servers *int64
+	// GPUs are accelerators, of all kinds together.
+	GPUs *int64
+}
+
+// LimitTypes returns types of which no offering has more servers than the tenant may still get. Those that have no more
+// anyway are returned as they are; the others are copies. A type that the tenant may not get keeps its offerings, which are
+// not available: to core the nodes of a type that vanishes have drifted.
+//
+// NodeClaims for different offerings may together still be more than the remaining quota. The manager refuses those, and the
+// next pass finds nothing available.
+func (a RemainingQuota) LimitTypes(types []*cloudprovider.InstanceType) []*cloudprovider.InstanceType {
+	if a.Servers == nil && a.GPUs == nil {
+		return types
+	}
+	result := make([]*cloudprovider.InstanceType, len(types))
+	for i, instanceType := range types {
+		result[i] = limitType(instanceType, a.Of(instanceType))
+	}
+	return result
+}
+
+// LimitServers changes free servers to no more than the tenant may still get.
+func (a RemainingQuota) LimitServers(free []FreeServers) []FreeServers {
+	for i := range free {
+		free[i].Count = int32(min(int64(free[i].Count), a.Of(free[i].InstanceType)))
+	}
+	return slices.DeleteFunc(free, func(servers FreeServers) bool { return servers.Count <= 0 })
+}
+
+// Of is how many servers of a type the tenant may still get.
+func (a RemainingQuota) Of(instanceType *cloudprovider.InstanceType) int64 {
+	left := int64(math.MaxInt64)
+	if a.Servers != nil {
+		left = *a.Servers
+	}
+	if each := v1alpha1.CountAccelerators(instanceType.Capacity); a.GPUs != nil && each > 0 {
+		left = min(left, *a.GPUs/each)
+	}
+	return max(0, left)
+}
+
+// Unavailable returns the type with its offerings, none of which is available. Their reservations keep their capacity: of a
+// reservation that several NodePools have, core takes the least, so that no other NodePool would get a server of the type.
+func Unavailable(instanceType *cloudprovider.InstanceType) *cloudprovider.InstanceType {
+	offerings := make(cloudprovider.Offerings, len(instanceType.Offerings))
+	for i, offering := range instanceType.Offerings {
+		unavailable := *offering
+		unavailable.Available = false
+		offerings[i] = &unavailable
+	}
+	return withOfferings(instanceType, offerings)
+}
+
+func limitType(instanceType *cloudprovider.InstanceType, left int64) *cloudprovider.InstanceType {
+	offerings := make(cloudprovider.Offerings, len(instanceType.Offerings))
+	changed := false
+	for i, offering := range instanceType.Offerings {
+		offerings[i] = offering
+		if left == 0 && offering.Available || int64(offering.ReservationCapacity) > left {
+			limited := *offering
+			limited.Available = limited.Available && left > 0
+			limited.ReservationCapacity = int(min(int64(offering.ReservationCapacity), left))
+			offerings[i], changed = &limited, true
+		}
+	}
+	if !changed {
+		return instanceType
+	}
+	return withOfferings(instanceType, offerings)
 }

@@ -8,20 +8,21 @@ import (
 	"slices"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
 
 // Choice is the host that a request gets.
 type Choice struct {
-	// Host to claim.
-	Host v1alpha1.HostReference
-	// NodeType to claim it as.
+	Host     v1alpha1.HostReference
 	NodeType string
-	// Cost of the type.
-	Cost int64
+	Cost     int64
 	// Labels that the node has from its type and its host. The caller owns them.
 	Labels map[string]string
 }
@@ -35,22 +36,15 @@ func (i *Inventory) Choose(request Request) (Choice, error) {
 	if err != nil {
 		return Choice{}, err
 	}
-	changed := changed{}
-	i.lock.Lock()
-	choice, err := i.choose(request, requirements, changed)
-	i.lock.Unlock()
-	i.notify(changed)
+	var choice Choice
+	i.update(func(changed changed) { choice, err = i.choose(request, requirements, changed) })
 	return choice, err
 }
 
 // Assume gives a chosen host to a Machine and to no other, until SetHost shows a consumer on it or Forget is called. It
 // reports false if the host cannot be had any more.
-func (i *Inventory) Assume(choice Choice, machine types.UID) bool {
-	changed := changed{}
-	i.lock.Lock()
-	assumed := i.assume(choice, machine, changed)
-	i.lock.Unlock()
-	i.notify(changed)
+func (i *Inventory) Assume(choice Choice, machine types.UID) (assumed bool) {
+	i.update(func(changed changed) { assumed = i.assume(choice, machine, changed) })
 	return assumed
 }
 
@@ -143,17 +137,11 @@ func (i *Inventory) find(t *nodeType, request Request, requirements requirements
 		return i.findPinned(t, request, requirements, candidate)
 	}
 	full := t.remaining(i.used[t.profile.Name]) == 0
-	var found *host
-	if !full {
-		at := slices.IndexFunc(t.free, func(b *bucket) bool {
-			return matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}) == nil
-		})
-		if at >= 0 {
-			found = t.free[at].free[0]
-		}
-	}
-	if found != nil {
-		return found
+	at := slices.IndexFunc(t.free, func(b *bucket) bool {
+		return matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}) == nil
+	})
+	if !full && at >= 0 {
+		return t.free[at].free[0]
 	}
 	*candidate = t.explain(requirements, *candidate)
 	if full && candidate.Outcome == NoneFree {
@@ -245,4 +233,62 @@ func (i *Inventory) ChoiceOf(host *bmov1alpha1.BareMetalHost, nodeType string) (
 		}
 	}
 	return choice, true
+}
+
+// Request asks for one host, either of a named type, or of the cheapest type that meets requirements and resources.
+type Request struct {
+	// Machine that the host is for. The host that has been assumed for it counts as free. Empty for no Machine in particular.
+	Machine types.UID
+	// NodeType by name. If set, neither the resources nor the rule about accelerators apply: an explicitly named type wins.
+	NodeType string
+	// Requirements that the labels of the node would have to meet.
+	Requirements []corev1.NodeSelectorRequirement
+	// Resources that the node must have for pods.
+	Resources corev1.ResourceList
+	// KubeletArgs of the node. Which of them are wrong is said elsewhere.
+	KubeletArgs v1alpha1.KubeletArgs
+	// Drivers are the DRA drivers whose devices are requested.
+	Drivers []string
+	// Allowed is whether the tenant may have a type of a provider. Nil allows all. It is called with the inventory
+	// locked and must not call the inventory.
+	Allowed func(typeName, provider string) bool
+	// ChosenHost and ChosenAs are a host and the type that it was chosen as for the Machine before, by a run that did not come
+	// to know whether it could have it. It is chosen again if it still fits, also if it cannot be had, so that no other is
+	// claimed meanwhile. Empty for none.
+	ChosenHost v1alpha1.HostReference
+	ChosenAs   string
+	// ServerName pins the request to the host of that name, in the namespace of the type's provider. No other is given.
+	ServerName string
+}
+
+// requirements are parsed requirements.
+type requirements struct {
+	// ofType are about labels that all hosts of a type share, ofHost about those that differ from host to host.
+	ofType, ofHost []labels.Requirement
+}
+
+func (r *Request) matched() *matching.Request {
+	kubelet, _ := capacity.ParseKubelet(r.KubeletArgs)
+	return &matching.Request{NodeType: r.NodeType, Resources: r.Resources, Kubelet: kubelet, Drivers: r.Drivers, Allowed: r.Allowed}
+}
+
+func (i *Inventory) parse(from []corev1.NodeSelectorRequirement) (requirements, error) {
+	valid, wrong := matching.Requirements(field.NewPath("spec", "requirements"), from)
+	if len(wrong) > 0 {
+		return requirements{}, &NoHostError{Reason: v1alpha1.ReasonInvalidSpec, Detail: wrong.ToAggregate().Error() + ": correct it"}
+	}
+	parsed := requirements{}
+	for _, one := range valid {
+		if i.differs(one.Key()) {
+			parsed.ofHost = append(parsed.ofHost, one)
+		} else {
+			parsed.ofType = append(parsed.ofType, one)
+		}
+	}
+	return parsed, nil
+}
+
+// differs returns whether a label differs from host to host of one type.
+func (i *Inventory) differs(key string) bool {
+	return key == corev1.LabelTopologyZone || key == corev1.LabelArchStable || slices.Contains(i.topology, key)
 }

@@ -147,8 +147,7 @@ type Quarantine struct {
 	// Reason is the reason of the Machine's condition GivenUp.
 	Reason string
 	// Since is when the Machine was given up, to the second.
-	Since time.Time
-	// Machine that was given up.
+	Since   time.Time
 	Machine types.NamespacedName
 }
 

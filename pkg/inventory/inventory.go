@@ -83,11 +83,17 @@ func (i *Inventory) OnChange(listener func(types []string)) {
 // SetHost takes in the state of a host as a watch shows it. The host's assumption ends once it shows a consumer.
 func (i *Inventory) SetHost(from *bmov1alpha1.BareMetalHost) {
 	next := newHost(from)
-	changed := changed{}
-	i.lock.Lock()
-	current, known := i.hosts[next.key]
-	switch {
-	case !known || current.uid != next.uid || !current.alike(next):
+	i.update(func(changed changed) {
+		current, known := i.hosts[next.key]
+		if known && current.uid == next.uid && current.alike(next) {
+			i.change(current, changed, func() {
+				current.labels, current.eligibility, current.claimedAs = next.labels, next.eligibility, next.claimedAs
+				if next.eligibility.Claimed {
+					i.release(current)
+				}
+			})
+			return
+		}
 		if known {
 			i.take(current, changed)
 			if current.uid == next.uid && !next.eligibility.Claimed {
@@ -95,76 +101,71 @@ func (i *Inventory) SetHost(from *bmov1alpha1.BareMetalHost) {
 			}
 		}
 		i.put(next, changed)
-	default:
-		i.change(current, changed, func() {
-			current.labels, current.eligibility, current.claimedAs = next.labels, next.eligibility, next.claimedAs
-			if next.eligibility.Claimed {
-				i.release(current)
-			}
-		})
-	}
-	i.lock.Unlock()
-	i.notify(changed)
+	})
 }
 
 // DeleteHost forgets a host, and with it its assumption.
 func (i *Inventory) DeleteHost(key types.NamespacedName) {
-	changed := changed{}
-	i.lock.Lock()
-	if h, known := i.hosts[key]; known {
-		i.take(h, changed)
-	}
-	i.lock.Unlock()
-	i.notify(changed)
+	i.update(func(changed changed) {
+		if h, known := i.hosts[key]; known {
+			i.take(h, changed)
+		}
+	})
 }
 
 // SetType adds a type or replaces it. Its hosts are looked for only here and when a host's labels change. The profile
 // must not be changed afterwards.
 func (i *Inventory) SetType(profile Profile) {
-	changed := changed{profile.Name: {}}
-	i.lock.Lock()
-	if current, known := i.types[profile.Name]; known {
-		if current.profile.equal(profile) {
-			i.lock.Unlock()
-			return
+	i.update(func(changed changed) {
+		if current, known := i.types[profile.Name]; known {
+			if current.profile.equal(profile) {
+				return
+			}
+			i.drop(current, changed)
 		}
-		i.drop(current, changed)
-	}
-	t := newNodeType(profile)
-	i.types[profile.Name] = t
-	i.byCost = insert(i.byCost, t, byCost)
-	for _, h := range i.hosts {
-		if profile.selects(h) {
-			t.add(h, i.topology)
-			h.reshare(changed)
+		changed.add(profile.Name)
+		t := newNodeType(profile)
+		i.types[profile.Name] = t
+		i.byCost = insert(i.byCost, t, byCost)
+		for _, h := range i.hosts {
+			if profile.selects(h) {
+				t.add(h, i.topology)
+				h.reshare(changed)
+			}
 		}
-	}
-	i.lock.Unlock()
-	i.notify(changed)
+	})
 }
 
 // DeleteType forgets a type.
 func (i *Inventory) DeleteType(name string) {
-	changed := changed{}
-	i.lock.Lock()
-	if t, known := i.types[name]; known {
-		changed.add(name)
-		i.drop(t, changed)
-	}
-	i.lock.Unlock()
-	i.notify(changed)
+	i.update(func(changed changed) {
+		if t, known := i.types[name]; known {
+			changed.add(name)
+			i.drop(t, changed)
+		}
+	})
 }
 
 // Forget ends the assumption that a Machine gets a host, because its claim has failed, is not needed any more, or was
 // released. It does nothing if the host is not assumed for that Machine.
 func (i *Inventory) Forget(key types.NamespacedName, machine types.UID) {
+	i.update(func(changed changed) {
+		if h, known := i.hosts[key]; known && machine != "" && h.assumedBy == machine {
+			i.change(h, changed, func() { i.release(h) })
+		}
+	})
+}
+
+// update changes the inventory under its lock, and then calls the listeners with the names of the types that have changed. They may
+// ask for summaries.
+func (i *Inventory) update(change func(changed)) {
 	changed := changed{}
 	i.lock.Lock()
-	if h, known := i.hosts[key]; known && machine != "" && h.assumedBy == machine {
-		i.change(h, changed, func() { i.release(h) })
-	}
+	change(changed)
 	i.lock.Unlock()
-	i.notify(changed)
+	if len(changed) > 0 {
+		i.notify(slices.Sorted(maps.Keys(changed)))
+	}
 }
 
 // Synced returns whether all hosts and all types that were there at the start have been taken in. Nothing may be decided
@@ -193,7 +194,7 @@ func (i *Inventory) synced(gate gate) {
 	i.lock.Lock()
 	names := slices.Sorted(maps.Keys(i.types))
 	i.lock.Unlock()
-	i.notifyNames(names)
+	i.notify(names)
 }
 
 // changed are the names of the types whose hosts or profile a change concerns.
@@ -205,17 +206,140 @@ func (c changed) add(name string) {
 	}
 }
 
-// notify calls the listeners with what has changed. The lock must not be held: they may ask for summaries.
-func (i *Inventory) notify(changed changed) {
-	if len(changed) > 0 {
-		i.notifyNames(slices.Sorted(maps.Keys(changed)))
-	}
-}
-
-func (i *Inventory) notifyNames(names []string) {
+func (i *Inventory) notify(names []string) {
 	i.listening.RLock()
 	defer i.listening.RUnlock()
 	for _, listener := range i.listeners {
 		listener(names)
+	}
+}
+
+// put adds a host that is not known yet. The lock must be held, here and in what follows.
+func (i *Inventory) put(h *host, changed changed) {
+	i.hosts[h.key] = h
+	if i.labelled != nil {
+		i.index(h)
+	}
+	if h.assumedBy != "" {
+		i.assumed[h.assumedBy] = h
+	}
+	i.use(h.usedAs(), 1, changed)
+	for name, t := range i.types {
+		if t.profile.selects(h) {
+			t.add(h, i.topology)
+			changed.add(name)
+		}
+	}
+	h.reshare(changed)
+}
+
+// take removes a known host. The host keeps the Machine that it was assumed for.
+func (i *Inventory) take(h *host, changed changed) {
+	for name := range h.buckets {
+		i.types[name].remove(h)
+		changed.add(name)
+	}
+	i.use(h.usedAs(), -1, changed)
+	if h.assumedBy != "" {
+		delete(i.assumed, h.assumedBy)
+	}
+	if i.labelled != nil {
+		i.unindex(h)
+	}
+	delete(i.hosts, h.key)
+}
+
+// change changes a host in place, where it stays in its buckets.
+func (i *Inventory) change(h *host, changed changed, mutate func()) {
+	counts, used, message := h.counts(), h.usedAs(), h.eligibility.Message
+	mutate()
+	if now := h.usedAs(); now != used {
+		i.use(used, -1, changed)
+		i.use(now, 1, changed)
+	}
+	if h.eligibility.Message != message {
+		for name := range h.buckets {
+			changed.add(name) // the message of a Machine that is pinned to the host has the reason
+		}
+	}
+	now := h.counts()
+	if now == counts {
+		return
+	}
+	for name, b := range h.buckets {
+		old, new := h.as(name, counts), h.as(name, now)
+		if old == new {
+			continue
+		}
+		i.types[name].count(h, b, old, new)
+		changed.add(name)
+	}
+}
+
+// release ends a host's assumption, inside a change.
+func (i *Inventory) release(h *host) {
+	if h.assumedBy != "" {
+		delete(i.assumed, h.assumedBy)
+	}
+	h.assumedBy, h.assumedAs = "", ""
+}
+
+// drop removes a type. Hosts that were claimed as it are still counted, for the case that it comes back.
+func (i *Inventory) drop(t *nodeType, changed changed) {
+	for _, h := range i.hosts {
+		if _, member := h.buckets[t.profile.Name]; member {
+			delete(h.buckets, t.profile.Name)
+			delete(h.lacks, t.profile.Name)
+			h.reshare(changed)
+		}
+	}
+	i.byCost = remove(i.byCost, t, byCost)
+	delete(i.types, t.profile.Name)
+}
+
+// use counts one host more or less as claimed as a type.
+func (i *Inventory) use(name string, difference int32, changed changed) {
+	if name == "" {
+		return
+	}
+	changed.add(name)
+	i.used[name] += difference
+	if i.used[name] == 0 {
+		delete(i.used, name)
+	}
+}
+
+// gate is closed at first and opens once.
+type gate struct {
+	once *sync.Once
+	done chan struct{}
+}
+
+func newGate() gate { return gate{once: &sync.Once{}, done: make(chan struct{})} }
+
+// unlock opens the gate, and returns whether this call did.
+func (g gate) unlock() (opened bool) {
+	g.once.Do(func() {
+		close(g.done)
+		opened = true
+	})
+	return opened
+}
+
+func (g gate) open() bool {
+	select {
+	case <-g.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (g gate) wait(ctx context.Context) error {
+	select {
+	case <-g.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }

@@ -158,17 +158,14 @@ func byKey(a, b *bucket) int { return strings.Compare(a.key, b.key) }
 
 // Profile is what the inventory knows of a NodeType.
 type Profile struct {
-	// Name of the NodeType.
-	Name string
-	// Provider is the name of its NodeProvider.
+	Name     string
 	Provider string
 	// Namespace of its BareMetalHosts.
 	Namespace string
 	// Selector over the labels of the BareMetalHosts. Nil selects none.
 	Selector labels.Selector
 	// Zone of all its servers; the hosts' own if empty.
-	Zone string
-	// Resources of one server.
+	Zone      string
 	Resources corev1.ResourceList
 	// Drivers are the DRA drivers that publish devices on one server, sorted.
 	Drivers []string

@@ -37,10 +37,8 @@ const (
 
 // Candidate is a type that was considered for a request, and why it gives no host.
 type Candidate struct {
-	// NodeType by name.
 	NodeType string
-	// Cost of the type.
-	Cost int64
+	Cost     int64
 	// Outcome is why the type gives no host.
 	Outcome Outcome
 	// Mismatch of the type with the request, if the outcome is TooSmall, Accelerated or NotAllowed.

@@ -56,7 +56,6 @@ type Dependencies struct {
 
 // Core is Karpenter's core.
 type Core struct {
-	// Controllers to run.
 	Controllers []controller.Controller
 	// CloudProvider as core sees it, with NodeOverlays and metrics.
 	CloudProvider karpcloudprovider.CloudProvider

@@ -172,3 +172,33 @@ func observe(before, after *v1alpha1.Machine) observation {
 func since(start metav1.Time, end *metav1.Condition) time.Duration {
 	return max(end.LastTransitionTime.Sub(start.Time), 0)
 }
+
+var blockedDescription = describe("tenantclusters_blocked",
+	"TenantClusters whose provider writes or deletes nothing, by the reason of the condition that says why.", ReasonLabel)
+
+// tenantCounts counts the TenantClusters when it is asked to, from the cache.
+type tenantCounts struct{ tenants client.Reader }
+
+// Describe implements prometheus.Collector.
+func (t tenantCounts) Describe(descriptions chan<- *prometheus.Desc) {
+	descriptions <- blockedDescription
+}
+
+// Collect implements prometheus.Collector.
+func (t tenantCounts) Collect(metrics chan<- prometheus.Metric) {
+	ctx := context.Background()
+	tenants := &v1alpha1.TenantClusterList{}
+	if err := t.tenants.List(ctx, tenants, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "Counting TenantClusters for metrics")
+		return
+	}
+	reasons := map[string]int{}
+	for i := range tenants.Items {
+		for _, condition := range tenants.Items[i].Blocked() {
+			reasons[condition.Reason]++
+		}
+	}
+	for reason, count := range reasons {
+		metrics <- prometheus.MustNewConstMetric(blockedDescription, prometheus.GaugeValue, float64(count), reason)
+	}
+}

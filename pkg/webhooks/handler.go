@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -38,28 +37,30 @@ type handler[T any, P cluster.Object[T]] struct {
 	// written validates an object that is created, when before is nil, or updated.
 	written func(cluster rules.Cluster, before, after P) rules.Result
 	// deleted validates the deletion of an object. Nil admits all.
-	deleted func(cluster rules.Cluster, object client.Object) rules.Result
+	deleted func(cluster rules.Cluster, object P) rules.Result
 }
 
 // Handle implements admission.Handler.
 func (h *handler[T, P]) Handle(ctx context.Context, request admission.Request) admission.Response {
 	begin := h.clock.Now()
 	response := h.handle(ctx, &request)
-	measure(h.kind, string(request.Operation), h.clock.Since(begin))
+	durations.WithLabelValues(h.kind, string(request.Operation)).Observe(h.clock.Since(begin).Seconds())
 	return response
 }
 
 func (h *handler[T, P]) handle(ctx context.Context, request *admission.Request) admission.Response {
 	view := h.cluster.For(ctx)
+	failed := func(code int32, err error) admission.Response {
+		requests.WithLabelValues(h.kind, string(noRule), resultFailed).Inc()
+		return admission.Errored(code, err)
+	}
 	result, err := h.evaluate(view, request)
 	if err != nil {
-		countFailure(h.kind)
-		return admission.Errored(http.StatusBadRequest, err)
+		return failed(http.StatusBadRequest, err)
 	}
 	if err := view.Err(); err != nil {
-		countFailure(h.kind)
 		log.FromContext(ctx).Error(err, "reading from a cache")
-		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("reading the management cluster, %w", err))
+		return failed(http.StatusInternalServerError, fmt.Errorf("reading the management cluster, %w", err))
 	}
 	count(h.kind, result)
 	return responseOf(request, result)
@@ -69,31 +70,23 @@ func (h *handler[T, P]) handle(ctx context.Context, request *admission.Request) 
 func (h *handler[T, P]) evaluate(view rules.Cluster, request *admission.Request) (rules.Result, error) {
 	var before, after P
 	var err error
-	switch request.Operation {
-	case admissionv1.Create, admissionv1.Update:
-		if after, err = decode[T, P](request.Object); err != nil {
-			return rules.Result{}, err
+	if request.Operation == admissionv1.Create || request.Operation == admissionv1.Update {
+		if after, err = decode[T, P](request.Object); err != nil || !after.GetDeletionTimestamp().IsZero() {
+			return rules.Result{}, err // of an object that is being deleted, finalizers must be removable, whatever else is wrong
 		}
-		if !after.GetDeletionTimestamp().IsZero() {
-			return rules.Result{}, nil // its finalizers must be removable, whatever else is wrong
-		}
-	case admissionv1.Delete:
-		if h.deleted == nil {
-			return rules.Result{}, nil
-		}
+	}
+	if request.Operation == admissionv1.Update || request.Operation == admissionv1.Delete && h.deleted != nil {
 		if before, err = decode[T, P](request.OldObject); err != nil {
 			return rules.Result{}, err
 		}
+	}
+	switch {
+	case after != nil:
+		return h.written(view, before, after), nil
+	case before != nil:
 		return h.deleted(view, before), nil
-	default:
-		return rules.Result{}, nil
 	}
-	if request.Operation == admissionv1.Update {
-		if before, err = decode[T, P](request.OldObject); err != nil {
-			return rules.Result{}, err
-		}
-	}
-	return h.written(view, before, after), nil
+	return rules.Result{}, nil
 }
 
 func decode[T any, P cluster.Object[T]](raw runtime.RawExtension) (P, error) {
@@ -159,40 +152,29 @@ func count(kind string, result rules.Result) {
 	}
 }
 
-func countFailure(kind string) { requests.WithLabelValues(kind, string(noRule), resultFailed).Inc() }
-
-func measure(kind, operation string, took time.Duration) {
-	durations.WithLabelValues(kind, operation).Observe(took.Seconds())
-}
-
 // Handlers returns what is served, by path. The paths are those in config/webhook.
 func Handlers(all *cluster.Cluster, clk clock.PassiveClock) map[string]admission.Handler {
-	unused := func(kind rules.Kind) func(rules.Cluster, client.Object) rules.Result {
-		return func(cluster rules.Cluster, object client.Object) rules.Result {
-			return rules.Deleted(cluster, kind, object.GetName())
-		}
-	}
 	return map[string]admission.Handler{
 		"/validate/nodeproviders": &handler[v1alpha1.NodeProvider, *v1alpha1.NodeProvider]{
-			kind: "NodeProvider", cluster: all, clock: clk, written: rules.NodeProvider,
-			deleted: func(cluster rules.Cluster, object client.Object) rules.Result {
-				return rules.ProviderDeleted(cluster, object.GetName())
-			}},
+			kind: "NodeProvider", cluster: all, clock: clk, written: rules.NodeProvider, deleted: rules.ProviderDeleted},
 		"/validate/nodetypes": &handler[v1alpha1.NodeType, *v1alpha1.NodeType]{
-			kind: "NodeType", cluster: all, clock: clk, written: rules.NodeType, deleted: unused(rules.KindNodeType)},
+			kind: "NodeType", cluster: all, clock: clk, written: rules.NodeType, deleted: unused[*v1alpha1.NodeType](rules.KindNodeType)},
 		"/validate/machines": &handler[v1alpha1.Machine, *v1alpha1.Machine]{
 			kind: "Machine", cluster: all, clock: clk, written: rules.Machine},
 		"/validate/tenantclusters": &handler[v1alpha1.TenantCluster, *v1alpha1.TenantCluster]{
 			kind: "TenantCluster", cluster: all, clock: clk, written: rules.TenantCluster, deleted: rules.TenantDeleted},
 		"/validate/osimages": &handler[v1alpha1.OSImage, *v1alpha1.OSImage]{
-			kind: "OSImage", cluster: all, clock: clk, written: rules.OSImage, deleted: unused(rules.KindOSImage)},
+			kind: "OSImage", cluster: all, clock: clk, written: rules.OSImage, deleted: unused[*v1alpha1.OSImage](rules.KindOSImage)},
 		"/validate/sshkeys": &handler[v1alpha1.SSHKey, *v1alpha1.SSHKey]{
-			kind: "SSHKey", cluster: all, clock: clk, deleted: unused(rules.KindSSHKey),
-			written: func(_ rules.Cluster, _, after *v1alpha1.SSHKey) rules.Result { return rules.SSHKey(after) }},
+			kind: "SSHKey", cluster: all, clock: clk, written: rules.SSHKey, deleted: unused[*v1alpha1.SSHKey](rules.KindSSHKey)},
 		"/validate/machineconfigtemplates": &handler[v1alpha1.MachineConfigTemplate, *v1alpha1.MachineConfigTemplate]{
-			kind: "MachineConfigTemplate", cluster: all, clock: clk, deleted: unused(rules.KindMachineConfigTemplate),
-			written: func(_ rules.Cluster, _, after *v1alpha1.MachineConfigTemplate) rules.Result {
-				return rules.MachineConfigTemplate(after)
-			}},
+			kind: "MachineConfigTemplate", cluster: all, clock: clk, written: rules.MachineConfigTemplate,
+			deleted: unused[*v1alpha1.MachineConfigTemplate](rules.KindMachineConfigTemplate)},
+	}
+}
+
+func unused[P client.Object](kind rules.Kind) func(rules.Cluster, P) rules.Result {
+	return func(cluster rules.Cluster, object P) rules.Result {
+		return rules.Deleted(cluster, kind, object.GetName())
 	}
 }

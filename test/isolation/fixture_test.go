@@ -37,7 +37,6 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/machine"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodetype"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
@@ -174,7 +173,7 @@ func (w *fixture) startManager() {
 	w.inventory.MarkHostsSynced()
 	w.nodeTypes = nodetype.NewController(w.client, w.inventory, silent{}, w.clock, resource.MustParse("20Gi"))
 	w.manager = machine.New(machine.Dependencies{
-		Client: w.client, Live: w.api, Claims: machine.NewClaims(w.client, w.api), Addresses: ipam.Allocator{Client: w.client, Live: w.api},
+		Client: w.client, Live: w.api,
 		Inventory: w.inventory, Recorder: silent{}, Clock: w.clock,
 	})
 }

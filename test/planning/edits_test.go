@@ -34,7 +34,6 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/machine"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodeprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodetype"
@@ -257,7 +256,7 @@ func (s *site) startManager() {
 	s.providers = nodeprovider.NewController(s.api, s.api, recorder, clock.RealClock{})
 	s.nodeTypes = nodetype.NewController(s.api, s.inventory, recorder, clock.RealClock{}, resource.MustParse("20Gi"))
 	s.machines = machine.New(machine.Dependencies{
-		Client: s.api, Live: s.api, Claims: machine.NewClaims(s.api, s.api), Addresses: ipam.Allocator{Client: s.api, Live: s.api},
+		Client: s.api, Live: s.api,
 		Inventory: s.inventory, Recorder: recorder, Clock: clock.RealClock{},
 	})
 }

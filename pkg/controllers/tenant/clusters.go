@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
@@ -122,3 +123,11 @@ func HasRegistered(nodeClaim *karpv1.NodeClaim) bool {
 // GoneAtOnce returns how many of so many Machines may have lost their NodeClaim or their server at once. More mean that what says
 // so may not be complete, such as a cluster that was restored half.
 func GoneAtOnce(machines int) int { return max(3, machines/5) }
+
+// Warning is an event for the tenant's users, cut to what an event can hold.
+func Warning(object client.Object, reason, message string) events.Event {
+	return events.Event{
+		InvolvedObject: object, Type: corev1.EventTypeWarning, Reason: reason, Message: conditions.Truncate(message, conditions.MaxEventNote),
+		DedupeValues: []string{string(object.GetUID()), message},
+	}
+}

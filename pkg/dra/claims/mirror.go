@@ -5,8 +5,11 @@ package claims
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -17,7 +20,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
@@ -134,15 +136,8 @@ const (
 	ReasonDeletedOnHost = "DeletedOnHost"
 )
 
-func warning(object client.Object, reason, message string, dedupe ...string) events.Event {
-	return events.Event{
-		InvolvedObject: object, Type: corev1.EventTypeWarning, Reason: reason, Message: conditions.Truncate(message, conditions.MaxEventNote),
-		DedupeValues: append([]string{string(object.GetUID())}, dedupe...),
-	}
-}
-
 func (c *CopyController[T]) warn(object T, reason, message string) {
-	c.recorder.Publish(warning(object, reason, message, message))
+	c.recorder.Publish(tenant.Warning(object, reason, message))
 }
 
 func (c *CopyController[T]) notInSync(object T, reason, cause string) {
@@ -159,13 +154,129 @@ func (c *CopyController[T]) notAllowed(object T, class, policy string, synced bo
 }
 
 func generatedOrphaned(object client.Object, podClaim, class, policy string) events.Event {
-	return warning(object, ReasonOrphaned,
+	return tenant.Warning(object, ReasonOrphaned,
 		fmt.Sprintf("the claim %s is not in sync with the host: it names DeviceClass %s, which is not allowed "+
-			"any more: %s. It stays, and the sync resumes when the class is allowed again", podClaim, class, policy), podClaim, class)
+			"any more: %s. It stays, and the sync resumes when the class is allowed again", podClaim, class, policy))
 }
 
 func generatedNameTaken(pod *corev1.Pod, podClaim, name string) events.Event {
-	return warning(pod, ReasonNameTaken,
+	return tenant.Warning(pod, ReasonNameTaken,
 		fmt.Sprintf("the claim %s is not in sync with the host: ResourceClaim %s exists and does not belong to "+
-			"this pod; delete it", podClaim, name), name)
+			"this pod; delete it", podClaim, name))
+}
+
+// view is how one tenant sees the host.
+type view struct {
+	// pod returns the tenant's pod that a pod of the host is a copy of, by the name and UID of the latter. It reports
+	// false for pods that are not this tenant's, in the namespace of the claim.
+	pod func(name string, uid types.UID) (types.NamespacedName, types.UID, bool)
+	// namespace is that of the claim in the tenant.
+	namespace string
+	// nodes is whether the tenant sees the host's Nodes by their names. If not, pools and devices get pseudonyms:
+	// drivers name pools after their nodes.
+	nodes bool
+	// classConfig is whether the tenant sees the configuration that comes from device classes.
+	classConfig bool
+	// salt is of the tenant: no two tenants can find out by their pseudonyms that they are on the same server.
+	salt string
+}
+
+// forTenant returns the status of a claim on the host as the tenant sees it. The status on the host is not changed.
+func (v view) forTenant(host *resourcev1.ResourceClaimStatus) resourcev1.ResourceClaimStatus {
+	result := *host.DeepCopy()
+	result.ReservedFor = v.consumers(host.ReservedFor)
+	if allocation := result.Allocation; allocation != nil {
+		for i := range allocation.Devices.Results {
+			allocation.Devices.Results[i].AdminAccess = nil
+		}
+		if !v.classConfig {
+			allocation.Devices.Config = slices.DeleteFunc(allocation.Devices.Config, func(config resourcev1.DeviceAllocationConfiguration) bool {
+				return config.Source == resourcev1.AllocationConfigSourceClass
+			})
+		}
+	}
+	if !v.nodes {
+		v.anonymize(&result)
+	}
+	return result
+}
+
+// consumers returns the consumers of the claim with the names of the tenant. Those of others are left out.
+func (v view) consumers(host []resourcev1.ResourceClaimConsumerReference) []resourcev1.ResourceClaimConsumerReference {
+	var result []resourcev1.ResourceClaimConsumerReference
+	for _, consumer := range host {
+		if consumer.APIGroup != "" || consumer.Resource != "pods" {
+			continue
+		}
+		if pod, uid, ok := v.pod(consumer.Name, consumer.UID); ok && pod.Namespace == v.namespace {
+			result = append(result, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: uid})
+		}
+	}
+	return result
+}
+
+// anonymize puts pseudonyms in the place of what names the host's nodes, pools and devices.
+func (v view) anonymize(status *resourcev1.ResourceClaimStatus) {
+	names := map[string]string{}
+	if status.Allocation != nil {
+		for _, node := range nodeNames(status.Allocation.NodeSelector) {
+			names[node] = v.pseudonym("node", node)
+		}
+		status.Allocation.NodeSelector = nil
+		for i := range status.Allocation.Devices.Results {
+			result := &status.Allocation.Devices.Results[i]
+			pool, device := v.pool(result.Driver, result.Pool), v.device(result.Driver, result.Pool, result.Device)
+			names[result.Pool], names[result.Device] = pool, device
+			result.Pool, result.Device = pool, device
+		}
+	}
+	messages := replacer(names)
+	for i := range status.Devices {
+		device := &status.Devices[i]
+		device.Pool, device.Device = v.pool(device.Driver, device.Pool), v.device(device.Driver, device.Pool, device.Device)
+		// What drivers put here can be anything.
+		device.Data = nil
+		for j := range device.Conditions {
+			device.Conditions[j].Message = messages.Replace(device.Conditions[j].Message)
+		}
+	}
+}
+
+func (v view) pool(driver, pool string) string { return v.pseudonym("pool", driver, pool) }
+
+func (v view) device(driver, pool, device string) string {
+	return v.pseudonym("device", driver, pool, device)
+}
+
+func (v view) pseudonym(kind string, parts ...string) string {
+	digest := sha256.Sum256([]byte(v.salt + "\x00" + kind + "\x00" + strings.Join(parts, "\x00")))
+	return kind + "-" + hex.EncodeToString(digest[:])[:10]
+}
+
+// replacer replaces longer names first: one may be part of another.
+func replacer(names map[string]string) *strings.Replacer {
+	var sorted, pairs []string
+	for name := range names {
+		if name != "" {
+			sorted = append(sorted, name)
+		}
+	}
+	slices.SortFunc(sorted, func(a, b string) int { return len(b) - len(a) })
+	for _, name := range sorted {
+		pairs = append(pairs, name, names[name])
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+func nodeNames(selector *corev1.NodeSelector) []string {
+	if selector == nil {
+		return nil
+	}
+	var names []string
+	for _, term := range selector.NodeSelectorTerms {
+		for _, requirement := range slices.Concat(term.MatchFields, term.MatchExpressions) {
+			names = append(names, requirement.Values...)
+		}
+	}
+	return names
 }

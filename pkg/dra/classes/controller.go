@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -163,9 +162,6 @@ func removed(class *resourcev1.DeviceClass, onHost bool, policy string) events.E
 	if onHost {
 		why = policy + ", and this one is not"
 	}
-	return events.Event{
-		InvolvedObject: class, Type: corev1.EventTypeWarning, Reason: ReasonRemoved,
-		Message:      fmt.Sprintf("DeviceClass %s has been removed: %s. Claims that use it stay, and are no longer in sync", class.Name, why),
-		DedupeValues: []string{string(class.UID)},
-	}
+	return tenant.Warning(class, ReasonRemoved,
+		fmt.Sprintf("DeviceClass %s has been removed: %s. Claims that use it stay, and are no longer in sync", class.Name, why))
 }

@@ -26,7 +26,6 @@ const PCIeRoot resourcev1.QualifiedName = "resource.kubernetes.io/pcieRoot"
 
 // Driver is what one DRA driver publishes on a server.
 type Driver struct {
-	// Name of the driver.
 	Name string
 	// Devices in the order of the NodeType.
 	Devices []Device

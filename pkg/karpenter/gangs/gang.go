@@ -15,14 +15,20 @@ package gangs
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
 // gang is pending pods that must be in one domain.
@@ -143,4 +149,234 @@ func (g *gang) oneEach() bool {
 		}
 	}
 	return false
+}
+
+// domain is a topology domain that a gang could run in.
+type domain struct {
+	// values of the gang's keys, in their order.
+	values []string
+	// pods is how many pods of the gang fit, on nodes and free servers together.
+	pods int64
+	// cost of the new servers for as many as fit.
+	cost float64
+
+	nodes []fit[*node]
+	free  []fit[instancetypes.FreeServers]
+}
+
+// fit is a server, or several alike, on each of which that many pods of a gang fit.
+type fit[T any] struct {
+	server T
+	each   int64
+}
+
+// place chooses the domain for a gang: of those that all pods fit into the cheapest, then the one with the least capacity
+// left over; if there is none, the one that most pods fit into. Running pods fix the domain. It returns all domains, the
+// chosen one first, and assumes in the snapshot what the gang will use of that. There may be none.
+func (s *snapshot) place(g *gang) []*domain {
+	request, count := g.request(), int64(len(g.pods))
+	domains := s.domains(g, request)
+	for _, one := range domains {
+		one.add(s, count)
+	}
+	domains = slices.DeleteFunc(domains, func(one *domain) bool { return one.pods == 0 })
+	slices.SortFunc(domains, func(a, b *domain) int {
+		if a.pods >= count && b.pods >= count {
+			return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.pods, b.pods), slices.Compare(a.values, b.values))
+		}
+		return cmp.Or(cmp.Compare(b.pods, a.pods), cmp.Compare(a.cost, b.cost), slices.Compare(a.values, b.values))
+	})
+	if len(domains) > 0 {
+		s.assume(domains[0], request, count)
+	}
+	return domains
+}
+
+// domains are the topology domains of the keys of the gang.
+func (s *snapshot) domains(g *gang, request podRequest) []*domain {
+	byPlace := map[string]*domain{}
+	at := func(labels map[string]string) *domain {
+		var values []string
+		for _, key := range g.keys {
+			if labels[key] == "" || g.fixed != nil && labels[key] != g.fixed[key] {
+				return nil
+			}
+			values = append(values, labels[key])
+		}
+		id := strings.Join(values, "/")
+		if byPlace[id] == nil {
+			byPlace[id] = &domain{values: values}
+		}
+		return byPlace[id]
+	}
+	for _, one := range s.nodes {
+		if each := one.fits(request); each > 0 {
+			if place := at(one.labels); place != nil {
+				place.nodes = append(place.nodes, fit[*node]{one, each})
+			}
+		}
+	}
+	for _, servers := range s.free {
+		place := at(servers.Labels)
+		if place == nil {
+			continue
+		}
+		if each := s.fits(servers, request); each > 0 {
+			place.free = append(place.free, fit[instancetypes.FreeServers]{servers, each})
+		}
+	}
+	domains := make([]*domain, 0, len(byPlace))
+	for _, one := range byPlace {
+		// The cheapest for one pod first, and small servers before big ones.
+		slices.SortFunc(one.free, func(a, b fit[instancetypes.FreeServers]) int {
+			return cmp.Or(cmp.Compare(price(a.server)/float64(a.each), price(b.server)/float64(b.each)), cmp.Compare(a.each, b.each),
+				cmp.Compare(a.server.InstanceType.Name, b.server.InstanceType.Name), cmp.Compare(a.server.ID, b.server.ID))
+		})
+		domains = append(domains, one)
+	}
+	return domains
+}
+
+// add counts the pods that fit, and the cost of new servers for count pods.
+func (d *domain) add(s *snapshot, count int64) {
+	for _, on := range d.nodes {
+		d.pods += on.each
+	}
+	missing := max(0, count-d.pods)
+	counted := map[string]bool{}
+	for _, on := range d.free {
+		if counted[on.server.ID] {
+			continue // the same servers as another type
+		}
+		counted[on.server.ID] = true
+		free := int64(on.server.Count - s.assumed[on.server.ID])
+		d.pods += free * on.each
+		servers := min(free, ceil(missing, on.each))
+		d.cost += float64(servers) * price(on.server)
+		missing = max(0, missing-servers*on.each)
+	}
+}
+
+// assume reserves what a gang will use of a domain.
+func (s *snapshot) assume(d *domain, request podRequest, count int64) {
+	for _, on := range d.nodes {
+		pods := min(count, on.each)
+		on.server.subtract(request.needs, pods)
+		count -= pods
+	}
+	for _, on := range d.free {
+		free := int64(on.server.Count - s.assumed[on.server.ID])
+		servers := min(free, ceil(count, on.each))
+		s.assumed[on.server.ID] += int32(servers)
+		count = max(0, count-servers*on.each)
+	}
+}
+
+func ceil(count, each int64) int64 { return (count + each - 1) / each }
+
+// price of one of the servers. All offerings of a type have the same.
+func price(servers instancetypes.FreeServers) float64 {
+	if len(servers.InstanceType.Offerings) == 0 {
+		return math.MaxFloat64
+	}
+	return servers.InstanceType.Offerings[0].Price
+}
+
+// requirements that keep a pod in the domain.
+func (d *domain) requirements(keys []string) []corev1.NodeSelectorRequirement {
+	var result []corev1.NodeSelectorRequirement
+	for i, key := range keys {
+		result = append(result, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{d.values[i]}})
+	}
+	return result
+}
+
+// snapshot is the capacity that gangs can be placed in. Placing a gang reduces it.
+type snapshot struct {
+	free []instancetypes.FreeServers
+	// assumed is how many of the free servers the gangs placed so far will use, by FreeServers.ID.
+	assumed map[string]int32
+	pools   []karpenterv1.NodePool
+	// nodes are the servers that the tenant has already, registered or not.
+	nodes []*node
+}
+
+// node is a server that the tenant has: a NodeClaim, with its Node once that exists.
+type node struct {
+	name      string
+	labels    map[string]string
+	taints    []corev1.Taint
+	remaining corev1.ResourceList
+}
+
+// subtract reserves what pods use or will use of the node.
+func (n *node) subtract(requests corev1.ResourceList, times int64) {
+	for range times {
+		n.remaining = resources.Subtract(n.remaining, requests)
+	}
+}
+
+// fits is how many pods of a gang fit on the server.
+func (n *node) fits(request podRequest) int64 {
+	if scheduling.Taints(n.taints).ToleratesPod(request.pod) != nil ||
+		scheduling.NewLabelRequirements(n.labels).Compatible(request.requirements) != nil {
+		return 0
+	}
+	return request.perServer(n.remaining)
+}
+
+// podRequest is what each pod of a gang needs of a server.
+type podRequest struct {
+	pod          *corev1.Pod
+	requirements scheduling.Requirements
+	needs        corev1.ResourceList
+	oneEach      bool
+}
+
+func (g *gang) request() podRequest {
+	return podRequest{pod: g.pods[0], requirements: scheduling.NewStrictPodRequirements(g.pods[0]), needs: g.needs(), oneEach: g.oneEach()}
+}
+
+// perServer is how many pods fit into allocatable.
+func (r podRequest) perServer(allocatable corev1.ResourceList) int64 {
+	fit := int64(math.MaxInt32)
+	if r.oneEach {
+		fit = 1
+	}
+	for name, quantity := range r.needs {
+		if quantity.Sign() <= 0 {
+			continue
+		}
+		available := allocatable[name]
+		if available.Cmp(quantity) < 0 {
+			return 0
+		}
+		// The addition compensates for rounding errors of floating point.
+		fit = min(fit, int64(available.AsApproximateFloat64()/quantity.AsApproximateFloat64()+1e-6))
+	}
+	return fit
+}
+
+// fits is how many pods fit on each of the free servers, zero if no NodePool allows them there.
+func (s *snapshot) fits(free instancetypes.FreeServers, request podRequest) int64 {
+	place := scheduling.NewLabelRequirements(free.Labels)
+	if free.InstanceType.Requirements.Intersects(request.requirements) != nil || place.Intersects(request.requirements) != nil {
+		return 0
+	}
+	for i := range s.pools {
+		if allows(&s.pools[i], free.InstanceType, place, request) {
+			return request.perServer(free.InstanceType.Allocatable())
+		}
+	}
+	return 0
+}
+
+func allows(pool *karpenterv1.NodePool, instanceType *cloudprovider.InstanceType, place scheduling.Requirements, request podRequest) bool {
+	template := &pool.Spec.Template
+	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(template.Spec.Requirements...)
+	requirements.Add(scheduling.NewLabelRequirements(template.Labels).Values()...)
+	return scheduling.Taints(template.Spec.Taints).ToleratesPod(request.pod) == nil &&
+		requirements.Intersects(request.requirements) == nil &&
+		instanceType.Requirements.Intersects(requirements) == nil &&
+		place.Intersects(requirements) == nil
 }

@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	controllerruntime "sigs.k8s.io/controller-runtime"
@@ -33,6 +32,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 	nodepoolutils "sigs.k8s.io/karpenter/pkg/utils/nodepool"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 )
 
 const (
@@ -154,17 +155,10 @@ func (c *Controller) launching(ctx context.Context, nodePool *karpenterv1.NodePo
 }
 
 func (c *Controller) publishShortage(nodePool *karpenterv1.NodePool, nodes, free int64) {
-	message := fmt.Sprintf("it has %d nodes of the %d that replicas asks for, and %d servers that it could have are free: the rest follows "+
-		"as servers come back",
-		nodes, *nodePool.Spec.Replicas, free)
-	c.Recorder.Publish(events.Event{
-		InvolvedObject: nodePool,
-		Type:           corev1.EventTypeWarning,
-		Reason:         reasonNotEnoughServers,
-		Message:        message,
-		DedupeValues:   []string{string(nodePool.UID), message},
-		DedupeTimeout:  repeatPeriod,
-	})
+	shortage := tenant.Warning(nodePool, reasonNotEnoughServers, fmt.Sprintf("it has %d nodes of the %d that replicas asks for, and %d "+
+		"servers that it could have are free: the rest follows as servers come back", nodes, *nodePool.Spec.Replicas, free))
+	shortage.DedupeTimeout = repeatPeriod
+	c.Recorder.Publish(shortage)
 }
 
 func (c *Controller) setWaiting(nodePool string, waits bool) {

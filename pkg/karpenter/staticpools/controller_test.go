@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 )
 
-// world is a pool, as core and the management cluster would have it.
-type world struct {
+// fixture is a pool, as core and the management cluster would have it.
+type fixture struct {
 	running, replaced int
 	free              int64
 	retryAfter        time.Duration
@@ -33,14 +33,16 @@ type world struct {
 	asked []int64
 }
 
-func (w *world) Reconcile(_ context.Context, nodePool *karpenterv1.NodePool) (reconcile.Result, error) {
+func (w *fixture) Reconcile(_ context.Context, nodePool *karpenterv1.NodePool) (reconcile.Result, error) {
 	w.asked = append(w.asked, *nodePool.Spec.Replicas)
 	return reconcile.Result{}, nil
 }
 
-func (w *world) FreeFor(context.Context, *karpenterv1.NodePool) (int64, error) { return w.free, w.err }
+func (w *fixture) FreeFor(context.Context, *karpenterv1.NodePool) (int64, error) {
+	return w.free, w.err
+}
 
-func (w *world) RetryAfter(string) time.Duration { return w.retryAfter }
+func (w *fixture) RetryAfter(string) time.Duration { return w.retryAfter }
 
 func pool(replicas int64) *karpenterv1.NodePool {
 	nodePool := &karpenterv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "edge"}}
@@ -65,7 +67,7 @@ func nodeClaim(name string, launched time.Duration) *karpenterv1.NodeClaim {
 	return nodeClaim
 }
 
-func newController(w *world, recorder record.EventRecorder, objects ...client.Object) *Controller {
+func newController(w *fixture, recorder record.EventRecorder, objects ...client.Object) *Controller {
 	return NewController(Dependencies{
 		Core: w, Servers: w, Recorder: events.NewRecorder(recorder),
 		Tenant: fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).Build(),
@@ -76,38 +78,38 @@ func newController(w *world, recorder record.EventRecorder, objects ...client.Ob
 func TestReplicasAreLimitedToFreeServers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason   string
-		world    world
+		fixture  fixture
 		replicas int64
 		claims   []client.Object
 		// want is what core is shown; nil if it is not called.
 		want []int64
 		told string
 	}{
-		"enough": {reason: "it wants what it says", world: world{running: 1, free: 5}, replicas: 3, want: []int64{3}},
-		"too few": {reason: "it gets what there is, and says what is missing", world: world{running: 1, free: 1}, replicas: 4,
+		"enough": {reason: "it wants what it says", fixture: fixture{running: 1, free: 5}, replicas: 3, want: []int64{3}},
+		"too few": {reason: "it gets what there is, and says what is missing", fixture: fixture{running: 1, free: 1}, replicas: 4,
 			want: []int64{2}, told: "it has 1 nodes of the 4 that replicas asks for, and 1 servers that it could have are free"},
-		"none": {reason: "core would make a NodeClaim, see it fail, and make another", world: world{running: 2}, replicas: 4,
+		"none": {reason: "core would make a NodeClaim, see it fail, and make another", fixture: fixture{running: 2}, replicas: 4,
 			told: "it has 2 nodes of the 4"},
-		"satisfied": {reason: "core looks after the rest", world: world{running: 3}, replicas: 3, want: []int64{3}},
-		"to shrink": {reason: "that is another of core's controllers", world: world{running: 3}, replicas: 1, want: []int64{1}},
-		"being replaced": {reason: "a node that is about to be replaced is still there", world: world{running: 2, replaced: 1, free: 1},
+		"satisfied": {reason: "core looks after the rest", fixture: fixture{running: 3}, replicas: 3, want: []int64{3}},
+		"to shrink": {reason: "that is another of core's controllers", fixture: fixture{running: 3}, replicas: 1, want: []int64{1}},
+		"being replaced": {reason: "a node that is about to be replaced is still there", fixture: fixture{running: 2, replaced: 1, free: 1},
 			replicas: 4, want: []int64{4}},
 		"launching": {reason: "a NodeClaim that has no server yet will take one of those that are free",
-			world: world{running: 2, free: 2}, replicas: 4, claims: []client.Object{nodeClaim("a", -1), nodeClaim("b", time.Hour)},
+			fixture: fixture{running: 2, free: 2}, replicas: 4, claims: []client.Object{nodeClaim("a", -1), nodeClaim("b", time.Hour)},
 			want: []int64{3}, told: "1 servers"},
-		"all are launching": {reason: "as above", world: world{running: 2, free: 2}, replicas: 4,
+		"all are launching": {reason: "as above", fixture: fixture{running: 2, free: 2}, replicas: 4,
 			claims: []client.Object{nodeClaim("a", -1), nodeClaim("b", -1)}, told: "0 servers"},
-		"launched just now": {reason: "the counts of the NodeType may not have its server yet", world: world{running: 2, free: 1},
+		"launched just now": {reason: "the counts of the NodeType may not have its server yet", fixture: fixture{running: 2, free: 1},
 			replicas: 3, claims: []client.Object{nodeClaim("a", time.Hour), nodeClaim("b", 0)}, told: "0 servers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			recorder := record.NewFakeRecorder(10)
 			nodePool := pool(tc.replicas)
-			c := newController(&tc.world, recorder, tc.claims...)
+			c := newController(&tc.fixture, recorder, tc.claims...)
 			if _, err := c.Reconcile(t.Context(), nodePool); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.want, tc.world.asked); diff != "" {
+			if diff := cmp.Diff(tc.want, tc.fixture.asked); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 			if *nodePool.Spec.Replicas != tc.replicas {
@@ -127,7 +129,7 @@ func TestReplicasAreLimitedToFreeServers(t *testing.T) {
 
 // Servers that were refused are not free until they may be tried again: core would make NodeClaims in a loop.
 func TestRefusedServers(t *testing.T) {
-	w := &world{retryAfter: 2 * time.Second}
+	w := &fixture{retryAfter: 2 * time.Second}
 	c := newController(w, record.NewFakeRecorder(10))
 	if result, err := c.Reconcile(t.Context(), pool(1)); err != nil || len(w.asked) > 0 || result.RequeueAfter != w.retryAfter {
 		t.Errorf("core was asked %d times, and the pool is looked at again after %v, want %v: %v", len(w.asked), result.RequeueAfter,
@@ -141,7 +143,7 @@ func TestRefusedServers(t *testing.T) {
 
 // An outage of the management cluster is no reason to make or to drop anything.
 func TestOutage(t *testing.T) {
-	w := &world{running: 1, free: 3, err: errors.New("the cache of the management cluster is not filled yet")}
+	w := &fixture{running: 1, free: 3, err: errors.New("the cache of the management cluster is not filled yet")}
 	c := newController(w, record.NewFakeRecorder(10))
 	if _, err := c.Reconcile(t.Context(), pool(3)); err == nil || !strings.Contains(err.Error(), "counting the servers for NodePool edge") {
 		t.Errorf("got %v, want an error", err)
@@ -152,7 +154,7 @@ func TestOutage(t *testing.T) {
 }
 
 func TestWaitingNodePoolsAreRequeued(t *testing.T) {
-	w := &world{}
+	w := &fixture{}
 	c := newController(w, record.NewFakeRecorder(10))
 	queue := &queue{}
 	c.requeueWaiting(queue)

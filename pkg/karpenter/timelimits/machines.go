@@ -40,8 +40,7 @@ import (
 // Machines reads the Machines of NodeClaims.
 type Machines struct {
 	// Client reads Machines, from a cache.
-	Client client.Reader
-	// Namespace that they are in.
+	Client    client.Reader
 	Namespace string
 	// Synced returns an error as long as the cache is not filled.
 	Synced func() error

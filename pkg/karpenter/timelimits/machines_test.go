@@ -25,7 +25,7 @@ func (r *registered) Register(_ context.Context, m manager.Manager) error {
 }
 
 // registeredClient returns the client that core's controller gets instead of the one of its manager.
-func (w *world) registeredClient(c controller.Controller) client.Client {
+func (w *fixture) registeredClient(c controller.Controller) client.Client {
 	w.t.Helper()
 	wrapped, ok := c.(*wrappedController)
 	if !ok {
@@ -41,7 +41,7 @@ func (w *world) registeredClient(c controller.Controller) client.Client {
 
 // TestControllersReadThroughInterceptors: core's two controllers with limits get clients that move the time.
 func TestControllersReadThroughInterceptors(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	queue := w.replaces(t, "gpu-1")
 	w.at(25)
 	nodeClaim := &karpenterv1.NodeClaim{}

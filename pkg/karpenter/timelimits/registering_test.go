@@ -19,7 +19,7 @@ import (
 )
 
 // lifecycles has core's own lifecycle controller look at a NodeClaim, as its watch would.
-func (w *world) lifecycles(name string, reader client.Client) {
+func (w *fixture) lifecycles(name string, reader client.Client) {
 	w.t.Helper()
 	core := lifecycle.NewController(w.clock, w.api, metal{}, noEvents{}, nodepoolhealth.NewState(), nil)
 	ctx := options.ToContext(context.Background(), &options.Options{IgnoreDRARequests: true})
@@ -34,10 +34,10 @@ func TestRegistrationLimit(t *testing.T) {
 	type look struct {
 		minute int
 		// before is what happens just before core looks.
-		before func(*world)
+		before func(*fixture)
 		alive  bool
 	}
-	giveUp := func(w *world) { w.condition("gpu-1", v1alpha1.ConditionGivenUp, metav1.ConditionTrue) }
+	giveUp := func(w *fixture) { w.condition("gpu-1", v1alpha1.ConditionGivenUp, metav1.ConditionTrue) }
 	for name, tc := range map[string]struct {
 		reason    string
 		impatient bool
@@ -62,29 +62,29 @@ func TestRegistrationLimit(t *testing.T) {
 		},
 		"MachineGone": {
 			reason: "there is nothing to wait for, and core's own time begins when it was last known to be there",
-			looks:  []look{{minute: 14, alive: true}, {minute: 30, before: func(w *world) { w.deleteMachine("gpu-1") }}},
+			looks:  []look{{minute: 14, alive: true}, {minute: 30, before: func(w *fixture) { w.deleteMachine("gpu-1") }}},
 		},
 		"ServerLost": {
 			reason: "a Machine without its server gets no node",
-			looks:  []look{{minute: 16, before: func(w *world) { w.condition("gpu-1", v1alpha1.ConditionClaimed, metav1.ConditionFalse) }}},
+			looks:  []look{{minute: 16, before: func(w *fixture) { w.condition("gpu-1", v1alpha1.ConditionClaimed, metav1.ConditionFalse) }}},
 		},
 		"JoinedAndNotRegistered": {
 			reason: "from when the node is there, core has its own time to find it",
 			looks: []look{
-				{minute: 44, alive: true, before: func(w *world) { w.condition("gpu-1", v1alpha1.ConditionJoined, metav1.ConditionTrue) }},
+				{minute: 44, alive: true, before: func(w *fixture) { w.condition("gpu-1", v1alpha1.ConditionJoined, metav1.ConditionTrue) }},
 				{minute: 58, alive: true}, {minute: 60},
 			},
 		},
 		"NotSynced": {
 			reason: "of a cache that is not filled nothing follows",
-			looks: []look{{minute: 44, alive: true, before: func(w *world) {
+			looks: []look{{minute: 44, alive: true, before: func(w *fixture) {
 				w.synced = errUnfilled
 				w.deleteMachine("gpu-1")
 			}}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			for _, look := range tc.looks {
 				w.at(look.minute)
 				if look.before != nil {
@@ -106,7 +106,7 @@ func TestRegistrationLimit(t *testing.T) {
 
 // TestMachineOfEarlierNodeClaim is nothing to wait for.
 func TestMachineOfEarlierNodeClaim(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	if err := w.api.Create(t.Context(), launched("gpu-2", "")); err != nil {
 		t.Fatal(err)
 	}

@@ -25,10 +25,10 @@ import (
 func TestReplacementLimit(t *testing.T) {
 	type look struct {
 		minute int
-		before func(*world)
+		before func(*fixture)
 		waits  bool
 	}
-	join := func(w *world) { w.condition("gpu-1", v1alpha1.ConditionJoined, metav1.ConditionTrue) }
+	join := func(w *fixture) { w.condition("gpu-1", v1alpha1.ConditionJoined, metav1.ConditionTrue) }
 	for name, tc := range map[string]struct {
 		reason    string
 		impatient bool
@@ -44,7 +44,7 @@ func TestReplacementLimit(t *testing.T) {
 			reason: "a replacement that takes 25 minutes replaces the old node, once",
 			looks: []look{
 				{minute: 9, waits: true}, {minute: 11, waits: true}, {minute: 25, waits: true},
-				{minute: 26, before: func(w *world) { w.initialize("gpu-1") }},
+				{minute: 26, before: func(w *fixture) { w.initialize("gpu-1") }},
 			},
 			replaced: true,
 		},
@@ -56,27 +56,27 @@ func TestReplacementLimit(t *testing.T) {
 			reason: "a server that is held in error may stay so for good, and the old node must not stay tainted for it",
 			looks: []look{
 				{minute: 25, waits: true},
-				{minute: 26, waits: true, before: func(w *world) { w.suspend("gpu-1", true) }}, {minute: 34, waits: true}, {minute: 36},
+				{minute: 26, waits: true, before: func(w *fixture) { w.suspend("gpu-1", true) }}, {minute: 34, waits: true}, {minute: 36},
 			},
 		},
 		"ErrorThatPasses": {
 			reason: "an error that passes within core's own time costs nothing",
 			looks: []look{
 				{minute: 25, waits: true},
-				{minute: 26, waits: true, before: func(w *world) { w.suspend("gpu-1", true) }},
-				{minute: 33, waits: true, before: func(w *world) { w.suspend("gpu-1", false) }}, {minute: 42, waits: true},
+				{minute: 26, waits: true, before: func(w *fixture) { w.suspend("gpu-1", true) }},
+				{minute: 33, waits: true, before: func(w *fixture) { w.suspend("gpu-1", false) }}, {minute: 42, waits: true},
 			},
 		},
 		"GivenUp": {
 			reason: "a server that is given up replaces nothing",
 			looks: []look{
 				{minute: 25, waits: true},
-				{minute: 36, before: func(w *world) { w.condition("gpu-1", v1alpha1.ConditionGivenUp, metav1.ConditionTrue) }},
+				{minute: 36, before: func(w *fixture) { w.condition("gpu-1", v1alpha1.ConditionGivenUp, metav1.ConditionTrue) }},
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			queue := w.replaces(t, "gpu-1")
 			for _, look := range tc.looks {
 				w.at(look.minute)
@@ -106,7 +106,7 @@ func TestReplacementLimit(t *testing.T) {
 }
 
 // replaces makes a command that replaces the node "old" by that of the NodeClaim, as core's disruption controller does.
-func (w *world) replaces(t *testing.T, replacement string) *disruption.Queue {
+func (w *fixture) replaces(t *testing.T, replacement string) *disruption.Queue {
 	t.Helper()
 	old := launched("old", "metal3://metal3/server-0/old")
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "old"}}
@@ -127,7 +127,7 @@ func (w *world) replaces(t *testing.T, replacement string) *disruption.Queue {
 	return queue
 }
 
-func (w *world) initialize(name string) {
+func (w *fixture) initialize(name string) {
 	w.t.Helper()
 	nodeClaim := w.nodeClaim(name)
 	for i := range nodeClaim.Status.Conditions {
@@ -138,7 +138,7 @@ func (w *world) initialize(name string) {
 	}
 }
 
-func (w *world) oldNodeIsTainted() bool {
+func (w *fixture) oldNodeIsTainted() bool {
 	w.t.Helper()
 	node := &corev1.Node{}
 	if err := w.api.Get(context.Background(), client.ObjectKey{Name: "old"}, node); err != nil {

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Keys of the Secret, beside those of every TLS Secret.
@@ -115,7 +116,7 @@ func newestOf(trusted []*x509.Certificate, key []byte) (authority, bool) {
 
 // serving returns the certificate that is served and the authority that has signed it; nil if no API server would accept it.
 func serving(data map[string][]byte, trusted []*x509.Certificate, now time.Time) (certificate, signer *x509.Certificate) {
-	if _, err := parsePair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey]); err != nil {
+	if _, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey]); err != nil {
 		return nil, nil
 	}
 	certificate = parseBundle(data[corev1.TLSCertKey])[0]
@@ -253,23 +254,11 @@ func parseKey(text []byte) (*ecdsa.PrivateKey, error) {
 	return x509.ParseECPrivateKey(block.Bytes)
 }
 
-// parsePair reads a certificate and its key.
-func parsePair(certificate, key []byte) (*tls.Certificate, error) {
-	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		return nil, fmt.Errorf("reading the certificate, %w", err)
-	}
-	return &pair, nil
-}
-
 // hasNames returns whether a certificate is for exactly these names.
 func hasNames(certificate *x509.Certificate, names []string) bool {
-	has := slices.Clone(certificate.DNSNames)
+	has := sets.New(certificate.DNSNames...)
 	for _, address := range certificate.IPAddresses {
-		has = append(has, address.String())
+		has.Insert(address.String())
 	}
-	want := slices.Clone(names)
-	slices.Sort(has)
-	slices.Sort(want)
-	return slices.Equal(has, slices.Compact(want))
+	return has.Equal(sets.New(names...))
 }

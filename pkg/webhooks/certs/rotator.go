@@ -167,12 +167,12 @@ func (r *Rotator) publish(ctx context.Context, bundle []byte) error {
 
 // serve starts to serve the certificate of the Secret. One that does not parse is renewed right afterwards.
 func (r *Rotator) serve(ctx context.Context, secret *corev1.Secret) {
-	pair, err := parsePair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		log.FromContext(ctx).Error(err, "the certificate cannot be served", "secret", r.secret)
+		log.FromContext(ctx).Error(fmt.Errorf("reading the certificate, %w", err), "the certificate cannot be served", "secret", r.secret)
 		return
 	}
-	r.set(func() { r.serving = pair })
+	r.set(func() { r.serving = &pair })
 }
 
 func (r *Rotator) set(change func()) {

@@ -9,15 +9,22 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/rules"
@@ -37,7 +44,7 @@ func New(reader client.Reader, inventory *inventory.Inventory) *Cluster {
 
 // For returns the view of one request.
 func (c *Cluster) For(ctx context.Context) *View {
-	view := &View{cluster: c, ctx: ctx}
+	view := &View{Inventory: c.inventory, reader: c.reader, ctx: ctx}
 	if !c.inventory.Synced() {
 		view.note(errNotSynced)
 	}
@@ -49,9 +56,10 @@ var errNotSynced = errors.New("the servers are not known yet")
 
 // View is the cluster for one request. It implements rules.Cluster. It is not safe for concurrent use.
 type View struct {
-	cluster *Cluster
-	ctx     context.Context
-	errs    []error
+	*inventory.Inventory
+	reader client.Reader
+	ctx    context.Context
+	errs   []error
 }
 
 var _ rules.Cluster = &View{}
@@ -67,14 +75,14 @@ func (v *View) note(err error) {
 
 // get reads an object, and reports whether there is one.
 func (v *View) get(key types.NamespacedName, into client.Object) bool {
-	err := v.cluster.reader.Get(v.ctx, key, into)
+	err := v.reader.Get(v.ctx, key, into)
 	v.note(client.IgnoreNotFound(err))
 	return err == nil
 }
 
 // list reads all that the options select.
 func (v *View) list(into client.ObjectList, options ...client.ListOption) {
-	v.note(v.cluster.reader.List(v.ctx, into, append(options, client.UnsafeDisableDeepCopy)...))
+	v.note(v.reader.List(v.ctx, into, append(options, client.UnsafeDisableDeepCopy)...))
 }
 
 // NodeProviders implements rules.Cluster.
@@ -125,18 +133,13 @@ func (v *View) PinnedTo(server string) []*v1alpha1.Machine {
 
 // Users implements rules.Cluster.
 func (v *View) Users(kind rules.Kind, name string) []string {
-	selects := client.MatchingFields{refersTo: reference(kind, name)}
 	providers, nodeTypes := &v1alpha1.NodeProviderList{}, &v1alpha1.NodeTypeList{}
 	machines, tenants := &v1alpha1.MachineList{}, &v1alpha1.TenantClusterList{}
-	v.list(providers, selects)
-	v.list(nodeTypes, selects)
-	v.list(machines, selects)
-	v.list(tenants, selects)
-	var users []string
-	users = append(users, named("Machine", machines.Items)...)
-	users = append(users, named("NodeProvider", providers.Items)...)
-	users = append(users, named("NodeType", nodeTypes.Items)...)
-	return append(users, named("TenantCluster", tenants.Items)...)
+	for _, list := range []client.ObjectList{providers, nodeTypes, machines, tenants} {
+		v.list(list, client.MatchingFields{refersTo: reference(kind, name)})
+	}
+	return slices.Concat(named("Machine", machines.Items), named("NodeProvider", providers.Items), named("NodeType", nodeTypes.Items),
+		named("TenantCluster", tenants.Items))
 }
 
 // OverQuota implements rules.Cluster.
@@ -156,36 +159,16 @@ func (v *View) OverQuota(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machi
 	return ""
 }
 
-// Matching implements rules.Cluster.
-func (v *View) Matching(namespace string, selector labels.Selector) inventory.Matching {
-	return v.cluster.inventory.Matching(namespace, selector)
-}
-
-// Overlaps implements rules.Cluster.
-func (v *View) Overlaps(namespace string, selectors []labels.Selector) map[[2]int]int {
-	return v.cluster.inventory.Overlaps(namespace, selectors)
-}
-
-// TooSmall implements rules.Cluster.
-func (v *View) TooSmall(namespace string, selector labels.Selector, resources corev1.ResourceList) ([]inventory.SmallServer, int) {
-	return v.cluster.inventory.TooSmall(namespace, selector, resources)
-}
-
-// Server implements rules.Cluster.
-func (v *View) Server(key types.NamespacedName) (inventory.Server, bool) {
-	return v.cluster.inventory.Server(key)
-}
-
 // Offered implements rules.Cluster.
 func (v *View) Offered(nodeType string) []v1alpha1.NodeTypeRequirement {
-	summary, _ := v.cluster.inventory.Summary(nodeType)
+	summary, _ := v.Summary(nodeType)
 	return summary.Requirements
 }
 
 // Choose implements rules.Cluster.
 func (v *View) Choose(request inventory.Request) (inventory.Choice, error) {
 	request.Machine = "" // a choice for no Machine assumes nothing
-	return v.cluster.inventory.Choose(request)
+	return v.Inventory.Choose(request)
 }
 
 // Object is a pointer to an object.
@@ -217,4 +200,222 @@ func named[T any, P Object[T]](kind string, items []T) []string {
 		names = append(names, kind+" "+name)
 	}
 	return names
+}
+
+const (
+	// refersTo is the index of objects by what they refer to: "OSImage/ubuntu".
+	refersTo = "refersTo"
+	// pinnedTo is the index of Machines by the name of the server that they are pinned to.
+	pinnedTo = "pinnedTo"
+)
+
+// AddIndexes adds the indexes that a Cluster needs to a cache.
+func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	for _, one := range []struct {
+		object client.Object
+		field  string
+		of     client.IndexerFunc
+	}{
+		{&v1alpha1.NodeProvider{}, refersTo, indexed(ofProvider)},
+		{&v1alpha1.NodeType{}, refersTo, indexed(ofType)},
+		{&v1alpha1.Machine{}, refersTo, indexed(ofMachine)},
+		{&v1alpha1.TenantCluster{}, refersTo, indexed(ofTenant)},
+		{&v1alpha1.Machine{}, pinnedTo, indexed(func(machine *v1alpha1.Machine) []string {
+			if server := machine.Spec.Properties[v1alpha1.PropertyServerName]; server != "" {
+				return []string{server}
+			}
+			return nil
+		})},
+	} {
+		if err := indexer.IndexField(ctx, one.object, one.field, one.of); err != nil {
+			return fmt.Errorf("adding the index %s of %T, %w", one.field, one.object, err)
+		}
+	}
+	return nil
+}
+
+// indexed is a typed indexer. Each value is in the index once.
+func indexed[T client.Object](of func(T) []string) client.IndexerFunc {
+	return controllers.Of(func(object T) []string { return slices.Compact(slices.Sorted(slices.Values(of(object)))) })
+}
+
+func reference(kind rules.Kind, name string) string { return string(kind) + "/" + name }
+
+func ofProvider(provider *v1alpha1.NodeProvider) []string {
+	named := inProperties(provider.Spec.Properties)
+	for i := range provider.Spec.Metal3.NodeTypes {
+		named = append(named, inProperties(provider.Spec.Metal3.NodeTypes[i].Properties)...)
+	}
+	return named
+}
+
+// ofType is what a NodeType names that a user has written. What a generated one names counts for its NodeProvider.
+func ofType(nodeType *v1alpha1.NodeType) []string {
+	if len(nodeType.OwnerReferences) > 0 {
+		return nil
+	}
+	return inProperties(nodeType.Spec.Properties)
+}
+
+// ofMachine is what a Machine names, its tenant among it, the type that was chosen for it, and what its server is installed with: that may
+// be named by its type and not by itself.
+func ofMachine(machine *v1alpha1.Machine) []string {
+	named := inProperties(machine.Spec.Properties)
+	if tenant := machine.Spec.TenantClusterRef; tenant != nil {
+		named = append(named, reference(rules.KindTenantCluster, machine.Namespace+"/"+tenant.Name))
+	}
+	for _, one := range []*v1alpha1.NameReference{machine.Spec.NodeTypeRef, machine.Status.NodeTypeRef} {
+		if one != nil {
+			named = append(named, reference(rules.KindNodeType, one.Name))
+		}
+	}
+	return named
+}
+
+// ofTenant is what the pools of a tenant name, and the types that they select by name.
+func ofTenant(tenant *v1alpha1.TenantCluster) []string {
+	if tenant.Spec.PrivateNodes == nil {
+		return nil
+	}
+	var named []string
+	for i := range tenant.Spec.PrivateNodes.AutoNodes {
+		entry := &tenant.Spec.PrivateNodes.AutoNodes[i]
+		named = append(named, inProperties(entry.Properties)...)
+		for j := range entry.Static {
+			named = append(named, ofPool(&entry.Static[j].NodesTemplate)...)
+		}
+		for j := range entry.Dynamic {
+			named = append(named, ofPool(&entry.Dynamic[j].NodesTemplate)...)
+		}
+	}
+	return named
+}
+
+func ofPool(pool *v1alpha1.NodesTemplate) []string {
+	named := inProperties(pool.Properties)
+	for i := range pool.NodeTypeSelector {
+		one := &pool.NodeTypeSelector[i]
+		if one.Property != v1alpha1.NodeTypeLabelKey && one.Property != corev1.LabelInstanceTypeStable || one.Operator != "" &&
+			one.Operator != v1alpha1.SelectorIn {
+			continue
+		}
+		for _, name := range append([]string{one.Value}, one.Values...) {
+			if name != "" {
+				named = append(named, reference(rules.KindNodeType, name))
+			}
+		}
+	}
+	return named
+}
+
+// inProperties is what properties name. A value that cannot be a name names nothing.
+func inProperties(values map[string]string) []string {
+	if len(values) == 0 {
+		return nil
+	}
+	set := properties.Merge(properties.Layer{Values: values})
+	var named []string
+	add := func(kind rules.Kind, name string, err error) {
+		if err == nil && name != "" {
+			named = append(named, reference(kind, name))
+		}
+	}
+	image, err := set.OSImage()
+	add(rules.KindOSImage, image, err)
+	// The template counts as used even if a document takes its place.
+	add(rules.KindMachineConfigTemplate, values[v1alpha1.PropertyUserDataTemplate], nil)
+	add(rules.KindMachineConfigTemplate, values[v1alpha1.PropertyNetworkDataTemplate], nil)
+	keys, err := set.SSHKeys()
+	for _, name := range keys {
+		add(rules.KindSSHKey, name, err)
+	}
+	return named
+}
+
+// TypeFeed keeps an inventory up to date with the NodeTypes that a cache sees. It is a Runnable for a manager, and one
+// that needs no leadership.
+type TypeFeed struct {
+	cache     cache.Cache
+	inventory *inventory.Inventory
+	// mu keeps reads of the cache and writes to the inventory in order.
+	mu sync.Mutex
+}
+
+// NewTypeFeed returns a feed from the cache into the inventory.
+func NewTypeFeed(cache cache.Cache, inventory *inventory.Inventory) *TypeFeed {
+	return &TypeFeed{cache: cache, inventory: inventory}
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (f *TypeFeed) NeedLeaderElection() bool { return false }
+
+// Start watches NodeTypes and NodeProviders until the context ends, and marks the inventory once it has all types.
+func (f *TypeFeed) Start(ctx context.Context) error {
+	ofType := func(nodeType *v1alpha1.NodeType) { f.changed(ctx, func() error { return f.feed(ctx, nodeType.Name) }) }
+	nodeTypes, stop, err := controllers.Watch(ctx, f.cache, &v1alpha1.NodeType{}, controllers.Handler(ofType, ofType))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	ofProvider := func(provider *v1alpha1.NodeProvider) {
+		f.changed(ctx, func() error { return f.feedAll(ctx, provider.Name) })
+	}
+	providers, stop, err := controllers.Watch(ctx, f.cache, &v1alpha1.NodeProvider{}, controllers.Handler(ofProvider, ofProvider))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if toolscache.WaitForCacheSync(ctx.Done(), nodeTypes.HasSynced, providers.HasSynced) {
+		f.inventory.MarkTypesSynced()
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// changed updates the inventory after an event. The present state is read from the cache, which has the event already.
+func (f *TypeFeed) changed(ctx context.Context, update func() error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := update(); err != nil && ctx.Err() == nil {
+		log.FromContext(ctx).Error(err, "reading NodeTypes from the cache")
+	}
+}
+
+// feedAll updates the inventory with all types of a provider.
+func (f *TypeFeed) feedAll(ctx context.Context, provider string) error {
+	list := &v1alpha1.NodeTypeList{}
+	if err := f.cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing NodeTypes, %w", err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Spec.ProviderRef.Name == provider {
+			if err := f.feed(ctx, list.Items[i].Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// feed updates the inventory with one type. A type without a provider, or with an invalid selector, has no servers.
+func (f *TypeFeed) feed(ctx context.Context, name string) error {
+	nodeType, provider := &v1alpha1.NodeType{}, &v1alpha1.NodeProvider{}
+	err := f.cache.Get(ctx, types.NamespacedName{Name: name}, nodeType)
+	if err == nil {
+		err = f.cache.Get(ctx, types.NamespacedName{Name: nodeType.Spec.ProviderRef.Name}, provider)
+	}
+	if apierrors.IsNotFound(err) {
+		f.inventory.DeleteType(name)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading NodeType %s and its NodeProvider, %w", name, err)
+	}
+	profile, err := inventory.ProfileOf(nodeType, provider)
+	if err != nil {
+		f.inventory.DeleteType(name)
+		return nil
+	}
+	f.inventory.SetType(profile)
+	return nil
 }

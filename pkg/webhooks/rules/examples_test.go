@@ -91,9 +91,9 @@ func judged(document string) (string, Result) {
 	case "OSImage":
 		return header.Kind, of(document, func(o *v1alpha1.OSImage) Result { return OSImage(cluster, nil, o) })
 	case "SSHKey":
-		return header.Kind, of(document, SSHKey)
+		return header.Kind, of(document, func(o *v1alpha1.SSHKey) Result { return SSHKey(cluster, nil, o) })
 	case "MachineConfigTemplate":
-		return header.Kind, of(document, MachineConfigTemplate)
+		return header.Kind, of(document, func(o *v1alpha1.MachineConfigTemplate) Result { return MachineConfigTemplate(cluster, nil, o) })
 	}
 	return "", Result{}
 }

@@ -111,10 +111,10 @@ func FuzzOtherKinds(f *testing.F) {
 	f.Fuzz(func(t *testing.T, template, key, url, checksum, userData, networkData string) {
 		object := &v1alpha1.MachineConfigTemplate{}
 		object.Spec.CloudInitTemplate, object.Spec.NetworkDataTemplate = template, template
-		checkResult(t, MachineConfigTemplate(object))
+		checkResult(t, MachineConfigTemplate(nil, nil, object))
 		sshKey := &v1alpha1.SSHKey{}
 		sshKey.Spec.PublicKey = key
-		checkResult(t, SSHKey(sshKey))
+		checkResult(t, SSHKey(nil, nil, sshKey))
 		image := &v1alpha1.OSImage{}
 		image.Spec.Properties = map[string]string{v1alpha1.PropertyImageURL: url, v1alpha1.PropertyImageChecksum: checksum,
 			v1alpha1.PropertyUserData: userData, v1alpha1.PropertyNetworkData: networkData, key: template}

@@ -6,10 +6,13 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -99,22 +102,14 @@ func allowedTypes(cluster Cluster, machine *v1alpha1.Machine) func(typeName, pro
 }
 
 func tenantNamed(tenants []*v1alpha1.TenantCluster, name string) *v1alpha1.TenantCluster {
-	for _, tenant := range tenants {
-		if tenant.Name == name {
-			return tenant
-		}
-	}
-	return nil
+	tenant, _ := lo.Find(tenants, func(one *v1alpha1.TenantCluster) bool { return one.Name == name })
+	return tenant
 }
 
-// choice is what a Machine would get now.
-type choice struct {
-	choice inventory.Choice
-	// none says why it would get nothing; nil if it would get something.
-	none *inventory.NoHostError
-}
-
-func (r *Result) choose(cluster Cluster, machine *v1alpha1.Machine, allowed func(typeName, provider string) bool) choice {
+// choose returns what a Machine would get now, and why it would get nothing; nil if it would get something.
+func choose(
+	cluster Cluster, machine *v1alpha1.Machine, allowed func(typeName, provider string) bool,
+) (choice inventory.Choice, none *inventory.NoHostError) {
 	request := inventory.Request{
 		Requirements: machine.Spec.Requirements,
 		Resources:    machine.Spec.Resources,
@@ -126,12 +121,11 @@ func (r *Result) choose(cluster Cluster, machine *v1alpha1.Machine, allowed func
 	if machine.Spec.NodeTypeRef != nil {
 		request.NodeType = machine.Spec.NodeTypeRef.Name
 	}
-	var result choice
 	choice, err := cluster.Choose(request)
-	if !errors.As(err, &result.none) {
-		result.choice = choice
+	if errors.As(err, &none) {
+		return inventory.Choice{}, none
 	}
-	return result
+	return choice, nil
 }
 
 // server validates what the Machine would get: whether its type exists, whether its tenant may have it, whether there is
@@ -153,16 +147,16 @@ func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Mac
 			return
 		}
 	}
-	would := r.choose(cluster, machine, allowedTypes(cluster, machine))
+	would, none := choose(cluster, machine, allowedTypes(cluster, machine))
 	switch {
-	case would.none != nil && would.none.Reason == v1alpha1.ReasonNotAllowed:
-		r.deny(RuleAllowed, field.Forbidden(about, notAllowed(machine, tenant, would.none)))
+	case none != nil && none.Reason == v1alpha1.ReasonNotAllowed:
+		r.deny(RuleAllowed, field.Forbidden(about, notAllowed(machine, tenant, none)))
 	case machine.Spec.Properties[v1alpha1.PropertyServerName] != "":
-		r.pin(cluster, spec, machine, would)
-	case would.none != nil && would.none.Reason == v1alpha1.ReasonNoMatchingType:
-		r.warn(RuleNodeTypeSelector, about, "%s", would.none.Error())
+		r.pin(cluster, spec, machine, none)
+	case none != nil && none.Reason == v1alpha1.ReasonNoMatchingType:
+		r.warn(RuleNodeTypeSelector, about, "%s", none.Error())
 	}
-	nodeType := would.choice.NodeType
+	nodeType := would.NodeType
 	if machine.Spec.NodeTypeRef != nil {
 		nodeType = machine.Spec.NodeTypeRef.Name
 	}
@@ -189,9 +183,148 @@ func notAllowed(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster, none 
 }
 
 func typeNames(cluster Cluster) []string {
-	var names []string
-	for _, nodeType := range cluster.NodeTypes() {
-		names = append(names, nodeType.Name)
+	return lo.Map(cluster.NodeTypes(), func(one *v1alpha1.NodeType, _ int) string { return one.Name })
+}
+
+// machineProperties validates the properties of a Machine. For a Machine with a server, errors are warnings: the
+// provider writes the present properties of its class, and the manager reports in the condition Drifted, also that they
+// are not valid. If the write were denied, the Machine would not show the change.
+func (r *Result) machineProperties(cluster Cluster, path *field.Path, before, after *v1alpha1.Machine) {
+	layer := properties.OfMachine(after)
+	if before == nil || before.Status.HostRef == nil {
+		r.properties(cluster, path, layer)
+		return
 	}
-	return names
+	found := &Result{}
+	found.properties(cluster, path, layer)
+	for _, err := range found.Errors {
+		r.warn(RuleProperties, field.NewPath(err.Field), "%s", err.ErrorBody())
+	}
+	r.omittedWarnings += found.omittedErrors + found.omittedWarnings
+	for _, warning := range found.Warnings {
+		r.Warned = appendOnce(r.Warned, RuleReferences)
+		if r.warningsFull() {
+			r.omittedWarnings++
+			continue
+		}
+		r.Warnings = append(r.Warnings, warning)
+	}
+}
+
+// machineChanged validates what must not change once there is a server, and at what does not change it any more.
+func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after *v1alpha1.Machine) {
+	old, pin := before.Spec.Properties[v1alpha1.PropertyServerName], after.Spec.Properties[v1alpha1.PropertyServerName]
+	at := key(spec.Child("properties"), v1alpha1.PropertyServerName)
+	switch host, chosen := before.Host(); {
+	case old != pin && chosen:
+		r.deny(RuleImmutable, field.Invalid(at, pin,
+			fmt.Sprintf("the Machine has claimed server %s: delete it and make another", host.Name)))
+	case old != pin && r.Allowed():
+		_, none := choose(cluster, after, allowedTypes(cluster, after))
+		r.pin(cluster, spec, after, none)
+	}
+	if !meta.IsStatusConditionTrue(before.Status.Conditions, v1alpha1.ConditionProvisioned) {
+		return
+	}
+	// Karpenter replaces a NodeClaim's Machine that differs from its class.
+	replaced := before.Labels[v1alpha1.NodeClaimLabelKey] != ""
+	for _, one := range []struct {
+		field    string
+		old, now any
+		drifts   bool
+	}{
+		{"properties", before.Spec.Properties, after.Spec.Properties, true},
+		{"labels", before.Spec.Labels, after.Spec.Labels, false},
+		{"taints", before.Spec.Taints, after.Spec.Taints, false},
+		{"startupTaints", before.Spec.StartupTaints, after.Spec.StartupTaints, false},
+		{"kubeletArgs", before.Spec.KubeletArgs, after.Spec.KubeletArgs, false},
+	} {
+		if !equality.Semantic.DeepEqual(one.old, one.now) && !(one.drifts && replaced) {
+			r.warn(RuleImmutable, spec.Child(one.field), "the server is installed and has registered with what was there before: delete the "+
+				"Machine and make another for the change to have an effect")
+		}
+	}
+}
+
+// pin validates the server that a Machine is pinned to: it exists, is of the Machine's type and big enough, and no other
+// Machine is pinned to it. A server that is not available now may become so: that is a warning.
+func (r *Result) pin(cluster Cluster, spec *field.Path, machine *v1alpha1.Machine, none *inventory.NoHostError) {
+	server := machine.Spec.Properties[v1alpha1.PropertyServerName]
+	if server == "" {
+		return
+	}
+	at := key(spec.Child("properties"), v1alpha1.PropertyServerName)
+	namespaces := hostNamespaces(cluster, machine)
+	if len(namespaces) == 0 {
+		r.warn(RuleReferences, at, "there is no NodeProvider yet, so that the server is not known")
+		return
+	}
+	known := func(namespace string) bool {
+		_, known := cluster.Server(keyOf(namespace, server))
+		return known
+	}
+	if !slices.ContainsFunc(namespaces, known) {
+		r.deny(RulePinning, field.Invalid(at, server, "there is no BareMetalHost of this name in namespace "+list(namespaces)+
+			": correct it, or register the server first"))
+		return
+	}
+	for _, other := range cluster.PinnedTo(server) {
+		if other.Namespace == machine.Namespace && other.Name == machine.Name || !lo.Some(namespaces, hostNamespaces(cluster, other)) {
+			continue
+		}
+		whose := "a Machine of another tenant"
+		if other.Namespace == machine.Namespace {
+			whose = "Machine " + other.Name
+		}
+		if other.DeletionTimestamp.IsZero() {
+			r.deny(RulePinning, field.Invalid(at, server, whose+" is pinned to this server already: choose another, or delete that Machine first"))
+			return
+		}
+		r.warn(RulePinning, at, "%s, which is being deleted, still has this server: it is claimed once it is clean", whose)
+	}
+	if none == nil {
+		return
+	}
+	// The server may be of several types, of which one may fit.
+	if now := slices.IndexFunc(none.Considered, inventory.Candidate.Fits); now >= 0 {
+		if !r.quarantined(cluster, at, namespaces, server, "Machine") {
+			r.warn(RulePinning, at, "%s: the Machine waits for it, and gets no other", none.Considered[now])
+		}
+		return
+	}
+	r.deny(RulePinning, field.Invalid(at, server, none.Error()+": pin to another server, or ask for another type"))
+}
+
+// quarantined warns of a quarantined server, and returns false if the server is not. The remedy comes first: the cause may
+// be long and is cut.
+func (r *Result) quarantined(cluster Cluster, at *field.Path, namespaces []string, server, who string) bool {
+	for _, namespace := range namespaces {
+		found, known := cluster.Server(keyOf(namespace, server))
+		if known && found.Eligibility.Reason == inventory.ReasonQuarantined {
+			r.warn(RulePinning, at, "server %s is quarantined: the %s waits until an operator removes the annotation %s from it",
+				server, who, v1alpha1.QuarantinedAnnotationKey)
+			return true
+		}
+	}
+	return false
+}
+
+// hostNamespaces are those in which the server of a Machine can be.
+func hostNamespaces(cluster Cluster, machine *v1alpha1.Machine) []string {
+	var only string
+	if reference := machine.Spec.NodeTypeRef; reference != nil {
+		nodeType := cluster.NodeType(reference.Name)
+		if nodeType == nil {
+			return nil
+		}
+		only = nodeType.Spec.ProviderRef.Name
+	}
+	var namespaces []string
+	for _, provider := range cluster.NodeProviders() {
+		if namespace := provider.Spec.Metal3.ClusterRef.Namespace; (only == "" || provider.Name == only) &&
+			!slices.Contains(namespaces, namespace) {
+			namespaces = append(namespaces, namespace)
+		}
+	}
+	return namespaces
 }

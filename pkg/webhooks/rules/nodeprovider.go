@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -52,11 +53,7 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 }
 
 func templateNames(provider *v1alpha1.NodeProvider) []string {
-	var names []string
-	for i := range provider.Spec.Metal3.NodeTypes {
-		names = append(names, provider.Spec.Metal3.NodeTypes[i].Name)
-	}
-	return names
+	return lo.Map(provider.Spec.Metal3.NodeTypes, func(one v1alpha1.NodeTypeTemplate, _ int) string { return one.Name })
 }
 
 // ownersOf returns the NodeProvider of each NodeType: the one that lists it, or that has created it.
@@ -107,14 +104,7 @@ func (r *Result) overlapsSiblings(cluster Cluster, path *field.Path, namespace s
 
 // dropped denies the removal of a type that is in use.
 func (r *Result) dropped(cluster Cluster, path *field.Path, before, after *v1alpha1.NodeProvider) {
-	kept := map[string]bool{}
-	for _, name := range templateNames(after) {
-		kept[name] = true
-	}
-	for _, name := range templateNames(before) {
-		if kept[name] {
-			continue
-		}
+	for _, name := range lo.Without(templateNames(before), templateNames(after)...) {
 		if users := cluster.Users(KindNodeType, name); len(users) > 0 {
 			r.deny(RuleInUse, field.Forbidden(path,
 				fmt.Sprintf("NodeType %s is in use by %s: it cannot be taken away before they are gone", name, list(users))))
@@ -166,12 +156,8 @@ func NodeType(cluster Cluster, before, after *v1alpha1.NodeType) Result {
 }
 
 func providerNamed(cluster Cluster, name string) *v1alpha1.NodeProvider {
-	for _, provider := range cluster.NodeProviders() {
-		if provider.Name == name {
-			return provider
-		}
-	}
-	return nil
+	provider, _ := lo.Find(cluster.NodeProviders(), func(one *v1alpha1.NodeProvider) bool { return one.Name == name })
+	return provider
 }
 
 // listed is how many names a sentence names.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,7 +47,7 @@ func (r *Result) profile(path *field.Path, profile *v1alpha1.HardwareProfile) {
 	if profile.Overhead != nil {
 		r.reserved(path.Child("overhead", "kubeReserved"), profile)
 	}
-	r.devices(path, profile.Devices)
+	r.deny(RuleDevices, devices.Validate(path.Child("devices"), profile.Devices)...)
 	r.deadline(path.Child("provisioningDeadline"), profile)
 }
 
@@ -78,7 +79,7 @@ func (r *Result) quantities(path *field.Path, resources corev1.ResourceList, pos
 			r.deny(RuleResources, field.Invalid(at, quantity.String(), "there cannot be less than nothing of it: write how much there is"))
 		case quantity.Sign() == 0 && positive:
 			r.deny(RuleResources, field.Invalid(at, quantity.String(), "must be greater than zero: leave out what a server does not have"))
-		case counted(name) && !whole(quantity):
+		case (v1alpha1.IsAccelerator(name) || name == corev1.ResourcePods) && !whole(quantity):
 			r.deny(RuleResources, field.Invalid(at, quantity.String(), "devices are counted in whole ones: write a whole number"))
 		}
 	}
@@ -92,14 +93,10 @@ func (r *Result) resourceName(path *field.Path, name corev1.ResourceName) {
 		return
 	}
 	if !strings.Contains(string(name), "/") {
-		r.deny(RuleResources, field.Invalid(path, string(name), "is neither one of "+join(native)+
+		names := strings.Join(lo.Map(native, func(one corev1.ResourceName, _ int) string { return string(one) }), ", ")
+		r.deny(RuleResources, field.Invalid(path, string(name), "is neither one of "+names+
 			" nor an extended resource: write it with its domain, for example nvidia.com/gpu"))
 	}
-}
-
-// counted returns whether there are only whole ones of a resource.
-func counted(name corev1.ResourceName) bool {
-	return v1alpha1.IsAccelerator(name) || name == corev1.ResourcePods
 }
 
 // whole returns whether a quantity is a whole number. Value rounds up, so it is compared with what it was made of.
@@ -107,21 +104,8 @@ func whole(quantity resource.Quantity) bool {
 	return quantity.CmpInt64(quantity.Value()) == 0
 }
 
-func join[T ~string](words []T) string {
-	text := make([]string, len(words))
-	for i := range words {
-		text[i] = string(words[i])
-	}
-	return strings.Join(text, ", ")
-}
-
 // bytesOf describes a document that is not to be shown.
 func bytesOf(document string) string { return fmt.Sprintf("(%d bytes)", len(document)) }
-
-// devices validates the devices of a type. path is that of its profile.
-func (r *Result) devices(path *field.Path, groups []v1alpha1.NodeTypeDevice) {
-	r.deny(RuleDevices, devices.Validate(path.Child("devices"), groups)...)
-}
 
 // drivers validates the DRA drivers that a Machine asks for.
 func (r *Result) drivers(path *field.Path, drivers []string) {
@@ -261,10 +245,6 @@ func (r *Result) overlap(path *field.Path, other string, count int) {
 
 // selectsAll returns whether the annotation says that the empty selector of a type is meant.
 func selectsAll(object metav1.Object, name string) bool {
-	for named := range strings.SplitSeq(object.GetAnnotations()[v1alpha1.SelectAllHostsAnnotationKey], ",") {
-		if strings.TrimSpace(named) == name {
-			return true
-		}
-	}
-	return false
+	named := strings.Split(object.GetAnnotations()[v1alpha1.SelectAllHostsAnnotationKey], ",")
+	return slices.ContainsFunc(named, func(one string) bool { return strings.TrimSpace(one) == name })
 }

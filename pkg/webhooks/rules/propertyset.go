@@ -104,7 +104,7 @@ func OSImage(cluster Cluster, before, after *v1alpha1.OSImage) Result {
 }
 
 // SSHKey validates an SSHKey.
-func SSHKey(key *v1alpha1.SSHKey) Result {
+func SSHKey(_ Cluster, _, key *v1alpha1.SSHKey) Result {
 	r := &Result{}
 	if _, err := bootstrap.AuthorizedKey(key.Spec.PublicKey); err != nil {
 		r.deny(RuleSSHKey, field.Invalid(field.NewPath("spec", "publicKey"), bytesOf(key.Spec.PublicKey), err.Error()))
@@ -113,7 +113,7 @@ func SSHKey(key *v1alpha1.SSHKey) Result {
 }
 
 // MachineConfigTemplate validates a MachineConfigTemplate.
-func MachineConfigTemplate(template *v1alpha1.MachineConfigTemplate) Result {
+func MachineConfigTemplate(_ Cluster, _, template *v1alpha1.MachineConfigTemplate) Result {
 	r := &Result{}
 	for _, one := range []struct{ field, text string }{
 		{"cloudInitTemplate", template.Spec.CloudInitTemplate},

@@ -134,12 +134,12 @@ func (r *Result) pools(cluster Cluster, path *field.Path, tenant *v1alpha1.Tenan
 				"it pins one Machine to one server, and this holds for every pool of the provider: set it on a static pool of quantity 1"))
 		}
 		for j := range entry.Static {
-			p := poolAt(at.Child("static").Index(j), tenant, entry, &entry.Static[j].NodesTemplate)
+			p := pool{at.Child("static").Index(j), tenant, entry, &entry.Static[j].NodesTemplate}
 			r.pool(cluster, p, types, names)
 			r.staticPool(cluster, p, &entry.Static[j], types, pins)
 		}
 		for j := range entry.Dynamic {
-			p := poolAt(at.Child("dynamic").Index(j), tenant, entry, &entry.Dynamic[j].NodesTemplate)
+			p := pool{at.Child("dynamic").Index(j), tenant, entry, &entry.Dynamic[j].NodesTemplate}
 			r.pool(cluster, p, types, names)
 			if entry.Dynamic[j].Properties[v1alpha1.PropertyServerName] != "" {
 				r.deny(RulePinning, field.Forbidden(key(p.path.Child("properties"), v1alpha1.PropertyServerName),
@@ -155,10 +155,6 @@ type pool struct {
 	tenant   *v1alpha1.TenantCluster
 	entry    *v1alpha1.AutoNodes
 	template *v1alpha1.NodesTemplate
-}
-
-func poolAt(path *field.Path, tenant *v1alpha1.TenantCluster, entry *v1alpha1.AutoNodes, template *v1alpha1.NodesTemplate) pool {
-	return pool{path, tenant, entry, template}
 }
 
 // pool validates what static and dynamic pools have in common.

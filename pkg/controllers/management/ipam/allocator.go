@@ -17,7 +17,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -203,30 +202,22 @@ func machineExists(ctx context.Context, reader client.Reader, reference v1alpha1
 
 // Register adds the controller to a manager, whose client and cache must be those of the Allocator.
 func (s *Sweep) Register(ctx context.Context, mgr manager.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.IPAddress{}, uidField, uidOf); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.IPAddress{}, uidField, controllers.Of(uidOf)); err != nil {
 		return fmt.Errorf("indexing IPAddresses by %s, %w", uidField, err)
 	}
 	return builder.ControllerManagedBy(mgr).
 		Named(sweepName).
 		For(&v1alpha1.IPAddress{}).
-		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(s.addressesOf), builder.WithPredicates(controllers.OnlyDeletions())).
+		Watches(&v1alpha1.Machine{}, controllers.Enqueue(s.addressesOf), builder.WithPredicates(controllers.OnlyDeletions())).
 		Complete(s)
 }
 
-func uidOf(object client.Object) []string {
-	address, ok := object.(*v1alpha1.IPAddress)
-	if !ok {
-		return nil
-	}
+func uidOf(address *v1alpha1.IPAddress) []string {
 	return []string{string(address.Spec.MachineRef.UID)}
 }
 
 // addressesOf are the addresses of a Machine.
-func (s *Sweep) addressesOf(ctx context.Context, object client.Object) []reconcile.Request {
-	machine, ok := object.(*v1alpha1.Machine)
-	if !ok {
-		return nil
-	}
+func (s *Sweep) addressesOf(ctx context.Context, machine *v1alpha1.Machine) []reconcile.Request {
 	return controllers.Requests(ctx, s.allocator.Client, &v1alpha1.IPAddressList{},
 		client.MatchingFields{uidField: string(machine.ClaimUID())})
 }

@@ -24,7 +24,7 @@ import (
 )
 
 // inNetwork moves the tenant into a network.
-func (w *world) inNetwork(vlan int32) {
+func (w *fixture) inNetwork(vlan int32) {
 	w.t.Helper()
 	tenant := &v1alpha1.TenantCluster{}
 	if err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.tenant, Name: "tenant"}, tenant); err != nil {
@@ -40,8 +40,8 @@ func (w *world) inNetwork(vlan int32) {
 // that share a network.
 func TestTenantsWithTheSameAddresses(t *testing.T) {
 	api, cidr := env.Fake(t), fmt.Sprintf("10.%d.%d.1/30", 200, subnets.Add(1)&0xff)
-	tenant := func(vlan int32) (*world, string) {
-		w := newWorldOn(t, api, 1)
+	tenant := func(vlan int32) (*fixture, string) {
+		w := newFixtureOn(t, api, 1)
 		w.inNetwork(vlan)
 		w.typeProperty(v1alpha1.PropertyNetworkCIDR, cidr)
 		key, manager := w.machine("m", nil), w.start(w.client)
@@ -71,7 +71,7 @@ func TestTenantsWithTheSameAddresses(t *testing.T) {
 // TestAssumedAddresses: Machines that have a server and no address yet count, so that no server is claimed for which
 // there will be none; also after a restart.
 func TestAssumedAddresses(t *testing.T) {
-	w := newWorld(t, 4)
+	w := newFixture(t, 4)
 	w.typeProperty(v1alpha1.PropertyNetworkCIDR, fmt.Sprintf("10.201.%d.1/29", subnets.Add(1)&0xff))
 	claimed := func() (count int) {
 		for _, host := range w.hosts() {
@@ -111,10 +111,10 @@ func TestAddressOfAnotherPool(t *testing.T) {
 		"OtherGateway": {"the server would have no route", "10.203.%d.1/28", "10.203.%d.2/28"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, subnet := newWorld(t, 1), subnets.Add(1)&0xff
+			w, subnet := newFixture(t, 1), subnets.Add(1)&0xff
 			w.typeProperty(v1alpha1.PropertyNetworkCIDR, fmt.Sprintf(tc.was, subnet))
 			key, manager := w.machine("m", standAlone), w.start(w.client)
-			manager.claims = failingInstall{manager.claims}
+			manager.claims.client = failingInstall{manager.claims.client}
 			manager.round()
 			if len(w.addresses()) != 1 || w.hosts()[0].Spec.Image != nil {
 				t.Fatalf("%d addresses, image %v; want an address and no image", len(w.addresses()), w.hosts()[0].Spec.Image)
@@ -134,10 +134,13 @@ func TestAddressOfAnotherPool(t *testing.T) {
 }
 
 // failingInstall is a manager that never gets to write the image.
-type failingInstall struct{ Claims }
+type failingInstall struct{ client.Client }
 
-func (failingInstall) Install(context.Context, *bmov1alpha1.BareMetalHost, Installation) (*bmov1alpha1.BareMetalHost, error) {
-	return nil, errors.New("connection refused")
+func (f failingInstall) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+	if host, ok := object.(*bmov1alpha1.BareMetalHost); ok && host.Spec.Image != nil {
+		return errors.New("connection refused")
+	}
+	return f.Client.Patch(ctx, object, patch, options...)
 }
 
 // TestOverlapEvent: the Machine whose pool shares addresses with another says so.
@@ -145,7 +148,7 @@ func TestOverlapEvent(t *testing.T) {
 	api, subnet := env.Fake(t), subnets.Add(1)&0xff
 	cidr := fmt.Sprintf("10.202.%d.1/24", subnet)
 	provision := func(ranges string) *process {
-		w := newWorldOn(t, api, 1)
+		w := newFixtureOn(t, api, 1)
 		w.typeProperty(v1alpha1.PropertyNetworkCIDR, cidr)
 		w.typeProperty(v1alpha1.PropertyNetworkIPRange, strings.ReplaceAll(ranges, "X", fmt.Sprintf("10.202.%d", subnet)))
 		key, manager := w.machine("m", standAlone), w.start(w.client)
@@ -187,7 +190,7 @@ func TestAnotherTypeIsTaken(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 2)
+			w := newFixture(t, 2)
 			cheap := &v1alpha1.NodeType{}
 			if err := w.client.Get(t.Context(), client.ObjectKey{Name: w.nodeType}, cheap); err != nil {
 				t.Fatal(err)

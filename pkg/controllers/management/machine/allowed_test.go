@@ -12,7 +12,7 @@ import (
 // TestStandAloneInATenantsNamespace: a tenant's provider may make Machines of any shape in its namespace. One that names
 // no tenant must not get what no tenant of that namespace may have.
 func TestStandAloneInATenantsNamespace(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.allow()
 	key, manager := w.machine("m", standAlone), w.start(w.client)
 	manager.round()

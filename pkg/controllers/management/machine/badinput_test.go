@@ -64,7 +64,7 @@ func TestBadInput(t *testing.T) {
 			says: []string{"cannot be the name of a BareMetalHost"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1)
+			w := newFixture(t, 1)
 			suffix := w.metal3
 			if tc.objects != nil {
 				for _, object := range tc.objects(suffix) {
@@ -125,7 +125,7 @@ func TestNoServerCanJoin(t *testing.T) {
 			change: func(m *v1alpha1.Machine) { m.Spec.Labels = map[string]string{"team": "a b"} }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1)
+			w := newFixture(t, 1)
 			w.endpoint(tc.endpoint)
 			key := w.machine("m", tc.change)
 			manager := w.start(w.client)
@@ -147,7 +147,7 @@ func TestNoServerCanJoin(t *testing.T) {
 }
 
 // endpoint changes the tenant's, unless it is empty.
-func (w *world) endpoint(endpoint string) {
+func (w *fixture) endpoint(endpoint string) {
 	w.t.Helper()
 	if endpoint == "" {
 		return
@@ -170,8 +170,8 @@ func templateOf(text string) func(string) []client.Object {
 	}
 }
 
-// typeProperty sets a property of the world's type.
-func (w *world) typeProperty(key, value string) {
+// typeProperty sets a property of the fixture's type.
+func (w *fixture) typeProperty(key, value string) {
 	w.t.Helper()
 	nodeType := &v1alpha1.NodeType{}
 	if err := w.client.Get(w.t.Context(), client.ObjectKey{Name: w.nodeType}, nodeType); err != nil {

@@ -5,6 +5,7 @@ package machine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -21,35 +22,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
-// Claims are the writes on servers. A HostClaim of Metal3 would replace only these. Every write is a compare-and-swap
-// on the version of the host that is passed in or read: an error for which apierrors.IsConflict holds means that the
-// host has changed meanwhile and nothing has been written.
-type Claims interface {
-	// Claim makes the server the owner's if it can be had, or is the owner's already. The error is a *TakenError if the
-	// server cannot be had, which it says only after it has read the host past every cache.
-	Claim(ctx context.Context, host v1alpha1.HostReference, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error)
-	// Install sets the image, user data and power of the server.
-	Install(ctx context.Context, host *bmov1alpha1.BareMetalHost, what Installation) (*bmov1alpha1.BareMetalHost, error)
-	// Power switches the server on or off.
-	Power(ctx context.Context, host *bmov1alpha1.BareMetalHost, on bool) (*bmov1alpha1.BareMetalHost, error)
-	// Reboot requests one reboot from Metal3, and records its time on the host.
-	Reboot(ctx context.Context, host *bmov1alpha1.BareMetalHost, hard bool, at time.Time) (*bmov1alpha1.BareMetalHost, error)
-	// Rebooted takes the mark of Reboot away.
-	Rebooted(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error)
-	// Quarantine keeps the server from being claimed until an operator removes the annotation. An existing annotation
-	// stays as it is.
-	Quarantine(ctx context.Context, host *bmov1alpha1.BareMetalHost, why inventory.Quarantine) (*bmov1alpha1.BareMetalHost, error)
-	// EndQuarantine lets the server back into the pool once it is released.
-	EndQuarantine(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error)
-	// Empty tells Metal3 to take the image and all data off the server and to switch it off.
-	Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error)
-	// Release removes the claim from a clean server.
-	Release(ctx context.Context, host *bmov1alpha1.BareMetalHost) error
-}
-
 // Installation is the part of a host's spec that is installed.
 type Installation struct {
-	// Image to write on the disk.
 	Image bmov1alpha1.Image
 	// UserData is the name of a Secret in the host's namespace, empty for none.
 	UserData string
@@ -62,8 +36,7 @@ type Installation struct {
 // TakenError means that the chosen server cannot be claimed, because it has another consumer or has changed since.
 type TakenError struct {
 	// Host is namespace/name of the server.
-	Host string
-	// Reason for people.
+	Host   string
 	Reason string
 }
 
@@ -72,25 +45,23 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("server %s cannot be had: %s", e.Host, e.Reason)
 }
 
-// hostClaims claims by the consumerRef of BareMetalHosts.
+// hostClaims are the writes on servers. A HostClaim of Metal3 would replace only these. Every write is a compare-and-swap on the
+// version of the host that is passed in or read: an error for which apierrors.IsConflict holds means that the host has changed
+// meanwhile and nothing has been written.
 type hostClaims struct {
 	client client.Client
-	live   client.Reader
+	// live reads past every cache.
+	live client.Reader
 }
 
-// NewClaims claims servers by the consumerRef of their BareMetalHosts. live reads past every cache.
-func NewClaims(writer client.Client, live client.Reader) Claims {
-	return &hostClaims{client: writer, live: live}
-}
-
-// Claim reads the cache first. If the cache is stale, the server may have another consumer, and the write fails with a
+// Claim makes the server the Machine's if it can be had, or is the Machine's already. The error is a *TakenError if the server
+// cannot be had. It reads the cache first. If the cache is stale, the server may have another consumer, and the write fails with a
 // conflict. For any other result Claim reads the API server.
-func (c *hostClaims) Claim(
+func (c hostClaims) Claim(
 	ctx context.Context, reference v1alpha1.HostReference, machine *v1alpha1.Machine,
 ) (*bmov1alpha1.BareMetalHost, error) {
 	host := &bmov1alpha1.BareMetalHost{}
-	key := types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
-	if err := c.client.Get(ctx, key, host); err == nil && host.UID == reference.UID && inventory.EligibilityOf(host).Claimable {
+	if err := c.client.Get(ctx, hostKey(reference), host); err == nil && host.UID == reference.UID && inventory.EligibilityOf(host).Claimable {
 		lacks, err := c.lacks(ctx, host, machine)
 		if err != nil {
 			return nil, err
@@ -98,49 +69,47 @@ func (c *hostClaims) Claim(
 		if lacks != "" {
 			return c.claimLive(ctx, reference, machine)
 		}
-		host = host.DeepCopy()
-		if err := c.claim(ctx, host, machine); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if host, err = c.claim(ctx, host, machine); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return host, err
 		}
 	}
 	return c.claimLive(ctx, reference, machine)
 }
 
-func (c *hostClaims) claimLive(ctx context.Context, reference v1alpha1.HostReference,
+func (c hostClaims) claimLive(ctx context.Context, reference v1alpha1.HostReference,
 	machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error) {
-	key := types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
-	host := &bmov1alpha1.BareMetalHost{}
+	taken := func(reason string) error { return &TakenError{Host: hostKey(reference).String(), Reason: reason} }
+	key, host := hostKey(reference), &bmov1alpha1.BareMetalHost{}
 	if err := c.live.Get(ctx, key, host); err != nil {
 		if apierrors.IsNotFound(err) {
-			return nil, &TakenError{Host: key.String(), Reason: "its BareMetalHost has been deleted"}
+			return nil, taken("its BareMetalHost has been deleted")
 		}
 		return nil, fmt.Errorf("reading host %s to claim it, %w", key, err)
 	}
 	switch {
 	case host.UID != reference.UID:
-		return nil, &TakenError{Host: key.String(), Reason: "its BareMetalHost was deleted and recreated"}
+		return nil, taken("its BareMetalHost was deleted and recreated")
 	case ownsHost(ownerOf(machine), host):
 		return host, nil
 	case host.Spec.ConsumerRef != nil:
-		return nil, &TakenError{Host: key.String(), Reason: "it is claimed by " + consumerName(host)}
+		return nil, taken("it is claimed by " + consumerName(host))
 	}
 	if eligibility := inventory.EligibilityOf(host); !eligibility.Claimable {
-		return nil, &TakenError{Host: key.String(), Reason: "it " + eligibility.Message}
+		return nil, taken("it " + eligibility.Message)
 	}
 	lacks, err := c.lacks(ctx, host, machine)
 	if err != nil {
 		return nil, err
 	}
 	if lacks != "" {
-		return nil, &TakenError{Host: key.String(),
-			Reason: fmt.Sprintf("it is too small for NodeType %s (%s)", machine.Status.NodeTypeRef.Name, lacks)}
+		return nil, taken(fmt.Sprintf("it is too small for NodeType %s (%s)", machine.Status.NodeTypeRef.Name, lacks))
 	}
-	return host, c.claim(ctx, host, machine)
+	return c.claim(ctx, host, machine)
 }
 
 // lacks is what the server has less of than the type says that it was chosen as: it may have been inspected since then. A
 // type that has gone says nothing.
-func (c *hostClaims) lacks(ctx context.Context, host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) (string, error) {
+func (c hostClaims) lacks(ctx context.Context, host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) (string, error) {
 	nodeType := &v1alpha1.NodeType{}
 	if err := c.client.Get(ctx, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -151,23 +120,25 @@ func (c *hostClaims) lacks(ctx context.Context, host *bmov1alpha1.BareMetalHost,
 	return inventory.Lacks(host, nodeType.Spec.Resources), nil
 }
 
-func (c *hostClaims) claim(ctx context.Context, host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
-	return c.write(ctx, host, "claiming", func() {
+func (c hostClaims) claim(
+	ctx context.Context, host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine,
+) (*bmov1alpha1.BareMetalHost, error) {
+	return c.write(ctx, host, "claiming", func(host *bmov1alpha1.BareMetalHost) {
 		host.Spec.ConsumerRef = ownerOf(machine).reference()
 		annotate(host, v1alpha1.NodeTypeAnnotationKey, machine.Status.NodeTypeRef.Name)
 		copyHooks(machine, host)
 	})
 }
 
-func (c *hostClaims) Install(ctx context.Context, host *bmov1alpha1.BareMetalHost, what Installation) (*bmov1alpha1.BareMetalHost, error) {
+// Install sets the image, user data and power of the server.
+func (c hostClaims) Install(ctx context.Context, host *bmov1alpha1.BareMetalHost, what Installation) (*bmov1alpha1.BareMetalHost, error) {
 	secret := func(name string) *corev1.SecretReference {
 		if name == "" {
 			return nil
 		}
 		return &corev1.SecretReference{Namespace: host.Namespace, Name: name}
 	}
-	host = host.DeepCopy()
-	return host, c.write(ctx, host, "setting the image of", func() {
+	return c.write(ctx, host, "setting the image of", func(host *bmov1alpha1.BareMetalHost) {
 		host.Spec.Image = &what.Image
 		host.Spec.UserData = secret(what.UserData)
 		restoreNetworkData(host)
@@ -184,48 +155,55 @@ func (c *hostClaims) Install(ctx context.Context, host *bmov1alpha1.BareMetalHos
 	})
 }
 
-func (c *hostClaims) Power(ctx context.Context, host *bmov1alpha1.BareMetalHost, on bool) (*bmov1alpha1.BareMetalHost, error) {
-	host = host.DeepCopy()
-	return host, c.write(ctx, host, "switching the power of", func() { host.Spec.Online = on })
+// Power switches the server on or off.
+func (c hostClaims) Power(ctx context.Context, host *bmov1alpha1.BareMetalHost, on bool) (*bmov1alpha1.BareMetalHost, error) {
+	return c.write(ctx, host, "switching the power of", func(host *bmov1alpha1.BareMetalHost) { host.Spec.Online = on })
 }
 
-func (c *hostClaims) Reboot(
+// Reboot requests one reboot from Metal3, and records its time on the host.
+func (c hostClaims) Reboot(
 	ctx context.Context, host *bmov1alpha1.BareMetalHost, hard bool, at time.Time,
 ) (*bmov1alpha1.BareMetalHost, error) {
-	arguments, err := rebootArguments(hard)
-	if err != nil {
-		return nil, err
+	mode := bmov1alpha1.RebootModeSoft
+	if hard {
+		mode = bmov1alpha1.RebootModeHard
 	}
-	host = host.DeepCopy()
-	return host, c.write(ctx, host, "rebooting", func() {
-		annotate(host, bmov1alpha1.RebootAnnotationPrefix, arguments)
+	arguments, err := json.Marshal(bmov1alpha1.RebootAnnotationArguments{Mode: mode})
+	if err != nil {
+		return nil, fmt.Errorf("encoding a request to reboot, %w", err)
+	}
+	return c.write(ctx, host, "rebooting", func(host *bmov1alpha1.BareMetalHost) {
+		annotate(host, bmov1alpha1.RebootAnnotationPrefix, string(arguments))
 		annotate(host, v1alpha1.RebootedAnnotationKey, at.UTC().Format(time.RFC3339))
 	})
 }
 
-func (c *hostClaims) Rebooted(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
-	host = host.DeepCopy()
-	return host, c.write(ctx, host, "taking the mark of a reboot off", func() { delete(host.Annotations, v1alpha1.RebootedAnnotationKey) })
+// Rebooted takes the mark of Reboot away.
+func (c hostClaims) Rebooted(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
+	return c.write(ctx, host, "taking the mark of a reboot off", func(host *bmov1alpha1.BareMetalHost) {
+		delete(host.Annotations, v1alpha1.RebootedAnnotationKey)
+	})
 }
 
-func (c *hostClaims) Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
-	host = host.DeepCopy()
-	return host, c.write(ctx, host, "taking the image off", func() {
+// Empty tells Metal3 to take the image and all data off the server and to switch it off.
+func (c hostClaims) Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
+	return c.write(ctx, host, "taking the image off", func(host *bmov1alpha1.BareMetalHost) {
 		host.Spec.Image, host.Spec.UserData = nil, nil
 		restoreNetworkData(host)
 		host.Spec.Online = host.Spec.DisablePowerOff
 	})
 }
 
-func (c *hostClaims) Release(ctx context.Context, host *bmov1alpha1.BareMetalHost) error {
+// Release removes the claim from a clean server.
+func (c hostClaims) Release(ctx context.Context, host *bmov1alpha1.BareMetalHost) error {
 	if !isEmptied(host) {
 		return errors.New("releasing host " + host.Namespace + "/" + host.Name + ", its spec still asks for an image or power")
 	}
-	host = host.DeepCopy()
-	return c.write(ctx, host, "releasing", func() {
+	_, err := c.write(ctx, host, "releasing", func(host *bmov1alpha1.BareMetalHost) {
 		host.Spec.ConsumerRef = nil
 		unmark(host)
 	})
+	return err
 }
 
 // hasOurNetworkData returns whether the network data of a host is that of the Machine which has claimed it. Other network data, and
@@ -261,14 +239,15 @@ func unmark(host *bmov1alpha1.BareMetalHost) {
 	host.Annotations = ipam.Restore(host.Annotations)
 }
 
-// write sends what change does to the host, and nothing else, so that fields of a newer Metal3 than the one this is
+// write sends what change does to a copy of the host, and nothing else, so that fields of a newer Metal3 than the one this is
 // built with survive. The patch carries the version, which makes it a compare-and-swap.
-func (c *hostClaims) write(ctx context.Context, host *bmov1alpha1.BareMetalHost, doing string, change func()) error {
-	before := host.DeepCopy()
-	change()
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := c.client.Patch(ctx, host, patch); err != nil {
-		return fmt.Errorf("%s host %s/%s, %w", doing, host.Namespace, host.Name, err)
+func (c hostClaims) write(
+	ctx context.Context, before *bmov1alpha1.BareMetalHost, doing string, change func(*bmov1alpha1.BareMetalHost),
+) (*bmov1alpha1.BareMetalHost, error) {
+	host := before.DeepCopy()
+	change(host)
+	if err := c.client.Patch(ctx, host, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return host, fmt.Errorf("%s host %s/%s, %w", doing, host.Namespace, host.Name, err)
 	}
-	return nil
+	return host, nil
 }

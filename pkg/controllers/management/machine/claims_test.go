@@ -24,37 +24,38 @@ func TestEveryHostWriteIsACompareAndSwap(t *testing.T) {
 	ctx := t.Context()
 	for name, tc := range map[string]struct {
 		reason string
-		write  func(Claims, *bmov1alpha1.BareMetalHost, *v1alpha1.Machine) error
+		write  func(hostClaims, *bmov1alpha1.BareMetalHost, *v1alpha1.Machine) error
 	}{
-		"Claim": {"two Machines would have it", func(c Claims, host *bmov1alpha1.BareMetalHost, m *v1alpha1.Machine) error {
+		"Claim": {"two Machines would have it", func(c hostClaims, host *bmov1alpha1.BareMetalHost, m *v1alpha1.Machine) error {
 			_, err := c.Claim(ctx, v1alpha1.HostReference{Namespace: host.Namespace, Name: host.Name, UID: host.UID}, m)
 			return err
 		}},
 		"Install": {"an image would be written over that of the next owner",
-			func(c Claims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
+			func(c hostClaims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
 				_, err := c.Install(ctx, host, Installation{Image: bmov1alpha1.Image{URL: "http://x/y"}})
 				return err
 			}},
-		"Power": {"the next owner's server would be switched off", func(c Claims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
-			_, err := c.Power(ctx, host, true)
-			return err
-		}},
-		"Reboot": {"the next owner's server would be rebooted", func(c Claims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
+		"Power": {"the next owner's server would be switched off",
+			func(c hostClaims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
+				_, err := c.Power(ctx, host, true)
+				return err
+			}},
+		"Reboot": {"the next owner's server would be rebooted", func(c hostClaims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
 			_, err := c.Reboot(ctx, host, true, time.Unix(1, 0))
 			return err
 		}},
-		"Empty": {"the next owner's image would be taken off", func(c Claims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
+		"Empty": {"the next owner's image would be taken off", func(c hostClaims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
 			host.Spec.Online = true
 			_, err := c.Empty(ctx, host)
 			return err
 		}},
-		"Release": {"the next owner's claim would be taken away", func(c Claims, host *bmov1alpha1.BareMetalHost, m *v1alpha1.Machine) error {
+		"Release": {"the next owner's claim would be taken away", func(c hostClaims, host *bmov1alpha1.BareMetalHost, m *v1alpha1.Machine) error {
 			host.Spec.ConsumerRef = ownerOf(m).reference()
 			return c.Release(ctx, host)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1)
+			w := newFixture(t, 1)
 			machine, other := w.get(w.machine("m", standAlone)), w.get(w.machine("other", standAlone))
 			machine.Status.NodeTypeRef = &v1alpha1.NameReference{Name: w.nodeType}
 			overtaken := interceptor.NewClient(w.api.Client, interceptor.Funcs{
@@ -67,7 +68,7 @@ func TestEveryHostWriteIsACompareAndSwap(t *testing.T) {
 					return c.Patch(ctx, object, patch, options...)
 				},
 			})
-			err := tc.write(NewClaims(overtaken, w.client), &w.hosts()[0], machine)
+			err := tc.write(hostClaims{client: overtaken, live: w.client}, &w.hosts()[0], machine)
 			var taken *TakenError // Claim reads again, and finds the consumer
 			if !apierrors.IsConflict(err) && !errors.As(err, &taken) {
 				t.Errorf("%s: got %v, want a conflict", tc.reason, err)
@@ -82,31 +83,31 @@ func TestEveryHostWriteIsACompareAndSwap(t *testing.T) {
 func TestClaimTakesOnlyWhatCanBeHad(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason    string
-		change    func(*world)
+		change    func(*fixture)
 		reference func(*v1alpha1.HostReference)
 		says      string
 	}{
-		"Paused": {reason: "it was paused after it had been chosen", change: func(w *world) {
+		"Paused": {reason: "it was paused after it had been chosen", change: func(w *fixture) {
 			host := w.hosts()[0]
 			host.Annotations = map[string]string{bmov1alpha1.PausedAnnotation: ""}
 			if err := w.client.Update(w.t.Context(), &host); err != nil {
 				w.t.Fatal(err)
 			}
 		}},
-		"InError": {reason: "it broke after it had been chosen", change: func(w *world) {
+		"InError": {reason: "it broke after it had been chosen", change: func(w *fixture) {
 			w.host("server-00", func(host *bmov1alpha1.BareMetalHost) {
 				host.Status.ErrorType = bmov1alpha1.PowerManagementError
 			})
 		}},
 		"TooSmall": {reason: "it was inspected after it had been chosen, and a processor is missing", says: "it is too small for NodeType",
-			change: func(w *world) {
+			change: func(w *fixture) {
 				w.host("server-00", func(host *bmov1alpha1.BareMetalHost) { host.Status.HardwareDetails.CPU.Count = 4 })
 			}},
 		"MadeAnew": {reason: "it is another server under the same name", reference: func(r *v1alpha1.HostReference) { r.UID = "other" }},
 		"Deleted":  {reason: "it does not exist any more", reference: func(r *v1alpha1.HostReference) { r.Name = "server-99" }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1)
+			w := newFixture(t, 1)
 			machine, host := w.get(w.machine("m", standAlone)), w.hosts()[0]
 			machine.Status.NodeTypeRef = &v1alpha1.NameReference{Name: w.nodeType}
 			reference := v1alpha1.HostReference{Namespace: host.Namespace, Name: host.Name, UID: host.UID}
@@ -117,7 +118,7 @@ func TestClaimTakesOnlyWhatCanBeHad(t *testing.T) {
 				tc.reference(&reference)
 			}
 			var taken *TakenError
-			if _, err := NewClaims(w.client, w.client).Claim(t.Context(), reference, machine); !errors.As(err, &taken) {
+			if _, err := (hostClaims{client: w.client, live: w.client}).Claim(t.Context(), reference, machine); !errors.As(err, &taken) {
 				t.Errorf("%s: got %v, want a TakenError", tc.reason, err)
 			} else if !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("%s: %q does not say %q", tc.reason, err, tc.says)
@@ -131,7 +132,7 @@ func TestClaimTakesOnlyWhatCanBeHad(t *testing.T) {
 
 // TestConsumerIsNotDisclosed: what is said of a server that cannot be had is read in the tenant's namespace.
 func TestConsumerIsNotDisclosed(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	key, manager := w.machine("m", standAlone), w.start(w.client)
 	w.until("claimed", func() *process { return manager }, func() bool { return w.get(key).Status.ProviderID != "" })
 	red := w.api.Namespace(t)

@@ -19,16 +19,16 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 )
 
-// newRichWorld is a world in which a cycle takes every step that there is: the tenant has a network of its own, and the
+// newRichFixture is a fixture in which a cycle takes every step that there is: the tenant has a network of its own, and the
 // type gives its servers addresses and SSH keys.
-func newRichWorld(t *testing.T, servers int) *world {
+func newRichFixture(t *testing.T, servers int) *fixture {
 	t.Helper()
-	return newRichWorldOn(t, env.Fake(t), servers)
+	return newRichFixtureOn(t, env.Fake(t), servers)
 }
 
-func newRichWorldOn(t *testing.T, api *env.Environment, servers int) *world {
+func newRichFixtureOn(t *testing.T, api *env.Environment, servers int) *fixture {
 	t.Helper()
-	w := newWorldOn(t, api, servers)
+	w := newFixtureOn(t, api, servers)
 	w.network()
 	subnet := subnets.Add(1)
 	w.create(&v1alpha1.SSHKey{ObjectMeta: metaName("key-" + w.metal3), Spec: v1alpha1.SSHKeySpec{PublicKey: publicKey}})
@@ -52,7 +52,7 @@ var subnets atomic.Int32
 
 // cycle takes one Machine through its whole life, from its creation until its server is available again. now returns
 // the running process, and is called before each step.
-func cycle(w *world, now func() *process) {
+func cycle(w *fixture, now func() *process) {
 	w.t.Helper()
 	key := w.machine("m", nil)
 	phase := func(want v1alpha1.MachinePhase, reason string) func() bool {
@@ -106,7 +106,7 @@ func cycle(w *world, now func() *process) {
 }
 
 // marked returns whether a host still has the annotation of a reboot.
-func (w *world) marked() bool {
+func (w *fixture) marked() bool {
 	for _, host := range w.hosts() {
 		if _, marked := host.Annotations[v1alpha1.RebootedAnnotationKey]; marked {
 			return true
@@ -116,7 +116,7 @@ func (w *world) marked() bool {
 }
 
 // checkProvisioned checks what is written on the host.
-func checkProvisioned(w *world, key types.NamespacedName) {
+func checkProvisioned(w *fixture, key types.NamespacedName) {
 	w.t.Helper()
 	machine, mine := w.get(key), 0
 	for _, host := range w.hosts() {
@@ -157,7 +157,7 @@ func checkProvisioned(w *world, key types.NamespacedName) {
 }
 
 // writesOf runs a cycle with one fault at one write, and returns what its processes tried to write.
-func writesOf(w *world, kind faults.Fault, at int) []string {
+func writesOf(w *fixture, kind faults.Fault, at int) []string {
 	w.t.Helper()
 	var writes []string
 	connection := &faults.Connection{Kind: kind, At: at}
@@ -186,7 +186,7 @@ func TestFaultsAtEveryWrite(t *testing.T) {
 			for at := first; at <= total; at++ {
 				t.Run(fmt.Sprintf("Write%02d", at), func(t *testing.T) {
 					t.Parallel()
-					writesOf(newRichWorld(t, 2), kind, at)
+					writesOf(newRichFixture(t, 2), kind, at)
 				})
 			}
 			t.Logf("%s: %d points tried, at each of the %d writes of a cycle", kind, total-first+1, total)
@@ -228,7 +228,7 @@ func TestFaultsOnAPIServer(t *testing.T) {
 			if at == 0 && tc.kind != "" {
 				t.Fatalf("no write %v in a cycle", tc.write)
 			}
-			inMemory, onServer := writesOf(newRichWorld(t, 2), tc.kind, at), writesOf(newRichWorldOn(t, &environment, 2), tc.kind, at)
+			inMemory, onServer := writesOf(newRichFixture(t, 2), tc.kind, at), writesOf(newRichFixtureOn(t, &environment, 2), tc.kind, at)
 			if !slices.Equal(inMemory, onServer) {
 				t.Errorf("writes on an API server:\n%s\nin memory:\n%s", strings.Join(onServer, "\n"), strings.Join(inMemory, "\n"))
 			}
@@ -256,7 +256,7 @@ func (n nth) in(writes []string) int {
 
 // TestStaleAtEveryRead lets each read from the cache answer with what was true before, once.
 func TestStaleAtEveryRead(t *testing.T) {
-	w := newRichWorld(t, 2)
+	w := newRichFixture(t, 2)
 	connection := &faults.Connection{}
 	counting := &faults.StaleReads{}
 	undisturbed := w.startWith(counting.Client(connection.Client(w.api.Client)), connection.Client(w.api.Client))
@@ -269,7 +269,7 @@ func TestStaleAtEveryRead(t *testing.T) {
 	for at := 1; at <= counting.Reads(); at++ {
 		t.Run(fmt.Sprintf("Read%03d", at), func(t *testing.T) {
 			t.Parallel()
-			w := newRichWorld(t, 2)
+			w := newRichFixture(t, 2)
 			connection := &faults.Connection{}
 			cache := &faults.StaleReads{At: at}
 			running := w.startWith(cache.Client(connection.Client(w.api.Client)), connection.Client(w.api.Client))
@@ -283,7 +283,7 @@ func TestStaleAtEveryRead(t *testing.T) {
 // undisturbedWrites are those of a cycle without faults, which needs no sweep to leave nothing behind.
 func undisturbedWrites(t *testing.T) []string {
 	t.Helper()
-	w := newRichWorld(t, 2)
+	w := newRichFixture(t, 2)
 	connection := &faults.Connection{}
 	running := w.start(connection.Client(w.api.Client))
 	running.sweeps = false

@@ -20,15 +20,15 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 )
 
-// slowWorld is a world in which Metal3 never gets done, and whose time the test makes pass.
-type slowWorld struct {
-	*world
+// slowFixture is a fixture in which Metal3 never gets done, and whose time the test makes pass.
+type slowFixture struct {
+	*fixture
 	time *clocktesting.FakePassiveClock
 }
 
-func newSlowWorld(t *testing.T, servers int, change func(*v1alpha1.NodeType)) slowWorld {
+func newSlowFixture(t *testing.T, servers int, change func(*v1alpha1.NodeType)) slowFixture {
 	t.Helper()
-	w := slowWorld{world: newWorld(t, servers), time: clocktesting.NewFakePassiveClock(midnight.Time)}
+	w := slowFixture{fixture: newFixture(t, servers), time: clocktesting.NewFakePassiveClock(midnight.Time)}
 	w.clock, w.hangs = w.time, true
 	if change != nil {
 		nodeType := &v1alpha1.NodeType{}
@@ -43,17 +43,17 @@ func newSlowWorld(t *testing.T, servers int, change func(*v1alpha1.NodeType)) sl
 	return w
 }
 
-func (w slowWorld) pass(d time.Duration) { w.time.SetTime(w.time.Now().Add(d)) }
+func (w slowFixture) pass(d time.Duration) { w.time.SetTime(w.time.Now().Add(d)) }
 
 // invited makes a Machine that has its user data.
-func (w slowWorld) invited(name string) types.NamespacedName {
+func (w slowFixture) invited(name string) types.NamespacedName {
 	w.t.Helper()
 	w.userData(name + "-user-data")
 	return w.machine(name, func(m *v1alpha1.Machine) { m.Spec.Bootstrap.DataSecretName = name + "-user-data" })
 }
 
 // writing takes a Machine to where Metal3 writes its image.
-func (w slowWorld) writing(key types.NamespacedName, running func() *process) {
+func (w slowFixture) writing(key types.NamespacedName, running func() *process) {
 	w.t.Helper()
 	w.until("writing", running, func() bool {
 		progress := w.get(key).Status.Progress
@@ -61,11 +61,11 @@ func (w slowWorld) writing(key types.NamespacedName, running func() *process) {
 	})
 }
 
-func (w slowWorld) givenUp(key types.NamespacedName) bool {
+func (w slowFixture) givenUp(key types.NamespacedName) bool {
 	return condition(w.get(key), v1alpha1.ConditionGivenUp).Status == metav1.ConditionTrue
 }
 
-func (w slowWorld) hostOf(key types.NamespacedName) bmov1alpha1.BareMetalHost {
+func (w slowFixture) hostOf(key types.NamespacedName) bmov1alpha1.BareMetalHost {
 	w.t.Helper()
 	for _, host := range w.hosts() {
 		if host.Name == w.get(key).Status.HostRef.Name {
@@ -79,7 +79,7 @@ func (w slowWorld) hostOf(key types.NamespacedName) bmov1alpha1.BareMetalHost {
 // TestDeadline: a Machine without progress is given up, with its stage, the time and the remedy in the message; its
 // server is quarantined, and the Machine stays until it is deleted.
 func TestDeadline(t *testing.T) {
-	w := newSlowWorld(t, 1, func(nodeType *v1alpha1.NodeType) {
+	w := newSlowFixture(t, 1, func(nodeType *v1alpha1.NodeType) {
 		nodeType.Spec.ProvisioningDeadline = &metav1.Duration{Duration: 90 * time.Minute}
 	})
 	manager := w.start(w.client)
@@ -129,7 +129,7 @@ func TestDeadline(t *testing.T) {
 // TestDeadlineAndJoined: the node of a Machine that was given up registers after all, or had registered while the provider was
 // down. The server is in use, so it is not quarantined.
 func TestDeadlineAndJoined(t *testing.T) {
-	w := newSlowWorld(t, 1, nil)
+	w := newSlowFixture(t, 1, nil)
 	manager := w.start(w.client)
 	running := func() *process { return manager }
 	key := w.invited("m")
@@ -159,37 +159,37 @@ func TestDeadlineAndJoined(t *testing.T) {
 
 // TestDeadlineSuspended: an operator who pauses a host, or has its error mended, has all the time.
 func TestDeadlineSuspended(t *testing.T) {
-	for name, tc := range map[string]struct{ set, unset func(*world, string) }{
+	for name, tc := range map[string]struct{ set, unset func(*fixture, string) }{
 		"Paused": {
-			set:   func(w *world, host string) { w.annotateHost(host, bmov1alpha1.PausedAnnotation, "maintenance") },
-			unset: func(w *world, host string) { w.annotateHost(host, bmov1alpha1.PausedAnnotation, "") },
+			set:   func(w *fixture, host string) { w.annotateHost(host, bmov1alpha1.PausedAnnotation, "maintenance") },
+			unset: func(w *fixture, host string) { w.annotateHost(host, bmov1alpha1.PausedAnnotation, "") },
 		},
 		"ErrorHeld": {
-			set: func(w *world, host string) {
+			set: func(w *fixture, host string) {
 				w.host(host, func(h *bmov1alpha1.BareMetalHost) {
 					h.Status.ErrorType, h.Status.ErrorMessage, h.Status.ErrorCount = bmov1alpha1.ProvisioningError, "no route", 7
 				})
 			},
-			unset: func(w *world, host string) {
+			unset: func(w *fixture, host string) {
 				w.host(host, func(h *bmov1alpha1.BareMetalHost) { h.Status.ErrorType, h.Status.ErrorMessage = "", "" })
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newSlowWorld(t, 1, nil)
+			w := newSlowFixture(t, 1, nil)
 			manager := w.start(w.client)
 			running := func() *process { return manager }
 			key := w.invited("m")
 			w.writing(key, running)
 			host := w.get(key).Status.HostRef.Name
-			tc.set(w.world, host)
+			tc.set(w.fixture, host)
 			manager.round()
 			w.pass(5 * time.Hour)
 			manager.round()
 			if w.givenUp(key) || !w.get(key).Status.Progress.Suspended {
 				t.Fatalf("given up %v, progress %+v; want it to be suspended", w.givenUp(key), w.get(key).Status.Progress)
 			}
-			tc.unset(w.world, host)
+			tc.unset(w.fixture, host)
 			manager.round()
 			w.pass(59 * time.Minute)
 			manager.round()
@@ -207,7 +207,7 @@ func TestDeadlineSuspended(t *testing.T) {
 
 // TestDeadlineAfterOutage: a manager that was down does not hold against Machines what it has not seen.
 func TestDeadlineAfterOutage(t *testing.T) {
-	w := newSlowWorld(t, 2, nil)
+	w := newSlowFixture(t, 2, nil)
 	manager := w.start(w.client)
 	running := func() *process { return manager }
 	stuck, moving := w.invited("stuck"), w.invited("moving")
@@ -233,7 +233,7 @@ func TestDeadlineAfterOutage(t *testing.T) {
 
 // TestGivenUpBeforeInstallation: user data that never comes is not the server's fault.
 func TestGivenUpBeforeInstallation(t *testing.T) {
-	w := newSlowWorld(t, 1, nil)
+	w := newSlowFixture(t, 1, nil)
 	manager := w.start(w.client)
 	key := w.machine("m", nil)
 	manager.round()
@@ -250,7 +250,7 @@ func TestGivenUpBeforeInstallation(t *testing.T) {
 
 // TestWritesWhileWaiting: an hour of nothing new is a write every five minutes, and none once it has arrived.
 func TestWritesWhileWaiting(t *testing.T) {
-	w := newSlowWorld(t, 1, nil)
+	w := newSlowFixture(t, 1, nil)
 	connection := &faults.Connection{}
 	manager := w.start(connection.Client(w.api.Client))
 	running := func() *process { return manager }
@@ -306,7 +306,7 @@ func TestGiveUpFaultsAtEveryWrite(t *testing.T) {
 // round.
 func giveUpCycle(t *testing.T, connection *faults.Connection) {
 	t.Helper()
-	w := newSlowWorld(t, 1, func(nodeType *v1alpha1.NodeType) {
+	w := newSlowFixture(t, 1, func(nodeType *v1alpha1.NodeType) {
 		nodeType.Spec.ProvisioningDeadline = &metav1.Duration{Duration: 30 * time.Minute}
 	})
 	manager := w.start(connection.Client(w.api.Client))

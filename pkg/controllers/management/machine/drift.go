@@ -5,19 +5,18 @@ package machine
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -69,15 +68,13 @@ func driftOf(installed []v1alpha1.InstalledField, planned *plan) *metav1.Conditi
 		}
 	}
 	slices.SortStableFunc(changes, func(a, b change) int { return slices.Index(reasons, a.reason) - slices.Index(reasons, b.reason) })
-	messages := make([]string, len(changes))
-	for i := range changes {
-		messages[i] = changes[i].message
-	}
+	messages := lo.Map(changes, func(one change, _ int) string { return one.message })
 	return &metav1.Condition{Status: metav1.ConditionTrue, Reason: changes[0].reason, Message: strings.Join(messages, "; ")}
 }
 
 func changesOf(installed []v1alpha1.InstalledField, planned *plan) []change {
-	was, is := byField(installed), byField(planned.installed())
+	field := func(one v1alpha1.InstalledField) string { return one.Field }
+	was, is := lo.KeyBy(installed, field), lo.KeyBy(planned.installed(), field)
 	same := func(field string) bool { return was[field].Digest == is[field].Digest }
 	fields := maps.Clone(was)
 	maps.Copy(fields, is)
@@ -90,14 +87,6 @@ func changesOf(installed []v1alpha1.InstalledField, planned *plan) []change {
 		changes = append(changes, planned.change(field, was[field], is[field]))
 	}
 	return changes
-}
-
-func byField(fields []v1alpha1.InstalledField) map[string]v1alpha1.InstalledField {
-	all := make(map[string]v1alpha1.InstalledField, len(fields))
-	for _, field := range fields {
-		all[field.Field] = field
-	}
-	return all
 }
 
 // change describes a changed field. A field without a digest is not set.
@@ -167,32 +156,12 @@ const (
 	referenceField = "spec.properties"
 )
 
-// watchDrift wakes the Machines that a change may make drift, and no others: those of a type, those of the types of a
-// provider, and those that may be installed with an object that was edited, made or deleted.
-func (r *Reconciler) watchDrift(b *builder.Builder) *builder.Builder {
-	onSpec := builder.WithPredicates(predicate.GenerationChangedPredicate{})
-	return b.
-		Watches(&v1alpha1.NodeType{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, nodeType client.Object) []reconcile.Request {
-			return r.installedOfTypes(ctx, nodeType.GetName())
-		}), onSpec).
-		Watches(&v1alpha1.NodeProvider{}, handler.EnqueueRequestsFromMapFunc(r.installedOfProvider), onSpec).
-		Watches(&v1alpha1.OSImage{}, handler.EnqueueRequestsFromMapFunc(r.installedWith), onSpec).
-		Watches(&v1alpha1.SSHKey{}, handler.EnqueueRequestsFromMapFunc(r.installedWith), onSpec).
-		Watches(&v1alpha1.MachineConfigTemplate{}, handler.EnqueueRequestsFromMapFunc(r.installedWith), onSpec)
+func (r *Reconciler) installedOfType(ctx context.Context, nodeType *v1alpha1.NodeType) []reconcile.Request {
+	return r.machinesBy(ctx, client.MatchingFields{typeField: nodeType.Name})
 }
 
-func (r *Reconciler) installedOfTypes(ctx context.Context, names ...string) []reconcile.Request {
-	var requests []reconcile.Request
-	for _, name := range names {
-		requests = append(requests, r.machinesBy(ctx, client.MatchingFields{typeField: name})...)
-	}
-	return requests
-}
-
-func (r *Reconciler) installedOfProvider(ctx context.Context, provider client.Object) []reconcile.Request {
-	return r.installedOfTypes(ctx, r.typesWhere(ctx, func(nodeType *v1alpha1.NodeType) bool {
-		return nodeType.Spec.ProviderRef.Name == provider.GetName()
-	})...)
+func (r *Reconciler) installedOfProvider(ctx context.Context, provider *v1alpha1.NodeProvider) []reconcile.Request {
+	return r.installedOfTypes(ctx, func(nodeType *v1alpha1.NodeType) bool { return nodeType.Spec.ProviderRef.Name == provider.Name })
 }
 
 // installedWith are the Machines that a Machine made now in their place would be installed with the object: those whose
@@ -200,7 +169,7 @@ func (r *Reconciler) installedOfProvider(ctx context.Context, provider client.Ob
 func (r *Reconciler) installedWith(ctx context.Context, object client.Object) []reconcile.Request {
 	reference := referenceTo(object)
 	requests := r.machinesBy(ctx, client.MatchingFields{referenceField: reference})
-	return append(requests, r.installedOfTypes(ctx, r.typesWhere(ctx, func(nodeType *v1alpha1.NodeType) bool {
+	return append(requests, r.installedOfTypes(ctx, func(nodeType *v1alpha1.NodeType) bool {
 		provider := &v1alpha1.NodeProvider{}
 		// A type without a provider refers to nothing that could be installed.
 		if err := r.client.Get(ctx, types.NamespacedName{Name: nodeType.Spec.ProviderRef.Name}, provider); err != nil {
@@ -208,35 +177,34 @@ func (r *Reconciler) installedWith(ctx context.Context, object client.Object) []
 		}
 		set := properties.Merge(properties.OfProvider(provider), properties.OfType(nodeType))
 		return slices.Contains(r.references(ctx, set), reference)
-	})...)...)
+	})...)
 }
 
-// typesWhere are the names of the NodeTypes for which it holds. There are few of them, and all are in the cache.
-func (r *Reconciler) typesWhere(ctx context.Context, holds func(*v1alpha1.NodeType) bool) []string {
+// installedOfTypes are the Machines of the NodeTypes for which it holds. There are few of them, and all are in the cache.
+func (r *Reconciler) installedOfTypes(ctx context.Context, holds func(*v1alpha1.NodeType) bool) (requests []reconcile.Request) {
 	nodeTypes := &v1alpha1.NodeTypeList{}
 	// It reads from the cache, which fails only when the process is stopping.
 	if err := r.client.List(ctx, nodeTypes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil
 	}
-	var names []string
 	for i := range nodeTypes.Items {
-		if holds(&nodeTypes.Items[i]) {
-			names = append(names, nodeTypes.Items[i].Name)
+		if nodeType := &nodeTypes.Items[i]; holds(nodeType) {
+			requests = append(requests, r.installedOfType(ctx, nodeType)...)
 		}
 	}
-	return names
+	return requests
 }
 
 // references are the objects that a set of properties refers to, by itself and by its OSImage.
 func (r *Reconciler) references(ctx context.Context, set properties.Set) []string {
-	all := sets.New(referencesOf(set)...)
+	all := referencesOf(set)
 	if name, err := set.OSImage(); err == nil && name != "" {
 		osImage := &v1alpha1.OSImage{}
 		if err := r.client.Get(ctx, types.NamespacedName{Name: name}, osImage); err == nil {
-			all.Insert(referencesOf(set.WithOSImage(osImage))...)
+			all = append(all, referencesOf(set.WithOSImage(osImage))...)
 		}
 	}
-	return all.UnsortedList()
+	return all
 }
 
 func referencesOf(set properties.Set) []string {
@@ -267,18 +235,131 @@ func referenceTo(object client.Object) string {
 	return "MachineConfigTemplate/" + object.GetName()
 }
 
-func typeOf(object client.Object) []string {
-	machine, ok := object.(*v1alpha1.Machine)
-	if !ok || machine.Status.NodeTypeRef == nil {
+func typeOf(machine *v1alpha1.Machine) []string {
+	if machine.Status.NodeTypeRef == nil {
 		return nil
 	}
 	return []string{machine.Status.NodeTypeRef.Name}
 }
 
-func ownReferencesOf(object client.Object) []string {
-	machine, ok := object.(*v1alpha1.Machine)
-	if !ok {
-		return nil
-	}
+func ownReferencesOf(machine *v1alpha1.Machine) []string {
 	return referencesOf(properties.Merge(properties.OfMachine(machine)))
+}
+
+const (
+	// installedVersion is the version of this list of fields. Records of another version are not compared: a manager with
+	// one field more than the one before would have all Machines replaced.
+	installedVersion = "v1-"
+	// digestLength in hexadecimal digits. A collision only hides a change, so the digest is short.
+	digestLength = 16
+
+	// Fields that are no properties.
+	kubeReservedField    = "spec.overhead.kubeReserved"
+	userTemplateField    = "spec.cloudInitTemplate"
+	networkTemplateField = "spec.networkDataTemplate"
+	sshKeysField         = "spec.publicKey"
+)
+
+// textOf names the property that refers to the objects whose text a field is.
+var textOf = map[string]string{
+	userTemplateField:    v1alpha1.PropertyUserDataTemplate,
+	networkTemplateField: v1alpha1.PropertyNetworkDataTemplate,
+	sshKeysField:         v1alpha1.PropertySSHKeys,
+}
+
+// reasonOf the change of a field. The other properties do not shape what is installed, unless a template reads them.
+var reasonOf = map[string]string{
+	kubeReservedField:                    v1alpha1.ReasonNodeTypeChanged,
+	userTemplateField:                    v1alpha1.ReasonUserDataChanged,
+	sshKeysField:                         v1alpha1.ReasonUserDataChanged,
+	networkTemplateField:                 v1alpha1.ReasonNetworkChanged,
+	v1alpha1.PropertyOSImage:             v1alpha1.ReasonOSImageChanged,
+	v1alpha1.PropertyImageURL:            v1alpha1.ReasonOSImageChanged,
+	v1alpha1.PropertyImageChecksum:       v1alpha1.ReasonOSImageChanged,
+	v1alpha1.PropertyImageChecksumType:   v1alpha1.ReasonOSImageChanged,
+	v1alpha1.PropertyUserData:            v1alpha1.ReasonUserDataChanged,
+	v1alpha1.PropertyUserDataTemplate:    v1alpha1.ReasonUserDataChanged,
+	v1alpha1.PropertySSHKeys:             v1alpha1.ReasonUserDataChanged,
+	v1alpha1.PropertyNetworkCIDR:         v1alpha1.ReasonNetworkChanged,
+	v1alpha1.PropertyNetworkIPRange:      v1alpha1.ReasonNetworkChanged,
+	v1alpha1.PropertyDNSServers:          v1alpha1.ReasonNetworkChanged,
+	v1alpha1.PropertyNetworkData:         v1alpha1.ReasonNetworkChanged,
+	v1alpha1.PropertyNetworkDataTemplate: v1alpha1.ReasonNetworkChanged,
+}
+
+// installed returns the fields that the plan installs, sorted. Values from an OSImage are left out: editing one in place does
+// not replace any Machine.
+func (p *plan) installed() []v1alpha1.InstalledField {
+	fields := []v1alpha1.InstalledField{}
+	add := func(field, value, shown string) {
+		fields = append(fields, v1alpha1.InstalledField{Field: field, Value: shown, Digest: digest(value)})
+	}
+	for key, value := range p.set.Map() {
+		if p.shapes(key) && !p.set.FromOSImage(key) {
+			add(key, value, p.set.Shown(key))
+		}
+	}
+	if p.kubeReserved != "" {
+		add(kubeReservedField, p.kubeReserved, p.kubeReserved)
+	}
+	for field, text := range p.texts() {
+		if text != "" && !p.set.FromOSImage(textOf[field]) {
+			add(field, text, "")
+		}
+	}
+	slices.SortFunc(fields, func(a, b v1alpha1.InstalledField) int { return strings.Compare(a.Field, b.Field) })
+	return fields
+}
+
+// texts are what the properties refer to and what is written into the documents, by field.
+func (p *plan) texts() map[string]string {
+	texts := map[string]string{sshKeysField: strings.Join(p.sshKeys, "\n")}
+	if p.userTemplate != nil {
+		texts[userTemplateField] = p.userTemplate.Text
+	}
+	if p.networkTemplate != nil {
+		texts[networkTemplateField] = p.networkTemplate.Text
+	}
+	return texts
+}
+
+// shapes returns whether a property changes what is installed. Of a document and a template for the same purpose only one does,
+// and of properties of users' own only those that a template names.
+func (p *plan) shapes(key string) bool {
+	switch key {
+	case v1alpha1.PropertyOSImage:
+		for filled := range p.set.Map() {
+			if p.set.FromOSImage(filled) && p.shapes(filled) {
+				return true
+			}
+		}
+		return false
+	case v1alpha1.PropertyUserData:
+		return p.userTemplate == nil && p.set.UserData() != ""
+	case v1alpha1.PropertyUserDataTemplate:
+		return p.userTemplate != nil
+	case v1alpha1.PropertyNetworkData:
+		return p.networkTemplate == nil && p.set.NetworkData() != ""
+	case v1alpha1.PropertyNetworkDataTemplate:
+		return p.networkTemplate != nil
+	}
+	if _, known := reasonOf[key]; known {
+		return true
+	}
+	return p.userTemplate != nil && strings.Contains(p.userTemplate.Text, key) ||
+		p.networkTemplate != nil && strings.Contains(p.networkTemplate.Text, key)
+}
+
+// hashOf is the hash of all fields.
+func hashOf(fields []v1alpha1.InstalledField) string {
+	text := strings.Builder{}
+	for _, field := range fields {
+		text.WriteString(field.Field + "\x00" + field.Digest + "\x00")
+	}
+	return installedVersion + digest(text.String())
+}
+
+func digest(value string) string {
+	sum := sha256.Sum256([]byte(value))
+	return hex.EncodeToString(sum[:])[:digestLength]
 }

@@ -26,18 +26,18 @@ const (
 
 // TestDrift: an installed Machine says whether one made now would be installed in the same way, and if not, in what.
 func TestDrift(t *testing.T) {
-	editType := func(change func(*v1alpha1.NodeType)) func(*world) {
-		return func(w *world) {
+	editType := func(change func(*v1alpha1.NodeType)) func(*fixture) {
+		return func(w *fixture) {
 			nodeType := &v1alpha1.NodeType{ObjectMeta: metaName(w.nodeType)}
 			w.update(nodeType, func() { change(nodeType) })
 		}
 	}
-	property := func(key, value string) func(*world) {
+	property := func(key, value string) func(*fixture) {
 		return editType(func(nodeType *v1alpha1.NodeType) { nodeType.Spec.Properties[key] = value })
 	}
 	for name, tc := range map[string]struct {
 		reason string
-		change func(*world)
+		change func(*fixture)
 		want   corev1.ConditionStatus
 		why    string
 		says   []string
@@ -45,17 +45,17 @@ func TestDrift(t *testing.T) {
 	}{
 		"Nothing": {
 			reason: "a Machine that is up to date has a condition too",
-			change: func(*world) {}, want: corev1.ConditionFalse, why: v1alpha1.ReasonUpToDate,
+			change: func(*fixture) {}, want: corev1.ConditionFalse, why: v1alpha1.ReasonUpToDate,
 		},
 		"OtherImage": {
 			reason: "this is how the reference has a fleet updated",
-			change: func(w *world) { w.image("new-"+w.metal3, "http://images.example.com/new.qcow2")(w) },
+			change: func(w *fixture) { w.image("new-"+w.metal3, "http://images.example.com/new.qcow2")(w) },
 			want:   corev1.ConditionTrue, why: v1alpha1.ReasonOSImageChanged,
 			says: []string{"property vcluster.com/os-image of NodeType", `is "new-`, `was "image-`},
 		},
 		"ImageInPlace": {
 			reason: "the reference: editing an OSImage moves nothing that runs",
-			change: func(w *world) {
+			change: func(w *fixture) {
 				image := &v1alpha1.OSImage{ObjectMeta: metaName(w.osImage)}
 				w.update(image, func() {
 					image.Spec.Properties[v1alpha1.PropertyImageURL] = "http://images.example.com/edited.qcow2"
@@ -66,7 +66,7 @@ func TestDrift(t *testing.T) {
 		},
 		"ImageWithoutURL": {
 			reason: "servers must not be released for an installation that is not valid",
-			change: func(w *world) {
+			change: func(w *fixture) {
 				w.osImage = "gone-" + w.metal3
 				editType(func(n *v1alpha1.NodeType) { n.Spec.Properties[v1alpha1.PropertyOSImage] = w.osImage })(w)
 			},
@@ -75,7 +75,7 @@ func TestDrift(t *testing.T) {
 		},
 		"TypeGone": {
 			reason: "the same without a type",
-			change: func(w *world) {
+			change: func(w *fixture) {
 				if err := w.client.Delete(w.t.Context(), &v1alpha1.NodeType{ObjectMeta: metaName(w.nodeType)}); err != nil {
 					w.t.Fatal(err)
 				}
@@ -90,7 +90,7 @@ func TestDrift(t *testing.T) {
 		},
 		"Key": {
 			reason: "a key that was replaced is to go off the servers",
-			change: func(w *world) {
+			change: func(w *fixture) {
 				key := &v1alpha1.SSHKey{ObjectMeta: metaName("key-" + w.metal3)}
 				w.update(key, func() { key.Spec.PublicKey = secondKey })
 			},
@@ -99,7 +99,7 @@ func TestDrift(t *testing.T) {
 		},
 		"Template": {
 			reason: "a template is the user data, and not a reference to an artefact as an image is",
-			change: func(w *world) {
+			change: func(w *fixture) {
 				template := &v1alpha1.MachineConfigTemplate{ObjectMeta: metaName("template-" + w.metal3)}
 				w.update(template, func() { template.Spec.NetworkDataTemplate += "\n# edited" })
 			},
@@ -135,7 +135,7 @@ func TestDrift(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1)
+			w := newFixture(t, 1)
 			w.create(&v1alpha1.SSHKey{ObjectMeta: metaName("key-" + w.metal3), Spec: v1alpha1.SSHKeySpec{PublicKey: firstKey}})
 			w.create(&v1alpha1.MachineConfigTemplate{ObjectMeta: metaName("template-" + w.metal3), Spec: v1alpha1.MachineConfigTemplateSpec{
 				NetworkDataTemplate: "version: 2\nethernets:\n  eth0:\n    dhcp4: true\n    mtu: {{ index .Values.Properties \"example.com/mtu\" }}\n",
@@ -186,7 +186,7 @@ func TestDrift(t *testing.T) {
 
 // TestDriftReverted: reverting a NodeType ends the drift of its Machines.
 func TestDriftReverted(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	key, old := w.machine("m", standAlone), w.osImage
 	p := w.start(w.client)
 	drifted := func(want string) func() bool {
@@ -205,7 +205,7 @@ func TestDriftReverted(t *testing.T) {
 func TestDriftWithoutRecord(t *testing.T) {
 	for name, hash := range map[string]string{"None": "", "OfAnotherVersion": "v0-0123456789abcdef"} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1)
+			w := newFixture(t, 1)
 			key := w.machine("m", standAlone)
 			p := w.start(w.client)
 			w.until("installed", func() *process { return p }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
@@ -238,9 +238,9 @@ func TestReferences(t *testing.T) {
 
 func isDrifted(c metav1.Condition) bool { return c.Type == v1alpha1.ConditionDrifted }
 
-// image makes an OSImage and has the world's type refer to it.
-func (w *world) image(name, url string) func(*world) {
-	return func(w *world) {
+// image makes an OSImage and has the fixture's type refer to it.
+func (w *fixture) image(name, url string) func(*fixture) {
+	return func(w *fixture) {
 		image := &v1alpha1.OSImage{ObjectMeta: metaName(name)}
 		image.Spec.Properties = map[string]string{v1alpha1.PropertyImageURL: url, v1alpha1.PropertyImageChecksum: checksum}
 		w.create(image)
@@ -250,7 +250,7 @@ func (w *world) image(name, url string) func(*world) {
 }
 
 // update reads an object, has it changed, and writes it.
-func (w *world) update(object client.Object, change func()) {
+func (w *fixture) update(object client.Object, change func()) {
 	w.t.Helper()
 	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
 		w.t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 
 // TestExpectationsSaveWrites: a Machine is reconciled again while the cache shows it as it was before it was claimed.
 func TestExpectationsSaveWrites(t *testing.T) {
-	w := newWorld(t, 2)
+	w := newFixture(t, 2)
 	key := w.machine("m", nil)
 	old, connection := w.get(key), &faults.Connection{}
 	behind := false

@@ -17,7 +17,7 @@ import (
 )
 
 // network gives the tenant a network of its own.
-func (w *world) network() {
+func (w *fixture) network() {
 	w.t.Helper()
 	tenant := &v1alpha1.TenantCluster{}
 	if err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.tenant, Name: "tenant"}, tenant); err != nil {
@@ -30,7 +30,7 @@ func (w *world) network() {
 }
 
 // takeHook is what a network controller does when the server has been moved.
-func (w *world) takeHook(key types.NamespacedName, prefix string) {
+func (w *fixture) takeHook(key types.NamespacedName, prefix string) {
 	w.t.Helper()
 	w.edit(key, func(machine *v1alpha1.Machine) {
 		delete(machine.Annotations, v1alpha1.HookKey(prefix, v1alpha1.NetworkHook))
@@ -45,7 +45,7 @@ func waitsForHook(machine *v1alpha1.Machine) bool {
 // TestTenantNetwork: nothing is installed on a server before it is in its tenant's network, and no other Machine claims
 // it before it has left that network.
 func TestTenantNetwork(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.network()
 	key := w.machine("m", func(machine *v1alpha1.Machine) {
 		machine.Annotations = map[string]string{
@@ -98,7 +98,7 @@ func TestTenantNetwork(t *testing.T) {
 // TestHooksAfterForcedDeletion: a Machine that is deleted by force takes its hooks with it, and the server is
 // still in the network of the tenant.
 func TestHooksAfterForcedDeletion(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.network()
 	key := w.machine("m", nil)
 	manager := w.start(w.client)
@@ -128,7 +128,7 @@ func TestHooksAfterForcedDeletion(t *testing.T) {
 
 // TestNoHooks: without a network controller, Machines do not wait for one.
 func TestNoHooks(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	key := w.machine("m", standAlone)
 	manager := w.start(w.client)
 	w.until("provisioned", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })

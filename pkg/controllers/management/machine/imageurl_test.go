@@ -15,7 +15,7 @@ import (
 
 // TestImageCredentialsHidden: a tenant reads the status of its Machines and their events, and no OSImages.
 func TestImageCredentialsHidden(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	image := &v1alpha1.OSImage{ObjectMeta: metaName("private-" + w.metal3)}
 	image.Spec.Properties = map[string]string{
 		v1alpha1.PropertyImageURL:      "https://robot:hunter2@images.example.com/os.qcow2?X-Amz-Signature=5ec4e7",

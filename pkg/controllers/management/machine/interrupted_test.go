@@ -20,7 +20,7 @@ func hostReference(host *bmov1alpha1.BareMetalHost) v1alpha1.HostReference {
 }
 
 // consume makes a Machine the consumer of a host.
-func (w *world) consume(name string, machine *v1alpha1.Machine) {
+func (w *fixture) consume(name string, machine *v1alpha1.Machine) {
 	w.t.Helper()
 	w.edithost(name, func(host *bmov1alpha1.BareMetalHost) {
 		host.Spec.ConsumerRef = ownerOf(machine).reference()
@@ -28,7 +28,7 @@ func (w *world) consume(name string, machine *v1alpha1.Machine) {
 	})
 }
 
-func (w *world) edithost(name string, change func(*bmov1alpha1.BareMetalHost)) {
+func (w *fixture) edithost(name string, change func(*bmov1alpha1.BareMetalHost)) {
 	w.t.Helper()
 	host := &bmov1alpha1.BareMetalHost{}
 	if err := w.client.Get(w.t.Context(), types.NamespacedName{Namespace: w.metal3, Name: name}, host); err != nil {
@@ -44,21 +44,21 @@ func (w *world) edithost(name string, change func(*bmov1alpha1.BareMetalHost)) {
 func TestChosenBefore(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
-		// choice is what the Machine names, of type "" for the world's.
-		choice func(*world) (v1alpha1.HostReference, string)
-		before func(*world, *process, *v1alpha1.Machine)
+		// choice is what the Machine names, of type "" for the fixture's.
+		choice func(*fixture) (v1alpha1.HostReference, string)
+		before func(*fixture, *process, *v1alpha1.Machine)
 		want   string
 	}{
 		"Claimed": {
 			reason: "a manager crashed before the status named the claim: a second host would be claimed",
-			before: func(w *world, _ *process, m *v1alpha1.Machine) { w.consume("server-01", m) }, want: "server-01",
+			before: func(w *fixture, _ *process, m *v1alpha1.Machine) { w.consume("server-01", m) }, want: "server-01",
 		},
 		"Free": {
 			reason: "another manager may be about to claim it: if this one took another, the Machine would have two", want: "server-01",
 		},
 		"AssumedForAnother": {
 			reason: "what this manager has in mind for others does not bind the other manager", want: "server-01",
-			before: func(w *world, p *process, _ *v1alpha1.Machine) {
+			before: func(w *fixture, p *process, _ *v1alpha1.Machine) {
 				assumed := p.inventory.Assume(inventory.Choice{Host: hostReference(&w.hosts()[1]), NodeType: w.nodeType}, "another")
 				if !assumed {
 					w.t.Fatal("the host cannot be assumed")
@@ -67,7 +67,7 @@ func TestChosenBefore(t *testing.T) {
 		},
 		"CacheBehind": {
 			reason: "it was given back, and the other manager knows already", want: "server-01",
-			before: func(w *world, p *process, m *v1alpha1.Machine) {
+			before: func(w *fixture, p *process, m *v1alpha1.Machine) {
 				stale := w.hosts()[1]
 				stale.Spec.ConsumerRef = ownerOf(m).reference()
 				stale.Spec.ConsumerRef.Name = "another"
@@ -76,23 +76,23 @@ func TestChosenBefore(t *testing.T) {
 		},
 		"Taken": {
 			reason: "it belongs to another Machine by now", want: "server-00",
-			before: func(w *world, _ *process, _ *v1alpha1.Machine) {
+			before: func(w *fixture, _ *process, _ *v1alpha1.Machine) {
 				w.consume("server-01", w.get(w.machine("other", standAlone)))
 			},
 		},
 		"Paused": {
 			reason: "no Machine may have it", want: "server-00",
-			before: func(w *world, _ *process, _ *v1alpha1.Machine) {
+			before: func(w *fixture, _ *process, _ *v1alpha1.Machine) {
 				w.edithost("server-01", func(host *bmov1alpha1.BareMetalHost) { annotate(host, bmov1alpha1.PausedAnnotation, "") })
 			},
 		},
 		"OfAnotherType": {
 			reason: "the annotation gives no right to a type that the Machine may not have", want: "server-00",
-			choice: func(w *world) (v1alpha1.HostReference, string) { return hostReference(&w.hosts()[1]), "another-type" },
+			choice: func(w *fixture) (v1alpha1.HostReference, string) { return hostReference(&w.hosts()[1]), "another-type" },
 		},
 		"MadeAnew": {
 			reason: "a host of the same name is another host", want: "server-00",
-			choice: func(w *world) (v1alpha1.HostReference, string) {
+			choice: func(w *fixture) (v1alpha1.HostReference, string) {
 				reference := hostReference(&w.hosts()[1])
 				reference.UID = "former"
 				return reference, ""
@@ -100,13 +100,13 @@ func TestChosenBefore(t *testing.T) {
 		},
 		"NoSuchHost": {
 			reason: "it has been deleted", want: "server-00",
-			choice: func(w *world) (v1alpha1.HostReference, string) {
+			choice: func(w *fixture) (v1alpha1.HostReference, string) {
 				return v1alpha1.HostReference{Namespace: w.metal3, Name: "server-99", UID: "1"}, ""
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 2)
+			w := newFixture(t, 2)
 			key, running := w.machine("m", standAlone), w.start(w.client)
 			host, nodeType := hostReference(&w.hosts()[1]), ""
 			if tc.choice != nil {
@@ -143,7 +143,7 @@ func TestChosenBefore(t *testing.T) {
 
 // TestChosenBeforeAndRefused: a Machine that gets no server does not keep a choice: the provider would wait for it.
 func TestChosenBeforeAndRefused(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	key, running := w.machine("m", standAlone), w.start(w.client)
 	w.edit(key, func(m *v1alpha1.Machine) { m.SetChosenHost(hostReference(&w.hosts()[0]), w.nodeType) })
 	w.consume("server-00", w.get(w.machine("other", standAlone)))
@@ -160,7 +160,7 @@ func TestChosenBeforeAndRefused(t *testing.T) {
 func TestDeletedWhileClaiming(t *testing.T) {
 	for name, claimed := range map[string]bool{"Claimed": true, "NotClaimed": false} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1)
+			w := newFixture(t, 1)
 			key, running := w.machine("m", standAlone), w.start(w.client)
 			w.edit(key, func(m *v1alpha1.Machine) {
 				secure(m)
@@ -183,24 +183,24 @@ func TestDeletedWhileClaiming(t *testing.T) {
 func TestSweepKnowsClaimsInTheMaking(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
-		change func(*world, *v1alpha1.Machine)
+		change func(*fixture, *v1alpha1.Machine)
 		stays  bool
 	}{
-		"Chosen": {"the status is about to name it", func(w *world, m *v1alpha1.Machine) {
+		"Chosen": {"the status is about to name it", func(w *fixture, m *v1alpha1.Machine) {
 			m.SetChosenHost(hostReference(&w.hosts()[0]), w.nodeType)
 		}, true},
-		"AnotherChosen": {"a manager that was paused claimed it too late", func(w *world, m *v1alpha1.Machine) {
+		"AnotherChosen": {"a manager that was paused claimed it too late", func(w *fixture, m *v1alpha1.Machine) {
 			m.SetChosenHost(hostReference(&w.hosts()[1]), w.nodeType)
 		}, false},
-		"NotChosen": {"the choice was dropped", func(*world, *v1alpha1.Machine) {}, false},
-		"HasAnother": {"the status counts, whatever was chosen", func(w *world, m *v1alpha1.Machine) {
+		"NotChosen": {"the choice was dropped", func(*fixture, *v1alpha1.Machine) {}, false},
+		"HasAnother": {"the status counts, whatever was chosen", func(w *fixture, m *v1alpha1.Machine) {
 			m.SetChosenHost(hostReference(&w.hosts()[0]), w.nodeType)
 			host := hostReference(&w.hosts()[1])
 			m.Status.HostRef = &host
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 2)
+			w := newFixture(t, 2)
 			key, p := w.machine("m", standAlone), w.start(w.client)
 			machine := w.get(key)
 			tc.change(w, machine)

@@ -25,20 +25,20 @@ func standAlone(machine *v1alpha1.Machine) { machine.Spec.TenantClusterRef = nil
 func TestNotClaimed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
-		machine func(*world, *v1alpha1.Machine)
-		world   func(*world)
+		machine func(*fixture, *v1alpha1.Machine)
+		fixture func(*fixture)
 		want    string
 		message []string
 	}{
 		"NoTenant": {
 			reason:  "a tenant that does not exist may have nothing",
-			machine: func(_ *world, m *v1alpha1.Machine) { m.Spec.TenantClusterRef.Name = "missing" },
+			machine: func(_ *fixture, m *v1alpha1.Machine) { m.Spec.TenantClusterRef.Name = "missing" },
 			want:    v1alpha1.ReasonInvalidSpec,
 			message: []string{"spec.tenantClusterRef.name", `"missing"`, "create it"},
 		},
 		"NoOSImage": {
 			reason: "a typo in the Machine's own properties",
-			machine: func(_ *world, m *v1alpha1.Machine) {
+			machine: func(_ *fixture, m *v1alpha1.Machine) {
 				m.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "ubunut"}
 			},
 			want:    v1alpha1.ReasonInvalidSpec,
@@ -46,7 +46,7 @@ func TestNotClaimed(t *testing.T) {
 		},
 		"TypeWithoutOSImage": {
 			reason: "what the type refers to is looked at before a server is claimed, too",
-			world: func(w *world) {
+			fixture: func(w *fixture) {
 				if err := w.client.Delete(w.t.Context(), &v1alpha1.OSImage{ObjectMeta: metaName(w.osImage)}); err != nil {
 					w.t.Fatal(err)
 				}
@@ -56,28 +56,28 @@ func TestNotClaimed(t *testing.T) {
 		},
 		"NoSuchType": {
 			reason:  "a NodeType that does not exist",
-			machine: func(_ *world, m *v1alpha1.Machine) { m.Spec.NodeTypeRef.Name = "h200" },
+			machine: func(_ *fixture, m *v1alpha1.Machine) { m.Spec.NodeTypeRef.Name = "h200" },
 			want:    v1alpha1.ReasonNoMatchingType,
 			message: []string{"h200"},
 		},
 		"NotAllowed": {
 			reason:  "an empty list of allowed types allows none",
-			world:   func(w *world) { w.allow() },
+			fixture: func(w *fixture) { w.allow() },
 			want:    v1alpha1.ReasonNotAllowed,
 			message: []string{"allowed"},
 		},
 		"PinnedToAnother": {
 			reason: "a pinned Machine gets its server or none",
-			machine: func(_ *world, m *v1alpha1.Machine) {
+			machine: func(_ *fixture, m *v1alpha1.Machine) {
 				m.Spec.Properties = map[string]string{v1alpha1.PropertyServerName: "server-99"}
 			},
 			message: []string{"server-99"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1)
-			if tc.world != nil {
-				tc.world(w)
+			w := newFixture(t, 1)
+			if tc.fixture != nil {
+				tc.fixture(w)
 			}
 			key := w.machine("m", func(m *v1alpha1.Machine) {
 				if tc.machine != nil {
@@ -104,7 +104,7 @@ func TestNotClaimed(t *testing.T) {
 					machine.Generation)
 			}
 			// The server must still be available for a valid Machine.
-			if tc.world == nil {
+			if tc.fixture == nil {
 				good := w.machine("good", standAlone)
 				w.until("claimed", func() *process { return manager }, func() bool { return w.get(good).Status.ProviderID != "" })
 			}
@@ -114,7 +114,7 @@ func TestNotClaimed(t *testing.T) {
 
 // TestHostErrorKeepsServer: a Machine keeps its server in error, has Metal3's message, and recovers with the server.
 func TestHostErrorKeepsServer(t *testing.T) {
-	w := newWorld(t, 2)
+	w := newFixture(t, 2)
 	key := w.machine("m", standAlone)
 	manager := w.start(w.client)
 	running := func() *process { return manager }
@@ -143,19 +143,19 @@ func TestHostErrorKeepsServer(t *testing.T) {
 // TestHostLost: a Machine whose server is deleted or has another consumer gets no other server. When it is deleted, the tenant has
 // its quota and its address again.
 func TestHostLost(t *testing.T) {
-	for name, lose := range map[string]func(*world, *bmov1alpha1.BareMetalHost){
-		"Deleted": func(w *world, host *bmov1alpha1.BareMetalHost) {
+	for name, lose := range map[string]func(*fixture, *bmov1alpha1.BareMetalHost){
+		"Deleted": func(w *fixture, host *bmov1alpha1.BareMetalHost) {
 			if err := w.client.Delete(w.t.Context(), host); err != nil {
 				w.t.Fatal(err)
 			}
 		},
-		"Taken": func(w *world, host *bmov1alpha1.BareMetalHost) {
+		"Taken": func(w *fixture, host *bmov1alpha1.BareMetalHost) {
 			host.Spec.ConsumerRef = &corev1.ObjectReference{Kind: "Metal3Machine", Namespace: "x", Name: "y"}
 			if err := w.client.Update(w.t.Context(), host); err != nil {
 				w.t.Fatal(err)
 			}
 		},
-		"Emptied": func(w *world, host *bmov1alpha1.BareMetalHost) {
+		"Emptied": func(w *fixture, host *bmov1alpha1.BareMetalHost) {
 			host.Spec.Image = nil
 			if err := w.client.Update(w.t.Context(), host); err != nil {
 				w.t.Fatal(err)
@@ -163,7 +163,7 @@ func TestHostLost(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1)
+			w := newFixture(t, 1)
 			w.typeProperty(v1alpha1.PropertyNetworkCIDR, "10.204.0.1/28")
 			update(w, &v1alpha1.TenantCluster{ObjectMeta: metaIn(w.tenant, "tenant")}, func(tenant *v1alpha1.TenantCluster) {
 				tenant.Spec.Quota = &v1alpha1.Quota{Servers: ptr.To(int64(1))}
@@ -210,7 +210,7 @@ func TestHostLost(t *testing.T) {
 
 // TestUncleanHostStaysClaimed: what Metal3 cannot clean is not given to the next.
 func TestUncleanHostStaysClaimed(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	key := w.machine("m", standAlone)
 	manager := w.start(w.client)
 	running := func() *process { return manager }
@@ -250,7 +250,7 @@ func TestOperatorsDocuments(t *testing.T) {
 		"OfTheMachineFirst": {"the operator's is put back", "10.204.0.1/28"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1)
+			w := newFixture(t, 1)
 			own := func(name string) *corev1.SecretReference {
 				return &corev1.SecretReference{Namespace: w.metal3, Name: name}
 			}
@@ -285,7 +285,7 @@ func TestOperatorsDocuments(t *testing.T) {
 
 // TestForcedDeletion: the finalizer is removed by hand. The server and the Secret find their way back alone.
 func TestForcedDeletion(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.create(&corev1.Secret{ObjectMeta: metaIn(w.tenant, "user-data"), Data: map[string][]byte{v1alpha1.UserDataSecretKey: []byte("x")}})
 	key := w.machine("m", func(machine *v1alpha1.Machine) {
 		standAlone(machine)
@@ -304,7 +304,7 @@ func TestForcedDeletion(t *testing.T) {
 
 // TestRecreatedUnderSameName: the Machine that comes after has no right to the server of the first.
 func TestRecreatedUnderSameName(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	key := w.machine("m", standAlone)
 	manager := w.start(w.client)
 	running := func() *process { return manager }
@@ -325,7 +325,7 @@ func TestRecreatedUnderSameName(t *testing.T) {
 }
 
 // allow sets the types that the tenant may have.
-func (w *world) allow(names ...string) {
+func (w *fixture) allow(names ...string) {
 	w.t.Helper()
 	tenant := &v1alpha1.TenantCluster{}
 	if err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.tenant, Name: "tenant"}, tenant); err != nil {
@@ -339,7 +339,7 @@ func (w *world) allow(names ...string) {
 }
 
 // host changes the status of a host, as Metal3 would.
-func (w *world) host(name string, change func(*bmov1alpha1.BareMetalHost)) {
+func (w *fixture) host(name string, change func(*bmov1alpha1.BareMetalHost)) {
 	w.t.Helper()
 	for _, host := range w.hosts() {
 		if host.Name == name {
@@ -352,7 +352,7 @@ func (w *world) host(name string, change func(*bmov1alpha1.BareMetalHost)) {
 
 // TestStaleCache: a cache that does not know the host is no reason to give a Machine up.
 func TestStaleCache(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	key := w.machine("m", standAlone)
 	manager := w.start(w.client)
 	w.until("provisioned", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })

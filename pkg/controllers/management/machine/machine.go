@@ -1,6 +1,29 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package machine implements the lifecycle of a Machine: it gets a server, has an image installed on it, becomes a
+// node, and releases the server after cleaning. It is the only writer of Machine.status and of the claims on
+// BareMetalHosts.
+//
+// The life is a state machine. stateOf reads the state only from the Machine and its host, never from memory, so that a
+// run that was killed at any write is continued:
+//
+//	pending ─► claiming ─► waitingForHooks ─► claimed ─► provisioning ─► provisioned ─► joined
+//	   ▲           │                             │             │          └── switching ──┘
+//	   └───────────┘ taken                       └─────────────┴──► errored (and back, when the server recovers), hostLost
+//
+//	interrupted, restored ─► claiming, or pending if no server is claimed
+//	any from waitingForHooks on ─► gaveUp, if it gets no further (progress.go) or its server is in error for good (replacing.go)
+//	any of them ─► releasing, once the Machine is being deleted
+//
+// What is installed follows from a plan (plan.go), which is validated for the chosen server before that is
+// claimed, so that no server is claimed for a wrong property, template or key. Hooks (hooks.go) hold a Machine before
+// anything is installed and before its server is released.
+//
+// Two rules keep a host from being claimed twice. The choice is written on the Machine, with the finalizer, before the host is
+// touched, and both writes are compare-and-swap on the resource version: one decides which host a Machine wants, the
+// other which Machine a host belongs to. The status names the host once it is claimed. What the two leave behind in the worst
+// case, a host whose consumer does not want it or is gone, the orphan sweep (orphanhosts.go, userdata.go) gives back.
 package machine
 
 import (
@@ -9,6 +32,7 @@ import (
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,46 +47,20 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/metrics"
 )
-
-// Inventory chooses servers. *inventory.Inventory implements it.
-type Inventory interface {
-	// Choose picks a host. The error is an *inventory.NoHostError if there is none.
-	Choose(inventory.Request) (inventory.Choice, error)
-	// Assume gives a chosen host to the Machine and to no other. It reports false if it cannot be had any more.
-	Assume(choice inventory.Choice, machine types.UID) bool
-	// ChoiceOf describes a host as the choice of that type, which must exist.
-	ChoiceOf(host *bmov1alpha1.BareMetalHost, nodeType string) (inventory.Choice, bool)
-	// Forget ends the assumption.
-	Forget(host types.NamespacedName, machine types.UID)
-	// Synced is true once every host and type has been taken in.
-	Synced() bool
-	// WaitForSync blocks until Synced is true or the context ends.
-	WaitForSync(context.Context) error
-	// SetHost takes in a host that has just been written, before the watch shows it.
-	SetHost(*bmov1alpha1.BareMetalHost)
-	// Summary counts the hosts of a type, and returns whether the type is known.
-	Summary(nodeType string) (inventory.Summary, bool)
-	// OnChange adds a listener for types whose hosts or profile may have changed. It must not block.
-	OnChange(listener func(types []string))
-}
 
 // Dependencies of a Reconciler. All are required.
 type Dependencies struct {
 	// Client writes, and reads from a cache.
 	Client client.Client
 	// Live reads from the API server, past every cache.
-	Live client.Reader
-	// Claims writes on servers.
-	Claims Claims
-	// Addresses gives out addresses.
-	Addresses Addresses
-	// Inventory chooses servers.
-	Inventory Inventory
-	// Recorder of events on Machines.
-	Recorder events.EventRecorder
+	Live      client.Reader
+	Inventory *inventory.Inventory
+	Recorder  events.EventRecorder
 	// Clock for the times in conditions and metrics, and for deadlines.
 	Clock clock.PassiveClock
 	// Deadline is how long a Machine may go without progress if its NodeType does not say. Zero is
@@ -73,18 +71,20 @@ type Dependencies struct {
 // Reconciler takes Machines through their life.
 type Reconciler struct {
 	servers
-	addresses    Addresses
-	inventory    Inventory
+	addresses    ipam.Allocator
+	inventory    *inventory.Inventory
 	recorder     events.EventRecorder
 	clock        clock.PassiveClock
-	metrics      *metrics
+	claimLatency prometheus.Histogram
 	scheduler    *scheduler
 	expectations *expectations
 	handlers     map[state]handling
 	deadline     time.Duration
 	// quarantining is held while quarantined servers are counted and one is added.
 	quarantining sync.Mutex
-	start
+	// started is when the manager started to work. The process may have started long before and waited to become the leader.
+	starting sync.Once
+	started  time.Time
 }
 
 // run is one look at one Machine. Handlers leave in it what they have written, for the next step.
@@ -121,12 +121,12 @@ type result struct {
 // New returns a Reconciler.
 func New(d Dependencies) *Reconciler {
 	r := &Reconciler{
-		servers:      servers{client: d.Client, live: d.Live, claims: d.Claims},
-		addresses:    d.Addresses,
+		servers:      servers{client: d.Client, live: d.Live, claims: hostClaims{client: d.Client, live: d.Live}},
+		addresses:    ipam.Allocator{Client: d.Client, Live: d.Live},
 		inventory:    d.Inventory,
 		recorder:     d.Recorder,
 		clock:        d.Clock,
-		metrics:      newMetrics(),
+		claimLatency: metrics.NewClaimDuration(),
 		scheduler:    newScheduler(),
 		expectations: newExpectations(),
 		deadline:     d.Deadline,
@@ -154,18 +154,17 @@ func New(d Dependencies) *Reconciler {
 
 // Reconcile moves one Machine forward until it has to wait.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	r.startOnce()
+	r.starting.Do(func() { r.started = r.clock.Now() })
 	since := r.scheduler.queue.Version()
 	machine := &v1alpha1.Machine{}
-	err := r.client.Get(ctx, request.NamespacedName, machine)
-	if err == nil && !r.expectations.satisfied(machine, r.clock.Now()) {
-		return ctrl.Result{RequeueAfter: conflictDelay}, nil
-	}
-	if err != nil {
+	if err := r.client.Get(ctx, request.NamespacedName, machine); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			r.vanished(request.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !r.expectations.satisfied(machine, r.clock.Now()) {
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
 	now := &run{machine: machine.DeepCopy()}
 	outcome, err := r.advance(ctx, now)
@@ -298,10 +297,10 @@ func (r *Reconciler) flush(ctx context.Context, now *run) error {
 	return nil
 }
 
-// report publishes the events and metrics of a written change.
+// recordTransition publishes the events and metrics of a written change.
 func (r *Reconciler) recordTransition(before, after *v1alpha1.Machine) {
 	if before.Status.ProviderID == "" && after.Status.ProviderID != "" {
-		r.metrics.claimLatency.Observe(r.clock.Since(after.CreationTimestamp.Time).Seconds())
+		r.claimLatency.Observe(r.clock.Since(after.CreationTimestamp.Time).Seconds())
 		r.event(after, corev1.EventTypeNormal, v1alpha1.ReasonClaimed, condition(after, v1alpha1.ConditionClaimed).Message)
 	}
 	r.recordDrift(before, after)

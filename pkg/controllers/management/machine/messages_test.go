@@ -17,7 +17,7 @@ import (
 // TestLongMessages: what Metal3 says of an error can be of any length. The API server takes no condition with a message
 // of more than 32768 characters, and no event with a note of more than 1024, and then the error would be lost.
 func TestLongMessages(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	key, manager := w.machine("m", standAlone), w.start(w.client)
 	w.until("provisioned", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
 	w.host("server-00", func(host *bmov1alpha1.BareMetalHost) {

@@ -12,7 +12,7 @@ import (
 )
 
 // playMetal3 takes every host one state further, as baremetal-operator would.
-func (w *world) playMetal3() {
+func (w *fixture) playMetal3() {
 	w.t.Helper()
 	for _, host := range w.hosts() {
 		before := host.DeepCopy()
@@ -44,7 +44,7 @@ func (w *world) playMetal3() {
 }
 
 // reboot serves a request to reboot.
-func (w *world) reboot(before, host *bmov1alpha1.BareMetalHost) {
+func (w *fixture) reboot(before, host *bmov1alpha1.BareMetalHost) {
 	w.t.Helper()
 	arguments, requested := host.Annotations[bmov1alpha1.RebootAnnotationPrefix]
 	if !requested {
@@ -59,7 +59,7 @@ func (w *world) reboot(before, host *bmov1alpha1.BareMetalHost) {
 	before.ResourceVersion, host.ResourceVersion = served.ResourceVersion, served.ResourceVersion
 }
 
-func (w *world) setHostStatus(before, after *bmov1alpha1.BareMetalHost) {
+func (w *fixture) setHostStatus(before, after *bmov1alpha1.BareMetalHost) {
 	w.t.Helper()
 	if equality.Semantic.DeepEqual(before.Status, after.Status) {
 		return

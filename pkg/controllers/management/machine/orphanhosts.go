@@ -16,13 +16,14 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
 // OrphanHosts releases hosts whose Machine no longer claims them: the Machine was deleted by force, or the claim was written
 // by a process that another had replaced.
 type OrphanHosts struct {
 	servers
-	inventory Inventory
+	inventory *inventory.Inventory
 }
 
 // Reconcile checks one host.

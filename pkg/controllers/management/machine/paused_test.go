@@ -15,7 +15,7 @@ import (
 // TestPausedOrphan: hosts are paused while a management cluster is moved or restored, and for a while their Machines
 // are not there, or are there with another UID. The fleet must not be reinstalled for that.
 func TestPausedOrphan(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	key, manager := w.machine("m", standAlone), w.start(w.client)
 	w.until("provisioned", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
 	pause := func(change func(map[string]string)) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
@@ -123,7 +125,8 @@ func (r *Reconciler) validate(ctx context.Context, machine *v1alpha1.Machine) (*
 		message := fmt.Sprintf("TenantCluster %s is being deleted and gets no more servers", client.ObjectKeyFromObject(tenant))
 		return nil, no(v1alpha1.ReasonTenantDeleting, message), nil
 	}
-	err = r.checkOwn(ctx, machine)
+	// What its type adds to the Machine's own properties is known only once a type has been chosen.
+	_, err = r.refer(ctx, properties.Merge(properties.OfMachine(machine)))
 	if problem, wrong := whatIsInvalid(err); wrong {
 		return nil, no(v1alpha1.ReasonInvalidSpec, problem), nil
 	}
@@ -181,24 +184,17 @@ func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1
 }
 
 // allowed returns which types the Machine may have.
-func (r *Reconciler) allowed(ctx context.Context, machine *v1alpha1.Machine,
-	tenant *v1alpha1.TenantCluster) (func(typeName, provider string) bool, error) {
-	if tenant == nil {
-		return r.allowedStandAlone(ctx, machine.Namespace)
+func (r *Reconciler) allowed(
+	ctx context.Context, machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster,
+) (func(typeName, provider string) bool, error) {
+	if tenant != nil {
+		return tenant.Allows, nil
 	}
-	return tenant.Allows, nil
-}
-
-// allowedStandAlone returns which types a Machine without a tenant may have.
-func (r *Reconciler) allowedStandAlone(ctx context.Context, namespace string) (func(typeName, provider string) bool, error) {
 	list := &v1alpha1.TenantClusterList{}
-	if err := r.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("listing the TenantClusters of namespace %s, %w", namespace, err)
+	if err := r.client.List(ctx, list, client.InNamespace(machine.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing the TenantClusters of namespace %s, %w", machine.Namespace, err)
 	}
-	tenants := make([]*v1alpha1.TenantCluster, len(list.Items))
-	for i := range list.Items {
-		tenants[i] = &list.Items[i]
-	}
+	tenants := lo.ToSlicePtr(list.Items)
 	return func(typeName, provider string) bool { return v1alpha1.AllowsStandAlone(tenants, typeName, provider) }, nil
 }
 

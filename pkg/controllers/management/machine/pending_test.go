@@ -32,7 +32,7 @@ type queued struct {
 	reconciles int
 }
 
-func (w *world) startQueued() *queued {
+func (w *fixture) startQueued() *queued {
 	w.t.Helper()
 	q := &queued{process: w.start(w.client)}
 	q.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
@@ -46,11 +46,11 @@ func (w *world) startQueued() *queued {
 
 // drain schedules, and reconciles what is in the queue and what is added meanwhile, until it is empty.
 func (q *queued) drain() {
-	q.world.t.Helper()
+	q.fixture.t.Helper()
 	for q.schedulePending(context.Background()); q.queue.Len() > 0; q.schedulePending(context.Background()) {
 		request, _ := q.queue.Get()
 		if _, err := q.Reconcile(context.Background(), request); err != nil {
-			q.world.t.Fatal(err)
+			q.fixture.t.Fatal(err)
 		}
 		q.queue.Done(request)
 		q.reconciles++
@@ -59,7 +59,7 @@ func (q *queued) drain() {
 
 // ask reconciles every Machine once, as when it is created.
 func (q *queued) ask() {
-	for _, machine := range q.world.machines() {
+	for _, machine := range q.fixture.machines() {
 		q.queue.Add(reconcile.Request{NamespacedName: ownerOf(&machine).NamespacedName})
 	}
 	q.drain()
@@ -68,12 +68,12 @@ func (q *queued) ask() {
 
 // rack adds a server.
 func (q *queued) rack(name string, labels map[string]string) {
-	q.world.t.Helper()
-	q.inventory.SetHost(q.world.api.CreateHost(q.world.t, env.AvailableHost(q.world.metal3, name, labels)))
+	q.fixture.t.Helper()
+	q.inventory.SetHost(q.fixture.api.CreateHost(q.fixture.t, env.AvailableHost(q.fixture.metal3, name, labels)))
 	q.drain()
 }
 
-func (w *world) claimed() (count int) {
+func (w *fixture) claimed() (count int) {
 	for _, machine := range w.machines() {
 		if condition(&machine, v1alpha1.ConditionClaimed).Status == metav1.ConditionTrue {
 			count++
@@ -86,7 +86,7 @@ func (w *world) claimed() (count int) {
 // reconcile of all of them, that would be 820.
 func TestOneReconcileForEachServer(t *testing.T) {
 	const waiting = 40
-	w := newWorld(t, 0)
+	w := newFixture(t, 0)
 	for n := range waiting {
 		w.machine(fmt.Sprintf("m-%02d", n), standAlone)
 	}
@@ -106,7 +106,7 @@ func TestOneReconcileForEachServer(t *testing.T) {
 
 // TestOldestFirst: of the Machines that wait, the oldest gets the next server, whichever is reconciled first.
 func TestOldestFirst(t *testing.T) {
-	w := newWorld(t, 0)
+	w := newFixture(t, 0)
 	w.machine("b-older", standAlone)
 	q := w.startQueued()
 	q.ask()
@@ -130,7 +130,7 @@ func entry(machine *v1alpha1.Machine) *scheduling.Machine[candidate] {
 // TestAnotherChoice: a Machine could have no server, because the only type has a mistake. It gets one of another type as soon
 // as there is one, although that costs more.
 func TestAnotherChoice(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	key := w.machine("m", func(machine *v1alpha1.Machine) {
 		standAlone(machine)
 		machine.Spec.NodeTypeRef, machine.Spec.Resources = nil, env.Resources("cpu", "1")
@@ -168,7 +168,7 @@ func TestAnotherChoice(t *testing.T) {
 // TestPinnedMessageFollowsServer: the message of a Machine that is pinned says what is the matter with its server, so it is
 // written again when that changes, although the reason stays the same.
 func TestPinnedMessageFollowsServer(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	host := w.hosts()[0]
 	key := w.machine("m", func(machine *v1alpha1.Machine) {
 		standAlone(machine)
@@ -198,7 +198,7 @@ func TestPinnedMessageFollowsServer(t *testing.T) {
 // TestClaimedMachinesDoNotWait: a Machine that has its server and waits for user data has watches of its own for that. In
 // the scheduling queue, every event would reconcile it.
 func TestClaimedMachinesDoNotWait(t *testing.T) {
-	w := newWorld(t, 2)
+	w := newFixture(t, 2)
 	tenants, standAlones := w.machine("m", nil), w.machine("n", func(machine *v1alpha1.Machine) {
 		standAlone(machine)
 		machine.Spec.Bootstrap.DataSecretName = "later"
@@ -218,7 +218,7 @@ func TestClaimedMachinesDoNotWait(t *testing.T) {
 // TestNeighboursWithQuotas: when a tenant has a server less, its Machine gets one, although one of another tenant of the
 // namespace, which may have no more, has waited longer.
 func TestNeighboursWithQuotas(t *testing.T) {
-	w := newWorld(t, 0)
+	w := newFixture(t, 0)
 	allow := func(name string, servers int64) {
 		t.Helper()
 		tenant := &v1alpha1.TenantCluster{ObjectMeta: metaIn(w.tenant, name)}

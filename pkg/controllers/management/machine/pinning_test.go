@@ -23,7 +23,7 @@ func pinnedTo(name string) func(*v1alpha1.Machine) {
 }
 
 // annotateHost changes the annotations of a host the way a person would; an empty value takes one off.
-func (w *world) annotateHost(name, key, value string) {
+func (w *fixture) annotateHost(name, key, value string) {
 	w.t.Helper()
 	for _, host := range w.hosts() {
 		if host.Name != name {
@@ -43,26 +43,26 @@ func (w *world) annotateHost(name, key, value string) {
 func TestPinned(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason, server string
-		prevent, allow func(*world)
+		prevent, allow func(*fixture)
 		want           string
 		message        string
 	}{
 		"Missing": {
 			reason: "the name may be a typo, or of a server that is still to be racked", server: "late",
-			allow:   func(w *world) { w.api.CreateHost(w.t, env.AvailableHost(w.metal3, "late", nil)) },
+			allow:   func(w *fixture) { w.api.CreateHost(w.t, env.AvailableHost(w.metal3, "late", nil)) },
 			want:    v1alpha1.ReasonNoCapacity,
 			message: "does not exist",
 		},
 		"Taken": {
 			reason: "another Machine has it", server: "server-00",
-			prevent: func(w *world) {
+			prevent: func(w *fixture) {
 				other := w.get(w.machine("other", pinnedTo("server-00")))
 				w.start(w.client).round()
 				if w.get(ownerOf(other).NamespacedName).Status.ProviderID == "" {
 					w.t.Fatal("the other Machine has not got its server")
 				}
 			},
-			allow: func(w *world) {
+			allow: func(w *fixture) {
 				for _, machine := range w.machines() {
 					if machine.Name == "other" {
 						if err := w.client.Delete(w.t.Context(), &machine); err != nil {
@@ -76,12 +76,12 @@ func TestPinned(t *testing.T) {
 		},
 		"InError": {
 			reason: "an errored host is never claimed", server: "server-00",
-			prevent: func(w *world) {
+			prevent: func(w *fixture) {
 				w.host("server-00", func(host *bmov1alpha1.BareMetalHost) {
 					host.Status.ErrorType, host.Status.ErrorMessage = bmov1alpha1.PowerManagementError, "no power"
 				})
 			},
-			allow: func(w *world) {
+			allow: func(w *fixture) {
 				w.host("server-00", func(host *bmov1alpha1.BareMetalHost) { host.Status.ErrorType, host.Status.ErrorMessage = "", "" })
 			},
 			want:    v1alpha1.ReasonNoCapacity,
@@ -89,10 +89,10 @@ func TestPinned(t *testing.T) {
 		},
 		"TooSmall": {
 			reason: "inspection has found less than the type says", server: "server-00",
-			prevent: func(w *world) {
+			prevent: func(w *fixture) {
 				w.host("server-00", func(host *bmov1alpha1.BareMetalHost) { host.Status.HardwareDetails.CPU.Count = 4 })
 			},
-			allow: func(w *world) {
+			allow: func(w *fixture) {
 				w.host("server-00", func(host *bmov1alpha1.BareMetalHost) { host.Status.HardwareDetails.CPU.Count = 8 })
 			},
 			want:    v1alpha1.ReasonNoMatchingType,
@@ -100,14 +100,14 @@ func TestPinned(t *testing.T) {
 		},
 		"Maintenance": {
 			reason: "it is in maintenance", server: "server-00",
-			prevent: func(w *world) { w.annotateHost("server-00", v1alpha1.MaintenanceAnnotationKey, "new fan") },
-			allow:   func(w *world) { w.annotateHost("server-00", v1alpha1.MaintenanceAnnotationKey, "") },
+			prevent: func(w *fixture) { w.annotateHost("server-00", v1alpha1.MaintenanceAnnotationKey, "new fan") },
+			allow:   func(w *fixture) { w.annotateHost("server-00", v1alpha1.MaintenanceAnnotationKey, "") },
 			want:    v1alpha1.ReasonNoCapacity,
 			message: "is in maintenance: new fan",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 2) // one more than is wanted, which it must not get
+			w := newFixture(t, 2) // one more than is wanted, which it must not get
 			if tc.prevent != nil {
 				tc.prevent(w)
 			}
@@ -133,7 +133,7 @@ func TestPinned(t *testing.T) {
 
 // TestPinnedToWrongType: the server exists and is free, and is of another type.
 func TestPinnedToWrongType(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	key := w.machine("m", pinnedTo("server-00"))
 	manager := w.start(w.client)
 	profile := inventory.Profile{Name: w.nodeType, Namespace: w.metal3, Selector: labels.Nothing(), Cost: 1}

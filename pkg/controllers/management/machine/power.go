@@ -5,7 +5,6 @@ package machine
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -121,19 +120,6 @@ func recorded(machine *v1alpha1.Machine, at metav1.Time) bool {
 		return true
 	}
 	return machine.Status.Power != nil && machine.Status.Power.LastReboot != nil && !machine.Status.Power.LastReboot.Time.Before(at.Time)
-}
-
-// rebootArguments is the value of Metal3's annotation.
-func rebootArguments(hard bool) (string, error) {
-	arguments := bmov1alpha1.RebootAnnotationArguments{Mode: bmov1alpha1.RebootModeSoft}
-	if hard {
-		arguments.Mode = bmov1alpha1.RebootModeHard
-	}
-	value, err := json.Marshal(arguments)
-	if err != nil {
-		return "", fmt.Errorf("encoding a request to reboot, %w", err)
-	}
-	return string(value), nil
 }
 
 // powerOf is the power status for a host.

@@ -13,7 +13,7 @@ import (
 )
 
 func TestPower(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	key := w.machine("m", func(machine *v1alpha1.Machine) {
 		standAlone(machine)
 		machine.Spec.Power = &v1alpha1.MachinePower{State: v1alpha1.PowerOff}
@@ -55,7 +55,7 @@ func TestReboot(t *testing.T) {
 		"Reference": {"the key of the reference", v1alpha1.ReferenceRebootAnnotationKey, []string{`{"mode":"soft","force":false}`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1)
+			w := newFixture(t, 1)
 			key := w.machine("m", standAlone)
 			manager := w.start(w.client)
 			running := func() *process { return manager }

@@ -44,7 +44,7 @@ func TestClaimsFirst(t *testing.T) {
 
 // A Machine that has got its server gives its precedence up, or a thousand installations would be as urgent as a claim.
 func TestPrecedenceEndsWithTheClaim(t *testing.T) {
-	w := newWorld(t, 0)
+	w := newFixture(t, 0)
 	key := w.machine("m", func(machine *v1alpha1.Machine) { standAlone(machine) })
 	process := w.start(w.client)
 	look := func(want int) {

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -267,14 +266,4 @@ func (r *Reconciler) due(progress *v1alpha1.MachineProgress, deadline time.Durat
 		return earliest
 	}
 	return due
-}
-
-// startOnce records when the manager started to work. The process may have started long before and waited to become the
-// leader.
-func (r *Reconciler) startOnce() { r.starting.Do(func() { r.started = r.clock.Now() }) }
-
-// start is when a manager started to work.
-type start struct {
-	starting sync.Once
-	started  time.Time
 }

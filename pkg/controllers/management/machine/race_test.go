@@ -33,12 +33,12 @@ func TestTwoManagersRace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Log(tc.reason)
-			race(newWorld(t, tc.servers), tc.wanting, tc.servers)
+			race(newFixture(t, tc.servers), tc.wanting, tc.servers)
 		})
 	}
 }
 
-func race(w *world, wanting, servers int) {
+func race(w *fixture, wanting, servers int) {
 	t := w.t
 	t.Helper()
 	for n := range wanting {
@@ -115,13 +115,13 @@ func slowly(direct client.WithWatch) client.WithWatch {
 // TestTwoManagersRaceOnAPIServer is the harder case of TestTwoManagersRace with an API server's own timing.
 func TestTwoManagersRaceOnAPIServer(t *testing.T) {
 	t.Parallel()
-	race(newWorldOn(t, &environment, 20), 30, 20)
+	race(newFixtureOn(t, &environment, 20), 30, 20)
 }
 
 // TestOvertakenClaim plays the worst case: a manager that was paused between its two writes claims a host for a
 // Machine that got another host meanwhile.
 func TestOvertakenClaim(t *testing.T) {
-	w := newWorld(t, 2)
+	w := newFixture(t, 2)
 	key := w.machine("m", func(machine *v1alpha1.Machine) { machine.Spec.TenantClusterRef = nil })
 	manager := w.start((&faults.Connection{}).Client(w.api.Client))
 	w.until("provisioned", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
@@ -133,7 +133,7 @@ func TestOvertakenClaim(t *testing.T) {
 			break
 		}
 	}
-	if _, err := NewClaims(w.client, w.client).Claim(t.Context(), *stale.Status.HostRef, stale); err != nil {
+	if _, err := (hostClaims{client: w.client, live: w.client}).Claim(t.Context(), *stale.Status.HostRef, stale); err != nil {
 		t.Fatal(err)
 	}
 	w.until("swept", func() *process { return manager }, func() bool {

@@ -46,7 +46,8 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // Register adds the controllers of this package to a manager. Its client and cache must be those of the Reconciler.
 func (r *Reconciler) Register(ctx context.Context, mgr manager.Manager) error {
 	for field, value := range map[string]client.IndexerFunc{
-		hostField: hostOf, secretField: secretOf, typeField: typeOf, referenceField: ownReferencesOf,
+		hostField: controllers.Of(hostOf), secretField: controllers.Of(secretOf),
+		typeField: controllers.Of(typeOf), referenceField: controllers.Of(ownReferencesOf),
 	} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Machine{}, field, value); err != nil {
 			return fmt.Errorf("indexing Machines by %s, %w", field, err)
@@ -61,49 +62,49 @@ func (r *Reconciler) Register(ctx context.Context, mgr manager.Manager) error {
 			return fmt.Errorf("starting controller %s, %w", name, err)
 		}
 	}
-	if err := ctrlmetrics.Registry.Register(r.metrics.claimLatency); err != nil {
+	if err := ctrlmetrics.Registry.Register(r.claimLatency); err != nil {
 		return fmt.Errorf("registering the metrics of Machines, %w", err)
 	}
 	return nil
 }
 
+// register has a change of what Machines are installed with wake those that it may make drift, and no others. It also moves the
+// Machines that wait.
 func (r *Reconciler) register(mgr manager.Manager) error {
 	r.listen()
 	if err := mgr.Add(manager.RunnableFunc(r.runScheduler)); err != nil {
 		return err
 	}
-	moves, onSpec := r.movePending(), builder.WithPredicates(predicate.GenerationChangedPredicate{})
-	return r.watchDrift(builder.ControllerManagedBy(mgr)).
+	b, onSpec := builder.ControllerManagedBy(mgr), builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	for _, kind := range []client.Object{&v1alpha1.OSImage{}, &v1alpha1.SSHKey{}, &v1alpha1.MachineConfigTemplate{}} {
+		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.installedWith), onSpec).Watches(kind, r.movePending(), onSpec)
+	}
+	return b.
 		Named(controllerName).
 		For(&v1alpha1.Machine{}).
 		Watches(&v1alpha1.Machine{}, claimsFirst()).
-		Watches(&bmov1alpha1.BareMetalHost{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfHost), builder.WithPredicates(hostUpdated)).
+		Watches(&bmov1alpha1.BareMetalHost{}, controllers.Enqueue(r.machinesOfHost), builder.WithPredicates(hostUpdated)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfSecret)).
-		Watches(&v1alpha1.TenantCluster{}, moves, onSpec).
-		Watches(&v1alpha1.OSImage{}, moves, onSpec).
-		Watches(&v1alpha1.SSHKey{}, moves, onSpec).
-		Watches(&v1alpha1.MachineConfigTemplate{}, moves, onSpec).
+		Watches(&v1alpha1.TenantCluster{}, r.movePending(), onSpec).
 		Watches(&v1alpha1.IPAddress{}, r.movePendingForAddress()).
-		Watches(&v1alpha1.NodeType{}, moves, onSpec).
-		Watches(&v1alpha1.NodeProvider{}, moves, onSpec).
+		Watches(&v1alpha1.NodeType{}, controllers.Enqueue(r.installedOfType), onSpec).
+		Watches(&v1alpha1.NodeType{}, r.movePending(), onSpec).
+		Watches(&v1alpha1.NodeProvider{}, controllers.Enqueue(r.installedOfProvider), onSpec).
+		Watches(&v1alpha1.NodeProvider{}, r.movePending(), onSpec).
 		WatchesRawSource(source.Func(r.scheduler.start)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 }
 
 func (o OrphanHosts) register(mgr manager.Manager) error {
-	claimed := predicate.NewPredicateFuncs(func(object client.Object) bool {
-		host, ok := object.(*bmov1alpha1.BareMetalHost)
-		if !ok {
-			return false
-		}
+	claimed := predicate.NewPredicateFuncs(controllers.Of(func(host *bmov1alpha1.BareMetalHost) bool {
 		_, ours := consumerOf(host)
 		return ours
-	})
+	}))
 	return builder.ControllerManagedBy(mgr).
 		Named(orphanHostsControllerName).
 		For(&bmov1alpha1.BareMetalHost{}, builder.WithPredicates(claimed, hostUpdated)).
-		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(o.hostOfDeleted), builder.WithPredicates(controllers.OnlyDeletions())).
+		Watches(&v1alpha1.Machine{}, controllers.Enqueue(o.hostOfDeleted), builder.WithPredicates(controllers.OnlyDeletions())).
 		Complete(o)
 }
 
@@ -115,7 +116,7 @@ func (o OrphanSecrets) register(mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named(orphanSecretsControllerName).
 		For(&corev1.Secret{}, builder.OnlyMetadata, builder.WithPredicates(ours)).
-		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(secretOfDeleted), builder.WithPredicates(controllers.OnlyDeletions())).
+		Watches(&v1alpha1.Machine{}, controllers.Enqueue(secretOfDeleted), builder.WithPredicates(controllers.OnlyDeletions())).
 		Complete(o)
 }
 
@@ -133,11 +134,7 @@ var hostUpdated = predicate.Funcs{UpdateFunc: func(updated event.UpdateEvent) bo
 }}
 
 // machinesOfHost are the Machines that a host's state matters to: the one that has claimed it, and those that want to.
-func (r *Reconciler) machinesOfHost(ctx context.Context, object client.Object) []reconcile.Request {
-	host, ok := object.(*bmov1alpha1.BareMetalHost)
-	if !ok {
-		return nil
-	}
+func (r *Reconciler) machinesOfHost(ctx context.Context, host *bmov1alpha1.BareMetalHost) []reconcile.Request {
 	requests := r.machinesBy(ctx, client.MatchingFields{hostField: client.ObjectKeyFromObject(host).String()})
 	if consumer, ours := consumerOf(host); ours {
 		requests = append(requests, reconcile.Request{NamespacedName: consumer.NamespacedName})
@@ -173,18 +170,15 @@ func (r *Reconciler) movePendingForAddress() handler.EventHandler {
 	}}
 }
 
-func hostOf(object client.Object) []string {
-	if machine, ok := object.(*v1alpha1.Machine); ok {
-		if host, found := machine.Host(); found {
-			return []string{hostKey(host).String()}
-		}
+func hostOf(machine *v1alpha1.Machine) []string {
+	if host, found := machine.Host(); found {
+		return []string{hostKey(host).String()}
 	}
 	return nil
 }
 
-func secretOf(object client.Object) []string {
-	machine, ok := object.(*v1alpha1.Machine)
-	if !ok || machine.Spec.Bootstrap.DataSecretName == "" {
+func secretOf(machine *v1alpha1.Machine) []string {
+	if machine.Spec.Bootstrap.DataSecretName == "" {
 		return nil
 	}
 	return []string{machine.Spec.Bootstrap.DataSecretName}
@@ -192,11 +186,7 @@ func secretOf(object client.Object) []string {
 
 // hostOfDeleted is the host that a deleted Machine wanted. The inventory stops assuming it for that Machine: if the
 // Machine was deleted by force, nothing else would end it.
-func (o OrphanHosts) hostOfDeleted(_ context.Context, object client.Object) []reconcile.Request {
-	machine, ok := object.(*v1alpha1.Machine)
-	if !ok {
-		return nil
-	}
+func (o OrphanHosts) hostOfDeleted(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
 	host, found := machine.Host()
 	if !found {
 		return nil
@@ -206,9 +196,8 @@ func (o OrphanHosts) hostOfDeleted(_ context.Context, object client.Object) []re
 	return []reconcile.Request{{NamespacedName: key}}
 }
 
-func secretOfDeleted(_ context.Context, object client.Object) []reconcile.Request {
-	machine, ok := object.(*v1alpha1.Machine)
-	if !ok || machine.Status.HostRef == nil {
+func secretOfDeleted(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
+	if machine.Status.HostRef == nil {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{

@@ -19,7 +19,6 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
@@ -33,7 +32,7 @@ const watchTimeout = 30 * time.Second
 // TestEverythingIsEventDriven runs the controllers in a manager, with real watches and caches. Each step waits for
 // something that only a watch can tell.
 func TestEverythingIsEventDriven(t *testing.T) {
-	w := newWorldOn(t, &environment, 0)
+	w := newFixtureOn(t, &environment, 0)
 	hosts := startManager(t, w)
 	eventually := func(what string, reached func() bool) {
 		t.Helper()
@@ -124,8 +123,8 @@ func TestEverythingIsEventDriven(t *testing.T) {
 	w.checkNothingLeft()
 }
 
-// startManager runs the controllers and the feed until the test ends, for the namespaces of the world alone.
-func startManager(t *testing.T, w *world) *inventory.Inventory {
+// startManager runs the controllers and the feed until the test ends, for the namespaces of the fixture alone.
+func startManager(t *testing.T, w *fixture) *inventory.Inventory {
 	t.Helper()
 	mgr, err := ctrl.NewManager(environment.Config, manager.Options{
 		Scheme:  environment.Scheme,
@@ -137,8 +136,7 @@ func startManager(t *testing.T, w *world) *inventory.Inventory {
 	}
 	hosts := inventory.NewInventory(inventory.Options{})
 	machines := New(Dependencies{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Claims: NewClaims(mgr.GetClient(), mgr.GetAPIReader()),
-		Addresses: ipam.Allocator{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(),
 		Inventory: hosts, Recorder: mgr.GetEventRecorder("test"), Clock: clock.RealClock{},
 	})
 	ctx, stop := context.WithCancel(context.Background())

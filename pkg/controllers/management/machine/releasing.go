@@ -29,11 +29,9 @@ func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 	owner, outcome := ownerOf(now.machine), "no server was claimed"
 	// It must not get a server or an address any more, because cleaning takes long. It still owns its server.
 	r.scheduler.assumePool(now.machine, nil)
-	if now.machine.Status.HostRef == nil {
-		r.forget(now.machine)
-	}
 	reference := now.machine.Status.HostRef
 	if reference == nil {
+		r.forget(now.machine)
 		host, err := r.serverOf(ctx, now.machine)
 		if err != nil {
 			return result{}, err
@@ -101,7 +99,7 @@ func (r *Reconciler) releaseHost(
 type servers struct {
 	client client.Client
 	live   client.Reader
-	claims Claims
+	claims hostClaims
 }
 
 // cleanAndRelease takes the release of an owner's host a step further. It returns the facts while that is under way,

@@ -156,17 +156,52 @@ func (r *Reconciler) watchGaveUp(_ context.Context, now *run) (result, error) {
 	}}, nil
 }
 
-func (c *hostClaims) Quarantine(
+// Quarantine keeps the server from being claimed until an operator removes the annotation. One that is there stays as it is.
+func (c hostClaims) Quarantine(
 	ctx context.Context, host *bmov1alpha1.BareMetalHost, why inventory.Quarantine,
 ) (*bmov1alpha1.BareMetalHost, error) {
 	if _, quarantined := host.Annotations[v1alpha1.QuarantinedAnnotationKey]; quarantined {
 		return host, nil
 	}
-	host = host.DeepCopy()
-	return host, c.write(ctx, host, "quarantining", func() { annotate(host, v1alpha1.QuarantinedAnnotationKey, why.String()) })
+	return c.write(ctx, host, "quarantining", func(host *bmov1alpha1.BareMetalHost) {
+		annotate(host, v1alpha1.QuarantinedAnnotationKey, why.String())
+	})
 }
 
-func (c *hostClaims) EndQuarantine(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
-	host = host.DeepCopy()
-	return host, c.write(ctx, host, "ending the quarantine of", func() { delete(host.Annotations, v1alpha1.QuarantinedAnnotationKey) })
+// EndQuarantine lets the server back into the pool once it is released.
+func (c hostClaims) EndQuarantine(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
+	return c.write(ctx, host, "ending the quarantine of", func(host *bmov1alpha1.BareMetalHost) {
+		delete(host.Annotations, v1alpha1.QuarantinedAnnotationKey)
+	})
+}
+
+// EventUnhealthy: the server is quarantined, because the node on it was unhealthy.
+const EventUnhealthy EventReason = "QuarantinedUnhealthy"
+
+// quarantineUnhealthy quarantines a server whose node was unhealthy when Karpenter deleted it. It is the first write of the
+// release, so that a crash cannot skip it. The limit on quarantined servers applies.
+func (r *Reconciler) quarantineUnhealthy(ctx context.Context, machine *v1alpha1.Machine,
+	host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
+	why := machine.Annotations[v1alpha1.UnhealthyAnnotationKey]
+	if _, quarantined := host.Annotations[v1alpha1.QuarantinedAnnotationKey]; why == "" || quarantined {
+		return host, nil
+	}
+	host, full, err := r.quarantineWithinLimit(ctx, host, inventory.Quarantine{
+		Reason: v1alpha1.ReasonNodeUnhealthy, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(machine),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if full != "" {
+		if !isEmptied(host) { // only once
+			r.event(machine, corev1.EventTypeWarning, string(EventUnhealthy),
+				fmt.Sprintf("the node on server %s/%s was unhealthy (%s), and the server is not quarantined: %s",
+					host.Namespace, host.Name, why, full))
+		}
+		return host, nil
+	}
+	r.event(machine, corev1.EventTypeWarning, string(EventUnhealthy), fmt.Sprintf(
+		"server %s/%s is quarantined, because the node on it was unhealthy: %s. To use it again, remove the annotation %s from its BareMetalHost",
+		host.Namespace, host.Name, why, v1alpha1.QuarantinedAnnotationKey))
+	return host, nil
 }

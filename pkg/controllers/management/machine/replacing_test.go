@@ -18,7 +18,7 @@ import (
 func replaces(nodeType *v1alpha1.NodeType) { nodeType.Spec.OnError = v1alpha1.OnErrorReplace }
 
 // fail makes Metal3 report an error for the server of a Machine.
-func (w slowWorld) fail(key types.NamespacedName, kind bmov1alpha1.ErrorType, count int) {
+func (w slowFixture) fail(key types.NamespacedName, kind bmov1alpha1.ErrorType, count int) {
 	w.t.Helper()
 	w.host(w.get(key).Status.HostRef.Name, func(host *bmov1alpha1.BareMetalHost) {
 		host.Status.ErrorType, host.Status.ErrorMessage, host.Status.ErrorCount = kind, "it smells burnt", count
@@ -51,7 +51,7 @@ func TestOnError(t *testing.T) {
 			kind: bmov1alpha1.ProvisioningError, count: 1, alone: true, givenUp: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newSlowWorld(t, 1, func(nodeType *v1alpha1.NodeType) { nodeType.Spec.OnError = tc.onError })
+			w := newSlowFixture(t, 1, func(nodeType *v1alpha1.NodeType) { nodeType.Spec.OnError = tc.onError })
 			manager := w.start(w.client)
 			running := func() *process { return manager }
 			var key types.NamespacedName
@@ -91,7 +91,7 @@ func TestOnError(t *testing.T) {
 
 // TestNotAllServersAreQuarantined: an image that installs on no server takes two of them out of the pool, not the fleet.
 func TestNotAllServersAreQuarantined(t *testing.T) {
-	w := newSlowWorld(t, 4, replaces)
+	w := newSlowFixture(t, 4, replaces)
 	manager := w.start(w.client)
 	running := func() *process { return manager }
 	for n, name := range []string{"first", "second", "third"} {
@@ -122,7 +122,7 @@ func TestNotAllServersAreQuarantined(t *testing.T) {
 
 // TestNotAllServersAreQuarantinedAtOnce: that an image installs on no server shows on all of them at the same time.
 func TestNotAllServersAreQuarantinedAtOnce(t *testing.T) {
-	w := newSlowWorld(t, 6, replaces)
+	w := newSlowFixture(t, 6, replaces)
 	manager := w.start(w.client)
 	running := func() *process { return manager }
 	var keys []types.NamespacedName

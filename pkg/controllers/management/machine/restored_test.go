@@ -18,7 +18,7 @@ import (
 
 // restore does to objects what restoring a lost cluster with a tool that recreates objects does: they have other UIDs
 // and, unless withStatus, no status. Hosts keep theirs, as Metal3 reads it from an annotation.
-func (w *world) restore(withStatus bool, objects ...client.Object) {
+func (w *fixture) restore(withStatus bool, objects ...client.Object) {
 	w.t.Helper()
 	for _, object := range objects {
 		if finalizers := object.GetFinalizers(); len(finalizers) > 0 {
@@ -49,7 +49,7 @@ func (w *world) restore(withStatus bool, objects ...client.Object) {
 }
 
 // lose has the whole cluster lost and restored.
-func (w *world) lose(withStatus bool) {
+func (w *fixture) lose(withStatus bool) {
 	w.t.Helper()
 	var all []client.Object
 	for _, host := range w.hosts() {
@@ -68,7 +68,7 @@ func (w *world) lose(withStatus bool) {
 }
 
 // pause has Metal3 leave all servers alone, or not any more.
-func (w *world) pause(paused bool) {
+func (w *fixture) pause(paused bool) {
 	w.t.Helper()
 	for _, host := range w.hosts() {
 		before := host.DeepCopy()
@@ -94,7 +94,7 @@ func TestRestored(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newRichWorld(t, 3)
+			w := newRichFixture(t, 3)
 			running := w.start(w.client)
 			now := func() *process { return running }
 			joined := w.join("runs", now)
@@ -172,7 +172,7 @@ func TestRestored(t *testing.T) {
 
 // TestRestoredAndDeleted: a Machine that is deleted before the manager has seen what server it has takes that along.
 func TestRestoredAndDeleted(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	running := w.start(w.client)
 	now := func() *process { return running }
 	key := w.machine("m", standAlone)
@@ -192,7 +192,7 @@ func TestRestoredWithoutField(t *testing.T) {
 	for field := range reflect.TypeFor[v1alpha1.MachineStatus]().Fields() {
 		for name, live := range map[string]bool{"Deleted": false, "Lives": true} {
 			t.Run(field.Name+name, func(t *testing.T) {
-				w := newRichWorld(t, 1)
+				w := newRichFixture(t, 1)
 				running := w.start(w.client)
 				now := func() *process { return running }
 				key := w.join("runs", now)
@@ -233,7 +233,7 @@ func TestRestoredWithoutField(t *testing.T) {
 // TestUnhealthyWithoutStatus: a Machine that was restored without its status and deleted because its node was unhealthy gives its
 // server back.
 func TestUnhealthyWithoutStatus(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	running := w.start(w.client)
 	now := func() *process { return running }
 	key := w.machine("m", standAlone)
@@ -254,7 +254,7 @@ func TestUnhealthyWithoutStatus(t *testing.T) {
 
 // TestRestoredWithoutServer: a Machine that had no server when the backup was made gets one, like any other.
 func TestRestoredWithoutServer(t *testing.T) {
-	w := newWorld(t, 0)
+	w := newFixture(t, 0)
 	running := w.start(w.client)
 	now := func() *process { return running }
 	key := w.machine("m", standAlone)
@@ -267,7 +267,7 @@ func TestRestoredWithoutServer(t *testing.T) {
 
 // TestClaimUIDOfAnotherMachine: what a Machine says of its past gives it nothing that is another's.
 func TestClaimUIDOfAnotherMachine(t *testing.T) {
-	w := newRichWorld(t, 2)
+	w := newRichFixture(t, 2)
 	running := w.start(w.client)
 	now := func() *process { return running }
 	victim := w.join("victim", now)
@@ -299,8 +299,8 @@ func TestClaimUIDOfAnotherMachine(t *testing.T) {
 	}
 }
 
-// join takes a Machine of a rich world so far that its node has registered.
-func (w *world) join(name string, now func() *process) types.NamespacedName {
+// join takes a Machine of a rich fixture so far that its node has registered.
+func (w *fixture) join(name string, now func() *process) types.NamespacedName {
 	w.t.Helper()
 	key := w.machine(name, nil)
 	w.until("held", now, func() bool { return waitsForHook(w.get(key)) })

@@ -161,20 +161,20 @@ func (s *scheduler) park(machine scheduling.Machine[candidate], since scheduling
 }
 
 // forget ends what is assumed for a Machine: its host, its share of the quota, and its address.
-func (s *scheduler) forget(machine types.NamespacedName, inventory Inventory) {
+func (s *scheduler) forget(machine types.NamespacedName, hosts *inventory.Inventory) {
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
-	s.forgetLocked(machine, inventory)
+	s.forgetLocked(machine, hosts)
 }
 
-func (s *scheduler) forgetLocked(machine types.NamespacedName, inventory Inventory) {
+func (s *scheduler) forgetLocked(machine types.NamespacedName, hosts *inventory.Inventory) {
 	assumed, found := s.assumed[machine]
 	if !found {
 		return
 	}
 	delete(s.assumed, machine)
 	if assumed.nodeType != "" {
-		inventory.Forget(assumed.host, assumed.uid)
+		hosts.Forget(assumed.host, assumed.uid)
 		s.move(usageShrank(machine.Namespace))
 	}
 	if assumed.pool != nil {

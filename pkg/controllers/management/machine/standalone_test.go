@@ -19,7 +19,7 @@ import (
 // TestWithoutTenant: a Machine that is made by hand, without a tenant, gets user data without a join, and says in its
 // status where each of its properties comes from.
 func TestWithoutTenant(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.create(&v1alpha1.SSHKey{ObjectMeta: metaName("key-" + w.metal3), Spec: v1alpha1.SSHKeySpec{PublicKey: publicKey}})
 	w.create(&v1alpha1.MachineConfigTemplate{ObjectMeta: metaName("template-" + w.metal3), Spec: v1alpha1.MachineConfigTemplateSpec{
 		CloudInitTemplate: "#cloud-config\nhostname: {{ .Values.NodeClaim.Name }}\nfqdn: {{ .Values.BareMetalHost.Name }}.example.com\n",
@@ -91,7 +91,7 @@ func TestNodeLabels(t *testing.T) {
 
 // TestNothingToBootWith: a Machine without any user data gets none, and no Secret.
 func TestNothingToBootWith(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	key := w.machine("m", standAlone)
 	manager := w.start(w.client)
 	w.until("provisioned", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
@@ -103,7 +103,7 @@ func TestNothingToBootWith(t *testing.T) {
 // TestAddresses: the pool has two addresses for three Machines; the third says so, and gets one when one is free. The
 // host has its own DHCP annotations back afterwards.
 func TestAddresses(t *testing.T) {
-	w := newRichWorld(t, 3)
+	w := newRichFixture(t, 3)
 	nodeType := &v1alpha1.NodeType{}
 	if err := w.client.Get(t.Context(), client.ObjectKey{Name: w.nodeType}, nodeType); err != nil {
 		t.Fatal(err)
@@ -154,23 +154,23 @@ func TestHostStates(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		phase  v1alpha1.MachinePhase
-		change func(*world)
+		change func(*fixture)
 		want   string
 		says   string
 	}{
 		"PausedWhileInstalling": {reason: "it makes no progress, and the message has the reason", phase: v1alpha1.MachineProvisioning,
 			want:   v1alpha1.ReasonProvisioning,
-			change: func(w *world) { w.annotateHost("server-00", bmov1alpha1.PausedAnnotation, "x") }, says: bmov1alpha1.PausedAnnotation},
+			change: func(w *fixture) { w.annotateHost("server-00", bmov1alpha1.PausedAnnotation, "x") }, says: bmov1alpha1.PausedAnnotation},
 		"DetachedWhileInstalling": {reason: "Metal3 does nothing on it", phase: v1alpha1.MachineProvisioning, want: v1alpha1.ReasonProvisioning,
-			change: func(w *world) { w.annotateHost("server-00", bmov1alpha1.DetachedAnnotation, "x") }, says: bmov1alpha1.DetachedAnnotation},
+			change: func(w *fixture) { w.annotateHost("server-00", bmov1alpha1.DetachedAnnotation, "x") }, says: bmov1alpha1.DetachedAnnotation},
 		"ImageCannotBeWritten": {reason: "Metal3 says why, and how often", phase: v1alpha1.MachineProvisioning, want: v1alpha1.ReasonHostError,
-			change: func(w *world) {
+			change: func(w *fixture) {
 				w.host("server-00", func(host *bmov1alpha1.BareMetalHost) {
 					host.Status.ErrorType, host.Status.ErrorMessage, host.Status.ErrorCount = bmov1alpha1.ProvisioningError, "disk is too small", 3
 				})
 			}, says: "server-00: provisioning error (3 times in a row): disk is too small"},
 		"HostDeleting": {reason: "the server is on its way out", phase: v1alpha1.MachineProvisioned, want: v1alpha1.ReasonHostDeleting,
-			change: func(w *world) {
+			change: func(w *fixture) {
 				for _, host := range w.hosts() {
 					host.Finalizers = []string{bmov1alpha1.BareMetalHostFinalizer}
 					if err := w.client.Update(w.t.Context(), &host); err != nil {
@@ -183,7 +183,7 @@ func TestHostStates(t *testing.T) {
 			}, says: "is being deleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1)
+			w := newFixture(t, 1)
 			key := w.machine("m", standAlone)
 			manager := w.start(w.client)
 			w.until("there", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == tc.phase })

@@ -4,8 +4,10 @@
 package machine
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -46,7 +48,13 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 	status := *machine.Status.DeepCopy()
 	status.Phase = f.phase
 	setServer(machine, &status, &f)
-	setInstallation(&status, &f)
+	if f.installed != nil {
+		status.Installed, status.PropertiesHash = f.installed, hashOf(f.installed)
+	}
+	if f.properties != nil {
+		status.Properties = f.properties
+	}
+	status.Progress = cmp.Or(f.progress, status.Progress)
 	if steps, known := stepsDone(&f, &status); known && steps > 0 {
 		status.ProviderID = v1alpha1.ProviderID(status.HostRef.Namespace, status.HostRef.Name, machine.Name)
 	}
@@ -94,26 +102,17 @@ func setServer(machine *v1alpha1.Machine, status *v1alpha1.MachineStatus, f *fac
 	}
 }
 
-// setInstallation writes what is installed, and how far that is.
-func setInstallation(status *v1alpha1.MachineStatus, f *facts) {
-	if f.installed != nil {
-		status.Installed, status.PropertiesHash = f.installed, hashOf(f.installed)
-	}
-	if f.properties != nil {
-		status.Properties = f.properties
-	}
-	if f.progress != nil {
-		status.Progress = f.progress
-	}
-}
-
 // hasNode are the phases in which the node that a Machine has become is known.
 var hasNode = map[v1alpha1.MachinePhase]bool{
 	v1alpha1.MachineJoined: true, v1alpha1.MachineFailed: true, v1alpha1.MachineReleasing: true,
 }
 
-// steps are the conditions that become true one after the other.
-var steps = []string{v1alpha1.ConditionClaimed, v1alpha1.ConditionProvisioned, v1alpha1.ConditionJoined}
+// steps are the conditions that become true one after the other, and their reasons then.
+var steps = []struct{ condition, reasonDone string }{
+	{v1alpha1.ConditionClaimed, v1alpha1.ReasonClaimed},
+	{v1alpha1.ConditionProvisioned, v1alpha1.ReasonProvisioned},
+	{v1alpha1.ConditionJoined, v1alpha1.ReasonJoined},
+}
 
 // stepsDone is the number of steps that the Machine has behind it. It reports false for phases that leave the steps as
 // they are.
@@ -176,9 +175,9 @@ func stepConditions(machine *v1alpha1.Machine, f *facts, status *v1alpha1.Machin
 	var all []metav1.Condition
 	for i, step := range steps {
 		if i < done {
-			all = append(all, newCondition(step, metav1.ConditionTrue, reasonDone(step), messageDone(step, machine, status)))
+			all = append(all, newCondition(step.condition, metav1.ConditionTrue, step.reasonDone, messageDone(step.condition, machine, status)))
 		} else {
-			all = append(all, newCondition(step, metav1.ConditionFalse, f.reason, f.message))
+			all = append(all, newCondition(step.condition, metav1.ConditionFalse, f.reason, f.message))
 		}
 	}
 	return all
@@ -215,17 +214,6 @@ func networkCondition(f *facts, status *v1alpha1.MachineStatus) []metav1.Conditi
 	return nil
 }
 
-// reasonDone is the reason of a step that is done.
-func reasonDone(step string) string {
-	switch step {
-	case v1alpha1.ConditionClaimed:
-		return v1alpha1.ReasonClaimed
-	case v1alpha1.ConditionProvisioned:
-		return v1alpha1.ReasonProvisioned
-	}
-	return v1alpha1.ReasonJoined
-}
-
 // messageDone is the message of a step that is done. It names what stays the same, so that the condition does too.
 func messageDone(step string, machine *v1alpha1.Machine, status *v1alpha1.MachineStatus) string {
 	server := fmt.Sprintf("server %s/%s", status.HostRef.Namespace, status.HostRef.Name)
@@ -237,3 +225,55 @@ func messageDone(step string, machine *v1alpha1.Machine, status *v1alpha1.Machin
 	}
 	return "node " + machine.Annotations[v1alpha1.NodeNameAnnotationKey] + " has registered"
 }
+
+// EventReason is the reason of an event on a Machine. Where a condition says the same, it has the same reason.
+type EventReason string
+
+// Reasons of events beside those that come with a condition (v1alpha1.Reason...).
+const (
+	// EventReleased: the server is available again, or the Machine had none.
+	EventReleased EventReason = "Released"
+	// EventRebootRefused: the value of the request to reboot is not valid.
+	EventRebootRefused EventReason = "RebootRefused"
+	// EventQuarantined: a Machine was given up, and its server is quarantined. On the BareMetalHost.
+	EventQuarantined EventReason = "Quarantined"
+	// EventTaken: the chosen server was taken before it was claimed; another is chosen.
+	EventTaken EventReason = "ServerTaken"
+	// EventPoolsOverlap: another pool contains addresses of the Machine's pool.
+	EventPoolsOverlap EventReason = "AddressPoolsOverlap"
+)
+
+// warnings are the reasons that may need action.
+var warnings = map[string]bool{
+	v1alpha1.ReasonNoCapacity:       true,
+	v1alpha1.ReasonNoMatchingType:   true,
+	v1alpha1.ReasonNotAllowed:       true,
+	v1alpha1.ReasonQuotaExceeded:    true,
+	v1alpha1.ReasonTenantDeleting:   true,
+	v1alpha1.ReasonInvalidSpec:      true,
+	v1alpha1.ReasonHostError:        true,
+	v1alpha1.ReasonDeadlineExceeded: true,
+	v1alpha1.ReasonHostLost:         true,
+	v1alpha1.ReasonHostDeleting:     true,
+	v1alpha1.ReasonNoAddress:        true,
+}
+
+// quiet are the reasons without an event: every Machine passes through them, and an event costs the API server as much as
+// a write of the Machine. The claim has an event of its own.
+var quiet = map[string]bool{
+	v1alpha1.ReasonClaiming:                true,
+	v1alpha1.ReasonClaimed:                 true,
+	v1alpha1.ReasonWaitingForBootstrapData: true,
+}
+
+const (
+	// conflictDelay is the delay after a conflict: long enough for the watch event of the other write to arrive.
+	conflictDelay = 50 * time.Millisecond
+	// resync is how often a Machine is reconciled without an event, in case one was missed.
+	resync = 10 * time.Minute
+	// maxSteps limits the states of one reconcile, so that a Machine that keeps losing races for servers does not block a
+	// worker.
+	maxSteps = 16
+	// workers is the number of Machines that are reconciled at a time.
+	workers = 10
+)

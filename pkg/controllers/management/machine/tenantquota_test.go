@@ -22,7 +22,7 @@ import (
 
 // A tenant gets no more servers than its quota, however many Machines ask, and the rest when the quota is raised.
 func TestTenantQuota(t *testing.T) {
-	w := newWorld(t, 5)
+	w := newFixture(t, 5)
 	setQuota := func(servers int64) {
 		t.Helper()
 		update(w, &v1alpha1.TenantCluster{ObjectMeta: metaIn(w.tenant, "tenant")}, func(tenant *v1alpha1.TenantCluster) {
@@ -70,7 +70,7 @@ func TestTenantQuotaConcurrently(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Log(tc.reason)
 			const wanting, first, raised = 24, 4, 7
-			w := newWorld(t, wanting)
+			w := newFixture(t, wanting)
 			update(w, &v1alpha1.NodeType{ObjectMeta: metaName(w.nodeType)}, func(nodeType *v1alpha1.NodeType) {
 				nodeType.Spec.Resources = env.Resources("cpu", "8", "memory", "32Gi", "nvidia.com/gpu", "2")
 			})
@@ -101,7 +101,7 @@ func TestTenantQuotaConcurrently(t *testing.T) {
 }
 
 // update changes an object.
-func update[T client.Object](w *world, object T, change func(T)) {
+func update[T client.Object](w *fixture, object T, change func(T)) {
 	w.t.Helper()
 	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
 		w.t.Fatal(err)
@@ -176,12 +176,12 @@ func (c *concurrent) setLimit(limit int) {
 
 // counts are the servers that are claimed, and the Machines that are refused for the quota.
 func (c *concurrent) counts() (claimed, refused int) {
-	for _, host := range c.world.hosts() {
+	for _, host := range c.fixture.hosts() {
 		if host.Spec.ConsumerRef != nil {
 			claimed++
 		}
 	}
-	for _, machine := range c.world.machines() {
+	for _, machine := range c.fixture.machines() {
 		if condition(&machine, v1alpha1.ConditionClaimed).Reason == v1alpha1.ReasonQuotaExceeded && machine.Status.HostRef == nil {
 			refused++
 		}

@@ -16,7 +16,7 @@ import (
 // TestTooSmall: where inspection has found less than the type says, the Machine waits and says what is missing, and gets the
 // server once that is there.
 func TestTooSmall(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.host("server-00", func(host *bmov1alpha1.BareMetalHost) {
 		host.Status.HardwareDetails.CPU.Count, host.Status.HardwareDetails.RAMMebibytes = 8, 16<<10
 	})

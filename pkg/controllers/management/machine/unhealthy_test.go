@@ -15,7 +15,7 @@ import (
 // TestUnhealthy: a server whose node was replaced as unhealthy is cleaned and quarantined until an operator removes the
 // annotation.
 func TestUnhealthy(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	key := w.machine("m", standAlone)
 	p := w.start(w.client)
 	w.until("installed", func() *process { return p }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })

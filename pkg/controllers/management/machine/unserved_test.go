@@ -21,7 +21,7 @@ import (
 // TestKindNotServed: an API server that does not serve Machines, or not in this version, answers 404 too. That says
 // nothing about any one of them, and must cost no server and no user data.
 func TestKindNotServed(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	w.create(&corev1.Secret{ObjectMeta: metaIn(w.tenant, "user-data"), Data: map[string][]byte{v1alpha1.UserDataSecretKey: []byte("x")}})
 	key := w.machine("m", func(machine *v1alpha1.Machine) {
 		standAlone(machine)

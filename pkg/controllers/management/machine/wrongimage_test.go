@@ -14,7 +14,7 @@ import (
 // TestWrongImageClaimsNoServer: a server that is taken and given back tells every listener of the inventory, and
 // one of them wakes the Machines that wait. A Machine that did so whenever it is looked at would never come to rest.
 func TestWrongImageClaimsNoServer(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newFixture(t, 1)
 	if err := w.client.Delete(t.Context(), &v1alpha1.OSImage{ObjectMeta: metaName(w.osImage)}); err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,10 +61,9 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 
 // providersOf are the providers that own a NodeType, or have a template of its name and wait for its deletion.
 func (c *Controller) providersOf(ctx context.Context, nodeType client.Object) []reconcile.Request {
-	return controllers.RequestsWhere(ctx, c.client, &v1alpha1.NodeProviderList{}, func(object client.Object) bool {
-		provider, ok := object.(*v1alpha1.NodeProvider)
-		return ok && (metav1.IsControlledBy(nodeType, provider) || template(provider, nodeType.GetName()) != nil)
-	})
+	return controllers.RequestsWhere(ctx, c.client, &v1alpha1.NodeProviderList{}, controllers.Of(func(provider *v1alpha1.NodeProvider) bool {
+		return metav1.IsControlledBy(nodeType, provider) || lists(provider, nodeType.GetName())
+	}))
 }
 
 // Reconcile creates, updates and deletes the NodeTypes of a provider, and writes its status.
@@ -82,7 +83,7 @@ func (c *Controller) Reconcile(ctx context.Context, provider *v1alpha1.NodeProvi
 	for i := range nodeTypes.Items {
 		nodeType := &nodeTypes.Items[i]
 		existing[nodeType.Name] = nodeType
-		if metav1.IsControlledBy(nodeType, provider) && template(provider, nodeType.Name) == nil && nodeType.DeletionTimestamp.IsZero() {
+		if metav1.IsControlledBy(nodeType, provider) && !lists(provider, nodeType.Name) && nodeType.DeletionTimestamp.IsZero() {
 			failures = append(failures, c.remove(ctx, provider, nodeType))
 		}
 	}
@@ -156,7 +157,7 @@ func (c *Controller) remove(ctx context.Context, provider *v1alpha1.NodeProvider
 	if err := c.live.Get(ctx, client.ObjectKeyFromObject(provider), current); err != nil {
 		return fmt.Errorf("reading NodeProvider %s before deleting NodeType %s, %w", provider.Name, nodeType.Name, err)
 	}
-	if current.UID != provider.UID || template(current, nodeType.Name) != nil {
+	if current.UID != provider.UID || lists(current, nodeType.Name) {
 		return nil // the watch brings the provider as it is now
 	}
 	exactly := client.Preconditions{UID: &nodeType.UID, ResourceVersion: &nodeType.ResourceVersion}
@@ -191,13 +192,8 @@ func (c *Controller) writeStatus(ctx context.Context, provider *v1alpha1.NodePro
 	return nil
 }
 
-func template(provider *v1alpha1.NodeProvider, name string) *v1alpha1.NodeTypeTemplate {
-	for i := range provider.Spec.Metal3.NodeTypes {
-		if provider.Spec.Metal3.NodeTypes[i].Name == name {
-			return &provider.Spec.Metal3.NodeTypes[i]
-		}
-	}
-	return nil
+func lists(provider *v1alpha1.NodeProvider, name string) bool {
+	return slices.ContainsFunc(provider.Spec.Metal3.NodeTypes, func(one v1alpha1.NodeTypeTemplate) bool { return one.Name == name })
 }
 
 // rejection is why a NodeType could not be written as its template says.
@@ -258,10 +254,7 @@ func synced(provider *v1alpha1.NodeProvider, rejections []rejection, now time.Ti
 		LastTransitionTime: metav1.NewTime(now),
 	}
 	if len(rejections) > 0 {
-		messages := make([]string, len(rejections))
-		for i := range rejections {
-			messages[i] = rejections[i].message
-		}
+		messages := lo.Map(rejections, func(one rejection, _ int) string { return one.message })
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, rejections[0].reason, strings.Join(messages, "; ")
 	}
 	return condition

@@ -4,12 +4,14 @@
 package autonodes
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -110,10 +112,7 @@ func newPool(where string, tenant *v1alpha1.TenantCluster, entry *v1alpha1.AutoN
 		NodeClassRef:           &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: nodeClassKind, Name: template.Name},
 		TerminationGracePeriod: template.TerminationGracePeriod.DeepCopy(),
 	}
-	expireAfter := template.ExpireAfter
-	if expireAfter == "" {
-		expireAfter = never
-	}
+	expireAfter := cmp.Or(template.ExpireAfter, never)
 	var err error
 	if spec.Template.Spec.ExpireAfter, err = duration(expireAfter); err != nil {
 		p.problem = fmt.Sprintf("expireAfter is %q, which is no duration: write it like 720h, or Never", expireAfter)
@@ -164,10 +163,7 @@ func merged(general, specific map[string]string) map[string]string {
 	if len(general)+len(specific) == 0 {
 		return nil
 	}
-	result := map[string]string{}
-	maps.Copy(result, general)
-	maps.Copy(result, specific)
-	return result
+	return lo.Assign(general, specific)
 }
 
 // disruptionOf translates everything but consolidateAfter. Defaults are written out, so that what the API server would
@@ -182,20 +178,14 @@ func disruptionOf(from *v1alpha1.NodesDisruption) karpv1.Disruption {
 		disruption.Budgets = []karpv1.Budget{{Nodes: defaultBudget}}
 		return disruption
 	}
-	for _, budget := range from.Budgets {
-		disruption.Budgets = append(disruption.Budgets, budgetOf(budget))
-	}
+	disruption.Budgets = lo.Map(from.Budgets, func(budget v1alpha1.DisruptionBudget, _ int) karpv1.Budget { return budgetOf(budget) })
 	return disruption
 }
 
 func budgetOf(from v1alpha1.DisruptionBudget) karpv1.Budget {
-	budget := karpv1.Budget{Nodes: from.Nodes, Duration: from.Duration.DeepCopy()}
-	if budget.Nodes == "" {
-		budget.Nodes = defaultBudget
-	}
+	budget := karpv1.Budget{Nodes: cmp.Or(from.Nodes, defaultBudget), Duration: from.Duration.DeepCopy()}
 	if from.Schedule != "" {
-		schedule := from.Schedule
-		budget.Schedule = &schedule
+		budget.Schedule = ptr.To(from.Schedule)
 	}
 	for _, reason := range from.Reasons {
 		budget.Reasons = append(budget.Reasons, karpv1.DisruptionReason(reason))
@@ -204,10 +194,7 @@ func budgetOf(from v1alpha1.DisruptionBudget) karpv1.Budget {
 }
 
 func consolidateAfter(from *v1alpha1.NodesDisruption) string {
-	if from == nil || from.ConsolidateAfter == "" {
-		return defaultConsolidateAfter
-	}
-	return from.ConsolidateAfter
+	return cmp.Or(ptr.Deref(from, v1alpha1.NodesDisruption{}).ConsolidateAfter, defaultConsolidateAfter)
 }
 
 // duration reads what a NodePool takes for a duration: Go's, or Never.

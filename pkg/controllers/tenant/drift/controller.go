@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 )
@@ -115,10 +116,7 @@ func (c *Controller) writeDrift(ctx context.Context, machine *v1alpha1.Machine, 
 	if why == "" {
 		delete(nodeClaim.Annotations, v1alpha1.DriftAnnotationKey)
 	} else {
-		if nodeClaim.Annotations == nil {
-			nodeClaim.Annotations = map[string]string{}
-		}
-		nodeClaim.Annotations[v1alpha1.DriftAnnotationKey] = why
+		metav1.SetMetaDataAnnotation(&nodeClaim.ObjectMeta, v1alpha1.DriftAnnotationKey, why)
 	}
 	if err := c.clusters.Tenant.Client.Patch(ctx, nodeClaim, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("writing onto nodeclaim %s that its server has drifted, %w", nodeClaim.Name, err)
@@ -126,12 +124,9 @@ func (c *Controller) writeDrift(ctx context.Context, machine *v1alpha1.Machine, 
 	if why == "" {
 		return nil
 	}
-	drifted := events.Event{
-		InvolvedObject: nodeClaim, Type: corev1.EventTypeNormal, Reason: reasonDrifted, Message: why,
-		DedupeValues: []string{string(nodeClaim.UID), why},
-	}
-	if condition.Status == metav1.ConditionUnknown {
-		drifted.Type, drifted.Reason = corev1.EventTypeWarning, reasonDriftUnknown
+	drifted := tenant.Warning(nodeClaim, reasonDriftUnknown, why)
+	if condition.Status == metav1.ConditionTrue {
+		drifted.Type, drifted.Reason = corev1.EventTypeNormal, reasonDrifted
 	}
 	c.recorder.Publish(drifted)
 	return nil
@@ -166,10 +161,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 
 // drifted is the condition Drifted of a Machine, in comparable form.
 func driftedOf(machine *v1alpha1.Machine) metav1.Condition {
-	condition := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionDrifted)
-	if condition == nil {
-		return metav1.Condition{}
-	}
+	condition := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionDrifted)
 	return metav1.Condition{Status: condition.Status, Reason: condition.Reason, Message: condition.Message}
 }
 

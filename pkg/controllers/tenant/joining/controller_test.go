@@ -18,7 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
-func (w *world) mustHaveNothing() {
+func (w *fixture) mustHaveNothing() {
 	w.Helper()
 	w.mustHaveNoToken()
 	if secrets := w.secrets(); len(secrets) != 0 {
@@ -27,7 +27,7 @@ func (w *world) mustHaveNothing() {
 }
 
 func TestJoinSecret(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.reconcile()
 	join := w.mustHaveJoin()
 	if join.NodeName != w.machine.Name || join.ProviderID != w.get().Status.ProviderID || join.APIServerEndpoint != "192.0.2.10:6443" {
@@ -53,7 +53,7 @@ func TestWhichMachinesGetAJoin(t *testing.T) {
 		"Elsewhere":     {"another namespace is another tenant's, whatever the name", func(m *v1alpha1.Machine) { m.Namespace = "default" }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			machine := w.get()
 			tc.change(machine)
 			if _, err := w.controller(tenanttest.DyingAfter(0)).Reconcile(t.Context(), machine); err != nil {
@@ -64,7 +64,7 @@ func TestWhichMachinesGetAJoin(t *testing.T) {
 }
 
 func TestTokenIsRenewed(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	result := w.reconcile()
 	join, expiry := w.mustHaveJoin(), expiryOf(t, w.tokens()[0])
 	if left := expiry.Sub(w.clock.Now()); left < time.Hour {
@@ -82,7 +82,7 @@ func TestTokenIsRenewed(t *testing.T) {
 
 // Kubernetes deletes expired tokens. When the provider was away for long, the server must still be able to join.
 func TestTokenIsRestored(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.reconcile()
 	join := w.mustHaveJoin()
 	if err := environment.Client.Delete(t.Context(), &w.tokens()[0]); err != nil {
@@ -106,7 +106,7 @@ func expiryOf(t *testing.T, token corev1.Secret) time.Time {
 
 // What a server has been given stays, though the Machine's labels change: it may have booted already.
 func TestIssuedUserDataDoesNotChange(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.reconcile()
 	before := w.secrets()[0].ResourceVersion
 	machine := w.get()
@@ -140,7 +140,7 @@ func TestSecretInTheWay(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 				Namespace: w.machine.Namespace, Name: w.machine.Name + "-join",
 				Labels: tc.labels, OwnerReferences: []metav1.OwnerReference{tc.owner},
@@ -167,7 +167,7 @@ func TestSecretInTheWay(t *testing.T) {
 }
 
 func TestOnlyItsOwnNode(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.reconcile()
 	// A Node of the Machine's name with another server's provider ID, and one that is on its way out.
 	w.register(w.machine.Name, v1alpha1.ProviderID("metal3-system", "server-02", w.machine.Name))

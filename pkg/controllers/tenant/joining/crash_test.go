@@ -16,26 +16,26 @@ func TestCrashAtEveryWrite(t *testing.T) {
 	// What happens to a Machine in its life, and what must be so once the controller has looked.
 	steps := []struct {
 		name    string
-		prepare func(*world)
-		check   func(*world)
+		prepare func(*fixture)
+		check   func(*fixture)
 	}{
-		{"claimed", func(*world) {}, func(w *world) { w.mustHaveJoin() }},
+		{"claimed", func(*fixture) {}, func(w *fixture) { w.mustHaveJoin() }},
 		{"registered",
-			func(w *world) { w.register(w.machine.Name, w.get().Status.ProviderID) },
-			func(w *world) { w.mustHaveJoined(w.machine.Name) }},
+			func(w *fixture) { w.register(w.machine.Name, w.get().Status.ProviderID) },
+			func(w *fixture) { w.mustHaveJoined(w.machine.Name) }},
 		{"deleted after it joined",
-			func(w *world) {
+			func(w *fixture) {
 				if err := environment.Client.Delete(w.Context(), w.get()); err != nil {
 					w.Fatal(err)
 				}
 			},
-			(*world).mustHaveNothing},
+			(*fixture).mustHaveNothing},
 	}
 	crashes := 0
 	for writes := 0; ; writes++ {
 		process := tenanttest.DyingAfter(writes)
 		t.Run(fmt.Sprintf("after %d writes", writes), func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			controller := w.controller(process)
 			for _, step := range steps {
 				step.prepare(w)
@@ -73,7 +73,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 func TestCrashAndDeletion(t *testing.T) {
 	for writes := range 4 {
 		t.Run(fmt.Sprintf("after %d writes", writes), func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			_, err := w.controller(tenanttest.DyingAfter(writes)).Reconcile(w.Context(), w.get())
 			if died := errors.Is(err, tenanttest.ErrDead); died != (writes < 3) {
 				t.Fatalf("issued with error %v", err)

@@ -46,7 +46,7 @@ func directly(t *testing.T) client.WithWatch {
 // life is that of one Machine, from the issue of its token to its end. Nothing runs by itself: in a round every controller
 // looks at everything once.
 type life struct {
-	*world
+	*fixture
 	uid types.UID
 	// connection and stale are those of the provider that is running.
 	connection *faults.Connection
@@ -63,9 +63,9 @@ type reconcilers struct {
 }
 
 func newLife(t *testing.T, connection *faults.Connection, stale *faults.StaleReads) *life {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.setType()
-	l := &life{world: w, uid: w.get().UID, connection: connection, stale: stale}
+	l := &life{fixture: w, uid: w.get().UID, connection: connection, stale: stale}
 	l.start()
 	return l
 }
@@ -120,7 +120,7 @@ func (l *life) checkRules() {
 	}
 }
 
-// until makes rounds until the world is as it should be.
+// until makes rounds until the fixture is as it should be.
 func (l *life) until(what string, reached func() bool) {
 	l.Helper()
 	for range maxRounds {

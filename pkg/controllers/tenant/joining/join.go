@@ -7,11 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
@@ -24,6 +25,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 )
 
 // join returns what the server of a Machine joins with.
@@ -41,9 +43,7 @@ func (c *Controller) join(ctx context.Context, machine *v1alpha1.Machine, cluste
 	if err != nil {
 		return bootstrap.Join{}, err
 	}
-	labels := map[string]string{}
-	maps.Copy(labels, machine.Status.NodeLabels)
-	maps.Copy(labels, machine.Spec.Labels)
+	labels := lo.Assign(machine.Status.NodeLabels, machine.Spec.Labels)
 	join := bootstrap.Join{
 		NodeName:          machine.Name,
 		ProviderID:        machine.Status.ProviderID,
@@ -70,13 +70,7 @@ func taintsOf(machine *v1alpha1.Machine) []corev1.Taint {
 		// Karpenter takes it away once it has matched the Node to its NodeClaim; before, no pod may land there.
 		taints = append(taints, karpv1.UnregisteredNoExecuteTaint)
 	}
-	var unique []corev1.Taint
-	for _, taint := range taints {
-		if !slices.ContainsFunc(unique, func(other corev1.Taint) bool { return other.MatchTaint(&taint) }) {
-			unique = append(unique, taint)
-		}
-	}
-	return unique
+	return lo.UniqBy(taints, func(taint corev1.Taint) string { return taint.Key + ":" + string(taint.Effect) })
 }
 
 // VersionSource returns the minor version of the tenant cluster, such as v1.35. It is what a server installs that has
@@ -163,4 +157,28 @@ func publicConfigMap(ctx context.Context, live client.Reader, name string) (*cor
 		return nil, err
 	}
 	return configMap, nil
+}
+
+// kubeletArgs returns the extra arguments of the kubelet of a Machine: those that it asks for, what its NodeType
+// sets aside and how many pods that declares, so that the Node has for pods what Karpenter reckoned with.
+func (c *Controller) kubeletArgs(ctx context.Context, machine *v1alpha1.Machine) (map[string]string, error) {
+	args := machine.Spec.KubeletArgs.Strings()
+	if err := bootstrap.CheckKubeletArgs(args); err != nil {
+		return nil, fmt.Errorf("spec.kubeletArgs of machine %s, %w", client.ObjectKeyFromObject(machine), err)
+	}
+	if machine.Status.NodeTypeRef == nil {
+		return args, nil
+	}
+	nodeType := &v1alpha1.NodeType{}
+	key := client.ObjectKey{Name: machine.Status.NodeTypeRef.Name}
+	if found, err := controllers.Find(ctx, c.clusters.Management.Client, key, nodeType); err != nil || !found {
+		return args, err // The overhead of a type that was deleted is not known any more; the server joins without it.
+	}
+	if reserved := nodeType.KubeReserved(); reserved != "" {
+		args[bootstrap.ArgKubeReserved] = reserved
+	}
+	if pods, named := nodeType.Spec.Resources[corev1.ResourcePods]; named && args[capacity.ArgMaxPods] == "" {
+		args[capacity.ArgMaxPods] = strconv.FormatInt(pods.Value(), 10)
+	}
+	return args, nil
 }

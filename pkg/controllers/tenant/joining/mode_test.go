@@ -18,7 +18,7 @@ import (
 )
 
 // setType gives the Machine a NodeType that sets something aside.
-func (w *world) setType() {
+func (w *fixture) setType() {
 	w.Helper()
 	nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: "type-" + w.cluster.Namespace}, Spec: v1alpha1.NodeTypeSpec{
 		ProviderRef: v1alpha1.NameReference{Name: "fleet"},
@@ -36,7 +36,7 @@ func (w *world) setType() {
 }
 
 func TestKubeletArguments(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.setType()
 	machine := w.get()
 	machine.Spec.KubeletArgs = v1alpha1.KubeletArgs{"max-pods": "200"}
@@ -55,7 +55,7 @@ func TestKubeletArguments(t *testing.T) {
 
 // A Machine that is older than the rules of the API server is not let around them.
 func TestKubeletArgumentsOfTheJoin(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := w.get()
 	machine.Spec.KubeletArgs = v1alpha1.KubeletArgs{"kube-reserved": "cpu=1"}
 	_, err := w.controller(tenanttest.Immortal()).Reconcile(t.Context(), machine)
@@ -70,7 +70,7 @@ func TestKubeletArgumentsOfTheJoin(t *testing.T) {
 
 // A vCluster's server gets everything that another one gets, in the form that its join script takes.
 func TestVCluster(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	cluster := &v1alpha1.TenantCluster{}
 	if err := environment.Client.Get(t.Context(), w.cluster, cluster); err != nil {
 		t.Fatal(err)

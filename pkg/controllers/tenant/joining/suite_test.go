@@ -27,23 +27,23 @@ var environment env.Environment
 
 func TestMain(m *testing.M) { env.Main(m, &environment) }
 
-// world is one tenant with one claimed Machine.
-type world struct {
+// fixture is one tenant with one claimed Machine.
+type fixture struct {
 	*testing.T
 	cluster types.NamespacedName
 	clock   *testclock.FakePassiveClock
 	machine client.ObjectKey
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{T: t, cluster: tenanttest.TenantCluster(t, &environment),
+func newFixture(t *testing.T) *fixture {
+	w := &fixture{T: t, cluster: tenanttest.TenantCluster(t, &environment),
 		clock: testclock.NewFakePassiveClock(time.Date(2030, 1, 1, 12, 5, 0, 0, time.UTC))}
 	w.machine = client.ObjectKeyFromObject(w.claimedMachine("pool-" + w.cluster.Namespace))
 	return w
 }
 
 // claimedMachine creates a Machine as the manager leaves it once it has a server.
-func (w *world) claimedMachine(name string) *v1alpha1.Machine {
+func (w *fixture) claimedMachine(name string) *v1alpha1.Machine {
 	w.Helper()
 	machine := &v1alpha1.Machine{
 		ObjectMeta: metav1.ObjectMeta{
@@ -74,14 +74,14 @@ func (w *world) claimedMachine(name string) *v1alpha1.Machine {
 }
 
 // controller starts a controller again, as after a crash.
-func (w *world) controller(process *tenanttest.Process) *Controller {
+func (w *fixture) controller(process *tenanttest.Process) *Controller {
 	w.Helper()
 	clusters := tenanttest.Clusters(w, &environment, w.cluster, process)
 	return NewController(w.clock, clusters, ClusterCA(clusters.Tenant.Live, environment.Config), ServerVersion(environment.Config))
 }
 
 // reconcile lets a controller that does not die look at the Machine once.
-func (w *world) reconcile() reconcile.Result {
+func (w *fixture) reconcile() reconcile.Result {
 	w.Helper()
 	result, err := w.controller(tenanttest.Immortal()).Reconcile(w.Context(), w.get())
 	if err != nil {
@@ -90,7 +90,7 @@ func (w *world) reconcile() reconcile.Result {
 	return result
 }
 
-func (w *world) get() *v1alpha1.Machine {
+func (w *fixture) get() *v1alpha1.Machine {
 	w.Helper()
 	machine := &v1alpha1.Machine{}
 	if err := environment.Client.Get(w.Context(), w.machine, machine); err != nil {
@@ -99,8 +99,8 @@ func (w *world) get() *v1alpha1.Machine {
 	return machine
 }
 
-// tokens returns the join tokens in the tenant for any Machine of this world's namespace.
-func (w *world) tokens() []corev1.Secret {
+// tokens returns the join tokens in the tenant for any Machine of this fixture's namespace.
+func (w *fixture) tokens() []corev1.Secret {
 	w.Helper()
 	list := &corev1.SecretList{}
 	if err := environment.Client.List(w.Context(), list, client.InNamespace(metav1.NamespaceSystem),
@@ -111,7 +111,7 @@ func (w *world) tokens() []corev1.Secret {
 }
 
 // secrets returns all secrets in the Machine's namespace.
-func (w *world) secrets() []corev1.Secret {
+func (w *fixture) secrets() []corev1.Secret {
 	w.Helper()
 	list := &corev1.SecretList{}
 	if err := environment.Client.List(w.Context(), list, client.InNamespace(w.cluster.Namespace)); err != nil {
@@ -120,7 +120,7 @@ func (w *world) secrets() []corev1.Secret {
 	return list.Items
 }
 
-func (w *world) register(name, providerID string) *corev1.Node {
+func (w *fixture) register(name, providerID string) *corev1.Node {
 	w.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: providerID}}
 	if err := environment.Client.Create(w.Context(), node); err != nil {
@@ -135,7 +135,7 @@ func (w *world) register(name, providerID string) *corev1.Node {
 }
 
 // mustHaveJoin checks that the Machine has what it takes to join, once.
-func (w *world) mustHaveJoin() bootstrap.Join {
+func (w *fixture) mustHaveJoin() bootstrap.Join {
 	w.Helper()
 	machine, tokens, secrets := w.get(), w.tokens(), w.secrets()
 	if len(tokens) != 1 || len(secrets) != 1 {
@@ -158,7 +158,7 @@ func (w *world) mustHaveJoin() bootstrap.Join {
 }
 
 // mustHaveJoined checks that the manager is told, and that no token is left anywhere.
-func (w *world) mustHaveJoined(node string) {
+func (w *fixture) mustHaveJoined(node string) {
 	w.Helper()
 	if got := w.get().Annotations[v1alpha1.NodeNameAnnotationKey]; got != node {
 		w.Errorf("the machine's node is %q, want %q", got, node)
@@ -169,7 +169,7 @@ func (w *world) mustHaveJoined(node string) {
 	}
 }
 
-func (w *world) mustHaveNoToken() {
+func (w *fixture) mustHaveNoToken() {
 	w.Helper()
 	if tokens := w.tokens(); len(tokens) != 0 {
 		w.Errorf("there are %d tokens, want none", len(tokens))

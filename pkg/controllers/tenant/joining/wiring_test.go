@@ -16,7 +16,7 @@ import (
 
 // With caches and watches: a claimed Machine is seen in one cluster, and its Node in the other.
 func TestWatches(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	tenanttest.Run(t, &environment, w.cluster, func(clusters tenant.Clusters, m manager.Manager) tenanttest.Registrar {
 		return NewController(w.clock, clusters, ClusterCA(m.GetAPIReader(), m.GetConfig()), ServerVersion(m.GetConfig()))
 	})

@@ -33,7 +33,7 @@ import (
 
 const providerID = "metal3://metal3/server-1/gpu-1"
 
-// request is for the NodeClaim of the world.
+// request is for the NodeClaim of the fixture.
 var request = requestFor("gpu-1")[0]
 
 func serverReady(nodeClaim *karpv1.NodeClaim) metav1.Condition {
@@ -67,8 +67,8 @@ func kindOf(object client.Object) string {
 	return "?"
 }
 
-// world is a NodeClaim of a pool, its Machine, and maybe its Node.
-type world struct {
+// fixture is a NodeClaim of a pool, its Machine, and maybe its Node.
+type fixture struct {
 	t          *testing.T
 	api        client.Client
 	writes     int
@@ -79,7 +79,7 @@ type world struct {
 	controller *Controller
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func newWorld(t *testing.T) *world {
 	machine.Status.ProviderID = providerID
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1"}, Spec: corev1.NodeSpec{ProviderID: providerID}}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0)), recorded: &recorded{}}
+	w := &fixture{t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0)), recorded: &recorded{}}
 	direct := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithStatusSubresource(nodeClaim, machine, node).
 		WithObjects(nodeClaim, machine, node, &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}).
 		WithIndex(&corev1.Node{}, tenant.NodeProviderIDField,
@@ -128,7 +128,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) machine() *v1alpha1.Machine {
+func (w *fixture) machine() *v1alpha1.Machine {
 	w.t.Helper()
 	machine := &v1alpha1.Machine{}
 	if err := w.api.Get(context.Background(), client.ObjectKey{Namespace: "tenant-a", Name: "gpu-1"}, machine); err != nil {
@@ -138,7 +138,7 @@ func (w *world) machine() *v1alpha1.Machine {
 }
 
 // reaches sets the stage of the Machine.
-func (w *world) reaches(stage v1alpha1.MachineStage) {
+func (w *fixture) reaches(stage v1alpha1.MachineStage) {
 	w.t.Helper()
 	machine := w.machine()
 	machine.Status.Progress = &v1alpha1.MachineProgress{Stage: stage}
@@ -148,7 +148,7 @@ func (w *world) reaches(stage v1alpha1.MachineStage) {
 }
 
 // set sets conditions of the Machine, and reconciles.
-func (w *world) set(conditions ...metav1.Condition) {
+func (w *fixture) set(conditions ...metav1.Condition) {
 	w.t.Helper()
 	machine := w.machine()
 	for _, condition := range conditions {
@@ -160,14 +160,14 @@ func (w *world) set(conditions ...metav1.Condition) {
 	w.reconcile()
 }
 
-func (w *world) reconcile() {
+func (w *fixture) reconcile() {
 	w.t.Helper()
 	if _, err := w.controller.Reconcile(context.Background(), request); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w *world) nodeClaim() *karpv1.NodeClaim {
+func (w *fixture) nodeClaim() *karpv1.NodeClaim {
 	w.t.Helper()
 	nodeClaim := &karpv1.NodeClaim{}
 	if err := w.api.Get(context.Background(), client.ObjectKey{Name: "gpu-1"}, nodeClaim); err != nil {
@@ -176,7 +176,7 @@ func (w *world) nodeClaim() *karpv1.NodeClaim {
 	return nodeClaim
 }
 
-func (w *world) node() corev1.Node {
+func (w *fixture) node() corev1.Node {
 	w.t.Helper()
 	node := corev1.Node{}
 	if err := w.api.Get(context.Background(), client.ObjectKey{Name: "gpu-1"}, &node); err != nil {
@@ -191,7 +191,7 @@ func is(kind string, status metav1.ConditionStatus, reason, message string) meta
 
 // The NodeClaim has the state of its server, each stage gets one event, and nothing is written twice.
 func TestServerReady(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for _, step := range []struct {
 		stage   v1alpha1.MachineStage
 		message string
@@ -248,7 +248,7 @@ func TestShortStagesAreNotWritten(t *testing.T) {
 			-time.Hour, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			machine := w.machine()
 			machine.Status.Progress = &v1alpha1.MachineProgress{Stage: v1alpha1.StageWriting,
 				LastProgressTime: metav1.NewTime(w.clock.Now().Add(-tc.beganAgo))}
@@ -265,7 +265,7 @@ func TestShortStagesAreNotWritten(t *testing.T) {
 
 // While core writes the NodeClaim, a write that was refused is not repeated at once.
 func TestConflictWaits(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := w.machine()
 	machine.Status.Conditions = []metav1.Condition{is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHostError, "x")}
 	w.cached, w.conflict = machine, true
@@ -277,7 +277,7 @@ func TestConflictWaits(t *testing.T) {
 
 // The NodeClaim is deleted, and the NodePool gets an event with the reason.
 func TestGivenUp(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	node := w.node()
 	if err := w.api.Delete(t.Context(), &node); err != nil {
 		t.Fatal(err)
@@ -304,19 +304,19 @@ func TestGivenUp(t *testing.T) {
 func TestGivenUpAfterRegistration(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
-		prepare func(*world)
+		prepare func(*fixture)
 	}{
-		"CoreKnows": {"core has seen the node before, which may be gone since", func(w *world) {
+		"CoreKnows": {"core has seen the node before, which may be gone since", func(w *fixture) {
 			nodeClaim, node := w.nodeClaim(), w.node()
 			nodeClaim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 			if err := errors.Join(w.api.Status().Update(t.Context(), nodeClaim), w.api.Delete(t.Context(), &node)); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		"CoreDoesNotKnow": {"core was down together with the provider, whose part it is", func(*world) {}},
+		"CoreDoesNotKnow": {"core was down together with the provider, whose part it is", func(*fixture) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			tc.prepare(w)
 			w.set(is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded, "too slow"),
 				is(v1alpha1.ConditionGivenUp, metav1.ConditionTrue, v1alpha1.ReasonDeadlineExceeded, "too slow"))
@@ -336,21 +336,21 @@ func TestGivenUpAfterRegistration(t *testing.T) {
 func TestGivenUpIsReadLive(t *testing.T) {
 	givenUp := is(v1alpha1.ConditionGivenUp, metav1.ConditionTrue, v1alpha1.ReasonHostError, "x")
 	ready := is(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHostError, "x")
-	for name, change := range map[string]func(*world, *v1alpha1.Machine){
-		"GoneMeanwhile": func(w *world, m *v1alpha1.Machine) {
+	for name, change := range map[string]func(*fixture, *v1alpha1.Machine){
+		"GoneMeanwhile": func(w *fixture, m *v1alpha1.Machine) {
 			if err := w.api.Delete(context.Background(), m.DeepCopy()); err != nil {
 				w.t.Fatal(err)
 			}
 		},
-		"NotGivenUp": func(*world, *v1alpha1.Machine) {}, // the cache is of an earlier Machine, the API server knows better
-		"OfAnotherClaim": func(_ *world, m *v1alpha1.Machine) {
+		"NotGivenUp": func(*fixture, *v1alpha1.Machine) {}, // the cache is of an earlier Machine, the API server knows better
+		"OfAnotherClaim": func(_ *fixture, m *v1alpha1.Machine) {
 			m.Annotations[v1alpha1.NodeClaimUIDAnnotationKey], m.Status.ProviderID = "other", "x"
 		},
-		"OfNobody":      func(_ *world, m *v1alpha1.Machine) { m.Labels = nil },
-		"OfOtherTenant": func(_ *world, m *v1alpha1.Machine) { m.Spec.TenantClusterRef.Name = "red" },
+		"OfNobody":      func(_ *fixture, m *v1alpha1.Machine) { m.Labels = nil },
+		"OfOtherTenant": func(_ *fixture, m *v1alpha1.Machine) { m.Spec.TenantClusterRef.Name = "red" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.cached = w.machine()
 			w.cached.Status.Conditions = []metav1.Condition{ready, givenUp}
 			change(w, w.cached)
@@ -366,7 +366,7 @@ func TestGivenUpIsReadLive(t *testing.T) {
 
 // A node that is up gets ServerReady when its server fails, and when it is well again.
 func TestServerReadyOnNode(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := w.machine()
 	machine.Annotations[v1alpha1.NodeNameAnnotationKey] = "gpu-1"
 	if err := w.api.Update(t.Context(), machine); err != nil {

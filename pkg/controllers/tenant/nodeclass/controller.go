@@ -7,10 +7,15 @@ package nodeclass
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -26,8 +31,11 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
 // validationPeriod is how often a class is validated without an event.
@@ -111,7 +119,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&v1alpha1.MetalNodeClass{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(classOf), builder.WithPredicates(controllers.OnlyDeletions())).
+		Watches(&karpv1.NodeClaim{}, controllers.Enqueue(classOf), builder.WithPredicates(controllers.OnlyDeletions())).
 		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeProvider{},
 			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.NodeProvider) []reconcile.Request {
 				return c.allClasses(ctx)
@@ -133,9 +141,8 @@ func refersTo(nodeClaim *karpv1.NodeClaim, class string) bool {
 }
 
 // classOf maps a NodeClaim to its class.
-func classOf(_ context.Context, object client.Object) []reconcile.Request {
-	nodeClaim, ok := object.(*karpv1.NodeClaim)
-	if !ok || nodeClaim.Spec.NodeClassRef == nil || !refersTo(nodeClaim, nodeClaim.Spec.NodeClassRef.Name) {
+func classOf(_ context.Context, nodeClaim *karpv1.NodeClaim) []reconcile.Request {
+	if nodeClaim.Spec.NodeClassRef == nil || !refersTo(nodeClaim, nodeClaim.Spec.NodeClassRef.Name) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: nodeClaim.Spec.NodeClassRef.Name}}}
@@ -144,4 +151,104 @@ func classOf(_ context.Context, object client.Object) []reconcile.Request {
 // allClasses returns a request for every class of the tenant. There are few of them.
 func (c *Controller) allClasses(ctx context.Context) []reconcile.Request {
 	return controllers.Requests(ctx, c.clusters.Tenant.Client, &v1alpha1.MetalNodeClassList{})
+}
+
+const (
+	// ReasonInUse is the reason of the event on a class that is being deleted and still has NodeClaims.
+	ReasonInUse = "InUse"
+	// terminationPeriod is how often a class that waits for its NodeClaims is reconciled, in case an event was lost.
+	terminationPeriod = time.Minute
+	// namedClaims bounds how many NodeClaims the event names.
+	namedClaims = 5
+)
+
+// finalize removes the finalizer of a class once no NodeClaim refers to it.
+func (c *Controller) finalize(ctx context.Context, nodeClass *v1alpha1.MetalNodeClass) (reconcile.Result, error) {
+	if !controllerutil.ContainsFinalizer(nodeClass, v1alpha1.NodeClassTerminationFinalizer) {
+		return reconcile.Result{}, nil
+	}
+	// The cache may not have a NodeClaim that was just created.
+	nodeClaims := &karpv1.NodeClaimList{}
+	if err := c.clusters.Tenant.Live.List(ctx, nodeClaims); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing the nodeclaims of MetalNodeClass %s, %w", nodeClass.Name, err)
+	}
+	var names []string
+	for i := range nodeClaims.Items {
+		if refersTo(&nodeClaims.Items[i], nodeClass.Name) {
+			names = append(names, nodeClaims.Items[i].Name)
+		}
+	}
+	if len(names) > 0 {
+		c.recorder.Publish(inUseEvent(nodeClass, names))
+		return reconcile.Result{RequeueAfter: terminationPeriod}, nil
+	}
+	return notWritten(controllers.Patch(ctx, c.clusters.Tenant.Client, nodeClass, "removing the finalizer of", func() {
+		controllerutil.RemoveFinalizer(nodeClass, v1alpha1.NodeClassTerminationFinalizer)
+	}))
+}
+
+func inUseEvent(nodeClass *v1alpha1.MetalNodeClass, nodeClaims []string) events.Event {
+	slices.Sort(nodeClaims)
+	listed := conditions.List(nodeClaims, namedClaims)
+	return events.Event{
+		InvolvedObject: nodeClass,
+		Type:           corev1.EventTypeNormal,
+		Reason:         ReasonInUse,
+		Message:        fmt.Sprintf("Waiting for NodeClaims to go before this class does: %s", listed),
+		DedupeValues:   []string{string(nodeClass.UID), listed},
+	}
+}
+
+// Reasons why a class is not ready.
+const (
+	// ReasonInvalidProperties: a property is not allowed in a class, or does not exist.
+	ReasonInvalidProperties = "InvalidProperties"
+	// ReasonInvalidKubeletArgs: no kubelet would start with the arguments.
+	ReasonInvalidKubeletArgs = "InvalidKubeletArgs"
+	// ReasonNoNodeTypes: the NodeProvider has no NodeTypes.
+	ReasonNoNodeTypes = "NoNodeTypes"
+)
+
+// invalid is why a class cannot be used.
+type invalid struct {
+	reason, message string
+}
+
+func providerNotFound(name string) *invalid {
+	return &invalid{v1alpha1.ReasonProviderNotFound, fmt.Sprintf(
+		"spec.providerRef names NodeProvider %q, which does not exist in the management cluster: create it, or name another", name)}
+}
+
+// validateSpec returns why the properties or the kubelet arguments of a class are not valid, or nil.
+func validateSpec(nodeClass *v1alpha1.MetalNodeClass) *invalid {
+	for _, key := range slices.Sorted(maps.Keys(nodeClass.Spec.Properties)) {
+		// The class of a pinned pool is for one Machine; the TenantCluster was validated for that.
+		if _, pool := nodeClass.Labels[v1alpha1.TenantPoolLabelKey]; key == v1alpha1.PropertyServerName && !pool {
+			return &invalid{ReasonInvalidProperties, fmt.Sprintf(
+				"spec.properties must not hold %s, which pins one Machine to one server: a class is for many Machines, so set it on the Machine", key)}
+		}
+		if errs := validation.IsQualifiedName(key); len(errs) > 0 {
+			return &invalid{ReasonInvalidProperties, fmt.Sprintf(
+				"spec.properties holds the key %q, which is not a name like vcluster.com/os-image: %s", key, strings.Join(errs, "; "))}
+		}
+	}
+	if _, err := properties.Merge(properties.OfClass(nodeClass)).OSImage(); err != nil {
+		return &invalid{ReasonInvalidProperties, err.Error()}
+	}
+	if err := bootstrap.CheckKubeletArgs(nodeClass.Spec.KubeletArgs.Strings()); err != nil {
+		return &invalid{ReasonInvalidKubeletArgs, "spec.kubeletArgs: " + err.Error()}
+	}
+	return nil
+}
+
+// validateTypes returns why a class cannot use the types of its NodeProvider, or nil. A type without a free server, or
+// without any, does not make the class invalid: Karpenter must know the type.
+func validateTypes(provider string, types []v1alpha1.NodeType) *invalid {
+	for i := range types {
+		if types[i].Spec.ProviderRef.Name == provider && types[i].DeletionTimestamp.IsZero() {
+			return nil
+		}
+	}
+	return &invalid{ReasonNoNodeTypes, fmt.Sprintf(
+		"NodeProvider %q has no NodeTypes: list at least one in its spec.metal3.nodeTypes", provider)}
 }

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/samber/lo"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -113,10 +114,7 @@ func (c *Controller) reconcileClasses(ctx context.Context, users []string) (reco
 	if err := c.clusters.Tenant.Client.List(ctx, classes, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing DeviceClasses, %w", err)
 	}
-	names := make([]string, len(classes.Items))
-	for i := range classes.Items {
-		names[i] = classes.Items[i].Name
-	}
+	names := lo.Map(classes.Items, func(class resourcev1.DeviceClass, _ int) string { return class.Name })
 	slices.Sort(names)
 	return written(put(ctx, c.clusters.Tenant.Client, deviceClassesPolicy(users)),
 		put(ctx, c.clusters.Tenant.Client, resourceClaimsPolicy(names)))
@@ -134,7 +132,7 @@ func (c *Controller) Register(ctx context.Context, m manager.Manager) error {
 		return nil
 	}
 	request := []reconcile.Request{{NamespacedName: c.clusters.TenantCluster}}
-	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
+	enqueue := enqueueFor[client.Object](request)
 	ours := builder.WithPredicates(predicate.NewPredicateFuncs(func(object client.Object) bool {
 		return slices.Contains(c.policies(), object.GetName())
 	}), predicate.GenerationChangedPredicate{})

@@ -8,11 +8,11 @@ package unschedulable
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -21,9 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
+	nodepoolutils "sigs.k8s.io/karpenter/pkg/utils/nodepool"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -40,15 +42,12 @@ const (
 	// podPeriod is how soon any other pod is checked again. Servers come and go all the time, and reconciling thousands of
 	// pods on each change would cost too much.
 	podPeriod = time.Minute
-	// repeatPeriod is how often the same event is written on a pod.
+	// repeatPeriod is how often an event of the same reason is written on a pod. The counts in its message change all the time.
 	repeatPeriod = 5 * time.Minute
 
 	// notLaunchedYet is core's reason of the condition Launched until the first attempt has failed.
 	notLaunchedYet = "AwaitingReconciliation"
 )
-
-// numbers are the counts in an explanation. Numbers in names follow a letter or a dash.
-var numbers = regexp.MustCompile(`( [0-9]+)\b`)
 
 // Planned returns whether Karpenter has a NodeClaim for a pod already.
 type Planned func(pod types.NamespacedName) bool
@@ -94,15 +93,9 @@ func (c *PodController) Reconcile(ctx context.Context, pod *corev1.Pod) (reconci
 		return reconcile.Result{RequeueAfter: schedulingPeriod}, nil
 	}
 	// 4. There is none.
-	c.recorder.Publish(events.Event{
-		InvolvedObject: pod,
-		Type:           corev1.EventTypeWarning,
-		Reason:         explanation.Reason,
-		Message:        explanation.Message,
-		// The counts in it change all the time, and each change would be an event of each pod.
-		DedupeValues:  []string{string(pod.UID), explanation.Reason, numbers.ReplaceAllString(explanation.Message, " N")},
-		DedupeTimeout: repeatPeriod,
-	})
+	warning := tenant.Warning(pod, explanation.Reason, explanation.Message)
+	warning.DedupeValues, warning.DedupeTimeout = []string{string(pod.UID), explanation.Reason}, repeatPeriod
+	c.recorder.Publish(warning)
 	return reconcile.Result{RequeueAfter: podPeriod}, nil
 }
 
@@ -137,13 +130,13 @@ func (c *PodController) explain(ctx context.Context, pod *corev1.Pod) (Explanati
 // waitingForNodeClaim names a NodeClaim that could not be launched and is tried again. While there is one, Karpenter creates
 // no NodeClaim for any pod, and says so in its log only.
 func (c *PodController) waitingForNodeClaim(ctx context.Context) (Explanation, error) {
-	nodeClaims := &karpv1.NodeClaimList{}
+	nodeClaims := &karpenterv1.NodeClaimList{}
 	if err := c.clusters.Tenant.Client.List(ctx, nodeClaims, client.UnsafeDisableDeepCopy); err != nil {
 		return Explanation{}, fmt.Errorf("listing NodeClaims, %w", err)
 	}
 	for i := range nodeClaims.Items {
 		nodeClaim := &nodeClaims.Items[i]
-		launched := conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeLaunched)
+		launched := conditions.Find(nodeClaim.Status.Conditions, karpenterv1.ConditionTypeLaunched)
 		if nodeClaim.Status.ProviderID != "" || !nodeClaim.DeletionTimestamp.IsZero() || launched.Status != metav1.ConditionUnknown ||
 			launched.Reason == "" || launched.Reason == notLaunchedYet {
 			continue
@@ -184,10 +177,95 @@ func (c *PodController) Name() string { return "pod.pending" }
 func (c *PodController) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
-		For(&corev1.Pod{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(object client.Object) bool {
-			pod, ok := object.(*corev1.Pod)
-			return ok && isPending(pod)
-		}))).
+		For(&corev1.Pod{}, builder.WithPredicates(predicate.NewPredicateFuncs(controllers.Of(isPending)))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		Complete(reconcile.AsReconciler(m.GetClient(), c))
+}
+
+// Reasons of the events on NodePools.
+const (
+	// ReasonNoCapacityType: the NodePool does not allow the capacity type of the servers.
+	ReasonNoCapacityType = "NoCapacityType"
+	// ReasonNoServerMatches: no server that the tenant may have could ever meet a requirement of the NodePool.
+	ReasonNoServerMatches = "NoServerMatches"
+)
+
+// nodePoolPeriod is how soon a NodePool is checked again: BareMetalHosts get labels, and NodeTypes are created.
+const nodePoolPeriod = 5 * time.Minute
+
+// Meets returns whether some server that a NodePool could have meets a requirement. An error means that this is not known.
+type Meets func(ctx context.Context, nodePool *karpenterv1.NodePool, requirement *labels.Requirement) (bool, error)
+
+// NodePoolController writes an event on NodePools with a requirement that no server could meet. Core skips such a
+// NodePool without naming the requirement.
+type NodePoolController struct {
+	provider     cloudprovider.CloudProvider
+	capacityType string
+	meets        Meets
+	recorder     events.Recorder
+}
+
+// NewNodePoolController constructs a controller. The capacity type is that of all offerings.
+func NewNodePoolController(provider cloudprovider.CloudProvider, capacityType string, meets Meets,
+	recorder events.Recorder) *NodePoolController {
+	return &NodePoolController{provider: provider, capacityType: capacityType, meets: meets, recorder: recorder}
+}
+
+// Name implements Karpenter's controller interface.
+func (c *NodePoolController) Name() string { return "nodepool.check" }
+
+// Reconcile checks the requirements of one NodePool.
+func (c *NodePoolController) Reconcile(ctx context.Context, nodePool *karpenterv1.NodePool) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	if !nodePool.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	var unmet []events.Event
+	for _, from := range nodePool.Spec.Template.Spec.Requirements {
+		reason, message, err := c.check(ctx, nodePool, newRequirement(corev1.NodeSelectorRequirement{
+			Key: from.Key, Operator: from.Operator, Values: from.Values,
+		}))
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		if reason != "" {
+			unmet = append(unmet, tenant.Warning(nodePool, reason, message))
+		}
+	}
+	c.recorder.Publish(unmet...)
+	return reconcile.Result{RequeueAfter: nodePoolPeriod}, nil
+}
+
+// check returns why a requirement keeps a NodePool from ever having a node. The reason is empty if it does not.
+func (c *NodePoolController) check(
+	ctx context.Context, nodePool *karpenterv1.NodePool, one requirement,
+) (reason, message string, err error) {
+	if one.Requirement == nil {
+		return "", "", nil // core's validation reports it
+	}
+	if one.key == karpenterv1.CapacityTypeLabelKey {
+		if one.Matches(labels.Set{one.key: c.capacityType}) {
+			return "", "", nil
+		}
+		return ReasonNoCapacityType, fmt.Sprintf("requirement %s leaves out %s, the only capacity type that servers have here: "+
+			"allow it, or run the provider with another --capacity-type", one.text, c.capacityType), nil
+	}
+	if !karpenterv1.WellKnownLabels.Has(one.key) {
+		return "", "", nil // the NodePool gives its nodes this label
+	}
+	met, err := c.meets(ctx, nodePool, one.Requirement)
+	if err != nil || met {
+		return "", "", err
+	}
+	return ReasonNoServerMatches, fmt.Sprintf("requirement %s is met by no server that this tenant may have: "+
+		"correct it, or label the BareMetalHosts", one.text), nil
+}
+
+// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+func (c *NodePoolController) Register(_ context.Context, m manager.Manager) error {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		For(&karpenterv1.NodePool{},
+			builder.WithPredicates(nodepoolutils.IsManagedPredicateFuncs(c.provider), predicate.GenerationChangedPredicate{})).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }

@@ -34,9 +34,9 @@ func TestMain(m *testing.M) { env.Main(m, &environment) }
 
 const checksum = "d41d8cd98f00b204e9800998ecf8427e"
 
-// world has servers of one type in a namespace of Metal3 and the Machines of a tenant in another. Nothing runs by itself:
+// fixture has servers of one type in a namespace of Metal3 and the Machines of a tenant in another. Nothing runs by itself:
 // the test makes rounds, and in a round every controller reconciles everything once.
-type world struct {
+type fixture struct {
 	t *testing.T
 	// api is where everything is stored: in memory for most tests, on an API server for some.
 	api               *env.Environment
@@ -51,15 +51,15 @@ type world struct {
 	hangs bool
 }
 
-// newWorld makes a world of its own in memory.
-func newWorld(t *testing.T, servers int) *world {
+// newFixture makes a fixture of its own in memory.
+func newFixture(t *testing.T, servers int) *fixture {
 	t.Helper()
-	return newWorldOn(t, env.Fake(t), servers)
+	return newFixtureOn(t, env.Fake(t), servers)
 }
 
-func newWorldOn(t *testing.T, api *env.Environment, servers int) *world {
+func newFixtureOn(t *testing.T, api *env.Environment, servers int) *fixture {
 	t.Helper()
-	w := &world{t: t, api: api, client: api.Client, metal3: api.Namespace(t), tenant: api.Namespace(t), reboots: map[string][]string{},
+	w := &fixture{t: t, api: api, client: api.Client, metal3: api.Namespace(t), tenant: api.Namespace(t), reboots: map[string][]string{},
 		clock: clock.RealClock{}}
 	w.nodeType, w.osImage = "type-"+w.metal3, "image-"+w.metal3
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "provider-" + w.metal3}}
@@ -83,15 +83,15 @@ func newWorldOn(t *testing.T, api *env.Environment, servers int) *world {
 	return w
 }
 
-func (w *world) create(object client.Object) {
+func (w *fixture) create(object client.Object) {
 	w.t.Helper()
 	if err := w.client.Create(w.t.Context(), object); err != nil {
 		w.t.Fatalf("creating %T %s, %v", object, object.GetName(), err)
 	}
 }
 
-// machine makes a Machine of the world's type, for the tenant unless change says otherwise.
-func (w *world) machine(name string, change func(*v1alpha1.Machine)) types.NamespacedName {
+// machine makes a Machine of the fixture's type, for the tenant unless change says otherwise.
+func (w *fixture) machine(name string, change func(*v1alpha1.Machine)) types.NamespacedName {
 	w.t.Helper()
 	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: w.tenant, Name: name}}
 	machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: w.nodeType}
@@ -104,7 +104,7 @@ func (w *world) machine(name string, change func(*v1alpha1.Machine)) types.Names
 }
 
 // userData makes the Secret that the provider would make.
-func (w *world) userData(name string) {
+func (w *fixture) userData(name string) {
 	w.t.Helper()
 	w.create(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.tenant, Name: name},
@@ -113,7 +113,7 @@ func (w *world) userData(name string) {
 }
 
 // get returns the Machine, nil if it does not exist.
-func (w *world) get(key types.NamespacedName) *v1alpha1.Machine {
+func (w *fixture) get(key types.NamespacedName) *v1alpha1.Machine {
 	w.t.Helper()
 	machine := &v1alpha1.Machine{}
 	err := w.client.Get(context.Background(), key, machine)
@@ -127,7 +127,7 @@ func (w *world) get(key types.NamespacedName) *v1alpha1.Machine {
 }
 
 // edit changes a Machine the way its owner would.
-func (w *world) edit(key types.NamespacedName, change func(*v1alpha1.Machine)) {
+func (w *fixture) edit(key types.NamespacedName, change func(*v1alpha1.Machine)) {
 	w.t.Helper()
 	machine := w.get(key)
 	before := machine.DeepCopy()
@@ -137,7 +137,7 @@ func (w *world) edit(key types.NamespacedName, change func(*v1alpha1.Machine)) {
 	}
 }
 
-func (w *world) hosts() []bmov1alpha1.BareMetalHost {
+func (w *fixture) hosts() []bmov1alpha1.BareMetalHost {
 	w.t.Helper()
 	list := &bmov1alpha1.BareMetalHostList{}
 	if err := w.client.List(context.Background(), list, client.InNamespace(w.metal3)); err != nil {
@@ -146,7 +146,7 @@ func (w *world) hosts() []bmov1alpha1.BareMetalHost {
 	return list.Items
 }
 
-func (w *world) machines() []v1alpha1.Machine {
+func (w *fixture) machines() []v1alpha1.Machine {
 	w.t.Helper()
 	list := &v1alpha1.MachineList{}
 	if err := w.client.List(context.Background(), list, client.InNamespace(w.tenant)); err != nil {
@@ -155,7 +155,7 @@ func (w *world) machines() []v1alpha1.Machine {
 	return list.Items
 }
 
-func (w *world) secrets() []corev1.Secret {
+func (w *fixture) secrets() []corev1.Secret {
 	w.t.Helper()
 	list := &corev1.SecretList{}
 	if err := w.client.List(context.Background(), list, client.InNamespace(w.metal3)); err != nil {
@@ -164,8 +164,8 @@ func (w *world) secrets() []corev1.Secret {
 	return list.Items
 }
 
-// addresses are those of the world's Machines.
-func (w *world) addresses() []v1alpha1.IPAddress {
+// addresses are those of the fixture's Machines.
+func (w *fixture) addresses() []v1alpha1.IPAddress {
 	w.t.Helper()
 	list := &v1alpha1.IPAddressList{}
 	if err := w.client.List(context.Background(), list); err != nil {
@@ -178,7 +178,7 @@ func (w *world) addresses() []v1alpha1.IPAddress {
 type process struct {
 	*Reconciler
 	inventory *inventory.Inventory
-	world     *world
+	fixture   *fixture
 	events    <-chan string
 	// sweeps is false for a process without the controllers that sweep up.
 	sweeps bool
@@ -186,10 +186,12 @@ type process struct {
 	backwards bool
 }
 
-func (w *world) start(connection client.Client) *process { return w.startWith(connection, connection) }
+func (w *fixture) start(connection client.Client) *process {
+	return w.startWith(connection, connection)
+}
 
 // startWith starts a process that reads from a cache, and past it.
-func (w *world) startWith(connection, live client.Client) *process {
+func (w *fixture) startWith(connection, live client.Client) *process {
 	hosts := inventory.NewInventory(inventory.Options{})
 	hosts.SetType(inventory.Profile{
 		Name: w.nodeType, Provider: "provider-" + w.metal3, Namespace: w.metal3, Selector: labels.Everything(),
@@ -199,8 +201,8 @@ func (w *world) startWith(connection, live client.Client) *process {
 	hosts.MarkTypesSynced()
 	hosts.MarkHostsSynced()
 	recorder := events.NewFakeRecorder(1000)
-	return &process{inventory: hosts, world: w, events: recorder.Events, sweeps: true, Reconciler: New(Dependencies{
-		Client: connection, Live: live, Claims: NewClaims(connection, live), Addresses: ipam.Allocator{Client: connection, Live: live},
+	return &process{inventory: hosts, fixture: w, events: recorder.Events, sweeps: true, Reconciler: New(Dependencies{
+		Client: connection, Live: live,
 		Inventory: hosts,
 		Recorder:  recorder, Clock: w.clock,
 	})}
@@ -209,12 +211,12 @@ func (w *world) startWith(connection, live client.Client) *process {
 // round feeds the process what watches would, and has every controller reconcile everything once. Errors are ignored, as a
 // work queue would retry them.
 func (p *process) round() {
-	p.world.t.Helper()
+	p.fixture.t.Helper()
 	ctx := context.Background()
-	for _, host := range p.world.hosts() {
+	for _, host := range p.fixture.hosts() {
 		p.inventory.SetHost(&host)
 	}
-	machines := p.world.machines()
+	machines := p.fixture.machines()
 	if p.backwards {
 		slices.Reverse(machines)
 	}
@@ -224,13 +226,13 @@ func (p *process) round() {
 	if !p.sweeps {
 		return
 	}
-	for _, host := range p.world.hosts() {
+	for _, host := range p.fixture.hosts() {
 		_, _ = OrphanHosts{p.servers, p.inventory}.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&host)})
 	}
-	for _, address := range p.world.addresses() {
+	for _, address := range p.fixture.addresses() {
 		_, _ = p.addressSweep().Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&address)})
 	}
-	for _, secret := range p.world.secrets() {
+	for _, secret := range p.fixture.secrets() {
 		_, _ = OrphanSecrets{p.servers}.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&secret)})
 	}
 }
@@ -256,9 +258,9 @@ func (p *process) said(text string) bool {
 // maxRounds is far more than any cycle takes. Reaching it means that nothing moves any more.
 const maxRounds = 40
 
-// until makes rounds until the world is as it should be, and checks after each that no rule is broken. running is
+// until makes rounds until the fixture is as it should be, and checks after each that no rule is broken. running is
 // asked for the process before each round.
-func (w *world) until(what string, running func() *process, reached func() bool) {
+func (w *fixture) until(what string, running func() *process, reached func() bool) {
 	w.t.Helper()
 	for range maxRounds {
 		running().round()
@@ -280,7 +282,7 @@ func (w *world) until(what string, running func() *process, reached func() bool)
 
 // checkClaims checks what must hold at any moment: a host is claimed by at most one Machine. (That a Machine claims at
 // most one host holds only once the orphan sweep is through, and is checked by checkNothingLeft and its callers.)
-func (w *world) checkClaims() {
+func (w *fixture) checkClaims() {
 	w.t.Helper()
 	claimedBy := map[string]string{}
 	for _, machine := range w.machines() {
@@ -297,7 +299,7 @@ func (w *world) checkClaims() {
 }
 
 // checkNothingLeft checks that every server is back in the pool and nothing of any Machine is left.
-func (w *world) checkNothingLeft() {
+func (w *fixture) checkNothingLeft() {
 	w.t.Helper()
 	for _, machine := range w.machines() {
 		w.t.Errorf("Machine %s is left, finalizers %v", machine.Name, machine.Finalizers)
@@ -327,4 +329,4 @@ func metaIn(namespace, name string) metav1.ObjectMeta {
 }
 
 // spare is a server without a claim.
-func spare(w *world) *bmov1alpha1.BareMetalHost { return env.AvailableHost(w.metal3, "spare", nil) }
+func spare(w *fixture) *bmov1alpha1.BareMetalHost { return env.AvailableHost(w.metal3, "spare", nil) }

@@ -32,20 +32,20 @@ const (
 
 var start = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 
-// world is a tenant with a NodeClaim that was launched at the start, and its Machine, at a time that the test says.
-type world struct {
+// fixture is a tenant with a NodeClaim that was launched at the start, and its Machine, at a time that the test says.
+type fixture struct {
 	t      *testing.T
 	api    client.WithWatch
 	clock  *clocktesting.FakeClock
 	synced error
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, clock: clocktesting.NewFakeClock(start)}
+	w := &fixture{t: t, clock: clocktesting.NewFakeClock(start)}
 	w.api = fake.NewClientBuilder().WithScheme(scheme.Scheme).
 		WithStatusSubresource(&karpenterv1.NodeClaim{}, &v1alpha1.Machine{}, &corev1.Node{}, &karpenterv1.NodePool{}).
 		WithIndex(&corev1.Node{}, "spec.providerID", func(o client.Object) []string { return []string{o.(*corev1.Node).Spec.ProviderID} }).
@@ -82,12 +82,12 @@ func machineOf(name, id string) *v1alpha1.Machine {
 	return machine
 }
 
-func (w *world) machines() Machines {
+func (w *fixture) machines() Machines {
 	return Machines{Client: w.api, Namespace: namespace, Synced: func() error { return w.synced }}
 }
 
 // condition sets a condition of the Machine, at the present time.
-func (w *world) condition(name, kind string, is metav1.ConditionStatus) {
+func (w *fixture) condition(name, kind string, is metav1.ConditionStatus) {
 	w.t.Helper()
 	machine := &v1alpha1.Machine{}
 	if err := w.api.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, machine); err != nil {
@@ -102,7 +102,7 @@ func (w *world) condition(name, kind string, is metav1.ConditionStatus) {
 }
 
 // suspend says of the Machine that no progress is to be expected of it, or is again.
-func (w *world) suspend(name string, suspended bool) {
+func (w *fixture) suspend(name string, suspended bool) {
 	w.t.Helper()
 	machine := &v1alpha1.Machine{}
 	if err := w.api.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, machine); err != nil {
@@ -114,7 +114,7 @@ func (w *world) suspend(name string, suspended bool) {
 	}
 }
 
-func (w *world) deleteMachine(name string) {
+func (w *fixture) deleteMachine(name string) {
 	w.t.Helper()
 	if err := w.api.Delete(context.Background(), machineOf(name, "")); err != nil {
 		w.t.Fatal(err)
@@ -122,9 +122,9 @@ func (w *world) deleteMachine(name string) {
 }
 
 // at moves the clock to so many minutes after the start.
-func (w *world) at(minutes int) { w.clock.SetTime(start.Add(time.Duration(minutes) * time.Minute)) }
+func (w *fixture) at(minutes int) { w.clock.SetTime(start.Add(time.Duration(minutes) * time.Minute)) }
 
-func (w *world) nodeClaim(name string) *karpenterv1.NodeClaim {
+func (w *fixture) nodeClaim(name string) *karpenterv1.NodeClaim {
 	w.t.Helper()
 	nodeClaim := &karpenterv1.NodeClaim{}
 	err := w.api.Get(context.Background(), client.ObjectKey{Name: name}, nodeClaim)
