@@ -46,7 +46,7 @@ func optionsFor(namespace, kubeconfig string) *options {
 }
 
 // grant applies a file of config/rbac.
-func grant(t *testing.T, w *world, file string) {
+func grant(t *testing.T, w *fixture, file string) {
 	t.Helper()
 	var rendered bytes.Buffer
 	if err := template.Must(template.ParseFS(rbacfiles.Files, file)).Execute(&rendered,

@@ -20,7 +20,7 @@ import (
 // TestRightsCoverARenewal: the token of a server that takes long to boot is written again every 20 minutes, which no
 // test that runs the whole program waits for.
 func TestRightsCoverARenewal(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	grant(t, w, "provider-tenant.yaml")
 	config := rest.CopyConfig(environment.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}

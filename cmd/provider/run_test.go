@@ -28,7 +28,7 @@ import (
 // cluster that can be cut. The test plays the manager. Core registers its metrics for good, so a process runs it once,
 // and what happens to it happens in one test.
 func TestProvider(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	grant(t, w, "provider-management.yaml")
 	grant(t, w, "provider-tenant.yaml")
 	grant(t, w, "provider-dra-management.yaml")
@@ -55,7 +55,7 @@ func TestProvider(t *testing.T) {
 
 // tokenIsRotated writes another token into the kubeconfig of the tenant cluster: the provider ends as if it was told to, and gives
 // its lease back, so that its next start or another one works with the token.
-func tokenIsRotated(t *testing.T, w *world, file string) {
+func tokenIsRotated(t *testing.T, w *fixture, file string) {
 	t.Helper()
 	kubeconfig, err := clientcmd.LoadFromFile(file)
 	if err != nil {
@@ -80,7 +80,7 @@ func tokenIsRotated(t *testing.T, w *world, file string) {
 }
 
 // podGetsServer is the main job: pod, NodeClaim, Machine, and back.
-func podGetsServer(t *testing.T, w *world) {
+func podGetsServer(t *testing.T, w *fixture) {
 	t.Helper()
 	pod := w.pendingPod("train")
 	machine := w.machine()
@@ -104,7 +104,7 @@ func podGetsServer(t *testing.T, w *world) {
 
 // nodeComesTooLate registers a Node while its NodeClaim is being deleted. Core ignores such a Node, and no other
 // controller would delete it.
-func nodeComesTooLate(t *testing.T, w *world, nodeClaim *karpenterv1.NodeClaim) {
+func nodeComesTooLate(t *testing.T, w *fixture, nodeClaim *karpenterv1.NodeClaim) {
 	t.Helper()
 	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: nodeClaim.Name}}
 	setFinalizer := func(finalizers string) {
@@ -140,7 +140,7 @@ func nodeComesTooLate(t *testing.T, w *world, nodeClaim *karpenterv1.NodeClaim) 
 
 // managementGoesAway disconnects the management cluster while a NodeClaim is launched, and connects it again: the
 // NodeClaim waits, is not deleted, and gets its server.
-func managementGoesAway(t *testing.T, w *world, management *line) {
+func managementGoesAway(t *testing.T, w *fixture, management *line) {
 	t.Helper()
 	management.cut()
 	pod := w.pendingPod("infer")

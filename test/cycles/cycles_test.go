@@ -41,14 +41,14 @@ const (
 
 // TestCycles claims, provisions and releases servers 50 times: all objects and servers are as before.
 func TestCycles(t *testing.T) {
-	newWorld(t).check(t, 0, fewCycles)
+	newFixture(t).check(t, 0, fewCycles)
 }
 
 // TestManyCycles does it 500 times, and measures the memory and the goroutines of the manager.
 func TestManyCycles(t *testing.T) {
 	system.Only(t)
 	// Live memory is known only after a garbage collection: run one for every 5% that the heap grows.
-	w := newWorld(t, "GOGC=5")
+	w := newFixture(t, "GOGC=5")
 	samples := []management.Metrics{}
 	for from := 0; from < manyCycles; from += warmupCycles {
 		w.check(t, from, from+warmupCycles)
@@ -69,24 +69,24 @@ func TestManyCycles(t *testing.T) {
 	}
 }
 
-// world is a cluster with a manager, and its state before the first cycle.
-type world struct {
+// fixture is a cluster with a manager, and its state before the first cycle.
+type fixture struct {
 	cluster *management.Cluster
 	manager *management.Manager
 	objects []string
 	hosts   []bmov1alpha1.BareMetalHost
 }
 
-// newWorld starts the manager. Each Machine gets user data, and an address of a pool that is only a little larger than
+// newFixture starts the manager. Each Machine gets user data, and an address of a pool that is only a little larger than
 // the fleet.
-func newWorld(t *testing.T, environment ...string) *world {
+func newFixture(t *testing.T, environment ...string) *fixture {
 	t.Helper()
 	cluster := management.New(t, map[string]string{
 		v1alpha1.PropertyNetworkCIDR: "192.168.100.1/24", v1alpha1.PropertyNetworkIPRange: "192.168.100.10-192.168.100.15",
 	})
 	cluster.CreateHosts(t, servers)
 	annotate(t, cluster, "server-00000", map[string]string{v1alpha1.IPAddressAnnotationKey: "10.0.0.9/24", "other": "1"})
-	w := &world{cluster: cluster, manager: cluster.StartManager(t, environment...)}
+	w := &fixture{cluster: cluster, manager: cluster.StartManager(t, environment...)}
 	cluster.PlayMetal3(t)
 	env.Eventually(t, "there are NodeTypes", func(ctx context.Context) error {
 		return cluster.Client.Get(ctx, client.ObjectKey{Name: "type-9"}, &v1alpha1.NodeType{})
@@ -96,7 +96,7 @@ func newWorld(t *testing.T, environment ...string) *world {
 }
 
 // check runs the cycles from one number to another, and fails if they leave anything behind.
-func (w *world) check(t *testing.T, from, to int) {
+func (w *fixture) check(t *testing.T, from, to int) {
 	t.Helper()
 	run(t, w.cluster, from, to)
 	if diff := cmp.Diff(w.objects, w.cluster.Objects(t)); diff != "" {

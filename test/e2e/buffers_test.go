@@ -77,7 +77,7 @@ func TestBuffersPlainPodsGetNoGPUServer(t *testing.T) {
 }
 
 // readyNodes is a condition: so many nodes of the group are there, and initialized.
-func (w *world) readyNodes(ctx context.Context, want int) (string, error) {
+func (w *fixture) readyNodes(ctx context.Context, want int) (string, error) {
 	nodes := &corev1.NodeList{}
 	if err := w.tenant.List(ctx, nodes,
 		client.MatchingLabels{karpv1.NodeInitializedLabelKey: "true", karpv1.NodePoolLabelKey: w.group.pools[0]}); err != nil {
@@ -90,7 +90,7 @@ func (w *world) readyNodes(ctx context.Context, want int) (string, error) {
 }
 
 // bufferFits is a condition: the nodes that are there have room for all of the buffer.
-func (w *world) bufferFits(ctx context.Context, name string) (string, error) {
+func (w *fixture) bufferFits(ctx context.Context, name string) (string, error) {
 	reason, message, err := w.provisioning(ctx, name)
 	if err != nil || reason != "FitsExistingCapacity" {
 		return fmt.Sprintf("buffer %s: %s: %s", name, reason, message), err
@@ -99,7 +99,7 @@ func (w *world) bufferFits(ctx context.Context, name string) (string, error) {
 }
 
 // provisioning is what Karpenter says of a buffer.
-func (w *world) provisioning(ctx context.Context, name string) (reason, message string, err error) {
+func (w *fixture) provisioning(ctx context.Context, name string) (reason, message string, err error) {
 	buffer := w.newBuffer(name)
 	if err := w.tenant.Get(ctx, client.ObjectKeyFromObject(buffer), buffer); err != nil {
 		return "", "", err
@@ -114,7 +114,7 @@ func (w *world) provisioning(ctx context.Context, name string) (reason, message 
 }
 
 // buffer holds room for so many pods that ask for so much, until the test ends.
-func (w *world) buffer(t *testing.T, name string, replicas int64, asks corev1.ResourceList) {
+func (w *fixture) buffer(t *testing.T, name string, replicas int64, asks corev1.ResourceList) {
 	t.Helper()
 	template := &corev1.PodTemplate{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: name},
@@ -127,7 +127,7 @@ func (w *world) buffer(t *testing.T, name string, replicas int64, asks corev1.Re
 	w.make(t, w.tenant, buffer)
 }
 
-func (w *world) newBuffer(name string) *unstructured.Unstructured {
+func (w *fixture) newBuffer(name string) *unstructured.Unstructured {
 	buffer := &unstructured.Unstructured{}
 	buffer.SetAPIVersion("autoscaling.x-k8s.io/v1beta1")
 	buffer.SetKind("CapacityBuffer")

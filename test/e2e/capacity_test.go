@@ -207,7 +207,7 @@ func TestCapacityBurstBeyondFleet(t *testing.T) {
 }
 
 // countNodeClaims collects the names of all NodeClaims of the group that are created until the context ends.
-func (w *world) countNodeClaims(ctx context.Context, t *testing.T) (map[string]bool, <-chan struct{}) {
+func (w *fixture) countNodeClaims(ctx context.Context, t *testing.T) (map[string]bool, <-chan struct{}) {
 	t.Helper()
 	watch, err := w.tenant.Watch(ctx, &karpv1.NodeClaimList{})
 	if err != nil {

@@ -138,7 +138,7 @@ func TestCrashManagementOutage(t *testing.T) {
 }
 
 // identities returns what must survive: NodeClaims, Nodes and Machines, by UID.
-func (w *world) identities(t *testing.T) map[types.UID]string {
+func (w *fixture) identities(t *testing.T) map[types.UID]string {
 	t.Helper()
 	found := map[types.UID]string{}
 	for _, kind := range []struct {
@@ -165,7 +165,7 @@ func (w *world) identities(t *testing.T) map[types.UID]string {
 }
 
 // killWhen kills a process of the sandbox, without warning, at the first object that is as wanted.
-func (w *world) killWhen(t *testing.T, process string, cluster client.WithWatch, list client.ObjectList,
+func (w *fixture) killWhen(t *testing.T, process string, cluster client.WithWatch, list client.ObjectList,
 	wanted func(client.Object) bool) <-chan struct{} {
 	t.Helper()
 	pid := w.sandbox.pid(t, process)

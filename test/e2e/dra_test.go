@@ -130,7 +130,7 @@ func TestDRANodeTypeNeedsClaim(t *testing.T) {
 
 // deviceTypes are two types of servers with devices, a cheap one and a dear one, a pool of both for the tenant, and the
 // class by which its pods claim devices. They are gone when the test ends.
-func (w *world) deviceTypes(t *testing.T) {
+func (w *fixture) deviceTypes(t *testing.T) {
 	t.Helper()
 	w.needsServers(t)
 	nodeType := func(name string, cost int64, devices ...v1alpha1.NodeTypeDevice) v1alpha1.NodeTypeTemplate {
@@ -201,7 +201,7 @@ func (w *world) deviceTypes(t *testing.T) {
 
 // make creates an object that is deleted when the test ends, after what the test itself has left. One of the same name, of the
 // test before, may still be there with a finalizer.
-func (w *world) make(t *testing.T, in client.Client, object client.Object) {
+func (w *fixture) make(t *testing.T, in client.Client, object client.Object) {
 	t.Helper()
 	w.eventually(t, fmt.Sprintf("%T %s can be created", object, object.GetName()), func(ctx context.Context) (string, error) {
 		err := in.Create(ctx, object)
@@ -221,7 +221,7 @@ func deviceRequest(name, selector string) resourcev1.DeviceRequest {
 }
 
 // createClaimingPod creates a pod, and the template of its claim.
-func (w *world) createClaimingPod(t *testing.T, name string, devices resourcev1.DeviceClaim) {
+func (w *fixture) createClaimingPod(t *testing.T, name string, devices resourcev1.DeviceClaim) {
 	t.Helper()
 	w.make(t, w.tenant, &resourcev1.ResourceClaimTemplate{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: name},
@@ -243,7 +243,7 @@ func (w *world) createClaimingPod(t *testing.T, name string, devices resourcev1.
 }
 
 // allocatedTo returns the devices that the pod's claim has been given.
-func (w *world) allocatedTo(t *testing.T, pod string) []resourcev1.DeviceRequestAllocationResult {
+func (w *fixture) allocatedTo(t *testing.T, pod string) []resourcev1.DeviceRequestAllocationResult {
 	t.Helper()
 	placed := &corev1.Pod{}
 	if err := w.tenant.Get(t.Context(), client.ObjectKey{Namespace: w.group.namespace, Name: pod}, placed); err != nil {

@@ -177,7 +177,7 @@ func TestDriftIgnoresEditsAndUnknownImages(t *testing.T) {
 }
 
 // createTrio makes the type, its images and its pool, and takes them away after the test.
-func (w *world) createTrio(t *testing.T, change func(*karpv1.NodePool)) {
+func (w *fixture) createTrio(t *testing.T, change func(*karpv1.NodePool)) {
 	t.Helper()
 	for _, name := range []string{oldImage, newImage} {
 		w.newImage(t, name)
@@ -231,7 +231,7 @@ func trioType(image string) v1alpha1.NodeTypeTemplate {
 	return nodeType
 }
 
-func (w *world) pointTrioAt(t *testing.T, image string) {
+func (w *fixture) pointTrioAt(t *testing.T, image string) {
 	t.Helper()
 	provider := &v1alpha1.NodeProvider{}
 	if err := w.management.Get(t.Context(), client.ObjectKey{Name: trio}, provider); err != nil {
@@ -244,7 +244,7 @@ func (w *world) pointTrioAt(t *testing.T, image string) {
 }
 
 // createTrioPods makes pods that each want a server of the pool for themselves.
-func (w *world) createTrioPods(t *testing.T, replicas int32) {
+func (w *fixture) createTrioPods(t *testing.T, replicas int32) {
 	t.Helper()
 	asks, labels := resources("cpu", "40", gpu, "4"), map[string]string{"app": trio}
 	apart := &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
@@ -265,7 +265,7 @@ func (w *world) createTrioPods(t *testing.T, replicas int32) {
 }
 
 // occupyTheRest has two stand-alone Machines claim what the pool has not.
-func (w *world) occupyTheRest(t *testing.T) {
+func (w *fixture) occupyTheRest(t *testing.T) {
 	t.Helper()
 	for n := range trioSize - 1 {
 		machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: fmt.Sprintf("busy-%d", n)}}
@@ -283,7 +283,7 @@ func (w *world) occupyTheRest(t *testing.T) {
 }
 
 // trioMachines waits until the pool has so many nodes, and returns their servers by the name of the Machine.
-func (w *world) trioMachines(t *testing.T, count int) map[string]string {
+func (w *fixture) trioMachines(t *testing.T, count int) map[string]string {
 	t.Helper()
 	servers := map[string]string{}
 	w.eventually(t, fmt.Sprintf("the pool has %d nodes", count), func(ctx context.Context) (string, error) {
@@ -307,7 +307,7 @@ func (w *world) trioMachines(t *testing.T, count int) map[string]string {
 }
 
 // onNewImage is a condition: so many servers of the pool, or more, run the new image and their nodes are up.
-func (w *world) onNewImage(count int) func(context.Context) (string, error) {
+func (w *fixture) onNewImage(count int) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		machines, err := w.machines(ctx)
 		if err != nil {
@@ -346,7 +346,7 @@ type upCounter struct {
 }
 
 // watchUp begins to count, for a pool of that size.
-func (w *world) watchUp(t *testing.T, size int) *upCounter {
+func (w *fixture) watchUp(t *testing.T, size int) *upCounter {
 	t.Helper()
 	watching, err := w.tenant.Watch(t.Context(), &karpv1.NodeClaimList{})
 	if err != nil {
@@ -380,7 +380,7 @@ func (c *upCounter) stop() int {
 	return c.least
 }
 
-func (w *world) labelHost(t *testing.T, name, key, value string) {
+func (w *fixture) labelHost(t *testing.T, name, key, value string) {
 	t.Helper()
 	hosts, err := w.hosts(t.Context())
 	if err != nil {

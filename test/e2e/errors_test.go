@@ -76,7 +76,7 @@ func TestErrorsHoldAndReplace(t *testing.T) {
 	w.eventually(t, "the node says that all is well", w.nodeHasCondition(machine.Status.NodeName, corev1.ConditionTrue))
 }
 
-func (w *world) nodeHasCondition(node string, is corev1.ConditionStatus, parts ...string) func(context.Context) (string, error) {
+func (w *fixture) nodeHasCondition(node string, is corev1.ConditionStatus, parts ...string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		got := &corev1.Node{}
 		if err := w.tenant.Get(ctx, client.ObjectKey{Name: node}, got); err != nil {
@@ -91,7 +91,7 @@ func (w *world) nodeHasCondition(node string, is corev1.ConditionStatus, parts .
 	}
 }
 
-func (w *world) editHost(t *testing.T, name string, change func(*bmov1alpha1.BareMetalHost)) {
+func (w *fixture) editHost(t *testing.T, name string, change func(*bmov1alpha1.BareMetalHost)) {
 	t.Helper()
 	host := &bmov1alpha1.BareMetalHost{}
 	if err := w.management.Get(context.Background(), client.ObjectKey{Namespace: hostNamespace, Name: name}, host); err != nil {
@@ -108,7 +108,7 @@ func (w *world) editHost(t *testing.T, name string, change func(*bmov1alpha1.Bar
 }
 
 // failHost writes an error into the status of a host, as Metal3 does, or takes it off.
-func (w *world) failHost(t *testing.T, name string, kind bmov1alpha1.ErrorType, message string) {
+func (w *fixture) failHost(t *testing.T, name string, kind bmov1alpha1.ErrorType, message string) {
 	t.Helper()
 	host := &bmov1alpha1.BareMetalHost{}
 	if err := w.management.Get(context.Background(), client.ObjectKey{Namespace: hostNamespace, Name: name}, host); err != nil {
@@ -125,7 +125,7 @@ func (w *world) failHost(t *testing.T, name string, kind bmov1alpha1.ErrorType, 
 }
 
 // unquarantine does what an operator does with a server that works.
-func (w *world) unquarantine(t *testing.T, server string) {
+func (w *fixture) unquarantine(t *testing.T, server string) {
 	t.Helper()
 	w.editHost(t, server, func(host *bmov1alpha1.BareMetalHost) { delete(host.Annotations, v1alpha1.QuarantinedAnnotationKey) })
 }

@@ -33,7 +33,7 @@ const (
 
 // createFaultyPool gives the tenant a NodePool with a NodeType of its own name, of which the servers are those that are named:
 // some of the fleet, and others that Metal3 has trouble with and that never boot. It all goes at the end of the test.
-func (w *world) createFaultyPool(t *testing.T, name string, change func(*v1alpha1.HardwareProfile), servers ...string) {
+func (w *fixture) createFaultyPool(t *testing.T, name string, change func(*v1alpha1.HardwareProfile), servers ...string) {
 	t.Helper()
 	w.needsServers(t)
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -88,7 +88,7 @@ func (w *world) createFaultyPool(t *testing.T, name string, change func(*v1alpha
 }
 
 // addServer makes a server one of the pool's, and registers it with Metal3 if it is none of the fleet.
-func (w *world) addServer(t *testing.T, server, pool string) {
+func (w *fixture) addServer(t *testing.T, server, pool string) {
 	t.Helper()
 	host := &bmov1alpha1.BareMetalHost{}
 	key := client.ObjectKey{Namespace: hostNamespace, Name: server}
@@ -118,7 +118,7 @@ func (w *world) addServer(t *testing.T, server, pool string) {
 }
 
 // releaseFaulty empties the pool and takes the servers away that are none of the fleet.
-func (w *world) releaseFaulty(t *testing.T, pool string, servers []string) {
+func (w *fixture) releaseFaulty(t *testing.T, pool string, servers []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), w.settings.timeout)
 	defer cancel()
@@ -168,7 +168,7 @@ func (w *world) releaseFaulty(t *testing.T, pool string, servers []string) {
 
 // forgetErrors takes errors off servers that have been deprovisioned. Metal3 does that when it begins to clean a server, which
 // its demo mode has none of.
-func (w *world) forgetErrors(ctx context.Context, servers []string) error {
+func (w *fixture) forgetErrors(ctx context.Context, servers []string) error {
 	for _, server := range servers {
 		host := &bmov1alpha1.BareMetalHost{}
 		if err := w.management.Get(ctx, client.ObjectKey{Namespace: hostNamespace, Name: server}, host); err != nil {
@@ -187,7 +187,7 @@ func (w *world) forgetErrors(ctx context.Context, servers []string) error {
 }
 
 // createPodOn creates a pod for a pool, and the type of its name.
-func (w *world) createPodOn(t *testing.T, name, pool string, asks corev1.ResourceList) {
+func (w *fixture) createPodOn(t *testing.T, name, pool string, asks corev1.ResourceList) {
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: name},
@@ -203,7 +203,7 @@ func (w *world) createPodOn(t *testing.T, name, pool string, asks corev1.Resourc
 
 // claimHasCondition is a condition: the condition ServerReady of the pool's one NodeClaim has the reason, and its message the
 // parts.
-func (w *world) claimHasCondition(pool, reason string, parts ...string) func(context.Context) (string, error) {
+func (w *fixture) claimHasCondition(pool, reason string, parts ...string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		claims := &karpv1.NodeClaimList{}
 		if err := w.tenant.List(ctx, claims, client.MatchingLabels{karpv1.NodePoolLabelKey: pool}); err != nil {
@@ -223,12 +223,12 @@ func (w *world) claimHasCondition(pool, reason string, parts ...string) func(con
 
 // hasEvent is a condition: an event on the object of that kind and name has the reason, and its message the parts. Without a name, it
 // is on any object of the group.
-func (w *world) hasEvent(kind, name, reason string, parts ...string) func(context.Context) (string, error) {
+func (w *fixture) hasEvent(kind, name, reason string, parts ...string) func(context.Context) (string, error) {
 	return w.hasEventIn(w.tenant, kind, name, reason, parts...)
 }
 
 // hasEventIn is hasEvent for an object of either cluster.
-func (w *world) hasEventIn(cluster client.Client, kind, name, reason string, parts ...string) func(context.Context) (string, error) {
+func (w *fixture) hasEventIn(cluster client.Client, kind, name, reason string, parts ...string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		events := &corev1.EventList{}
 		if err := cluster.List(ctx, events); err != nil {
@@ -249,7 +249,7 @@ func (w *world) hasEventIn(cluster client.Client, kind, name, reason string, par
 }
 
 // quarantine is the annotation of a server, empty if it is not quarantined.
-func (w *world) quarantine(ctx context.Context, server string) (string, error) {
+func (w *fixture) quarantine(ctx context.Context, server string) (string, error) {
 	host := &bmov1alpha1.BareMetalHost{}
 	err := w.management.Get(ctx, client.ObjectKey{Namespace: hostNamespace, Name: server}, host)
 	return host.Annotations[v1alpha1.QuarantinedAnnotationKey], err

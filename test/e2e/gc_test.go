@@ -86,7 +86,7 @@ func TestGarbageCollection(t *testing.T) {
 }
 
 // createDeployment creates a Deployment of one pod, that goes at the end of the test.
-func (w *world) createDeployment(t *testing.T, name string, asks corev1.ResourceList) *appsv1.Deployment {
+func (w *fixture) createDeployment(t *testing.T, name string, asks corev1.ResourceList) *appsv1.Deployment {
 	t.Helper()
 	labels := map[string]string{"app": name}
 	deployment := &appsv1.Deployment{
@@ -113,7 +113,7 @@ func (w *world) createDeployment(t *testing.T, name string, asks corev1.Resource
 }
 
 // podOf waits until a pod of the Deployment runs, and returns its name.
-func (w *world) podOf(t *testing.T, deployment *appsv1.Deployment) string {
+func (w *fixture) podOf(t *testing.T, deployment *appsv1.Deployment) string {
 	t.Helper()
 	name := ""
 	w.eventually(t, "a pod of Deployment "+deployment.Name+" runs", func(ctx context.Context) (string, error) {

@@ -91,7 +91,7 @@ func (l *group) place(spec *corev1.PodSpec) {
 }
 
 // enter returns the clusters, with the servers of the group free. The test runs at the same time as those of other groups.
-func enter(t *testing.T, l *group) *world {
+func enter(t *testing.T, l *group) *fixture {
 	t.Helper()
 	if os.Getenv(managementVariable) == "" {
 		t.Parallel() // elsewhere all groups have the servers of the reference fleet
@@ -102,11 +102,11 @@ func enter(t *testing.T, l *group) *world {
 // enterAlone is for tests that disturb all others, because they kill programs, and for those that others disturb: they count what all
 // groups have, or wait for an event that names NodeTypes. There is no such event while a type of another group would fit, and it
 // has room for some types only. These tests run before those that run at the same time.
-func enterAlone(t *testing.T, l *group) *world {
+func enterAlone(t *testing.T, l *group) *fixture {
 	t.Helper()
 	l.busy.Lock()
 	t.Cleanup(l.busy.Unlock)
-	clusters, err := theWorld()
+	clusters, err := theFixture()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,12 +129,12 @@ func enterAlone(t *testing.T, l *group) *world {
 }
 
 // deletePods deletes all pods of the group.
-func (w *world) deletePods(ctx context.Context) error {
+func (w *fixture) deletePods(ctx context.Context) error {
 	return w.tenant.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(w.group.namespace), client.GracePeriodSeconds(0))
 }
 
 // deleteNodeClaims deletes all NodeClaims of the group.
-func (w *world) deleteNodeClaims(ctx context.Context) error {
+func (w *fixture) deleteNodeClaims(ctx context.Context) error {
 	for _, pool := range w.group.pools {
 		if err := w.tenant.DeleteAllOf(ctx, &karpv1.NodeClaim{}, client.MatchingLabels{karpv1.NodePoolLabelKey: pool}); err != nil {
 			return err

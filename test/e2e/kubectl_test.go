@@ -53,7 +53,7 @@ func TestKubectlOutput(t *testing.T) {
 	}
 }
 
-func (w *world) kubectl(ctx context.Context, t *testing.T, kubeconfig string, arguments ...string) string {
+func (w *fixture) kubectl(ctx context.Context, t *testing.T, kubeconfig string, arguments ...string) string {
 	t.Helper()
 	path, err := binary("kubectl")
 	if err != nil {

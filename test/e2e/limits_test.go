@@ -48,7 +48,7 @@ func TestLimitsInBurst(t *testing.T) {
 }
 
 // quota bounds the tenant's servers until the test is over.
-func (w *world) quota(t *testing.T, servers int64) {
+func (w *fixture) quota(t *testing.T, servers int64) {
 	t.Helper()
 	set := func(ctx context.Context, quota *v1alpha1.Quota) error {
 		tenant := &v1alpha1.TenantCluster{}

@@ -86,7 +86,7 @@ func TestMetrics(t *testing.T) {
 type series map[string]float64
 
 // scrape reads the metrics of a process. Of a histogram there are the count and the sum.
-func (w *world) scrape(ctx context.Context, t *testing.T, process string) series {
+func (w *fixture) scrape(ctx context.Context, t *testing.T, process string) series {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.sandbox.box.Metrics(process), nil)
 	if err != nil {
@@ -129,7 +129,7 @@ func labelsOf(metric *dto.Metric) string {
 }
 
 // documented checks that docs/metrics.md names every metric of ours that the process has.
-func (w *world) documented(t *testing.T, scraped series) {
+func (w *fixture) documented(t *testing.T, scraped series) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))
 	if err != nil {

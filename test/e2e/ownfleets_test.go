@@ -33,7 +33,7 @@ servers:
 
 // createPool makes the servers of a group a NodeType, with a NodeProvider, a MetalNodeClass and a NodePool of the same name.
 // Change may change the NodePool before it is made; it may be nil.
-func (w *world) createPool(t *testing.T, name string, servers int32, has corev1.ResourceList,
+func (w *fixture) createPool(t *testing.T, name string, servers int32, has corev1.ResourceList,
 	change func(*karpv1.NodePool)) *karpv1.NodePool {
 	t.Helper()
 	w.needsServers(t)
@@ -101,7 +101,7 @@ func (w *world) createPool(t *testing.T, name string, servers int32, has corev1.
 }
 
 // createPods creates pods that ask for the same.
-func (w *world) createPods(t *testing.T, prefix string, count int, asks corev1.ResourceList, change func(*corev1.Pod)) []string {
+func (w *fixture) createPods(t *testing.T, prefix string, count int, asks corev1.ResourceList, change func(*corev1.Pod)) []string {
 	t.Helper()
 	var names []string
 	for i := range count {
@@ -122,7 +122,7 @@ func (w *world) createPods(t *testing.T, prefix string, count int, asks corev1.R
 }
 
 // exactly is a condition: so many of the pods run, and an event on each of the others says why not.
-func (w *world) exactly(count int, pods []string, told ...string) func(context.Context) (string, error) {
+func (w *fixture) exactly(count int, pods []string, told ...string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		running := 0
 		var waiting []string
@@ -150,7 +150,7 @@ func (w *world) exactly(count int, pods []string, told ...string) func(context.C
 }
 
 // nodeLabels are the values of a label of the nodes that the pods run on, with how many nodes have each.
-func (w *world) nodeLabels(t *testing.T, label string, pods []string) map[string]int {
+func (w *fixture) nodeLabels(t *testing.T, label string, pods []string) map[string]int {
 	t.Helper()
 	values := map[string]int{}
 	for _, name := range pods {

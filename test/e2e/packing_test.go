@@ -55,7 +55,7 @@ func TestPackingDisabledSpreads(t *testing.T) {
 }
 
 // twoFreeServers has Karpenter get both servers of eight GPUs, and keeps them although nothing runs on them any more.
-func (w *world) twoFreeServers(t *testing.T) {
+func (w *fixture) twoFreeServers(t *testing.T) {
 	t.Helper()
 	w.consolidateAfter(t, "Never")
 	for _, name := range []string{"holder-1", "holder-2"} {
@@ -82,7 +82,7 @@ func (w *world) twoFreeServers(t *testing.T) {
 }
 
 // eightPods want one GPU each.
-func (w *world) eightPods(t *testing.T) []string {
+func (w *fixture) eightPods(t *testing.T) []string {
 	t.Helper()
 	var names []string
 	for n := range 8 {
@@ -96,7 +96,7 @@ func (w *world) eightPods(t *testing.T) []string {
 }
 
 // nodesOf counts the pods on each node.
-func (w *world) nodesOf(t *testing.T, pods []string) map[string]int {
+func (w *fixture) nodesOf(t *testing.T, pods []string) map[string]int {
 	t.Helper()
 	nodes := map[string]int{}
 	for _, name := range pods {
@@ -110,7 +110,7 @@ func (w *world) nodesOf(t *testing.T, pods []string) map[string]int {
 }
 
 // consolidateAfter sets how long a node of the default pool stays empty before it is given back.
-func (w *world) consolidateAfter(t *testing.T, after string) {
+func (w *fixture) consolidateAfter(t *testing.T, after string) {
 	t.Helper()
 	pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	patch := fmt.Sprintf(`{"spec": {"disruption": {"consolidateAfter": %q}}}`, after)
@@ -120,7 +120,7 @@ func (w *world) consolidateAfter(t *testing.T, after string) {
 }
 
 // schedulerAsItComes runs kube-scheduler without our configuration until the test ends.
-func (w *world) schedulerAsItComes(t *testing.T) {
+func (w *fixture) schedulerAsItComes(t *testing.T) {
 	t.Helper()
 	const packing, plain = "tenant-kube-scheduler", "tenant-kube-scheduler-as-it-comes"
 	path, err := binary("kube-scheduler")

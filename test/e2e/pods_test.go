@@ -28,7 +28,7 @@ func resources(pairs ...string) corev1.ResourceList {
 }
 
 // createPod creates a pod that asks for resources.
-func (w *world) createPod(t *testing.T, name string, asks corev1.ResourceList) {
+func (w *fixture) createPod(t *testing.T, name string, asks corev1.ResourceList) {
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: name},
@@ -41,7 +41,7 @@ func (w *world) createPod(t *testing.T, name string, asks corev1.ResourceList) {
 }
 
 // runs is a condition: the pod runs.
-func (w *world) runs(name string) func(context.Context) (string, error) {
+func (w *fixture) runs(name string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		pod := &corev1.Pod{}
 		if err := w.tenant.Get(ctx, client.ObjectKey{Namespace: w.group.namespace, Name: name}, pod); err != nil {
@@ -56,7 +56,7 @@ func (w *world) runs(name string) func(context.Context) (string, error) {
 }
 
 // podHasEvent is a condition: an event on the pod holds all parts.
-func (w *world) podHasEvent(name string, parts ...string) func(context.Context) (string, error) {
+func (w *fixture) podHasEvent(name string, parts ...string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		events, err := w.events(ctx, name)
 		if err != nil {
@@ -72,7 +72,7 @@ func (w *world) podHasEvent(name string, parts ...string) func(context.Context) 
 }
 
 // machineOf returns the Machine that the pod's node is.
-func (w *world) machineOf(t *testing.T, pod string) *v1alpha1.Machine {
+func (w *fixture) machineOf(t *testing.T, pod string) *v1alpha1.Machine {
 	t.Helper()
 	placed := &corev1.Pod{}
 	if err := w.tenant.Get(t.Context(), client.ObjectKey{Namespace: w.group.namespace, Name: pod}, placed); err != nil {

@@ -92,7 +92,7 @@ func startSandbox() (*sandbox, error) {
 }
 
 // needsSandbox skips a test that kills processes where there are none to kill.
-func (w *world) needsSandbox(t *testing.T) {
+func (w *fixture) needsSandbox(t *testing.T) {
 	t.Helper()
 	if w.sandbox == nil {
 		t.Skip("this test kills processes; it needs a sandbox of its own, so unset " + managementVariable)
@@ -101,7 +101,7 @@ func (w *world) needsSandbox(t *testing.T) {
 
 // needsServers skips a test about servers that are not in the reference fleet (with devices, of other groups, or that Metal3's demo mode
 // has trouble with) on clusters that do not have them.
-func (w *world) needsServers(t *testing.T) {
+func (w *fixture) needsServers(t *testing.T) {
 	t.Helper()
 	if w.sandbox == nil {
 		t.Skip("this test is about servers beside the reference fleet, which only a sandbox of its own has, so unset " + managementVariable)

@@ -79,7 +79,7 @@ func manifests(folder, file string) ([]*unstructured.Unstructured, error) {
 }
 
 // describeFleet applies the objects that describe the fleet to both clusters.
-func (w *world) describeFleet(ctx context.Context) error {
+func (w *fixture) describeFleet(ctx context.Context) error {
 	if err := examples.ApplyAll(ctx, w.management, w.settings.management); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (w *world) describeFleet(ctx context.Context) error {
 }
 
 // container is the one of a pod that asks for resources.
-func (w *world) container(asks corev1.ResourceList) corev1.Container {
+func (w *fixture) container(asks corev1.ResourceList) corev1.Container {
 	return corev1.Container{
 		Name: "main", Image: w.settings.podImage,
 		Resources: corev1.ResourceRequirements{Requests: asks, Limits: asks},
@@ -96,7 +96,7 @@ func (w *world) container(asks corev1.ResourceList) corev1.Container {
 
 // fleetProperties are those of the NodeProvider of the fleet: whatever is of its servers needs them, such as an image that
 // there really is.
-func (w *world) fleetProperties(t *testing.T) map[string]string {
+func (w *fixture) fleetProperties(t *testing.T) map[string]string {
 	t.Helper()
 	provider := &v1alpha1.NodeProvider{}
 	if err := w.management.Get(t.Context(), client.ObjectKey{Name: fleetProvider}, provider); err != nil {
@@ -106,7 +106,7 @@ func (w *world) fleetProperties(t *testing.T) map[string]string {
 }
 
 // newImage makes an OSImage that is the fleet's under another name, and takes it away after the test.
-func (w *world) newImage(t *testing.T, name string) {
+func (w *fixture) newImage(t *testing.T, name string) {
 	t.Helper()
 	image := &v1alpha1.OSImage{}
 	if err := w.management.Get(t.Context(), client.ObjectKey{Name: w.fleetProperties(t)[v1alpha1.PropertyOSImage]}, image); err != nil {

@@ -76,7 +76,7 @@ func TestStaticPool(t *testing.T) {
 	}
 }
 
-func (w *world) edgeServersFree(want int32) func(context.Context) (string, error) {
+func (w *fixture) edgeServersFree(want int32) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		nodeType := &v1alpha1.NodeType{}
 		if err := w.management.Get(ctx, client.ObjectKey{Name: "edge"}, nodeType); err != nil {
@@ -89,7 +89,7 @@ func (w *world) edgeServersFree(want int32) func(context.Context) (string, error
 	}
 }
 
-func (w *world) edgeNodes(want int) func(context.Context) (string, error) {
+func (w *fixture) edgeNodes(want int) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		nodes := &corev1.NodeList{}
 		if err := w.tenant.List(ctx, nodes,

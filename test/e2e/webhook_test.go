@@ -127,7 +127,7 @@ func TestWebhookOutage(t *testing.T) {
 }
 
 // claimOf is the NodeClaim that is not the one that waits.
-func (w *world) claimOf(t *testing.T, pod, waiting string) string {
+func (w *fixture) claimOf(t *testing.T, pod, waiting string) string {
 	t.Helper()
 	claims, err := w.nodeClaims(t.Context())
 	if err != nil {

@@ -42,7 +42,7 @@ type faultCase struct {
 	phase       v1alpha1.MachinePhase
 	machineSays string
 	// afterwards does what a user does after the repair, and waits until the server works. It returns a description.
-	afterwards func(w *world, t *testing.T, host, machine string) string
+	afterwards func(w *fixture, t *testing.T, host, machine string) string
 }
 
 // String describes the fault.
@@ -73,59 +73,59 @@ var allFaults = []faultCase{
 		hostError: bmov1alpha1.RegistrationError, hostSays: "Unable to connect to http://127.0.0.1",
 		phase: v1alpha1.MachineFailed, machineSays: `pinned to server "no-bmc", which cannot be had: small: server metal3-system/no-bmc is in ` +
 			`error (registration error: `,
-		afterwards: (*world).retryNow,
+		afterwards: (*fixture).retryNow,
 	},
 	{
 		server: "no-entry", fault: faults.Fault{Kind: faults.WrongPassword}, when: fromTheStart,
 		hostError: bmov1alpha1.RegistrationError, hostSays: "returned code 401",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-entry is in error (registration error: ",
-		afterwards: (*world).correctPassword,
+		afterwards: (*fixture).correctPassword,
 	},
 	{
 		server: "slow", fault: faults.Fault{Kind: faults.Slow, Seconds: 0.5}, when: onceAvailable,
 		phase: v1alpha1.MachineProvisioned, machineSays: "server metal3-system/slow is provisioned",
-		afterwards: (*world).release,
+		afterwards: (*fixture).release,
 	},
 	{
 		server: "no-power", fault: faults.Fault{Kind: faults.PowerStuck}, when: onceAvailable, uncleaned: true,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Failed to set node power state to power on",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-power: provisioning error: Image provisioning failed: ",
-		afterwards: (*world).release,
+		afterwards: (*fixture).release,
 	},
 	{
 		server: "no-agent", fault: faults.Fault{Kind: faults.AgentSilent}, when: onceAvailable, uncleaned: true,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Timeout reached while waiting for callback",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-agent: provisioning error: Image provisioning failed: ",
-		afterwards: (*world).release,
+		afterwards: (*fixture).release,
 	},
 	{
 		server: "bad-disk", fault: faults.Fault{Kind: faults.ImageWriteFails}, when: onceAvailable,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Input/output error",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-disk: provisioning error: Image provisioning failed: ",
-		afterwards: (*world).release,
+		afterwards: (*fixture).release,
 	},
 	{
 		server: "bad-sum", wrongChecksum: true, when: onceAvailable, uncleaned: true,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "checksum",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-sum: provisioning error: Image provisioning failed: ",
-		afterwards: (*world).release,
+		afterwards: (*fixture).release,
 	},
 	{
 		server: "dies", fault: faults.Fault{Kind: faults.DiesAfter, Minutes: 0.01, Power: faults.PowerOff}, when: onceProvisioned,
 		hostError: bmov1alpha1.PowerManagementError, hostSays: "power off",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/dies: power management error: ",
-		afterwards: (*world).retryNow,
+		afterwards: (*fixture).retryNow,
 	},
 	{
 		server: "dirty", fault: faults.Fault{Kind: faults.AgentSilent}, when: onRelease,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Cleaning failed: ", // and sometimes no reason: Ironic writes that later
 		phase: v1alpha1.MachineReleasing, machineSays: "The server stays claimed until Metal3 has cleaned it",
-		afterwards: (*world).finishDeletion,
+		afterwards: (*fixture).finishDeletion,
 	},
 }
 
 // tryFault pins a Machine to a server with a fault, and checks what host and Machine report.
-func (w *world) tryFault(t *testing.T, tc faultCase, table *table) {
+func (w *fixture) tryFault(t *testing.T, tc faultCase, table *table) {
 	if tc.when != fromTheStart {
 		w.untilState(t, tc.server, bmov1alpha1.StateAvailable)
 	}
@@ -182,7 +182,7 @@ func phaseOf(machine *v1alpha1.Machine) string {
 
 // correctPassword corrects the credentials of a BMC, so that Metal3 tries again. The Machine that waits for the server
 // gets it.
-func (w *world) correctPassword(t *testing.T, host, machine string) string {
+func (w *fixture) correctPassword(t *testing.T, host, machine string) string {
 	secret := &corev1.Secret{}
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: stack.HostsNamespace, Name: host + "-bmc"}, secret); err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func (w *world) correctPassword(t *testing.T, host, machine string) string {
 }
 
 // retryNow makes Metal3 retry at once, instead of after its back-off, and waits until the Machine has the server.
-func (w *world) retryNow(t *testing.T, host, machine string) string {
+func (w *fixture) retryNow(t *testing.T, host, machine string) string {
 	w.touchHost(t, host)
 	w.until(t, fmt.Sprintf("host %s to be in order, and Machine %s to have it", host, machine), host, machine,
 		func(host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
@@ -212,7 +212,7 @@ func (w *world) retryNow(t *testing.T, host, machine string) string {
 }
 
 // touchHost changes a BareMetalHost, so that Metal3 reconciles it.
-func (w *world) touchHost(t *testing.T, name string) {
+func (w *fixture) touchHost(t *testing.T, name string) {
 	t.Helper()
 	host, err := w.Host(t.Context(), name)
 	if err != nil {
@@ -226,7 +226,7 @@ func (w *world) touchHost(t *testing.T, name string) {
 }
 
 // release deletes the Machine, as its message says.
-func (w *world) release(t *testing.T, host, machine string) string {
+func (w *fixture) release(t *testing.T, host, machine string) string {
 	if err := w.Client.Delete(t.Context(), newMachine(machine, "", nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -235,13 +235,13 @@ func (w *world) release(t *testing.T, host, machine string) string {
 }
 
 // finishDeletion makes Metal3 clean the server of a Machine that is being deleted.
-func (w *world) finishDeletion(t *testing.T, host, machine string) string {
+func (w *fixture) finishDeletion(t *testing.T, host, machine string) string {
 	w.touchHost(t, host)
 	w.untilReleased(t, host, machine)
 	return "BareMetalHost annotated, to be reconciled now"
 }
 
-func (w *world) untilReleased(t *testing.T, host, machine string) {
+func (w *fixture) untilReleased(t *testing.T, host, machine string) {
 	t.Helper()
 	w.untilGone(t, machine)
 	w.untilState(t, host, bmov1alpha1.StateAvailable)
@@ -249,7 +249,7 @@ func (w *world) untilReleased(t *testing.T, host, machine string) {
 	w.say("server %s is released and available", host)
 }
 
-func (w *world) breakServer(t *testing.T, tc faultCase) {
+func (w *fixture) breakServer(t *testing.T, tc faultCase) {
 	t.Helper()
 	if err := w.Rack.Break(t.Context(), tc.server, tc.fault); err != nil {
 		t.Fatal(err)
@@ -258,7 +258,7 @@ func (w *world) breakServer(t *testing.T, tc faultCase) {
 }
 
 // disableCleaning makes Metal3 install a server without cleaning it before.
-func (w *world) disableCleaning(t *testing.T, name string) {
+func (w *fixture) disableCleaning(t *testing.T, name string) {
 	t.Helper()
 	host, err := w.Host(t.Context(), name)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 
 // checkInstalled checks the server of a Machine: the image on its disk, what it booted, and the config drive that
 // Ironic made of our Secrets.
-func (w *world) checkInstalled(t *testing.T, name string, image stack.Image) {
+func (w *fixture) checkInstalled(t *testing.T, name string, image stack.Image) {
 	t.Helper()
 	server, err := w.Rack.Server(t.Context(), w.hostOf(t, name))
 	if err != nil {

@@ -29,7 +29,7 @@ type journal struct {
 }
 
 // keepJournal starts the watches. They end with the test, or when the returned function is called.
-func (w *world) keepJournal(t *testing.T) (stop func()) {
+func (w *fixture) keepJournal(t *testing.T) (stop func()) {
 	t.Helper()
 	w.journal = &journal{
 		say: w.say, hosts: map[string]*bmov1alpha1.BareMetalHost{}, machines: map[string]*v1alpha1.Machine{},
@@ -47,7 +47,7 @@ func (w *world) keepJournal(t *testing.T) (stop func()) {
 }
 
 // follow watches until the context ends. The API server may end a watch at any time; the next begins with all objects.
-func (w *world) follow(ctx context.Context, list client.ObjectList, namespace string) {
+func (w *fixture) follow(ctx context.Context, list client.ObjectList, namespace string) {
 	for ctx.Err() == nil {
 		watching, err := w.Client.Watch(ctx, list, client.InNamespace(namespace))
 		if err != nil {

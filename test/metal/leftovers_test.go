@@ -128,7 +128,7 @@ func TestLeftoversAreFound(t *testing.T) {
 }
 
 // pids are those of the programs that run.
-func (w *world) pids() map[string]int {
+func (w *fixture) pids() map[string]int {
 	pids := map[string]int{}
 	for _, info := range w.Processes.List() {
 		if info.State == process.Running {
@@ -151,7 +151,7 @@ func checkGone(t *testing.T, pids map[string]int) {
 }
 
 // showLogs logs the end of all programs' logs.
-func (w *world) showLogs(t *testing.T) {
+func (w *fixture) showLogs(t *testing.T) {
 	t.Helper()
 	const last = 30
 	for _, info := range w.Processes.List() {

@@ -29,7 +29,7 @@ func TestServers(t *testing.T) {
 	}
 	// Runs last: finds what is left after everything was stopped.
 	t.Cleanup(func() { before.checkNothingLeft(t, dir) })
-	w := newWorld(t, dir)
+	w := newFixture(t, dir)
 	t.Cleanup(func() {
 		if t.Failed() {
 			w.showLogs(t)
@@ -68,7 +68,7 @@ func TestServers(t *testing.T) {
 }
 
 // checkLifecycle installs and releases servers without a fault.
-func (w *world) checkLifecycle(t *testing.T, image stack.Image) {
+func (w *fixture) checkLifecycle(t *testing.T, image stack.Image) {
 	var inOrder []string
 	for _, server := range w.Rack.Servers {
 		if server.Profile != "gpu" {
@@ -104,7 +104,7 @@ func (w *world) checkLifecycle(t *testing.T, image stack.Image) {
 }
 
 // checkInspected compares the hardware details of a host with the hardware of its server.
-func (w *world) checkInspected(t *testing.T, server scenario.Server) {
+func (w *fixture) checkInspected(t *testing.T, server scenario.Server) {
 	t.Helper()
 	host, err := w.Host(t.Context(), server.Name)
 	if err != nil {
@@ -141,7 +141,7 @@ func (w *world) checkInspected(t *testing.T, server scenario.Server) {
 }
 
 // checkReleased fails if a released server is not clean.
-func (w *world) checkReleased(t *testing.T, host string) {
+func (w *fixture) checkReleased(t *testing.T, host string) {
 	t.Helper()
 	found, err := w.Host(t.Context(), host)
 	if err != nil {
@@ -160,7 +160,7 @@ func (w *world) checkReleased(t *testing.T, host string) {
 }
 
 // hostOf returns the name of a Machine's server.
-func (w *world) hostOf(t *testing.T, name string) string {
+func (w *fixture) hostOf(t *testing.T, name string) string {
 	t.Helper()
 	_, machine, _ := w.journal.look("", name)
 	if machine == nil || machine.Status.HostRef == nil {
@@ -169,7 +169,7 @@ func (w *world) hostOf(t *testing.T, name string) string {
 	return machine.Status.HostRef.Name
 }
 
-func (w *world) untilState(t *testing.T, name string, state bmov1alpha1.ProvisioningState) {
+func (w *fixture) untilState(t *testing.T, name string, state bmov1alpha1.ProvisioningState) {
 	t.Helper()
 	what := fmt.Sprintf("host %s to be %s", name, state)
 	w.until(t, what, name, "", func(host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
@@ -180,7 +180,7 @@ func (w *world) untilState(t *testing.T, name string, state bmov1alpha1.Provisio
 	})
 }
 
-func (w *world) untilPhase(t *testing.T, name string, phase v1alpha1.MachinePhase) {
+func (w *fixture) untilPhase(t *testing.T, name string, phase v1alpha1.MachinePhase) {
 	t.Helper()
 	what := fmt.Sprintf("Machine %s to be %s", name, phase)
 	w.until(t, what, "", name, func(_ *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
@@ -191,7 +191,7 @@ func (w *world) untilPhase(t *testing.T, name string, phase v1alpha1.MachinePhas
 	})
 }
 
-func (w *world) untilGone(t *testing.T, name string) {
+func (w *fixture) untilGone(t *testing.T, name string) {
 	t.Helper()
 	w.until(t, fmt.Sprintf("Machine %s to be gone", name), "", name, func(_ *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
 		if machine != nil {

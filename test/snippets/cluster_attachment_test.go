@@ -38,7 +38,7 @@ privateNodes:
 `
 
 // machines returns the Machines that are not being deleted.
-func (w *world) machines(ctx context.Context) ([]v1alpha1.Machine, error) {
+func (w *fixture) machines(ctx context.Context) ([]v1alpha1.Machine, error) {
 	list := &v1alpha1.MachineList{}
 	if err := w.Client.List(ctx, list, client.InNamespace(tenant)); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (w *world) machines(ctx context.Context) ([]v1alpha1.Machine, error) {
 	return staying, nil
 }
 
-func (w *world) awaitMachines(count int) []v1alpha1.Machine {
+func (w *fixture) awaitMachines(count int) []v1alpha1.Machine {
 	w.t.Helper()
 	var machines []v1alpha1.Machine
 	env.Eventually(w.t, fmt.Sprintf("there are %d Machines", count), func(ctx context.Context) error {
@@ -66,7 +66,7 @@ func (w *world) awaitMachines(count int) []v1alpha1.Machine {
 }
 
 func TestClusterAttachmentConfiguringPrivateNodes(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.nodeTypes(gpuNodes)
 	for _, name := range []string{"server-00", "server-01", "server-02"} {
 		w.server(name, "gpu-model=h100")
@@ -100,7 +100,7 @@ func TestClusterAttachmentNodeResources(t *testing.T) { podGetsServer(t, oneGPU)
 // podGetsServer creates an unschedulable pod with the resources of a page, and waits until a server is claimed for it.
 func podGetsServer(t *testing.T, resources string) {
 	t.Helper()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.nodeTypes(gpuNodes)
 	w.server("server-00", "gpu-model=h100")
 	w.nodeType("gpu-node", 1)

@@ -52,7 +52,7 @@ nodeTypes:
 func hasServer(machine *v1alpha1.Machine) bool { return machine.Status.ProviderID != "" }
 
 func TestGPUFleetOperationsOneNodeTypePerHardwareProfile(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.server("server-01", "gpu-model=h100", "gpu-count=8", "rack=rack-a", "datacenter=us-east-1")
 	w.server("server-02", "gpu-model=a100", "gpu-count=4")
 	w.server("server-03", "gpu-model=h100", "gpu-count=4")
@@ -81,7 +81,7 @@ func TestGPUFleetOperationsOneNodeTypePerHardwareProfile(t *testing.T) {
 }
 
 func TestGPUFleetOperationsPerTenantNodeTypes(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.server("server-01", "gpu-model=h100", "gpu-count=8", "tenant=customer-a")
 	w.server("server-02", "gpu-model=h100", "gpu-count=8", "tenant=customer-b")
 	w.server("server-03", "gpu-model=h100", "gpu-count=8")
@@ -114,7 +114,7 @@ nodeTypes:
 }
 
 func TestGPUFleetOperationsCostConfiguration(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.nodeTypes(`
 nodeTypes:
 - name: "h100-8x"
@@ -132,7 +132,7 @@ nodeTypes:
 }
 
 func TestGPUFleetOperationsHeterogeneousGPUFleets(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.server("server-h", "gpu-model=h100")
 	w.server("server-a", "gpu-model=a100")
 	w.nodeTypes(`
@@ -179,7 +179,7 @@ privateNodes:
 `
 
 func TestGPUFleetOperationsServerPinning(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.nodeTypes(oneTypePerProfile)
 	for _, name := range []string{"server-00", "server-01", "server-02"} {
 		w.server(name, "gpu-model=h100", "gpu-count=8")
@@ -210,7 +210,7 @@ datacenter=us-east-1`
 )
 
 func TestGPUFleetOperationsLabelStrategy(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.nodeTypes(oneTypePerProfile)
 	w.server("server-01")
 	w.nodeType("h100-8x", 0)
@@ -240,7 +240,7 @@ func TestGPUFleetOperationsGPUResources(t *testing.T) { podGetsServer(t, oneGPU)
 // "Updating an existing resource does not trigger re-provisioning", and what comes after the node type's update gets the
 // new image. No provider runs here, so nothing is rolled over.
 func TestGPUFleetOperationsRotatingOSImages(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.nodeTypes(oneTypePerProfile)
 	for _, name := range []string{"server-01", "server-02", "server-03"} {
 		w.server(name, "gpu-model=h100", "gpu-count=8")
@@ -288,7 +288,7 @@ spec:
 }
 
 // installedFrom makes a Machine and waits until it is being installed.
-func (w *world) installedFrom(spec, name string) (*v1alpha1.Machine, *bmov1alpha1.BareMetalHost, map[string][]byte) {
+func (w *fixture) installedFrom(spec, name string) (*v1alpha1.Machine, *bmov1alpha1.BareMetalHost, map[string][]byte) {
 	w.t.Helper()
 	w.standAlone(name, spec, "has its server", hasServer)
 	return w.installed(name)

@@ -44,7 +44,7 @@ func page(t *testing.T) map[string]string {
 }
 
 // installed waits until a Machine's server has an image in its spec, and returns the server and its user data.
-func (w *world) installed(name string) (*v1alpha1.Machine, *bmov1alpha1.BareMetalHost, map[string][]byte) {
+func (w *fixture) installed(name string) (*v1alpha1.Machine, *bmov1alpha1.BareMetalHost, map[string][]byte) {
 	w.t.Helper()
 	machine, host, secret := &v1alpha1.Machine{}, &bmov1alpha1.BareMetalHost{}, &corev1.Secret{}
 	env.Eventually(w.t, "Machine "+name+" is being installed", func(ctx context.Context) error {
@@ -77,16 +77,16 @@ func contains(t *testing.T, document []byte, texts ...string) {
 
 // TestReferencePage applies the YAML of docs/reference-snippets.md, in its order, in one environment.
 func TestReferencePage(t *testing.T) {
-	w, blocks := newWorld(t), page(t)
+	w, blocks := newFixture(t), page(t)
 	for n := range 6 {
 		w.server(fmt.Sprintf("server-%02d", n), "gpu-model=h100", "rack=rack-a")
 	}
 	steps := []struct {
 		name  string
-		check func(*testing.T, *world)
+		check func(*testing.T, *fixture)
 	}{
 		{"objects", nil},
-		{"provider", func(_ *testing.T, w *world) { w.nodeType("gpu-node", 6) }},
+		{"provider", func(_ *testing.T, w *fixture) { w.nodeType("gpu-node", 6) }},
 		{"user-data", checkUserData},
 		{"templates", checkTemplates},
 		{"image", checkImage},
@@ -101,7 +101,7 @@ func TestReferencePage(t *testing.T) {
 		}
 		delete(blocks, step.name)
 		if !t.Run(step.name, func(t *testing.T) {
-			here := &world{Environment: w.Environment, t: t}
+			here := &fixture{Environment: w.Environment, t: t}
 			for document := range strings.SplitSeq(block, "\n---\n") {
 				here.apply(document)
 			}
@@ -121,7 +121,7 @@ func TestReferencePage(t *testing.T) {
 	}
 }
 
-func checkUserData(t *testing.T, w *world) {
+func checkUserData(t *testing.T, w *fixture) {
 	machine, host, data := w.installed("user-data")
 	contains(t, data["userData"], "#cloud-config", "nvme-cli", "nvidia-smi", "operator@example.com")
 	if strings.Contains(string(data["userData"]), "kubeadm") {
@@ -161,7 +161,7 @@ func checkUserData(t *testing.T, w *world) {
 	}
 }
 
-func checkTemplates(t *testing.T, w *world) {
+func checkTemplates(t *testing.T, w *fixture) {
 	machine, host, data := w.installed("templates")
 	contains(t, data["userData"], "name: ubuntu", "operator@example.com", "Provisioning templates in project team-a", `echo "us-east-1" `+
 		host.Name)
@@ -175,7 +175,7 @@ func checkTemplates(t *testing.T, w *world) {
 	}
 }
 
-func checkImage(t *testing.T, w *world) {
+func checkImage(t *testing.T, w *fixture) {
 	_, host, _ := w.installed("image")
 	image := host.Spec.Image
 	if host.Name != "server-04" || image.URL != "https://images.example.com/debian.raw" ||
@@ -185,13 +185,13 @@ func checkImage(t *testing.T, w *world) {
 	}
 }
 
-func checkNetworkData(t *testing.T, w *world) {
+func checkNetworkData(t *testing.T, w *fixture) {
 	_, _, data := w.installed("network-data")
 	contains(t, data["networkData"], "ipv4_dhcp")
 }
 
 // checkPools checks the tenant's Machines, and that nothing is installed before the network is ready.
-func checkPools(t *testing.T, w *world) {
+func checkPools(t *testing.T, w *fixture) {
 	w.awaitClaimed(5) // the four Machines, and the static pool's one
 	reserve, training := w.pool("reserve"), w.pool("training")
 	if reserve.Spec.Replicas == nil || *reserve.Spec.Replicas != 1 {
@@ -259,7 +259,7 @@ func checkPools(t *testing.T, w *world) {
 	}
 }
 
-func (w *world) pool(name string) *karpv1.NodePool {
+func (w *fixture) pool(name string) *karpv1.NodePool {
 	w.t.Helper()
 	pool := &karpv1.NodePool{}
 	env.Eventually(w.t, "there is a NodePool "+name, func(ctx context.Context) error {
@@ -269,7 +269,7 @@ func (w *world) pool(name string) *karpv1.NodePool {
 }
 
 // checkKubeletArgs checks the user data of the provider.
-func checkKubeletArgs(t *testing.T, w *world) {
+func checkKubeletArgs(t *testing.T, w *fixture) {
 	secret := &corev1.Secret{}
 	env.Eventually(t, "the Machine has its user data", func(ctx context.Context) error {
 		machine := &v1alpha1.Machine{}

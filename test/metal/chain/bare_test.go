@@ -35,7 +35,7 @@ var bareMachine = v1alpha1.MachineReference{Namespace: stack.MachinesNamespace, 
 
 // installBare installs a server with Metal3 alone: with an image, user data and network data in
 // the BareMetalHost. It takes the time until the Node has GPUs, and gives the server back.
-func (w *world) installBare(t *testing.T, image stack.Image) *timeline {
+func (w *fixture) installBare(t *testing.T, image stack.Image) *timeline {
 	t.Helper()
 	host, err := w.Host(t.Context(), bareServer)
 	if err != nil {
@@ -84,7 +84,7 @@ func (w *world) installBare(t *testing.T, image stack.Image) *timeline {
 }
 
 // patchHost changes the BareMetalHost of bareServer.
-func (w *world) patchHost(t *testing.T, change func(*bmov1alpha1.BareMetalHost)) {
+func (w *fixture) patchHost(t *testing.T, change func(*bmov1alpha1.BareMetalHost)) {
 	t.Helper()
 	host, err := w.Host(t.Context(), bareServer)
 	if err != nil {
@@ -98,7 +98,7 @@ func (w *world) patchHost(t *testing.T, change func(*bmov1alpha1.BareMetalHost))
 }
 
 // bareUserData returns the user data that our provider would write, so that both servers do the same work.
-func (w *world) bareUserData(t *testing.T) []byte {
+func (w *fixture) bareUserData(t *testing.T) []byte {
 	t.Helper()
 	realClock := clock.RealClock{}
 	token, err := bootstrap.EnsureToken(t.Context(), w.tenant.Client, bareMachine, realClock.Now().Add(time.Hour), realClock)
@@ -123,7 +123,7 @@ func (w *world) bareUserData(t *testing.T) []byte {
 	return document
 }
 
-func (w *world) bareNetworkData(t *testing.T, host *bmov1alpha1.BareMetalHost) []byte {
+func (w *fixture) bareNetworkData(t *testing.T, host *bmov1alpha1.BareMetalHost) []byte {
 	t.Helper()
 	// No Machine gets this address: the pool starts elsewhere.
 	const last = 200
@@ -137,7 +137,7 @@ func (w *world) bareNetworkData(t *testing.T, host *bmov1alpha1.BareMetalHost) [
 }
 
 // moveToType labels bareServer so that the NodeType selects it.
-func (w *world) moveToType(t *testing.T) {
+func (w *fixture) moveToType(t *testing.T) {
 	t.Helper()
 	w.patchHost(t, func(host *bmov1alpha1.BareMetalHost) { host.Labels[kindLabel] = nodeTypeName })
 	w.until(t, "NodeType "+nodeTypeName+" to have all servers", func(ctx context.Context) error {

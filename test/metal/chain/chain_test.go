@@ -36,7 +36,7 @@ func TestChain(t *testing.T) {
 		missing = append(missing, missingDisk)
 	}
 	requirePrerequisites(t, bin, missing...)
-	w := newWorld(t, setup{bin: bin, dir: t.TempDir(), rack: "rack.yaml"})
+	w := newFixture(t, setup{bin: bin, dir: t.TempDir(), rack: "rack.yaml"})
 	defer w.keepJournal(t)()
 
 	w.journal.logf("== the platform team registers servers and creates NodeTypes")
@@ -106,7 +106,7 @@ func TestChain(t *testing.T) {
 }
 
 // keepJournal starts the watches. They end with the test, or when the returned function is called.
-func (w *world) keepJournal(t *testing.T) (stop func()) {
+func (w *fixture) keepJournal(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var followers sync.WaitGroup
@@ -122,7 +122,7 @@ func (w *world) keepJournal(t *testing.T) (stop func()) {
 }
 
 // untilFleetReady waits until the servers are inspected and available, and the one with a fault shows its error.
-func (w *world) untilFleetReady(t *testing.T) {
+func (w *fixture) untilFleetReady(t *testing.T) {
 	t.Helper()
 	w.until(t, "the servers to be available, and the one with a fault to show its error", func(context.Context) error {
 		for _, server := range w.Rack.Servers {
@@ -141,7 +141,7 @@ func (w *world) untilFleetReady(t *testing.T) {
 	w.journal.logf("%d servers are inspected and available", w.inOrder())
 }
 
-func (w *world) untilPodRuns(t *testing.T, name string) {
+func (w *fixture) untilPodRuns(t *testing.T, name string) {
 	t.Helper()
 	w.until(t, "pod "+name+" to run", func(context.Context) error {
 		pod, err := look[*corev1.Pod](w.journal, name)
@@ -156,7 +156,7 @@ func (w *world) untilPodRuns(t *testing.T, name string) {
 }
 
 // untilAvailable waits until a server is cleaned and has no consumer.
-func (w *world) untilAvailable(t *testing.T, name string) {
+func (w *fixture) untilAvailable(t *testing.T, name string) {
 	t.Helper()
 	w.until(t, "server "+name+" to be free", func(context.Context) error {
 		host, err := look[*bmov1alpha1.BareMetalHost](w.journal, name)
@@ -171,7 +171,7 @@ func (w *world) untilAvailable(t *testing.T, name string) {
 }
 
 // untilAllReleased waits until both clusters have no object left that was made for a pod.
-func (w *world) untilAllReleased(t *testing.T) {
+func (w *fixture) untilAllReleased(t *testing.T) {
 	t.Helper()
 	w.until(t, "every server to be released", func(ctx context.Context) error {
 		var left []string
@@ -194,7 +194,7 @@ func (w *world) untilAllReleased(t *testing.T) {
 }
 
 // checkNoSecretLeft fails if user data or join tokens outlive their Machines.
-func (w *world) checkNoSecretLeft(ctx context.Context) error {
+func (w *fixture) checkNoSecretLeft(ctx context.Context) error {
 	for _, place := range []struct {
 		from      client.Client
 		namespace string

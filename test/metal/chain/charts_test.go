@@ -36,7 +36,7 @@ func TestCharts(t *testing.T) {
 		t.Fatal(err)
 	}
 	requirePrerequisites(t, bin, missingForCharts)
-	w := newWorld(t, setup{bin: bin, dir: t.TempDir(), rack: "charts-rack.yaml", charts: true})
+	w := newFixture(t, setup{bin: bin, dir: t.TempDir(), rack: "charts-rack.yaml", charts: true})
 	w.registerServers(t)
 	w.startManagementNode(t)
 	p := w.openPage(t)
@@ -106,7 +106,7 @@ func TestCharts(t *testing.T) {
 
 // checkWebhookRefuses creates a Machine that the webhook denies: the API server calls its pods through the Service,
 // with the certificates that they generated.
-func (w *world) checkWebhookRefuses(t *testing.T, p *page) {
+func (w *fixture) checkWebhookRefuses(t *testing.T, p *page) {
 	t.Helper()
 	output, err := p.try(t, `kubectl create -f - <<EOF
 apiVersion: karpenter.metal3.io/v1alpha1
@@ -123,7 +123,7 @@ EOF`)
 }
 
 // checkChartPods fails if a pod of the namespace is not ready, or was restarted.
-func (w *world) checkChartPods(t *testing.T, namespace string, want map[string]int) {
+func (w *fixture) checkChartPods(t *testing.T, namespace string, want map[string]int) {
 	t.Helper()
 	got := map[string]int{}
 	for _, pod := range w.podsOf(t, namespace) {
@@ -142,7 +142,7 @@ func (w *world) checkChartPods(t *testing.T, namespace string, want map[string]i
 	}
 }
 
-func (w *world) podsOf(t *testing.T, namespace string) []corev1.Pod {
+func (w *fixture) podsOf(t *testing.T, namespace string) []corev1.Pod {
 	t.Helper()
 	pods := &corev1.PodList{}
 	if err := w.Client.List(t.Context(), pods, client.InNamespace(namespace)); err != nil {
@@ -152,7 +152,7 @@ func (w *world) podsOf(t *testing.T, namespace string) []corev1.Pod {
 }
 
 // untilClaimed waits until the Machine has a server. Its installation takes much longer.
-func (w *world) untilClaimed(t *testing.T) {
+func (w *fixture) untilClaimed(t *testing.T) {
 	t.Helper()
 	w.until(t, "the Machine to have a server", func(context.Context) error {
 		for _, object := range w.journal.list() {
@@ -166,7 +166,7 @@ func (w *world) untilClaimed(t *testing.T) {
 }
 
 // leader returns the pod of the manager that holds the lease.
-func (w *world) leader(ctx context.Context) (string, error) {
+func (w *fixture) leader(ctx context.Context) (string, error) {
 	lease := &coordinationv1.Lease{}
 	if err := w.Client.Get(ctx, client.ObjectKey{Namespace: releaseNamespace, Name: managerLease}, lease); err != nil {
 		return "", err
@@ -179,7 +179,7 @@ func (w *world) leader(ctx context.Context) (string, error) {
 }
 
 // deleteLeader deletes the leading manager pod during an installation.
-func (w *world) deleteLeader(t *testing.T) {
+func (w *fixture) deleteLeader(t *testing.T) {
 	t.Helper()
 	name, err := w.leader(t.Context())
 	if err != nil {
@@ -199,7 +199,7 @@ func (w *world) deleteLeader(t *testing.T) {
 }
 
 // diagnoseCharts prints the state and the logs of the charts' pods.
-func (w *world) diagnoseCharts(t *testing.T, p *page) {
+func (w *fixture) diagnoseCharts(t *testing.T, p *page) {
 	t.Helper()
 	for _, command := range []string{
 		"kubectl get nodes,pods,services,endpointslices -A -o wide", "kubectl get events -A",

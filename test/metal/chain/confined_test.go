@@ -20,7 +20,7 @@ var confined = map[string]string{
 }
 
 // checkConfined compares /proc of the programs' processes with confined. Each program must have a process.
-func (w *world) checkConfined(t *testing.T, programs ...string) {
+func (w *fixture) checkConfined(t *testing.T, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
 		found := 0
@@ -52,7 +52,7 @@ func (w *world) checkConfined(t *testing.T, programs ...string) {
 }
 
 // programs are the processes of a program that run in containers of the management node.
-func (w *world) programs(t *testing.T, name string) []string {
+func (w *fixture) programs(t *testing.T, name string) []string {
 	t.Helper()
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {

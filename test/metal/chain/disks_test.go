@@ -50,7 +50,7 @@ func missingDisk(bin string) error {
 }
 
 // bootBy makes servers boot by the program from now on, and returns the boot command.
-func (w *world) bootBy(t *testing.T, program string) string {
+func (w *fixture) bootBy(t *testing.T, program string) string {
 	t.Helper()
 	template, err := os.ReadFile(filepath.Join("testdata", "boot"))
 	if err != nil {
@@ -68,7 +68,7 @@ func (w *world) bootBy(t *testing.T, program string) string {
 }
 
 // serveImages serves two images, for servers that boot by one of the programs. Containers take anything for an image.
-func (w *world) serveImages(t *testing.T, program string) (first, second stack.Image) {
+func (w *fixture) serveImages(t *testing.T, program string) (first, second stack.Image) {
 	t.Helper()
 	if program == container {
 		return w.Media.Add("linux-1.qcow2", []byte("the first disk image of the test\n")),
@@ -88,7 +88,7 @@ func (w *world) serveImages(t *testing.T, program string) (first, second stack.I
 	return w.serveDisk(t, "linux-1.qcow2", disk, id), w.serveDisk(t, "linux-2.qcow2", changed, other)
 }
 
-func (w *world) serveDisk(t *testing.T, name, path string, id []byte) stack.Image {
+func (w *fixture) serveDisk(t *testing.T, name, path string, id []byte) stack.Image {
 	t.Helper()
 	image, err := w.Media.AddFile(name, path)
 	if err != nil {
@@ -115,7 +115,7 @@ func copyReplacing(from, to string, old, replacement []byte) error {
 }
 
 // expectedOSImage returns the image ID that the Node's osImage must end with.
-func (w *world) expectedOSImage(t *testing.T, host string, image stack.Image) string {
+func (w *fixture) expectedOSImage(t *testing.T, host string, image stack.Image) string {
 	t.Helper()
 	booted, err := os.ReadFile(filepath.Join(w.dir, "servers", host, "booted"))
 	if err != nil {

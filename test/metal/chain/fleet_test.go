@@ -33,7 +33,7 @@ const (
 )
 
 // registerServers registers the servers with Metal3, with the credentials of their BMCs.
-func (w *world) registerServers(t *testing.T) {
+func (w *fixture) registerServers(t *testing.T) {
 	t.Helper()
 	for _, server := range w.Rack.Servers {
 		kind := nodeTypeName
@@ -47,7 +47,7 @@ func (w *world) registerServers(t *testing.T) {
 }
 
 // createFleet creates the objects of a platform team: two OSImages, and a NodeType with the first of them.
-func (w *world) createFleet(t *testing.T, osImages ...stack.Image) {
+func (w *fixture) createFleet(t *testing.T, osImages ...stack.Image) {
 	t.Helper()
 	for i, image := range osImages {
 		w.create(t, w.Client, &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: imageName(i)}, Spec: v1alpha1.OSImageSpec{
@@ -73,7 +73,7 @@ func imageName(i int) string { return fmt.Sprintf("linux-%d", i+1) }
 func isBroken(server scenario.Server) bool { return len(server.Faults) > 0 }
 
 // inOrder is the number of servers without a fault.
-func (w *world) inOrder() int {
+func (w *fixture) inOrder() int {
 	count := 0
 	for _, server := range w.Rack.Servers {
 		if !isBroken(server) {
@@ -84,7 +84,7 @@ func (w *world) inOrder() int {
 }
 
 // createTenant creates the NodePool and the node class of a tenant.
-func (w *world) createTenant(t *testing.T) {
+func (w *fixture) createTenant(t *testing.T) {
 	t.Helper()
 	w.create(t, w.tenant.Client, &v1alpha1.MetalNodeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "default"},
@@ -113,7 +113,7 @@ func (w *world) createTenant(t *testing.T) {
 	})
 }
 
-func (w *world) create(t *testing.T, c client.Client, object client.Object) {
+func (w *fixture) create(t *testing.T, c client.Client, object client.Object) {
 	t.Helper()
 	if err := c.Create(t.Context(), object); err != nil {
 		t.Fatalf("creating %T %s, %v", object, object.GetName(), err)
@@ -137,7 +137,7 @@ func workload(gpus string) corev1.PodSpec {
 }
 
 // createPod creates a pod without a controller.
-func (w *world) createPod(t *testing.T, name, gpus string) {
+func (w *fixture) createPod(t *testing.T, name, gpus string) {
 	t.Helper()
 	w.create(t, w.tenant.Client, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}, Spec: workload(gpus),
@@ -145,7 +145,7 @@ func (w *world) createPod(t *testing.T, name, gpus string) {
 }
 
 // createDeployment creates a Deployment of one pod.
-func (w *world) createDeployment(t *testing.T, name, gpus string) {
+func (w *fixture) createDeployment(t *testing.T, name, gpus string) {
 	t.Helper()
 	labels := map[string]string{"app": name}
 	w.create(t, w.tenant.Client, &appsv1.Deployment{
@@ -158,7 +158,7 @@ func (w *world) createDeployment(t *testing.T, name, gpus string) {
 }
 
 // untilDeploymentRuns waits until a pod of a Deployment runs on a node other than the given one, and returns its name.
-func (w *world) untilDeploymentRuns(t *testing.T, name, notOn string) (pod string) {
+func (w *fixture) untilDeploymentRuns(t *testing.T, name, notOn string) (pod string) {
 	t.Helper()
 	w.until(t, "a pod of Deployment "+name+" to run", func(context.Context) error {
 		last := errors.New("there is none")
@@ -179,7 +179,7 @@ func (w *world) untilDeploymentRuns(t *testing.T, name, notOn string) (pod strin
 }
 
 // setImage changes the image of the NodeType.
-func (w *world) setImage(t *testing.T, image string) {
+func (w *fixture) setImage(t *testing.T, image string) {
 	t.Helper()
 	provider := &v1alpha1.NodeProvider{}
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Name: providerName}, provider); err != nil {
@@ -192,7 +192,7 @@ func (w *world) setImage(t *testing.T, image string) {
 	}
 }
 
-func (w *world) remove(t *testing.T, object client.Object, name string) {
+func (w *fixture) remove(t *testing.T, object client.Object, name string) {
 	t.Helper()
 	object.SetNamespace(metav1.NamespaceDefault)
 	object.SetName(name)
@@ -201,7 +201,7 @@ func (w *world) remove(t *testing.T, object client.Object, name string) {
 	}
 }
 
-func (w *world) nodeOf(t *testing.T, name string) string {
+func (w *fixture) nodeOf(t *testing.T, name string) string {
 	t.Helper()
 	pod, err := look[*corev1.Pod](w.journal, name)
 	if err != nil {
@@ -212,7 +212,7 @@ func (w *world) nodeOf(t *testing.T, name string) string {
 
 // checkPod reads the pod's log through the tenant's API server: it must have the node, and GPUs of that node's server.
 // The node must show the image that Ironic wrote.
-func (w *world) checkPod(t *testing.T, name string, gpus int, image stack.Image) {
+func (w *fixture) checkPod(t *testing.T, name string, gpus int, image stack.Image) {
 	t.Helper()
 	stream, err := w.kube.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(name, &corev1.PodLogOptions{}).Stream(t.Context())
 	if err != nil {
@@ -249,7 +249,7 @@ func (w *world) checkPod(t *testing.T, name string, gpus int, image stack.Image)
 }
 
 // machineOf returns the Machine of a node.
-func (w *world) machineOf(t *testing.T, name string) *v1alpha1.Machine {
+func (w *fixture) machineOf(t *testing.T, name string) *v1alpha1.Machine {
 	t.Helper()
 	node, err := look[*corev1.Node](w.journal, name)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 )
 
 // excludeFromDrift keeps the node of a pod when the image changes.
-func (w *world) excludeFromDrift(t *testing.T, name string) {
+func (w *fixture) excludeFromDrift(t *testing.T, name string) {
 	t.Helper()
 	pod, err := look[*corev1.Pod](w.journal, name)
 	if err != nil {
@@ -38,7 +38,7 @@ func (w *world) excludeFromDrift(t *testing.T, name string) {
 }
 
 // hang stops a server's system while its power stays on, as a kernel that hangs does.
-func (w *world) hang(t *testing.T, server string) {
+func (w *fixture) hang(t *testing.T, server string) {
 	t.Helper()
 	// The deadline counts from power-on, which was long ago: the server dies now.
 	const moment = 0.001
@@ -49,7 +49,7 @@ func (w *world) hang(t *testing.T, server string) {
 
 // untilNodeNotReady waits until the node of a pod is NotReady, and prints what the tenant sees. Only the Node shows it:
 // the BMC, and so Metal3 and the Machine, report a server that is on.
-func (w *world) untilNodeNotReady(t *testing.T, pod string) {
+func (w *fixture) untilNodeNotReady(t *testing.T, pod string) {
 	t.Helper()
 	name := w.nodeOf(t, pod)
 	w.until(t, "node "+name+" to be NotReady", func(context.Context) error {
@@ -86,7 +86,7 @@ func (w *world) untilNodeNotReady(t *testing.T, pod string) {
 }
 
 // forceDelete deletes a pod whose kubelet cannot say that it has ended.
-func (w *world) forceDelete(t *testing.T, name string) {
+func (w *fixture) forceDelete(t *testing.T, name string) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
 	if err := w.tenant.Client.Delete(t.Context(), pod, &client.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}); err != nil {
@@ -95,7 +95,7 @@ func (w *world) forceDelete(t *testing.T, name string) {
 }
 
 // diskFiles returns the files and directories on the disk of a server.
-func (w *world) diskFiles(t *testing.T, server string) []string {
+func (w *fixture) diskFiles(t *testing.T, server string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(w.dir, "servers", server))
 	if err != nil {
@@ -111,7 +111,7 @@ func (w *world) diskFiles(t *testing.T, server string) []string {
 }
 
 // checkErased fails if a file is left on the disk that the next user of the server could read.
-func (w *world) checkErased(t *testing.T, server string) {
+func (w *fixture) checkErased(t *testing.T, server string) {
 	t.Helper()
 	if left := w.diskFiles(t, server); len(left) > 0 {
 		t.Errorf("server %s was cleaned, and still has %v on its disk", server, left)

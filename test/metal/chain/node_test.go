@@ -55,14 +55,14 @@ RestartSec=1
 
 // podNetwork is the pod network of the management cluster. It depends on the process ID, so that two runs can share a
 // machine.
-func (w *world) podNetwork() netip.Prefix {
+func (w *fixture) podNetwork() netip.Prefix {
 	bytes := w.network.Address.Addr().As4()
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{bytes[0], bytes[1] + 1, bytes[2], 0}), 24)
 }
 
 // startManagementNode boots a server that joins the management cluster, with the archives of `make images` to import, and
 // returns when pods can run there. It is turned off when the test ends.
-func (w *world) startManagementNode(t *testing.T) {
+func (w *fixture) startManagementNode(t *testing.T) {
 	t.Helper()
 	dir, id := filepath.Join(w.dir, managementNode), uuid.NewString()
 	w.leftovers.marks = append(w.leftovers.marks, id)
@@ -137,7 +137,7 @@ func copyFile(t *testing.T, from, to string) {
 }
 
 // writeConfigDrive writes the node's config drive: its identity, its network and how it joins.
-func (w *world) writeConfigDrive(t *testing.T, path, id string) {
+func (w *fixture) writeConfigDrive(t *testing.T, path, id string) {
 	t.Helper()
 	networkData, err := bootstrap.NetworkData(bootstrap.NetworkConfig{
 		Address: w.network.Server(managementAddressIndex), Gateway: w.network.Address.Addr(), MAC: managementMAC,
@@ -163,7 +163,7 @@ func (w *world) writeConfigDrive(t *testing.T, path, id string) {
 }
 
 // nodeUserData joins the server by kubeadm, and has kube-proxy run on it, which makes Services work.
-func (w *world) nodeUserData(t *testing.T) []byte {
+func (w *fixture) nodeUserData(t *testing.T) []byte {
 	t.Helper()
 	realClock := clock.RealClock{}
 	// It gives the join token its name. No such Machine exists.

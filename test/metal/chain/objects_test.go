@@ -90,7 +90,7 @@ func mustList(t *testing.T, config *rest.Config) map[string]bool {
 
 // untilUninstalled waits until a cluster has only the objects that it had before the charts, the CRDs, and the custom
 // resources. Some objects are garbage-collected after their owners.
-func (w *world) untilUninstalled(t *testing.T, config *rest.Config, before map[string]bool, made ...string) {
+func (w *fixture) untilUninstalled(t *testing.T, config *rest.Config, before map[string]bool, made ...string) {
 	t.Helper()
 	definitions := 0
 	w.until(t, "no object of the charts to be left at "+config.Host, func(ctx context.Context) error {

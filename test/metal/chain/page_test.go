@@ -23,7 +23,7 @@ type page struct {
 	names *strings.Replacer
 }
 
-func (w *world) openPage(t *testing.T) *page {
+func (w *fixture) openPage(t *testing.T) *page {
 	t.Helper()
 	repository := filepath.Dir(w.bin)
 	content, err := os.ReadFile(filepath.Join(repository, "docs", "install.md"))

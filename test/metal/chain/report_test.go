@@ -56,7 +56,7 @@ func (l *timeline) took() map[string]time.Duration {
 }
 
 // addReached adds the time at which an object was first seen in a state.
-func (w *world) addReached(t *testing.T, l *timeline, who, what, object, step string) {
+func (w *fixture) addReached(t *testing.T, l *timeline, who, what, object, step string) {
 	t.Helper()
 	at, seen := w.journal.when(object, step)
 	if !seen {
@@ -67,7 +67,7 @@ func (w *world) addReached(t *testing.T, l *timeline, who, what, object, step st
 }
 
 // addBoot adds the steps of a server from the request to Metal3 until its Node can run a pod.
-func (w *world) addBoot(t *testing.T, l *timeline, host, node string) {
+func (w *fixture) addBoot(t *testing.T, l *timeline, host, node string) {
 	t.Helper()
 	booted, err := os.Stat(filepath.Join(w.dir, "servers", host, "booted"))
 	if err != nil {
@@ -81,7 +81,7 @@ func (w *world) addBoot(t *testing.T, l *timeline, host, node string) {
 
 // reportSteps prints when a pod reached each step, which part of the system took the time, and how long the step took
 // on the server that Metal3 installed alone, if there is one.
-func (w *world) reportSteps(t *testing.T, name string, bare *timeline) {
+func (w *fixture) reportSteps(t *testing.T, name string, bare *timeline) {
 	t.Helper()
 	node := w.nodeOf(t, name)
 	machine := w.machineOf(t, node)
@@ -136,7 +136,7 @@ func (l *timeline) table(bare *timeline) string {
 }
 
 // diagnose prints the events, and the end of the logs of all programs and servers.
-func (w *world) diagnose(t *testing.T) {
+func (w *fixture) diagnose(t *testing.T) {
 	t.Helper()
 	events := &corev1.EventList{}
 	if err := w.tenant.Client.List(context.Background(), events); err == nil {
@@ -157,7 +157,7 @@ func (w *world) diagnose(t *testing.T) {
 }
 
 // logs returns patterns of the log files of all programs and servers.
-func (w *world) logs() []string {
+func (w *fixture) logs() []string {
 	return []string{
 		"log/*.log", "servers/*/console.log", "servers/*/disk/upper/var/log/cloud-init-output.log",
 		managementNode + "/console.log", managementNode + "/disk/upper/var/log/cloud-init-output.log",

@@ -49,7 +49,7 @@ func TestSuite(t *testing.T) {
 	requirePrerequisites(t, bin)
 	dir := t.TempDir()
 	servers := referenceServers(t)
-	w := newWorld(t, setup{bin: bin, dir: dir, rack: writeServers(t, filepath.Join(dir, "reference.yaml"), servers)})
+	w := newFixture(t, setup{bin: bin, dir: dir, rack: writeServers(t, filepath.Join(dir, "reference.yaml"), servers)})
 	stop := w.keepJournal(t)
 	defer stop()
 	w.journal.logf("== the platform team registers the servers of the reference fleet")
@@ -127,7 +127,7 @@ func writeServers(t *testing.T, path string, servers []fleet.Server) string {
 }
 
 // writeManifests writes the manifests of the reference fleet with the image and the network of this test.
-func (w *world) writeManifests(t *testing.T, image stack.Image) (folder string) {
+func (w *fixture) writeManifests(t *testing.T, image stack.Image) (folder string) {
 	t.Helper()
 	folder = filepath.Join(w.dir, "fleet")
 	for _, file := range []string{examples.ManagementFile, examples.TenantFile} {

@@ -27,7 +27,7 @@ import (
 func TestServerRunsPod(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.startCluster(ctx, t)
 	program := buildCommand(t, "./cmd/boot-server")
 	before := w.leftovers(t)
@@ -79,7 +79,7 @@ func TestServerRunsPod(t *testing.T) {
 }
 
 // checkJoined fails if the Node does not match the config drive or the image.
-func (w *world) checkJoined(t *testing.T, node *corev1.Node, image string) {
+func (w *fixture) checkJoined(t *testing.T, node *corev1.Node, image string) {
 	t.Helper()
 	if node.Spec.ProviderID != providerID {
 		t.Errorf("the Node has provider ID %q, want %q, as in the user data", node.Spec.ProviderID, providerID)
@@ -96,7 +96,7 @@ func (w *world) checkJoined(t *testing.T, node *corev1.Node, image string) {
 }
 
 // awaitCleanup waits until nothing is left of a server that was killed.
-func (w *world) awaitCleanup(ctx context.Context, t *testing.T, before map[string][]string) {
+func (w *fixture) awaitCleanup(ctx context.Context, t *testing.T, before map[string][]string) {
 	t.Helper()
 	err := controlplane.Await(ctx, "nothing to be left", func(context.Context) error {
 		if diff := cmp.Diff(before, w.leftovers(t)); diff != "" {
@@ -112,7 +112,7 @@ func (w *world) awaitCleanup(ctx context.Context, t *testing.T, before map[strin
 func TestServerRebootAndPowerOff(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	w := newWorld(t)
+	w := newFixture(t)
 	program := buildCommand(t, "./cmd/boot-server")
 	before := w.leftovers(t)
 	// runcmd is for the first boot of an installation, and bootcmd is for each.
@@ -160,7 +160,7 @@ func buildCommand(t *testing.T, from string) string {
 }
 
 // await polls until the check succeeds, and fails the test if the server ends before that.
-func (w *world) await(ctx context.Context, t *testing.T, server *power, what string, check func(context.Context) error) {
+func (w *fixture) await(ctx context.Context, t *testing.T, server *power, what string, check func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -188,7 +188,7 @@ func (e *endedError) Error() string {
 	return "the server has ended: " + e.err.Error()
 }
 
-func (w *world) awaitNode(ctx context.Context, t *testing.T, server *power) *corev1.Node {
+func (w *fixture) awaitNode(ctx context.Context, t *testing.T, server *power) *corev1.Node {
 	t.Helper()
 	var node *corev1.Node
 	w.await(ctx, t, server, "node "+nodeName+" to be ready", func(ctx context.Context) (err error) {
@@ -231,7 +231,7 @@ var oneGPU = corev1.ResourceList{
 	corev1.ResourceMemory: resource.MustParse("300Gi"),
 }
 
-func (w *world) createPod(ctx context.Context, t *testing.T, name string, limits corev1.ResourceList) {
+func (w *fixture) createPod(ctx context.Context, t *testing.T, name string, limits corev1.ResourceList) {
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
@@ -251,7 +251,7 @@ func (w *world) createPod(ctx context.Context, t *testing.T, name string, limits
 	}
 }
 
-func (w *world) awaitPod(ctx context.Context, t *testing.T, server *power, name string) {
+func (w *fixture) awaitPod(ctx context.Context, t *testing.T, server *power, name string) {
 	t.Helper()
 	w.await(ctx, t, server, "pod "+name+" to run", func(ctx context.Context) error {
 		current, err := w.kube.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
@@ -265,7 +265,7 @@ func (w *world) awaitPod(ctx context.Context, t *testing.T, server *power, name 
 	})
 }
 
-func (w *world) podLog(ctx context.Context, t *testing.T, name string) string {
+func (w *fixture) podLog(ctx context.Context, t *testing.T, name string) string {
 	t.Helper()
 	stream, err := w.kube.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(name, &corev1.PodLogOptions{}).Stream(ctx)
 	if err != nil {
@@ -280,7 +280,7 @@ func (w *world) podLog(ctx context.Context, t *testing.T, name string) string {
 }
 
 // checkLog reads the log of a pod that was given an accelerator.
-func (w *world) checkLog(ctx context.Context, t *testing.T, pod string) {
+func (w *fixture) checkLog(ctx context.Context, t *testing.T, pod string) {
 	t.Helper()
 	log := w.podLog(ctx, t, pod)
 	if !strings.Contains(log, "on node "+nodeName+" with accelerators GPU-") {
@@ -290,7 +290,7 @@ func (w *world) checkLog(ctx context.Context, t *testing.T, pod string) {
 }
 
 // turnOff cuts the server's power, as a rack does.
-func (w *world) turnOff(ctx context.Context, t *testing.T, server *power) {
+func (w *fixture) turnOff(ctx context.Context, t *testing.T, server *power) {
 	t.Helper()
 	if err := server.signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -310,7 +310,7 @@ func (w *world) turnOff(ctx context.Context, t *testing.T, server *power) {
 }
 
 // kill ends all processes of the server's process group at once.
-func (w *world) kill(ctx context.Context, t *testing.T, server *power) {
+func (w *fixture) kill(ctx context.Context, t *testing.T, server *power) {
 	t.Helper()
 	if err := server.signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 var machineSettings = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"}
 
 // leftovers returns, by kind, what a server could leave behind or change on the machine. Other servers may run.
-func (w *world) leftovers(t *testing.T) map[string][]string {
+func (w *fixture) leftovers(t *testing.T) map[string][]string {
 	t.Helper()
 	bridge, err := netlink.LinkByName(w.network.Name)
 	if err != nil {

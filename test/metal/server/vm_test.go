@@ -26,7 +26,7 @@ func TestVirtualMachineRunsPod(t *testing.T) {
 	// It takes 90 seconds where two processors are idle.
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.startCluster(ctx, t)
 	program := buildCommand(t, "../vm/cmd/boot-vm")
 	before := w.leftovers(t)
@@ -60,7 +60,7 @@ func TestVirtualMachineKilled(t *testing.T) {
 	needVirtualMachines(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	w := newWorld(t)
+	w := newFixture(t)
 	program := buildCommand(t, "../vm/cmd/boot-vm")
 	before := w.leftovers(t)
 	w.install(t, []byte("#cloud-config\n"))
@@ -96,7 +96,7 @@ func needVirtualMachines(t *testing.T) {
 }
 
 // installDisk replaces the image by the disk image, and returns its ID.
-func (w *world) installDisk(t *testing.T) string {
+func (w *fixture) installDisk(t *testing.T) string {
 	t.Helper()
 	image := filepath.Join(w.bin, "server-image")
 	id, err := os.ReadFile(filepath.Join(image, "disk.id"))

@@ -39,16 +39,16 @@ var environment = &env.Environment{}
 
 func TestMain(m *testing.M) { env.Main(m, environment) }
 
-// world is an API server with the manager, and the tenant's provider if a test starts it.
-type world struct {
+// fixture is an API server with the manager, and the tenant's provider if a test starts it.
+type fixture struct {
 	*env.Environment
 	t *testing.T
 }
 
-// newWorld starts the manager, and creates an OSImage and the servers of the page.
-func newWorld(t *testing.T) *world {
+// newFixture starts the manager, and creates an OSImage and the servers of the page.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{Environment: environment, t: t}
+	w := &fixture{Environment: environment, t: t}
 	for _, namespace := range []string{hosts, tenant} {
 		err := w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -73,7 +73,7 @@ spec:
 
 // deleteAll deletes what another test has left: the policies of the provider, all objects of the kinds that were defined, the pods,
 // and the secrets. The programs of that test have ended, so nothing waits for finalizers.
-func (w *world) deleteAll() {
+func (w *fixture) deleteAll() {
 	w.t.Helper()
 	for _, kind := range []string{"ValidatingAdmissionPolicyBindingList", "ValidatingAdmissionPolicyList"} {
 		list := &unstructured.UnstructuredList{}
@@ -103,7 +103,7 @@ func (w *world) deleteAll() {
 }
 
 // deleteListed deletes all objects of a kind, and removes their finalizers.
-func (w *world) deleteListed(list *unstructured.UnstructuredList, options ...client.ListOption) {
+func (w *fixture) deleteListed(list *unstructured.UnstructuredList, options ...client.ListOption) {
 	w.t.Helper()
 	if err := w.Client.List(w.t.Context(), list, options...); err != nil {
 		w.t.Fatal(err)
@@ -136,7 +136,7 @@ func binary(t *testing.T, name string) string {
 }
 
 // startProvider starts the provider of the tenant, which must exist.
-func (w *world) startProvider() {
+func (w *fixture) startProvider() {
 	w.t.Helper()
 	w.Grant(w.t, tenant, "provider-management.yaml", "provider-dra-management.yaml", "provider-tenant.yaml", "provider-dra-tenant.yaml")
 	kubeconfig := w.Kubeconfig(w.t, "karpenter-metal3-provider")
@@ -145,7 +145,7 @@ func (w *world) startProvider() {
 }
 
 // run starts a program that is stopped when the test ends. If the test has failed, the end of its log is shown.
-func (w *world) run(name string, arguments ...string) {
+func (w *fixture) run(name string, arguments ...string) {
 	w.t.Helper()
 	output, command := &bytes.Buffer{}, exec.Command(binary(w.t, name), arguments...)
 	command.Stdout, command.Stderr = output, output
@@ -165,7 +165,7 @@ func (w *world) run(name string, arguments ...string) {
 }
 
 // shell runs a command of a page. kubectl is bin/kubectl with the API server of this test.
-func (w *world) shell(line string) {
+func (w *fixture) shell(line string) {
 	w.t.Helper()
 	bin, err := filepath.Abs(filepath.Join("..", "..", "bin"))
 	if err != nil {
@@ -179,7 +179,7 @@ func (w *world) shell(line string) {
 }
 
 // apply creates or replaces an object, which may have no field that its kind does not know.
-func (w *world) apply(document string) {
+func (w *fixture) apply(document string) {
 	w.t.Helper()
 	object := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
@@ -210,7 +210,7 @@ func indented(spaces int, fragment string) string {
 }
 
 // nodeTypes applies the nodeTypes of a page as those of the NodeProvider.
-func (w *world) nodeTypes(fragment string) {
+func (w *fixture) nodeTypes(fragment string) {
 	w.t.Helper()
 	w.apply(`
 apiVersion: karpenter.metal3.io/v1alpha1
@@ -222,7 +222,7 @@ spec:
 }
 
 // tenantCluster applies the privateNodes of a page as those of the TenantCluster.
-func (w *world) tenantCluster(fragment string) {
+func (w *fixture) tenantCluster(fragment string) {
 	w.t.Helper()
 	w.apply(`
 apiVersion: karpenter.metal3.io/v1alpha1
@@ -233,7 +233,7 @@ spec:
 }
 
 // server registers a server with labels: "gpu-model=h100".
-func (w *world) server(name string, labels ...string) {
+func (w *fixture) server(name string, labels ...string) {
 	w.t.Helper()
 	set := map[string]string{}
 	for _, label := range labels {
@@ -244,7 +244,7 @@ func (w *world) server(name string, labels ...string) {
 }
 
 // nodeType waits until the manager has counted the servers of a type, and returns it.
-func (w *world) nodeType(name string, total int32) *v1alpha1.NodeType {
+func (w *fixture) nodeType(name string, total int32) *v1alpha1.NodeType {
 	w.t.Helper()
 	nodeType := &v1alpha1.NodeType{}
 	env.Eventually(w.t, fmt.Sprintf("NodeType %s has %d servers", name, total), func(ctx context.Context) error {
@@ -260,7 +260,7 @@ func (w *world) nodeType(name string, total int32) *v1alpha1.NodeType {
 }
 
 // claimed returns the servers that have a consumer, by name.
-func (w *world) claimed(ctx context.Context) (map[string]string, error) {
+func (w *fixture) claimed(ctx context.Context) (map[string]string, error) {
 	list, claimed := &bmov1alpha1.BareMetalHostList{}, map[string]string{}
 	if err := w.Client.List(ctx, list, client.InNamespace(hosts)); err != nil {
 		return nil, err
@@ -274,7 +274,7 @@ func (w *world) claimed(ctx context.Context) (map[string]string, error) {
 }
 
 // awaitClaimed waits until so many servers are claimed.
-func (w *world) awaitClaimed(count int) map[string]string {
+func (w *fixture) awaitClaimed(count int) map[string]string {
 	w.t.Helper()
 	var claimed map[string]string
 	env.Eventually(w.t, fmt.Sprintf("%d servers are claimed", count), func(ctx context.Context) error {
@@ -288,7 +288,7 @@ func (w *world) awaitClaimed(count int) map[string]string {
 }
 
 // standAlone creates a Machine with the spec, and waits until check returns no error.
-func (w *world) standAlone(name, spec, what string, check func(*v1alpha1.Machine) bool) *v1alpha1.Machine {
+func (w *fixture) standAlone(name, spec, what string, check func(*v1alpha1.Machine) bool) *v1alpha1.Machine {
 	w.t.Helper()
 	w.apply("{apiVersion: karpenter.metal3.io/v1alpha1, kind: Machine, metadata: {name: " + name + ", namespace: team-a}, spec: " + spec + "}")
 	machine := &v1alpha1.Machine{}

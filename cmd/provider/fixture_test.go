@@ -23,9 +23,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-// world is a management cluster and a tenant cluster in one, with two types of servers. The test claims servers in
+// fixture is a management cluster and a tenant cluster in one, with two types of servers. The test claims servers in
 // place of the manager.
-type world struct {
+type fixture struct {
 	t         *testing.T
 	namespace string
 	logs      *buffer
@@ -33,10 +33,10 @@ type world struct {
 	stopped chan error
 }
 
-// newWorld makes a tenant that may have one a100-4x and one h100-8x.
-func newWorld(t *testing.T) *world {
+// newFixture makes a tenant that may have one a100-4x and one h100-8x.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{t: t, namespace: environment.Namespace(t), logs: captureLogs(t)}
+	w := &fixture{t: t, namespace: environment.Namespace(t), logs: captureLogs(t)}
 	for _, object := range []client.Object{
 		&v1alpha1.TenantCluster{
 			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "tenant"},
@@ -78,9 +78,9 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) a100() string { return "a100-4x-" + w.namespace }
+func (w *fixture) a100() string { return "a100-4x-" + w.namespace }
 
-func (w *world) nodePool() *karpenterv1.NodePool {
+func (w *fixture) nodePool() *karpenterv1.NodePool {
 	pool := &karpenterv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
 	pool.Spec.Template.Spec.NodeClassRef = &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: w.namespace}
 	pool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{
@@ -92,7 +92,7 @@ func (w *world) nodePool() *karpenterv1.NodePool {
 }
 
 // pendingPod makes a pod that the scheduler has given up on.
-func (w *world) pendingPod(name string) *corev1.Pod {
+func (w *fixture) pendingPod(name string) *corev1.Pod {
 	w.t.Helper()
 	gpu := env.Resources("nvidia.com/gpu", "1")
 	pod := &corev1.Pod{
@@ -109,7 +109,7 @@ func (w *world) pendingPod(name string) *corev1.Pod {
 }
 
 // machine waits for the one Machine that there is.
-func (w *world) machine() *v1alpha1.Machine {
+func (w *fixture) machine() *v1alpha1.Machine {
 	w.t.Helper()
 	machines := &v1alpha1.MachineList{}
 	w.eventually("a machine", func() error {
@@ -125,7 +125,7 @@ func (w *world) machine() *v1alpha1.Machine {
 }
 
 // claim plays the manager that has claimed a server.
-func (w *world) claim(machine *v1alpha1.Machine) {
+func (w *fixture) claim(machine *v1alpha1.Machine) {
 	w.t.Helper()
 	cost := int64(41741)
 	machine.Status.HostRef = &v1alpha1.HostReference{Namespace: "metal3", Name: "a100-01", UID: "1"}
@@ -140,7 +140,7 @@ func (w *world) claim(machine *v1alpha1.Machine) {
 }
 
 // launched waits until the NodeClaim has the server of its Machine.
-func (w *world) launched(machine *v1alpha1.Machine) *karpenterv1.NodeClaim {
+func (w *fixture) launched(machine *v1alpha1.Machine) *karpenterv1.NodeClaim {
 	w.t.Helper()
 	nodeClaim := &karpenterv1.NodeClaim{}
 	w.eventually("the NodeClaim to be launched", func() error {
@@ -156,7 +156,7 @@ func (w *world) launched(machine *v1alpha1.Machine) *karpenterv1.NodeClaim {
 }
 
 // giveBack deletes a NodeClaim and waits until it and its Machine are gone.
-func (w *world) giveBack(nodeClaim *karpenterv1.NodeClaim) {
+func (w *fixture) giveBack(nodeClaim *karpenterv1.NodeClaim) {
 	w.t.Helper()
 	if err := environment.Client.Delete(context.Background(), nodeClaim); err != nil {
 		w.t.Fatal(err)
@@ -165,7 +165,7 @@ func (w *world) giveBack(nodeClaim *karpenterv1.NodeClaim) {
 }
 
 // gone waits until objects do not exist any more.
-func (w *world) gone(objects ...client.Object) {
+func (w *fixture) gone(objects ...client.Object) {
 	w.t.Helper()
 	for _, object := range objects {
 		w.eventually(fmt.Sprintf("%T %s to go", object, object.GetName()), func() error {
@@ -179,7 +179,7 @@ func (w *world) gone(objects ...client.Object) {
 }
 
 // start runs the provider until the test ends.
-func (w *world) start(o *options) {
+func (w *fixture) start(o *options) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(log.IntoContext(context.Background(), klog.Background()))
 	w.stopped = make(chan error, 1)
@@ -196,7 +196,7 @@ func (w *world) start(o *options) {
 }
 
 // ends waits until the provider has ended by itself.
-func (w *world) ends() error {
+func (w *fixture) ends() error {
 	w.t.Helper()
 	select {
 	case err := <-w.stopped:
@@ -208,27 +208,27 @@ func (w *world) ends() error {
 	return nil
 }
 
-func (w *world) create(object client.Object) {
+func (w *fixture) create(object client.Object) {
 	w.t.Helper()
 	if err := environment.Client.Create(context.Background(), object); err != nil {
 		w.t.Fatalf("creating %T, %v", object, err)
 	}
 }
 
-func (w *world) updateStatus(object client.Object) {
+func (w *fixture) updateStatus(object client.Object) {
 	w.t.Helper()
 	if err := environment.Client.Status().Update(context.Background(), object); err != nil {
 		w.t.Fatalf("writing the status of %T, %v", object, err)
 	}
 }
 
-func (w *world) remove(object client.Object) {
+func (w *fixture) remove(object client.Object) {
 	if err := environment.Client.Delete(context.Background(), object, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
 		w.t.Errorf("deleting %T, %v", object, err)
 	}
 }
 
-func (w *world) eventually(what string, check func() error) {
+func (w *fixture) eventually(what string, check func() error) {
 	w.t.Helper()
 	deadline := time.NewTimer(waitTimeout)
 	defer deadline.Stop()

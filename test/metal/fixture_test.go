@@ -41,18 +41,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is a stack with a fleet, for one test.
-type world struct {
+// fixture is a stack with a fleet, for one test.
+type fixture struct {
 	*stack.Stack
 	journal *journal
 	started time.Time
 	say     func(format string, args ...any)
 }
 
-// newWorld starts a stack in a directory, or skips the test if it is not enabled.
-func newWorld(t *testing.T, dir string) *world {
+// newFixture starts a stack in a directory, or skips the test if it is not enabled.
+func newFixture(t *testing.T, dir string) *fixture {
 	t.Helper()
-	w := &world{started: time.Now()}
+	w := &fixture{started: time.Now()}
 	w.say = func(format string, args ...any) {
 		t.Helper()
 		t.Logf("%6.1fs  "+format, append([]any{time.Since(w.started).Seconds()}, args...)...)
@@ -81,7 +81,7 @@ func requirePrerequisites(t *testing.T) {
 
 // until waits until the check of a host and a Machine, either of which may be nil, returns an empty string, and fails
 // the test with its last answer. It checks again after each change.
-func (w *world) until(t *testing.T, what, host, machine string, check func(*bmov1alpha1.BareMetalHost, *v1alpha1.Machine) error) {
+func (w *fixture) until(t *testing.T, what, host, machine string, check func(*bmov1alpha1.BareMetalHost, *v1alpha1.Machine) error) {
 	t.Helper()
 	ctx, stop := w.Context(t.Context())
 	defer stop()
@@ -102,7 +102,7 @@ func (w *world) until(t *testing.T, what, host, machine string, check func(*bmov
 }
 
 // createFleet creates the objects of a platform team: an OSImage, and two NodeTypes with it.
-func (w *world) createFleet(t *testing.T, image stack.Image) {
+func (w *fixture) createFleet(t *testing.T, image stack.Image) {
 	t.Helper()
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "metal"}}
 	provider.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "linux"}
@@ -137,7 +137,7 @@ func newMachine(name, nodeType string, properties map[string]string) *v1alpha1.M
 }
 
 // create creates an object once its API server admits it.
-func (w *world) create(t *testing.T, object client.Object) {
+func (w *fixture) create(t *testing.T, object client.Object) {
 	t.Helper()
 	if err := w.Client.Create(t.Context(), object); err != nil {
 		t.Fatalf("creating %T %s, %v", object, object.GetName(), err)

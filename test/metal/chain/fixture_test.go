@@ -35,8 +35,8 @@ const (
 	waitTimeout = 6 * time.Minute
 )
 
-// world is a management cluster with a rack, a tenant, and the network between the tenant's API server and the servers.
-type world struct {
+// fixture is a management cluster with a rack, a tenant, and the network between the tenant's API server and the servers.
+type fixture struct {
 	*stack.Stack
 	tenant  *stack.Tenant
 	kube    kubernetes.Interface
@@ -80,7 +80,7 @@ func anyServer(bin string) boot.Server {
 	return boot.Server{Dir: bin, Image: filepath.Join(bin, "server-image"), Bridge: "lo"}
 }
 
-// setup configures the world.
+// setup configures the fixture.
 type setup struct {
 	// bin is the directory that has the programs, and dir the one where everything goes.
 	bin, dir string
@@ -90,11 +90,11 @@ type setup struct {
 	charts bool
 }
 
-// newWorld starts everything, and stops it at the end of the test.
-func newWorld(t *testing.T, s setup) *world {
+// newFixture starts everything, and stops it at the end of the test.
+func newFixture(t *testing.T, s setup) *fixture {
 	t.Helper()
 	bin, dir := s.bin, s.dir
-	w := &world{bin: bin, dir: dir, journal: newJournal(t), leftovers: newLeftovers(t, dir), ids: map[string]string{}}
+	w := &fixture{bin: bin, dir: dir, journal: newJournal(t), leftovers: newLeftovers(t, dir), ids: map[string]string{}}
 	// Runs last: finds what is left after everything was stopped.
 	t.Cleanup(func() { w.leftovers.checkGone(t, w.journal.logf) })
 	w.startNetwork(t)
@@ -143,7 +143,7 @@ func newWorld(t *testing.T, s setup) *world {
 
 // startNetwork makes the network of the servers. Its name and address depend on the process ID, so that two runs can
 // share a machine.
-func (w *world) startNetwork(t *testing.T) {
+func (w *fixture) startNetwork(t *testing.T) {
 	t.Helper()
 	address := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 214, byte(os.Getpid()), 1}), 24)
 	var err error
@@ -184,7 +184,7 @@ func writeRack(t *testing.T, dir string, rack *scenario.Scenario) string {
 }
 
 // writeBootCommand writes the boot command of the servers and the hardware of each. They boot as containers.
-func (w *world) writeBootCommand(t *testing.T, rack *scenario.Scenario) string {
+func (w *fixture) writeBootCommand(t *testing.T, rack *scenario.Scenario) string {
 	t.Helper()
 	for _, server := range rack.Servers {
 		_, _, threads := server.Hardware.Count()
@@ -226,7 +226,7 @@ func writeFile(t *testing.T, path string, content []byte, mode os.FileMode) stri
 }
 
 // until waits until the check returns no error, and fails the test with the last error.
-func (w *world) until(t *testing.T, what string, check func(context.Context) error) {
+func (w *fixture) until(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
 	ctx, stop := w.Context(t.Context())
 	defer stop()

@@ -41,8 +41,8 @@ const (
 	interval = 200 * time.Millisecond
 )
 
-// world is the two clusters under test.
-type world struct {
+// fixture is the two clusters under test.
+type fixture struct {
 	management, tenant                     client.WithWatch
 	managementKubeconfig, tenantKubeconfig string
 	// sandbox is nil if the clusters were there before.
@@ -52,10 +52,10 @@ type world struct {
 	group *group
 }
 
-var theWorld = sync.OnceValues(newWorld)
+var theFixture = sync.OnceValues(newFixture)
 
-func newWorld() (*world, error) {
-	w := &world{
+func newFixture() (*fixture, error) {
+	w := &fixture{
 		managementKubeconfig: os.Getenv(managementVariable),
 		tenantKubeconfig:     os.Getenv(tenantVariable),
 	}
@@ -103,7 +103,7 @@ func newWorld() (*world, error) {
 }
 
 // eventually waits until nothing is missing, and fails with what was missing last.
-func (w *world) eventually(t *testing.T, goal string, check func(context.Context) (missing string, err error)) {
+func (w *fixture) eventually(t *testing.T, goal string, check func(context.Context) (missing string, err error)) {
 	t.Helper()
 	missing := "never looked"
 	err := wait.PollUntilContextTimeout(t.Context(), interval, w.settings.timeout, true, func(ctx context.Context) (bool, error) {
@@ -117,7 +117,7 @@ func (w *world) eventually(t *testing.T, goal string, check func(context.Context
 }
 
 // remove deletes an object, as soon as nothing uses it any more: until then the webhook refuses.
-func (w *world) remove(t *testing.T, in client.Client, object client.Object) {
+func (w *fixture) remove(t *testing.T, in client.Client, object client.Object) {
 	t.Helper()
 	var refused error
 	err := wait.PollUntilContextTimeout(context.Background(), interval, w.settings.timeout, true, func(ctx context.Context) (bool, error) {
@@ -132,7 +132,7 @@ func (w *world) remove(t *testing.T, in client.Client, object client.Object) {
 	}
 }
 
-func (w *world) fleetIsReady(ctx context.Context) (string, error) {
+func (w *fixture) fleetIsReady(ctx context.Context) (string, error) {
 	for _, name := range w.group.types {
 		nodeType := &v1alpha1.NodeType{}
 		if err := w.management.Get(ctx, client.ObjectKey{Name: name}, nodeType); err != nil {
@@ -153,7 +153,7 @@ func (w *world) fleetIsReady(ctx context.Context) (string, error) {
 }
 
 // giveBack deletes the pods of a test and waits until every server of the group is free and nothing is left over.
-func (w *world) giveBack(t *testing.T) {
+func (w *fixture) giveBack(t *testing.T) {
 	t.Helper()
 	// The test's own context is over by now.
 	ctx, cancel := context.WithTimeout(context.Background(), w.settings.timeout)
@@ -179,7 +179,7 @@ func (w *world) giveBack(t *testing.T) {
 }
 
 // leftOver names something that a claim of the group left behind, or is empty.
-func (w *world) leftOver(ctx context.Context) (string, error) {
+func (w *fixture) leftOver(ctx context.Context) (string, error) {
 	for _, left := range []struct {
 		from    client.Client
 		list    client.ObjectList
@@ -219,7 +219,7 @@ func (w *world) leftOver(ctx context.Context) (string, error) {
 }
 
 // ownsObject returns whether an object is of the group. A secret says of which Machine it is.
-func (w *world) ownsObject(object client.Object) bool {
+func (w *fixture) ownsObject(object client.Object) bool {
 	switch object := object.(type) {
 	case *v1alpha1.Machine:
 		return w.group.ownsMachine(object)
@@ -231,21 +231,21 @@ func (w *world) ownsObject(object client.Object) bool {
 }
 
 // hosts returns the servers of the group.
-func (w *world) hosts(ctx context.Context) ([]bmov1alpha1.BareMetalHost, error) {
+func (w *fixture) hosts(ctx context.Context) ([]bmov1alpha1.BareMetalHost, error) {
 	hosts := &bmov1alpha1.BareMetalHostList{}
 	err := w.management.List(ctx, hosts, client.InNamespace(hostNamespace))
 	return slices.DeleteFunc(hosts.Items, func(host bmov1alpha1.BareMetalHost) bool { return !w.group.ownsServer(host.Name) }), err
 }
 
 // machines returns those of the group.
-func (w *world) machines(ctx context.Context) ([]v1alpha1.Machine, error) {
+func (w *fixture) machines(ctx context.Context) ([]v1alpha1.Machine, error) {
 	machines := &v1alpha1.MachineList{}
 	err := w.management.List(ctx, machines, client.InNamespace(tenantNamespace))
 	return slices.DeleteFunc(machines.Items, func(machine v1alpha1.Machine) bool { return !w.group.ownsMachine(&machine) }), err
 }
 
 // nodeClaims returns those of the group.
-func (w *world) nodeClaims(ctx context.Context) ([]karpv1.NodeClaim, error) {
+func (w *fixture) nodeClaims(ctx context.Context) ([]karpv1.NodeClaim, error) {
 	claims := &karpv1.NodeClaimList{}
 	err := w.tenant.List(ctx, claims)
 	return slices.DeleteFunc(claims.Items, func(claim karpv1.NodeClaim) bool { return !w.group.owns(claim.Name) }), err
@@ -253,7 +253,7 @@ func (w *world) nodeClaims(ctx context.Context) ([]karpv1.NodeClaim, error) {
 
 // claimedHosts returns the consumer of each claimed server of the group by the server's name, and fails on a server that is claimed
 // by no existing Machine or a Machine that claims two.
-func (w *world) claimedHosts(ctx context.Context, t *testing.T) map[string]string {
+func (w *fixture) claimedHosts(ctx context.Context, t *testing.T) map[string]string {
 	t.Helper()
 	hosts, err := w.hosts(ctx)
 	if err != nil {
@@ -275,7 +275,7 @@ func (w *world) claimedHosts(ctx context.Context, t *testing.T) map[string]strin
 }
 
 // events returns the messages of the events on a pod.
-func (w *world) events(ctx context.Context, pod string) ([]string, error) {
+func (w *fixture) events(ctx context.Context, pod string) ([]string, error) {
 	events := &corev1.EventList{}
 	if err := w.tenant.List(ctx, events, client.InNamespace(w.group.namespace)); err != nil {
 		return nil, err

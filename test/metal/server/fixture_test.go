@@ -38,8 +38,8 @@ const (
 	imageSum = "bdd295acb985"
 )
 
-// world is a network, a server that can be booted, and, once it was started, a control plane for it to join.
-type world struct {
+// fixture is a network, a server that can be booted, and, once it was started, a control plane for it to join.
+type fixture struct {
 	bin     string
 	network *network.Bridge
 	cluster *controlplane.Cluster
@@ -48,8 +48,8 @@ type world struct {
 	dir     string
 }
 
-// newWorld makes the network. It skips the test if it is not enabled.
-func newWorld(t *testing.T) *world {
+// newFixture makes the network. It skips the test if it is not enabled.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	if os.Getenv("E2E_METAL") != "1" {
 		t.Skip("servers that boot need root and the output of `make server-image`: run `make server-boot`")
@@ -58,7 +58,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{bin: bin, dir: t.TempDir()}
+	w := &fixture{bin: bin, dir: t.TempDir()}
 	// Depends on the process ID, so that two runs can share a machine.
 	address := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, byte(os.Getpid()), 1}), 24)
 	if w.network, err = network.New(fmt.Sprintf("servers%d", os.Getpid()), address); err != nil {
@@ -73,7 +73,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // startCluster starts a control plane on the machine's address of the network.
-func (w *world) startCluster(ctx context.Context, t *testing.T) {
+func (w *fixture) startCluster(ctx context.Context, t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
 	binaries := controlplane.Binaries{w.bin}
@@ -118,7 +118,7 @@ func (w *world) startCluster(ctx context.Context, t *testing.T) {
 }
 
 // userData makes a join token, and renders the user data of a Machine that joins with it.
-func (w *world) userData(ctx context.Context, t *testing.T) []byte {
+func (w *fixture) userData(ctx context.Context, t *testing.T) []byte {
 	t.Helper()
 	realClock := clock.RealClock{}
 	machine := v1alpha1.MachineReference{Namespace: "tenant", Name: "machine-1", UID: "0c5f3f0e-0000-4000-8000-000000000001"}
@@ -146,7 +146,7 @@ func (w *world) userData(ctx context.Context, t *testing.T) []byte {
 }
 
 // install writes the files of a deployment to the directory of a server: an image, and the config drive.
-func (w *world) install(t *testing.T, userData []byte) {
+func (w *fixture) install(t *testing.T, userData []byte) {
 	t.Helper()
 	network, err := bootstrap.NetworkData(bootstrap.NetworkConfig{
 		Address: w.network.Server(9), Gateway: w.network.Address.Addr(), MAC: serverMAC,
@@ -195,7 +195,7 @@ type power struct {
 }
 
 // turnOn boots the server as a rack does: by the boot command, in a process group of its own.
-func (w *world) turnOn(t *testing.T, program string) *power {
+func (w *fixture) turnOn(t *testing.T, program string) *power {
 	t.Helper()
 	command := exec.Command(program, "--image", filepath.Join(w.bin, "server-image"), "--bridge", w.network.Name)
 	command.Env = append(os.Environ(), "SERVER_NAME=server-1", "SERVER_UUID="+serverUUID, "SERVER_MAC="+serverMAC, "SERVER_DIR="+w.dir)
@@ -223,7 +223,7 @@ func (p *power) signal(signal syscall.Signal) error {
 }
 
 // diagnose prints the console and the journal of a server.
-func (w *world) diagnose(t *testing.T) {
+func (w *fixture) diagnose(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"console.log", "disk/upper/var/log/cloud-init-output.log"} {
 		lines, err := process.LastLines(filepath.Join(w.dir, name), 30)
