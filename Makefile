@@ -145,7 +145,7 @@ test: tools build cloud-init ## Run the tests for every change: units, controlle
 test-system: tools build images cloud-init upstream-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles, each benchmark once
 	@$(run_tests) -tier system -first "$(first_tests)" ./...
 	@echo "each benchmark once, on small fleets"
-	@$(benchmarks) -short -benchtime 1x $(BENCHMARKS)
+	@SMALL_BENCHMARKS=yes $(benchmarks) -benchtime 1x $(BENCHMARKS)
 
 # Flags of the runner: UPSTREAM_FLAGS="--lane default --focus '^Drift '".
 UPSTREAM_FLAGS ?=

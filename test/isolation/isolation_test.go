@@ -26,6 +26,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 type hostList = bmov1alpha1.BareMetalHostList
@@ -199,8 +200,17 @@ func (w *fixture) takeAddresses(nodeType string, n int) {
 // TestBrokenThingsStopNoOther: whatever is broken of a tenant, a pod that could be served is served, and what cannot be
 // served costs ever fewer writes.
 func TestBrokenThingsStopNoOther(t *testing.T) {
-	const histories = 40
-	for seed := range uint64(histories) {
+	brokenThings(t, 0, 12)
+}
+
+// TestMoreBrokenThingsStopNoOther does that with more tenants.
+func TestMoreBrokenThingsStopNoOther(t *testing.T) {
+	system.Only(t)
+	brokenThings(t, 12, 60)
+}
+
+func brokenThings(t *testing.T, first, last uint64) {
+	for seed := first; seed < last; seed++ {
 		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
 			drawn := draw(rand.New(rand.NewPCG(seed, 13)))
 			w := drawn.build(t)

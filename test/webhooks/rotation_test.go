@@ -18,11 +18,13 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // Certificates and their authority are renewed every few seconds, while two replicas see to it and objects are written
 // all the time. No write fails, and the rules hold throughout.
 func TestRotationUnderLoad(t *testing.T) {
+	system.Only(t)
 	fleet(t)
 	// Twelve seconds for an authority, and a third of that for a certificate: a year in a minute.
 	namespace := environment.Namespace(t) // others have the Secret's name in default

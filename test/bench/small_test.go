@@ -4,17 +4,15 @@
 package bench
 
 import (
-	"flag"
 	"os"
 	"testing"
 	"time"
 )
 
-// TestMain makes the benchmarks small with -short: "make test-system" runs each of them once, to see that it still works. What
-// they report then says nothing.
+// TestMain makes the benchmarks small if SMALL_BENCHMARKS is set: "make test-system" runs each of them once, to see that it still
+// works. What they report then says nothing.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
+	if os.Getenv("SMALL_BENCHMARKS") != "" {
 		claims, claimHosts, quiet = 50, []int{100}, time.Second
 		admissions, admissionRate, fleetSize = 200, 100, 200
 		statusInterval = 5 * time.Second
