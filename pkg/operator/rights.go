@@ -20,7 +20,7 @@ import (
 
 // rightsGrace is how long reads may be denied at start: an API server that has just started denies all until it has read its RBAC
 // rules.
-const rightsGrace = 5 * time.Second
+const rightsGrace = 20 * time.Second
 
 // stopTimeout is how long a program has to give up its lease. A manager that waits for caches does not stop at all, and has none.
 const stopTimeout = 5 * time.Second
