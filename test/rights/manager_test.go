@@ -17,8 +17,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 )
 
-// TestManager uses rights of the manager that no sandbox test uses: it releases an address, and deletes a NodeType that
-// its NodeProvider no longer names while a Machine has a server of it.
+// TestManager uses rights of the manager that no sandbox test uses: it releases an address, deletes a NodeType that its
+// NodeProvider no longer names while a Machine has a server of it, and deletes the Machines of a TenantCluster that goes.
 func TestManager(t *testing.T) {
 	cluster := management.New(t, map[string]string{
 		v1alpha1.PropertyNetworkCIDR: "192.168.100.1/24", v1alpha1.PropertyNetworkIPRange: "192.168.100.10-192.168.100.15",
@@ -76,10 +76,13 @@ func TestManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("has joined all the same", func() bool { return machine.Status.Phase == v1alpha1.MachineJoined })
-	if err := cluster.Client.Delete(t.Context(), machine); err != nil {
+	tenant := &v1alpha1.TenantCluster{}
+	tenant.Namespace, tenant.Name = machine.Namespace, machine.Spec.TenantClusterRef.Name
+	if err := cluster.Client.Delete(t.Context(), tenant); err != nil {
 		t.Fatal(err)
 	}
 	gone("the Machine", machine)
+	gone("the TenantCluster", tenant)
 	if count := addresses(t, cluster); count != 0 {
 		t.Errorf("%d addresses are left", count)
 	}
