@@ -47,7 +47,10 @@ func fieldsOf(path string, from reflect.Type, fields map[string]string) {
 // TestFieldsHaveEffect: a field of a spec that no code reads is accepted and does nothing; one that no test sets may.
 func TestFieldsHaveEffect(t *testing.T) {
 	system.Only(t) // it compiles all tests
-	uses := usesOfAPI(t)
+	uses, err := usesOfAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -87,7 +90,10 @@ var internal = []string{
 // TestKeysHaveEffect: what TestFieldsHaveEffect shows of fields, for the keys of properties, labels and annotations.
 func TestKeysHaveEffect(t *testing.T) {
 	system.Only(t)
-	uses := usesOfAPI(t)
+	uses, err := usesOfAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "pkg/apis/v1alpha1/keys.go"), nil, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)

@@ -7,9 +7,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -87,7 +87,7 @@ var rules = map[string]rule{
 
 // pkg is a package in the output of "go list".
 type pkg struct {
-	ImportPath, Dir, Doc, Name                  string
+	ImportPath, ForTest, Export, Dir, Doc       string
 	Imports, TestImports, XTestImports, GoFiles []string
 }
 
@@ -159,19 +159,31 @@ func within(path string, folders []string) bool {
 
 func list(t *testing.T) map[string]pkg {
 	t.Helper()
-	command := exec.Command("go", "list", "-json=ImportPath,Doc,Imports,TestImports,XTestImports,GoFiles", "./...")
-	command.Dir = filepath.Join("..", "..")
+	packages, err := goList("./...")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packages
+}
+
+// goList returns what go list says of packages, by import path.
+func goList(arguments ...string) (map[string]pkg, error) {
+	fields := "-json=ImportPath,ForTest,Export,Dir,Doc,Imports,TestImports,XTestImports,GoFiles"
+	command := exec.Command("go", append([]string{"list", fields}, arguments...)...)
+	command.Dir = root
+	var problems bytes.Buffer
+	command.Stderr = &problems
 	output, err := command.Output()
 	if err != nil {
-		t.Fatalf("go list, %v", err)
+		return nil, fmt.Errorf("go list, %w: %s", err, problems.String())
 	}
 	packages := map[string]pkg{}
 	for decoder := json.NewDecoder(bytes.NewReader(output)); ; {
 		var p pkg
 		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
-			return packages
+			return packages, nil
 		} else if err != nil {
-			t.Fatalf("reading what go list says, %v", err)
+			return nil, fmt.Errorf("reading what go list says, %w", err)
 		}
 		packages[p.ImportPath] = p
 	}

@@ -4,9 +4,6 @@
 package architecture
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"go/ast"
 	"go/importer"
 	"go/parser"
@@ -15,11 +12,10 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
+	"sync"
 )
 
 const root = "../.."
@@ -35,33 +31,11 @@ type uses struct {
 	strings []map[string]bool
 }
 
-// compiled is what "go list" says of a package.
-type compiled struct {
-	ImportPath, ForTest, Export, Dir string
-	GoFiles                          []string
-}
-
-// usesOfAPI type-checks all packages of this module with their tests.
-func usesOfAPI(t *testing.T) *uses {
-	t.Helper()
-	command := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-test",
-		"-json=ImportPath,ForTest,Export,Dir,GoFiles", "./pkg/...", "./cmd/...", "./test/...")
-	command.Dir = root
-	var stderr bytes.Buffer
-	command.Stderr = &stderr
-	text, err := command.Output()
+// usesOfAPI type-checks all packages of this module with their tests, once for all tests.
+var usesOfAPI = sync.OnceValues(func() (*uses, error) {
+	packages, err := goList("-export", "-deps", "-test", "./pkg/...", "./cmd/...", "./test/...")
 	if err != nil {
-		t.Fatalf("go list, %v: %s", err, stderr.String())
-	}
-	packages := map[string]*compiled{}
-	for decoder := json.NewDecoder(bytes.NewReader(text)); ; {
-		one := &compiled{}
-		if err := decoder.Decode(one); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		packages[one.ImportPath] = one
+		return nil, err
 	}
 	found := &uses{
 		read: map[string]bool{}, tested: map[string]bool{}, words: map[string]bool{},
@@ -73,26 +47,27 @@ func usesOfAPI(t *testing.T) *uses {
 		if _, tested := packages[path+" ["+path+".test]"]; tested || !one.isOurs() {
 			continue
 		}
-		found.add(t, one, files, imports)
+		if err := found.add(one, files, imports); err != nil {
+			return nil, err
+		}
 	}
-	return found
-}
+	return found, nil
+})
 
 // isOurs returns whether it is a package of this module, or its tests. Others are compiled once more for tests that need it.
-func (c *compiled) isOurs() bool {
-	path, _, _ := strings.Cut(c.ImportPath, " ")
+func (p pkg) isOurs() bool {
+	path, _, _ := strings.Cut(p.ImportPath, " ")
 	return strings.HasPrefix(path, module) && !strings.HasSuffix(path, ".test") &&
-		(c.ForTest == "" || path == c.ForTest || path == c.ForTest+"_test")
+		(p.ForTest == "" || path == p.ForTest || path == p.ForTest+"_test")
 }
 
 // add adds what a package uses.
-func (u *uses) add(t *testing.T, one *compiled, files *token.FileSet, imports types.Importer) {
-	t.Helper()
+func (u *uses) add(one pkg, files *token.FileSet, imports types.Importer) error {
 	var parsed []*ast.File
 	for _, name := range one.GoFiles {
 		file, err := parser.ParseFile(files, filepath.Join(one.Dir, name), nil, parser.SkipObjectResolution)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		parsed = append(parsed, file)
 	}
@@ -105,7 +80,7 @@ func (u *uses) add(t *testing.T, one *compiled, files *token.FileSet, imports ty
 	if path != apiPackage {
 		var err error
 		if api, err = imports.Import(apiPackage); err != nil {
-			t.Fatal(err)
+			return err
 		}
 	}
 	names := fieldNames(api)
@@ -117,6 +92,7 @@ func (u *uses) add(t *testing.T, one *compiled, files *token.FileSet, imports ty
 		}
 		u.addFile(file, info, api, names, inTest || strings.HasSuffix(name, "_test.go"))
 	}
+	return nil
 }
 
 // fieldNames are the names of the fields of the structs of a package, as "Type.Field".

@@ -122,15 +122,7 @@ func (w *fixture) releaseFaulty(t *testing.T, pool string, servers []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), w.settings.timeout)
 	defer cancel()
-	if t.Failed() && w.sandbox != nil {
-		w.sandbox.keepLogs(t)
-	}
-	if err := w.deletePods(ctx); err != nil {
-		t.Errorf("deleting the pods, %v", err)
-	}
-	if err := w.deleteNodeClaims(ctx); err != nil {
-		t.Errorf("deleting the NodeClaims, %v", err)
-	}
+	w.deleteAll(ctx, t)
 	if err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
 		machines, err := w.machines(ctx)
 		if err != nil || len(machines) == 0 {

@@ -152,12 +152,9 @@ func (w *fixture) fleetIsReady(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// giveBack deletes the pods of a test and waits until every server of the group is free and nothing is left over.
-func (w *fixture) giveBack(t *testing.T) {
+// deleteAll deletes the pods and the NodeClaims of a test, and keeps the logs of one that has failed.
+func (w *fixture) deleteAll(ctx context.Context, t *testing.T) {
 	t.Helper()
-	// The test's own context is over by now.
-	ctx, cancel := context.WithTimeout(context.Background(), w.settings.timeout)
-	defer cancel()
 	if t.Failed() && w.sandbox != nil {
 		w.sandbox.keepLogs(t)
 	}
@@ -168,6 +165,15 @@ func (w *fixture) giveBack(t *testing.T) {
 	if err := w.deleteNodeClaims(ctx); err != nil {
 		t.Errorf("deleting the NodeClaims, %v", err)
 	}
+}
+
+// giveBack deletes the pods of a test and waits until every server of the group is free and nothing is left over.
+func (w *fixture) giveBack(t *testing.T) {
+	t.Helper()
+	// The test's own context is over by now.
+	ctx, cancel := context.WithTimeout(context.Background(), w.settings.timeout)
+	defer cancel()
+	w.deleteAll(ctx, t)
 	missing := ""
 	if err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
 		var err error

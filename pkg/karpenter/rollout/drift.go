@@ -90,13 +90,8 @@ func (d *Drift) ComputeCommands(
 		if why == "" {
 			why = "no server is free to replace it before"
 		}
-		command, err := d.terminate(ctx, p, candidate, why)
-		if err != nil {
-			d.leave(ctx, candidate, err)
-			return nil, nil
-		}
-		if command != nil {
-			return []disruption.Command{*command}, nil
+		if commands, ended := d.tryTerminate(ctx, p, candidate, why); ended {
+			return commands, nil
 		}
 	}
 	return nil, nil
@@ -262,13 +257,8 @@ func (d *StaticDrift) computePool(ctx context.Context, p *pool, candidates []*di
 			d.Recorder.Publish(blocked(candidate, fmt.Sprintf("%s, and NodePool %s may not have its server again", why, p.live.Name))...)
 			continue
 		}
-		command, err := d.terminate(ctx, p, candidate, why)
-		if err != nil {
-			d.leave(ctx, candidate, err)
-			return nil, nil
-		}
-		if command != nil {
-			return []disruption.Command{*command}, nil
+		if commands, ended := d.tryTerminate(ctx, p, candidate, why); ended {
+			return commands, nil
 		}
 	}
 	return nil, nil

@@ -96,10 +96,20 @@ func (t *terminator) terminate(ctx context.Context, p *pool, candidate *disrupti
 	return &disruption.Command{Candidates: []*disruption.Candidate{candidate}}, nil
 }
 
-// leave logs why a pass ends without terminating a node. The pass returns no error: core would skip the methods that follow, so
-// that nothing is consolidated while the management cluster does not answer.
-func (t *terminator) leave(ctx context.Context, candidate *disruption.Candidate, why error) {
-	log.FromContext(ctx).Info("Leaving a drifted node alone", "NodeClaim", candidate.NodeClaim.Name, "why", why.Error())
+// tryTerminate is terminate for a pass, and returns whether the pass ends with the candidate. An error ends it and is logged, but not
+// returned: core would skip the methods that follow, so that nothing is consolidated while the management cluster does not answer.
+func (t *terminator) tryTerminate(
+	ctx context.Context, p *pool, candidate *disruption.Candidate, why string,
+) (commands []disruption.Command, ended bool) {
+	command, err := t.terminate(ctx, p, candidate, why)
+	if err != nil {
+		log.FromContext(ctx).Info("Leaving a drifted node alone", "NodeClaim", candidate.NodeClaim.Name, "why", err.Error())
+		return nil, true
+	}
+	if command == nil {
+		return nil, false
+	}
+	return []disruption.Command{*command}, true
 }
 
 // stillDrifted reads live what core has from its caches: the NodeClaim, whether it may be disrupted, and, if it has

@@ -170,19 +170,24 @@ func parse[T any](t testing.TB, text string) *T {
 	return object
 }
 
-// says compares a result with the lines that are wanted: errors as they are, warnings after "warning: ".
-func says(t *testing.T, reason string, result Result, want ...string) {
-	t.Helper()
-	var got []string
+// linesOf are the lines of a result: errors as they are, warnings after "warning: ".
+func linesOf(result Result) (lines []string) {
 	for _, err := range result.Errors {
-		got = append(got, err.Error())
+		lines = append(lines, err.Error())
 	}
 	if result.Refusal != "" {
-		got = append(got, result.Refusal)
+		lines = append(lines, result.Refusal)
 	}
 	for _, warning := range result.Warnings {
-		got = append(got, "warning: "+warning)
+		lines = append(lines, "warning: "+warning)
 	}
+	return lines
+}
+
+// says compares a result with the lines that are wanted.
+func says(t *testing.T, reason string, result Result, want ...string) {
+	t.Helper()
+	got := linesOf(result)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", reason, diff)
 	}
@@ -195,16 +200,7 @@ func says(t *testing.T, reason string, result Result, want ...string) {
 // mentions compares a result with parts of the lines that are wanted, one for each line.
 func mentions(t *testing.T, reason string, result Result, want ...string) {
 	t.Helper()
-	var got []string
-	for _, err := range result.Errors {
-		got = append(got, err.Error())
-	}
-	if result.Refusal != "" {
-		got = append(got, result.Refusal)
-	}
-	for _, warning := range result.Warnings {
-		got = append(got, "warning: "+warning)
-	}
+	got := linesOf(result)
 	for i := range max(len(got), len(want)) {
 		switch {
 		case i >= len(got):
