@@ -126,6 +126,7 @@ func (d tenancy) build(t *testing.T) *fixture {
 		v1alpha1.PropertyImageChecksum: strings.Repeat("0", 32)}
 	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.tenant, Name: tenantName}}
 	tenant.Spec.APIServerEndpoint = "tenant.example.com:6443"
+	tenant.Spec.TenantProperties = &v1alpha1.TenantProperties{OSImages: []string{"missing"}}
 	if d.quota < math.MaxInt {
 		tenant.Spec.Quota = &v1alpha1.Quota{Servers: ptr.To(int64(d.quota))}
 	}

@@ -84,8 +84,10 @@ spec:
 			"AAAAC3NzaC1lZDI1NTE5AAAAIAfBTTODvtUTvt6MIKSCdwSl4XIKVUE95P8SIJPBWL6e ops'}}"),
 		parse[v1alpha1.MachineConfigTemplate](t, "{metadata: {name: base}, spec: {cloudInitTemplate: '#cloud-config'}}"),
 		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: team-a, name: team-a}, spec: {apiServerEndpoint: 'a.example.com:6443', "+
-			"allowedNodeTypes: [h100], quota: {servers: 1}}}"),
-		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: team-b, name: team-b}, spec: {apiServerEndpoint: 'b.example.com:6443'}}"))
+			"allowedNodeTypes: [h100], quota: {servers: 1}, tenantProperties: {keys: [metal3.vcluster.com/server-name, vcluster.com/os-image, "+
+			"vcluster.com/ssh-keys, vcluster.com/user-data-template-config]}}}"),
+		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: team-b, name: team-b}, spec: {apiServerEndpoint: 'b.example.com:6443', "+
+			"tenantProperties: {keys: ['*'], osImages: [popular, debian], sshKeys: [dev]}}}"))
 	for i := range provider.Spec.Metal3.NodeTypes {
 		template := &provider.Spec.Metal3.NodeTypes[i]
 		nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{

@@ -17,6 +17,15 @@ type NodeProviderSpec struct {
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/server-name' in self)",message="metal3.vcluster.com/server-name pins one Machine to one server: set it on the Machine, not on a NodeProvider"
 	Properties map[string]string `json:"properties,omitempty"`
+	// ImageHosts are the hosts that images and checksums of this provider's servers may be fetched from, as a name or an
+	// address, for one port with it (images.example.com:8443). They bind all layers of properties, and OSImages. Redirects of these hosts
+	// are followed. If it is empty, all hosts are allowed.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=260
+	ImageHosts []string `json:"imageHosts,omitempty"`
 	// Metal3 says where the servers are and how they are grouped.
 	Metal3 Metal3Fleet `json:"metal3"`
 }

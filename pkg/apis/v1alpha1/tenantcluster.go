@@ -40,6 +40,10 @@ type TenantClusterSpec struct {
 	// Quota bounds how many servers and GPUs the tenant has at a time. Unset: no bound.
 	// +optional
 	Quota *Quota `json:"quota,omitempty"`
+	// TenantProperties is which properties the tenant may set itself, in a MetalNodeClass or a Machine. The properties of
+	// privateNodes are the platform's and are not bound by it. If it is unset, the defaults of its fields apply.
+	// +optional
+	TenantProperties *TenantProperties `json:"tenantProperties,omitempty"`
 	// Sync selects the device classes that the tenant may request, and what is synced with the host.
 	// +optional
 	Sync Sync `json:"sync,omitempty"`
@@ -49,6 +53,39 @@ type TenantClusterSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
 	DrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
+}
+
+// TenantProperties is which properties a tenant may set itself. Properties of its own, without a meaning here, it may always
+// set. An object of the platform may be named if a NodeType that the tenant may have, the NodeProvider of one, or a pool in
+// privateNodes names it for the same property, or if it is listed here.
+type TenantProperties struct {
+	// Keys are the properties that the tenant may set, of those that have a meaning of their own; "*" is all of them. Unset:
+	// vcluster.com/os-image, vcluster.com/ssh-keys and vcluster.com/user-data-template-config. To allow image URLs, addresses or network
+	// data lets the tenant say what the platform's network fetches, parses and routes.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:items:MaxLength=317
+	Keys []string `json:"keys,omitempty"`
+	// OSImages that the tenant may name in addition; "*" is all of them.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=253
+	OSImages []string `json:"osImages,omitempty"`
+	// SSHKeys that the tenant may name in addition; "*" is all of them.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=253
+	SSHKeys []string `json:"sshKeys,omitempty"`
+	// MachineConfigTemplates that the tenant may name in addition; "*" is all of them. It can read what is rendered from them on
+	// its servers.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=253
+	MachineConfigTemplates []string `json:"machineConfigTemplates,omitempty"`
 }
 
 // DefaultDrainTimeout is the DrainTimeout of a TenantCluster that has none.

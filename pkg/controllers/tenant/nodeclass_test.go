@@ -107,6 +107,11 @@ func TestInvalidKubeletArgs(t *testing.T) {
 func TestNodeClassValidation(t *testing.T) {
 	createProvider(t, "full")
 	createType(t, "full-type", "full")
+	create(t, &v1alpha1.NodeType{
+		ObjectMeta: metav1.ObjectMeta{Name: "full-ubuntu"},
+		Spec: v1alpha1.NodeTypeSpec{ProviderRef: v1alpha1.NameReference{Name: "full"}, HardwareProfile: v1alpha1.HardwareProfile{
+			Resources: env.Resources("cpu", "1", "memory", "1Gi"), Properties: map[string]string{v1alpha1.PropertyOSImage: "ubuntu"}}},
+	})
 	createProvider(t, "hollow")
 	for name, tc := range map[string]struct {
 		reason     string
@@ -124,6 +129,10 @@ func TestNodeClassValidation(t *testing.T) {
 			`NodeProvider "hollow" has no NodeTypes`},
 		"Pinned": {"a class cannot pin all its Machines to one server", "full", map[string]string{v1alpha1.PropertyServerName: "server-01"},
 			metav1.ConditionFalse, "InvalidProperties", "set it on the Machine"},
+		"ForeignImage": {"no type of the tenant is installed with it", "full", map[string]string{v1alpha1.PropertyOSImage: "secret"},
+			metav1.ConditionFalse, "InvalidProperties", `("secret") is not among what the tenant may name: choose from ubuntu, or have it`},
+		"ImageURL": {"Ironic would fetch what the tenant says", "", map[string]string{v1alpha1.PropertyImageURL: "http://192.0.2.1/x.iso"},
+			metav1.ConditionFalse, "InvalidProperties", v1alpha1.PropertyImageURL},
 		"BadImage": {"an OSImage cannot have that name", "full", map[string]string{v1alpha1.PropertyOSImage: "Ubuntu 24"},
 			metav1.ConditionFalse, "InvalidProperties", "vcluster.com/os-image"},
 		"BadKey": {"a typing error in a key would be ignored silently", "", map[string]string{"vcluster.com/os image": "x"},

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -138,8 +139,24 @@ func (v *View) Users(kind rules.Kind, name string) []string {
 	for _, list := range []client.ObjectList{providers, nodeTypes, machines, tenants} {
 		v.list(list, client.MatchingFields{refersTo: reference(kind, name)})
 	}
+	if kind == rules.KindOSImage || kind == rules.KindSSHKey || kind == rules.KindMachineConfigTemplate {
+		// What a tenant may not name can be deleted all the same.
+		machines.Items = lo.Filter(machines.Items, func(machine v1alpha1.Machine, _ int) bool { return v.mayName(&machine) })
+	}
 	return slices.Concat(named("Machine", machines.Items), named("NodeProvider", providers.Items), named("NodeType", nodeTypes.Items),
 		named("TenantCluster", tenants.Items))
+}
+
+// mayName returns whether what the properties of a Machine name is what its tenant may name.
+func (v *View) mayName(machine *v1alpha1.Machine) bool {
+	reference, tenant := machine.Spec.TenantClusterRef, &v1alpha1.TenantCluster{}
+	if reference == nil || !v.get(types.NamespacedName{Namespace: machine.Namespace, Name: reference.Name}, tenant) {
+		return true
+	}
+	layer := properties.OfMachine(machine)
+	layer.Values = lo.PickByKeys(layer.Values, []string{v1alpha1.PropertyOSImage, v1alpha1.PropertySSHKeys,
+		v1alpha1.PropertyUserDataTemplate, v1alpha1.PropertyNetworkDataTemplate})
+	return len(properties.CheckTenant(layer, tenant, v.NodeTypes(), v.NodeProviders())) == 0
 }
 
 // OverQuota implements rules.Cluster.

@@ -67,7 +67,10 @@ func TestUsers(t *testing.T) {
 			"{vcluster.com/os-image: debian, metal3.vcluster.com/server-name: s1}}}"),
 		parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: o}, spec: {resources: {cpu: 1}, properties: {vcluster.com/os-image: 'No "+
 			"Name'}}, status: {nodeTypeRef: {name: t}}}"),
-		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: a, name: c}, spec: {apiServerEndpoint: 'x:1', privateNodes: {autoNodes: "+
+		parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: veto}, spec: {resources: {cpu: 1}, tenantClusterRef: {name: c}, "+
+			"properties: {vcluster.com/ssh-keys: admin}}}"),
+		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: a, name: c}, spec: {apiServerEndpoint: 'x:1', tenantProperties: "+
+			"{osImages: [debian]}, privateNodes: {autoNodes: "+
 			"[{provider: p, properties: {vcluster.com/os-image: ubuntu}, static: [{name: s, quantity: 1, nodeTypeSelector: [{property: "+
 			"vcluster.com/node-type, value: t}]}], dynamic: [{name: d, nodeTypeSelector: [{property: vcluster.com/node-type, operator: NotIn, "+
 			"values: [hand]}], properties: {vcluster.com/ssh-keys: team}}]}]}}}"),
@@ -86,7 +89,8 @@ func TestUsers(t *testing.T) {
 		"Key":     {"one of several", rules.KindSSHKey, "team", []string{"NodeProvider p", "TenantCluster a/c"}},
 		"Template": {"a type that a provider has made is that provider's", rules.KindMachineConfigTemplate, "base",
 			[]string{"NodeProvider p", "NodeType hand"}},
-		"Tenant":        {"its Machines", rules.KindTenantCluster, "a/c", []string{"Machine a/m"}},
+		"Veto":          {"a tenant that names what it may not name cannot keep it from being deleted", rules.KindSSHKey, "admin", nil},
+		"Tenant":        {"its Machines", rules.KindTenantCluster, "a/c", []string{"Machine a/m", "Machine a/veto"}},
 		"AnotherTenant": {"another namespace", rules.KindTenantCluster, "b/c", nil},
 		"Unused":        {"it is not used", rules.KindOSImage, "other", nil},
 	} {

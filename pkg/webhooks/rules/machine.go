@@ -190,13 +190,12 @@ func typeNames(cluster Cluster) []string {
 // provider writes the present properties of its class, and the manager reports in the condition Drifted, also that they
 // are not valid. If the write were denied, the Machine would not show the change.
 func (r *Result) machineProperties(cluster Cluster, path *field.Path, before, after *v1alpha1.Machine) {
-	layer := properties.OfMachine(after)
 	if before == nil || before.Status.HostRef == nil {
-		r.properties(cluster, path, layer)
+		r.ownProperties(cluster, path, after)
 		return
 	}
 	found := &Result{}
-	found.properties(cluster, path, layer)
+	found.ownProperties(cluster, path, after)
 	for _, err := range found.Errors {
 		r.warn(RuleProperties, field.NewPath(err.Field), "%s", err.ErrorBody())
 	}
@@ -209,6 +208,15 @@ func (r *Result) machineProperties(cluster Cluster, path *field.Path, before, af
 		}
 		r.Warnings = append(r.Warnings, warning)
 	}
+}
+
+func (r *Result) ownProperties(cluster Cluster, path *field.Path, machine *v1alpha1.Machine) {
+	layer, reference := properties.OfMachine(machine), machine.Spec.TenantClusterRef
+	if reference == nil {
+		r.properties(cluster, path, layer)
+		return
+	}
+	r.propertiesOfTenant(cluster, path, layer, tenantNamed(cluster.TenantClusters(machine.Namespace), reference.Name))
 }
 
 // machineChanged validates what must not change once there is a server, and at what does not change it any more.

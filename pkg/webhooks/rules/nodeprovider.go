@@ -25,6 +25,9 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 	spec := field.NewPath("spec")
 	namespace := after.Spec.Metal3.ClusterRef.Namespace
 	r.properties(cluster, spec.Child("properties"), properties.OfProvider(after))
+	if err := properties.Merge(properties.OfProvider(after)).CheckImageHosts(after); err != nil {
+		r.wrongProperty(spec.Child("properties"), err)
+	}
 	r.hostNamespace(cluster, spec.Child("metal3", "clusterRef", "namespace"), namespace)
 
 	types := after.Spec.Metal3.NodeTypes
@@ -37,7 +40,11 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 		path := spec.Child("metal3", "nodeTypes").Index(i)
 		r.uniqueName(path.Child("name"), owners, types[i].Name, after.Name)
 		r.profile(path, &types[i].HardwareProfile)
-		r.properties(cluster, path.Child("properties"), properties.Layer{Source: "NodeType " + types[i].Name, Values: types[i].Properties})
+		layer := properties.Layer{Source: "NodeType " + types[i].Name, Values: types[i].Properties}
+		r.properties(cluster, path.Child("properties"), layer)
+		if err := properties.Merge(layer).CheckImageHosts(after); err != nil {
+			r.wrongProperty(path.Child("properties"), err)
+		}
 		at := path.Child("bareMetalHosts", "selector")
 		if selectors[i] = r.hostSelector(at, &types[i].BareMetalHosts.Selector, selectsAll(after, types[i].Name)); selectors[i] != nil {
 			r.selects(cluster, at, namespace, selectors[i], own)

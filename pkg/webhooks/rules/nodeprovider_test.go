@@ -139,6 +139,17 @@ func TestResources(t *testing.T) {
 	}
 }
 
+func TestImageHosts(t *testing.T) {
+	after := provided(t, fine+"bareMetalHosts: {selector: {matchLabels: {gpu: a100}}}, properties: {metal3.vcluster.com/image-url: "+
+		"'http://192.0.2.1/x.iso'}")
+	after.Spec.ImageHosts = []string{"images.example.com"}
+	after.Spec.Properties = map[string]string{v1alpha1.PropertyImageChecksum: "https://images.example.org/sums"}
+	mentions(t, "the manager would install neither", NodeProvider(newCluster(t), nil, after),
+		`spec.properties["metal3.vcluster.com/image-checksum"]: Invalid value: "https://images.example.org/sums": is on host `+
+			"images.example.org, which is not among spec.imageHosts of NodeProvider other: choose from images.example.com, or have",
+		typeAt+`properties["metal3.vcluster.com/image-url"]: Invalid value: "http://192.0.2.1/x.iso": is on host 192.0.2.1`, unmatched)
+}
+
 func TestNodeProvider(t *testing.T) {
 	spec := func(types string) *v1alpha1.NodeProvider {
 		return parse[v1alpha1.NodeProvider](t, "{metadata: {name: fleet}, spec: {metal3: {clusterRef: {namespace: metal3-system}, nodeTypes: ["+

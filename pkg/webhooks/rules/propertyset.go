@@ -16,12 +16,33 @@ import (
 
 // properties validates the properties of one object: keys, values, whole documents, and whether what they name exists.
 func (r *Result) properties(cluster Cluster, path *field.Path, layer properties.Layer) {
+	r.values(path, layer)
+	r.references(cluster, path, properties.Merge(layer))
+}
+
+// propertiesOfTenant validates properties that a tenant writes. What it may not name is not looked up: the result would tell whether it
+// exists. It may name nothing before its TenantCluster exists.
+func (r *Result) propertiesOfTenant(cluster Cluster, path *field.Path, layer properties.Layer, tenant *v1alpha1.TenantCluster) {
+	r.values(path, layer)
+	if tenant == nil {
+		return
+	}
+	faults := properties.CheckTenant(layer, tenant, cluster.NodeTypes(), cluster.NodeProviders())
+	for _, err := range faults {
+		r.wrongProperty(path, err)
+	}
+	if len(faults) == 0 {
+		r.references(cluster, path, properties.Merge(layer))
+	}
+}
+
+// values validates keys, values and whole documents.
+func (r *Result) values(path *field.Path, layer properties.Layer) {
 	set := properties.Merge(layer)
 	for _, err := range slices.Concat(set.Validate(), set.ValidateLabels()) {
 		r.wrongProperty(path, err)
 	}
 	r.documents(path, set)
-	r.references(cluster, path, set)
 	if r.Allowed() && set.Get(v1alpha1.PropertyDNSServers) != "" && set.Get(v1alpha1.PropertyNetworkCIDR) == "" {
 		r.warn(RuleProperties, key(path, v1alpha1.PropertyDNSServers), "has an effect only on servers with %s, and that is not set here",
 			v1alpha1.PropertyNetworkCIDR)

@@ -125,8 +125,11 @@ func (r *Reconciler) validate(ctx context.Context, machine *v1alpha1.Machine) (*
 		message := fmt.Sprintf("TenantCluster %s is being deleted and gets no more servers", client.ObjectKeyFromObject(tenant))
 		return nil, no(v1alpha1.ReasonTenantDeleting, message), nil
 	}
-	// What its type adds to the Machine's own properties is known only once a type has been chosen.
-	_, err = r.refer(ctx, properties.Merge(properties.OfMachine(machine)))
+	// A reference that is not permitted is not looked up: the error would tell whether the object exists.
+	if err = r.permitted(ctx, machine, tenant); err == nil {
+		// What its type adds to the Machine's own properties is known only once a type has been chosen.
+		_, err = r.refer(ctx, properties.Merge(properties.OfMachine(machine)))
+	}
 	if problem, wrong := whatIsInvalid(err); wrong {
 		return nil, no(v1alpha1.ReasonInvalidSpec, problem), nil
 	}

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"github.com/samber/lo"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -159,6 +161,14 @@ func (r *Reconciler) planOf(ctx context.Context, machine *v1alpha1.Machine, type
 	if err := r.find(ctx, nodeType.Spec.ProviderRef.Name, provider, "NodeProvider", ""); err != nil {
 		return nil, err
 	}
+	// A reference that is not permitted is not looked up: the error would tell whether the object exists.
+	tenant, _, err := r.tenant(ctx, machine)
+	if err == nil {
+		err = r.permitted(ctx, machine, tenant)
+	}
+	if err != nil {
+		return nil, err
+	}
 	set := properties.Merge(properties.OfProvider(provider), properties.OfType(nodeType), properties.OfMachine(machine))
 	p, err := r.refer(ctx, set)
 	if err != nil {
@@ -174,6 +184,9 @@ func (r *Reconciler) planOf(ctx context.Context, machine *v1alpha1.Machine, type
 	image, err := p.set.Image()
 	if err != nil {
 		return nil, invalidBecause(subject, err)
+	}
+	if err := p.set.CheckImageHosts(provider); err != nil {
+		return nil, invalidBecause("", err)
 	}
 	p.image = bmov1alpha1.Image{URL: image.URL, Checksum: image.Checksum, ChecksumType: bmov1alpha1.ChecksumType(image.ChecksumType)}
 	if image.Format != "" {
@@ -269,6 +282,28 @@ func referToNetwork(_ context.Context, p *plan) error {
 	}
 	p.pool, p.dns = &pool, network.DNS
 	return nil
+}
+
+// permitted checks whether the tenant may set the properties of its Machine, except those that its server was installed with. The
+// error is an *invalid if it may not.
+func (r *Reconciler) permitted(ctx context.Context, machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) error {
+	layer := properties.OfMachine(machine)
+	layer.Values = lo.OmitBy(layer.Values, func(key, value string) bool {
+		return slices.ContainsFunc(machine.Status.Installed, func(one v1alpha1.InstalledField) bool {
+			return one.Field == key && one.Digest == digest(value)
+		}) || key == v1alpha1.PropertyServerName && machine.Status.HostRef != nil
+	})
+	if tenant == nil || len(layer.Values) == 0 {
+		return nil
+	}
+	nodeTypes, providers := &v1alpha1.NodeTypeList{}, &v1alpha1.NodeProviderList{}
+	for _, list := range []client.ObjectList{nodeTypes, providers} {
+		if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing what the tenant may refer to, %w", err)
+		}
+	}
+	return invalidBecause("", properties.CheckTenant(
+		layer, tenant, lo.ToSlicePtr(nodeTypes.Items), lo.ToSlicePtr(providers.Items))...)
 }
 
 // refersTo says where a property is written and what it says.

@@ -6,6 +6,7 @@ package nodeclass
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -93,8 +95,15 @@ func notWritten(err error) (reconcile.Result, error) {
 
 // validate reads what the class refers to, and returns why it is not ready, or nil.
 func (c *Controller) validate(ctx context.Context, nodeClass *v1alpha1.MetalNodeClass) (*invalid, error) {
-	if invalid := validateSpec(nodeClass); invalid != nil || nodeClass.Spec.ProviderRef == nil {
+	if invalid := validateSpec(nodeClass); invalid != nil {
 		return invalid, nil
+	}
+	types := &v1alpha1.NodeTypeList{}
+	if err := c.clusters.Management.Client.List(ctx, types, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing NodeTypes, %w", err)
+	}
+	if invalid, err := c.validateTenant(ctx, nodeClass, types.Items); invalid != nil || err != nil || nodeClass.Spec.ProviderRef == nil {
+		return invalid, err
 	}
 	name := nodeClass.Spec.ProviderRef.Name
 	found, err := controllers.Find(ctx, c.clusters.Management.Client, client.ObjectKey{Name: name}, &v1alpha1.NodeProvider{})
@@ -104,11 +113,28 @@ func (c *Controller) validate(ctx context.Context, nodeClass *v1alpha1.MetalNode
 	if !found {
 		return providerNotFound(name), nil
 	}
-	types := &v1alpha1.NodeTypeList{}
-	if err := c.clusters.Management.Client.List(ctx, types, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing NodeTypes, %w", err)
-	}
 	return validateTypes(name, types.Items), nil
+}
+
+// validateTenant returns why the TenantCluster does not allow the properties of a class, or nil. The manager would give no server
+// to a Machine with them.
+func (c *Controller) validateTenant(
+	ctx context.Context, nodeClass *v1alpha1.MetalNodeClass, types []v1alpha1.NodeType,
+) (*invalid, error) {
+	tenantCluster, providers := &v1alpha1.TenantCluster{}, &v1alpha1.NodeProviderList{}
+	found, err := controllers.Find(ctx, c.clusters.Management.Client, c.clusters.TenantCluster, tenantCluster)
+	if err != nil || !found || len(nodeClass.Spec.Properties) == 0 {
+		return nil, err
+	}
+	if err := c.clusters.Management.Client.List(ctx, providers, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing NodeProviders, %w", err)
+	}
+	faults := properties.CheckTenant(
+		properties.OfClass(nodeClass), tenantCluster, lo.ToSlicePtr(types), lo.ToSlicePtr(providers.Items))
+	if len(faults) > 0 {
+		return &invalid{ReasonInvalidProperties, errors.Join(faults...).Error()}, nil
+	}
+	return nil, nil
 }
 
 // Name implements Karpenter's controller interface.
@@ -124,6 +150,10 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.NodeProvider) []reconcile.Request {
 				return c.allClasses(ctx)
 			}), predicate.TypedGenerationChangedPredicate[*v1alpha1.NodeProvider]{})).
+		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.TenantCluster{},
+			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.TenantCluster) []reconcile.Request {
+				return c.allClasses(ctx)
+			}), predicate.TypedGenerationChangedPredicate[*v1alpha1.TenantCluster]{})).
 		// The status of NodeTypes changes with every claim, and does not matter here.
 		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeType{},
 			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.NodeType) []reconcile.Request {

@@ -1,0 +1,166 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package properties
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+)
+
+// tenantKeys are the keys with a meaning of their own that a tenant may set if its TenantCluster does not say which. The names
+// in their values are checked in any case.
+var tenantKeys = []string{v1alpha1.PropertyOSImage, v1alpha1.PropertySSHKeys, v1alpha1.PropertyUserDataTemplate}
+
+// nameKeys are the keys whose values name objects of the platform, with the field of TenantProperties that allows more of them.
+var nameKeys = map[string]struct {
+	field string
+	names func(*v1alpha1.TenantProperties) []string
+}{
+	v1alpha1.PropertyOSImage:             {"osImages", func(p *v1alpha1.TenantProperties) []string { return p.OSImages }},
+	v1alpha1.PropertySSHKeys:             {"sshKeys", func(p *v1alpha1.TenantProperties) []string { return p.SSHKeys }},
+	v1alpha1.PropertyUserDataTemplate:    {"machineConfigTemplates", templatesOf},
+	v1alpha1.PropertyNetworkDataTemplate: {"machineConfigTemplates", templatesOf},
+}
+
+func templatesOf(p *v1alpha1.TenantProperties) []string { return p.MachineConfigTemplates }
+
+// maxNamed bounds how many names an error lists.
+const maxNamed = 5
+
+// CheckTenant returns which values of a layer that is written in a tenant, or with the rights of its provider, the tenant may not
+// set, each as an *Error, in the order of the keys. The errors are the same whether what a value names exists or not. What the pools
+// of the TenantCluster set is the platform's, and is allowed as it is there. nodeTypes and providers are all there are.
+func CheckTenant(
+	layer Layer, tenant *v1alpha1.TenantCluster, nodeTypes []*v1alpha1.NodeType, providers []*v1alpha1.NodeProvider,
+) []error {
+	set, policy := Merge(layer), tenant.Spec.TenantProperties
+	if policy == nil {
+		policy = &v1alpha1.TenantProperties{}
+	}
+	whose := "TenantCluster " + tenant.Namespace + "/" + tenant.Name
+	var faults []error
+	for _, key := range slices.Sorted(maps.Keys(layer.Values)) {
+		if !slices.Contains(freeText, key) || setByPool(tenant, key, layer.Values[key]) {
+			continue
+		}
+		if keys := policy.Keys; !matches(keys, key) && (keys != nil || !slices.Contains(tenantKeys, key)) {
+			faults = append(faults, set.wrong(key, "must not be set by the tenant",
+				"set it in a pool of "+whose+", or have the key added to its spec.tenantProperties.keys"))
+			continue
+		}
+		kind, isName := nameKeys[key]
+		if !isName || matches(kind.names(policy), anyValue) {
+			continue
+		}
+		allowed := append(namesOf(key, tenant, nodeTypes, providers), kind.names(policy)...)
+		if !slices.ContainsFunc(namesIn(layer.Values[key]), func(name string) bool { return !slices.Contains(allowed, name) }) {
+			continue
+		}
+		remedy := fmt.Sprintf("have it added to spec.tenantProperties.%s of %s", kind.field, whose)
+		if slices.Sort(allowed); len(allowed) > 0 {
+			remedy = "choose from " + conditions.List(slices.Compact(allowed), maxNamed) + ", or " + remedy
+		}
+		faults = append(faults, set.wrong(key, "is not among what the tenant may name", remedy))
+	}
+	return faults
+}
+
+// matches returns whether a list has a value, or the one that stands for all.
+func matches(list []string, value string) bool {
+	return slices.Contains(list, value) || slices.Contains(list, anyValue)
+}
+
+// namesIn are the names in a value. An empty value, which takes away what the platform names, is one that no list has.
+func namesIn(value string) []string {
+	if value == "" {
+		return []string{""}
+	}
+	return splitList(value)
+}
+
+// namesOf are the names that the platform has written for a key, for this tenant: in the NodeTypes that it may have, in their
+// NodeProviders, and in its own pools.
+func namesOf(
+	key string, tenant *v1alpha1.TenantCluster, nodeTypes []*v1alpha1.NodeType, providers []*v1alpha1.NodeProvider,
+) (names []string) {
+	add := func(values map[string]string) { names = append(names, splitList(values[key])...) }
+	for _, nodeType := range nodeTypes {
+		if !tenant.Allows(nodeType.Name, nodeType.Spec.ProviderRef.Name) {
+			continue
+		}
+		add(nodeType.Spec.Properties)
+		for _, provider := range providers {
+			if provider.Name == nodeType.Spec.ProviderRef.Name {
+				add(provider.Spec.Properties)
+			}
+		}
+	}
+	for values := range ofPools(tenant) {
+		add(values)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
+}
+
+// setByPool returns whether a pool of the TenantCluster sets a key to the value.
+func setByPool(tenant *v1alpha1.TenantCluster, key, value string) bool {
+	for values := range ofPools(tenant) {
+		if own, found := values[key]; found && own == value {
+			return true
+		}
+	}
+	return false
+}
+
+// ofPools are the properties of the pools of a TenantCluster.
+func ofPools(tenant *v1alpha1.TenantCluster) iter.Seq[map[string]string] {
+	return func(yield func(map[string]string) bool) {
+		if tenant.Spec.PrivateNodes == nil {
+			return
+		}
+		for i := range tenant.Spec.PrivateNodes.AutoNodes {
+			entry := &tenant.Spec.PrivateNodes.AutoNodes[i]
+			if !yield(entry.Properties) {
+				return
+			}
+			for j := range entry.Static {
+				if !yield(entry.Static[j].Properties) {
+					return
+				}
+			}
+			for j := range entry.Dynamic {
+				if !yield(entry.Dynamic[j].Properties) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// CheckImageHosts returns an *Error if the image or its checksum is fetched from a host that is not among those of the
+// NodeProvider, or nil. Without any, all hosts are allowed.
+func (s Set) CheckImageHosts(provider *v1alpha1.NodeProvider) error {
+	if len(provider.Spec.ImageHosts) == 0 {
+		return nil
+	}
+	for _, key := range []string{v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecksum} {
+		location, isURL := parseURL(s.Get(key))
+		if isURL && !slices.ContainsFunc(provider.Spec.ImageHosts, func(allowed string) bool { return isHost(location, allowed) }) {
+			return s.wrong(key, fmt.Sprintf("is on host %s, which is not among spec.imageHosts of %s %s", location.Host, kindProvider, provider.Name),
+				"choose from "+conditions.List(provider.Spec.ImageHosts, maxNamed)+", or have the host added there")
+		}
+	}
+	return nil
+}
+
+// isHost returns whether a URL is on an allowed host: a name for all its ports, or a name and a port.
+func isHost(location *url.URL, allowed string) bool {
+	return strings.EqualFold(location.Hostname(), allowed) || strings.EqualFold(location.Host, allowed)
+}
