@@ -43,7 +43,7 @@ func (b *boot) tlsBootstrap(ctx context.Context, known cluster, join bootstrap.J
 		if err := refuseTakenName(ctx, clientset, join.NodeName); err != nil {
 			return err
 		}
-		certPEM, err = requestCertificate(ctx, clientset, keyPEM, join.NodeName)
+		certPEM, err = RequestCertificate(ctx, clientset, keyPEM, join.NodeName)
 		return err
 	}); err != nil {
 		return nil, err
@@ -71,7 +71,9 @@ func refuseTakenName(ctx context.Context, clientset kubernetes.Interface, name s
 	return nil
 }
 
-func requestCertificate(ctx context.Context, clientset kubernetes.Interface, keyPEM []byte, nodeName string) ([]byte, error) {
+// RequestCertificate requests a client certificate of the node of that name with the credentials of the clientset, and waits until
+// it is approved and signed. keyPEM is its private key.
+func RequestCertificate(ctx context.Context, clientset kubernetes.Interface, keyPEM []byte, nodeName string) ([]byte, error) {
 	key, err := keyutil.ParsePrivateKeyPEM(keyPEM)
 	if err != nil {
 		return nil, fmt.Errorf("reading the key, %w", err)
