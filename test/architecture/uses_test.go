@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -133,8 +134,8 @@ func (u *uses) addFile(file *ast.File, info *types.Info, api *types.Package, nam
 				u.read[name] = true
 			}
 		case *ast.BasicLit:
-			if isTest && node.Kind == token.STRING {
-				u.addWords(node.Value)
+			if text, err := strconv.Unquote(node.Value); err == nil && isTest && node.Kind == token.STRING {
+				u.addWords(text)
 			}
 		}
 		return true

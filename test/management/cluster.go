@@ -62,6 +62,7 @@ func New(t testing.TB, properties map[string]string) *Cluster {
 	}
 	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: TenantNamespace, Name: "tenant"}}
 	tenant.Spec.APIServerEndpoint = "tenant.example.com:6443"
+	tenant.Spec.TenantProperties = &v1alpha1.TenantProperties{Keys: []string{"*"}}
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: HostsNamespace}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: TenantNamespace}},

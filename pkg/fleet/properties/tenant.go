@@ -153,8 +153,8 @@ func (s Set) CheckImageHosts(provider *v1alpha1.NodeProvider) error {
 	for _, key := range []string{v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecksum} {
 		location, isURL := parseURL(s.Get(key))
 		if isURL && !slices.ContainsFunc(provider.Spec.ImageHosts, func(allowed string) bool { return isHost(location, allowed) }) {
-			return s.wrong(key, fmt.Sprintf("is on host %s, which is not among spec.imageHosts of %s %s", location.Host, kindProvider, provider.Name),
-				"choose from "+conditions.List(provider.Spec.ImageHosts, maxNamed)+", or have the host added there")
+			problem := fmt.Sprintf("is on host %s, which is not among spec.imageHosts of %s %s", location.Host, kindProvider, provider.Name)
+			return s.wrong(key, problem, "choose from "+conditions.List(provider.Spec.ImageHosts, maxNamed)+", or have the host added there")
 		}
 	}
 	return nil

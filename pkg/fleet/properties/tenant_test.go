@@ -61,7 +61,8 @@ func TestCheckTenant(t *testing.T) {
 		"AllTypes": {reason: "it may have all types", spec: "{}", values: map[string]string{image: "foreign-image", keys: "globex"}},
 		"OtherKey": {reason: "a name counts for the key that it is written for", spec: own, values: map[string]string{image: "base"},
 			want: []string{image}},
-		"Listed": {reason: "the platform lists it", spec: own + "\ntenantProperties: {osImages: [mine], sshKeys: ['*'], machineConfigTemplates: [t]}",
+		"Listed": {reason: "the platform lists it", spec: own +
+			"\ntenantProperties: {osImages: [mine], sshKeys: ['*'], machineConfigTemplates: [t]}",
 			values: map[string]string{image: "mine", keys: "any, globex", template: "t"}},
 		"Emptied": {reason: "it would take the platform's template and keys away", spec: own, values: map[string]string{template: "", keys: ""},
 			want: []string{keys, template}},
