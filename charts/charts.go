@@ -2,18 +2,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package charts holds the Helm charts: karpenter-metal3 for the management cluster, and karpenter-metal3-tenant for
-// each tenant. Helm reads only a chart's folder, so the CRDs, rights and the webhook's configuration are copied into
-// it. This package has the list of copies, and its test finds stale ones.
+// each tenant. Helm reads only a chart's folder, so the CRDs, rights, admission policies and the webhook's
+// configuration are copied into it. This package has the list of copies, and its test finds stale ones.
 package charts
 
 import (
 	"fmt"
+	"io/fs"
 	"path"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/scheduler"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
@@ -48,6 +50,17 @@ func Files() (map[string][]byte, error) {
 		}
 	}
 	add(files, Management, "webhook.yaml", "config/webhook/management.yaml", []byte(webhook.Template()))
+	policies, err := fs.Glob(policy.Files, "*.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("listing the admission policies, %w", err)
+	}
+	for _, name := range policies {
+		content, err := policy.Files.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("reading the admission policies, %w", err)
+		}
+		add(files, Management, "policy/"+name, "config/policy/"+name, content)
+	}
 	add(files, Tenant, "scheduler-config.yaml", "config/scheduler/packing.yaml", scheduler.Packing)
 	for _, definitions := range []struct {
 		chart, source string

@@ -46,6 +46,8 @@ func TestValuesThatCannotWork(t *testing.T) {
 		"FlagOfTheChart": {chart: Management, reason: "the probes would fail",
 			set:  []string{"webhook.extraArgs={--health-probe-bind-address=:9}"},
 			want: []string{"webhook.extraArgs has --health-probe-bind-address=:9", "leave it out"}},
+		"QuotedUser": {chart: Management, reason: "it would end the list of users in the policy", set: []string{"policies.users={a'b}"},
+			want: []string{"/policies/users/0"}},
 		"NoFlag": {chart: Management, reason: "an argument that is no flag is refused by the program",
 			set: []string{"manager.extraArgs={debug}"}, want: []string{"/manager/extraArgs/0"}},
 		"Target": {chart: Tenant, reason: "there are two sides", set: []string{"target=both"},

@@ -9,12 +9,13 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
 // PrepareManagement prepares a running cluster as management cluster, also outside of a sandbox: it installs the CRDs
-// of Metal3, which are in crds/metal3 beside the binaries, our CRDs, and the namespaces.
+// of Metal3, which are in crds/metal3 beside the binaries, our CRDs, the namespaces and our admission policies.
 func PrepareManagement(ctx context.Context, c client.Client, binaries controlplane.Binaries, namespaces ...string) error {
 	if err := PrepareMetal3(ctx, c, binaries, namespaces...); err != nil {
 		return err
@@ -23,7 +24,19 @@ func PrepareManagement(ctx context.Context, c client.Client, binaries controlpla
 	if err != nil {
 		return err
 	}
-	return installCRDs(ctx, c, ours)
+	if err := installCRDs(ctx, c, ours); err != nil {
+		return err
+	}
+	policies, err := policy.Management(policy.Options{})
+	if err != nil {
+		return err
+	}
+	for _, object := range policies {
+		if err := apply(ctx, c, object); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // PrepareMetal3 prepares a running cluster for Metal3 only: it installs the CRDs of Metal3 and the namespaces. The

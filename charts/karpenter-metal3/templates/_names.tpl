@@ -19,3 +19,12 @@ app.kubernetes.io/component: {{ .component }}
 {{- $own := (index .root.Values .component).image -}}
 {{- $own | default (printf "%s/%s:%s" (trimSuffix "/" .root.Values.image.registry) .component (.root.Values.image.tag | default .root.Chart.AppVersion)) -}}
 {{- end }}
+
+{{/* celList writes a list of names in CEL. The schema lets no quote and no backslash through. */}}
+{{- define "karpenter-metal3.celList" -}}
+{{- if . -}}
+['{{ join "', '" . }}']
+{{- else -}}
+[]
+{{- end -}}
+{{- end }}

@@ -1,0 +1,163 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+)
+
+var environment env.Environment
+
+func TestMain(m *testing.M) { env.Main(m, &environment) }
+
+// as is a client of a user with its own rights only.
+func as(t *testing.T, user string, groups ...string) client.Client {
+	t.Helper()
+	config := rest.CopyConfig(environment.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	c, err := client.New(config, client.Options{Scheme: environment.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// writers is a group with every right on Machines, and no other.
+const writers = "writers"
+
+func allow(t *testing.T, namespace string) {
+	t.Helper()
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: writers}
+	for _, object := range []client.Object{
+		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.Group}, Resources: []string{"machines"},
+			Verbs: []string{"*"}}}},
+		&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: writers},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: writers}}},
+	} {
+		if err := environment.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestMachines: with the token of a tenant's provider no user can answer for the network controller, claim by the identity of
+// another Machine, or hold a Machine. What the provider and the manager write is admitted.
+func TestMachines(t *testing.T) {
+	const provider = "karpenter-metal3-provider"
+	namespace := environment.Namespace(t)
+	environment.Grant(t, namespace, "provider-management.yaml", "manager.yaml")
+	allow(t, namespace)
+	policies, err := Management(Options{Users: []string{"velero"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range policies {
+		if err := environment.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	machine := func(annotations map[string]string, finalizers ...string) *v1alpha1.Machine {
+		machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, GenerateName: "m-", Annotations: annotations, Finalizers: finalizers,
+		}}
+		machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: "any"}
+		return machine
+	}
+	env.Eventually(t, "the policy is in force", func(ctx context.Context) error {
+		err := as(t, provider).Create(ctx, machine(map[string]string{v1alpha1.ClaimUIDAnnotationKey: "x"}), client.DryRunAll)
+		if !apierrors.IsForbidden(err) {
+			return errors.Join(errors.New("it is admitted"), err)
+		}
+		return nil
+	})
+	hook := v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, v1alpha1.NetworkHook)
+	message := v1alpha1.HookKey(v1alpha1.HookMessagePrefix, v1alpha1.NetworkHook)
+	before := v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, "any")
+	type annotations = map[string]string
+	for name, tc := range map[string]struct {
+		reason     string
+		user       string
+		groups     []string
+		before     *v1alpha1.Machine // nil: after is created
+		after      *v1alpha1.Machine
+		wantRefuse string
+	}{
+		"Create": {reason: "what the provider does", user: provider, after: machine(annotations{v1alpha1.NodeClaimUIDAnnotationKey: "x"})},
+		"Report": {reason: "what the provider does", user: provider, before: machine(annotations{hook: "vlan:1"}, v1alpha1.MachineFinalizer),
+			after: machine(annotations{hook: "vlan:1", v1alpha1.NodeNameAnnotationKey: "n", v1alpha1.UnhealthyAnnotationKey: "y",
+				v1alpha1.NodeResourcesAnnotationKey: "z", v1alpha1.RebootAnnotationKey: ""}, v1alpha1.MachineFinalizer)},
+		"CreateClaim": {reason: "of another Machine", user: provider, after: machine(annotations{v1alpha1.ClaimUIDAnnotationKey: "x"}),
+			wantRefuse: v1alpha1.ClaimUIDAnnotationKey},
+		"CreateHook": {reason: "the server would never come back", user: provider, after: machine(annotations{hook: "x"}), wantRefuse: hook},
+		"CreateFinalizer": {reason: "it says that the Machine has a claim", user: provider, after: machine(nil, v1alpha1.MachineFinalizer),
+			wantRefuse: v1alpha1.MachineFinalizer},
+		"ChangeHook": {reason: "another network", user: provider, before: machine(annotations{hook: "vlan:1"}),
+			after: machine(annotations{hook: "vlan:2"}), wantRefuse: hook},
+		"RemoveHook": {reason: "no move", user: provider, before: machine(annotations{hook: "vlan:1"}), after: machine(nil), wantRefuse: hook},
+		"RemoveClaim": {reason: "another identity", user: provider, before: machine(annotations{v1alpha1.ClaimUIDAnnotationKey: "x"}),
+			after: machine(nil), wantRefuse: v1alpha1.ClaimUIDAnnotationKey},
+		"Choose": {reason: "the server is the manager's choice", user: provider, before: machine(nil),
+			after: machine(annotations{v1alpha1.ChosenHostAnnotationKey: "x"}), wantRefuse: v1alpha1.ChosenHostAnnotationKey},
+		"Message": {reason: "operators read it", user: provider, before: machine(nil), after: machine(annotations{message: "x"}),
+			wantRefuse: message},
+		"HoldInstallation": {reason: "no server waits for a tenant", user: provider, before: machine(nil),
+			after: machine(annotations{before: "x"}), wantRefuse: before},
+		"RemoveFinalizer": {reason: "the server would go back unseen", user: provider, before: machine(nil, v1alpha1.MachineFinalizer),
+			after: machine(nil), wantRefuse: "the manager removes " + v1alpha1.MachineFinalizer},
+		"AddFinalizer": {reason: "the TenantCluster could not be deleted", user: provider, before: machine(nil),
+			after: machine(nil, "example.com/mine"), wantRefuse: "example.com/mine"},
+		"RemoveOther": {reason: "nothing is held by it", user: provider, before: machine(nil, "example.com/mine"), after: machine(nil)},
+		"Foreground": {reason: "a deletion in the foreground", user: provider, before: machine(nil),
+			after: machine(nil, metav1.FinalizerDeleteDependents)},
+		"Manager": {reason: "it owns all of them", user: ManagerUser, before: machine(annotations{before: "x"}),
+			after: machine(annotations{hook: "vlan:1", v1alpha1.ClaimUIDAnnotationKey: "x"}, v1alpha1.MachineFinalizer)},
+		"ManagerRemoves": {reason: "it owns all of them", user: ManagerUser,
+			before: machine(annotations{hook: "vlan:1"}, v1alpha1.MachineFinalizer), after: machine(nil)},
+		"Restore": {reason: "a named user", user: "velero", groups: []string{writers},
+			after: machine(annotations{v1alpha1.ClaimUIDAnnotationKey: "x"}, v1alpha1.MachineFinalizer)},
+		"Administrator": {reason: "a named group", user: "me", groups: []string{AdministratorsGroup},
+			after: machine(annotations{v1alpha1.ClaimUIDAnnotationKey: "x"}, v1alpha1.MachineFinalizer)},
+		"GarbageCollector": {reason: "it ends a deletion in the foreground", user: "system:serviceaccount:kube-system:generic-garbage-collector",
+			groups: []string{writers}, before: machine(annotations{hook: "x"}, v1alpha1.MachineFinalizer, metav1.FinalizerDeleteDependents),
+			after: machine(annotations{hook: "x"}, v1alpha1.MachineFinalizer)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := as(t, tc.user, tc.groups...)
+			var err error
+			if tc.before == nil {
+				err = c.Create(t.Context(), tc.after)
+			} else {
+				if err := environment.Client.Create(t.Context(), tc.before); err != nil {
+					t.Fatal(err)
+				}
+				after := tc.before.DeepCopy()
+				after.Annotations, after.Finalizers = tc.after.Annotations, tc.after.Finalizers
+				err = c.Patch(t.Context(), after, client.MergeFrom(tc.before))
+			}
+			if tc.wantRefuse == "" && err != nil {
+				t.Errorf("%s: %v", tc.reason, err)
+			}
+			if tc.wantRefuse != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.wantRefuse) ||
+				!strings.Contains(err.Error(), "karpenter-metal3-machines")) {
+				t.Errorf("%s: %v", tc.reason, err)
+			}
+		})
+	}
+	// Deleting is for everyone with the right to it, as before: the namespace controller and the garbage collector among them.
+	if err := as(t, "collector", writers).DeleteAllOf(t.Context(), &v1alpha1.Machine{}, client.InNamespace(namespace)); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,95 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policy has the ValidatingAdmissionPolicies of the management cluster, and their bindings: what the rights in
+// config/rbac let an account write, but must not with every content. The files are templates; Management fills them in.
+package policy
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"io/fs"
+	"strings"
+	"text/template"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// Files are the files of this package, by name. The chart has copies, which Helm fills in.
+//
+//go:embed *.yaml
+var Files embed.FS
+
+const (
+	// ManagerUser is the default user name of the manager.
+	ManagerUser = "karpenter-metal3-manager"
+	// AdministratorsGroup is the default group that the policies exclude.
+	AdministratorsGroup = "system:masters"
+)
+
+// Options of the policies.
+type Options struct {
+	// Managers are the user names of the manager. Unset means ManagerUser.
+	Managers []string
+	// Users and Groups are who else the policies do not hold for: controllers that own hooks, who restores backups. Groups unset
+	// means AdministratorsGroup.
+	Users, Groups []string
+}
+
+// Management returns the policies of the management cluster and their bindings, each policy before its binding.
+func Management(options Options) ([]client.Object, error) {
+	if len(options.Managers) == 0 {
+		options.Managers = []string{ManagerUser}
+	}
+	if len(options.Groups) == 0 {
+		options.Groups = []string{AdministratorsGroup}
+	}
+	users := append(append([]string{}, options.Managers...), options.Users...)
+	parsed, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{
+		"trustedUsers":  func() string { return list(users) },
+		"trustedGroups": func() string { return list(options.Groups) },
+	}).ParseFS(Files, "*.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("parsing the templates of the admission policies, %w", err)
+	}
+	names, err := fs.Glob(Files, "*.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("listing the admission policies, %w", err)
+	}
+	var objects []client.Object
+	for _, name := range names {
+		var filled bytes.Buffer
+		if err := parsed.ExecuteTemplate(&filled, name, nil); err != nil {
+			return nil, fmt.Errorf("filling in the admission policies of %s, %w", name, err)
+		}
+		for document := range strings.SplitSeq(filled.String(), "\n---\n") {
+			object, err := read(document)
+			if err != nil {
+				return nil, fmt.Errorf("reading the admission policies of %s, %w", name, err)
+			}
+			objects = append(objects, object)
+		}
+	}
+	return objects, nil
+}
+
+// read returns the policy or binding of a document.
+func read(document string) (client.Object, error) {
+	var object client.Object = &admissionregistrationv1.ValidatingAdmissionPolicy{}
+	if strings.Contains(document, "\nkind: ValidatingAdmissionPolicyBinding\n") {
+		object = &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+	}
+	return object, yaml.UnmarshalStrict([]byte(document), object)
+}
+
+// list writes a list in CEL.
+func list(words []string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i] = "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(word) + "'"
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
