@@ -82,6 +82,10 @@ var managementAccounts = map[string]accountTable{
 			hostNamespace, ""},
 		{"only Metal3 writes the status of a server", "update patch", "baremetalhosts.metal3.io/status", hostNamespace, ""},
 		{"it writes user data, one by one", "update deletecollection", "secrets", hostNamespace, ""},
+		{"it reads the user data of a Machine by its name", "list watch", "secrets", tenantNamespace, ""},
+		{"Secrets of the platform, and of those who have no tenant", reading, "secrets", systemNamespace + ",kube-system,default", ""},
+		{"all of them", "list watch", "secrets", "", ""},
+		{"who watches Secrets reads them all", "watch", "secrets", hostNamespace, ""},
 		{"user data is written only in the servers' namespace", writing, "secrets", systemNamespace + "," + tenantNamespace +
 			",kube-system", ""},
 		{"providers create Machines, and it writes their status",

@@ -47,7 +47,10 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	// The TenantCluster is created before the webhook, which the API server could not reach here.
 	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "karpenter-metal3", Name: "acme"}}
 	tenant.Spec.APIServerEndpoint = "192.0.2.1:6443"
-	for _, object := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant.Namespace}}, tenant} {
+	for _, object := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hostNamespace}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant.Namespace}}, tenant,
+	} {
 		if err := c.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}

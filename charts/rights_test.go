@@ -126,6 +126,12 @@ func TestRights(t *testing.T) {
 	}
 }
 
+// managers are the subjects of the one right of the management's chart that the tenants' charts bind for the manager.
+var managers = map[string]rbacv1.Subject{
+	"tenant-management":     {Kind: "ServiceAccount", Name: "karpenter-metal3-manager", Namespace: "karpenter-metal3"},
+	"tenant-management-all": {Kind: "ServiceAccount", Name: "manager", Namespace: "platform"},
+}
+
 // TestBindings: each binding is for a role of the charts and for the service account of its program only.
 func TestBindings(t *testing.T) {
 	roles := rules(t, render(t, Management)) // the tenant chart binds roles of this chart
@@ -145,6 +151,12 @@ func TestBindings(t *testing.T) {
 				subject := subjects[0]
 				if name == "tenant-tenant-all" {
 					if want := (rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: "karpenter-metal3-provider"}); subject != want {
+						t.Errorf("%s is for %v, want %v", binding, subject, want)
+					}
+					return
+				}
+				if want := managers[name]; want.Name != "" && ref.Name == "karpenter-metal3-manager-tenant" {
+					if subject != want {
 						t.Errorf("%s is for %v, want %v", binding, subject, want)
 					}
 					return
@@ -181,22 +193,34 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// TestHostNamespaces: with manager.hostNamespaces, Secrets can be written only in those namespaces.
+// TestHostNamespaces: Secrets can be written only in manager.hostNamespaces, and by default in Metal3's own.
 func TestHostNamespaces(t *testing.T) {
-	objects := render(t, Management, "--set=manager.hostNamespaces={a,b}")
-	for name, binding := range ofKind[rbacv1.ClusterRoleBinding](t, objects, "ClusterRoleBinding") {
-		if binding.RoleRef.Name == "karpenter-metal3-manager-hosts" {
-			t.Errorf("%s gives it everywhere", name)
+	for flag, want := range map[string][]string{"manager.hostNamespaces={a,b}": {"a", "b"}, "manager.replicas=1": {"metal3-system"}} {
+		objects := render(t, Management, "--set="+flag)
+		everywhere := map[string]bool{}
+		for _, binding := range ofKind[rbacv1.ClusterRoleBinding](t, objects, "ClusterRoleBinding") {
+			everywhere[binding.RoleRef.Name] = true
+		}
+		for name, role := range ofKind[rbacv1.ClusterRole](t, objects, "ClusterRole") {
+			if everywhere[name] && slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
+				return slices.Contains(rule.Resources, "secrets")
+			}) {
+				t.Errorf("%s: %s gives Secrets everywhere", flag, name)
+			}
+		}
+		var in []string
+		for _, object := range objects {
+			if object.GetKind() == "RoleBinding" && object.GetName() == "karpenter-metal3-manager-hosts" {
+				in = append(in, object.GetNamespace())
+			}
+		}
+		if diff := cmp.Diff(want, in); diff != "" {
+			t.Errorf("%s: namespaces (-want +got):\n%s", flag, diff)
 		}
 	}
-	var in []string
-	for _, object := range objects {
-		if object.GetKind() == "RoleBinding" && object.GetName() == "karpenter-metal3-manager-hosts" {
-			in = append(in, object.GetNamespace())
-		}
-	}
-	if diff := cmp.Diff([]string{"a", "b"}, in); diff != "" {
-		t.Errorf("namespaces (-want +got):\n%s", diff)
+	_, problems, err := helm(t, "template", release, Management, "--set-json=manager.hostNamespaces=[]")
+	if err == nil || !strings.Contains(problems, "manager.hostNamespaces is empty") {
+		t.Errorf("an empty list, which was the default, is accepted: %v: %s", err, problems)
 	}
 }
 

@@ -43,6 +43,8 @@ func TestValuesThatCannotWork(t *testing.T) {
 			want: []string{"shutdownDelaySeconds is 60", "terminationGracePeriodSeconds is 30", "longer"}},
 		"ServersBesideUs": {chart: Management, reason: "the webhook's key is in the namespace",
 			set: []string{"manager.hostNamespaces={" + namespace + "}"}, want: []string{"the namespace of the release", "namespace of its own"}},
+		"NoServers": {chart: Management, reason: "no user data could be written", set: []string{"manager.hostNamespaces=null"},
+			want: []string{"hostNamespaces"}},
 		"FlagOfTheChart": {chart: Management, reason: "the probes would fail",
 			set:  []string{"webhook.extraArgs={--health-probe-bind-address=:9}"},
 			want: []string{"webhook.extraArgs has --health-probe-bind-address=:9", "leave it out"}},

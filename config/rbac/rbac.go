@@ -6,7 +6,7 @@
 // the provider in its tenant cluster, and provider-dra-management.yaml and provider-dra-tenant.yaml for the sync of
 // Dynamic Resource Allocation; webhook.yaml is for the webhook in the management cluster. The files are templates:
 // .Namespace is the tenant's namespace in the management cluster, and in webhook.yaml the namespace that the webhook
-// runs in.
+// runs in. In manager.yaml the servers are in the namespace metal3-system.
 package rbac
 
 import "embed"

@@ -62,9 +62,9 @@ func PrepareMetal3(ctx context.Context, c client.Client, binaries controlplane.B
 	return nil
 }
 
-// GrantManager applies the manager's rights in a management cluster, and returns the path of its kubeconfig file, in
-// dir.
-func GrantManager(ctx context.Context, cluster *controlplane.Cluster, c client.Client, dir string) (string, error) {
+// GrantManager applies the manager's rights in a management cluster with the tenant's namespace, and returns the path of its
+// kubeconfig file, in dir.
+func GrantManager(ctx context.Context, cluster *controlplane.Cluster, c client.Client, tenant, dir string) (string, error) {
 	path := filepath.Join(dir, "manager.kubeconfig")
-	return path, grant(ctx, cluster, c, managerUser, "manager.yaml", "", path)
+	return path, grant(ctx, cluster, c, managerUser, "manager.yaml", tenant, path)
 }

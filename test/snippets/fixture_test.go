@@ -65,7 +65,7 @@ spec:
     metal3.vcluster.com/image-url: https://images.example.com/noble.qcow2
     metal3.vcluster.com/image-checksum: d41d8cd98f00b204e9800998ecf8427e
 `)
-	w.Grant(t, "", "manager.yaml")
+	w.Grant(t, tenant, "manager.yaml")
 	w.run("manager", "--kubeconfig", w.Kubeconfig(t, "karpenter-metal3-manager"), "--leader-elect=false", "--metrics-bind-address=0",
 		"--health-probe-bind-address=0")
 	return w

@@ -15,6 +15,9 @@
 {{- if le (int .Values.webhook.terminationGracePeriodSeconds) (int .Values.webhook.shutdownDelaySeconds) -}}
 {{- fail (printf "webhook.shutdownDelaySeconds is %d and webhook.terminationGracePeriodSeconds is %d: kubelet would kill the webhook while it still answers, and writes would fail. Make the second longer than the first." (int .Values.webhook.shutdownDelaySeconds) (int .Values.webhook.terminationGracePeriodSeconds)) -}}
 {{- end -}}
+{{- if not .Values.manager.hostNamespaces -}}
+{{- fail "manager.hostNamespaces is empty: the manager could write no user data, and no server could be installed. Name the namespaces of the BareMetalHosts." -}}
+{{- end -}}
 {{- if has .Release.Namespace .Values.manager.hostNamespaces -}}
 {{- fail (printf "manager.hostNamespaces has %s, the namespace of the release: a user with access to the Secrets of servers could read the webhook's key. Install the release in a namespace of its own." .Release.Namespace) -}}
 {{- end -}}

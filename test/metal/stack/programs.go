@@ -69,7 +69,7 @@ func (s *Stack) startOperator(ctx context.Context) error {
 
 // startManager starts our manager, with its own rights.
 func (s *Stack) startManager(ctx context.Context) error {
-	kubeconfig, err := sandbox.GrantManager(ctx, s.cluster, s.Client, s.config.Dir)
+	kubeconfig, err := sandbox.GrantManager(ctx, s.cluster, s.Client, MachinesNamespace, s.config.Dir)
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,10 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
@@ -37,7 +39,11 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	if missing != "" {
 		// After a restart, only this shows that the Machine needs an address.
 		r.scheduler.assumePool(machine, planned.pool)
-		return now.waitClaimed(v1alpha1.ReasonWaitingForBootstrapData, missing), nil
+		outcome := now.waitForUserData(missing)
+		if machine.Spec.Bootstrap.DataSecretName == "" {
+			outcome.after = 0 // the Machine changes when the provider sets it
+		}
+		return outcome, nil
 	}
 	if err := r.flush(ctx, now); err != nil {
 		return result{}, err
@@ -64,6 +70,11 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 		return now.waitForCorrection(err)
 	}
 	what, err := r.writeDocuments(ctx, now, rendered)
+	if apierrors.IsForbidden(err) {
+		log.FromContext(ctx).Error(err, "Cannot write user data")
+		return now.waitForUserData("the manager may not write Secrets in namespace " + host.Namespace + ", where its server is: add the " +
+			"namespace to manager.hostNamespaces of the chart karpenter-metal3"), nil
+	}
 	if err != nil {
 		return result{}, err
 	}
@@ -95,6 +106,13 @@ func (r *Reconciler) completeHost(
 // waitClaimed leaves the Machine claimed, for the reason.
 func (now *run) waitClaimed(reason, message string, hints ...scheduling.Event) result {
 	return result{facts: &facts{phase: v1alpha1.MachineClaimed, reason: reason, message: message, host: now.host}, hints: hints}
+}
+
+// waitForUserData waits for a Secret, or for the right to it.
+func (now *run) waitForUserData(missing string) result {
+	outcome := now.waitClaimed(v1alpha1.ReasonWaitingForBootstrapData, missing)
+	outcome.after = userDataRetry
+	return outcome
 }
 
 // waitForCorrection waits until what is invalid is corrected, in objects that no watch maps to this Machine. It passes on

@@ -9,7 +9,6 @@ import (
 	"reflect"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -35,19 +34,15 @@ const (
 	orphanSecretsControllerName = "machine.orphansecrets"
 )
 
-// Fields that the cache of Machines is indexed by.
-const (
-	hostField   = "status.hostRef"
-	secretField = "spec.bootstrap.dataSecretName"
-)
+// hostField is what the cache of Machines is indexed by, beside the fields of typeField and referenceField.
+const hostField = "status.hostRef"
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Register adds the controllers of this package to a manager. Its client and cache must be those of the Reconciler.
 func (r *Reconciler) Register(ctx context.Context, mgr manager.Manager) error {
 	for field, value := range map[string]client.IndexerFunc{
-		hostField: controllers.Of(hostOf), secretField: controllers.Of(secretOf),
-		typeField: controllers.Of(typeOf), referenceField: controllers.Of(ownReferencesOf),
+		hostField: controllers.Of(hostOf), typeField: controllers.Of(typeOf), referenceField: controllers.Of(ownReferencesOf),
 	} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Machine{}, field, value); err != nil {
 			return fmt.Errorf("indexing Machines by %s, %w", field, err)
@@ -84,7 +79,6 @@ func (r *Reconciler) register(mgr manager.Manager) error {
 		For(&v1alpha1.Machine{}).
 		Watches(&v1alpha1.Machine{}, claimsFirst()).
 		Watches(&bmov1alpha1.BareMetalHost{}, controllers.Enqueue(r.machinesOfHost), builder.WithPredicates(hostUpdated)).
-		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfSecret)).
 		Watches(&v1alpha1.TenantCluster{}, r.movePending(), onSpec).
 		Watches(&v1alpha1.IPAddress{}, r.movePendingForAddress()).
 		Watches(&v1alpha1.NodeType{}, controllers.Enqueue(r.installedOfType), onSpec).
@@ -108,16 +102,17 @@ func (o OrphanHosts) register(mgr manager.Manager) error {
 		Complete(o)
 }
 
+// register watches no Secrets: who may watch them may read them all. A host says which namespaces there are to look into.
 func (o OrphanSecrets) register(mgr manager.Manager) error {
-	ours := predicate.NewPredicateFuncs(func(object client.Object) bool {
-		_, ok := secretOwner(object)
-		return ok
-	})
 	return builder.ControllerManagedBy(mgr).
 		Named(orphanSecretsControllerName).
-		For(&corev1.Secret{}, builder.OnlyMetadata, builder.WithPredicates(ours)).
+		Watches(&bmov1alpha1.BareMetalHost{}, controllers.Enqueue(namespaceOfHost), builder.WithPredicates(onlyCreations)).
 		Watches(&v1alpha1.Machine{}, controllers.Enqueue(secretOfDeleted), builder.WithPredicates(controllers.OnlyDeletions())).
 		Complete(o)
+}
+
+var onlyCreations = predicate.Funcs{
+	UpdateFunc: func(event.UpdateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
 
 // hostUpdated lets updates of a host through that change more than when Metal3 has last written it. Without it, every Machine would
@@ -140,11 +135,6 @@ func (r *Reconciler) machinesOfHost(ctx context.Context, host *bmov1alpha1.BareM
 		requests = append(requests, reconcile.Request{NamespacedName: consumer.NamespacedName})
 	}
 	return requests
-}
-
-// machinesOfSecret are the Machines whose user data is in a Secret.
-func (r *Reconciler) machinesOfSecret(ctx context.Context, secret client.Object) []reconcile.Request {
-	return r.machinesBy(ctx, client.MatchingFields{secretField: secret.GetName()}, client.InNamespace(secret.GetNamespace()))
 }
 
 func (r *Reconciler) machinesBy(ctx context.Context, options ...client.ListOption) []reconcile.Request {
@@ -177,13 +167,6 @@ func hostOf(machine *v1alpha1.Machine) []string {
 	return nil
 }
 
-func secretOf(machine *v1alpha1.Machine) []string {
-	if machine.Spec.Bootstrap.DataSecretName == "" {
-		return nil
-	}
-	return []string{machine.Spec.Bootstrap.DataSecretName}
-}
-
 // hostOfDeleted is the host that a deleted Machine wanted. The inventory stops assuming it for that Machine: if the
 // Machine was deleted by force, nothing else would end it.
 func (o OrphanHosts) hostOfDeleted(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
@@ -194,6 +177,11 @@ func (o OrphanHosts) hostOfDeleted(_ context.Context, machine *v1alpha1.Machine)
 	key := hostKey(host)
 	o.inventory.Forget(key, machine.UID)
 	return []reconcile.Request{{NamespacedName: key}}
+}
+
+// namespaceOfHost is a request for all Secrets of the host's namespace.
+func namespaceOfHost(_ context.Context, host *bmov1alpha1.BareMetalHost) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: host.Namespace}}}
 }
 
 func secretOfDeleted(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {

@@ -6,9 +6,11 @@ package machine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -79,11 +81,20 @@ func labelValue(name string) string {
 	return strings.TrimRight(name[:min(len(name), maxLabelLength)], "-.")
 }
 
+// userDataRetry is how often a Machine whose Secret cannot be read or written yet is looked at. No watch could tell: the right to
+// watch Secrets is the right to read them all.
+const userDataRetry = 5 * time.Second
+
 // readUserData reads the Secret in the Machine's namespace. If it has no user data, it returns a message that says why.
 func (r *Reconciler) readUserData(ctx context.Context, machine *v1alpha1.Machine) (data []byte, missing string, err error) {
 	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.Bootstrap.DataSecretName}
 	secret := &corev1.Secret{}
 	found, err := controllers.Find(ctx, r.live, key, secret)
+	if apierrors.IsForbidden(err) {
+		log.FromContext(ctx).Error(err, "Cannot read user data")
+		return nil, fmt.Sprintf("spec.bootstrap.dataSecretName is %q: the manager may not read Secrets in namespace %s; install the tenant's "+
+			"chart there, or bind the ClusterRole karpenter-metal3-manager-tenant to the manager", key.Name, key.Namespace), nil
+	}
 	if err != nil {
 		return nil, "", err
 	}
@@ -156,33 +167,42 @@ func (r servers) deleteUserData(ctx context.Context, o owner, namespace string) 
 // Kubernetes does not work across namespaces.
 type OrphanSecrets struct{ servers }
 
-// Reconcile checks one Secret. It reads its metadata only.
+// Reconcile checks one Secret, or all of a namespace if the request has no name. It reads their metadata only.
 func (o OrphanSecrets) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	secret := secretMetadata()
-	if err := o.client.Get(ctx, request.NamespacedName, secret); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	secrets, outcome := &metav1.PartialObjectMetadataList{}, ctrl.Result{}
+	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	options := []client.ListOption{client.InNamespace(request.Namespace), client.HasLabels{v1alpha1.MachineUIDLabelKey}}
+	if request.Name != "" {
+		options = append(options, client.MatchingFields{metav1.ObjectNameField: request.Name})
+	} else {
+		outcome.RequeueAfter = resync
 	}
+	if err := o.live.List(ctx, secrets, options...); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing user data in namespace %s, %w", request.Namespace, err)
+	}
+	var failures []error
+	for i := range secrets.Items {
+		secrets.Items[i].SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+		failures = append(failures, o.sweep(ctx, &secrets.Items[i]))
+	}
+	return outcome, errors.Join(failures...)
+}
+
+func (o OrphanSecrets) sweep(ctx context.Context, secret *metav1.PartialObjectMetadata) error {
 	owner, ok := secretOwner(secret)
 	if !ok {
-		return ctrl.Result{}, nil
+		return nil
 	}
 	machine := &v1alpha1.Machine{}
 	found, err := controllers.Find(ctx, o.live, owner.NamespacedName, machine)
 	if err != nil || found && machine.ClaimUID() == owner.UID {
-		return ctrl.Result{}, err
+		return err
 	}
 	if err := controllers.Delete(ctx, o.client, secret, "deleting"); err != nil {
-		return ctrl.Result{}, err
+		return err
 	}
 	log.FromContext(ctx).Info("Deleted user data whose Machine does not exist", "Machine", owner.String(), "UID", owner.UID)
-	return ctrl.Result{}, nil
-}
-
-// secretMetadata reads the metadata of Secrets only, so that no secret is in memory without need.
-func secretMetadata() *metav1.PartialObjectMetadata {
-	secret := &metav1.PartialObjectMetadata{}
-	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	return secret
+	return nil
 }
 
 // secretOwner returns the Machine that a Secret in a host's namespace was made for. It reports false for all others.
