@@ -50,16 +50,18 @@ func Files() (map[string][]byte, error) {
 		}
 	}
 	add(files, Management, "webhook.yaml", "config/webhook/management.yaml", []byte(webhook.Template()))
-	policies, err := fs.Glob(policy.Files, "*.yaml")
-	if err != nil {
-		return nil, fmt.Errorf("listing the admission policies, %w", err)
-	}
-	for _, name := range policies {
-		content, err := policy.Files.ReadFile(name)
+	for chart, pattern := range map[string]string{Management: "*.yaml", Tenant: "tenant/*.yaml"} {
+		policies, err := fs.Glob(policy.Files, pattern)
 		if err != nil {
-			return nil, fmt.Errorf("reading the admission policies, %w", err)
+			return nil, fmt.Errorf("listing the admission policies, %w", err)
 		}
-		add(files, Management, "policy/"+name, "config/policy/"+name, content)
+		for _, name := range policies {
+			content, err := policy.Files.ReadFile(name)
+			if err != nil {
+				return nil, fmt.Errorf("reading the admission policies, %w", err)
+			}
+			add(files, chart, "policy/"+path.Base(name), "config/policy/"+name, content)
+		}
 	}
 	add(files, Tenant, "scheduler-config.yaml", "config/scheduler/packing.yaml", scheduler.Packing)
 	for _, definitions := range []struct {

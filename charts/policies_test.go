@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
 )
@@ -15,21 +16,40 @@ import (
 // TestPolicies: the chart's policies are those of config/policy, and are installed by default.
 func TestPolicies(t *testing.T) {
 	manager := "system:serviceaccount:" + namespace + ":karpenter-metal3-manager"
+	management := func(options policy.Options) func() ([]client.Object, error) {
+		return func() ([]client.Object, error) { return policy.Management(options) }
+	}
+	tenant := func(provider string) func() ([]client.Object, error) {
+		return func() ([]client.Object, error) { return policy.Tenant(provider) }
+	}
+	elsewhere := []string{"--set=target=tenant", "--set=access.createServiceAccount=false"}
 	for name, tc := range map[string]struct {
-		reason  string
-		flags   []string
-		options policy.Options
+		reason string
+		chart  string
+		flags  []string
+		want   func() ([]client.Object, error)
 	}{
-		"Default": {reason: "the manager and the administrators", options: policy.Options{Managers: []string{manager}}},
-		"Others": {reason: "the values name more", flags: []string{"--set=policies.users={velero,network}", "--set=policies.groups={a,b}"},
-			options: policy.Options{Managers: []string{manager}, Users: []string{"velero", "network"}, Groups: []string{"a", "b"}}},
+		"Default": {reason: "the manager and the administrators", chart: Management,
+			want: management(policy.Options{Managers: []string{manager}})},
+		"Others": {reason: "the values name more", chart: Management,
+			flags: []string{"--set=policies.users={velero,network}", "--set=policies.groups={a,b}"},
+			want:  management(policy.Options{Managers: []string{manager}, Users: []string{"velero", "network"}, Groups: []string{"a", "b"}})},
+		"Tenant": {reason: "the provider's account in the tenant cluster", chart: Tenant, flags: []string{"--set=target=tenant"},
+			want: tenant("system:serviceaccount:" + namespace + ":karpenter-metal3-provider")},
+		"TenantUser": {reason: "a user whose name has to be quoted", chart: Tenant,
+			flags: append([]string{"--set=access.subject.kind=User", "--set=access.subject.name=it's"}, elsewhere...), want: tenant("it's")},
+		"TenantAccount": {reason: "a service account of another namespace", chart: Tenant,
+			flags: append([]string{"--set=access.subject.kind=ServiceAccount", "--set=access.subject.name=p",
+				"--set=access.subject.namespace=acme"}, elsewhere...), want: tenant("system:serviceaccount:acme:p")},
+		"Provider": {reason: "they are in the chart of the management cluster", chart: Tenant,
+			want: func() ([]client.Object, error) { return nil, nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			want, err := policy.Management(tc.options)
+			want, err := tc.want()
 			if err != nil {
 				t.Fatal(err)
 			}
-			objects := render(t, Management, tc.flags...)
+			objects := render(t, tc.chart, tc.flags...)
 			policies := ofKind[admissionregistrationv1.ValidatingAdmissionPolicy](t, objects, "ValidatingAdmissionPolicy")
 			bindings := ofKind[admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, objects, "ValidatingAdmissionPolicyBinding")
 			if len(policies)+len(bindings) != len(want) {

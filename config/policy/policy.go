@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy has the ValidatingAdmissionPolicies of the management cluster, and their bindings: what the rights in
-// config/rbac let an account write, but must not with every content. The files are templates; Management fills them in.
+// Package policy has the ValidatingAdmissionPolicies of the management cluster and, in tenant/, of tenant clusters, and their bindings: what the rights in
+// config/rbac let an account write, but must not with every content. The files are templates; Management and Tenant fill them in.
 package policy
 
 import (
@@ -10,6 +10,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"path"
 	"strings"
 	"text/template"
 
@@ -20,7 +21,7 @@ import (
 
 // Files are the files of this package, by name. The chart has copies, which Helm fills in.
 //
-//go:embed *.yaml
+//go:embed *.yaml tenant/*.yaml
 var Files embed.FS
 
 const (
@@ -48,21 +49,35 @@ func Management(options Options) ([]client.Object, error) {
 		options.Groups = []string{AdministratorsGroup}
 	}
 	users := append(append([]string{}, options.Managers...), options.Users...)
-	parsed, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{
+	return load("*.yaml", template.FuncMap{
 		"trustedUsers":  func() string { return list(users) },
 		"trustedGroups": func() string { return list(options.Groups) },
-	}).ParseFS(Files, "*.yaml")
+	})
+}
+
+// ProviderUser is the default user name of the provider in the tenant cluster.
+const ProviderUser = "karpenter-metal3-provider"
+
+// Tenant returns the policies of a tenant cluster and their bindings, each policy before its binding. provider is the user name of the
+// provider there.
+func Tenant(provider string) ([]client.Object, error) {
+	return load("tenant/*.yaml", template.FuncMap{"provider": func() string { return quote(provider) }})
+}
+
+// load fills in the files that match a pattern.
+func load(pattern string, functions template.FuncMap) ([]client.Object, error) {
+	parsed, err := template.New("").Option("missingkey=error").Funcs(functions).ParseFS(Files, pattern)
 	if err != nil {
 		return nil, fmt.Errorf("parsing the templates of the admission policies, %w", err)
 	}
-	names, err := fs.Glob(Files, "*.yaml")
+	names, err := fs.Glob(Files, pattern)
 	if err != nil {
 		return nil, fmt.Errorf("listing the admission policies, %w", err)
 	}
 	var objects []client.Object
 	for _, name := range names {
 		var filled bytes.Buffer
-		if err := parsed.ExecuteTemplate(&filled, name, nil); err != nil {
+		if err := parsed.ExecuteTemplate(&filled, path.Base(name), nil); err != nil {
 			return nil, fmt.Errorf("filling in the admission policies of %s, %w", name, err)
 		}
 		for document := range strings.SplitSeq(filled.String(), "\n---\n") {
@@ -89,7 +104,10 @@ func read(document string) (client.Object, error) {
 func list(words []string) string {
 	quoted := make([]string, len(words))
 	for i, word := range words {
-		quoted[i] = "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(word) + "'"
+		quoted[i] = "'" + quote(word) + "'"
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
+
+// quote writes the inside of a string in CEL.
+func quote(word string) string { return strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(word) }

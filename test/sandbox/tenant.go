@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
@@ -22,7 +23,7 @@ var (
 )
 
 // PrepareTenant prepares a running cluster as tenant cluster, also outside of a sandbox: it installs the CRDs of
-// Karpenter and ours.
+// Karpenter and ours, and our admission policies.
 func PrepareTenant(ctx context.Context, c client.Client) error {
 	ours, err := apis.TenantCRDs()
 	if err != nil {
@@ -32,7 +33,19 @@ func PrepareTenant(ctx context.Context, c client.Client) error {
 	if err != nil {
 		return err
 	}
-	return installCRDs(ctx, c, slices.Concat(karpenters, ours))
+	if err := installCRDs(ctx, c, slices.Concat(karpenters, ours)); err != nil {
+		return err
+	}
+	policies, err := policy.Tenant(providerUser)
+	if err != nil {
+		return err
+	}
+	for _, object := range policies {
+		if err := apply(ctx, c, object); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // GrantProviderManagement applies the rights of a tenant's provider in the management cluster, for the namespace of the

@@ -1,0 +1,236 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+)
+
+const (
+	webhookUser = "karpenter-metal3-webhook"
+	uid         = "0b0ab04f-9c5e-4b0c-8f0e-3f8d1c1f2a77"
+)
+
+// secret is one of the type, with the label of a Machine.
+func secret(namespace, name string, kind corev1.SecretType) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		Labels: map[string]string{v1alpha1.MachineUIDLabelKey: uid}}, Type: kind}
+}
+
+// userData is what the manager writes, and join what the provider does.
+func userData(namespace string) *corev1.Secret {
+	return secret(namespace, "m-"+uid[:8]+"-user-data", corev1.SecretTypeOpaque)
+}
+
+func join(namespace string) *corev1.Secret {
+	one := secret(namespace, "m-join", corev1.SecretTypeOpaque)
+	one.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Name: "m", UID: uid,
+		Controller: ptr.To(true)}}
+	return one
+}
+
+func token() *corev1.Secret {
+	minted, err := bootstrap.ParseToken("abcdef.0123456789abcdef")
+	if err != nil {
+		panic(err)
+	}
+	return bootstrap.TokenSecret(v1alpha1.MachineReference{Namespace: "acme", Name: "m", UID: uid}, minted, time.Now().Add(time.Hour))
+}
+
+// certificates are what the webhook writes.
+func certificates() *corev1.Secret {
+	one := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "karpenter-metal3-webhook-certs"},
+		Type: corev1.SecretTypeTLS}
+	one.Data = map[string][]byte{corev1.TLSCertKey: {}, corev1.TLSPrivateKeyKey: {}}
+	return one
+}
+
+// changed is a Secret with a change.
+func changed(one *corev1.Secret, change func(*corev1.Secret)) *corev1.Secret {
+	change(one)
+	return one
+}
+
+// TestSecrets: with its own rights, each account can write the Secrets that it is for, and no other: above all none that Kubernetes would
+// fill with the token of another account.
+func TestSecrets(t *testing.T) {
+	const hosts = "metal3-system"
+	namespace := environment.Namespace(t)
+	if err := environment.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hosts}}); err != nil {
+		t.Fatal(err)
+	}
+	environment.Grant(t, namespace, "provider-management.yaml", "manager.yaml", "provider-tenant.yaml")
+	environment.Grant(t, metav1.NamespaceDefault, "webhook.yaml")
+	management, err := load("secrets.yaml", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenant, err := Tenant(ProviderUser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const annotated = "kubernetes.io/service-account.name"
+	toToken := func(one *corev1.Secret) {
+		one.Type, one.Annotations = corev1.SecretTypeServiceAccountToken, map[string]string{annotated: "default"}
+	}
+	annotate := func(one *corev1.Secret) { one.Annotations = map[string]string{annotated: "default"} }
+	unlabel := func(one *corev1.Secret) { one.Labels = nil }
+	foreign := func(namespace, name string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Type: corev1.SecretTypeOpaque}
+	}
+	disowned := func(one *corev1.Secret) { one.OwnerReferences = nil }
+	group := func(one *corev1.Secret) { one.Data["auth-extra-groups"] = []byte("system:bootstrappers:admins") }
+	endless := func(one *corev1.Secret) { delete(one.Data, "expiration") }
+	system := metav1.NamespaceSystem
+	cases := map[string]struct {
+		reason string
+		user   string
+		before *corev1.Secret // nil: after is created
+		after  *corev1.Secret // nil: before is deleted
+		refuse string
+	}{
+		"ManagerWrites":  {reason: "user data", user: ManagerUser, after: userData(hosts)},
+		"ManagerBlanks":  {reason: "user data", user: ManagerUser, before: userData(hosts), after: changed(userData(hosts), fill)},
+		"ManagerDeletes": {reason: "user data", user: ManagerUser, before: userData(hosts)},
+		"ManagerToken": {reason: "another account", user: ManagerUser, after: changed(userData(hosts), toToken),
+			refuse: "would get the token of another account"},
+		"ManagerAnnotates": {reason: "another account", user: ManagerUser, before: userData(hosts), after: changed(userData(hosts), annotate),
+			refuse: "would get the token of another account"},
+		"ManagerForeignName":  {reason: "a BMC's", user: ManagerUser, after: secret(hosts, "bmc", corev1.SecretTypeOpaque), refuse: "-user-data"},
+		"ManagerOtherMachine": {reason: "no name of the Machine's", user: ManagerUser, after: secret(hosts, "m-user-data", corev1.SecretTypeOpaque), refuse: "-user-data"},
+		"ManagerUnlabelled":   {reason: "no Machine's", user: ManagerUser, after: changed(userData(hosts), unlabel), refuse: "machine-uid"},
+		"ManagerType": {reason: "a registry's", user: ManagerUser, after: changed(userData(hosts), func(one *corev1.Secret) {
+			one.Type = "example.com/other"
+		}), refuse: "Opaque"},
+		"ManagerTakesBMC": {reason: "it would be its own from then on", user: ManagerUser, before: foreign(hosts, "m-"+uid[:8]+"-user-data"),
+			after: userData(hosts), refuse: "machine-uid"},
+		"ManagerDeletesBMC": {reason: "the server would be lost to Metal3", user: ManagerUser, before: foreign(hosts, "bmc"), refuse: "-user-data"},
+
+		"ProviderWrites":  {reason: "the join", user: ProviderUser, after: join(namespace)},
+		"ProviderRevokes": {reason: "the join", user: ProviderUser, before: join(namespace), after: changed(join(namespace), fill)},
+		"ProviderDeletes": {reason: "the join", user: ProviderUser, before: join(namespace)},
+		"ProviderDeletesRestored": {reason: "a backup may be without owners", user: ProviderUser,
+			before: changed(join(namespace), disowned)},
+		"ProviderToken": {reason: "another account", user: ProviderUser, after: changed(join(namespace), toToken),
+			refuse: "would get the token of another account"},
+		"ProviderAnnotates": {reason: "another account", user: ProviderUser, before: join(namespace), after: changed(join(namespace), annotate),
+			refuse: "would get the token of another account"},
+		"ProviderForeignName": {reason: "the tenant's kubeconfig", user: ProviderUser,
+			after: changed(join(namespace), func(one *corev1.Secret) { one.Name = "acme-kubeconfig" }), refuse: "and -join"},
+		"ProviderOwner": {reason: "it would stay for ever", user: ProviderUser, after: changed(join(namespace), disowned), refuse: "as their owner"},
+		"ProviderDeletesOther": {reason: "the tenant's kubeconfig", user: ProviderUser, before: foreign(namespace, "acme-kubeconfig"),
+			refuse: "and -join"},
+		"ProviderTakesOther": {reason: "another's of that name", user: ProviderUser, before: foreign(namespace, "m-join"), after: join(namespace),
+			refuse: "machine-uid"},
+
+		"TenantWrites":  {reason: "a join token", user: ProviderUser, after: token()},
+		"TenantRenews":  {reason: "a join token", user: ProviderUser, before: token(), after: changed(token(), later)},
+		"TenantDeletes": {reason: "a join token", user: ProviderUser, before: token()},
+		"TenantToken": {reason: "an administrator's", user: ProviderUser, after: changed(secret(system, "x", ""), toToken),
+			refuse: "join tokens alone"},
+		"TenantNamedToken": {reason: "an administrator's", user: ProviderUser,
+			after: changed(secret(system, "bootstrap-token-abcdef", ""), toToken), refuse: "join tokens alone"},
+		"TenantOpaque":   {reason: "any other", user: ProviderUser, after: secret(system, "bootstrap-token-abcdef", ""), refuse: "join tokens alone"},
+		"TenantGroup":    {reason: "more than joining", user: ProviderUser, after: changed(token(), group), refuse: "auth-extra-groups"},
+		"TenantRegroups": {reason: "more than joining", user: ProviderUser, before: token(), after: changed(token(), group), refuse: "auth-extra-groups"},
+		"TenantEndless":  {reason: "it would stay valid", user: ProviderUser, before: token(), after: changed(token(), endless), refuse: "expiration"},
+		"TenantForeign": {reason: "a token of the tenant's own", user: ProviderUser, before: changed(token(), unlabel), after: token(),
+			refuse: "join tokens alone"},
+		"TenantDeletesForeign": {reason: "the tenant's own", user: ProviderUser, before: foreign(system, "tenants-own"),
+			refuse: "join tokens alone"},
+
+		"WebhookWrites": {reason: "its certificates", user: webhookUser, after: certificates()},
+		"WebhookRenews": {reason: "its certificates", user: webhookUser, before: certificates(), after: changed(certificates(), fill)},
+		"WebhookToken": {reason: "another account", user: webhookUser, after: changed(secret(metav1.NamespaceDefault, "x", ""), toToken),
+			refuse: "would get the token of another account"},
+		"WebhookOther": {reason: "nothing else", user: webhookUser, after: foreign(metav1.NamespaceDefault, "x"), refuse: "its certificates alone"},
+		"WebhookType": {reason: "as it makes them", user: webhookUser, after: foreign(metav1.NamespaceDefault, "karpenter-metal3-webhook-certs"),
+			refuse: "its certificates alone"},
+	}
+	attempt := func(t *testing.T, user string, before, after *corev1.Secret) error {
+		t.Helper()
+		c, ctx := as(t, user), t.Context()
+		if before == nil {
+			return c.Create(ctx, after.DeepCopy(), client.DryRunAll)
+		}
+		was := before.DeepCopy()
+		if err := environment.Client.Create(ctx, was); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := environment.Client.Delete(ctx, was); err != nil {
+				t.Error(err)
+			}
+		}()
+		if after == nil {
+			return c.Delete(ctx, was.DeepCopy(), client.DryRunAll)
+		}
+		wanted := after.DeepCopy()
+		wanted.ResourceVersion, wanted.UID = was.ResourceVersion, was.UID
+		if user == ManagerUser { // it patches
+			return c.Patch(ctx, wanted, client.MergeFrom(was), client.DryRunAll)
+		}
+		return c.Update(ctx, wanted, client.DryRunAll)
+	}
+	// Without the policies the rights are enough for each of them.
+	for name, tc := range cases {
+		if err := attempt(t, tc.user, tc.before, tc.after); err != nil {
+			t.Errorf("%s: without the policy there is nothing to refuse: %v", name, err)
+		}
+	}
+	for _, object := range append(management, tenant...) {
+		if err := environment.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"ManagerToken", "TenantToken"} {
+		env.Eventually(t, "the policy is in force", func(context.Context) error {
+			if err := attempt(t, cases[name].user, nil, cases[name].after); !apierrors.IsForbidden(err) {
+				return errors.Join(errors.New("it is admitted"), err)
+			}
+			return nil
+		})
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			err := attempt(t, tc.user, tc.before, tc.after)
+			if tc.refuse == "" && err != nil {
+				t.Errorf("%s: %v", tc.reason, err)
+			}
+			if tc.refuse != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.refuse)) {
+				t.Errorf("%s: %v", tc.reason, err)
+			}
+		})
+	}
+	// Everyone else writes what RBAC lets them.
+	if err := environment.Client.Create(t.Context(), changed(secret(system, "x", ""), toToken), client.DryRunAll); err != nil {
+		t.Errorf("the policies hold for an administrator: %v", err)
+	}
+}
+
+func fill(one *corev1.Secret) {
+	if one.Type == corev1.SecretTypeTLS {
+		one.Data[corev1.TLSCertKey] = []byte("later")
+		return
+	}
+	one.Data = map[string][]byte{v1alpha1.UserDataSecretKey: []byte("later")}
+}
+
+func later(one *corev1.Secret) {
+	one.Data["expiration"] = []byte(time.Now().Add(2 * time.Hour).UTC().Format(time.RFC3339))
+}
