@@ -75,6 +75,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 					return []string{
 						"--management-kubeconfig=" + asAccount(t, tenant.Namespace, "karpenter-metal3-provider-acme"),
 						"--tenant-kubeconfig=" + asAccount(t, tenant.Namespace, "karpenter-metal3-provider"),
+						"--tenant-allow-unsafe-kubeconfig", // it impersonates
 					}
 				}},
 		)

@@ -42,6 +42,7 @@ func optionsFor(namespace, kubeconfig string) *options {
 	o := defaultOptions()
 	o.namespace, o.tenantCluster = namespace, "tenant"
 	o.tenant.Kubeconfig, o.management.Kubeconfig = kubeconfig, kubeconfig
+	o.tenant.AllowUnsafe = true // it impersonates the provider's user
 	return o
 }
 

@@ -60,7 +60,7 @@ func defaultOptions() *options {
 	process.MetricsAddress, process.HealthAddress = operator.Disabled, operator.Disabled
 	return &options{
 		process:        process,
-		tenant:         operator.Cluster{Name: tenantName, Prefix: "tenant-", QPS: 200, Burst: 300},
+		tenant:         operator.Cluster{Name: tenantName, Prefix: "tenant-", Foreign: true, QPS: 200, Burst: 300},
 		management:     operator.Cluster{Name: managementName, Prefix: "management-", QPS: 100, Burst: 200},
 		controllers:    []string{karpenterControllers, draControllers},
 		claimTimeout:   cloudprovider.DefaultClaimTimeout,

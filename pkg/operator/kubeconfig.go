@@ -37,18 +37,26 @@ type Cluster struct {
 	Kubeconfig string
 	// Context of the kubeconfig. Empty: its current context.
 	Context string
+	// Foreign: others than the platform may write the kubeconfig. Unless AllowUnsafe is set, it may then have addresses and credentials
+	// alone, nothing that runs a program, reads a file or leads requests elsewhere.
+	Foreign, AllowUnsafe bool
 	// QPS and Burst limit the requests per second of this process to the API server of the cluster.
 	QPS   float32
 	Burst int
 }
 
-// AddFlags adds --[prefix]kubeconfig, --[prefix]kube-context, --[prefix]kube-api-qps and --[prefix]kube-api-burst.
-// The values that the struct has are the defaults.
+// AddFlags adds --[prefix]kubeconfig, --[prefix]kube-context, --[prefix]kube-api-qps and --[prefix]kube-api-burst, and
+// --[prefix]allow-unsafe-kubeconfig for a foreign one. The values that the struct has are the defaults.
 func (c *Cluster) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.Kubeconfig, c.Prefix+"kubeconfig", c.Kubeconfig,
 		"Path of the kubeconfig of the "+c.Name+". If empty, the service account of the pod is used.")
 	flags.StringVar(&c.Context, c.Prefix+"kube-context", c.Context,
 		"Context of the kubeconfig of the "+c.Name+". If empty, its current context.")
+	if c.Foreign {
+		flags.BoolVar(&c.AllowUnsafe, c.Prefix+"allow-unsafe-kubeconfig", c.AllowUnsafe,
+			"Accept a kubeconfig of the "+c.Name+" that has more than an https address and inline credentials, for example exec, tokenFile, "+
+				"proxy-url or insecure-skip-tls-verify. Its author can then run programs in this process's pod and read its files.")
+	}
 	flags.Float32Var(&c.QPS, c.Prefix+"kube-api-qps", c.QPS,
 		"Requests per second to the API server of the "+c.Name+" that are allowed on average.")
 	flags.IntVar(&c.Burst, c.Prefix+"kube-api-burst", c.Burst,
@@ -133,8 +141,9 @@ func (c *Cluster) load() (*rest.Config, *clientcmdapi.Config, error) {
 		return nil, nil, fmt.Errorf("%s cannot be read, %w: set %s to a readable file", subject, err, flag)
 	}
 	kubeconfig, err := clientcmd.Load(data)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s is not a kubeconfig, %w: correct it or set %s to another file", subject, err, flag)
+	if err != nil { // which can have anything of the file, and so a token
+		return nil, nil, fmt.Errorf("%s is not a kubeconfig: 'kubectl config view --kubeconfig' says why; correct it or set %s to another file",
+			subject, flag)
 	}
 	chosen := c.Context
 	if chosen == "" {
@@ -153,18 +162,38 @@ func (c *Cluster) load() (*rest.Config, *clientcmdapi.Config, error) {
 		return nil, nil, fmt.Errorf("%s has no context %q: set --%skube-context to one of its contexts (it has: %s)", subject, chosen, c.Prefix,
 			list(contexts))
 	}
-	// Paths inside a kubeconfig are relative to it, which only the loader that has read the file knows.
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
-		&clientcmd.ConfigOverrides{CurrentContext: chosen}).ClientConfig()
 	kubeconfig.CurrentContext = chosen
+	err = clientcmdapi.MinifyConfig(kubeconfig) // another context may change
+	if err == nil && c.Foreign && !c.AllowUnsafe {
+		if err := inlineOnly(kubeconfig); err != nil {
+			return nil, nil, fmt.Errorf("%s is refused, %w: only an https address and inline credentials (token, client-certificate-data and "+
+				"client-key-data, certificate-authority-data) are accepted; correct it, or set --%[3]sallow-unsafe-kubeconfig if its author is trusted "+
+				"with this pod", subject, err, c.Prefix)
+		}
+	}
+	var config *rest.Config
 	if err == nil {
-		err = clientcmdapi.MinifyConfig(kubeconfig) // another context may change
+		config, err = clientConfig(kubeconfig, c.Kubeconfig)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s cannot be used, %w: correct its context %q or set %s to another file", subject, err, chosen, flag)
 	}
 	return config, kubeconfig, nil
+}
+
+// clientConfig makes a configuration of what was read of the file, and does not read it again: it may have changed since it was checked.
+func clientConfig(kubeconfig *clientcmdapi.Config, file string) (*rest.Config, error) {
+	resolved := kubeconfig.DeepCopy()
+	for _, user := range resolved.AuthInfos { // paths inside of a kubeconfig are relative to it
+		user.LocationOfOrigin = file
+	}
+	for _, cluster := range resolved.Clusters {
+		cluster.LocationOfOrigin = file
+	}
+	if err := clientcmd.ResolveLocalPaths(resolved); err != nil {
+		return nil, err
+	}
+	return clientcmd.NewDefaultClientConfig(*resolved, &clientcmd.ConfigOverrides{}).ClientConfig()
 }
 
 func list(names []string) string {

@@ -140,7 +140,8 @@ func (w *fixture) startProvider() {
 	w.t.Helper()
 	w.Grant(w.t, tenant, "provider-management.yaml", "provider-dra-management.yaml", "provider-tenant.yaml", "provider-dra-tenant.yaml")
 	kubeconfig := w.Kubeconfig(w.t, "karpenter-metal3-provider")
-	w.run("provider", "--tenant-kubeconfig", kubeconfig, "--management-kubeconfig", kubeconfig,
+	w.run("provider", "--tenant-kubeconfig", kubeconfig, "--tenant-allow-unsafe-kubeconfig", // which impersonates
+		"--management-kubeconfig", kubeconfig,
 		"--namespace", tenant, "--tenant-cluster", tenant, "--leader-elect=false", "--batch-idle-duration=100ms")
 }
 

@@ -1,0 +1,59 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
+)
+
+// inlineFields are the fields of clusters and users that are data: an address, what it is verified with, and credentials. All others, those
+// of a later client-go among them, run programs, read files of the process, send its requests elsewhere, or send them as another user.
+var inlineFields = []string{
+	"server", "tls-server-name", "certificate-authority-data", "disable-compression",
+	"token", "client-certificate-data", "client-key-data",
+	"extensions", // client-go does not read them
+}
+
+// inlineOnly returns an error that names each field of the kubeconfig, which has one context, that is more than data. It does not repeat what
+// the field says.
+func inlineOnly(kubeconfig *clientcmdapi.Config) error {
+	var refused []string
+	for name, cluster := range kubeconfig.Clusters {
+		path := "clusters[" + name + "].cluster."
+		refused = append(refused, notInline[clientcmdv1.Cluster](path, cluster)...)
+		if server, err := url.Parse(cluster.Server); err != nil || server.Scheme != "https" {
+			refused = append(refused, path+"server (not https)")
+		} else if server.User != nil || server.RawQuery != "" {
+			refused = append(refused, path+"server (with a user or a query)") // messages repeat the address
+		}
+	}
+	for name, user := range kubeconfig.AuthInfos {
+		refused = append(refused, notInline[clientcmdv1.AuthInfo]("users["+name+"].user.", user)...)
+	}
+	if len(refused) == 0 {
+		return nil
+	}
+	slices.Sort(refused)
+	return fmt.Errorf("it has %s", strings.Join(refused, ", "))
+}
+
+// notInline returns the fields that are set and that are none of inlineFields, by the names that they have in a file, which File has.
+func notInline[File any](path string, object any) (refused []string) {
+	value := reflect.ValueOf(object).Elem()
+	for i := range value.NumField() {
+		field, inFile := reflect.TypeFor[File]().FieldByName(value.Type().Field(i).Name)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if inFile && !slices.Contains(inlineFields, name) && !value.Field(i).IsZero() {
+			refused = append(refused, path+name)
+		}
+	}
+	return refused
+}
