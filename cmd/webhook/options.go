@@ -26,6 +26,10 @@ type options struct {
 	address        string
 	topologyLabels []string
 	shutdownDelay  time.Duration
+	clientCA       string
+	clientNames    []string
+	inFlight       int64
+	http2          bool
 
 	certRotation  bool
 	certDir       string
@@ -48,6 +52,7 @@ func newOptions() *options {
 		address:        ":9443",
 		topologyLabels: []string{v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey, v1alpha1.DatacenterLabelKey},
 		shutdownDelay:  5 * time.Second,
+		inFlight:       16,
 		certRotation:   true,
 		certLifetime:   certs.DefaultLifetime,
 		caLifetime:     certs.DefaultAuthorityLifetime,
@@ -67,6 +72,14 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	serving.StringVar(&o.address, "webhook-bind-address", o.address, "Address that requests of the API server are answered on, with TLS.")
 	serving.DurationVar(&o.shutdownDelay, "shutdown-delay", o.shutdownDelay,
 		"How long requests are still served after SIGTERM, while the process is not ready: how long a Service may take to stop sending them.")
+	serving.StringVar(&o.clientCA, "client-ca-file", o.clientCA,
+		"File with the authority of client certificates. If set, only clients with such a certificate are answered: the API server has one "+
+			"by the kubeConfigFile of its AdmissionConfiguration. Read at start.")
+	serving.StringSliceVar(&o.clientNames, "client-names", o.clientNames,
+		"Common names of client certificates that are accepted. If unset, all that the authority of --client-ca-file has signed.")
+	serving.Int64Var(&o.inFlight, "max-requests-in-flight", o.inFlight,
+		"Requests that are read and answered at the same time, of at most 7 MiB each. Others wait for at most 5 s, and are then refused.")
+	serving.BoolVar(&o.http2, "enable-http2", o.http2, "Answer HTTP/2 as well. One client can then open many requests with one connection.")
 
 	certificates := sections.FlagSet("certificates")
 	certificates.BoolVar(&o.certRotation, "cert-rotation", o.certRotation,
@@ -101,6 +114,11 @@ func (o *options) complete() (host string, port int, err error) {
 	}
 	if err != nil || port < 1 {
 		errs = append(errs, fmt.Errorf("--webhook-bind-address is %q: write an address and a port, for example :9443", o.address))
+	}
+	errs = append(errs, operator.CheckPositive("max-requests-in-flight", o.inFlight))
+	if o.clientCA == "" && len(o.clientNames) > 0 {
+		errs = append(errs, errors.New("--client-names is set and --client-ca-file is not: the names of certificates mean nothing without their "+
+			"authority, so set it, or leave the names out"))
 	}
 	if o.certRotation {
 		errs = append(errs, o.completeRotation()...)

@@ -46,7 +46,14 @@ func run(ctx context.Context, o *options) error {
 	if err := o.process.Preflight(ctx, config, o.cluster.Name, kinds...); err != nil {
 		return err
 	}
-	var tlsOptions []func(*tls.Config)
+	callers, err := webhooks.NewCallers(o.clientCA, o.clientNames, int(o.inFlight))
+	if err != nil {
+		return fmt.Errorf("flag --client-ca-file, %w", err)
+	}
+	tlsOptions := []func(*tls.Config){callers.TLS}
+	if !o.http2 {
+		tlsOptions = append(tlsOptions, func(config *tls.Config) { config.NextProtos = []string{"http/1.1"} })
+	}
 	var rotator *certs.Rotator
 	if o.certRotation {
 		tlsOptions = append(tlsOptions, func(config *tls.Config) { config.GetCertificate = rotator.GetCertificate })
@@ -66,7 +73,7 @@ func run(ctx context.Context, o *options) error {
 			return fmt.Errorf("setting up the certificates, %w", err)
 		}
 	}
-	if err := o.register(ctx, mgr); err != nil {
+	if err := o.register(ctx, mgr, callers); err != nil {
 		return err
 	}
 	leaving := func(*http.Request) error {
@@ -116,7 +123,7 @@ func (o *options) newManager(config *rest.Config, server webhook.Server, rights 
 }
 
 // register adds the handlers to the server, and what fills their caches to the manager.
-func (o *options) register(ctx context.Context, mgr manager.Manager) error {
+func (o *options) register(ctx context.Context, mgr manager.Manager, callers *webhooks.Callers) error {
 	server := mgr.GetWebhookServer() // this adds it to the manager
 	hosts := inventory.NewInventory(inventory.Options{TopologyLabels: o.topologyLabels, IndexLabels: true})
 	if err := cluster.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
@@ -132,7 +139,7 @@ func (o *options) register(ctx context.Context, mgr manager.Manager) error {
 		return fmt.Errorf("feeding the inventory, %w", err)
 	}
 	for path, handler := range webhooks.Handlers(cluster.New(mgr.GetClient(), hosts), clock.RealClock{}) {
-		server.Register(path, &admission.Webhook{Handler: handler})
+		server.Register(path, callers.Limit(ctx, &admission.Webhook{Handler: handler}))
 	}
 	if err := errors.Join(
 		mgr.AddReadyzCheck("servers", func(*http.Request) error {

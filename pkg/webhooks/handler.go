@@ -136,9 +136,13 @@ var (
 		Help:    "Duration of admission requests by kind and operation, in seconds.",
 		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 	}, []string{"kind", "operation"})
+	refused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "karpenter_metal3", Subsystem: "webhook", Name: "refused_requests_total",
+		Help: "Requests that were not looked at, by reason: certificate, for a client without one that is accepted, and busy.",
+	}, []string{"reason"})
 )
 
-func init() { metrics.Registry.MustRegister(requests, durations) }
+func init() { metrics.Registry.MustRegister(requests, durations, refused) }
 
 func count(kind string, result rules.Result) {
 	if result.Allowed() {

@@ -45,6 +45,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "error: building the webhook,", err)
 		os.Exit(1)
 	}
+	flag, err := showCertificate(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error: making a client certificate,", err)
+		os.Exit(1)
+	}
+	environment.Flags = []string{flag}
 	env.Main(m, &environment)
 }
 

@@ -1,0 +1,115 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+)
+
+// waitLimit is how many requests wait for one that is being answered. They are headers alone: the body is read after the wait.
+const waitLimit = 1000
+
+// requestTimeout is how long a request may wait, and then how long its body may take: as long as the API server waits for an answer.
+const requestTimeout = 5 * time.Second
+
+// Callers is which requests are answered, and how many at once.
+type Callers struct {
+	// Authority has signed the certificates of the clients that are answered. Nil: every client is.
+	Authority *x509.CertPool
+	// Names are common names of certificates that are accepted. Empty: all that the authority has signed.
+	Names []string
+
+	waiting, answered chan struct{}
+}
+
+// NewCallers returns callers of which at most some are answered at the same time. file has the authority of their certificates; it may be
+// empty. The error names the file.
+func NewCallers(file string, names []string, atOnce int) (*Callers, error) {
+	callers := &Callers{Names: names, waiting: make(chan struct{}, waitLimit+atOnce), answered: make(chan struct{}, atOnce)}
+	if file == "" {
+		return callers, nil
+	}
+	authority, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the authority of the clients, %w", err)
+	}
+	callers.Authority = x509.NewCertPool()
+	if !callers.Authority.AppendCertsFromPEM(authority) {
+		return nil, fmt.Errorf("reading the authority of the clients, %s has no certificate", file)
+	}
+	return callers, nil
+}
+
+// TLS has clients asked for their certificate. One that has none is refused by the handler: the readiness probe has none.
+func (c *Callers) TLS(config *tls.Config) {
+	if c.Authority != nil {
+		config.ClientCAs, config.ClientAuth = c.Authority, tls.VerifyClientCertIfGiven
+	}
+}
+
+// Limit returns a handler that refuses other callers, and callers beyond the limit. When leaving ends it has connections closed, so that
+// clients that keep theirs go to another replica.
+func (c *Callers) Limit(leaving context.Context, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if leaving.Err() != nil {
+			w.Header().Set("Connection", "close")
+		}
+		if err := c.admit(r); err != nil {
+			refused.WithLabelValues("certificate").Inc()
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		release, err := c.wait(r.Context())
+		if err != nil {
+			refused.WithLabelValues("busy").Inc()
+			http.Error(w, err.Error(), http.StatusTooManyRequests)
+			return
+		}
+		defer release()
+		// Otherwise a client that sends its body slowly, or none, keeps one of the few places.
+		if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestTimeout)); err != nil {
+			http.Error(w, "limiting the time for the body: "+err.Error(), http.StatusInternalServerError)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (c *Callers) admit(r *http.Request) error {
+	if c.Authority == nil {
+		return nil
+	}
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return errors.New("this webhook answers clients with a certificate of the authority in --client-ca-file")
+	}
+	if name := r.TLS.VerifiedChains[0][0].Subject.CommonName; len(c.Names) > 0 && !slices.Contains(c.Names, name) {
+		return fmt.Errorf("the client certificate is of %q, which is none of --client-names", name)
+	}
+	return nil
+}
+
+func (c *Callers) wait(ctx context.Context) (release func(), err error) {
+	select {
+	case c.waiting <- struct{}{}:
+	default:
+		return nil, errors.New("too many requests wait")
+	}
+	ctx, stop := context.WithTimeout(ctx, requestTimeout)
+	defer stop()
+	select {
+	case c.answered <- struct{}{}:
+		return func() { <-c.answered; <-c.waiting }, nil
+	case <-ctx.Done():
+		<-c.waiting
+		return nil, errors.New("too many requests are being answered")
+	}
+}
