@@ -65,8 +65,8 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 		}
 		startPrograms(t,
 			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-manager", lease: "karpenter-metal3-manager",
-				flags: management("karpenter-metal3-manager")},
-			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-webhook", flags: func() []string {
+				flags: management("karpenter-metal3-manager"), secure: true},
+			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-webhook", secure: true, flags: func() []string {
 				return append(management("karpenter-metal3-webhook")(), "--webhook-bind-address="+freeAddress(t), "--ca-settle=1s",
 					"--shutdown-delay=0s")
 			}},

@@ -38,6 +38,8 @@ type program struct {
 	leaseNamespace string
 	// flags that replace a pod's token, mounts and ports.
 	flags func() []string
+	// secure metrics are served to those with the right to read them.
+	secure bool
 }
 
 // startPrograms runs the programs of the Deployments with their service accounts and arguments until the test ends, and
@@ -50,8 +52,8 @@ func startPrograms(t *testing.T, programs ...program) {
 			t.Fatal(err)
 		}
 		pod := deployment.Spec.Template.Spec
-		health := freeAddress(t)
-		args := append(pod.Containers[0].Args, "--metrics-bind-address=0", "--health-probe-bind-address="+health)
+		health, metrics := freeAddress(t), freeAddress(t)
+		args := append(pod.Containers[0].Args, "--metrics-bind-address="+metrics, "--health-probe-bind-address="+health)
 		args = append(args, p.flags()...)
 		command := exec.CommandContext(t.Context(), binary(t, pod.Containers[0].Name, "make build"), args...)
 		command.Env = []string{}
@@ -70,6 +72,9 @@ func startPrograms(t *testing.T, programs ...program) {
 			}
 		})
 		env.Eventually(t, p.deployment+" is ready", func(ctx context.Context) error { return ready(ctx, health) })
+		if p.secure {
+			metricsAreForReaders(t, p.deployment, metrics)
+		}
 		if p.lease == "" {
 			continue
 		}

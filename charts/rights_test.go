@@ -79,6 +79,15 @@ func TestRights(t *testing.T) {
 	maps.Copy(all, allTenants)
 	withoutWebhook := documented(t, unchanged, "manager.yaml")
 	maps.Copy(withoutWebhook, allTenants)
+	plain := map[string][]rbacv1.PolicyRule{}
+	for role, rules := range all {
+		plain[role] = slices.DeleteFunc(slices.Clone(rules), func(rule rbacv1.PolicyRule) bool {
+			return slices.Contains(rule.Resources, "tokenreviews") || slices.Contains(rule.Resources, "subjectaccessreviews")
+		})
+	}
+	for _, some := range []map[string][]rbacv1.PolicyRule{all, withoutWebhook} {
+		some["ClusterRole karpenter-metal3-metrics-reader"] = []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}
+	}
 
 	certManager := maps.Clone(all)
 	delete(certManager, "Role "+namespace+"/karpenter-metal3-webhook")
@@ -95,6 +104,7 @@ func TestRights(t *testing.T) {
 		"Management": {reason: "manager, webhook, and what tenants share", chart: Management, want: all},
 		"WithoutWebhook": {reason: "a disabled webhook has no rights", chart: Management, flags: []string{"--set=webhook.enabled=false"},
 			want: withoutWebhook},
+		"PlainMetrics": {reason: "nothing is reviewed", chart: Management, flags: []string{"--set=metrics.secure=false"}, want: plain},
 		"CertManager": {reason: "the webhook writes nothing then", chart: Management,
 			flags: []string{"--set=webhook.certificates.source=certManager"}, want: certManager},
 		"Provider": {reason: "roles in the tenant's namespace only", chart: Tenant, want: documented(t, own, providers...)},

@@ -58,6 +58,9 @@ type options struct {
 func defaultOptions() *options {
 	process := operator.DefaultOptions()
 	process.MetricsAddress, process.HealthAddress = operator.Disabled, operator.Disabled
+	// Its metrics are those of its tenant alone. To review who reads them, it would have to be given rights in the management cluster
+	// (tokenreviews, subjectaccessreviews) by which a stolen token could ask who may do what there.
+	process.MetricsSecure = false
 	return &options{
 		process:        process,
 		tenant:         operator.Cluster{Name: tenantName, Prefix: "tenant-", Foreign: true, QPS: 200, Burst: 300},

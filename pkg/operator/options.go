@@ -18,6 +18,9 @@ type Options struct {
 	StartupTimeout time.Duration
 	// MetricsAddress, HealthAddress and PprofAddress are bind addresses. Disabled serves nothing.
 	MetricsAddress, HealthAddress, PprofAddress string
+	// MetricsSecure serves metrics with TLS, to clients that the cluster of the manager knows and that may get /metrics there. A program that
+	// has it false from the start has no flag for it, because it has no right to ask that cluster.
+	MetricsSecure bool
 	// LeaderElection is nil for a program whose replicas all work.
 	LeaderElection *LeaderElection
 }
@@ -40,6 +43,7 @@ func DefaultOptions() Options {
 	return Options{
 		StartupTimeout: 30 * time.Second,
 		MetricsAddress: ":8080",
+		MetricsSecure:  true,
 		HealthAddress:  ":8081",
 		PprofAddress:   Disabled,
 		LeaderElection: &LeaderElection{Enabled: true, LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second,
@@ -53,7 +57,12 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	process.DurationVar(&o.StartupTimeout, "startup-timeout", o.StartupTimeout,
 		"How long to wait at start for an API server that does not answer.")
 	process.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress,
-		"Address that /metrics is served on, without encryption, for example :8080. \"0\" disables it.")
+		"Address that /metrics is served on, for example :8080. \"0\" disables it.")
+	if o.MetricsSecure {
+		process.BoolVar(&o.MetricsSecure, "metrics-secure", o.MetricsSecure,
+			"Serve /metrics with TLS, by a certificate made at start, to clients with a token of the cluster and the right to get /metrics. If "+
+				"false, without encryption and to all.")
+	}
 	process.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress,
 		"Address that /healthz and /readyz are served on, for example :8081. \"0\" disables it.")
 	process.StringVar(&o.PprofAddress, "pprof-bind-address", o.PprofAddress,

@@ -47,7 +47,8 @@ func (c *Cluster) start(t testing.TB, name string, environment []string, flags .
 	address := freeAddress(t)
 	output := &bytes.Buffer{}
 	command := exec.Command(binary,
-		append([]string{"--kubeconfig", c.Kubeconfig(t, "karpenter-metal3-"+name), "--metrics-bind-address", address}, flags...)...)
+		append([]string{"--kubeconfig", c.Kubeconfig(t, "karpenter-metal3-"+name), "--metrics-bind-address", address,
+			"--metrics-secure=false"}, flags...)...)
 	command.Stdout, command.Stderr = output, output
 	command.Env = append(os.Environ(), environment...)
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -64,7 +64,7 @@ func (s *Sandbox) startManager(ctx context.Context) error {
 	return s.runReady(ctx, process.Spec{
 		Name: ManagerName, Rank: controlplane.RankClients + 1, Restart: true,
 		// There is one replica, and a lease would only delay its restart after a crash.
-		Args: []string{"--kubeconfig=" + s.kubeconfigs.Manager, "--leader-elect=false"},
+		Args: []string{"--kubeconfig=" + s.kubeconfigs.Manager, "--leader-elect=false", "--metrics-secure=false"},
 	})
 }
 

@@ -74,7 +74,8 @@ func start(t testing.TB, address string, flags ...string) *process {
 	environment.Grant(t, "default", "webhook.yaml")
 	command := exec.Command(binary,
 		append([]string{"--kubeconfig", environment.Kubeconfig(t, "karpenter-metal3-webhook"), "--webhook-bind-address", address,
-			"--health-probe-bind-address", health, "--metrics-bind-address", metrics, "--cert-names=127.0.0.1"}, flags...)...)
+			"--health-probe-bind-address", health, "--metrics-bind-address", metrics, "--metrics-secure=false",
+			"--cert-names=127.0.0.1"}, flags...)...)
 	command.Stdout, command.Stderr = output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {

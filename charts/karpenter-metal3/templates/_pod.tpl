@@ -75,6 +75,7 @@ readinessProbe:
 - --logging-format={{ .Values.logging.format }}
 - --v={{ .Values.logging.verbosity }}
 - --metrics-bind-address=:8080
+- --metrics-secure={{ .Values.metrics.secure }}
 - --health-probe-bind-address=:8081
 {{- with .Values.topologyLabels }}
 - --topology-labels={{ join "," . }}
