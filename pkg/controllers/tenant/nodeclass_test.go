@@ -27,6 +27,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/autonodes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
@@ -160,6 +161,34 @@ func TestNodeClassValidation(t *testing.T) {
 			}
 			if again := get(t, class); again.ResourceVersion != got.ResourceVersion {
 				t.Errorf("%s: the class was written again although nothing has changed", tc.reason)
+			}
+		})
+	}
+}
+
+// TestPinnedClass: a pin is left to the classes that the provider generates, which carry its TenantCluster in a label.
+func TestPinnedClass(t *testing.T) {
+	key := tenanttest.TenantCluster(t, &environment)
+	clusters := tenanttest.ClustersOf(key, environment.Client, environment.Client)
+	controller := nodeclass.NewController(clock.RealClock{}, clusters, events.NewRecorder(record.NewFakeRecorder(1)))
+	for name, tc := range map[string]struct {
+		reason, label string
+		want          metav1.ConditionStatus
+	}{
+		"generated": {"the TenantCluster was validated for it", autonodes.OwnerLabel(key), metav1.ConditionTrue},
+		"foreign":   {"any user of the tenant can write a label with another value", "whatever", metav1.ConditionFalse},
+	} {
+		t.Run(name, func(t *testing.T) {
+			class := createClass(t, "pinned-"+name, "", map[string]string{v1alpha1.PropertyServerName: "server-01"})
+			class.Labels = map[string]string{v1alpha1.TenantPoolLabelKey: tc.label}
+			if err := environment.Client.Update(t.Context(), class); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := controller.Reconcile(t.Context(), get(t, class)); err != nil {
+				t.Fatal(err)
+			}
+			if validated := get(t, class).StatusConditions().Get(v1alpha1.ConditionValidationSucceeded); validated.Status != tc.want {
+				t.Errorf("%s: validation is %s: %s", tc.reason, validated.Status, validated.Message)
 			}
 		})
 	}

@@ -255,7 +255,8 @@ func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after
 }
 
 // pin validates the server that a Machine is pinned to: it exists, is of the Machine's type and big enough, and no other
-// Machine is pinned to it. A server that is not available now may become so: that is a warning.
+// Machine of the namespace is pinned to it, and none of another that has it. A server that is not available now may become so: that
+// is a warning.
 func (r *Result) pin(cluster Cluster, spec *field.Path, machine *v1alpha1.Machine, none *inventory.NoHostError) {
 	server := machine.Spec.Properties[v1alpha1.PropertyServerName]
 	if server == "" {
@@ -283,6 +284,10 @@ func (r *Result) pin(cluster Cluster, spec *field.Path, machine *v1alpha1.Machin
 		whose := "a Machine of another tenant"
 		if other.Namespace == machine.Namespace {
 			whose = "Machine " + other.Name
+		} else if has := other.Status.HostRef; has == nil || has.Name != server {
+			// Pins that wait cost no quota: one tenant could keep all servers from the others.
+			r.warn(RulePinning, at, "%s waits for this server, too: one of the two gets it", whose)
+			continue
 		}
 		if other.DeletionTimestamp.IsZero() {
 			r.deny(RulePinning, field.Invalid(at, server, whose+" is pinned to this server already: choose another, or delete that Machine first"))

@@ -227,7 +227,7 @@ func (r *Result) pinnedPool(cluster Cluster, p pool, at *field.Path, namespace, 
 			fmt.Sprintf("the server is of NodeType %s, and the pool is for %s: pin to another server, or select another type", orNone(found.Types),
 				orNone(fitting))))
 	}
-	// Not denied: the rest of the TenantCluster must not depend on another tenant. The pool's Machine is denied.
+	// Not denied: the rest of the TenantCluster must not depend on another tenant.
 	if slices.ContainsFunc(cluster.PinnedTo(server), func(other *v1alpha1.Machine) bool {
 		return other.Namespace != p.tenant.Namespace && slices.Contains(hostNamespaces(cluster, other), namespace)
 	}) {

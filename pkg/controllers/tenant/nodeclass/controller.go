@@ -37,6 +37,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/autonodes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
@@ -95,7 +96,7 @@ func notWritten(err error) (reconcile.Result, error) {
 
 // validate reads what the class refers to, and returns why it is not ready, or nil.
 func (c *Controller) validate(ctx context.Context, nodeClass *v1alpha1.MetalNodeClass) (*invalid, error) {
-	if invalid := validateSpec(nodeClass); invalid != nil {
+	if invalid := validateSpec(nodeClass, autonodes.OwnerLabel(c.clusters.TenantCluster)); invalid != nil {
 		return invalid, nil
 	}
 	types := &v1alpha1.NodeTypeList{}
@@ -249,11 +250,12 @@ func providerNotFound(name string) *invalid {
 		"spec.providerRef names NodeProvider %q, which does not exist in the management cluster: create it, or name another", name)}
 }
 
-// validateSpec returns why the properties or the kubelet arguments of a class are not valid, or nil.
-func validateSpec(nodeClass *v1alpha1.MetalNodeClass) *invalid {
+// validateSpec returns why the properties or the kubelet arguments of a class are not valid, or nil. The owner is the value of the
+// label that the generated classes of the tenant have.
+func validateSpec(nodeClass *v1alpha1.MetalNodeClass, owner string) *invalid {
 	for _, key := range slices.Sorted(maps.Keys(nodeClass.Spec.Properties)) {
 		// The class of a pinned pool is for one Machine; the TenantCluster was validated for that.
-		if _, pool := nodeClass.Labels[v1alpha1.TenantPoolLabelKey]; key == v1alpha1.PropertyServerName && !pool {
+		if key == v1alpha1.PropertyServerName && nodeClass.Labels[v1alpha1.TenantPoolLabelKey] != owner {
 			return &invalid{ReasonInvalidProperties, fmt.Sprintf(
 				"spec.properties must not hold %s, which pins one Machine to one server: a class is for many Machines, so set it on the Machine", key)}
 		}

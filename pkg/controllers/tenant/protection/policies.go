@@ -50,7 +50,8 @@ var (
 )
 
 // poolsPolicy protects the objects of a TenantCluster. Only the trusted users may write them, create objects with their
-// label, or remove that label. No other class may pin its Machines to one server.
+// label, or remove that label. No other class may pin its Machines to one server: any user can write the key of the label with
+// another value.
 func poolsPolicy(tenant types.NamespacedName, users []string) policy {
 	const ownerLabel, pin = v1alpha1.TenantPoolLabelKey, v1alpha1.PropertyServerName
 	labelled := func(object string) string {
@@ -74,7 +75,7 @@ func poolsPolicy(tenant types.NamespacedName, users []string) policy {
 		},
 		Variables: []admissionregistrationv1.Variable{
 			{Name: "marked", Expression: marked("object") + " || " + marked("oldObject")},
-			{Name: "ofPool", Expression: labelled("object")},
+			{Name: "ofPool", Expression: marked("object")},
 		},
 		Validations: []admissionregistrationv1.Validation{
 			{Expression: "!variables.marked", Message: message, Reason: ptr.To(metav1.StatusReasonForbidden)},

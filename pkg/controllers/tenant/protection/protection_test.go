@@ -155,6 +155,12 @@ func TestPools(t *testing.T) {
 	refused(t, "pinning it", "make it a static pool of quantity 1",
 		change(theirs, own, `{"spec":{"properties":{"metal3.vcluster.com/server-name":"s1"}}}`))
 	admitted(t, "deleting it", theirs.Delete(t.Context(), own))
+	// The label alone is no mark of the platform: only the value that the provider writes is.
+	foreign := fmt.Sprintf("labels: {%s: whatever}", v1alpha1.TenantPoolLabelKey)
+	admitted(t, "a class with any mark", theirs.Create(t.Context(), class("foreign", foreign, ""), client.DryRunAll))
+	refused(t, "pinning it", "make it a static pool of quantity 1", func(ctx context.Context) error {
+		return theirs.Create(ctx, class("foreign", foreign, "metal3.vcluster.com/server-name: s1"), client.DryRunAll)
+	})
 
 	// What is taken away is put back.
 	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: PoolsPolicy(key)}}
