@@ -25,7 +25,7 @@ import (
 func metricsAreForReaders(t *testing.T, name, address string) {
 	t.Helper()
 	namespace := environment.Namespace(t)
-	reader, other := tokenOf(t, namespace, "prometheus"), tokenOf(t, namespace, "other")
+	reader, other := tokenFor(t, namespace, "prometheus"), tokenFor(t, namespace, "other")
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "reader-"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "karpenter-metal3-metrics-reader"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "prometheus"}}}
@@ -57,8 +57,8 @@ func metricsAreForReaders(t *testing.T, name, address string) {
 	}
 }
 
-// tokenOf makes a service account and returns a token of it.
-func tokenOf(t *testing.T, namespace, name string) string {
+// tokenFor makes a service account and returns a token of it.
+func tokenFor(t *testing.T, namespace, name string) string {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if err := environment.Client.Create(t.Context(), account); err != nil {

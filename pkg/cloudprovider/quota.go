@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
@@ -86,24 +87,21 @@ func (c *CloudProvider) allowanceWithin(ctx context.Context, tenant *v1alpha1.Te
 
 // usageOf counts what the tenant has or is about to get.
 func (c *CloudProvider) usageOf(ctx context.Context, tenant *v1alpha1.TenantCluster) (usage, error) {
-	machines := &v1alpha1.MachineList{}
-	if err := c.management.Client.List(ctx, machines, client.InNamespace(tenant.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return usage{}, fmt.Errorf("counting the servers of TenantCluster %s, %w", client.ObjectKeyFromObject(tenant), err)
-	}
-	has := usage{}
-	for i := range machines.Items {
-		machine := &machines.Items[i]
-		reference := machine.Spec.TenantClusterRef
-		if reference == nil || reference.Name != tenant.Name {
-			continue
+	machines, tenants := &v1alpha1.MachineList{}, &v1alpha1.TenantClusterList{}
+	for _, list := range []client.ObjectList{machines, tenants} {
+		if err := c.management.Client.List(ctx, list, client.InNamespace(tenant.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return usage{}, fmt.Errorf("counting the servers of TenantCluster %s, %w", client.ObjectKeyFromObject(tenant), err)
 		}
-		if _, chosen := machine.Host(); !chosen && !machine.DeletionTimestamp.IsZero() {
-			continue // It is deleted without ever having had a server.
+	}
+	charged, has := quota.Charged(tenant.Name, lo.ToSlicePtr(tenants.Items), machines.Items), usage{}
+	for _, machine := range charged {
+		if _, chosen := machine.Host(); !chosen && (machine.Spec.TenantClusterRef == nil || !machine.DeletionTimestamp.IsZero()) {
+			continue // It stands alone and may be refused, or is deleted without ever having had a server.
 		}
 		has.servers++
 	}
 	// As the manager counts them: a server counts from the choice on.
-	for _, nodeType := range quota.Used(tenant, machines.Items, "", nil) {
+	for _, nodeType := range quota.Used(charged, "", nil) {
 		if instanceType, found := c.management.Catalog.InstanceType(nodeType); found {
 			has.gpus += v1alpha1.CountAccelerators(instanceType.Capacity)
 		}

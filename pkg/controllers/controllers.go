@@ -12,8 +12,10 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -35,6 +37,14 @@ const (
 	// two minutes the whole process would end, and all other controllers with it.
 	CacheSyncTimeout = 24 * time.Hour
 )
+
+// NamespaceMetadata returns an object to read or watch a Namespace with, or what a client finds in a cache of that. Only the metadata
+// is fetched.
+func NamespaceMetadata() *metav1.PartialObjectMetadata {
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	return namespace
+}
 
 // RetryConflict turns the error of a write into the result of a Reconcile. A conflict, or an object that exists already,
 // is another client's write that the cache does not show yet: it is retried and not logged as an error.

@@ -66,7 +66,8 @@ func request(operation admissionv1.Operation, object, old string) admission.Requ
 }
 
 func TestHandle(t *testing.T) {
-	const good, wrong = `{"spec":{"labels":{"a":"b"}}}`, `{"spec":{"labels":{"a b":"c"}}}`
+	const good, wrong = `{"spec":{"tenantClusterRef":{"name":"t"},"labels":{"a":"b"}}}`,
+		`{"spec":{"tenantClusterRef":{"name":"t"},"labels":{"a b":"c"}}}`
 	for name, tc := range map[string]struct {
 		reason   string
 		request  admission.Request

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -190,6 +191,11 @@ func (w *fixture) takeAddresses(nodeType string, n int) {
 	stored.Spec.Properties[v1alpha1.PropertyNetworkCIDR] = fmt.Sprintf("10.%d.0.1/24", n)
 	stored.Spec.Properties[v1alpha1.PropertyNetworkIPRange] = fmt.Sprintf("10.%d.0.2-10.%d.0.2", n, n)
 	if err := w.api.Update(w.ctx, stored); err != nil {
+		w.t.Fatal(err)
+	}
+	others := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.others}}
+	allow := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, v1alpha1.StandAloneMachinesLabelKey, v1alpha1.StandAloneMachinesLabelValue)
+	if err := w.api.Patch(w.ctx, others, client.RawPatch(types.MergePatchType, []byte(allow))); err != nil {
 		w.t.Fatal(err)
 	}
 	taker := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: w.others, Name: "taker-" + nodeType}}

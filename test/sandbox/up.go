@@ -163,7 +163,9 @@ func (s *Sandbox) startTenant(ctx context.Context) error {
 func (s *Sandbox) startControllers(ctx context.Context) error {
 	err := apply(ctx, s.managementClient, &v1alpha1.TenantCluster{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.config.Tenant, Name: s.config.Tenant},
-		Spec:       v1alpha1.TenantClusterSpec{APIServerEndpoint: strings.TrimPrefix(s.tenant.Server, "https://")},
+		Spec: v1alpha1.TenantClusterSpec{
+			APIServerEndpoint: strings.TrimPrefix(s.tenant.Server, "https://"), StandAloneMachines: v1alpha1.StandAloneAllowed,
+		},
 	})
 	if err != nil {
 		return err

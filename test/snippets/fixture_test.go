@@ -50,7 +50,9 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	w := &fixture{Environment: environment, t: t}
 	for _, namespace := range []string{hosts, tenant} {
-		err := w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+		err := w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: namespace, Labels: map[string]string{v1alpha1.StandAloneMachinesLabelKey: v1alpha1.StandAloneMachinesLabelValue},
+		}})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
@@ -230,7 +232,8 @@ apiVersion: karpenter.metal3.io/v1alpha1
 kind: TenantCluster
 metadata: {name: team-a, namespace: team-a}
 spec:
-  apiServerEndpoint: 192.0.2.1:6443` + indented(2, fragment))
+  apiServerEndpoint: 192.0.2.1:6443
+  standAloneMachines: Allowed` + indented(2, fragment))
 }
 
 // server registers a server with labels: "gpu-model=h100".

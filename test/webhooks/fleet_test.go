@@ -34,7 +34,7 @@ var fleetOnce sync.Once
 // fleet makes what the cases are about, before any webhook is asked: the servers h100-1 (free), h100-2 (claimed),
 // h100-3 (in error), h100-4 (Machine team-a/holder is pinned to it), h100-5 (quarantined), h100-6 (too small), a100-1 (of no type)
 // and cpu-1, two NodeTypes, and two tenants, of which team-a may have h100 only and no more than the one server that it has, and
-// team-b has Machines that wait for the OSImage popular.
+// team-b may have Machines that stand alone, and has Machines that wait for the OSImage popular.
 func fleet(t testing.TB) {
 	t.Helper()
 	fleetOnce.Do(func() { makeFleet(t) })
@@ -87,7 +87,8 @@ spec:
 			"allowedNodeTypes: [h100], quota: {servers: 1}, tenantProperties: {keys: [metal3.vcluster.com/server-name, vcluster.com/os-image, "+
 			"vcluster.com/ssh-keys, vcluster.com/user-data-template-config]}}}"),
 		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: team-b, name: team-b}, spec: {apiServerEndpoint: 'b.example.com:6443', "+
-			"tenantProperties: {keys: ['*'], osImages: [popular, debian], sshKeys: [dev]}}}"))
+			"tenantProperties: {keys: ['*'], osImages: [popular, debian], sshKeys: [dev]}, "+
+			"standAloneMachines: Allowed}}"))
 	for i := range provider.Spec.Metal3.NodeTypes {
 		template := &provider.Spec.Metal3.NodeTypes[i]
 		nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{

@@ -184,6 +184,11 @@ const (
 	// TenantPoolLabelKey marks the NodePools and MetalNodeClasses that a TenantCluster's autoNodes call for. Its value
 	// is made of the namespace and name of the TenantCluster.
 	TenantPoolLabelKey = Group + "/tenantcluster"
+	// StandAloneMachinesLabelKey on a namespace without TenantClusters lets Machines there have servers. The platform sets it:
+	// users of a namespace cannot change its labels.
+	StandAloneMachinesLabelKey = Group + "/stand-alone-machines"
+	// StandAloneMachinesLabelValue is its value.
+	StandAloneMachinesLabelValue = "allowed"
 	// SelectAllHostsAnnotationKey on a NodeProvider or a NodeType names the types, separated by commas, whose empty
 	// selector is meant: they have every server of the namespace.
 	SelectAllHostsAnnotationKey = Group + "/select-all-hosts"

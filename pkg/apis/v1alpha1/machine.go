@@ -47,7 +47,8 @@ type MachineSpec struct {
 	// +kubebuilder:validation:MaxProperties=64
 	Properties map[string]string `json:"properties,omitempty"`
 	// TenantClusterRef names the TenantCluster, in the Machine's namespace, that the server joins. Without one the
-	// server stands alone, and is of a type that some TenantCluster in the namespace may have, if there is any.
+	// server stands alone and joins nothing: the spec.standAloneMachines of a TenantCluster in the namespace must allow that or,
+	// if there is none, the namespace must have the label karpenter.metal3.io/stand-alone-machines=allowed.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="tenantClusterRef is immutable: delete the Machine and make another"
 	TenantClusterRef *NameReference `json:"tenantClusterRef,omitempty"`

@@ -44,6 +44,11 @@ type TenantClusterSpec struct {
 	// privateNodes are the platform's and are not bound by it. If it is unset, the defaults of its fields apply.
 	// +optional
 	TenantProperties *TenantProperties `json:"tenantProperties,omitempty"`
+	// StandAloneMachines is whether Machines in the namespace that name no TenantCluster get servers: Forbidden (the default) or
+	// Allowed. What they have is charged to this TenantCluster: it counts in the quota, is of the allowed types, comes into the
+	// network and is released with the TenantCluster. It does not join. At most one TenantCluster of a namespace may allow it.
+	// +optional
+	StandAloneMachines StandAlonePolicy `json:"standAloneMachines,omitempty"`
 	// Sync selects the device classes that the tenant may request, and what is synced with the host.
 	// +optional
 	Sync Sync `json:"sync,omitempty"`
@@ -87,6 +92,17 @@ type TenantProperties struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	MachineConfigTemplates []string `json:"machineConfigTemplates,omitempty"`
 }
+
+// StandAlonePolicy is whether Machines that name no TenantCluster get servers.
+// +kubebuilder:validation:Enum=Forbidden;Allowed
+type StandAlonePolicy string
+
+const (
+	// StandAloneForbidden refuses them. It is the default.
+	StandAloneForbidden StandAlonePolicy = "Forbidden"
+	// StandAloneAllowed gives them servers, on the account of the TenantCluster.
+	StandAloneAllowed StandAlonePolicy = "Allowed"
+)
 
 // DefaultDrainTimeout is the DrainTimeout of a TenantCluster that has none.
 const DefaultDrainTimeout = 15 * time.Minute
@@ -173,13 +189,6 @@ func (in *TenantCluster) Allows(nodeType, provider string) bool {
 	}
 	allowed := *in.Spec.AllowedNodeTypes
 	return slices.Contains(allowed, nodeType) || slices.Contains(allowed, provider+allOfProvider)
-}
-
-// AllowsStandAlone returns whether a Machine without a tenant may have servers of a NodeType, in a namespace with these
-// tenants: all of them if there are none, and otherwise those of the tenants. Their providers make Machines there, and
-// leaving the tenant out must not get them any more.
-func AllowsStandAlone(tenants []*TenantCluster, nodeType, provider string) bool {
-	return len(tenants) == 0 || slices.ContainsFunc(tenants, func(tenant *TenantCluster) bool { return tenant.Allows(nodeType, provider) })
 }
 
 // Quota bounds what a tenant has at a time. A server counts from its claim until it is clean and back in the pool.

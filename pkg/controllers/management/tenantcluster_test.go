@@ -132,6 +132,60 @@ func TestDeletionWaitsForMachines(t *testing.T) {
 	}
 }
 
+// TestStandAloneLeavesWithTheTenant: Machines that name no TenantCluster are released with the one that they are charged to, and none
+// outlives the last one of the namespace.
+func TestStandAloneLeavesWithTheTenant(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		policy v1alpha1.StandAlonePolicy
+		// neighbour of the TenantCluster, which stays; none if it is empty.
+		neighbour v1alpha1.StandAlonePolicy
+		released  bool
+	}{
+		"Allowed":   {"it is on the account of the tenant", v1alpha1.StandAloneAllowed, v1alpha1.StandAloneForbidden, true},
+		"Last":      {"it got its server before it was forbidden", v1alpha1.StandAloneForbidden, "", true},
+		"Neighbour": {"it is on the account of another", v1alpha1.StandAloneForbidden, v1alpha1.StandAloneAllowed, false},
+		"NotKnown":  {"it may belong to the one that stays", v1alpha1.StandAloneForbidden, v1alpha1.StandAloneForbidden, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTenantTest(t)
+			w.tenant.Spec.StandAloneMachines = tc.policy
+			if err := environment.Client.Update(t.Context(), w.tenant); err != nil {
+				t.Fatal(err)
+			}
+			if tc.neighbour != "" {
+				neighbour := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.tenant.Namespace, Name: "neighbour"}}
+				neighbour.Spec.APIServerEndpoint, neighbour.Spec.StandAloneMachines = "192.0.2.2:6443", tc.neighbour
+				w.create(neighbour)
+			}
+			alone := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: w.tenant.Namespace, Name: "alone",
+				Finalizers: []string{v1alpha1.MachineFinalizer}}}
+			alone.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: "h100"}
+			w.create(alone)
+			if err := w.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			if err := environment.Client.Delete(t.Context(), w.tenant); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			if released := !w.machine("alone").DeletionTimestamp.IsZero(); released != tc.released {
+				t.Errorf("%s: it is released: %v, want %v", tc.reason, released, tc.released)
+			}
+			w.returned("one")
+			w.returned("two")
+			if err := w.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			if gone := w.left() == nil; gone == tc.released {
+				t.Errorf("%s: the TenantCluster is gone: %v", tc.reason, gone)
+			}
+		})
+	}
+}
+
 // Invariant 5: the finalizer stays while the Machines cannot be listed.
 func TestOutageKeepsFinalizer(t *testing.T) {
 	w := newTenantTest(t)

@@ -21,15 +21,24 @@ type ExceededError struct {
 // Error implements error.
 func (e *ExceededError) Error() string { return e.Message }
 
-// Used returns the types of the servers that the Machines of a tenant have or claim, one for each server. Machines of other tenants
-// are left out, and the one with that UID. Assumed tells which type a Machine without a server is about to get, empty if
-// none; it may be nil.
-func Used(tenant *v1alpha1.TenantCluster, machines []v1alpha1.Machine, except types.UID, assumed func(*v1alpha1.Machine) string) []string {
-	var used []string
+// Charged returns the Machines that are charged to the TenantCluster of that name. The Machines and the TenantClusters are all of its
+// namespace.
+func Charged(name string, tenants []*v1alpha1.TenantCluster, machines []v1alpha1.Machine) []*v1alpha1.Machine {
+	var charged []*v1alpha1.Machine
 	for i := range machines {
-		one := &machines[i]
-		if reference := one.Spec.TenantClusterRef; reference == nil || reference.Name != tenant.Name || one.Namespace != tenant.Namespace ||
-			one.UID == except {
+		if to := ChargedTo(&machines[i], tenants); to != nil && to.Name == name {
+			charged = append(charged, &machines[i])
+		}
+	}
+	return charged
+}
+
+// Used returns the types of the servers that Machines which are charged to a tenant have or claim, one for each server. The one with
+// that UID is left out. Assumed tells which type a Machine without a server is about to get, empty if none; it may be nil.
+func Used(charged []*v1alpha1.Machine, except types.UID, assumed func(*v1alpha1.Machine) string) []string {
+	var used []string
+	for _, one := range charged {
+		if one.UID == except {
 			continue
 		}
 		_, chosen, found := one.ChosenHost()

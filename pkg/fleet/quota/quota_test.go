@@ -55,7 +55,7 @@ func TestCheck(t *testing.T) {
 		"Exhausted": {"none is left", &v1alpha1.Quota{Servers: ptr.To(int64(1))}, []v1alpha1.Machine{machine("a", "blue", "four")}, "four",
 			"has 1 servers and its spec.quota.servers is 1"},
 		"None": {"a tenant may be barred", &v1alpha1.Quota{Servers: ptr.To(int64(0))}, nil, "plain", "spec.quota.servers is 0"},
-		"OthersCount": {"not: they are another tenant's, stand alone, or have no server", &v1alpha1.Quota{Servers: ptr.To(int64(1))},
+		"OthersCount": {"not: they are another tenant's, stand alone on its account, or have no server", &v1alpha1.Quota{Servers: ptr.To(int64(1))},
 			[]v1alpha1.Machine{machine("a", "red", "four"), machine("b", "", "four"), machine("c", "blue", "")}, "four", ""},
 		"GPUs": {"just enough are left", &v1alpha1.Quota{GPUs: ptr.To(int64(12))}, []v1alpha1.Machine{machine("a", "blue", "eight")},
 			"four", ""},
@@ -68,13 +68,20 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tenant := tenantWith(tc.quota)
-			err := Check(tenant, Used(tenant, tc.machines, "asking", nil), tc.nodeType, accelerators)
+			err := Check(tenant, Used(charged(tenant, tc.machines), "asking", nil), tc.nodeType, accelerators)
 			var exceeded *ExceededError
 			if (tc.want == "") != (err == nil) || err != nil && (!errors.As(err, &exceeded) || !strings.Contains(exceeded.Message, tc.want)) {
 				t.Errorf("%s: got %v, want %q", tc.reason, err, tc.want)
 			}
 		})
 	}
+}
+
+// charged are those of the Machines that are charged to a tenant, which has a neighbour.
+func charged(tenant *v1alpha1.TenantCluster, machines []v1alpha1.Machine) []*v1alpha1.Machine {
+	red := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "red"}}
+	red.Spec.StandAloneMachines = v1alpha1.StandAloneAllowed
+	return Charged(tenant.Name, []*v1alpha1.TenantCluster{tenant, red}, machines)
 }
 
 func TestUsed(t *testing.T) {
@@ -86,10 +93,10 @@ func TestUsed(t *testing.T) {
 	assumed := func(machine *v1alpha1.Machine) string {
 		return map[string]string{"b": "plain", "c": "plain", "d": "plain"}[machine.Name]
 	}
-	if diff := cmp.Diff([]string{"four", "plain", "eight", "four"}, Used(tenantWith(nil), machines, "e", assumed)); diff != "" {
+	if diff := cmp.Diff([]string{"four", "plain", "eight", "four"}, Used(charged(tenantWith(nil), machines), "e", assumed)); diff != "" {
 		t.Errorf("what is assumed counts until the Machine shows a server, and what is chosen (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"eight", "four"}, Used(tenantWith(nil), machines, "a", nil)); diff != "" {
+	if diff := cmp.Diff([]string{"eight", "four"}, Used(charged(tenantWith(nil), machines), "a", nil)); diff != "" {
 		t.Errorf("a Machine is not in its own way (-want +got):\n%s", diff)
 	}
 }

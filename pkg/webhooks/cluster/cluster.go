@@ -125,6 +125,13 @@ func (v *View) TenantClusters(namespace string) []*v1alpha1.TenantCluster {
 	return byName(found.Items)
 }
 
+// NamespaceLabels implements rules.Cluster.
+func (v *View) NamespaceLabels(name string) map[string]string {
+	namespace := controllers.NamespaceMetadata()
+	v.get(types.NamespacedName{Name: name}, namespace)
+	return namespace.Labels
+}
+
 // PinnedTo implements rules.Cluster.
 func (v *View) PinnedTo(server string) []*v1alpha1.Machine {
 	found := &v1alpha1.MachineList{}
@@ -134,6 +141,10 @@ func (v *View) PinnedTo(server string) []*v1alpha1.Machine {
 
 // Users implements rules.Cluster.
 func (v *View) Users(kind rules.Kind, name string) []string {
+	if kind == rules.KindTenantCluster {
+		namespace, tenant, _ := strings.Cut(name, "/")
+		return named("Machine", lo.FromSlicePtr(v.charged(namespace, tenant)))
+	}
 	providers, nodeTypes := &v1alpha1.NodeProviderList{}, &v1alpha1.NodeTypeList{}
 	machines, tenants := &v1alpha1.MachineList{}, &v1alpha1.TenantClusterList{}
 	for _, list := range []client.ObjectList{providers, nodeTypes, machines, tenants} {
@@ -149,8 +160,8 @@ func (v *View) Users(kind rules.Kind, name string) []string {
 
 // mayName returns whether what the properties of a Machine name is what its tenant may name.
 func (v *View) mayName(machine *v1alpha1.Machine) bool {
-	reference, tenant := machine.Spec.TenantClusterRef, &v1alpha1.TenantCluster{}
-	if reference == nil || !v.get(types.NamespacedName{Namespace: machine.Namespace, Name: reference.Name}, tenant) {
+	tenant := quota.ChargedTo(machine, v.TenantClusters(machine.Namespace))
+	if tenant == nil {
 		return true
 	}
 	layer := properties.OfMachine(machine)
@@ -161,9 +172,7 @@ func (v *View) mayName(machine *v1alpha1.Machine) bool {
 
 // OverQuota implements rules.Cluster.
 func (v *View) OverQuota(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machine, nodeType string) string {
-	machines := &v1alpha1.MachineList{}
-	v.list(machines, client.InNamespace(tenant.Namespace))
-	err := quota.Check(tenant, quota.Used(tenant, machines.Items, machine.UID, nil), nodeType, func(name string) (int64, error) {
+	err := quota.Check(tenant, quota.Used(v.charged(tenant.Namespace, tenant.Name), machine.UID, nil), nodeType, func(name string) (int64, error) {
 		if one := v.NodeType(name); one != nil {
 			return one.Spec.CountAccelerators(), nil
 		}
@@ -174,6 +183,13 @@ func (v *View) OverQuota(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machi
 		return exceeded.Message
 	}
 	return ""
+}
+
+// charged are the Machines that are charged to a TenantCluster.
+func (v *View) charged(namespace, tenant string) []*v1alpha1.Machine {
+	machines := &v1alpha1.MachineList{}
+	v.list(machines, client.InNamespace(namespace))
+	return quota.Charged(tenant, v.TenantClusters(namespace), machines.Items)
 }
 
 // Offered implements rules.Cluster.
@@ -274,13 +290,9 @@ func ofType(nodeType *v1alpha1.NodeType) []string {
 	return inProperties(nodeType.Spec.Properties)
 }
 
-// ofMachine is what a Machine names, its tenant among it, the type that was chosen for it, and what its server is installed with: that may
-// be named by its type and not by itself.
+// ofMachine is what a Machine names, and the type that was chosen for it.
 func ofMachine(machine *v1alpha1.Machine) []string {
 	named := inProperties(machine.Spec.Properties)
-	if tenant := machine.Spec.TenantClusterRef; tenant != nil {
-		named = append(named, reference(rules.KindTenantCluster, machine.Namespace+"/"+tenant.Name))
-	}
 	for _, one := range []*v1alpha1.NameReference{machine.Spec.NodeTypeRef, machine.Status.NodeTypeRef} {
 		if one != nil {
 			named = append(named, reference(rules.KindNodeType, one.Name))

@@ -89,8 +89,9 @@ func TestUsers(t *testing.T) {
 		"Key":     {"one of several", rules.KindSSHKey, "team", []string{"NodeProvider p", "TenantCluster a/c"}},
 		"Template": {"a type that a provider has made is that provider's", rules.KindMachineConfigTemplate, "base",
 			[]string{"NodeProvider p", "NodeType hand"}},
-		"Veto":          {"a tenant that names what it may not name cannot keep it from being deleted", rules.KindSSHKey, "admin", nil},
-		"Tenant":        {"its Machines", rules.KindTenantCluster, "a/c", []string{"Machine a/m", "Machine a/veto"}},
+		"Veto": {"a tenant that names what it may not name cannot keep it from being deleted", rules.KindSSHKey, "admin", nil},
+		"Tenant": {"its Machines, with those that stand alone on its account", rules.KindTenantCluster, "a/c",
+			[]string{"Machine a/m", "Machine a/o", "Machine a/veto"}},
 		"AnotherTenant": {"another namespace", rules.KindTenantCluster, "b/c", nil},
 		"Unused":        {"it is not used", rules.KindOSImage, "other", nil},
 	} {

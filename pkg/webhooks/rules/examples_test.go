@@ -78,7 +78,8 @@ func judged(document string) (string, Result) {
 	if yaml.Unmarshal([]byte(document), &header) != nil || header.APIVersion != v1alpha1.GroupVersion.String() {
 		return "", Result{}
 	}
-	cluster := &memory{inventory: inventory.NewInventory(inventory.Options{IndexLabels: true})}
+	cluster := &memory{inventory: inventory.NewInventory(inventory.Options{IndexLabels: true}),
+		labels: map[string]string{v1alpha1.StandAloneMachinesLabelKey: v1alpha1.StandAloneMachinesLabelValue}}
 	switch header.Kind {
 	case "NodeProvider":
 		return header.Kind, of(document, func(o *v1alpha1.NodeProvider) Result { return NodeProvider(cluster, nil, o) })

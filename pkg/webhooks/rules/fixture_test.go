@@ -30,6 +30,7 @@ type memory struct {
 	exists    map[Kind][]string
 	users     map[Kind]map[string][]string
 	quota     string
+	labels    map[string]string
 	inventory *inventory.Inventory
 }
 
@@ -60,6 +61,8 @@ func (m *memory) TenantClusters(namespace string) []*v1alpha1.TenantCluster {
 	}
 	return found
 }
+
+func (m *memory) NamespaceLabels(string) map[string]string { return m.labels }
 
 func (m *memory) PinnedTo(server string) []*v1alpha1.Machine {
 	var found []*v1alpha1.Machine
@@ -134,7 +137,8 @@ func newCluster(t testing.TB) *memory {
 		providers: []*v1alpha1.NodeProvider{parse[v1alpha1.NodeProvider](t, fleetYAML)},
 		exists:    map[Kind][]string{KindOSImage: {"ubuntu"}, KindSSHKey: {"me"}, KindMachineConfigTemplate: {"template"}},
 		tenants: []*v1alpha1.TenantCluster{
-			parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: a, name: a}, spec: {apiServerEndpoint: 'a:6443', allowedNodeTypes: [h100]}}"),
+			parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: a, name: a}, spec: {apiServerEndpoint: 'a:6443', allowedNodeTypes: [h100], "+
+				"standAloneMachines: Allowed}}"),
 			parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: b, name: b}, spec: {apiServerEndpoint: 'b:6443'}}"),
 		},
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
@@ -46,6 +47,7 @@ func Machine(cluster Cluster, before, after *v1alpha1.Machine) Result {
 		return r.done()
 	}
 	r.sameNamespace(spec, after)
+	r.standAlone(cluster, spec, after)
 	if after.Spec.TenantClusterRef == nil && r.Allowed() {
 		set := map[string]int{"labels": len(after.Spec.Labels), "taints": len(after.Spec.Taints), "startupTaints": len(after.Spec.StartupTaints)}
 		for _, name := range sortedKeys(set) {
@@ -61,6 +63,14 @@ func Machine(cluster Cluster, before, after *v1alpha1.Machine) Result {
 		r.server(cluster, spec, after)
 	}
 	return r.done()
+}
+
+// standAlone refuses a Machine that names no TenantCluster where none may: no quota, allowed types or network would apply to it.
+func (r *Result) standAlone(cluster Cluster, spec *field.Path, machine *v1alpha1.Machine) {
+	tenants := cluster.TenantClusters(machine.Namespace)
+	if problem := quota.StandAloneProblem(machine, tenants, cluster.NamespaceLabels(machine.Namespace)); problem != "" {
+		r.deny(RuleAllowed, field.Forbidden(spec.Child("tenantClusterRef"), problem))
+	}
 }
 
 // sameNamespace refuses names that are meant to be of another namespace.
@@ -89,34 +99,24 @@ func (r *Result) requirements(path *field.Path, requirements []corev1.NodeSelect
 	}
 }
 
-// allowedTypes returns which types the Machine may have; nil if that is not known because its tenant does not exist.
-func allowedTypes(cluster Cluster, machine *v1alpha1.Machine) func(typeName, provider string) bool {
-	tenants := cluster.TenantClusters(machine.Namespace)
-	if machine.Spec.TenantClusterRef == nil {
-		return func(typeName, provider string) bool { return v1alpha1.AllowsStandAlone(tenants, typeName, provider) }
-	}
-	if tenant := tenantNamed(tenants, machine.Spec.TenantClusterRef.Name); tenant != nil {
-		return tenant.Allows
-	}
-	return nil
-}
-
-func tenantNamed(tenants []*v1alpha1.TenantCluster, name string) *v1alpha1.TenantCluster {
-	tenant, _ := lo.Find(tenants, func(one *v1alpha1.TenantCluster) bool { return one.Name == name })
-	return tenant
+// chargedTo returns the TenantCluster that the Machine is charged to, nil if there is none.
+func chargedTo(cluster Cluster, machine *v1alpha1.Machine) *v1alpha1.TenantCluster {
+	return quota.ChargedTo(machine, cluster.TenantClusters(machine.Namespace))
 }
 
 // choose returns what a Machine would get now, and why it would get nothing; nil if it would get something.
 func choose(
-	cluster Cluster, machine *v1alpha1.Machine, allowed func(typeName, provider string) bool,
+	cluster Cluster, machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster,
 ) (choice inventory.Choice, none *inventory.NoHostError) {
 	request := inventory.Request{
 		Requirements: machine.Spec.Requirements,
 		Resources:    machine.Spec.Resources,
 		KubeletArgs:  machine.Spec.KubeletArgs,
 		Drivers:      machine.Spec.RequestedDrivers,
-		Allowed:      allowed,
 		ServerName:   machine.Spec.Properties[v1alpha1.PropertyServerName],
+	}
+	if tenant != nil {
+		request.Allowed = tenant.Allows
 	}
 	if machine.Spec.NodeTypeRef != nil {
 		request.NodeType = machine.Spec.NodeTypeRef.Name
@@ -131,12 +131,10 @@ func choose(
 // server validates what the Machine would get: whether its type exists, whether its tenant may have it, whether there is
 // such a server at all.
 func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Machine) {
-	var tenant *v1alpha1.TenantCluster
-	if reference := machine.Spec.TenantClusterRef; reference != nil {
-		if tenant = tenantNamed(cluster.TenantClusters(machine.Namespace), reference.Name); tenant == nil {
-			r.warn(RuleReferences, spec.Child("tenantClusterRef", "name"),
-				"there is no TenantCluster %q in namespace %s yet: the Machine gets no server before there is", reference.Name, machine.Namespace)
-		}
+	tenant := chargedTo(cluster, machine)
+	if reference := machine.Spec.TenantClusterRef; reference != nil && tenant == nil {
+		r.warn(RuleReferences, spec.Child("tenantClusterRef", "name"),
+			"there is no TenantCluster %q in namespace %s yet: the Machine gets no server before there is", reference.Name, machine.Namespace)
 	}
 	about := spec.Child("requirements")
 	if machine.Spec.NodeTypeRef != nil {
@@ -147,10 +145,10 @@ func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Mac
 			return
 		}
 	}
-	would, none := choose(cluster, machine, allowedTypes(cluster, machine))
+	would, none := choose(cluster, machine, tenant)
 	switch {
 	case none != nil && none.Reason == v1alpha1.ReasonNotAllowed:
-		r.deny(RuleAllowed, field.Forbidden(about, notAllowed(machine, tenant, none)))
+		r.deny(RuleAllowed, field.Forbidden(about, notAllowed(tenant, none)))
 	case machine.Spec.Properties[v1alpha1.PropertyServerName] != "":
 		r.pin(cluster, spec, machine, none)
 	case none != nil && none.Reason == v1alpha1.ReasonNoMatchingType:
@@ -168,18 +166,13 @@ func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Mac
 }
 
 // notAllowed returns which types the tenant may have.
-func notAllowed(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster, none *inventory.NoHostError) string {
-	whose := "the TenantClusters in namespace " + machine.Namespace
-	allowed := "none of them"
-	if tenant != nil {
-		whose = "TenantCluster " + tenant.Name
-		allowed = "none"
-		if types := tenant.Spec.AllowedNodeTypes; types != nil && len(*types) > 0 {
-			allowed = list(*types)
-		}
+func notAllowed(tenant *v1alpha1.TenantCluster, none *inventory.NoHostError) string {
+	allowed := "none"
+	if types := tenant.Spec.AllowedNodeTypes; types != nil && len(*types) > 0 {
+		allowed = list(*types)
 	}
-	return fmt.Sprintf("%s: allowedNodeTypes of %s are: %s: ask for one of these, or have them extended", oneLine(none.Error(), maxReason),
-		whose, allowed)
+	return fmt.Sprintf("%s: allowedNodeTypes of TenantCluster %s are: %s: ask for one of these, or have them extended",
+		oneLine(none.Error(), maxReason), tenant.Name, allowed)
 }
 
 func typeNames(cluster Cluster) []string {
@@ -211,12 +204,12 @@ func (r *Result) machineProperties(cluster Cluster, path *field.Path, before, af
 }
 
 func (r *Result) ownProperties(cluster Cluster, path *field.Path, machine *v1alpha1.Machine) {
-	layer, reference := properties.OfMachine(machine), machine.Spec.TenantClusterRef
-	if reference == nil {
+	layer, tenant := properties.OfMachine(machine), chargedTo(cluster, machine)
+	if tenant == nil && machine.Spec.TenantClusterRef == nil {
 		r.properties(cluster, path, layer)
 		return
 	}
-	r.propertiesOfTenant(cluster, path, layer, tenantNamed(cluster.TenantClusters(machine.Namespace), reference.Name))
+	r.propertiesOfTenant(cluster, path, layer, tenant)
 }
 
 // machineChanged validates what must not change once there is a server, and at what does not change it any more.
@@ -228,7 +221,7 @@ func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after
 		r.deny(RuleImmutable, field.Invalid(at, pin,
 			fmt.Sprintf("the Machine has claimed server %s: delete it and make another", host.Name)))
 	case old != pin && r.Allowed():
-		_, none := choose(cluster, after, allowedTypes(cluster, after))
+		_, none := choose(cluster, after, chargedTo(cluster, after))
 		r.pin(cluster, spec, after, none)
 	}
 	if !meta.IsStatusConditionTrue(before.Status.Conditions, v1alpha1.ConditionProvisioned) {

@@ -56,15 +56,27 @@ func TestMachine(t *testing.T) {
 				`them extended`}},
 		"NotAllowedStandAlone": {reason: "leaving the tenant out gets nothing more", spec: "nodeTypeRef: {name: cpu}", want: []string{
 			`spec.nodeTypeRef.name: Forbidden: this tenant is allowed no NodeType that fits: cpu: not allowed for this tenant: allowedNodeTypes ` +
-				`of ` +
-				`the TenantClusters in namespace a are: none of them: ask for one of these, or have them extended`}},
+				`of TenantCluster a are: h100: ask for one of these, or have them extended`}},
 		"NothingFits": {reason: "a server may be registered yet", spec: "resources: {nvidia.com/gpu: 16}, " + toA, want: []string{
 			`warning: spec.requirements: no NodeType fits: cpu: has no nvidia.com/gpu; h100: too small: asks nvidia.com/gpu 16, has 8`}},
 		"Quota": {reason: "the tenant has all it may have", spec: "nodeTypeRef: {name: h100}, " + toA,
 			change: func(_ *testing.T, m *memory) { m.quota = "TenantCluster a/a has 2 servers" },
 			want:   []string{`spec: Forbidden: TenantCluster a/a has 2 servers`}},
-		"QuotaStandAlone": {reason: "no quota applies", spec: "nodeTypeRef: {name: h100}",
-			change: func(_ *testing.T, m *memory) { m.quota = "no" }},
+		"QuotaStandAlone": {reason: "leaving the tenant out gets nothing more", spec: "nodeTypeRef: {name: h100}",
+			change: func(_ *testing.T, m *memory) { m.quota = "TenantCluster a/a has 2 servers" },
+			want:   []string{`spec: Forbidden: TenantCluster a/a has 2 servers`}},
+		"StandAlone": {reason: "no quota, allowed types or network would apply to it", spec: "nodeTypeRef: {name: h100}",
+			change: func(_ *testing.T, m *memory) { m.tenants[0].Spec.StandAloneMachines = "" },
+			want: []string{`spec.tenantClusterRef: Forbidden: no TenantCluster in namespace a has spec.standAloneMachines Allowed: name a ` +
+				`TenantCluster in spec.tenantClusterRef, or have it set on the one whose quota is to count the server`}},
+		"StandAloneElsewhere": {reason: "the platform has not allowed it", spec: "nodeTypeRef: {name: h100}",
+			change: func(_ *testing.T, m *memory) { m.tenants = nil },
+			want: []string{`spec.tenantClusterRef: Forbidden: there is no TenantCluster in namespace a, and the namespace does not have the label ` +
+				`karpenter.metal3.io/stand-alone-machines=allowed: name a TenantCluster in spec.tenantClusterRef, or have the label set: kubectl ` +
+				`label namespace a karpenter.metal3.io/stand-alone-machines=allowed`}},
+		"StandAloneLabelled": {reason: "the platform has allowed it", spec: "nodeTypeRef: {name: cpu}", change: func(_ *testing.T, m *memory) {
+			m.tenants, m.labels = nil, map[string]string{"karpenter.metal3.io/stand-alone-machines": "allowed"}
+		}},
 		"Operator": {reason: "Kubernetes' own, spelled as they are", spec: "requirements: [{key: rack, operator: NotExists}]", want: []string{
 			`spec.requirements[0].operator: Unsupported value: "NotExists": supported values: "DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn"`}},
 		"Values": {reason: "operators take what they take", spec: "requirements: [{key: 'r k', operator: In}, {key: rack, operator: Exists, " +

@@ -216,6 +216,8 @@ type Cluster interface {
 	Exists(kind Kind, name string) bool
 	// TenantClusters of a namespace.
 	TenantClusters(namespace string) []*v1alpha1.TenantCluster
+	// NamespaceLabels are the labels of a namespace.
+	NamespaceLabels(name string) map[string]string
 	// PinnedTo are the Machines that are pinned to a server of that name.
 	PinnedTo(server string) []*v1alpha1.Machine
 	// Users are the objects that refer to one, by kind and name, sorted.

@@ -114,6 +114,7 @@ kind: Machine
 metadata: {name: wrong, namespace: default}
 spec:
   nodeTypeRef: {name: `+nodeTypeName+`}
+  tenantClusterRef: {name: none}
   properties: {metal3.vcluster.com/server-name: missing}
 EOF`)
 	if err == nil || !strings.Contains(output, "there is no BareMetalHost of this name in namespace "+stack.HostsNamespace) {

@@ -126,7 +126,11 @@ func (r *Reconciler) checkQuota(ctx context.Context, of *candidate, nodeType str
 	if err := r.client.List(ctx, machines, client.InNamespace(of.tenant.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("counting the servers of TenantCluster %s, %w", client.ObjectKeyFromObject(of.tenant), err)
 	}
-	used := quota.Used(of.tenant, machines.Items, of.machine.UID, func(machine *v1alpha1.Machine) string {
+	tenants, err := r.tenantsOf(ctx, of.tenant.Namespace)
+	if err != nil {
+		return err
+	}
+	used := quota.Used(quota.Charged(of.tenant.Name, tenants, machines.Items), of.machine.UID, func(machine *v1alpha1.Machine) string {
 		if assumed := r.scheduler.assumed[client.ObjectKeyFromObject(machine)]; assumed.uid == machine.UID {
 			return assumed.nodeType
 		}

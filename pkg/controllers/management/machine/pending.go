@@ -19,6 +19,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
@@ -54,12 +55,8 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 	if no != nil {
 		return refused(machine, nil, no), r.dropChoice(ctx, now)
 	}
-	allowed, err := r.allowed(ctx, machine, tenant)
-	if err != nil {
-		return result{}, err
-	}
 	hooks := missingHooks(machine, tenant)
-	waiting := newCandidate(machine.DeepCopy(), tenant, request(machine, allowed))
+	waiting := newCandidate(machine.DeepCopy(), tenant, request(machine, tenant))
 	setHooks(waiting.machine, hooks)
 	r.scheduler.deciding.Lock()
 	assigned, no, err := r.decide(ctx, &waiting)
@@ -115,12 +112,12 @@ func (r *Reconciler) validate(ctx context.Context, machine *v1alpha1.Machine) (*
 	no := func(reason, message string) *unschedulable {
 		return &unschedulable{reason: reason, message: message, hints: []scheduling.Event{objectChanged}}
 	}
-	tenant, problem, err := r.tenant(ctx, machine)
+	tenant, reason, problem, err := r.tenant(ctx, machine)
 	switch {
 	case err != nil:
 		return nil, nil, err
 	case problem != "":
-		return nil, no(v1alpha1.ReasonInvalidSpec, problem), nil
+		return nil, no(reason, problem), nil
 	case tenant != nil && !tenant.DeletionTimestamp.IsZero():
 		message := fmt.Sprintf("TenantCluster %s is being deleted and gets no more servers", client.ObjectKeyFromObject(tenant))
 		return nil, no(v1alpha1.ReasonTenantDeleting, message), nil
@@ -142,15 +139,17 @@ func isPinned(machine *v1alpha1.Machine) bool {
 	return machine.Spec.Properties[v1alpha1.PropertyServerName] != ""
 }
 
-func request(machine *v1alpha1.Machine, allowed func(typeName, provider string) bool) inventory.Request {
+func request(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) inventory.Request {
 	request := inventory.Request{
-		Allowed:      allowed,
 		Machine:      machine.UID,
 		Requirements: machine.Spec.Requirements,
 		Resources:    machine.Spec.Resources,
 		KubeletArgs:  machine.Spec.KubeletArgs,
 		Drivers:      machine.Spec.RequestedDrivers,
 		ServerName:   machine.Spec.Properties[v1alpha1.PropertyServerName],
+	}
+	if tenant != nil {
+		request.Allowed = tenant.Allows
 	}
 	if machine.Status.HostRef == nil {
 		request.ChosenHost, request.ChosenAs, _ = machine.ChosenHost()
@@ -161,44 +160,49 @@ func request(machine *v1alpha1.Machine, allowed func(typeName, provider string) 
 	return request
 }
 
-// tenant returns the TenantCluster of the Machine, nil if the Machine stands alone, or what is wrong with it.
-func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1alpha1.TenantCluster, string, error) {
+// tenant returns the TenantCluster that the Machine is charged to, nil if there is none, or why the Machine gets no server.
+func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (tenant *v1alpha1.TenantCluster, reason, problem string, err error) {
+	tenants, err := r.tenantsOf(ctx, machine.Namespace)
+	if err != nil {
+		return nil, "", "", err
+	}
+	tenant = quota.ChargedTo(machine, tenants)
 	if machine.Spec.TenantClusterRef == nil {
-		return nil, "", nil
+		var labels map[string]string
+		if len(tenants) == 0 {
+			labels, err = r.namespaceLabels(ctx, machine.Namespace)
+		}
+		return tenant, v1alpha1.ReasonNotAllowed, quota.StandAloneProblem(machine, tenants, labels), err
 	}
 	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.TenantClusterRef.Name}
-	tenant := &v1alpha1.TenantCluster{}
-	found, err := controllers.Find(ctx, r.client, key, tenant)
-	if err != nil {
-		return nil, "", err
+	if tenant == nil {
+		return nil, v1alpha1.ReasonInvalidSpec, fmt.Sprintf("Machine %s/%s: spec.tenantClusterRef.name is %q, and there is no TenantCluster of "+
+			"that name in namespace %s: create it, or recreate the Machine with another one",
+			machine.Namespace, machine.Name, key.Name, key.Namespace), nil
 	}
-	if found {
-		// The provider would find it out only after the claim, and wait with the server until the deadline, again and again.
-		join := bootstrap.Join{NodeName: machine.Name, APIServerEndpoint: tenant.Spec.APIServerEndpoint, Labels: machine.Spec.Labels,
-			Taints: slices.Concat(machine.Spec.Taints, machine.Spec.StartupTaints), KubeletArgs: machine.Spec.KubeletArgs.Strings()}
-		if err := join.ValidateNode(); err != nil {
-			return nil, fmt.Sprintf("no server can join TenantCluster %s: %v", key, err), nil
-		}
-		return tenant, "", nil
+	// The provider would find it out only after the claim, and wait with the server until the deadline, again and again.
+	join := bootstrap.Join{NodeName: machine.Name, APIServerEndpoint: tenant.Spec.APIServerEndpoint, Labels: machine.Spec.Labels,
+		Taints: slices.Concat(machine.Spec.Taints, machine.Spec.StartupTaints), KubeletArgs: machine.Spec.KubeletArgs.Strings()}
+	if err := join.ValidateNode(); err != nil {
+		return nil, v1alpha1.ReasonInvalidSpec, fmt.Sprintf("no server can join TenantCluster %s: %v", key, err), nil
 	}
-	return nil, fmt.Sprintf("Machine %s/%s: spec.tenantClusterRef.name is %q, and there is no TenantCluster of that name in namespace %s: "+
-		"create it, or recreate the Machine with another one",
-		machine.Namespace, machine.Name, key.Name, key.Namespace), nil
+	return tenant, "", "", nil
 }
 
-// allowed returns which types the Machine may have.
-func (r *Reconciler) allowed(
-	ctx context.Context, machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster,
-) (func(typeName, provider string) bool, error) {
-	if tenant != nil {
-		return tenant.Allows, nil
-	}
+// tenantsOf returns the TenantClusters of a namespace. They are shared with the cache and must not be changed.
+func (r *Reconciler) tenantsOf(ctx context.Context, namespace string) ([]*v1alpha1.TenantCluster, error) {
 	list := &v1alpha1.TenantClusterList{}
-	if err := r.client.List(ctx, list, client.InNamespace(machine.Namespace)); err != nil {
-		return nil, fmt.Errorf("listing the TenantClusters of namespace %s, %w", machine.Namespace, err)
+	if err := r.client.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing the TenantClusters of namespace %s, %w", namespace, err)
 	}
-	tenants := lo.ToSlicePtr(list.Items)
-	return func(typeName, provider string) bool { return v1alpha1.AllowsStandAlone(tenants, typeName, provider) }, nil
+	return lo.ToSlicePtr(list.Items), nil
+}
+
+// namespaceLabels returns the labels of a namespace, from a cache of metadata.
+func (r *Reconciler) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
+	namespace := controllers.NamespaceMetadata()
+	_, err := controllers.Find(ctx, r.client, types.NamespacedName{Name: name}, namespace)
+	return namespace.Labels, err
 }
 
 // claim writes the consumerRef on the server that has been chosen.

@@ -162,7 +162,7 @@ func (r *Reconciler) planOf(ctx context.Context, machine *v1alpha1.Machine, type
 		return nil, err
 	}
 	// A reference that is not permitted is not looked up: the error would tell whether the object exists.
-	tenant, _, err := r.tenant(ctx, machine)
+	tenant, _, _, err := r.tenant(ctx, machine)
 	if err == nil {
 		err = r.permitted(ctx, machine, tenant)
 	}

@@ -9,6 +9,7 @@ import (
 	"reflect"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -80,6 +81,7 @@ func (r *Reconciler) register(mgr manager.Manager) error {
 		Watches(&v1alpha1.Machine{}, claimsFirst()).
 		Watches(&bmov1alpha1.BareMetalHost{}, controllers.Enqueue(r.machinesOfHost), builder.WithPredicates(hostUpdated)).
 		Watches(&v1alpha1.TenantCluster{}, r.movePending(), onSpec).
+		WatchesMetadata(&corev1.Namespace{}, r.movePending(), builder.WithPredicates(standAloneChanged)).
 		Watches(&v1alpha1.IPAddress{}, r.movePendingForAddress()).
 		Watches(&v1alpha1.NodeType{}, controllers.Enqueue(r.installedOfType), onSpec).
 		Watches(&v1alpha1.NodeType{}, r.movePending(), onSpec).
@@ -128,6 +130,19 @@ var hostUpdated = predicate.Funcs{UpdateFunc: func(updated event.UpdateEvent) bo
 	return !reflect.DeepEqual(&other, after) // apimachinery's takes several times as long, for each write of each server
 }}
 
+// standAloneChanged lets namespaces through of which the label for stand-alone Machines is new or another. A manager that starts looks
+// at all Machines anyway.
+var standAloneChanged = predicate.Funcs{
+	CreateFunc: func(created event.CreateEvent) bool {
+		return !created.IsInInitialList && created.Object.GetLabels()[v1alpha1.StandAloneMachinesLabelKey] != ""
+	},
+	UpdateFunc: func(updated event.UpdateEvent) bool {
+		return updated.ObjectOld.GetLabels()[v1alpha1.StandAloneMachinesLabelKey] !=
+			updated.ObjectNew.GetLabels()[v1alpha1.StandAloneMachinesLabelKey]
+	},
+	DeleteFunc: func(event.DeleteEvent) bool { return false },
+}
+
 // machinesOfHost are the Machines that a host's state matters to: the one that has claimed it, and those that want to.
 func (r *Reconciler) machinesOfHost(ctx context.Context, host *bmov1alpha1.BareMetalHost) []reconcile.Request {
 	requests := r.machinesBy(ctx, client.MatchingFields{hostField: client.ObjectKeyFromObject(host).String()})
@@ -142,7 +157,7 @@ func (r *Reconciler) machinesBy(ctx context.Context, options ...client.ListOptio
 }
 
 // movePending moves the Machines that wait: an object that they refer to may have been created or changed. The deletion of
-// one counts, too: without tenants in its namespace, a Machine that stands alone may have any type.
+// one counts, too: of two TenantClusters in its namespace that allow it, a Machine that stands alone may have had none.
 func (r *Reconciler) movePending() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(context.Context, event.CreateEvent, queue) { r.scheduler.move(objectChanged) },

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -30,6 +30,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 )
 
 const (
@@ -82,23 +83,20 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return result, nil
 }
 
-// deleteMachines deletes the tenant's Machines, and removes the finalizer once there is none.
+// deleteMachines deletes the Machines that are charged to the tenant, and removes the finalizer once there is none.
 func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.TenantCluster) (ctrl.Result, error) {
-	// Read live: the cache may not have a Machine that was just created.
-	machines := &v1alpha1.MachineList{}
-	if err := c.live.List(ctx, machines, client.InNamespace(tenant.Namespace)); err != nil {
-		return ctrl.Result{}, fmt.Errorf("listing the Machines of TenantCluster %s, %w", client.ObjectKeyFromObject(tenant), err)
+	// Read live: the cache may not have a Machine that was just created, or a TenantCluster that is gone.
+	machines, tenants := &v1alpha1.MachineList{}, &v1alpha1.TenantClusterList{}
+	for _, list := range []client.ObjectList{machines, tenants} {
+		if err := c.live.List(ctx, list, client.InNamespace(tenant.Namespace)); err != nil {
+			return ctrl.Result{}, fmt.Errorf("listing the Machines of TenantCluster %s, %w", client.ObjectKeyFromObject(tenant), err)
+		}
 	}
 	until, now := drainedUntil(tenant), c.clock.Now()
-	left, draining := 0, 0
+	charged, draining := quota.Charged(tenant.Name, lo.ToSlicePtr(tenants.Items), machines.Items), 0
 	var ending []*v1alpha1.Machine
 	var undrained []string
-	for i := range machines.Items {
-		machine := &machines.Items[i]
-		if !isOf(machine, tenant) {
-			continue
-		}
-		left++
+	for _, machine := range charged {
 		switch {
 		case !machine.DeletionTimestamp.IsZero():
 		case machine.Labels[v1alpha1.NodeClaimLabelKey] != "" && now.Before(until):
@@ -110,7 +108,7 @@ func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.Tenant
 			}
 		}
 	}
-	if left == 0 {
+	if len(charged) == 0 {
 		return ctrl.Result{}, c.setFinalizer(ctx, tenant, controllerutil.RemoveFinalizer)
 	}
 	if len(undrained) > 0 {
@@ -128,7 +126,7 @@ func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.Tenant
 	if draining > 0 {
 		result.RequeueAfter = min(waitPeriod, until.Sub(now))
 	}
-	return result, c.writeStatus(ctx, tenant, left, draining, until)
+	return result, c.writeStatus(ctx, tenant, len(charged), draining, until)
 }
 
 // drainedUntil returns until when the tenant's provider drains the nodes: the zero time if it need not be waited for.
@@ -176,10 +174,6 @@ func (c *Controller) writeStatus(ctx context.Context, tenant *v1alpha1.TenantClu
 	return client.IgnoreNotFound(controllers.PatchStatus(ctx, c.client, before, tenant))
 }
 
-func isOf(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) bool {
-	return machine.Namespace == tenant.Namespace && machine.Spec.TenantClusterRef != nil && machine.Spec.TenantClusterRef.Name == tenant.Name
-}
-
 // Register adds the controller to a manager.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	createdOrDeleted := predicate.Funcs{
@@ -193,17 +187,17 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		For(&v1alpha1.TenantCluster{}).
 		Watches(&v1alpha1.TenantCluster{}, c.announce()).
 		// A deleted Machine may be the last one; a new one has to be deleted as well.
-		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(tenantOf), builder.WithPredicates(createdOrDeleted)).
+		Watches(&v1alpha1.Machine{}, controllers.Enqueue(c.tenantsOf), builder.WithPredicates(createdOrDeleted)).
 		Complete(c); err != nil {
 		return fmt.Errorf("starting controller %s, %w", controllerName, err)
 	}
 	return nil
 }
 
-func tenantOf(_ context.Context, object client.Object) []reconcile.Request {
-	machine, ok := object.(*v1alpha1.Machine)
-	if !ok || machine.Spec.TenantClusterRef == nil {
-		return nil
+// tenantsOf are the TenantClusters that a Machine can be charged to: the one that it names, or any in its namespace.
+func (c *Controller) tenantsOf(ctx context.Context, machine *v1alpha1.Machine) []reconcile.Request {
+	if machine.Spec.TenantClusterRef == nil {
+		return controllers.Requests(ctx, c.client, &v1alpha1.TenantClusterList{}, client.InNamespace(machine.Namespace))
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.TenantClusterRef.Name}}}
 }

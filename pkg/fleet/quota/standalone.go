@@ -1,0 +1,71 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quota
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/samber/lo"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// ChargedTo returns the TenantCluster that a Machine is charged to, of those in its namespace: its server counts in the quota of that
+// one, is of a type that it may have, comes into its network, and is released with it. That is the one that the Machine names. A Machine
+// that names none is charged to the one that allows stand-alone Machines. If none of them does, or several do, the Machine gets no new
+// server, but may have one from before: then it is charged to one that is not being deleted if there is such, and to the first by name,
+// so that none is charged to nothing and outlives the last. It returns nil if there is no TenantCluster.
+func ChargedTo(machine *v1alpha1.Machine, tenants []*v1alpha1.TenantCluster) *v1alpha1.TenantCluster {
+	if reference := machine.Spec.TenantClusterRef; reference != nil {
+		named, _ := lo.Find(tenants, func(one *v1alpha1.TenantCluster) bool { return one.Name == reference.Name })
+		return named
+	}
+	if len(tenants) == 0 {
+		return nil
+	}
+	rank := func(one *v1alpha1.TenantCluster) int {
+		rank := 0
+		if one.Spec.StandAloneMachines != v1alpha1.StandAloneAllowed {
+			rank += 2
+		}
+		if !one.DeletionTimestamp.IsZero() {
+			rank++
+		}
+		return rank
+	}
+	return slices.MinFunc(tenants, func(a, b *v1alpha1.TenantCluster) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// StandAloneProblem returns why a Machine gets no server because it names no TenantCluster, empty if it may. The tenants are those of
+// its namespace. The labels are those of the namespace; only the platform can set them.
+func StandAloneProblem(machine *v1alpha1.Machine, tenants []*v1alpha1.TenantCluster, labels map[string]string) string {
+	if machine.Spec.TenantClusterRef != nil {
+		return ""
+	}
+	if len(tenants) == 0 {
+		if labels[v1alpha1.StandAloneMachinesLabelKey] == v1alpha1.StandAloneMachinesLabelValue {
+			return ""
+		}
+		return fmt.Sprintf("there is no TenantCluster in namespace %[1]s, and the namespace does not have the label %[2]s=%[3]s: name a "+
+			"TenantCluster in spec.tenantClusterRef, or have the label set: kubectl label namespace %[1]s %[2]s=%[3]s",
+			machine.Namespace, v1alpha1.StandAloneMachinesLabelKey, v1alpha1.StandAloneMachinesLabelValue)
+	}
+	allowing := lo.FilterMap(tenants, func(one *v1alpha1.TenantCluster, _ int) (string, bool) {
+		return one.Name, one.Spec.StandAloneMachines == v1alpha1.StandAloneAllowed
+	})
+	switch len(allowing) {
+	case 1:
+		return ""
+	case 0:
+		return fmt.Sprintf("no TenantCluster in namespace %s has spec.standAloneMachines %s: name a TenantCluster in "+
+			"spec.tenantClusterRef, or have it set on the one whose quota is to count the server", machine.Namespace, v1alpha1.StandAloneAllowed)
+	}
+	slices.Sort(allowing)
+	return fmt.Sprintf("TenantClusters %s and %s in namespace %s both have spec.standAloneMachines %s: name one in spec.tenantClusterRef, or "+
+		"have it set on one of them only", allowing[0], allowing[1], machine.Namespace, v1alpha1.StandAloneAllowed)
+}
