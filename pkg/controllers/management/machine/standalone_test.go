@@ -104,6 +104,9 @@ func TestNothingToBootWith(t *testing.T) {
 // host has its own DHCP annotations back afterwards.
 func TestAddresses(t *testing.T) {
 	w := newRichFixture(t, 3)
+	update(w, &v1alpha1.TenantCluster{ObjectMeta: metaIn(w.tenant, "tenant")}, func(tenant *v1alpha1.TenantCluster) {
+		tenant.Spec.Network = nil // the servers are not moved
+	})
 	nodeType := &v1alpha1.NodeType{}
 	if err := w.client.Get(t.Context(), client.ObjectKey{Name: w.nodeType}, nodeType); err != nil {
 		t.Fatal(err)
