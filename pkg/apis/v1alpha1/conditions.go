@@ -45,6 +45,8 @@ const (
 	ReasonInvalidDevices = "InvalidDevices"
 	// ReasonProviderNotFound: the NodeProvider that is referred to does not exist.
 	ReasonProviderNotFound = "ProviderNotFound"
+	// ReasonTenantNamespace: the servers are in a namespace that has a TenantCluster, and none of them is used.
+	ReasonTenantNamespace = "TenantNamespace"
 	// ReasonNameConflict: a NodeType of that name belongs to another NodeProvider.
 	ReasonNameConflict = "NameConflict"
 	// ReasonAvailable: a server can be claimed now.

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -75,6 +76,9 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 		For(&v1alpha1.NodeType{}).
 		Watches(&v1alpha1.NodeProvider{}, handler.EnqueueRequestsFromMapFunc(c.ofProvider),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.TenantCluster{}, handler.EnqueueRequestsFromMapFunc(c.ofNamespace), builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: func(event.UpdateEvent) bool { return false },
+		})).
 		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(ofMachine), builder.WithPredicates(predicate.Funcs{
 			UpdateFunc: func(e event.UpdateEvent) bool {
 				key := v1alpha1.NodeResourcesAnnotationKey
@@ -91,6 +95,21 @@ func (c *Controller) ofProvider(ctx context.Context, provider client.Object) []r
 	return controllers.RequestsWhere(ctx, c.client, &v1alpha1.NodeTypeList{}, controllers.Of(func(nodeType *v1alpha1.NodeType) bool {
 		return nodeType.Spec.ProviderRef.Name == provider.GetName()
 	}))
+}
+
+// ofNamespace maps a TenantCluster to the types whose servers are in its namespace, which are not to be used then.
+func (c *Controller) ofNamespace(ctx context.Context, tenant client.Object) []reconcile.Request {
+	providers := &v1alpha1.NodeProviderList{}
+	if err := c.client.List(ctx, providers, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "listing the NodeProviders of a namespace", "namespace", tenant.GetNamespace())
+	}
+	var requests []reconcile.Request
+	for i := range providers.Items {
+		if providers.Items[i].Spec.Metal3.ClusterRef.Namespace == tenant.GetNamespace() {
+			requests = append(requests, c.ofProvider(ctx, &providers.Items[i])...)
+		}
+	}
+	return requests
 }
 
 // MeasuredField is the name of the NodeType of a Machine whose node has a known size.
@@ -173,6 +192,17 @@ func (c *Controller) addType(ctx context.Context, nodeType *v1alpha1.NodeType) (
 		c.inventory.DeleteType(nodeType.Name)
 		return &invalid{v1alpha1.ReasonProviderNotFound, fmt.Sprintf("NodeProvider %s does not exist: create it, or delete this NodeType",
 			nodeType.Spec.ProviderRef.Name)}, nil
+	}
+	namespace := provider.Spec.Metal3.ClusterRef.Namespace
+	tenants := &v1alpha1.TenantClusterList{}
+	if err := c.client.List(ctx, tenants, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing TenantClusters of namespace %s, %w", namespace, err)
+	}
+	if len(tenants.Items) > 0 {
+		c.inventory.DeleteType(nodeType.Name)
+		return &invalid{v1alpha1.ReasonTenantNamespace, fmt.Sprintf("namespace %s of the servers has TenantCluster %s, whose provider may read the "+
+			"Secrets there, and so the BMC credentials: no server is used before one of the two is in another namespace", namespace,
+			tenants.Items[0].Name)}, nil
 	}
 	if err := devices.Validate(field.NewPath("devices"), nodeType.Spec.Devices).ToAggregate(); err != nil {
 		c.inventory.DeleteType(nodeType.Name)
