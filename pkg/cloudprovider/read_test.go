@@ -217,7 +217,7 @@ func TestGetOfRestoredMachine(t *testing.T) {
 	f := newFixture(t, interceptor.Funcs{})
 	nodeClaim := f.nodeClaim("gpu-1")
 	machine := machineFor(nodeClaim, f.class, nil, func(string) bool { return true }, f.options)
-	machine.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "that-of-another-life"
+	machine.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "0f0e0d0c-1111-2222-3333-444455556666"
 	f.create(machine)
 	const providerID = "metal3://metal3/a100-01/gpu-1"
 	if _, err := f.Get(f.ctx, providerID); err == nil || cloudprovider.IsNodeClaimNotFoundError(err) {

@@ -95,9 +95,9 @@ const (
 	UnhealthyAnnotationKey = Group + "/unhealthy"
 )
 
-// Hooks hold a Machine, in the manner of Cluster API's pre-drain and pre-terminate hooks. A hook is an annotation of
-// the Machine: one of these prefixes, a slash, and a name. It holds the Machine until the controller that owns it
-// removes it. Its value is for that controller.
+// Hooks hold a Machine, in the manner of Cluster API's pre-drain and pre-terminate hooks. A hook is an annotation: one of
+// these prefixes, a slash, and a name. The manager writes it on the BareMetalHost with the claim, where no tenant can write, and
+// there it holds until the controller that owns it removes it. Its value is for that controller. On the Machine is a copy.
 const (
 	// PreProvisionHookPrefix holds a Machine that has its server, before anything is installed on it.
 	PreProvisionHookPrefix = "pre-provision.hook." + Group
@@ -108,7 +108,8 @@ const (
 	// hook can write what it is waiting for. The manager repeats it in the condition NetworkReady.
 	HookMessagePrefix = "message.hook." + Group
 	// NetworkHook is the name of the hook that moves a server into the network of its tenant and back. The manager
-	// sets it on Machines whose TenantCluster has a spec.network, with that network as its value.
+	// sets it for Machines whose TenantCluster has a spec.network, with that network as its value. Hooks of other names are set on
+	// Machines before they have a server, and hold only if the manager has them in its flag --hooks.
 	NetworkHook = "tenant-network"
 )
 

@@ -4,7 +4,7 @@
 package v1alpha1
 
 import (
-	"cmp"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -156,6 +156,10 @@ type MachineStatus struct {
 	// HostState is Metal3's last seen provisioning state of the server.
 	// +optional
 	HostState string `json:"hostState,omitempty"`
+	// Network of the tenant that the server is moved into before anything is installed on it: vlan:100, vni:5000 or id:blue. Empty:
+	// it stays where it is. It is that of the TenantCluster when the server was chosen, and does not change while the Machine has it.
+	// +optional
+	Network string `json:"network,omitempty"`
 	// Progress on the way from the claim to the node.
 	// +optional
 	Progress *MachineProgress `json:"progress,omitempty"`
@@ -232,10 +236,16 @@ type MachineList struct {
 
 // ClaimUID is the UID under which the Machine claims its server and its address, and stands in their references to it.
 // A Machine that was restored from a backup keeps it when its own is another. It means nothing without the Machine's
-// namespace and name: any user with the right to write Machines can set the annotation.
+// namespace and name: the annotation is metadata. One that is no UID is ignored; Secrets and labels are named by it.
 func (m *Machine) ClaimUID() types.UID {
-	return cmp.Or(types.UID(m.Annotations[ClaimUIDAnnotationKey]), m.UID)
+	if text := m.Annotations[ClaimUIDAnnotationKey]; uid.MatchString(text) {
+		return types.UID(text)
+	}
+	return m.UID
 }
+
+// uid is what the UIDs of API servers look like.
+var uid = regexp.MustCompile(`^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$`)
 
 // IsRestored returns whether the Machine is the copy of one that claimed under another UID.
 func (m *Machine) IsRestored() bool { return m.ClaimUID() != m.UID }

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -52,6 +53,8 @@ type hostClaims struct {
 	client client.Client
 	// live reads past every cache.
 	live client.Reader
+	// hooks are the names of those that hold a server beside v1alpha1.NetworkHook.
+	hooks sets.Set[string]
 }
 
 // Claim makes the server the Machine's if it can be had, or is the Machine's already. The error is a *TakenError if the server
@@ -89,6 +92,8 @@ func (c hostClaims) claimLive(ctx context.Context, reference v1alpha1.HostRefere
 	switch {
 	case host.UID != reference.UID:
 		return nil, taken("its BareMetalHost was deleted and recreated")
+	case ownsHost(ownerOf(machine), host) && host.Spec.Image == nil && networkOfHost(host) == "" && networkOf(machine) != "":
+		return c.claim(ctx, host, machine) // it has no hooks for the move
 	case ownsHost(ownerOf(machine), host):
 		return host, nil
 	case host.Spec.ConsumerRef != nil:
@@ -126,7 +131,7 @@ func (c hostClaims) claim(
 	return c.write(ctx, host, "claiming", func(host *bmov1alpha1.BareMetalHost) {
 		host.Spec.ConsumerRef = ownerOf(machine).reference()
 		annotate(host, v1alpha1.NodeTypeAnnotationKey, machine.Status.NodeTypeRef.Name)
-		copyHooks(machine, host)
+		c.setHooks(machine, host)
 	})
 }
 
@@ -229,8 +234,10 @@ func restoreNetworkData(host *bmov1alpha1.BareMetalHost) {
 // not served yet would reboot the next owner's server.
 func unmark(host *bmov1alpha1.BareMetalHost) {
 	delete(host.Annotations, v1alpha1.NodeTypeAnnotationKey)
-	for _, name := range v1alpha1.Hooks(host.Annotations, v1alpha1.PreReturnHookPrefix) {
-		delete(host.Annotations, v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, name))
+	for _, prefix := range hookPrefixes {
+		for _, name := range v1alpha1.Hooks(host.Annotations, prefix) {
+			delete(host.Annotations, v1alpha1.HookKey(prefix, name))
+		}
 	}
 	if _, rebooted := host.Annotations[v1alpha1.RebootedAnnotationKey]; rebooted {
 		delete(host.Annotations, v1alpha1.RebootedAnnotationKey)

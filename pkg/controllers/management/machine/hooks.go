@@ -6,58 +6,140 @@ package machine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 )
 
-// hookPrefixes are those of the hooks that a Machine waits for.
+// hookPrefixes are those of the hooks that hold a server.
 var hookPrefixes = []string{v1alpha1.PreProvisionHookPrefix, v1alpha1.PreReturnHookPrefix}
 
-// missingHooks are the hooks for the tenant's network that the Machine lacks, or has for another network: the network of
-// the tenant may have changed while the Machine waited. They are written with the choice of a server, before it is claimed, so
-// that no controller can be too late, and do not change afterwards.
-func missingHooks(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) map[string]string {
+// networkFor is the network that the servers of a tenant are moved into, "" if they stay where they are.
+func networkFor(tenant *v1alpha1.TenantCluster) string {
 	if tenant == nil || tenant.Spec.Network == nil {
-		return nil
+		return ""
 	}
-	missing := map[string]string{}
+	return tenant.Spec.Network.String()
+}
+
+// networkOf is the network that the server of a Machine is moved into, "" if it stays where it is. Addresses are counted by
+// network: two tenants whose networks are apart may use the same ones.
+func networkOf(machine *v1alpha1.Machine) string { return machine.Status.Network }
+
+// networkOfHost is the network that a host was claimed for.
+func networkOfHost(host *bmov1alpha1.BareMetalHost) string {
+	return host.Annotations[v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, v1alpha1.NetworkHook)]
+}
+
+// setNetworkHooks makes the copies of our hooks on the Machine say what has been decided. They are written with the choice of a
+// server, so that no controller is too late, and replace what another user has written there.
+func setNetworkHooks(machine *v1alpha1.Machine, network string) {
 	for _, prefix := range hookPrefixes {
 		key := v1alpha1.HookKey(prefix, v1alpha1.NetworkHook)
-		if network := tenant.Spec.Network.String(); machine.Annotations[key] != network {
-			missing[key] = network
+		if network == "" {
+			delete(machine.Annotations, key)
+		} else {
+			annotate(machine, key, network)
 		}
 	}
-	return missing
 }
 
-// setHooks sets hooks on the Machine in memory.
-func setHooks(machine *v1alpha1.Machine, hooks map[string]string) {
-	for key, network := range hooks {
-		annotate(machine, key, network)
+// setHooks writes the hooks on the host, with the claim: that of the network, and those of the Machine that the manager knows. Only
+// there they hold. Whatever becomes of the Machine, which its tenant may change, delete by force and make again, nothing is installed
+// on the server and no other Machine claims it before their owners have removed them.
+func (c hostClaims) setHooks(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) {
+	for _, prefix := range hookPrefixes {
+		for _, name := range v1alpha1.Hooks(machine.Annotations, prefix) {
+			if key := v1alpha1.HookKey(prefix, name); c.hooks.Has(name) {
+				annotate(host, key, machine.Annotations[key])
+			}
+		}
+		if network := networkOf(machine); network != "" {
+			annotate(host, v1alpha1.HookKey(prefix, v1alpha1.NetworkHook), network)
+		}
 	}
 }
 
-// waitForHooks waits until all hooks have been removed before anything is installed.
-func (r *Reconciler) waitForHooks(_ context.Context, now *run) (result, error) {
-	return result{facts: &facts{
+// returnHooks are the names of the hooks that a release waits for: those of the host, and those that the manager knows and that
+// have been set on the Machine since the claim.
+func (c hostClaims) returnHooks(host *bmov1alpha1.BareMetalHost, ofMachine map[string]string) []string {
+	names := sets.New(v1alpha1.Hooks(host.Annotations, v1alpha1.PreReturnHookPrefix)...)
+	for _, name := range v1alpha1.Hooks(ofMachine, v1alpha1.PreReturnHookPrefix) {
+		if c.hooks.Has(name) {
+			names.Insert(name)
+		}
+	}
+	return sets.List(names)
+}
+
+// Move asks for the move into the network that the host was claimed for, which may be under way or done: it can be repeated.
+func (c hostClaims) Move(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
+	key := v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, v1alpha1.NetworkHook)
+	if _, asked := host.Annotations[key]; asked {
+		return host, nil
+	}
+	return c.write(ctx, host, "setting the network hook of", func(host *bmov1alpha1.BareMetalHost) {
+		annotate(host, key, networkOfHost(host))
+	})
+}
+
+// recoverNetwork takes the network from the host if the status lacks it, because the Machine was restored. Whether an empty server
+// is in that network is unknown then, so it is moved once more.
+func (r *Reconciler) recoverNetwork(ctx context.Context, now *run) (err error) {
+	if now.machine.Status.Network != "" || !ownsHost(ownerOf(now.machine), now.host) || networkOfHost(now.host) == "" {
+		return nil
+	}
+	if now.host.Spec.Image == nil {
+		if now.host, err = r.claims.Move(ctx, now.host); err != nil {
+			return err
+		}
+	}
+	if now.written == nil {
+		now.written = now.machine.DeepCopy()
+	}
+	now.machine.Status.Network = networkOfHost(now.host)
+	return nil
+}
+
+// waitForHooks waits until all hooks have been removed before anything is installed. Their copies on the Machine are corrected, for
+// controllers that read them there.
+func (r *Reconciler) waitForHooks(ctx context.Context, now *run) (result, error) {
+	names, annotations := v1alpha1.Hooks(now.host.Annotations, v1alpha1.PreProvisionHookPrefix), now.machine.Annotations
+	correct := func(machine *v1alpha1.Machine) {
+		for _, name := range names {
+			key := v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, name)
+			annotate(machine, key, now.host.Annotations[key])
+		}
+	}
+	f := &facts{
 		phase: v1alpha1.MachineClaimed, reason: v1alpha1.ReasonWaitingForHook, host: now.host,
-		message: describeHooks(now.machine.Annotations, v1alpha1.PreProvisionHookPrefix) +
+		message: describeHooks(names, annotations, v1alpha1.PreProvisionHookPrefix) +
 			"until then, nothing is installed on server " + now.host.Namespace + "/" + now.host.Name,
-	}}, nil
+	}
+	corrected := now.machine.DeepCopy()
+	if correct(corrected); maps.Equal(corrected.Annotations, annotations) {
+		return result{facts: f}, nil
+	}
+	if err := r.flush(ctx, now); err != nil { // the patch reads the status that is stored
+		return result{}, err
+	}
+	return result{facts: f}, r.patch(ctx, now, "correcting the hooks of", correct)
 }
 
 // describeHooks lists the hooks that are left, with the messages of their owners.
-func describeHooks(annotations map[string]string, prefix string) string {
+func describeHooks(names []string, messages map[string]string, prefix string) string {
 	var parts []string
-	for _, name := range v1alpha1.Hooks(annotations, prefix) {
+	for _, name := range names {
 		part := "waiting for the owner of hook " + v1alpha1.HookKey(prefix, name) + " to remove it"
-		if message := annotations[v1alpha1.HookKey(v1alpha1.HookMessagePrefix, name)]; message != "" {
+		if message := messages[v1alpha1.HookKey(v1alpha1.HookMessagePrefix, name)]; message != "" {
 			part += fmt.Sprintf(" (%s)", message)
 		}
 		parts = append(parts, part)
@@ -65,12 +147,20 @@ func describeHooks(annotations map[string]string, prefix string) string {
 	return strings.Join(parts, "; ") + "; "
 }
 
-// copyHooks copies the hooks for the release to the host. Without them, a server whose Machine is deleted by force would
-// reach the next tenant while it is still in the network of the last.
-func copyHooks(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) {
-	for _, name := range v1alpha1.Hooks(machine.Annotations, v1alpha1.PreReturnHookPrefix) {
-		key := v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, name)
-		annotate(host, key, machine.Annotations[key])
+// reportIgnored says which annotations of a Machine that is about to get a server are without effect.
+func (r *Reconciler) reportIgnored(machine *v1alpha1.Machine) {
+	if text := machine.Annotations[v1alpha1.ClaimUIDAnnotationKey]; text != "" && text != string(machine.ClaimUID()) {
+		r.event(machine, corev1.EventTypeWarning, string(EventAnnotationIgnored),
+			fmt.Sprintf("annotation %s is %.40q, which is no UID: it is replaced by the Machine's own", v1alpha1.ClaimUIDAnnotationKey, text))
+	}
+	for _, prefix := range hookPrefixes {
+		for _, name := range v1alpha1.Hooks(machine.Annotations, prefix) {
+			if name != v1alpha1.NetworkHook && !r.claims.hooks.Has(name) {
+				r.event(machine, corev1.EventTypeWarning, string(EventAnnotationIgnored),
+					fmt.Sprintf("hook %s holds nothing: the manager does not have it in its flag --hooks", v1alpha1.HookKey(prefix, name)))
+				return // one says enough: a tenant may set any number
+			}
+		}
 	}
 }
 

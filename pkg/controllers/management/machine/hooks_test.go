@@ -32,9 +32,13 @@ func (w *fixture) network() {
 // takeHook is what a network controller does when the server has been moved.
 func (w *fixture) takeHook(key types.NamespacedName, prefix string) {
 	w.t.Helper()
-	w.edit(key, func(machine *v1alpha1.Machine) {
-		delete(machine.Annotations, v1alpha1.HookKey(prefix, v1alpha1.NetworkHook))
-	})
+	hook := v1alpha1.HookKey(prefix, v1alpha1.NetworkHook)
+	for _, host := range w.hosts() {
+		if consumer, ok := consumerOf(&host); ok && consumer.NamespacedName == key {
+			w.annotateHost(host.Name, hook, "")
+		}
+	}
+	w.edit(key, func(machine *v1alpha1.Machine) { delete(machine.Annotations, hook) })
 }
 
 func waitsForHook(machine *v1alpha1.Machine) bool {

@@ -204,12 +204,6 @@ func (o owner) machineReference() v1alpha1.MachineReference {
 	return v1alpha1.MachineReference{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 }
 
-// networkOf is the network that the server of a Machine is moved into, empty if it stays where it is. Addresses are
-// counted by network: two tenants whose networks are apart may use the same ones.
-func networkOf(machine *v1alpha1.Machine) string {
-	return machine.Annotations[v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, v1alpha1.NetworkHook)]
-}
-
 // overlapping returns which pools give out the same addresses.
 func overlapping(pool ipam.Pool, others []string) string {
 	return fmt.Sprintf("address pool %s overlaps %s: what one gives out is missing in the other; give them ranges that are apart, or the "+

@@ -38,6 +38,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -66,6 +67,8 @@ type Dependencies struct {
 	// Deadline is how long a Machine may go without progress if its NodeType does not say. Zero is
 	// DefaultProvisioningDeadline.
 	Deadline time.Duration
+	// Hooks are the names of the hooks of other controllers that hold a server. Others in the annotations of Machines hold nothing.
+	Hooks []string
 }
 
 // Reconciler takes Machines through their life.
@@ -80,6 +83,8 @@ type Reconciler struct {
 	expectations *expectations
 	handlers     map[state]handling
 	deadline     time.Duration
+	// searched are the UIDs of the Machines that all hosts have been read for, live and in vain, by types.NamespacedName.
+	searched sync.Map
 	// quarantining is held while quarantined servers are counted and one is added.
 	quarantining sync.Mutex
 	// started is when the manager started to work. The process may have started long before and waited to become the leader.
@@ -121,7 +126,7 @@ type result struct {
 // New returns a Reconciler.
 func New(d Dependencies) *Reconciler {
 	r := &Reconciler{
-		servers:      servers{client: d.Client, live: d.Live, claims: hostClaims{client: d.Client, live: d.Live}},
+		servers:      servers{client: d.Client, live: d.Live, claims: hostClaims{client: d.Client, live: d.Live, hooks: sets.New(d.Hooks...)}},
 		addresses:    ipam.Allocator{Client: d.Client, Live: d.Live},
 		inventory:    d.Inventory,
 		recorder:     d.Recorder,
@@ -207,6 +212,7 @@ func (r *Reconciler) advance(ctx context.Context, now *run) (outcome result, err
 // vanished forgets a Machine that does not exist any more.
 func (r *Reconciler) vanished(machine types.NamespacedName) {
 	r.expectations.forget(machine)
+	r.searched.Delete(machine)
 	r.scheduler.park(scheduling.Machine[candidate]{Key: machine}, 0)
 	r.scheduler.forget(machine, r.inventory)
 	r.scheduler.move(usageShrank(machine.Namespace))
@@ -215,6 +221,9 @@ func (r *Reconciler) vanished(machine types.NamespacedName) {
 // step does what the present state needs and writes what follows from it into the status.
 func (r *Reconciler) step(ctx context.Context, now *run) (result, error) {
 	if err := r.lookAtHost(ctx, now); err != nil {
+		return result{}, err
+	}
+	if err := r.recoverNetwork(ctx, now); err != nil {
 		return result{}, err
 	}
 	outcome, err := r.handlers[stateOf(now.machine, now.host)](ctx, now)

@@ -62,13 +62,9 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		log.FromContext(ctx).Info("Releasing a host whose Machine does not exist or has another", "Machine", consumer.String(), "UID",
 			consumer.UID)
 	}
-	// A Machine that exists uses its Secret and its hooks for another host, maybe in the same namespace. How far one got
-	// that does not exist is unknown: its hooks on the host apply.
-	hooks := host.Annotations
-	if exists {
-		hooks = nil
-	}
-	pending, err := o.cleanAndRelease(ctx, consumer, host, hooks, !exists)
+	// A Machine that exists uses its Secret and its hooks for another host, maybe in the same namespace. How far it got with this
+	// one is unknown: the hooks on the host apply.
+	pending, err := o.cleanAndRelease(ctx, consumer, host, nil, !exists)
 	switch {
 	case apierrors.IsConflict(err):
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil

@@ -35,7 +35,7 @@ func (r *Reconciler) protect(ctx context.Context, now *run) (result, error) {
 // for the day on which the Machine is restored under another.
 func secure(machine *v1alpha1.Machine) {
 	controllerutil.AddFinalizer(machine, v1alpha1.MachineFinalizer)
-	if machine.Annotations[v1alpha1.ClaimUIDAnnotationKey] == "" {
+	if !machine.IsRestored() { // also in the place of what is no UID
 		annotate(machine, v1alpha1.ClaimUIDAnnotationKey, string(machine.UID))
 	}
 }
@@ -55,9 +55,9 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 	if no != nil {
 		return refused(machine, nil, no), r.dropChoice(ctx, now)
 	}
-	hooks := missingHooks(machine, tenant)
+	network := networkFor(tenant)
 	waiting := newCandidate(machine.DeepCopy(), tenant, request(machine, tenant))
-	setHooks(waiting.machine, hooks)
+	waiting.machine.Status.Network = network // its addresses are of that network
 	r.scheduler.deciding.Lock()
 	assigned, no, err := r.decide(ctx, &waiting)
 	r.scheduler.deciding.Unlock()
@@ -68,10 +68,11 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 		waiting.request.ChosenHost, waiting.request.ChosenAs = v1alpha1.HostReference{}, ""
 		return refused(machine, &waiting, no), r.dropChoice(ctx, now)
 	}
+	r.reportIgnored(machine)
 	choice := assigned.choice
 	if err := r.patch(ctx, now, "writing the choice on", func(machine *v1alpha1.Machine) {
 		secure(machine)
-		setHooks(machine, hooks)
+		setNetworkHooks(machine, network)
 		machine.SetChosenHost(choice.Host, choice.NodeType)
 	}); err != nil {
 		r.forget(machine)
@@ -80,7 +81,7 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 	// The status names the server once it is claimed. Until then the annotation does.
 	return result{again: true, putsOff: true, facts: &facts{
 		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice, properties: assigned.plan.effective(),
-		installed: assigned.plan.installed(),
+		installed: assigned.plan.installed(), network: network,
 		message:   fmt.Sprintf("claiming server %s/%s of type %s", choice.Host.Namespace, choice.Host.Name, choice.NodeType),
 	}}, nil
 }

@@ -104,8 +104,8 @@ type servers struct {
 
 // cleanAndRelease takes the release of an owner's host a step further. It returns the facts while that is under way,
 // and nil once the host is released. The Secret is deleted before the claim: afterwards it would not be found, and the
-// next owner of the host must not find it. hooks are the annotations with the hooks to wait for.
-func (r servers) cleanAndRelease(ctx context.Context, o owner, host *bmov1alpha1.BareMetalHost, hooks map[string]string,
+// next owner of the host must not find it. annotations are those of the Machine, if it exists: hooks, and messages of their owners.
+func (r servers) cleanAndRelease(ctx context.Context, o owner, host *bmov1alpha1.BareMetalHost, annotations map[string]string,
 	withUserData bool) (*facts, error) {
 	var err error
 	if !isEmptied(host) {
@@ -125,10 +125,10 @@ func (r servers) cleanAndRelease(ctx context.Context, o owner, host *bmov1alpha1
 			return nil, err
 		}
 	}
-	if len(v1alpha1.Hooks(hooks, v1alpha1.PreReturnHookPrefix)) > 0 {
+	if hooks := r.claims.returnHooks(host, annotations); len(hooks) > 0 {
 		return &facts{
 			phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonWaitingForHook, host: host,
-			message: describeHooks(hooks, v1alpha1.PreReturnHookPrefix) + "until then, server " + host.Namespace + "/" + host.Name +
+			message: describeHooks(hooks, annotations, v1alpha1.PreReturnHookPrefix) + "until then, server " + host.Namespace + "/" + host.Name +
 				" cannot be claimed",
 		}, nil
 	}

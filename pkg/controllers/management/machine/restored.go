@@ -44,9 +44,22 @@ func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error
 		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice,
 		message: fmt.Sprintf("server %s is claimed for this Machine already", name),
 	}
+	if host.Spec.Image == nil && networkOfHost(host) == "" {
+		// It has been moved back, or the tenant had no network when it was claimed. It is moved before it is installed.
+		tenant, _, problem, err := r.tenant(ctx, machine)
+		switch {
+		case err != nil:
+			return result{}, err
+		case problem != "":
+			return wait(fmt.Sprintf("server %s is claimed for this Machine already: %s", name, problem))
+		}
+		f.network = networkFor(tenant)
+	}
 	if machine.Status.PropertiesHash == "" && host.Spec.Image != nil {
 		// What was installed is unknown. It is taken to be what would be installed now.
-		planned, err := r.resolve(ctx, machine, nodeType, host)
+		installed := machine.DeepCopy()
+		installed.Status.Network = networkOfHost(host)
+		planned, err := r.resolve(ctx, installed, nodeType, host)
 		switch problem, wrong := whatIsInvalid(err); {
 		case wrong:
 			return wait(fmt.Sprintf("server %s is claimed for this Machine already: %s", name, problem))
@@ -60,7 +73,8 @@ func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error
 
 // serverOf finds the server that is claimed for a Machine whose status names none or a wrong one. The host that was chosen is
 // read live: a process that has crashed may have claimed it a moment ago. A Machine that was restored may name none, or by a
-// former UID; then it reads all hosts, live if the cache has none.
+// former UID; then it looks through all hosts, and reads them live if the cache has none. It does that once: whatever claims for
+// this Machine afterwards is this process, and a tenant could have all hosts read by each patch of its Machine.
 func (r *Reconciler) serverOf(ctx context.Context, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error) {
 	o := ownerOf(machine)
 	if chosen, _, found := machine.ChosenHost(); found {
@@ -82,7 +96,14 @@ func (r *Reconciler) serverOf(ctx context.Context, machine *v1alpha1.Machine) (*
 	if found := ownedAmong(all.Items, o); found != nil {
 		return found, nil
 	}
-	return findServer(ctx, r.live, o)
+	if uid, searched := r.searched.Load(o.NamespacedName); searched && uid == machine.UID {
+		return nil, nil
+	}
+	found, err := findServer(ctx, r.live, o)
+	if err == nil && found == nil {
+		r.searched.Store(o.NamespacedName, machine.UID)
+	}
+	return found, err
 }
 
 // findServer finds the server that the owner has claimed, by live reads.

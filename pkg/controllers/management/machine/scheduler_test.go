@@ -98,15 +98,15 @@ func TestDeletedTenantsMove(t *testing.T) {
 func TestHooksFollowTheTenant(t *testing.T) {
 	machine, tenant := named("m", "1"), &v1alpha1.TenantCluster{}
 	tenant.Spec.Network = &v1alpha1.TenantNetwork{VLAN: ptr.To(int32(100))}
-	machine.Annotations = missingHooks(machine, tenant)
-	if again := missingHooks(machine, tenant); len(machine.Annotations) != 2 || len(again) != 0 {
-		t.Fatalf("hooks %v, and then %v", machine.Annotations, again)
-	}
+	setNetworkHooks(machine, networkFor(tenant))
 	tenant.Spec.Network.VLAN = ptr.To(int32(200))
-	for key, network := range missingHooks(machine, tenant) {
-		machine.Annotations[key] = network
+	setNetworkHooks(machine, networkFor(tenant))
+	for _, prefix := range hookPrefixes {
+		if network := machine.Annotations[v1alpha1.HookKey(prefix, v1alpha1.NetworkHook)]; network != "vlan:200" {
+			t.Errorf("%s says network %s, want that of the tenant", prefix, network)
+		}
 	}
-	if network := networkOf(machine); network != "vlan:200" {
-		t.Errorf("the server is moved into network %s, want that of the tenant", network)
+	if setNetworkHooks(machine, ""); len(machine.Annotations) > 0 {
+		t.Errorf("hooks %v for a tenant without a network", machine.Annotations)
 	}
 }

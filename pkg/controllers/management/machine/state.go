@@ -78,7 +78,7 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 	case host.Spec.Image == nil && meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionProvisioned):
 		// Installing it again would make a second machine of the same name, with a join token that is long used up.
 		return hostLost
-	case host.Spec.Image == nil && len(v1alpha1.Hooks(machine.Annotations, v1alpha1.PreProvisionHookPrefix)) > 0:
+	case host.Spec.Image == nil && len(v1alpha1.Hooks(host.Annotations, v1alpha1.PreProvisionHookPrefix)) > 0:
 		return waitingForHooks
 	case host.Spec.Image == nil:
 		return claimed

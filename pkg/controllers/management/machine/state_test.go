@@ -33,6 +33,9 @@ func provisionedPair() (*v1alpha1.Machine, *bmov1alpha1.BareMetalHost) {
 	return machine, host
 }
 
+// formerUID is that of a Machine before it was restored.
+const formerUID = "0f0e0d0c-1111-2222-3333-444455556666"
+
 func TestStateOf(t *testing.T) {
 	now := metav1.Now()
 	for name, tc := range map[string]struct {
@@ -55,28 +58,28 @@ func TestStateOf(t *testing.T) {
 			}},
 		"RestoredWithoutStatus": {reason: "its server may name it, under the UID that it had", want: restored,
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
-				m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "former-uid"
+				m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = formerUID
 				m.Status = v1alpha1.MachineStatus{}
 			}},
 		"RestoredWithStatus": {reason: "the status names the host that was", want: restored,
 			change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
-				m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "former-uid"
-				h.Spec.ConsumerRef.UID = "former-uid"
+				m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = formerUID
+				h.Spec.ConsumerRef.UID = formerUID
 				h.UID = "another"
 			}},
 		"RestoredWithoutNodeType": {reason: "the host says as which type it was claimed", want: restored,
 			change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
-				m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "former-uid"
-				h.Spec.ConsumerRef.UID = "former-uid"
+				m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = formerUID
+				h.Spec.ConsumerRef.UID = formerUID
 				m.Status.NodeTypeRef = nil
 			}},
 		"RestoredLongAgo": {reason: "it has found its server", want: joined, change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
-			m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "former-uid"
-			h.Spec.ConsumerRef.UID = "former-uid"
+			m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = formerUID
+			h.Spec.ConsumerRef.UID = formerUID
 		}},
 		"RestoredAndLost": {reason: "another Machine has its server", want: hostLost,
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
-				m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = "former-uid"
+				m.Annotations[v1alpha1.ClaimUIDAnnotationKey] = formerUID
 			}},
 		"SwitchOff": {reason: "the spec wants it off", want: switching, change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
 			h.Spec.Online, m.Spec.Power = true, &v1alpha1.MachinePower{State: v1alpha1.PowerOff}
@@ -98,13 +101,13 @@ func TestStateOf(t *testing.T) {
 				h.Status.Provisioning.State = bmov1alpha1.StateProvisioning
 			}},
 		"Held": {reason: "a hook keeps it from being installed", want: waitingForHooks,
-			change: func(m *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
+			change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
 				h.Spec.Image = nil
-				m.Annotations[v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, "x")] = ""
+				h.Annotations = map[string]string{v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, "x"): ""}
 			}},
 		"HeldTooLate": {reason: "what is being installed cannot be held any more", want: joined,
-			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
-				m.Annotations[v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, "x")] = ""
+			change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
+				h.Annotations = map[string]string{v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, "x"): ""}
 			}},
 		"HostDeleting": {reason: "what runs on it is as good as gone", want: errored,
 			change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) { h.DeletionTimestamp = &now }},

@@ -35,6 +35,8 @@ type facts struct {
 	installed []v1alpha1.InstalledField
 	// drifted is the condition of that name, without its type; nil leaves it as it is.
 	drifted *metav1.Condition
+	// network that the server is moved into, with the choice.
+	network string
 	// clearChoice is set when the chosen host cannot be had.
 	clearChoice bool
 	// progress is how far the Machine is; nil leaves what the status says of it.
@@ -89,14 +91,18 @@ func setServer(machine *v1alpha1.Machine, status *v1alpha1.MachineStatus, f *fac
 	case f.choice != nil:
 		status.HostRef = ptr.To(f.choice.Host)
 		status.NodeTypeRef = &v1alpha1.NameReference{Name: f.choice.NodeType}
-		status.Cost = ptr.To(f.choice.Cost)
+		status.Cost, status.Network = ptr.To(f.choice.Cost), f.network
 		status.NodeLabels = nodeLabels(f.choice.Labels, machine.Spec.Properties)
 	case f.clearChoice:
 		status.HostRef, status.NodeTypeRef, status.Cost, status.NodeLabels, status.HostState = nil, nil, nil, nil, ""
 		status.Properties, status.Addresses, status.Power, status.Progress = nil, nil, nil, nil
-		status.Installed, status.PropertiesHash = nil, ""
+		status.Installed, status.PropertiesHash, status.Network = nil, "", ""
 	}
 	if f.host != nil {
+		if f.phase == v1alpha1.MachineReleasing && status.HostRef == nil {
+			// A Machine that was restored and deleted: who moves the server back finds it by this.
+			status.HostRef = &v1alpha1.HostReference{Namespace: f.host.Namespace, Name: f.host.Name, UID: f.host.UID}
+		}
 		status.HostState = string(f.host.Status.Provisioning.State)
 		status.Power, status.Addresses = powerOf(status.Power, f.host), addressesOf(f.host)
 	}
@@ -239,6 +245,8 @@ const (
 	EventQuarantined EventReason = "Quarantined"
 	// EventTaken: the chosen server was taken before it was claimed; another is chosen.
 	EventTaken EventReason = "ServerTaken"
+	// EventAnnotationIgnored: the Machine has a hook that the manager does not know, or an identity that is no UID.
+	EventAnnotationIgnored EventReason = "AnnotationIgnored"
 	// EventPoolsOverlap: another pool contains addresses of the Machine's pool.
 	EventPoolsOverlap EventReason = "AddressPoolsOverlap"
 )

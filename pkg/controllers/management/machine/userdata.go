@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -154,13 +155,18 @@ func (r *Reconciler) blankUserData(ctx context.Context, o owner, namespace strin
 	return nil
 }
 
-// deleteUserData deletes the Secret in the host's namespace, if it exists.
+// deleteUserData deletes the Secret in the host's namespace, if it exists and is the Machine's. Its name follows from what a tenant
+// may have written.
 func (r servers) deleteUserData(ctx context.Context, o owner, namespace string) error {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: userDataName(o)}}
-	if err := client.IgnoreNotFound(r.client.Delete(ctx, secret)); err != nil {
-		return fmt.Errorf("deleting Secret %s/%s, %w", namespace, secret.Name, err)
+	key, secret := types.NamespacedName{Namespace: namespace, Name: userDataName(o)}, secretMetadata()
+	if len(path.IsValidPathSegmentName(key.Name)) > 0 {
+		return nil // the API server has none of that name, and a host must not stay claimed for it
 	}
-	return nil
+	found, err := controllers.Find(ctx, r.live, key, secret)
+	if belongsTo, ours := secretOwner(secret); err != nil || !found || !ours || belongsTo != o {
+		return err
+	}
+	return controllers.Delete(ctx, r.client, secret, "deleting")
 }
 
 // OrphanSecrets deletes user data in the hosts' namespaces whose Machine does not exist. The garbage collector of

@@ -59,7 +59,8 @@ const (
 	workers = 10
 )
 
-// Controller moves the servers of Machines that wait for the network hook, and removes the hook.
+// Controller moves the servers of Machines that wait for the network hook, and removes the hook. Which network that is, and
+// whether there is a hook, the BareMetalHost says, where only the manager writes; what stands on the Machine decides nothing.
 type Controller struct {
 	client   client.Client
 	live     client.Reader
@@ -94,26 +95,35 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := c.client.Get(ctx, request.NamespacedName, machine); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if _, pending := pendingHook(machine); !pending {
+	if !isHeld(machine) {
 		return ctrl.Result{}, nil
 	}
 	// Read live: a server that was released must not be moved for the Machine that had it.
 	if err := c.live.Get(ctx, request.NamespacedName, machine); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	hook, pending := pendingHook(machine)
-	if !pending {
+	if !isHeld(machine) {
 		return ctrl.Result{}, nil
 	}
 	host, err := c.hostOf(ctx, machine)
 	if err != nil || host == nil {
 		return ctrl.Result{}, err
 	}
+	hook := v1alpha1.PreProvisionHookPrefix
+	if machine.Status.Phase == v1alpha1.MachineReleasing {
+		hook = v1alpha1.PreReturnHookPrefix
+	}
+	key := v1alpha1.HookKey(hook, v1alpha1.NetworkHook)
+	value, held := host.Annotations[key]
+	if !held {
+		return ctrl.Result{}, c.removeCopy(ctx, machine, key)
+	}
 	move := moveOf(host)
 	if hook == v1alpha1.PreProvisionHookPrefix {
-		network, err := v1alpha1.ParseTenantNetwork(machine.Annotations[v1alpha1.HookKey(hook, v1alpha1.NetworkHook)])
+		network, err := v1alpha1.ParseTenantNetwork(value)
 		if err != nil {
-			return ctrl.Result{}, c.writeMessage(ctx, machine, "annotation "+v1alpha1.HookKey(hook, v1alpha1.NetworkHook)+": "+err.Error())
+			return ctrl.Result{}, c.writeMessage(ctx, machine, fmt.Sprintf("annotation %s of BareMetalHost %s: %v", key,
+				client.ObjectKeyFromObject(host), err))
 		}
 		move.Network, move.Tenant = network.String(), machine.Namespace
 	}
@@ -123,24 +133,18 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case err != nil:
 		return ctrl.Result{}, errors.Join(err, c.writeMessage(ctx, machine, err.Error()))
 	}
-	return ctrl.Result{}, c.release(ctx, machine, hook)
+	if err := c.annotate(ctx, host, func(annotations map[string]string) { delete(annotations, key) }); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, c.removeCopy(ctx, machine, key)
 }
 
-// pendingHook returns the prefix of the network hook that a Machine waits for: its condition says that it waits for hooks,
-// and ours is one of them.
-func pendingHook(machine *v1alpha1.Machine) (prefix string, pending bool) {
+// isHeld returns whether the manager says that a hook holds the server of the Machine.
+func isHeld(machine *v1alpha1.Machine) bool {
 	network := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionNetworkReady)
-	if network == nil || network.Reason != v1alpha1.ReasonWaitingForHook || machine.Status.HostRef == nil {
-		return "", false
-	}
-	prefix = v1alpha1.PreProvisionHookPrefix
-	if machine.Status.Phase == v1alpha1.MachineReleasing {
-		prefix = v1alpha1.PreReturnHookPrefix
-	} else if !machine.DeletionTimestamp.IsZero() {
-		return "", false // the manager releases it next
-	}
-	_, pending = machine.Annotations[v1alpha1.HookKey(prefix, v1alpha1.NetworkHook)]
-	return prefix, pending
+	return network != nil && network.Reason == v1alpha1.ReasonWaitingForHook && machine.Status.HostRef != nil &&
+		// The manager releases a deleted one next.
+		(machine.DeletionTimestamp.IsZero() || machine.Status.Phase == v1alpha1.MachineReleasing)
 }
 
 // hostOf returns the server of the Machine, nil if the Machine has not claimed it.
@@ -150,7 +154,8 @@ func (c *Controller) hostOf(ctx context.Context, machine *v1alpha1.Machine) (*bm
 	if found, err := controllers.Find(ctx, c.live, key, host); err != nil || !found {
 		return nil, err
 	}
-	if consumer := host.Spec.ConsumerRef; consumer == nil || consumer.UID != machine.ClaimUID() {
+	if consumer := host.Spec.ConsumerRef; consumer == nil || consumer.UID != machine.ClaimUID() || consumer.Name != machine.Name ||
+		consumer.Namespace != machine.Namespace {
 		return nil, nil
 	}
 	return host, nil
@@ -181,11 +186,15 @@ func (c *Controller) writeMessage(ctx context.Context, machine *v1alpha1.Machine
 	return c.annotate(ctx, machine, func(annotations map[string]string) { annotations[key] = message })
 }
 
-// release removes the hook: the server is in the right network.
-func (c *Controller) release(ctx context.Context, machine *v1alpha1.Machine, prefix string) error {
+// removeCopy removes the copy of the hook on the Machine: the server is in the right network.
+func (c *Controller) removeCopy(ctx context.Context, machine *v1alpha1.Machine, key string) error {
+	message := v1alpha1.HookKey(v1alpha1.HookMessagePrefix, v1alpha1.NetworkHook)
+	if machine.Annotations[key] == "" && machine.Annotations[message] == "" {
+		return nil
+	}
 	return c.annotate(ctx, machine, func(annotations map[string]string) {
-		delete(annotations, v1alpha1.HookKey(prefix, v1alpha1.NetworkHook))
-		delete(annotations, v1alpha1.HookKey(v1alpha1.HookMessagePrefix, v1alpha1.NetworkHook))
+		delete(annotations, key)
+		delete(annotations, message)
 	})
 }
 
@@ -193,6 +202,9 @@ func (c *Controller) release(ctx context.Context, machine *v1alpha1.Machine, pre
 func (c *Controller) annotate(ctx context.Context, object client.Object, change func(map[string]string)) error {
 	return client.IgnoreNotFound(controllers.Patch(ctx, c.client, object, "writing the network hook of", func() {
 		annotations := object.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
 		change(annotations)
 		object.SetAnnotations(annotations)
 	}))
@@ -200,7 +212,7 @@ func (c *Controller) annotate(ctx context.Context, object client.Object, change 
 
 const orphansName = "network.orphans"
 
-// orphans moves servers back whose Machine was deleted by force: only the server has the hook then.
+// orphans moves servers back whose Machine was deleted by force, or has another server.
 type orphans struct{ *Controller }
 
 func (c *Controller) orphans() orphans { return orphans{c} }
@@ -236,8 +248,11 @@ func (o orphans) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resu
 	consumer := host.Spec.ConsumerRef
 	machine := &v1alpha1.Machine{}
 	found, err := controllers.Find(ctx, o.live, types.NamespacedName{Namespace: consumer.Namespace, Name: consumer.Name}, machine)
-	if err != nil || found && machine.ClaimUID() == consumer.UID {
-		return ctrl.Result{}, err // it has the hook itself
+	// A Machine that has this server, or may find it yet, waits for the hook itself. One that has another does not.
+	reference := machine.Status.HostRef
+	if err != nil || found && machine.ClaimUID() == consumer.UID && (reference == nil ||
+		types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name} == request.NamespacedName) {
+		return ctrl.Result{RequeueAfter: lastRetry}, err // no event tells when that changes
 	}
 	switch err := o.endpoint.Move(ctx, moveOf(host)); {
 	case errors.Is(err, ErrMoving):

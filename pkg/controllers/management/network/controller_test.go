@@ -6,9 +6,11 @@ package network
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,7 +54,7 @@ func held(t *testing.T, phase v1alpha1.MachinePhase, reason string) (*v1alpha1.M
 		t.Fatal(err)
 	}
 	host := env.AvailableHost(namespace, "h", nil)
-	host.Annotations = map[string]string{after: "vlan:100"}
+	host.Annotations = map[string]string{before: "vlan:100", after: "vlan:100"}
 	host.Spec.ConsumerRef = &corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: namespace, Name: "m", UID: machine.UID,
 	}
@@ -78,11 +80,13 @@ func TestReconcile(t *testing.T) {
 		answer     error
 		asked      []string
 		left       map[string]string
+		// holds are the hooks that are left on the server; both if unset.
+		holds map[string]string
 		wantError  bool
 		askedAgain bool
 	}{
 		"Attached": {reason: "the hook goes when the server is there", phase: v1alpha1.MachineClaimed, why: waiting,
-			asked: []string{"h to network vlan:100"}, left: map[string]string{after: "vlan:100"}},
+			asked: []string{"h to network vlan:100"}, left: map[string]string{after: "vlan:100"}, holds: map[string]string{after: "vlan:100"}},
 		"Moving": {reason: "the hook stays, and the condition can say why", phase: v1alpha1.MachineClaimed, why: waiting, answer: ErrMoving,
 			askedAgain: true,
 			asked:      []string{"h to network vlan:100"}, left: map[string]string{before: "vlan:100", after: "vlan:100", words: ErrMoving.Error()}},
@@ -90,16 +94,32 @@ func TestReconcile(t *testing.T) {
 			wantError: true,
 			asked:     []string{"h to network vlan:100"}, left: map[string]string{before: "vlan:100", after: "vlan:100", words: "no switch"}},
 		"Returned": {reason: "the way back", phase: v1alpha1.MachineReleasing, why: waiting,
-			asked: []string{"h to the parking lot"}, left: map[string]string{before: "vlan:100"}},
+			asked: []string{"h to the parking lot"}, left: map[string]string{before: "vlan:100"}, holds: map[string]string{before: "vlan:100"}},
+		"AnotherNetwork": {reason: "a tenant can write the Machine", phase: v1alpha1.MachineClaimed, why: waiting,
+			change: func(machine *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { machine.Annotations[before] = "vlan:200" },
+			asked:  []string{"h to network vlan:100"}, left: map[string]string{after: "vlan:100"}, holds: map[string]string{after: "vlan:100"}},
+		"NoHookOnMachine": {reason: "a tenant can write the Machine", phase: v1alpha1.MachineClaimed, why: waiting,
+			change: func(machine *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { machine.Annotations = nil },
+			asked:  []string{"h to network vlan:100"}, holds: map[string]string{after: "vlan:100"}},
+		"ReturnedWithoutHook": {reason: "a tenant can write the Machine", phase: v1alpha1.MachineReleasing, why: waiting,
+			change: func(machine *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { machine.Annotations = nil },
+			asked:  []string{"h to the parking lot"}, holds: map[string]string{before: "vlan:100"}},
+		"HookOfNoHost": {reason: "only the server says that it is to be moved", phase: v1alpha1.MachineClaimed, why: waiting,
+			change: func(_ *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) { host.Annotations = map[string]string{after: "vlan:100"} },
+			left:   map[string]string{after: "vlan:100"}, holds: map[string]string{after: "vlan:100"}},
+		"OtherName": {reason: "the identity alone is the tenant's to write", phase: v1alpha1.MachineClaimed, why: waiting,
+			change: func(_ *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) { host.Spec.ConsumerRef.Name = "other" },
+			left:   map[string]string{before: "vlan:100", after: "vlan:100"}},
 		"NotWaiting": {reason: "the server may not be clean yet", phase: v1alpha1.MachineReleasing, why: v1alpha1.ReasonNetworkReady,
 			left: map[string]string{before: "vlan:100", after: "vlan:100"}},
 		"OtherConsumer": {reason: "the server of another consumer is not moved", phase: v1alpha1.MachineClaimed, why: waiting,
 			change: func(_ *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) { host.Spec.ConsumerRef.UID = "other" },
 			left:   map[string]string{before: "vlan:100", after: "vlan:100"}},
 		"BadNetwork": {reason: "the hook was edited", phase: v1alpha1.MachineClaimed, why: waiting,
-			change: func(machine *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { machine.Annotations[before] = "blue" },
-			left: map[string]string{before: "blue", after: "vlan:100", words: "annotation " + before +
-				`: "blue" is not a tenant network: write vlan:N, vni:N or id:NAME`}},
+			change: func(_ *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) { host.Annotations[before] = "blue" },
+			holds:  map[string]string{before: "blue", after: "vlan:100"},
+			left: map[string]string{before: "vlan:100", after: "vlan:100", words: "annotation " + before +
+				` of BareMetalHost *: "blue" is not a tenant network: write vlan:N, vni:N or id:NAME`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine, host := held(t, tc.phase, tc.why)
@@ -123,8 +143,20 @@ func TestReconcile(t *testing.T) {
 			if err := environment.Client.Get(t.Context(), client.ObjectKeyFromObject(machine), machine); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.left, machine.Annotations); diff != "" {
+			for key, text := range machine.Annotations {
+				machine.Annotations[key] = strings.ReplaceAll(text, client.ObjectKeyFromObject(host).String(), "*")
+			}
+			if diff := cmp.Diff(tc.left, machine.Annotations, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("%s: annotations (-want +got):\n%s", tc.reason, diff)
+			}
+			if tc.holds == nil {
+				tc.holds = map[string]string{before: "vlan:100", after: "vlan:100"}
+			}
+			if err := environment.Client.Get(t.Context(), client.ObjectKeyFromObject(host), host); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.holds, host.Annotations); diff != "" {
+				t.Errorf("%s: annotations of the host (-want +got):\n%s", tc.reason, diff)
 			}
 		})
 	}
@@ -147,6 +179,17 @@ func TestOrphans(t *testing.T) {
 	}
 	if left := reconcile(); left[after] == "" || len(endpoint.asked) > 0 {
 		t.Errorf("a server that has its Machine was moved: %v", endpoint.asked)
+	}
+	machine.Status.HostRef.Name = "another" // a crash has left it with two
+	if err := environment.Client.Status().Update(t.Context(), machine); err != nil {
+		t.Fatal(err)
+	}
+	if left := reconcile(); left[after] != "" || len(endpoint.asked) != 1 {
+		t.Errorf("annotations %v: the hook of a server that its Machine does not have is left", left)
+	}
+	host.Annotations[after], endpoint.asked = "vlan:100", nil
+	if err := environment.Client.Update(t.Context(), host); err != nil {
+		t.Fatal(err)
 	}
 	if err := environment.Client.Delete(t.Context(), machine); err != nil {
 		t.Fatal(err)
