@@ -109,7 +109,7 @@ func TestForbidden(t *testing.T) {
 	management.accounts(t, "acme", tenantNamespace, Tenant)
 	management.accounts(t, "globex", otherNamespace, Tenant)
 	tenant := newCluster(t, systemNamespace)
-	tenant.accounts(t, "acme", systemNamespace, Tenant, "--set=target=tenant")
+	tenant.accounts(t, "acme", systemNamespace, Tenant, "--set=target=tenant", "--set=access.tenantNamespace="+tenantNamespace)
 
 	may := map[string]forbidden{
 		"karpenter-metal3-manager": {verbs: reading, resource: "baremetalhosts.metal3.io"},

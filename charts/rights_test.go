@@ -15,10 +15,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/protection"
 )
 
 // rules are the rules of all roles, by kind and name.
@@ -140,6 +142,31 @@ func TestRights(t *testing.T) {
 var managers = map[string]rbacv1.Subject{
 	"tenant-management":     {Kind: "ServiceAccount", Name: "karpenter-metal3-manager", Namespace: "karpenter-metal3"},
 	"tenant-management-all": {Kind: "ServiceAccount", Name: "manager", Namespace: "platform"},
+}
+
+// TestOwnPolicies: with the TenantCluster named, the provider may update the policies that it writes and no others.
+func TestOwnPolicies(t *testing.T) {
+	long := strings.Repeat("a", 63)
+	for _, tenant := range []types.NamespacedName{{Namespace: "team", Name: "acme"}, {Namespace: long, Name: "acme"}} {
+		want := []string{protection.PoolsPolicy(tenant), protection.AllowedTypesPolicy(tenant), protection.RequirementsPolicy(tenant)}
+		fixed, updated := []string{protection.DeviceClassesPolicy, protection.ResourceClaimsPolicy}, 0
+		for role, rules := range rules(t, render(t, Tenant, "--set=target=tenant", "--set=access.tenantNamespace="+tenant.Namespace,
+			"--set=tenantCluster="+tenant.Name)) {
+			for _, rule := range rules {
+				if !slices.Contains(rule.Resources, "validatingadmissionpolicies") || !slices.ContainsFunc(rule.Verbs, func(verb string) bool {
+					return verb == "update" || verb == "delete" || verb == "patch"
+				}) {
+					continue
+				}
+				if updated++; !slices.Equal(rule.ResourceNames, want) && !slices.Equal(rule.ResourceNames, fixed) {
+					t.Errorf("%s may %v the policies %v, want %v or %v", role, rule.Verbs, rule.ResourceNames, want, fixed)
+				}
+			}
+		}
+		if updated != 2 {
+			t.Errorf("%d rules are for policies, want 2", updated)
+		}
+	}
 }
 
 // TestBindings: each binding is for a role of the charts and for the service account of its program only.

@@ -1,6 +1,6 @@
 {{/*
 The objects of a file of config/rbac, for one subject: a dict of root, file, subject, rename, and kinds that are left out
-(without). Rules are taken as they are. With rename, names get the TenantCluster's, and namespaces are the release's.
+(without). Rules are taken as they are, but `policies` are the names of the policies that may be updated. With rename, names get the TenantCluster's, and namespaces are the release's.
 */}}
 {{- define "karpenter-metal3-tenant.rights" -}}
 {{- $ := . -}}
@@ -12,6 +12,14 @@ The objects of a file of config/rbac, for one subject: a dict of root, file, sub
 {{- $_ := set $object.metadata "labels" (fromYaml (include "karpenter-metal3-tenant.labels" $.root)) -}}
 {{- if hasKey $object "subjects" -}}
 {{- $_ := set $object "subjects" (list $.subject) -}}
+{{- end -}}
+{{- /* Which policies may be updated depends on the TenantCluster. */ -}}
+{{- if and $.policies (hasKey $object "rules") -}}
+{{- range $object.rules -}}
+{{- if and (has "validatingadmissionpolicies" .resources) (has "update" .verbs) (not .resourceNames) -}}
+{{- $_ := set . "resourceNames" $.policies -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- if $.rename -}}
 {{- $separator := ternary ":" "-" (eq $object.kind "ClusterRoleBinding") -}}
