@@ -94,11 +94,36 @@ func (c *Controller) reconcilePools(ctx context.Context, users []string) (reconc
 		there := serversFor(cluster, nodeTypes.Items)
 		policies = append(policies, allowedTypesPolicy(key, users, there), requirementsPolicy(key, users, there))
 	}
+	if err := c.lookForTokensPolicy(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
 	var errs []error
 	for _, one := range policies {
 		errs = append(errs, put(ctx, c.clusters.Tenant.Client, one))
 	}
 	return written(errs...)
+}
+
+// TokensPolicy restricts the Secrets that the provider itself may write. It is of the chart and not of the provider, whose token it is
+// for.
+const TokensPolicy = "karpenter-metal3-tokens"
+
+// lookForTokensPolicy logs an error if the policy is not in force. The provider works without it.
+func (c *Controller) lookForTokensPolicy(ctx context.Context) error {
+	for kind, object := range map[string]client.Object{
+		"ValidatingAdmissionPolicy":        &admissionregistrationv1.ValidatingAdmissionPolicy{},
+		"ValidatingAdmissionPolicyBinding": &admissionregistrationv1.ValidatingAdmissionPolicyBinding{},
+	} {
+		found, err := controllers.Find(ctx, c.clusters.Tenant.Client, client.ObjectKey{Name: TokensPolicy}, object)
+		if err != nil {
+			return err
+		}
+		if !found {
+			log.FromContext(ctx).Error(nil, "An admission policy is missing in the tenant cluster: without it, who has the provider's token can have "+
+				"that of any account of kube-system. Upgrade the release of the tenant's chart there", "kind", kind, "name", TokensPolicy)
+		}
+	}
+	return nil
 }
 
 // reconcileClasses protects DeviceClasses while they are in sync, and not otherwise.
@@ -134,7 +159,7 @@ func (c *Controller) Register(ctx context.Context, m manager.Manager) error {
 	request := []reconcile.Request{{NamespacedName: c.clusters.TenantCluster}}
 	enqueue := enqueueFor[client.Object](request)
 	ours := builder.WithPredicates(predicate.NewPredicateFuncs(func(object client.Object) bool {
-		return slices.Contains(c.policies(), object.GetName())
+		return slices.Contains(c.policies(), object.GetName()) || !c.classes && object.GetName() == TokensPolicy
 	}), predicate.GenerationChangedPredicate{})
 	started := source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		queue.Add(request[0])

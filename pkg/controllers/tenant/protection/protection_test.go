@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,10 +19,12 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/yaml"
 
+	configpolicy "github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/autonodes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -366,5 +369,39 @@ func TestRestrictedPermissions(t *testing.T) {
 		&admissionregistrationv1.ValidatingAdmissionPolicy{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("the sync has ended, and its policy is there: %v", err)
+	}
+}
+
+// TestTokensPolicyMissing: that the provider's own Secrets are not restricted is logged, once for the policy and once for the binding.
+func TestTokensPolicyMissing(t *testing.T) {
+	logged := 0
+	ctx := log.IntoContext(t.Context(), funcr.New(func(_, text string) {
+		if strings.Contains(text, TokensPolicy) {
+			logged++
+		}
+	}, funcr.Options{}))
+	c := NewPoolController(tenanttest.ClustersOf(client.ObjectKey{Namespace: "a", Name: "tokens"}, environment.Client, environment.Client), nil)
+	look := func(want int) {
+		t.Helper()
+		logged = 0
+		if err := c.lookForTokensPolicy(ctx); err != nil || logged != want {
+			t.Errorf("%d errors are logged, want %d (%v)", logged, want, err)
+		}
+	}
+	look(2)
+	objects, err := configpolicy.Tenant("karpenter-metal3-provider")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, object := range objects {
+		if err := environment.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		look(1 - n)
+		t.Cleanup(func() {
+			if err := environment.Client.Delete(context.Background(), object); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
