@@ -64,7 +64,7 @@ func newFixture(t *testing.T) *fixture {
 		w.a100():                 env.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "4"),
 		"h100-8x-" + w.namespace: env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8"),
 	} {
-		nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: env.MadeBy(w.namespace)}}
 		nodeType.Spec.ProviderRef.Name = w.namespace
 		nodeType.Spec.Resources = resources
 		w.create(nodeType)

@@ -131,7 +131,7 @@ func (c cachedReads) List(ctx context.Context, list client.ObjectList, opts ...c
 
 func newNodeType(name string) *v1alpha1.NodeType {
 	return &v1alpha1.NodeType{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: env.MadeBy("metal3")},
 		Spec: v1alpha1.NodeTypeSpec{
 			ProviderRef: v1alpha1.NameReference{Name: "metal3"},
 			HardwareProfile: v1alpha1.HardwareProfile{

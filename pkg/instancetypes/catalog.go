@@ -54,9 +54,9 @@ type plannedTypes struct {
 }
 
 type item struct {
-	name, provider string
-	nodeType       *v1alpha1.NodeType
-	instanceType   *cloudprovider.InstanceType
+	name         string
+	nodeType     *v1alpha1.NodeType
+	instanceType *cloudprovider.InstanceType
 }
 
 // NewCatalog returns an empty catalog.
@@ -106,7 +106,7 @@ func (c *Catalog) InstanceTypes(filter Filter) []*cloudprovider.InstanceType {
 	items := c.read().items
 	types := make([]*cloudprovider.InstanceType, 0, len(items))
 	for i := range items {
-		if filter.Allows(items[i].name, items[i].provider) {
+		if filter.Allows(items[i].nodeType) {
 			types = append(types, WithKubelet(items[i].instanceType, filter.kubelet))
 		}
 	}
@@ -126,7 +126,7 @@ func (c *Catalog) InstanceTypesFor(filter Filter, demand *Demand) []*cloudprovid
 	}
 	types := make([]*cloudprovider.InstanceType, 0, len(planned.types))
 	for i := range current.items {
-		if filter.Allows(current.items[i].name, current.items[i].provider) {
+		if filter.Allows(current.items[i].nodeType) {
 			types = append(types, WithKubelet(planned.types[i], filter.kubelet))
 		}
 	}
@@ -221,7 +221,7 @@ func (c *Catalog) build() *snapshot {
 			entry.converted = convert(entry.nodeType, keys, c.settings, noDemand())
 		}
 		result.items = append(result.items, item{
-			name: entry.nodeType.Name, provider: entry.nodeType.Spec.ProviderRef.Name, nodeType: entry.nodeType, instanceType: entry.converted,
+			name: entry.nodeType.Name, nodeType: entry.nodeType, instanceType: entry.converted,
 		})
 		result.byName[entry.nodeType.Name] = entry.converted
 	}

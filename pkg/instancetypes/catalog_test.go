@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 func names(types []*cloudprovider.InstanceType) []string {
@@ -27,16 +28,20 @@ func TestFilter(t *testing.T) {
 	catalog := NewCatalog(DefaultSettings())
 	for name, provider := range map[string]string{"a100": "metal3", "h100": "metal3", "mi300": "lab"} {
 		added := nodeType(name, 4, zone("dc1", 1))
-		added.Spec.ProviderRef.Name = provider
+		added.Spec.ProviderRef.Name, added.OwnerReferences = provider, env.MadeBy(provider)
 		catalog.Set(added)
 	}
+	byHand := nodeType("by-hand", 4, zone("dc1", 1))
+	byHand.Spec.ProviderRef.Name = "metal3"
+	catalog.Set(byHand)
 	for name, tc := range map[string]struct {
 		reason   string
 		allowed  *[]string
 		provider string
 		want     []string
 	}{
-		"unset":            {"everything is allowed", nil, "", []string{"a100", "h100", "mi300"}},
+		"by hand":          {"it must be named", &[]string{"by-hand"}, "metal3", []string{"by-hand"}},
+		"unset":            {"everything that NodeProviders list is allowed", nil, "", []string{"a100", "h100", "mi300"}},
 		"empty":            {"nothing is allowed", &[]string{}, "", []string{}},
 		"one":              {"by name", &[]string{"h100"}, "", []string{"h100"}},
 		"provider":         {"all of one", &[]string{"metal3.*"}, "", []string{"a100", "h100"}},

@@ -40,19 +40,19 @@ func NewFilter(tenant *v1alpha1.TenantCluster, class *v1alpha1.MetalNodeClass) F
 	return filter
 }
 
-// Allows returns whether a type of a provider passes.
-func (f Filter) Allows(nodeType, provider string) bool {
-	if f.provider != "" && f.provider != provider {
+// Allows returns whether a type passes.
+func (f Filter) Allows(nodeType *v1alpha1.NodeType) bool {
+	if f.provider != "" && f.provider != nodeType.Spec.ProviderRef.Name {
 		return false
 	}
-	return f.tenant == nil || f.tenant.Allows(nodeType, provider)
+	return f.tenant == nil || f.tenant.Allows(nodeType.Name, nodeType.MadeBy())
 }
 
 // Meets returns whether some server of some type that passes the filter could meet a requirement, whether or not it is
 // free.
 func (c *Catalog) Meets(filter Filter, requirement *labels.Requirement) bool {
 	return slices.ContainsFunc(c.read().items, func(one item) bool {
-		if !filter.Allows(one.name, one.provider) {
+		if !filter.Allows(one.nodeType) {
 			return false
 		}
 		offered := matching.OfferedBy(one.nodeType)
@@ -82,7 +82,7 @@ func (c *Catalog) FreeServers(filter Filter) []FreeServers {
 	var result []FreeServers
 	items := c.read().items
 	for i := range items {
-		if !filter.Allows(items[i].name, items[i].provider) {
+		if !filter.Allows(items[i].nodeType) {
 			continue
 		}
 		instanceType := WithKubelet(items[i].instanceType, filter.kubelet)

@@ -249,9 +249,9 @@ type Request struct {
 	KubeletArgs v1alpha1.KubeletArgs
 	// Drivers are the DRA drivers whose devices are requested.
 	Drivers []string
-	// Allowed is whether the tenant may have a type of a provider. Nil allows all. It is called with the inventory
-	// locked and must not call the inventory.
-	Allowed func(typeName, provider string) bool
+	// Allowed is whether the tenant may have a type that a provider has made, or that was made by hand. Nil allows all. It is
+	// called with the inventory locked and must not call the inventory.
+	Allowed func(typeName, madeBy string) bool
 	// ChosenHost and ChosenAs are a host and the type that it was chosen as for the Machine before, by a run that did not come
 	// to know whether it could have it. It is chosen again if it still fits, also if it cannot be had, so that no other is
 	// claimed meanwhile. Empty for none.

@@ -29,7 +29,7 @@ func list(pairs ...string) corev1.ResourceList {
 
 func profile(name string, cost int64, resources corev1.ResourceList) Profile {
 	return Profile{
-		Name: name, Provider: "fleet", Namespace: "metal3", Cost: cost, Resources: resources,
+		Name: name, MadeBy: "fleet", Namespace: "metal3", Cost: cost, Resources: resources,
 		Server:   capacity.Server{Resources: resources},
 		Selector: labels.SelectorFromSet(labels.Set{"kind": name}),
 	}

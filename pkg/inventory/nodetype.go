@@ -158,8 +158,9 @@ func byKey(a, b *bucket) int { return strings.Compare(a.key, b.key) }
 
 // Profile is what the inventory knows of a NodeType.
 type Profile struct {
-	Name     string
-	Provider string
+	Name string
+	// MadeBy is the NodeProvider that has made the type, empty if it was made by hand.
+	MadeBy string
 	// Namespace of its BareMetalHosts.
 	Namespace string
 	// Selector over the labels of the BareMetalHosts. Nil selects none.
@@ -185,9 +186,13 @@ func ProfileOf(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider) (Pr
 	if err != nil {
 		return Profile{}, err
 	}
+	madeBy := ""
+	if provider.Makes(nodeType) {
+		madeBy = provider.Name
+	}
 	return Profile{
 		Name:        nodeType.Name,
-		Provider:    provider.Name,
+		MadeBy:      madeBy,
 		Namespace:   provider.Spec.Metal3.ClusterRef.Namespace,
 		Selector:    selector,
 		Zone:        nodeType.Spec.Zone,
@@ -202,7 +207,7 @@ func ProfileOf(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider) (Pr
 
 // matched is what a request is compared with.
 func (p Profile) matched() matching.Type {
-	return matching.NewType(p.Name, p.Provider, p.Server, p.Drivers)
+	return matching.NewType(p.Name, p.MadeBy, p.Server, p.Drivers)
 }
 
 // equal returns whether two profiles are the same. Selectors are compared by what they say.

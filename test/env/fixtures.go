@@ -13,7 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 const errorLevel = zapcore.ErrorLevel
@@ -25,6 +28,12 @@ func Resources(pairs ...string) corev1.ResourceList {
 		resources[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
 	}
 	return resources
+}
+
+// MadeBy are the owner references of a NodeType that a NodeProvider of that name has made.
+func MadeBy(provider string) []metav1.OwnerReference {
+	owner := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: provider, UID: types.UID(provider)}}
+	return []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1alpha1.GroupVersion.WithKind("NodeProvider"))}
 }
 
 // Namespace makes a namespace with a generated name and returns the name. The API server of a test has no controller

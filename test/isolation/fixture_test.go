@@ -285,6 +285,16 @@ func (w *fixture) addType(name string, rank, servers int, properties map[string]
 	nodeType.Spec.BareMetalHosts.Selector.MatchLabels = map[string]string{"type": name}
 	nodeType.Spec.Resources = env.Resources("cpu", "16", "memory", fmt.Sprintf("%dGi", 64+64*rank))
 	nodeType.Spec.Properties = maps.Clone(properties)
+	provider := &v1alpha1.NodeProvider{}
+	if err := w.api.Get(w.ctx, client.ObjectKey{Name: providerName}, provider); err != nil {
+		w.t.Fatal(err)
+	}
+	provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes,
+		v1alpha1.NodeTypeTemplate{Name: name, HardwareProfile: *nodeType.Spec.HardwareProfile.DeepCopy()})
+	if err := w.api.Update(w.ctx, provider); err != nil {
+		w.t.Fatal(err)
+	}
+	nodeType.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(provider, v1alpha1.GroupVersion.WithKind("NodeProvider"))}
 	w.create(nodeType)
 	for n := range servers {
 		w.environment.CreateHost(w.t, env.AvailableHost(w.metal3, fmt.Sprintf("%s-%02d", name, n), labels.Set{"type": name}))

@@ -33,7 +33,7 @@ func Domain(free int32, labels ...string) v1alpha1.DomainCapacity {
 
 // NodeType returns a type with 64 cores, 512 Gi and so many GPUs, whose servers are in the domains.
 func NodeType(name string, gpus int, domains ...v1alpha1.DomainCapacity) *v1alpha1.NodeType {
-	nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
+	nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), OwnerReferences: env.MadeBy("metal3")}}
 	nodeType.Spec.ProviderRef.Name = "metal3"
 	nodeType.Spec.Resources = env.Resources("cpu", "64", "memory", "512Gi")
 	if gpus > 0 {

@@ -23,8 +23,8 @@ type TenantClusterSpec struct {
 	// JoinMode is how servers join: Kubeadm (the default) or VCluster.
 	// +optional
 	JoinMode JoinMode `json:"joinMode,omitempty"`
-	// AllowedNodeTypes are the types that this tenant may have, by name, or as "<provider>.*" for all of a
-	// NodeProvider. Unset means all, an empty list means none.
+	// AllowedNodeTypes are the types that this tenant may have, by name, or as "<provider>.*" for all that a NodeProvider lists.
+	// Unset means all that NodeProviders list, an empty list means none. A NodeType that was made by hand must be named.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1000
@@ -182,13 +182,14 @@ func (in *TenantCluster) Blocked() []metav1.Condition {
 // allOfProvider, after the name of a NodeProvider, stands for all of its types in allowedNodeTypes.
 const allOfProvider = ".*"
 
-// Allows returns whether the tenant may have servers of a NodeType, which is one of the NodeProvider of that name.
-func (in *TenantCluster) Allows(nodeType, provider string) bool {
+// Allows returns whether the tenant may have servers of a NodeType, which the NodeProvider of that name has made. A type that was made by
+// hand has none, and must be allowed by its name: its author says what servers are installed with, and is not the NodeProvider's.
+func (in *TenantCluster) Allows(nodeType, madeBy string) bool {
 	if in.Spec.AllowedNodeTypes == nil {
-		return true
+		return madeBy != ""
 	}
 	allowed := *in.Spec.AllowedNodeTypes
-	return slices.Contains(allowed, nodeType) || slices.Contains(allowed, provider+allOfProvider)
+	return slices.Contains(allowed, nodeType) || madeBy != "" && slices.Contains(allowed, madeBy+allOfProvider)
 }
 
 // Quota bounds what a tenant has at a time. A server counts from its claim until it is clean and back in the pool.

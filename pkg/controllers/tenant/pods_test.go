@@ -31,7 +31,7 @@ func createClaimedType(t *testing.T) *v1alpha1.NodeType {
 	t.Helper()
 	capacity := v1alpha1.Capacity{Total: 2, Claimed: 2}
 	fleet := v1alpha1.NodeType{
-		ObjectMeta: metav1.ObjectMeta{Name: "h100-8x"},
+		ObjectMeta: metav1.ObjectMeta{Name: "h100-8x", OwnerReferences: env.MadeBy("metal")},
 		Spec: v1alpha1.NodeTypeSpec{
 			ProviderRef:     v1alpha1.NameReference{Name: "metal"},
 			HardwareProfile: v1alpha1.HardwareProfile{Resources: env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8")},

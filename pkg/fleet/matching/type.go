@@ -25,8 +25,8 @@ import (
 
 // Type is what a request is compared with: what all servers of a NodeType have in common.
 type Type struct {
-	// Name of the NodeType, and of its NodeProvider.
-	Name, Provider string
+	// Name of the NodeType, and of the NodeProvider that has made it; empty if it was made by hand.
+	Name, MadeBy string
 	// Server is what each of them has at least.
 	Server capacity.Server
 	// Drivers are the DRA drivers that publish devices on one server, sorted.
@@ -36,13 +36,13 @@ type Type struct {
 }
 
 // NewType returns a type that is compared with many requests. Most of them have no arguments for the kubelet.
-func NewType(name, provider string, server capacity.Server, drivers []string) Type {
-	return Type{Name: name, Provider: provider, Server: server, Drivers: drivers, allocatable: capacity.Kubelet{}.Allocatable(server)}
+func NewType(name, madeBy string, server capacity.Server, drivers []string) Type {
+	return Type{Name: name, MadeBy: madeBy, Server: server, Drivers: drivers, allocatable: capacity.Kubelet{}.Allocatable(server)}
 }
 
 // TypeOf describes a NodeType.
 func TypeOf(nodeType *v1alpha1.NodeType) Type {
-	return NewType(nodeType.Name, nodeType.Spec.ProviderRef.Name, capacity.ServerOf(nodeType), nodeType.Spec.Drivers())
+	return NewType(nodeType.Name, nodeType.MadeBy(), capacity.ServerOf(nodeType), nodeType.Spec.Drivers())
 }
 
 // Request is what a node must have.
@@ -54,8 +54,8 @@ type Request struct {
 	Kubelet   capacity.Kubelet
 	// Drivers are the DRA drivers whose devices are requested.
 	Drivers []string
-	// Allowed is whether the tenant may have a type of a provider. Nil allows all.
-	Allowed func(nodeType, provider string) bool
+	// Allowed is whether the tenant may have a type that a provider has made, or that was made by hand. Nil allows all.
+	Allowed func(nodeType, madeBy string) bool
 }
 
 // Reason why a type does not fit a request.
@@ -102,7 +102,7 @@ func (t *Type) Check(request *Request) Mismatch {
 			}
 		}
 	}
-	if request.Allowed != nil && !request.Allowed(t.Name, t.Provider) {
+	if request.Allowed != nil && !request.Allowed(t.Name, t.MadeBy) {
 		return Mismatch{Reason: NotAllowed}
 	}
 	return Mismatch{}

@@ -145,7 +145,8 @@ func newCluster(t testing.TB) *memory {
 	provider := cluster.providers[0]
 	for i := range provider.Spec.Metal3.NodeTypes {
 		template := &provider.Spec.Metal3.NodeTypes[i]
-		one := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: template.Name}}
+		one := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: template.Name, OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(provider, v1alpha1.GroupVersion.WithKind("NodeProvider"))}}}
 		one.Spec.ProviderRef.Name, one.Spec.HardwareProfile = provider.Name, template.HardwareProfile
 		cluster.types = append(cluster.types, one)
 		profile, err := inventory.ProfileOf(one, provider)

@@ -168,6 +168,9 @@ func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Mac
 // notAllowed returns which types the tenant may have.
 func notAllowed(tenant *v1alpha1.TenantCluster, none *inventory.NoHostError) string {
 	allowed := "none"
+	if tenant.Spec.AllowedNodeTypes == nil {
+		allowed = "all that NodeProviders list"
+	}
 	if types := tenant.Spec.AllowedNodeTypes; types != nil && len(*types) > 0 {
 		allowed = list(*types)
 	}

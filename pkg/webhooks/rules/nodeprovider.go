@@ -155,6 +155,10 @@ func NodeType(cluster Cluster, before, after *v1alpha1.NodeType) Result {
 	if before == nil {
 		r.uniqueName(field.NewPath("metadata", "name"), ownersOf(cluster), after.Name, after.Spec.ProviderRef.Name)
 	}
+	if provider != nil && !provider.Makes(after) {
+		r.warn(RuleAllowed, field.NewPath("metadata", "name"), "NodeProvider %s does not list this type: a tenant gets it only if its "+
+			"allowedNodeTypes name it, and is then installed with what its author writes here", provider.Name)
+	}
 	if selector != nil && provider != nil {
 		r.selects(cluster, at, provider.Spec.Metal3.ClusterRef.Namespace, selector, []string{after.Name})
 		r.bigEnough(cluster, spec.Child("resources"), provider.Spec.Metal3.ClusterRef.Namespace, selector, after.Spec.Resources)

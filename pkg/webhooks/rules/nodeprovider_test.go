@@ -72,7 +72,9 @@ func TestHostSelector(t *testing.T) {
 			for _, line := range tc.want {
 				want = append(want, strings.ReplaceAll(line, typeAt, "spec."))
 			}
-			mentions(t, tc.reason, NodeType(newCluster(t), nil, nodeType), want...)
+			cluster := newCluster(t)
+			ownedBy(cluster, nodeType)
+			mentions(t, tc.reason, NodeType(cluster, nil, nodeType), want...)
 		})
 	}
 
@@ -196,9 +198,23 @@ func TestNodeProvider(t *testing.T) {
 		`spec.properties["metal3.vcluster.com/server-name"]: Invalid value: "h1": pins every Machine of the NodeProvider`)
 }
 
+// ownedBy has the NodeProvider of a cluster list a type and own it.
+func ownedBy(cluster *memory, nodeType *v1alpha1.NodeType) {
+	provider := cluster.providers[0].DeepCopy()
+	provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes, v1alpha1.NodeTypeTemplate{Name: nodeType.Name})
+	cluster.providers[0], nodeType.OwnerReferences = provider, cluster.types[0].OwnerReferences
+}
+
 func TestNodeType(t *testing.T) {
 	spec := "{metadata: {name: %s}, spec: {providerRef: {name: %s}, " + fine + "bareMetalHosts: {selector: {matchLabels: {class: cpu}}}}}"
-	mentions(t, "as the manager makes it", NodeType(newCluster(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "cpu", "fleet"))))
+	made, cluster := parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "cpu", "fleet")), newCluster(t)
+	made.OwnerReferences = cluster.types[0].OwnerReferences
+	mentions(t, "as the manager makes it", NodeType(cluster, nil, made))
+	byHand := parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "aa", "fleet"))
+	byHand.OwnerReferences = made.OwnerReferences
+	mentions(t, "any author can write the owner reference", NodeType(cluster, nil, byHand),
+		"warning: metadata.name: NodeProvider fleet does not list this type: a tenant gets it only if its allowedNodeTypes name it",
+		"warning: spec.bareMetalHosts.selector: 1 server matches NodeType cpu too")
 	mentions(t, "it may come later", NodeType(newCluster(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "x", "missing"))),
 		`warning: spec.providerRef.name: there is no NodeProvider "missing" yet`)
 	mentions(t, "names are unique", NodeType(newCluster(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "cpu", "missing"))),

@@ -23,13 +23,15 @@ import (
 // offeredType is a NodeType as tenants can select it.
 type offeredType struct {
 	name, provider string
+	// madeBy is the provider, or empty if the type was made by hand.
+	madeBy string
 	matching.Offered
 }
 
 func typesOf(cluster Cluster) []offeredType {
 	var all []offeredType
 	for _, nodeType := range cluster.NodeTypes() {
-		one := offeredType{name: nodeType.Name, provider: nodeType.Spec.ProviderRef.Name, Offered: matching.Offered{
+		one := offeredType{name: nodeType.Name, provider: nodeType.Spec.ProviderRef.Name, madeBy: nodeType.MadeBy(), Offered: matching.Offered{
 			// Known whatever servers there are.
 			v1alpha1.NodeTypeLabelKey: {nodeType.Name}, corev1.LabelInstanceTypeStable: {nodeType.Name},
 		}}
@@ -91,9 +93,9 @@ func (r *Result) selectorEntry(path *field.Path, entry *v1alpha1.NodeTypeSelecto
 
 // namedTypes refuses types that are named and that the tenant may not have.
 func (r *Result) namedTypes(path *field.Path, p pool, parsed []labels.Requirement, offered []offeredType) {
-	providers := map[string]string{}
+	madeBy := map[string]string{}
 	for i := range offered {
-		providers[offered[i].name] = offered[i].provider
+		madeBy[offered[i].name] = offered[i].madeBy
 	}
 	for i := range parsed {
 		names := parsed[i].Key() == v1alpha1.NodeTypeLabelKey || parsed[i].Key() == corev1.LabelInstanceTypeStable
@@ -101,11 +103,11 @@ func (r *Result) namedTypes(path *field.Path, p pool, parsed []labels.Requiremen
 			continue
 		}
 		for _, name := range parsed[i].Values().List() {
-			provider, exists := providers[name]
+			maker, exists := madeBy[name]
 			if !exists {
-				provider = p.entry.Provider
+				maker = p.entry.Provider
 			}
-			if !p.tenant.Allows(name, provider) {
+			if !p.tenant.Allows(name, maker) {
 				r.deny(RuleAllowed, field.Forbidden(path.Index(i),
 					fmt.Sprintf("NodeType %s is not among the allowedNodeTypes of this TenantCluster: allow it, or select another", name)))
 			}
@@ -158,7 +160,7 @@ func (p pool) misses(t *offeredType, parsed []labels.Requirement) string {
 	switch {
 	case t.provider != p.entry.Provider:
 		return "is of NodeProvider " + t.provider
-	case !p.tenant.Allows(t.name, t.provider):
+	case !p.tenant.Allows(t.name, t.madeBy):
 		return "is not allowed for this tenant"
 	}
 	for i := range parsed {

@@ -214,7 +214,7 @@ func TestAnotherTypeIsTaken(t *testing.T) {
 				machine.Spec.Resources = env.Resources("cpu", "1")
 			})
 			manager.inventory.SetType(inventory.Profile{
-				Name: dear.Name, Provider: dear.Spec.ProviderRef.Name, Namespace: w.metal3, Cost: 2,
+				Name: dear.Name, MadeBy: dear.Spec.ProviderRef.Name, Namespace: w.metal3, Cost: 2,
 				Selector:  labels.SelectorFromSet(labels.Set{"class": "dear"}),
 				Resources: dear.Spec.Resources, Server: capacity.ServerOf(dear),
 			})

@@ -195,7 +195,7 @@ func (w *fixture) start(connection client.Client) *process {
 func (w *fixture) startWith(connection, live client.Client) *process {
 	hosts := inventory.NewInventory(inventory.Options{})
 	hosts.SetType(inventory.Profile{
-		Name: w.nodeType, Provider: "provider-" + w.metal3, Namespace: w.metal3, Selector: labels.Everything(),
+		Name: w.nodeType, MadeBy: "provider-" + w.metal3, Namespace: w.metal3, Selector: labels.Everything(),
 		Resources: env.Resources("cpu", "8", "memory", "32Gi"), Cost: 1,
 		Server: capacity.Server{Resources: env.Resources("cpu", "8", "memory", "32Gi")},
 	})

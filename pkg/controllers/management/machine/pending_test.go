@@ -156,7 +156,7 @@ func TestAnotherChoice(t *testing.T) {
 	another.ObjectMeta = metaName("another-" + w.metal3)
 	delete(another.Spec.Properties, v1alpha1.PropertySSHKeys)
 	w.create(another)
-	q.inventory.SetType(inventory.Profile{Name: another.Name, Provider: "provider-" + w.metal3, Namespace: w.metal3,
+	q.inventory.SetType(inventory.Profile{Name: another.Name, MadeBy: "provider-" + w.metal3, Namespace: w.metal3,
 		Selector: labels.Everything(), Cost: 2,
 		Resources: env.Resources("cpu", "8", "memory", "32Gi"), Server: capacity.Server{Resources: env.Resources("cpu", "8", "memory", "32Gi")}})
 	q.drain()

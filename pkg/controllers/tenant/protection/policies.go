@@ -189,7 +189,7 @@ func serversFor(tenant *v1alpha1.TenantCluster, nodeTypes []v1alpha1.NodeType) s
 	for i := range nodeTypes {
 		nodeType := &nodeTypes[i]
 		s.types = append(s.types, nodeType.Name)
-		if !tenant.Allows(nodeType.Name, nodeType.Spec.ProviderRef.Name) {
+		if !tenant.Allows(nodeType.Name, nodeType.MadeBy()) {
 			s.forbidden = append(s.forbidden, nodeType.Name)
 		}
 		for _, requirement := range nodeType.Status.Requirements {

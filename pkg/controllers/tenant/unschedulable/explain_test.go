@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 func nodeType(name string, resources corev1.ResourceList, total, claimed, available, inError int32, labels ...string) v1alpha1.NodeType {
 	capacity := v1alpha1.Capacity{Total: total, Claimed: claimed, Available: available, Error: inError}
 	nodeType := v1alpha1.NodeType{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: env.MadeBy("metal")},
 		Spec: v1alpha1.NodeTypeSpec{
 			ProviderRef:     v1alpha1.NameReference{Name: "metal"},
 			HardwareProfile: v1alpha1.HardwareProfile{Resources: resources},
