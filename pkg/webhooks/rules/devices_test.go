@@ -148,7 +148,7 @@ func TestPinnedToQuarantined(t *testing.T) {
 			pool := "{name: s, quantity: 1, nodeTypeSelector: [{property: vcluster.com/node-type, value: h100}], properties: " +
 				"{metal3.vcluster.com/server-name: " + tc.server + "}}"
 			mentions(t, tc.reason,
-				TenantCluster(cluster, nil, tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: fleet, static: ["+pool+"]}]}")), tc.pool...)
+				TenantCluster(cluster, open, tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: fleet, static: ["+pool+"]}]}")), tc.pool...)
 		})
 	}
 }

@@ -28,6 +28,7 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 	if err := properties.Merge(properties.OfProvider(after)).CheckImageHosts(after); err != nil {
 		r.wrongProperty(spec.Child("properties"), err)
 	}
+	r.readByAll(spec.Child("properties"), properties.OfProvider(after))
 	r.hostNamespace(cluster, spec.Child("metal3", "clusterRef", "namespace"), namespace)
 
 	types := after.Spec.Metal3.NodeTypes
@@ -45,6 +46,7 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 		if err := properties.Merge(layer).CheckImageHosts(after); err != nil {
 			r.wrongProperty(path.Child("properties"), err)
 		}
+		r.readByAll(path.Child("properties"), layer)
 		at := path.Child("bareMetalHosts", "selector")
 		if selectors[i] = r.hostSelector(at, &types[i].BareMetalHosts.Selector, selectsAll(after, types[i].Name)); selectors[i] != nil {
 			r.selects(cluster, at, namespace, selectors[i], own)
@@ -145,6 +147,7 @@ func NodeType(cluster Cluster, before, after *v1alpha1.NodeType) Result {
 	spec := field.NewPath("spec")
 	r.profile(spec, &after.Spec.HardwareProfile)
 	r.properties(cluster, spec.Child("properties"), properties.OfType(after))
+	r.readByAll(spec.Child("properties"), properties.OfType(after))
 	at := spec.Child("bareMetalHosts", "selector")
 	selector := r.hostSelector(at, &after.Spec.BareMetalHosts.Selector, selectsAll(after, after.Name))
 	provider := providerNamed(cluster, after.Spec.ProviderRef.Name)

@@ -45,6 +45,7 @@ func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Resul
 	if after.Spec.PrivateNodes != nil {
 		r.pools(cluster, spec.Child("privateNodes", "autoNodes"), after)
 	}
+	r.unbounded(before, after)
 	return r.done()
 }
 

@@ -18,6 +18,9 @@ func tenantWith(t testing.TB, namespace, spec string) *v1alpha1.TenantCluster {
 	return parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: "+namespace+", name: t}, spec: {apiServerEndpoint: 't:6443', "+spec+"}}")
 }
 
+// open is a TenantCluster without bounds. What stays so is not warned of.
+var open = &v1alpha1.TenantCluster{}
+
 func TestTenantCluster(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason, namespace, spec string
@@ -35,19 +38,19 @@ func TestTenantCluster(t *testing.T) {
 			[]string{"warning: spec.sync.toHost.resourceClaims.enabled: no claim gets a device: none of the DeviceClasses is allowed while"}},
 		"ClaimsAndClasses": {"as it should be", "c",
 			"sync: {fromHost: {deviceClasses: {enabled: true}}, toHost: {resourceClaims: {enabled: true}}}", nil},
-		"Namespace": {"BMC credentials are there", "metal3-system", "quota: {}",
-			[]string{`metadata.namespace: Invalid value: "metal3-system": NodeProvider fleet has its servers here`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mentions(t, tc.reason, TenantCluster(newCluster(t), nil, tenantWith(t, tc.namespace, tc.spec)), tc.want...)
+			mentions(t, tc.reason, TenantCluster(newCluster(t), open, tenantWith(t, tc.namespace, tc.spec)), tc.want...)
 		})
 	}
+	mentions(t, "BMC credentials are there", TenantCluster(newCluster(t), nil, tenantWith(t, "metal3-system", "quota: {}")),
+		`metadata.namespace: Invalid value: "metal3-system": NodeProvider fleet has its servers here`)
 	after := tenantWith(t, "c", "quota: {}")
 	after.Spec.APIServerEndpoint = "t:70000"
-	mentions(t, "no port has such a number", TenantCluster(newCluster(t), nil, after),
+	mentions(t, "no port has such a number", TenantCluster(newCluster(t), open, after),
 		"spec.apiServerEndpoint: Invalid value: \"t:70000\": has a port")
 	after.Spec.APIServerEndpoint = "my_tenant:6443"
-	mentions(t, "no name has an underscore", TenantCluster(newCluster(t), nil, after),
+	mentions(t, "no name has an underscore", TenantCluster(newCluster(t), open, after),
 		"spec.apiServerEndpoint: Invalid value: \"my_tenant:6443\": API server endpoint \"my_tenant:6443\" names neither")
 }
 
@@ -69,7 +72,8 @@ func TestTenantNetworkChanged(t *testing.T) {
 			mentions(t, tc.reason, TenantCluster(newCluster(t), tenantWith(t, "c", tc.before), tenantWith(t, "c", tc.after)), tc.want...)
 		})
 	}
-	mentions(t, "a new tenant has no servers", TenantCluster(newCluster(t), nil, tenantWith(t, "c", "network: {vlan: 100}")))
+	mentions(t, "a new tenant has no servers", TenantCluster(newCluster(t), nil,
+		tenantWith(t, "c", "network: {vlan: 100}, allowedNodeTypes: [h100], quota: {servers: 1}")))
 }
 
 func TestPools(t *testing.T) {
@@ -110,19 +114,19 @@ func TestPools(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: fleet, "+tc.pools+"}]}")
-			mentions(t, tc.reason, TenantCluster(newCluster(t), nil, after), tc.want...)
+			mentions(t, tc.reason, TenantCluster(newCluster(t), open, after), tc.want...)
 		})
 	}
 	pinnedPool := tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: fleet, static: [{name: s, quantity: 1, "+pin+"h1}}]}]}")
 	shared := newCluster(t)
 	shared.machines = append(shared.machines, pinned(t, "c", "ours", "h1"))
-	mentions(t, "the pool's own Machine is pinned as the pool is", TenantCluster(shared, nil, pinnedPool))
+	mentions(t, "the pool's own Machine is pinned as the pool is", TenantCluster(shared, open, pinnedPool))
 	shared.machines = append(shared.machines, pinned(t, "b", "theirs", "h1"))
-	mentions(t, "the pool waits for a pinned server", TenantCluster(shared, nil, pinnedPool),
+	mentions(t, "the pool waits for a pinned server", TenantCluster(shared, open, pinnedPool),
 		"warning: "+autoNodesAt+".static[0]."+pinIn+"a Machine of another tenant is pinned to server h1: the pool gets no server before that is "+
 			"gone")
 	mentions(t, "it may come later",
-		TenantCluster(newCluster(t), nil, tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: missing, dynamic: [{name: d}]}]}")),
+		TenantCluster(newCluster(t), open, tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: missing, dynamic: [{name: d}]}]}")),
 		"warning: "+autoNodesAt+`.provider: there is no NodeProvider "missing" yet`, "warning: "+autoNodesAt+
 			".dynamic[0].nodeTypeSelector: no NodeType satisfies it: h100 is of NodeProvider fleet, cpu is of NodeProvider fleet")
 }
@@ -168,7 +172,7 @@ func TestNodeTypeSelector(t *testing.T) {
 			if tc.allowed != "" {
 				spec += ", allowedNodeTypes: " + tc.allowed
 			}
-			mentions(t, tc.reason, TenantCluster(newCluster(t), nil, tenantWith(t, "c", spec)), tc.want...)
+			mentions(t, tc.reason, TenantCluster(newCluster(t), open, tenantWith(t, "c", spec)), tc.want...)
 		})
 	}
 }
