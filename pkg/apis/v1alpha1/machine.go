@@ -397,7 +397,7 @@ type InstalledField struct {
 	// Value that was installed, fit to be shown. Empty for documents, which may hold secrets.
 	// +optional
 	Value string `json:"value,omitempty"`
-	// Digest of the whole value, by which a change is found.
+	// Digest of the whole value, by which a change is found. Of a URL it is without user and password.
 	Digest string `json:"digest"`
 }
 

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -75,7 +76,9 @@ func driftOf(installed []v1alpha1.InstalledField, planned *plan) *metav1.Conditi
 func changesOf(installed []v1alpha1.InstalledField, planned *plan) []change {
 	field := func(one v1alpha1.InstalledField) string { return one.Field }
 	was, is := lo.KeyBy(installed, field), lo.KeyBy(planned.installed(), field)
-	same := func(field string) bool { return was[field].Digest == is[field].Digest }
+	same := func(field string) bool {
+		return was[field].Digest == is[field].Digest || isURL(field) && was[field].Digest == digest(planned.set.Get(field)) // of an older manager
+	}
 	fields := maps.Clone(was)
 	maps.Copy(fields, is)
 	var changes []change
@@ -296,6 +299,9 @@ func (p *plan) installed() []v1alpha1.InstalledField {
 	}
 	for key, value := range p.set.Map() {
 		if p.shapes(key) && !p.set.FromOSImage(key) {
+			if isURL(key) {
+				value = withoutUser(value)
+			}
 			add(key, value, p.set.Shown(key))
 		}
 	}
@@ -357,6 +363,22 @@ func hashOf(fields []v1alpha1.InstalledField) string {
 		text.WriteString(field.Field + "\x00" + field.Digest + "\x00")
 	}
 	return installedVersion + digest(text.String())
+}
+
+// isURL returns whether the value of a field can be a URL with credentials.
+func isURL(field string) bool {
+	return field == v1alpha1.PropertyImageURL || field == v1alpha1.PropertyImageChecksum
+}
+
+// withoutUser returns a URL without its user and password. With them, a reader of the status could try passwords until the digest is the
+// same; and other credentials fetch the same image.
+func withoutUser(value string) string {
+	parsed, err := url.Parse(value)
+	if err != nil || parsed.User == nil {
+		return value
+	}
+	parsed.User = nil
+	return parsed.String()
 }
 
 func digest(value string) string {
