@@ -28,7 +28,7 @@ type Choice struct {
 }
 
 // Choose gives the request a host of the cheapest type that fits; among types of the same cost the first by name, among
-// hosts the first by zone, architecture, topology and name. A Machine for which a host has been assumed gets the same host
+// hosts one that was not cleaned after the same tenant, then the first by zone, architecture, topology and name. A Machine for which a host has been assumed gets the same host
 // again, as long as that can be claimed and fits; if not, the assumption ends. If there is none, the error is a
 // *NoHostError.
 func (i *Inventory) Choose(request Request) (Choice, error) {
@@ -56,9 +56,11 @@ func (i *Inventory) assume(choice Choice, machine types.UID, changed changed) bo
 	if h.assumedBy == machine && h.assumedAs == choice.NodeType {
 		return true
 	}
-	if _, member := h.buckets[t.profile.Name]; !member || h.as(t.profile.Name, h.counts()).Available == 0 ||
-		t.remaining(i.used[t.profile.Name]) == 0 {
+	if _, member := h.buckets[t.profile.Name]; !member || t.remaining(i.used[t.profile.Name]) == 0 {
 		return false
+	}
+	if _, free := h.freeFor(h.as(t.profile.Name, h.counts())); !free {
+		return false // for which tenant it is free the claim finds out
 	}
 	i.change(h, changed, func() {
 		h.assumedBy, h.assumedAs = machine, t.profile.Name
@@ -74,7 +76,7 @@ func (i *Inventory) choose(request Request, requirements requirements, changed c
 		return choiceOf(chosen, t, requirements), nil
 	}
 	if h, found := i.assumed[request.Machine]; found {
-		if t := i.types[h.assumedAs]; t != nil && h.eligibility.Claimable && i.stillFits(h, t, request, requirements) {
+		if t := i.types[h.assumedAs]; t != nil && t.eligibility(h, request).Claimable && i.stillFits(h, t, request, requirements) {
 			return choiceOf(h, t, requirements), nil
 		}
 		i.change(h, changed, func() { i.release(h) })
@@ -119,6 +121,11 @@ func (i *Inventory) stillFits(h *host, t *nodeType, request Request, requirement
 		matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}) == nil
 }
 
+// eligibility of a host for the tenant of a request.
+func (t *nodeType) eligibility(h *host, request Request) Eligibility {
+	return h.eligibility.For(request.Tenant, t.profile.AnyTenant)
+}
+
 // fits compares the request with what all hosts of the type have in common. The outcome is empty if the type fits so far.
 func (t *nodeType) fits(request *matching.Request, requirements requirements) Candidate {
 	candidate := Candidate{NodeType: t.profile.Name, Cost: t.profile.Cost}
@@ -137,11 +144,14 @@ func (i *Inventory) find(t *nodeType, request Request, requirements requirements
 		return i.findPinned(t, request, requirements, candidate)
 	}
 	full := t.remaining(i.used[t.profile.Name]) == 0
-	at := slices.IndexFunc(t.free, func(b *bucket) bool {
+	meets := func(b *bucket) bool {
 		return matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}) == nil
-	})
-	if !full && at >= 0 {
-		return t.free[at].free[0]
+	}
+	// What only this tenant can have comes first: the others are for all.
+	for _, tenant := range [...]string{request.Tenant, ""} {
+		if at := slices.IndexFunc(t.free[tenant], meets); !full && at >= 0 {
+			return t.free[tenant][at].free[tenant][0]
+		}
 	}
 	*candidate = t.explain(requirements, *candidate)
 	if full && candidate.Outcome == NoneFree {
@@ -195,7 +205,7 @@ func (i *Inventory) findPinned(t *nodeType, request Request, requirements requir
 		candidate.Outcome, candidate.Lacks = ServerTooSmall, h.lacks[t.profile.Name]
 	case h.assumedBy != "":
 		candidate.Outcome, candidate.Eligibility = NoneFree, Eligibility{Reason: ReasonAssumed, Message: "is being claimed by another Machine"}
-	case !h.eligibility.Claimable:
+	case !t.eligibility(h, request).Claimable:
 		candidate.Outcome, candidate.Eligibility = NoneFree, h.eligibility
 	case t.remaining(i.used[t.profile.Name]) == 0:
 		candidate.Outcome, candidate.MaxCapacity, candidate.Counts = AtMaxCapacity, *t.profile.MaxCapacity, h.counts()
@@ -239,6 +249,8 @@ func (i *Inventory) ChoiceOf(host *bmov1alpha1.BareMetalHost, nodeType string) (
 type Request struct {
 	// Machine that the host is for. The host that has been assumed for it counts as free. Empty for no Machine in particular.
 	Machine types.UID
+	// Tenant is the namespace of the Machine. Empty gets no host that was not cleaned.
+	Tenant string
 	// NodeType by name. If set, neither the resources nor the rule about accelerators apply: an explicitly named type wins.
 	NodeType string
 	// Requirements that the labels of the node would have to meet.

@@ -37,8 +37,6 @@ const (
 	ReasonUnhealthy Reason = "Unhealthy"
 	// ReasonMaintenance: the host has the maintenance annotation.
 	ReasonMaintenance Reason = "Maintenance"
-	// ReasonNotCleaned: Metal3 does not clean the host between one owner and the next, and no operator has allowed that.
-	ReasonNotCleaned Reason = "NotCleaned"
 	// ReasonRebooting: Metal3 has been asked to reboot the host, or to keep it off.
 	ReasonRebooting Reason = "Rebooting"
 	// ReasonInspecting: Metal3 has been asked to inspect the host, or is at it.
@@ -52,6 +50,8 @@ const (
 	ReasonNotReady Reason = "NotReady"
 	// ReasonNotOperational: the operational status is another than OK.
 	ReasonNotOperational Reason = "NotOperational"
+	// ReasonNotCleaned: the disks of the host may hold what its last tenant left there. A Machine of that tenant can claim it.
+	ReasonNotCleaned Reason = "NotCleaned"
 	// ReasonTooSmall: the host has less than its type says. EligibilityOf, which knows no type, never returns it.
 	ReasonTooSmall Reason = "TooSmall"
 	// ReasonAssumed: the host has been given to another Machine, whose claim does not show yet.
@@ -62,7 +62,7 @@ const (
 
 // Eligibility is whether a host can be claimed now, and if not, why.
 type Eligibility struct {
-	// Claimable is true when a Machine may have the host.
+	// Claimable is true when a Machine of any tenant may have the host.
 	Claimable bool
 	// Reason why not; empty when the host is claimable.
 	Reason Reason
@@ -74,14 +74,26 @@ type Eligibility struct {
 	Error bool
 	// Quarantined is true when the host is quarantined, also if other reasons apply.
 	Quarantined bool
+	// LastTenant is the namespace whose data its disks may hold, also if other reasons apply; empty if none is known.
+	LastTenant string
 }
 
-// EligibilityOf returns whether a host can be claimed. It is a function of the host alone.
+// For returns the eligibility of the host for the Machines of a namespace, where the operator may have said that any tenant may
+// have what was not cleaned.
+func (e Eligibility) For(namespace string, anyTenant bool) Eligibility {
+	if e.Reason == ReasonNotCleaned && (anyTenant || e.LastTenant != "" && e.LastTenant == namespace) {
+		e.Claimable, e.Reason, e.Message = true, "", ""
+	}
+	return e
+}
+
+// EligibilityOf returns whether a host can be claimed by any tenant. It is a function of the host alone.
 func EligibilityOf(host *bmov1alpha1.BareMetalHost) Eligibility {
 	eligibility := Eligibility{
 		Claimed:     host.Spec.ConsumerRef != nil,
 		Error:       host.Status.ErrorType != "" || host.Status.OperationalStatus == bmov1alpha1.OperationalStatusError,
 		Quarantined: has(host, v1alpha1.QuarantinedAnnotationKey),
+		LastTenant:  host.Annotations[v1alpha1.LastTenantAnnotationKey],
 	}
 	eligibility.Reason, eligibility.Message = ineligible(host, eligibility)
 	eligibility.Claimable = eligibility.Reason == ""
@@ -108,9 +120,6 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 		return ReasonUnhealthy, "is marked as unhealthy"
 	case has(host, v1alpha1.MaintenanceAnnotationKey):
 		return ReasonMaintenance, strings.TrimSuffix("is in maintenance: "+host.Annotations[v1alpha1.MaintenanceAnnotationKey], ": ")
-	case host.Spec.AutomatedCleaningMode == bmov1alpha1.CleaningModeDisabled && !has(host, v1alpha1.UncleanedAnnotationKey):
-		return ReasonNotCleaned, "is not cleaned between its owners (spec.automatedCleaningMode is disabled): " +
-			"an operator sets that to metadata, or allows it by the annotation " + v1alpha1.UncleanedAnnotationKey
 	case host.Spec.ExternallyProvisioned || state == bmov1alpha1.StateExternallyProvisioned:
 		return ReasonExternallyProvisioned, "is provisioned by others than Metal3"
 	case host.Spec.Image != nil || host.Spec.CustomDeploy != nil:
@@ -123,6 +132,13 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 		return ReasonNotReady, fmt.Sprintf("is not available yet (state %q)", state)
 	case host.Status.OperationalStatus != bmov1alpha1.OperationalStatusOK:
 		return ReasonNotOperational, fmt.Sprintf("is not operational (status %q)", host.Status.OperationalStatus)
+	case has(host, v1alpha1.LastTenantAnnotationKey):
+		// Without its name: tenants read this.
+		return ReasonNotCleaned, "was not cleaned after its last tenant, and is for that tenant only: an operator must erase its disks " +
+			"and remove the annotation " + v1alpha1.LastTenantAnnotationKey
+	case host.Spec.AutomatedCleaningMode == bmov1alpha1.CleaningModeDisabled:
+		return ReasonNotCleaned, "is not cleaned between its owners (spec.automatedCleaningMode is disabled): an operator must set that to " +
+			"metadata, or name the namespace that it is for in the annotation " + v1alpha1.LastTenantAnnotationKey
 	}
 	return "", ""
 }

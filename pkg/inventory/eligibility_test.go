@@ -50,6 +50,11 @@ func TestEligibility(t *testing.T) {
 	uncleaned := func(host *bmov1alpha1.BareMetalHost) {
 		host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled
 	}
+	heldBy := func(namespace string) func(*bmov1alpha1.BareMetalHost) {
+		return func(host *bmov1alpha1.BareMetalHost) {
+			host.Annotations = map[string]string{v1alpha1.LastTenantAnnotationKey: namespace}
+		}
+	}
 	for name, tc := range map[string]struct {
 		reason string
 		with   []func(*bmov1alpha1.BareMetalHost)
@@ -57,9 +62,15 @@ func TestEligibility(t *testing.T) {
 	}{
 		"NotCleaned": {reason: "the next tenant could read the disks of the one before", with: []func(*bmov1alpha1.BareMetalHost){uncleaned},
 			want: Eligibility{Reason: ReasonNotCleaned, Message: "is not cleaned between its owners (spec.automatedCleaningMode is disabled): " +
-				"an operator sets that to metadata, or allows it by the annotation karpenter.metal3.io/allow-uncleaned"}},
-		"AllowedUncleaned": {reason: "the operator says so",
-			with: []func(*bmov1alpha1.BareMetalHost){annotate(v1alpha1.UncleanedAnnotationKey), uncleaned}, want: Eligibility{Claimable: true}},
+				"an operator must set that to metadata, or name the namespace that it is for in the annotation karpenter.metal3.io/last-tenant"}},
+		"NotCleanedAfter": {reason: "it still has data of a tenant, whichever mode it has now, and others are not told whose",
+			with: []func(*bmov1alpha1.BareMetalHost){heldBy("blue")},
+			want: Eligibility{Reason: ReasonNotCleaned, LastTenant: "blue", Message: "was not cleaned after its last tenant, and is for that " +
+				"tenant only: an operator must erase its disks and remove the annotation karpenter.metal3.io/last-tenant"}},
+		"NotCleanedAndPaused": {reason: "that tenant cannot have it either",
+			with: []func(*bmov1alpha1.BareMetalHost){heldBy("blue"), func(host *bmov1alpha1.BareMetalHost) {
+				host.Annotations[bmov1alpha1.PausedAnnotation] = ""
+			}}, want: Eligibility{Reason: ReasonPaused, LastTenant: "blue", Message: "is paused"}},
 		"Available": {reason: "nothing is the matter", want: Eligibility{Claimable: true}},
 		"Ready": {reason: "old versions of Metal3 call it ready", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateReady)},
 			want: Eligibility{Claimable: true}},
@@ -156,6 +167,41 @@ func TestEligibility(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, EligibilityOf(host)); diff != "" {
 				t.Errorf("%s: Eligibility (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestEligibilityFor(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason             string
+		mode               bmov1alpha1.AutomatedCleaningMode
+		lastTenant, tenant string
+		paused, anyTenant  bool
+		want               bool
+	}{
+		"SameTenant":    {reason: "it knows what is on it", lastTenant: "blue", tenant: "blue", want: true},
+		"OtherTenant":   {reason: "it could read it", lastTenant: "blue", tenant: "red"},
+		"NoTenant":      {reason: "a question that names no tenant is for all of them", lastTenant: "blue"},
+		"Unknown":       {reason: "it may have had any", mode: bmov1alpha1.CleaningModeDisabled, tenant: "blue"},
+		"UnknownToNone": {reason: "no tenant is not the unknown one", mode: bmov1alpha1.CleaningModeDisabled},
+		"Dedicated": {reason: "an operator has named its tenant", mode: bmov1alpha1.CleaningModeDisabled, lastTenant: "blue", tenant: "blue",
+			want: true},
+		"AnyTenant":        {reason: "the operator says so", lastTenant: "blue", tenant: "red", anyTenant: true, want: true},
+		"AnyTenantUnknown": {reason: "the operator says so", mode: bmov1alpha1.CleaningModeDisabled, tenant: "red", anyTenant: true, want: true},
+		"Paused":           {reason: "another reason stays", lastTenant: "blue", tenant: "blue", paused: true, anyTenant: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := available("h", nil)
+			host.Spec.AutomatedCleaningMode, host.Annotations = tc.mode, map[string]string{}
+			if tc.lastTenant != "" {
+				host.Annotations[v1alpha1.LastTenantAnnotationKey] = tc.lastTenant
+			}
+			if tc.paused {
+				host.Annotations[bmov1alpha1.PausedAnnotation] = ""
+			}
+			if got := EligibilityOf(host).For(tc.tenant, tc.anyTenant); got.Claimable != tc.want || (got.Reason == "") != tc.want {
+				t.Errorf("%s: %+v, want claimable %v", tc.reason, got, tc.want)
 			}
 		})
 	}

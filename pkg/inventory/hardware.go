@@ -147,9 +147,20 @@ func Named(servers []SmallServer, count int) string {
 // whatever else is the matter with it, and is never to be had.
 func (h *host) as(typeName string, counts Counts) Counts {
 	if h.lacks[typeName] != "" {
-		counts.TooSmall, counts.Available, counts.NotReady = counts.Total, 0, 0
+		counts.TooSmall, counts.Available, counts.NotReady, counts.NotCleaned = counts.Total, 0, 0, 0
+	}
+	if h.buckets[typeName].anyTenant {
+		counts.Available, counts.NotCleaned = counts.Available+counts.NotCleaned, 0
 	}
 	return counts
+}
+
+// freeFor returns which tenant can claim the host, empty for any, if it can be claimed and counts so.
+func (h *host) freeFor(counts Counts) (tenant string, free bool) {
+	if counts.NotCleaned > 0 {
+		return h.eligibility.LastTenant, h.eligibility.LastTenant != ""
+	}
+	return "", counts.Available > 0
 }
 
 // tooSmall are the first, by name, of the hosts that are too small for the type and whose nodes would have labels that meet
@@ -229,7 +240,8 @@ func newHost(from *bmov1alpha1.BareMetalHost) *host {
 
 // alike returns whether two states of a host belong to the same buckets.
 func (h *host) alike(other *host) bool {
-	return h.arch == other.arch && h.hardware == other.hardware && maps.Equal(h.labels, other.labels)
+	return h.arch == other.arch && h.hardware == other.hardware && maps.Equal(h.labels, other.labels) &&
+		h.eligibility.LastTenant == other.eligibility.LastTenant
 }
 
 func (h *host) reference() v1alpha1.HostReference {
@@ -260,6 +272,8 @@ func (h *host) counts() Counts {
 	switch {
 	case h.eligibility.Claimable && !claimed:
 		counts.Available = 1
+	case h.eligibility.Reason == ReasonNotCleaned && !claimed:
+		counts.NotCleaned = 1
 	case !claimed && !h.eligibility.Error && !h.eligibility.Quarantined:
 		counts.NotReady = 1
 	}

@@ -222,7 +222,7 @@ func (h *host) state(typeName string) (State, Reason) {
 	switch {
 	case h.lacks[typeName] != "":
 		return StateUnavailable, ReasonTooSmall
-	case h.eligibility.Reason == "":
+	case h.eligibility.Reason == "", h.eligibility.Reason == ReasonNotCleaned && h.buckets[typeName].anyTenant:
 		return StateAvailable, ""
 	}
 	return StateUnavailable, h.eligibility.Reason
@@ -256,7 +256,7 @@ type Summary struct {
 // Counts of the type's hosts, for sentences.
 func (s Summary) Counts() Counts {
 	return Counts{Total: s.Capacity.Total, Claimed: s.Capacity.Claimed, Available: s.Capacity.Available, Error: s.Capacity.Error,
-		NotReady: s.NotReady, Quarantined: s.Capacity.Quarantined, TooSmall: s.Capacity.TooSmall}
+		NotReady: s.NotReady, Quarantined: s.Capacity.Quarantined, TooSmall: s.Capacity.TooSmall, NotCleaned: s.Capacity.NotCleaned}
 }
 
 // Summary of a type, and whether the type is known. The caller owns what it gets.
@@ -335,6 +335,9 @@ type Counts struct {
 	// TooSmall hosts have less than the type, also if other reasons apply. They are never available, and not counted as
 	// not ready.
 	TooSmall int32
+	// NotCleaned hosts could be claimed if they had been cleaned after their last tenant, which still can. They are neither
+	// available nor counted as not ready.
+	NotCleaned int32
 }
 
 func (c Counts) plus(other Counts) Counts {
@@ -345,18 +348,20 @@ func (c Counts) plus(other Counts) Counts {
 	c.NotReady += other.NotReady
 	c.Quarantined += other.Quarantined
 	c.TooSmall += other.TooSmall
+	c.NotCleaned += other.NotCleaned
 	return c
 }
 
 func (c Counts) minus(other Counts) Counts {
-	return c.plus(Counts{-other.Total, -other.Claimed, -other.Available, -other.Error, -other.NotReady, -other.Quarantined, -other.TooSmall})
+	return c.plus(Counts{-other.Total, -other.Claimed, -other.Available, -other.Error, -other.NotReady, -other.Quarantined, -other.TooSmall,
+		-other.NotCleaned})
 }
 
 // capacity in the form of the API. At most remaining servers are available.
 func (c Counts) capacity(remaining int32) v1alpha1.Capacity {
 	return v1alpha1.Capacity{
 		Total: c.Total, Claimed: c.Claimed, Available: min(c.Available, remaining), Error: c.Error, Quarantined: c.Quarantined,
-		TooSmall: c.TooSmall,
+		TooSmall: c.TooSmall, NotCleaned: c.NotCleaned,
 	}
 }
 

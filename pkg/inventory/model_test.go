@@ -73,9 +73,9 @@ func (m *model) labels(profile Profile, host *bmov1alpha1.BareMetalHost) labels.
 	return set
 }
 
-func (m *model) free(host *bmov1alpha1.BareMetalHost) bool {
+func (m *model) free(profile Profile, host *bmov1alpha1.BareMetalHost, tenant string) bool {
 	_, assumed := m.assumedAs(types.NamespacedName{Namespace: host.Namespace, Name: host.Name})
-	return !assumed && EligibilityOf(host).Claimable
+	return !assumed && EligibilityOf(host).For(tenant, profile.AnyTenant).Claimable
 }
 
 func (m *model) remaining(profile Profile) int32 {
@@ -119,8 +119,12 @@ func (m *model) summary(name string) Summary {
 			counts.TooSmall = 1
 			smallServers = append(smallServers, SmallServer{Server: key.String(), Lacks: small})
 		}
-		if m.free(host) && small == "" {
+		switch {
+		case small != "":
+		case m.free(profile, host, ""):
 			counts.Available = 1
+		case eligibility.Reason == ReasonNotCleaned && !assumed:
+			counts.NotCleaned = 1
 		}
 		if counts == (Counts{Total: 1}) {
 			counts.NotReady = 1
@@ -185,7 +189,11 @@ func (m *model) choose(request Request) (types.NamespacedName, string) {
 	for _, profile := range profiles {
 		var best *bmov1alpha1.BareMetalHost
 		rank := func(host *bmov1alpha1.BareMetalHost) string {
-			return bucketKey(m.topology, hostLabels(profile.Zone, architecture(host), m.topology, host.Labels)) + host.Namespace + "/" + host.Name
+			own := "1 "
+			if EligibilityOf(host).LastTenant == request.Tenant && request.Tenant != "" && !profile.AnyTenant {
+				own = "0 "
+			}
+			return own + bucketKey(m.topology, hostLabels(profile.Zone, architecture(host), m.topology, host.Labels)) + host.Namespace + "/" + host.Name
 		}
 		for _, host := range m.hosts {
 			if m.suits(profile, host, request) && (best == nil || rank(host) < rank(best)) {
@@ -220,7 +228,7 @@ func (m *model) suits(profile Profile, host *bmov1alpha1.BareMetalHost, request 
 			return false
 		}
 	}
-	return m.matches(profile, host) && Lacks(host, profile.Resources) == "" && m.free(host) && m.remaining(profile) > 0
+	return m.matches(profile, host) && Lacks(host, profile.Resources) == "" && m.free(profile, host, request.Tenant) && m.remaining(profile) > 0
 }
 
 // fleet makes random hosts, types and requests from few values, so that they collide.
@@ -234,6 +242,12 @@ func (f fleet) host() *bmov1alpha1.BareMetalHost {
 	host.Namespace = f.one("metal3", "metal3", "elsewhere")
 	if cpus := f.IntN(5); cpus < 3 { // else it has not been inspected
 		host.Status.HardwareDetails = &bmov1alpha1.HardwareDetails{CPU: bmov1alpha1.CPU{Count: 2 + 3*cpus}}
+	}
+	switch f.IntN(6) {
+	case 0:
+		host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled
+	case 1, 2:
+		host.Annotations = map[string]string{v1alpha1.LastTenantAnnotationKey: f.one("blue", "red", "")}
 	}
 	switch f.IntN(8) {
 	case 0, 1:
@@ -258,6 +272,7 @@ func (f fleet) profile() Profile {
 		profile.Selector = labels.Everything()
 	}
 	profile.Zone = f.one("", "", "z")
+	profile.AnyTenant = f.IntN(4) == 0
 	profile.Properties = map[string]string{"team": f.one("x", "y"), "rack": f.one("", "r7")}
 	if limit := int32(f.IntN(5)); limit < 3 {
 		profile.MaxCapacity = &limit
@@ -266,7 +281,7 @@ func (f fleet) profile() Profile {
 }
 
 func (f fleet) request() Request {
-	request := Request{Machine: types.UID(fmt.Sprintf("m%d", f.IntN(8))),
+	request := Request{Machine: types.UID(fmt.Sprintf("m%d", f.IntN(8))), Tenant: f.one("blue", "red", "green", ""),
 		Resources: list("cpu", f.one("2", "6"), "nvidia.com/gpu", f.one("0", "1"))}
 	for key, values := range map[string][]string{"rack": {"r1", "r2", "r7"}, "team": {"x"}, corev1.LabelTopologyZone: {"d1", "z", "global"}} {
 		if f.IntN(4) == 0 {

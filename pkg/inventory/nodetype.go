@@ -26,8 +26,10 @@ type bucket struct {
 	counts Counts
 	// shared are the counts by the types that the hosts match, this one included.
 	shared map[string]Counts
-	// free are the hosts that can be claimed, in order.
-	free []*host
+	// free are the hosts that can be claimed, in order: by any tenant under "", and those that were not cleaned by their tenant.
+	free map[string][]*host
+	// anyTenant is true if any tenant may have the hosts that were not cleaned.
+	anyTenant bool
 	// small are the hosts that are too small for the type, in order.
 	small []*host
 }
@@ -44,8 +46,8 @@ type nodeType struct {
 	zones   map[string]Counts
 	// disks counts the hosts that are big enough by the size of their smallest disk, as far as that is known.
 	disks map[int64]int32
-	// free are the buckets that have a host that can be claimed, in order.
-	free []*bucket
+	// free are the buckets that have a host that can be claimed, in order, by the tenant as in the buckets.
+	free map[string][]*bucket
 	// requirements as of the last call; nil when buckets have come or gone since.
 	requirements []v1alpha1.NodeTypeRequirement
 }
@@ -60,6 +62,7 @@ func newNodeType(profile Profile) *nodeType {
 		buckets: map[string]*bucket{},
 		zones:   map[string]Counts{},
 		disks:   map[int64]int32{},
+		free:    map[string][]*bucket{},
 	}
 }
 
@@ -69,7 +72,7 @@ func (t *nodeType) add(h *host, topology []string) {
 	key := bucketKey(topology, set)
 	b, found := t.buckets[key]
 	if !found {
-		b = &bucket{key: key, labels: set, shared: map[string]Counts{}}
+		b = &bucket{key: key, labels: set, shared: map[string]Counts{}, free: map[string][]*host{}, anyTenant: t.profile.AnyTenant}
 		t.buckets[key] = b
 		t.requirements = nil
 	}
@@ -110,16 +113,26 @@ func (t *nodeType) count(h *host, b *bucket, old, new Counts) {
 	if t.zones[zone] = t.zones[zone].minus(old).plus(new); t.zones[zone].Total == 0 {
 		delete(t.zones, zone)
 	}
-	if old.Available == new.Available {
+	was, wasFree := h.freeFor(old)
+	is, isFree := h.freeFor(new)
+	if was == is && wasFree == isFree {
 		return
 	}
-	if new.Available > 0 {
-		b.free = insert(b.free, h, byName)
-		t.free = insert(t.free, b, byKey)
-		return
+	if wasFree {
+		if removeAt(b.free, was, h, byName); len(b.free[was]) == 0 {
+			removeAt(t.free, was, b, byKey)
+		}
 	}
-	if b.free = remove(b.free, h, byName); len(b.free) == 0 {
-		t.free = remove(t.free, b, byKey)
+	if isFree {
+		b.free[is] = insert(b.free[is], h, byName)
+		t.free[is] = insert(t.free[is], b, byKey)
+	}
+}
+
+// removeAt takes an item out of one of several sorted slices. Tenants come and go, so an empty slice is not kept.
+func removeAt[T any](sorted map[string][]T, key string, one T, compare func(a, b T) int) {
+	if sorted[key] = remove(sorted[key], one, compare); len(sorted[key]) == 0 && key != "" {
+		delete(sorted, key)
 	}
 }
 
@@ -172,6 +185,8 @@ type Profile struct {
 	Drivers []string
 	// Server is what each of them has at least.
 	Server capacity.Server
+	// AnyTenant is true if any tenant may have the servers that were not cleaned.
+	AnyTenant bool
 	// Cost of one server, relative and without a unit.
 	Cost int64
 	// MaxCapacity is the greatest number of servers claimed as this type at a time; nil is no limit.
@@ -199,6 +214,7 @@ func ProfileOf(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider) (Pr
 		Resources:   nodeType.Spec.Resources,
 		Drivers:     nodeType.Spec.Drivers(),
 		Server:      capacity.ServerOf(nodeType),
+		AnyTenant:   provider.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant,
 		Cost:        nodeType.Spec.EffectiveCost(),
 		MaxCapacity: nodeType.Spec.MaxCapacity,
 		Properties:  properties.Merge(properties.OfProvider(provider), properties.OfType(nodeType)).Map(),

@@ -266,7 +266,7 @@ func (w *fixture) disableCleaning(t *testing.T, name string) {
 	}
 	before := host.DeepCopy()
 	host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled
-	metav1.SetMetaDataAnnotation(&host.ObjectMeta, v1alpha1.UncleanedAnnotationKey, "")
+	metav1.SetMetaDataAnnotation(&host.ObjectMeta, v1alpha1.LastTenantAnnotationKey, stack.MachinesNamespace)
 	if err := w.Client.Patch(t.Context(), host, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}

@@ -128,9 +128,13 @@ const (
 	// The manager sets it when a Machine is given up. An operator may set it too, with any value. It has no effect on a
 	// Machine that has the host.
 	QuarantinedAnnotationKey = Group + "/quarantined"
-	// UncleanedAnnotationKey lets a host into the pool although its spec.automatedCleaningMode is disabled: the next tenant can
-	// read what the one before left on its disks. An operator sets it, with any value.
-	UncleanedAnnotationKey = Group + "/allow-uncleaned"
+	// LastTenantAnnotationKey names the namespace of the Machine that a host was last installed for, for as long as its disks
+	// may hold what that left there. The manager sets it together with the image, and removes it with the claim once Metal3 has
+	// cleaned the host. Until then only Machines of that namespace get the host. An operator removes it after erasing the disks.
+	LastTenantAnnotationKey = Group + "/last-tenant"
+	// CleaningAnnotationKey is on a claimed host: the metadata.generation as of which nothing of its tenant will be left on it once it
+	// is available without an image. With another generation, the spec was changed meanwhile, and cleaning may have been off.
+	CleaningAnnotationKey = Group + "/cleaning"
 	// MaintenanceAnnotationKey takes a host out of the pool for as long as it is there. Its value says why, for people.
 	MaintenanceAnnotationKey = Group + "/maintenance"
 	// SavedNetworkDataAnnotationKey on a host names the Secret that its spec.networkData referred to, as namespace/name, while that

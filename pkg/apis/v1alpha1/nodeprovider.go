@@ -34,6 +34,13 @@ type NodeProviderSpec struct {
 type Metal3Fleet struct {
 	// ClusterRef says where the BareMetalHosts are.
 	ClusterRef Metal3ClusterRef `json:"clusterRef"`
+	// UncleanedServers says who may have a server whose disks may still hold what a tenant left there, because its
+	// spec.automatedCleaningMode is disabled, or because the manager has not seen Metal3 clean it since. SameTenant, the default:
+	// Machines of the namespace that had it last. AnyTenant: all Machines, so that each tenant can read what the one before has
+	// left; for servers that all are for one owner, or that are erased by other means.
+	// +optional
+	// +kubebuilder:default=SameTenant
+	UncleanedServers UncleanedServersPolicy `json:"uncleanedServers,omitempty"`
 	// NodeTypes are the hardware profiles. Each becomes a NodeType of that name, owned by this NodeProvider.
 	// +optional
 	// +listType=map
@@ -41,6 +48,18 @@ type Metal3Fleet struct {
 	// +kubebuilder:validation:MaxItems=100
 	NodeTypes []NodeTypeTemplate `json:"nodeTypes,omitempty"`
 }
+
+// UncleanedServersPolicy is who may have a server that was not cleaned.
+// +kubebuilder:validation:Enum=SameTenant;AnyTenant
+type UncleanedServersPolicy string
+
+// Who may have a server that was not cleaned.
+const (
+	// UncleanedServersSameTenant: Machines of the namespace that had it last.
+	UncleanedServersSameTenant UncleanedServersPolicy = "SameTenant"
+	// UncleanedServersAnyTenant: all Machines.
+	UncleanedServersAnyTenant UncleanedServersPolicy = "AnyTenant"
+)
 
 // Metal3ClusterRef says where BareMetalHosts are.
 type Metal3ClusterRef struct {

@@ -111,6 +111,10 @@ type Capacity struct {
 	// names the first of them.
 	// +optional
 	TooSmall int32 `json:"tooSmall,omitempty"`
+	// NotCleaned is the number of those whose disks may hold what a tenant left there, and that could be claimed otherwise. They
+	// are not available, although Machines of that tenant may get them.
+	// +optional
+	NotCleaned int32 `json:"notCleaned,omitempty"`
 }
 
 // ZoneCapacity counts the hosts of one zone.

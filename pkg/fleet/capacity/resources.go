@@ -166,6 +166,9 @@ func Describe(c v1alpha1.Capacity, notReady int32, where string) string {
 	if c.Quarantined > 0 {
 		text += fmt.Sprintf(", %d quarantined", c.Quarantined)
 	}
+	if c.NotCleaned > 0 {
+		text += fmt.Sprintf(", %d not cleaned", c.NotCleaned)
+	}
 	if notReady > 0 {
 		text += fmt.Sprintf(", %d not ready", notReady)
 	}

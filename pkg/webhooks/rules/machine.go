@@ -109,6 +109,7 @@ func choose(
 	cluster Cluster, machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster,
 ) (choice inventory.Choice, none *inventory.NoHostError) {
 	request := inventory.Request{
+		Tenant:       machine.Namespace,
 		Requirements: machine.Spec.Requirements,
 		Resources:    machine.Spec.Resources,
 		KubeletArgs:  machine.Spec.KubeletArgs,

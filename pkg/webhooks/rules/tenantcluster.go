@@ -235,7 +235,7 @@ func (r *Result) pinnedPool(cluster Cluster, p pool, at *field.Path, namespace, 
 		r.warn(RulePinning, at, "a Machine of another tenant is pinned to server %s: the pool gets no server before that is gone", server)
 		return
 	}
-	if !found.Eligibility.Claimable && !r.quarantined(cluster, at, []string{namespace}, server, "pool") {
+	if !found.Eligibility.For(p.tenant.Namespace, false).Claimable && !r.quarantined(cluster, at, []string{namespace}, server, "pool") {
 		r.warn(RulePinning, at, "server %s %s: the pool waits for it, and gets no other", server, found.Eligibility.Message)
 	}
 }

@@ -64,7 +64,8 @@ func (c hostClaims) Claim(
 	ctx context.Context, reference v1alpha1.HostReference, machine *v1alpha1.Machine,
 ) (*bmov1alpha1.BareMetalHost, error) {
 	host := &bmov1alpha1.BareMetalHost{}
-	if err := c.client.Get(ctx, hostKey(reference), host); err == nil && host.UID == reference.UID && inventory.EligibilityOf(host).Claimable {
+	if err := c.client.Get(ctx, hostKey(reference), host); err == nil && host.UID == reference.UID &&
+		inventory.EligibilityOf(host).For(machine.Namespace, false).Claimable {
 		lacks, err := c.lacks(ctx, host, machine)
 		if err != nil {
 			return nil, err
@@ -99,7 +100,11 @@ func (c hostClaims) claimLive(ctx context.Context, reference v1alpha1.HostRefere
 	case host.Spec.ConsumerRef != nil:
 		return nil, taken("it is claimed by " + consumerName(host))
 	}
-	if eligibility := inventory.EligibilityOf(host); !eligibility.Claimable {
+	eligibility, err := c.eligibility(ctx, host, machine)
+	if err != nil {
+		return nil, err
+	}
+	if !eligibility.Claimable {
 		return nil, taken("it " + eligibility.Message)
 	}
 	lacks, err := c.lacks(ctx, host, machine)
@@ -145,6 +150,7 @@ func (c hostClaims) Install(ctx context.Context, host *bmov1alpha1.BareMetalHost
 	}
 	return c.write(ctx, host, "setting the image of", func(host *bmov1alpha1.BareMetalHost) {
 		host.Spec.Image = &what.Image
+		soil(host)
 		host.Spec.UserData = secret(what.UserData)
 		restoreNetworkData(host)
 		if what.NetworkData != "" {
@@ -193,6 +199,7 @@ func (c hostClaims) Rebooted(ctx context.Context, host *bmov1alpha1.BareMetalHos
 // Empty tells Metal3 to take the image and all data off the server and to switch it off.
 func (c hostClaims) Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
 	return c.write(ctx, host, "taking the image off", func(host *bmov1alpha1.BareMetalHost) {
+		expectCleaning(host)
 		host.Spec.Image, host.Spec.UserData = nil, nil
 		restoreNetworkData(host)
 		host.Spec.Online = host.Spec.DisablePowerOff
@@ -205,6 +212,9 @@ func (c hostClaims) Release(ctx context.Context, host *bmov1alpha1.BareMetalHost
 		return errors.New("releasing host " + host.Namespace + "/" + host.Name + ", its spec still asks for an image or power")
 	}
 	_, err := c.write(ctx, host, "releasing", func(host *bmov1alpha1.BareMetalHost) {
+		if isCleaned(host) {
+			delete(host.Annotations, v1alpha1.LastTenantAnnotationKey)
+		}
 		host.Spec.ConsumerRef = nil
 		unmark(host)
 	})
@@ -234,6 +244,7 @@ func restoreNetworkData(host *bmov1alpha1.BareMetalHost) {
 // not served yet would reboot the next owner's server.
 func unmark(host *bmov1alpha1.BareMetalHost) {
 	delete(host.Annotations, v1alpha1.NodeTypeAnnotationKey)
+	delete(host.Annotations, v1alpha1.CleaningAnnotationKey)
 	for _, prefix := range hookPrefixes {
 		for _, name := range v1alpha1.Hooks(host.Annotations, prefix) {
 			delete(host.Annotations, v1alpha1.HookKey(prefix, name))

@@ -31,7 +31,8 @@ func TestEveryHostWriteIsACompareAndSwap(t *testing.T) {
 			return err
 		}},
 		"Install": {"an image would be written over that of the next owner",
-			func(c hostClaims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
+			func(c hostClaims, host *bmov1alpha1.BareMetalHost, m *v1alpha1.Machine) error {
+				host.Spec.ConsumerRef = ownerOf(m).reference()
 				_, err := c.Install(ctx, host, Installation{Image: bmov1alpha1.Image{URL: "http://x/y"}})
 				return err
 			}},

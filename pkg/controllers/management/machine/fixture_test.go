@@ -47,6 +47,8 @@ type fixture struct {
 	reboots map[string][]string
 	// clock of the processes that are started.
 	clock clock.PassiveClock
+	// others are the namespaces of more tenants, whose Machines the processes look after, too.
+	others []string
 	// hangs makes Metal3 never finish writing an image.
 	hangs bool
 }
@@ -149,11 +151,15 @@ func (w *fixture) hosts() []bmov1alpha1.BareMetalHost {
 
 func (w *fixture) machines() []v1alpha1.Machine {
 	w.t.Helper()
-	list := &v1alpha1.MachineList{}
-	if err := w.client.List(context.Background(), list, client.InNamespace(w.tenant)); err != nil {
-		w.t.Fatal(err)
+	var all []v1alpha1.Machine
+	for _, namespace := range append([]string{w.tenant}, w.others...) {
+		list := &v1alpha1.MachineList{}
+		if err := w.client.List(context.Background(), list, client.InNamespace(namespace)); err != nil {
+			w.t.Fatal(err)
+		}
+		all = append(all, list.Items...)
 	}
-	return list.Items
+	return all
 }
 
 func (w *fixture) secrets() []corev1.Secret {
@@ -194,11 +200,7 @@ func (w *fixture) start(connection client.Client) *process {
 // startWith starts a process that reads from a cache, and past it.
 func (w *fixture) startWith(connection, live client.Client) *process {
 	hosts := inventory.NewInventory(inventory.Options{})
-	hosts.SetType(inventory.Profile{
-		Name: w.nodeType, MadeBy: "provider-" + w.metal3, Namespace: w.metal3, Selector: labels.Everything(),
-		Resources: env.Resources("cpu", "8", "memory", "32Gi"), Cost: 1,
-		Server: capacity.Server{Resources: env.Resources("cpu", "8", "memory", "32Gi")},
-	})
+	hosts.SetType(w.profile())
 	hosts.MarkTypesSynced()
 	hosts.MarkHostsSynced()
 	recorder := events.NewFakeRecorder(1000)
@@ -207,6 +209,15 @@ func (w *fixture) startWith(connection, live client.Client) *process {
 		Inventory: hosts,
 		Recorder:  recorder, Clock: w.clock,
 	})}
+}
+
+// profile is what the inventory knows of the fixture's type.
+func (w *fixture) profile() inventory.Profile {
+	return inventory.Profile{
+		Name: w.nodeType, MadeBy: "provider-" + w.metal3, Namespace: w.metal3, Selector: labels.Everything(),
+		Resources: env.Resources("cpu", "8", "memory", "32Gi"), Cost: 1,
+		Server: capacity.Server{Resources: env.Resources("cpu", "8", "memory", "32Gi")},
+	}
 }
 
 // round feeds the process what watches would, and has every controller reconcile everything once. Errors are ignored, as a

@@ -8,6 +8,7 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -38,6 +39,14 @@ func (w *fixture) playMetal3() {
 			w.reboot(before, &host)
 		case bmov1alpha1.StateDeprovisioning:
 			status.State, status.Image = bmov1alpha1.StateAvailable, bmov1alpha1.Image{}
+		}
+		if old := before.Status.Provisioning.State; status.State != old { // as recordStateBegin and recordStateEnd
+			if metric := host.OperationMetricForState(old); metric != nil {
+				metric.End = metav1.Now()
+			}
+			if metric := host.OperationMetricForState(status.State); metric != nil {
+				*metric = bmov1alpha1.OperationMetric{Start: metav1.Now()}
+			}
 		}
 		w.setHostStatus(before, &host)
 	}

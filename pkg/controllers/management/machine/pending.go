@@ -82,7 +82,7 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 	return result{again: true, putsOff: true, facts: &facts{
 		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice, properties: assigned.plan.effective(),
 		installed: assigned.plan.installed(), network: network,
-		message:   fmt.Sprintf("claiming server %s/%s of type %s", choice.Host.Namespace, choice.Host.Name, choice.NodeType),
+		message: fmt.Sprintf("claiming server %s/%s of type %s", choice.Host.Namespace, choice.Host.Name, choice.NodeType),
 	}}, nil
 }
 
@@ -143,6 +143,7 @@ func isPinned(machine *v1alpha1.Machine) bool {
 func request(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) inventory.Request {
 	request := inventory.Request{
 		Machine:      machine.UID,
+		Tenant:       machine.Namespace,
 		Requirements: machine.Spec.Requirements,
 		Resources:    machine.Spec.Resources,
 		KubeletArgs:  machine.Spec.KubeletArgs,

@@ -78,10 +78,13 @@ func (r *Reconciler) releaseHost(
 		if host, err = r.quarantineUnhealthy(ctx, machine, host); err != nil {
 			return nil, "", err
 		}
+		outcome = "is available again"
+		if _, soiled := host.Annotations[v1alpha1.LastTenantAnnotationKey]; soiled && !isCleaned(host) {
+			outcome = "is released, and only Machines of namespace " + o.Namespace + " get it again: Metal3 was not seen to clean it"
+		}
 		if unclean, err = r.cleanAndRelease(ctx, o, host, machine.Annotations, true); err != nil || unclean != nil {
 			return unclean, "", err
 		}
-		outcome = "is available again"
 	default:
 		outcome = "was no longer claimed by the Machine"
 		if !found {

@@ -73,15 +73,15 @@ func held(t *testing.T, phase v1alpha1.MachinePhase, reason string) (*v1alpha1.M
 func TestReconcile(t *testing.T) {
 	waiting := v1alpha1.ReasonWaitingForHook
 	for name, tc := range map[string]struct {
-		reason     string
-		phase      v1alpha1.MachinePhase
-		why        string
-		change     func(*v1alpha1.Machine, *bmov1alpha1.BareMetalHost)
-		answer     error
-		asked      []string
-		left       map[string]string
+		reason string
+		phase  v1alpha1.MachinePhase
+		why    string
+		change func(*v1alpha1.Machine, *bmov1alpha1.BareMetalHost)
+		answer error
+		asked  []string
+		left   map[string]string
 		// holds are the hooks that are left on the server; both if unset.
-		holds map[string]string
+		holds      map[string]string
 		wantError  bool
 		askedAgain bool
 	}{
@@ -96,8 +96,10 @@ func TestReconcile(t *testing.T) {
 		"Returned": {reason: "the way back", phase: v1alpha1.MachineReleasing, why: waiting,
 			asked: []string{"h to the parking lot"}, left: map[string]string{before: "vlan:100"}, holds: map[string]string{before: "vlan:100"}},
 		"AnotherNetwork": {reason: "a tenant can write the Machine", phase: v1alpha1.MachineClaimed, why: waiting,
-			change: func(machine *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { machine.Annotations[before] = "vlan:200" },
-			asked:  []string{"h to network vlan:100"}, left: map[string]string{after: "vlan:100"}, holds: map[string]string{after: "vlan:100"}},
+			change: func(machine *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
+				machine.Annotations[before] = "vlan:200"
+			},
+			asked: []string{"h to network vlan:100"}, left: map[string]string{after: "vlan:100"}, holds: map[string]string{after: "vlan:100"}},
 		"NoHookOnMachine": {reason: "a tenant can write the Machine", phase: v1alpha1.MachineClaimed, why: waiting,
 			change: func(machine *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { machine.Annotations = nil },
 			asked:  []string{"h to network vlan:100"}, holds: map[string]string{after: "vlan:100"}},
@@ -105,8 +107,10 @@ func TestReconcile(t *testing.T) {
 			change: func(machine *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { machine.Annotations = nil },
 			asked:  []string{"h to the parking lot"}, holds: map[string]string{before: "vlan:100"}},
 		"HookOfNoHost": {reason: "only the server says that it is to be moved", phase: v1alpha1.MachineClaimed, why: waiting,
-			change: func(_ *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) { host.Annotations = map[string]string{after: "vlan:100"} },
-			left:   map[string]string{after: "vlan:100"}, holds: map[string]string{after: "vlan:100"}},
+			change: func(_ *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) {
+				host.Annotations = map[string]string{after: "vlan:100"}
+			},
+			left: map[string]string{after: "vlan:100"}, holds: map[string]string{after: "vlan:100"}},
 		"OtherName": {reason: "the identity alone is the tenant's to write", phase: v1alpha1.MachineClaimed, why: waiting,
 			change: func(_ *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) { host.Spec.ConsumerRef.Name = "other" },
 			left:   map[string]string{before: "vlan:100", after: "vlan:100"}},

@@ -130,7 +130,7 @@ func explainType(nodeType *v1alpha1.NodeType, request *matching.Request, kubelet
 		return noneFree, fleetcapacity.Describe(capacity, 0, where) + fmt.Sprintf(", limited to %d", *nodeType.Spec.MaxCapacity)
 	}
 	// A server can be claimed, in error, quarantined and too small at once, so this may be too few.
-	notReady := capacity.Total - capacity.Claimed - capacity.Error - capacity.Quarantined - capacity.TooSmall
+	notReady := capacity.Total - capacity.Claimed - capacity.Error - capacity.Quarantined - capacity.TooSmall - capacity.NotCleaned
 	return noneFree, fleetcapacity.Describe(capacity, notReady, where)
 }
 
@@ -226,7 +226,7 @@ func (s selector) nameOf(domain v1alpha1.DomainCapacity) string {
 func plus(a, b v1alpha1.Capacity) v1alpha1.Capacity {
 	return v1alpha1.Capacity{
 		Total: a.Total + b.Total, Claimed: a.Claimed + b.Claimed, Available: a.Available + b.Available, Error: a.Error + b.Error,
-		Quarantined: a.Quarantined + b.Quarantined, TooSmall: a.TooSmall + b.TooSmall,
+		Quarantined: a.Quarantined + b.Quarantined, TooSmall: a.TooSmall + b.TooSmall, NotCleaned: a.NotCleaned + b.NotCleaned,
 	}
 }
 

@@ -1,0 +1,85 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+)
+
+// eligibility of a server for a Machine. Where only the cleaning is missing, the NodeProvider says whether that is a reason. If it
+// or the NodeType has gone, it is.
+func (c hostClaims) eligibility(
+	ctx context.Context, host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine,
+) (inventory.Eligibility, error) {
+	eligibility := inventory.EligibilityOf(host).For(machine.Namespace, false)
+	if eligibility.Reason != inventory.ReasonNotCleaned {
+		return eligibility, nil
+	}
+	nodeType, provider := &v1alpha1.NodeType{}, &v1alpha1.NodeProvider{}
+	found, err := controllers.Find(ctx, c.client, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType)
+	if err == nil && found {
+		_, err = controllers.Find(ctx, c.client, types.NamespacedName{Name: nodeType.Spec.ProviderRef.Name}, provider)
+	}
+	if err != nil {
+		return eligibility, fmt.Errorf("reading who may have host %s/%s, which was not cleaned, %w", host.Namespace, host.Name, err)
+	}
+	return eligibility.For(machine.Namespace, provider.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant), nil
+}
+
+// soil records on a host that is about to be installed whose data its disks hold from now on. It is part of the write of the image,
+// so that no crash leaves a host without it.
+func soil(host *bmov1alpha1.BareMetalHost) {
+	if _, soiled := host.Annotations[v1alpha1.LastTenantAnnotationKey]; soiled {
+		delete(host.Annotations, v1alpha1.CleaningAnnotationKey)
+	} else {
+		becomesClean(host) // if the Machine is deleted before Metal3 has begun to install it
+	}
+	annotate(host, v1alpha1.LastTenantAnnotationKey, host.Spec.ConsumerRef.Namespace)
+}
+
+// expectCleaning is part of the write that takes the image off a host, upon which Metal3 deprovisions what it has begun to install,
+// and cleans it unless that is disabled by then.
+func expectCleaning(host *bmov1alpha1.BareMetalHost) {
+	if host.Spec.Image == nil {
+		return // taken off by a person, and Metal3 may have deprovisioned it already
+	}
+	annotate(host, v1alpha1.LastTenantAnnotationKey, host.Spec.ConsumerRef.Namespace) // an older manager did not when it installed it
+	clean := false
+	switch host.Status.Provisioning.State {
+	case bmov1alpha1.StateAvailable, bmov1alpha1.StateReady:
+		clean = isUnchanged(host) // it has not begun
+	case bmov1alpha1.StateProvisioning, bmov1alpha1.StateProvisioned:
+		clean = host.Spec.AutomatedCleaningMode != bmov1alpha1.CleaningModeDisabled
+	}
+	if delete(host.Annotations, v1alpha1.CleaningAnnotationKey); clean {
+		becomesClean(host)
+	}
+}
+
+// becomesClean is part of a write that changes the spec of a host. Every such change is one generation, so that another one shows.
+func becomesClean(host *bmov1alpha1.BareMetalHost) {
+	annotate(host, v1alpha1.CleaningAnnotationKey, strconv.FormatInt(host.Generation+1, 10))
+}
+
+// isUnchanged returns whether the spec of a host is as becomesClean has left it. The cleaning mode is part of it.
+func isUnchanged(host *bmov1alpha1.BareMetalHost) bool {
+	return host.Annotations[v1alpha1.CleaningAnnotationKey] == strconv.FormatInt(host.Generation, 10)
+}
+
+// isCleaned returns whether nothing of its tenant is left on a host, which is read past the cache and available again: cleaning was
+// on all the time since the image was taken off, and what was installed last has been deprovisioned.
+func isCleaned(host *bmov1alpha1.BareMetalHost) bool {
+	history := host.Status.OperationHistory
+	return isUnchanged(host) && (history.Provision.Start.IsZero() ||
+		!history.Deprovision.End.IsZero() && !history.Deprovision.Start.Before(&history.Provision.Start))
+}
