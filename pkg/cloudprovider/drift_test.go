@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -92,14 +93,17 @@ func TestDeleteForRepair(t *testing.T) {
 		reason    string
 		end       time.Time
 		condition corev1.NodeCondition
+		gateOff   bool
 		want      string
 	}{
-		"Repair":  {"core lets no pod delay a repair", deleted, sick, "GpuMemWatch is True"},
-		"Drained": {"it was deleted with a grace period for pods", deleted.Add(time.Hour), sick, ""},
-		"Deleted": {"it is being deleted", time.Time{}, sick, ""},
-		"Fresh":   {"it may pass", deleted, fresh, ""},
-		"Healthy": {"a GPU that is well", deleted,
-			corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionFalse, LastTransitionTime: sick.LastTransitionTime}, ""},
+		"Repair": {reason: "core lets no pod delay a repair", end: deleted, condition: sick, want: "GpuMemWatch is True"},
+		"Forged": {reason: "core repairs nothing without the gate NodeRepair, so the tenant has written that", end: deleted, condition: sick,
+			gateOff: true},
+		"Drained": {reason: "it was deleted with a grace period for pods", end: deleted.Add(time.Hour), condition: sick},
+		"Deleted": {reason: "it is being deleted", condition: sick},
+		"Fresh":   {reason: "it may pass", end: deleted, condition: fresh},
+		"Healthy": {reason: "a GPU that is well", end: deleted,
+			condition: corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionFalse, LastTransitionTime: sick.LastTransitionTime}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, interceptor.Funcs{})
@@ -113,7 +117,8 @@ func TestDeleteForRepair(t *testing.T) {
 			if !tc.end.IsZero() {
 				nodeClaim.Annotations = map[string]string{karpenterv1.NodeClaimTerminationTimestampAnnotationKey: tc.end.Format(time.RFC3339)}
 			}
-			if err := f.Delete(f.ctx, nodeClaim); err != nil {
+			gates := options.FeatureGates{NodeRepair: !tc.gateOff}
+			if err := f.Delete((&options.Options{FeatureGates: gates}).ToContext(f.ctx), nodeClaim); err != nil {
 				t.Fatal(err)
 			}
 			machine := &v1alpha1.Machine{}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -63,6 +64,9 @@ const maxUnhealthy = 512
 func (c *CloudProvider) recordUnhealthy(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) error {
 	if !isRepair(nodeClaim) || machine.Annotations[v1alpha1.UnhealthyAnnotationKey] != "" {
 		return nil
+	}
+	if !options.FromContext(ctx).FeatureGates.NodeRepair {
+		return nil // Karpenter repairs nothing then: the tenant has made the NodeClaim look so
 	}
 	node := &corev1.Node{}
 	if err := c.tenant.Get(ctx, types.NamespacedName{Name: nodeClaim.Status.NodeName}, node); err != nil {

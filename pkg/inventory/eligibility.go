@@ -165,6 +165,10 @@ type Quarantine struct {
 	// Since is when the Machine was given up, to the second.
 	Since   time.Time
 	Machine types.NamespacedName
+	// NodeType that the Machine had the host as; empty in what older managers have written.
+	NodeType string
+	// Suspect is true if only the tenant says that something is wrong with the host, and Metal3 does not.
+	Suspect bool
 }
 
 // quarantineJSON is how the annotation has it.
@@ -172,12 +176,16 @@ type quarantineJSON struct {
 	Reason  string    `json:"reason"`
 	Since   time.Time `json:"since"`
 	Machine string    `json:"machine"`
+
+	NodeType string `json:"nodeType,omitempty"`
+	Suspect  bool   `json:"suspect,omitempty"`
 }
 
 // String is the value of the annotation: {"reason":"HostError","since":"2026-01-02T15:04:05Z","machine":"tenant-a/gpu-x7f2k"}.
 func (q Quarantine) String() string {
 	// It fails for years after 9999 only.
-	text, _ := json.Marshal(quarantineJSON{Reason: q.Reason, Since: q.Since.UTC().Truncate(time.Second), Machine: q.Machine.String()})
+	text, _ := json.Marshal(quarantineJSON{Reason: q.Reason, Since: q.Since.UTC().Truncate(time.Second), Machine: q.Machine.String(),
+		NodeType: q.NodeType, Suspect: q.Suspect})
 	return string(text)
 }
 
@@ -192,7 +200,8 @@ func QuarantineOf(host *bmov1alpha1.BareMetalHost) (Quarantine, bool) {
 	if !found {
 		return Quarantine{}, false
 	}
-	return Quarantine{Reason: read.Reason, Since: read.Since, Machine: types.NamespacedName{Namespace: namespace, Name: name}}, true
+	return Quarantine{Reason: read.Reason, Since: read.Since, Machine: types.NamespacedName{Namespace: namespace, Name: name},
+		NodeType: read.NodeType, Suspect: read.Suspect}, true
 }
 
 // quarantinedMessage leaves out the Machine: tenants read it, and it may be another tenant's.

@@ -210,12 +210,17 @@ func TestEligibilityFor(t *testing.T) {
 func TestQuarantineOf(t *testing.T) {
 	written := Quarantine{Reason: "DeadlineExceeded", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Machine: types.NamespacedName{Namespace: "blue", Name: "m"}}
+	suspect := written
+	suspect.Suspect, suspect.NodeType = true, "gpu"
 	for name, tc := range map[string]struct {
 		reason, value string
 		want          Quarantine
 		ours          bool
 	}{
 		"Written":   {reason: "what was written is read", value: written.String(), want: written, ours: true},
+		"Suspect":   {reason: "and on whose word", value: suspect.String(), want: suspect, ours: true},
+		"Older": {reason: "an older manager has written it",
+			value: `{"reason":"DeadlineExceeded","since":"2026-01-02T03:04:05Z","machine":"blue/m"}`, want: written, ours: true},
 		"ByHand":    {reason: "people write what they like", value: `"fan 3 rattles, since yesterday, machine room is hot"`},
 		"NoMachine": {reason: "cut short", value: `{"reason":"HostError","since":"2026-01-02T03:04:05Z"}`},
 		"Empty":     {reason: "a value is optional"},

@@ -215,6 +215,8 @@ type host struct {
 	buckets map[string]*bucket
 	// lacks is what the host has less of than a type says, by the name of the type; nothing for those it is big enough for.
 	lacks map[string]string
+	// suspectOf is the namespace on whose word alone the host is quarantined, and suspectAs the type that it had it as; empty if none.
+	suspectOf, suspectAs string
 	// matches are the names of those types, as sharing writes them.
 	matches string
 }
@@ -230,6 +232,9 @@ func newHost(from *bmov1alpha1.BareMetalHost) *host {
 		buckets:     map[string]*bucket{},
 		lacks:       map[string]string{},
 	}
+	if quarantine, ours := QuarantineOf(from); ours && quarantine.Suspect {
+		h.suspectOf, h.suspectAs = quarantine.Machine.Namespace, quarantine.NodeType
+	}
 	if consumer := from.Spec.ConsumerRef; consumer != nil {
 		if version, err := schema.ParseGroupVersion(consumer.APIVersion); err == nil && version.Group == v1alpha1.Group {
 			h.claimedAs = from.Annotations[v1alpha1.NodeTypeAnnotationKey]
@@ -241,7 +246,7 @@ func newHost(from *bmov1alpha1.BareMetalHost) *host {
 // alike returns whether two states of a host belong to the same buckets.
 func (h *host) alike(other *host) bool {
 	return h.arch == other.arch && h.hardware == other.hardware && maps.Equal(h.labels, other.labels) &&
-		h.eligibility.LastTenant == other.eligibility.LastTenant
+		h.eligibility.LastTenant == other.eligibility.LastTenant && h.suspectOf == other.suspectOf && h.suspectAs == other.suspectAs
 }
 
 func (h *host) reference() v1alpha1.HostReference {

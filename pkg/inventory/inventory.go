@@ -39,6 +39,8 @@ type Inventory struct {
 	used map[string]int32
 	// assumed are the hosts that have been given out, by Machine.
 	assumed map[types.UID]*host
+	// suspects are the hosts that are quarantined on the word of a tenant alone, by its namespace.
+	suspects map[string]map[*host]struct{}
 	// labelled are the hosts by label; nil without an index.
 	labelled map[label]map[*host]struct{}
 	// considered is memory for choose: most requests get a host, and need no explanation that outlives the call.
@@ -62,6 +64,7 @@ func NewInventory(options Options) *Inventory {
 		types:       map[string]*nodeType{},
 		used:        map[string]int32{},
 		assumed:     map[types.UID]*host{},
+		suspects:    map[string]map[*host]struct{}{},
 		hostsSynced: newGate(),
 		typesSynced: newGate(),
 	}
@@ -223,6 +226,12 @@ func (i *Inventory) put(h *host, changed changed) {
 	if h.assumedBy != "" {
 		i.assumed[h.assumedBy] = h
 	}
+	if h.suspectOf != "" {
+		if i.suspects[h.suspectOf] == nil {
+			i.suspects[h.suspectOf] = map[*host]struct{}{}
+		}
+		i.suspects[h.suspectOf][h] = struct{}{}
+	}
 	i.use(h.usedAs(), 1, changed)
 	for name, t := range i.types {
 		if t.profile.selects(h) {
@@ -245,6 +254,9 @@ func (i *Inventory) take(h *host, changed changed) {
 	}
 	if i.labelled != nil {
 		i.unindex(h)
+	}
+	if delete(i.suspects[h.suspectOf], h); len(i.suspects[h.suspectOf]) == 0 {
+		delete(i.suspects, h.suspectOf)
 	}
 	delete(i.hosts, h.key)
 }

@@ -11,10 +11,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -231,6 +233,27 @@ func (m *model) suits(profile Profile, host *bmov1alpha1.BareMetalHost, request 
 	return m.matches(profile, host) && Lacks(host, profile.Resources) == "" && m.free(profile, host, request.Tenant) && m.remaining(profile) > 0
 }
 
+// suspects are what Suspects and SuspectsOf return.
+func (m *model) suspects(namespace, nodeType string) (names []string, all, theirs int32) {
+	for _, host := range m.hosts {
+		quarantine, _ := QuarantineOf(host)
+		if !quarantine.Suspect {
+			continue
+		}
+		if quarantine.Machine.Namespace == namespace && host.Spec.ConsumerRef == nil {
+			names = append(names, quarantine.NodeType)
+		}
+		if profile, known := m.types[nodeType]; !known || !m.matches(profile, host) {
+			continue
+		}
+		if all++; quarantine.Machine.Namespace == namespace {
+			theirs++
+		}
+	}
+	slices.Sort(names)
+	return names, all, theirs
+}
+
 // fleet makes random hosts, types and requests from few values, so that they collide.
 type fleet struct{ *rand.Rand }
 
@@ -260,6 +283,12 @@ func (f fleet) host() *bmov1alpha1.BareMetalHost {
 		failed(claimed(host, "t0")).Spec.ConsumerRef.APIVersion = "infrastructure.cluster.x-k8s.io/v1beta1"
 	case 5:
 		host.Annotations = map[string]string{v1alpha1.QuarantinedAnnotationKey: "by hand"}
+	}
+	if f.IntN(6) == 0 {
+		metav1.SetMetaDataAnnotation(&host.ObjectMeta, v1alpha1.QuarantinedAnnotationKey, Quarantine{
+			Reason: "DeadlineExceeded", Since: time.Unix(1, 0), Machine: types.NamespacedName{Namespace: f.one("blue", "red"), Name: "m"},
+			NodeType: f.one("t0", "t1"), Suspect: f.IntN(3) > 0,
+		}.String())
 	}
 	return host
 }
@@ -374,6 +403,15 @@ func TestInventoryAgreesWithModel(t *testing.T) {
 			}
 			if refused, ok := f.refused(inventory); ok {
 				notifications.waiting = append(notifications.waiting, refused)
+			}
+			for _, namespace := range []string{"blue", "red"} {
+				names, all, theirs := m.suspects(namespace, "t0")
+				gotNames := inventory.Suspects(namespace)
+				gotAll, gotTheirs := inventory.SuspectsOf("t0", namespace)
+				if !slices.Equal(names, gotNames) || all != gotAll || theirs != gotTheirs {
+					t.Fatalf("%s: suspects of %s are %v, %d of t0 and %d in all; want %v, %d and %d", at, namespace, gotNames, gotTheirs, gotAll,
+						names, theirs, all)
+				}
 			}
 			for name := range m.types {
 				want := m.summary(name)

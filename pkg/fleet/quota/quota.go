@@ -5,6 +5,7 @@
 package quota
 
 import (
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -56,6 +57,21 @@ func Used(charged []*v1alpha1.Machine, except types.UID, assumed func(*v1alpha1.
 		}
 	}
 	return used
+}
+
+// NameSuspects adds to an *ExceededError that some of the servers are quarantined: the tenant has no Machines for them, and does not
+// see them.
+func NameSuspects(err error, suspects int) error {
+	var exceeded *ExceededError
+	if suspects == 0 || !errors.As(err, &exceeded) {
+		return err
+	}
+	verb := "are"
+	if suspects == 1 {
+		verb = "is"
+	}
+	return &ExceededError{Message: fmt.Sprintf("%s; %d of them %s quarantined because of its Machines: an operator must check the servers "+
+		"and remove the annotation %s", exceeded.Message, suspects, verb, v1alpha1.QuarantinedAnnotationKey)}
 }
 
 // Check compares what the tenant has, and one server more, with its quota. The error is an *ExceededError if that is too

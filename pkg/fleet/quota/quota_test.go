@@ -84,6 +84,30 @@ func charged(tenant *v1alpha1.TenantCluster, machines []v1alpha1.Machine) []*v1a
 	return Charged(tenant.Name, []*v1alpha1.TenantCluster{tenant, red}, machines)
 }
 
+func TestNameSuspects(t *testing.T) {
+	exceeded := &ExceededError{Message: "it is full"}
+	for name, tc := range map[string]struct {
+		reason   string
+		err      error
+		suspects int
+		want     string
+	}{
+		"None":  {"there is nothing to say", exceeded, 0, "it is full"},
+		"One":   {"the tenant has no Machine for it", exceeded, 1, "it is full; 1 of them is quarantined because of its Machines: an operator must"},
+		"Two":   {"nor for these", exceeded, 2, "it is full; 2 of them are quarantined"},
+		"Other": {"the quota is not the reason", errors.New("no answer"), 1, "no answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := NameSuspects(tc.err, tc.suspects).Error(); !strings.HasPrefix(got, tc.want) {
+				t.Errorf("%s: %q, want %q", tc.reason, got, tc.want)
+			}
+		})
+	}
+	if err := NameSuspects(nil, 1); err != nil {
+		t.Errorf("within the quota: %v", err)
+	}
+}
+
 func TestUsed(t *testing.T) {
 	machines := []v1alpha1.Machine{machine("a", "blue", "four"), machine("b", "blue", ""), machine("c", "red", "four"),
 		machine("d", "blue", "eight"), machine("e", "blue", "")}

@@ -172,14 +172,16 @@ func (v *View) mayName(machine *v1alpha1.Machine) bool {
 
 // OverQuota implements rules.Cluster.
 func (v *View) OverQuota(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machine, nodeType string) string {
-	err := quota.Check(tenant, quota.Used(v.charged(tenant.Namespace, tenant.Name), machine.UID, nil), nodeType, func(name string) (int64, error) {
+	suspects := v.Inventory.Suspects(tenant.Namespace)
+	used := append(quota.Used(v.charged(tenant.Namespace, tenant.Name), machine.UID, nil), suspects...)
+	err := quota.Check(tenant, used, nodeType, func(name string) (int64, error) {
 		if one := v.NodeType(name); one != nil {
 			return one.Spec.CountAccelerators(), nil
 		}
 		return 0, nil
 	})
 	var exceeded *quota.ExceededError
-	if errors.As(err, &exceeded) {
+	if errors.As(quota.NameSuspects(err, len(suspects)), &exceeded) {
 		return exceeded.Message
 	}
 	return ""

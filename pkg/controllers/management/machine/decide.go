@@ -136,11 +136,13 @@ func (r *Reconciler) checkQuota(ctx context.Context, of *candidate, nodeType str
 		}
 		return ""
 	})
-	return quota.Check(of.tenant, used, nodeType, func(name string) (int64, error) {
+	suspects := r.inventory.Suspects(of.tenant.Namespace)
+	err = quota.Check(of.tenant, append(used, suspects...), nodeType, func(name string) (int64, error) {
 		one := &v1alpha1.NodeType{} // one that does not exist has none
 		_, err := controllers.Find(ctx, r.client, types.NamespacedName{Name: name}, one)
 		return one.Spec.CountAccelerators(), err
 	})
+	return quota.NameSuspects(err, len(suspects))
 }
 
 // checkAddress looks for an address of the pool that is neither taken nor assumed. A Machine needs none if the pool is

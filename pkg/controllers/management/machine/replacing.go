@@ -23,6 +23,10 @@ const (
 	// itself. A wrong image or a broken switch fails on one server after the other, and is no reason to lose them all.
 	quarantineShare = 0.2
 	quarantineLeast = 2
+	// suspectShare and suspectLeast are the same for what one namespace says of servers that Metal3 finds nothing wrong with. It may be
+	// its own image that does not boot, and it must not take the servers of others out of the pool.
+	suspectShare = 0.05
+	suspectLeast = 1
 )
 
 // isLasting returns whether an error of a host is one that trying again does not mend. That an operation on the server has
@@ -38,7 +42,7 @@ func isLasting(host *bmov1alpha1.BareMetalHost) bool {
 
 // replace gives up on a Machine whose server is in error, unless too many servers of its type are quarantined already.
 func (r *Reconciler) replace(ctx context.Context, now *run, outcome result, policy provisioningPolicy) (result, error) {
-	full := r.quarantineIsFull(now.host)
+	full := r.quarantineIsFull(now.host, r.why(now.machine, now.host, v1alpha1.ReasonHostError))
 	if full == "" && mayBeToBlame(outcome.facts) {
 		var err error
 		if full, err = r.quarantine(ctx, now, outcome.facts, v1alpha1.ReasonHostError); err != nil {
@@ -55,10 +59,19 @@ func (r *Reconciler) replace(ctx context.Context, now *run, outcome result, poli
 // mayBeToBlame returns whether the installation came so far that the server can be the cause.
 func mayBeToBlame(f *facts) bool { return f.progress.Step >= stageWaiting.step }
 
+// why a server is quarantined. That a Machine does not get further, or that its node is unhealthy, is the word of its tenant, unless
+// Metal3 reports an error, too.
+func (r *Reconciler) why(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost, reason string) inventory.Quarantine {
+	return inventory.Quarantine{
+		Reason: reason, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(machine),
+		NodeType: host.Annotations[v1alpha1.NodeTypeAnnotationKey],
+		Suspect:  reason != v1alpha1.ReasonHostError && hostError(host) == "",
+	}
+}
+
 // quarantine keeps the server of a Machine out of the pool from now on, unless too many are. It returns why it does not.
 func (r *Reconciler) quarantine(ctx context.Context, now *run, f *facts, reason string) (full string, err error) {
-	why := inventory.Quarantine{Reason: reason, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(now.machine)}
-	host, full, err := r.quarantineWithinLimit(ctx, now.host, why)
+	host, full, err := r.quarantineWithinLimit(ctx, now.host, r.why(now.machine, now.host, reason))
 	if err != nil || full != "" {
 		return full, err
 	}
@@ -74,7 +87,7 @@ func (r *Reconciler) quarantineWithinLimit(ctx context.Context, host *bmov1alpha
 	why inventory.Quarantine) (quarantined *bmov1alpha1.BareMetalHost, full string, err error) {
 	r.quarantining.Lock()
 	defer r.quarantining.Unlock()
-	if full := r.quarantineIsFull(host); full != "" {
+	if full := r.quarantineIsFull(host, why); full != "" {
 		return host, full, nil
 	}
 	if host, err = r.claims.Quarantine(ctx, host, why); err != nil {
@@ -85,14 +98,24 @@ func (r *Reconciler) quarantineWithinLimit(ctx context.Context, host *bmov1alpha
 }
 
 // quarantineIsFull says that no more servers may be quarantined of the type that a host is claimed as, and is empty if they
-// may. The host knows its type also when the status of its Machine was lost.
-func (r *Reconciler) quarantineIsFull(host *bmov1alpha1.BareMetalHost) string {
-	nodeType := host.Annotations[v1alpha1.NodeTypeAnnotationKey]
+// may. The host knows its type also when the status of its Machine was lost. Servers that tenants suspect have a limit of their own,
+// so that no tenant takes the room that there is for what Metal3 finds.
+func (r *Reconciler) quarantineIsFull(host *bmov1alpha1.BareMetalHost, why inventory.Quarantine) string {
+	nodeType := why.NodeType
 	summary, known := r.inventory.Summary(nodeType)
 	if !known {
 		return ""
 	}
-	total, quarantined := summary.Capacity.Total, summary.Capacity.Quarantined
+	suspects, theirs := r.inventory.SuspectsOf(nodeType, why.Machine.Namespace)
+	total, quarantined := summary.Capacity.Total, summary.Capacity.Quarantined-suspects
+	if limit := max(suspectLeast, int32(suspectShare*float64(total))); why.Suspect && theirs >= limit {
+		return fmt.Sprintf("%d of %d servers of NodeType %s are quarantined because of Machines of namespace %s, and more than %d are not on "+
+			"its word: an operator must check them, and remove the annotation %s from those that are well",
+			theirs, total, nodeType, why.Machine.Namespace, limit, v1alpha1.QuarantinedAnnotationKey)
+	}
+	if why.Suspect {
+		quarantined = suspects
+	}
 	if limit := max(quarantineLeast, int32(quarantineShare*float64(total))); quarantined >= limit {
 		return fmt.Sprintf("%d of %d servers of NodeType %s are quarantined, and more than %d are not by themselves: look for what is wrong "+
 			"with all of them (image, user data, network), and remove the annotation %s from those that are well",
@@ -186,9 +209,7 @@ func (r *Reconciler) quarantineUnhealthy(ctx context.Context, machine *v1alpha1.
 	if _, quarantined := host.Annotations[v1alpha1.QuarantinedAnnotationKey]; why == "" || quarantined {
 		return host, nil
 	}
-	host, full, err := r.quarantineWithinLimit(ctx, host, inventory.Quarantine{
-		Reason: v1alpha1.ReasonNodeUnhealthy, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(machine),
-	})
+	host, full, err := r.quarantineWithinLimit(ctx, host, r.why(machine, host, v1alpha1.ReasonNodeUnhealthy))
 	if err != nil {
 		return nil, err
 	}

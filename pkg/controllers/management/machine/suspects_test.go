@@ -1,0 +1,120 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// complain has a tenant get a server, call it unhealthy and give it back.
+func (d *disks) complain(namespace, name string, running func() *process) types.NamespacedName {
+	d.t.Helper()
+	key := d.ask(namespace, name)
+	d.until("installed", running, func() bool { return d.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+	d.edit(key, func(machine *v1alpha1.Machine) {
+		annotate(machine, v1alpha1.UnhealthyAnnotationKey, "GpuMemWatch is True")
+	})
+	if err := d.client.Delete(d.t.Context(), d.get(key)); err != nil {
+		d.t.Fatal(err)
+	}
+	d.until("released", running, func() bool { return d.get(key) == nil })
+	return key
+}
+
+func (d *disks) quarantined() (servers []string) {
+	d.t.Helper()
+	for _, host := range d.hosts() {
+		if host.Annotations[v1alpha1.QuarantinedAnnotationKey] != "" {
+			servers = append(servers, host.Name)
+		}
+	}
+	return servers
+}
+
+// TestQuarantineByAnnotation: a tenant that calls one server after the other unhealthy takes one of ten out of the pool, which counts
+// in its quota, and neither what another tenant says nor what Metal3 says has less effect for it.
+func TestQuarantineByAnnotation(t *testing.T) {
+	d := newDisks(t, 10, 2)
+	slow := slowFixture{fixture: d.fixture}
+	nodeType, greedy := &v1alpha1.NodeType{}, &v1alpha1.TenantCluster{}
+	for key, object := range map[client.ObjectKey]client.Object{
+		{Name: d.nodeType}: nodeType, {Namespace: d.tenant, Name: "tenant"}: greedy,
+	} {
+		if err := d.client.Get(t.Context(), key, object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodeType.Spec.OnError, greedy.Spec.Quota = v1alpha1.OnErrorReplace, &v1alpha1.Quota{Servers: ptr.To[int64](2)}
+	for _, object := range []client.Object{nodeType, greedy} {
+		if err := d.client.Update(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	manager := d.start(d.client)
+	running := func() *process { return manager }
+	for n := range 4 {
+		d.complain(d.tenant, fmt.Sprintf("m%d", n), running)
+	}
+	if got := d.quarantined(); len(got) != 1 {
+		t.Fatalf("a tenant with two servers at a time has quarantined %v, want one", got)
+	}
+	if !manager.said("1 of 10 servers of NodeType " + d.nodeType + " are quarantined because of Machines of namespace " + d.tenant) {
+		t.Error("no event says why the others were not quarantined")
+	}
+
+	// It has two servers as far as its quota goes: the one that it has, and the one that it has called unhealthy.
+	kept, refused := d.ask(d.tenant, "kept"), types.NamespacedName{}
+	d.until("installed", running, func() bool { return d.get(kept).Status.Phase == v1alpha1.MachineProvisioned })
+	refused = d.ask(d.tenant, "refused")
+	d.until("refused", running, func() bool {
+		ready := condition(d.get(refused), v1alpha1.ConditionReady)
+		return ready.Reason == v1alpha1.ReasonQuotaExceeded && strings.Contains(ready.Message, "1 of them is quarantined")
+	})
+
+	// The other tenant has a limit of its own, and Metal3's errors have theirs.
+	d.complain(d.others[0], "other", running)
+	d.complain(d.others[0], "another", running)
+	if got := d.quarantined(); len(got) != 2 {
+		t.Errorf("%v are quarantined, want one for each tenant", got)
+	}
+	d.hangs = true
+	for n := range 2 {
+		broken := d.ask(d.others[0], fmt.Sprintf("broken%d", n))
+		slow.writing(broken, running)
+		slow.fail(broken, bmov1alpha1.ProvisioningError, 1)
+		manager.round()
+		if !slow.givenUp(broken) || len(d.quarantined()) != 3+n {
+			t.Errorf("the broken server %d of the other tenant is not quarantined: %v", n, d.quarantined())
+		}
+	}
+	d.hangs = false
+
+	// The operator has looked.
+	for _, name := range d.quarantined() {
+		d.annotateHost(name, v1alpha1.QuarantinedAnnotationKey, "")
+	}
+	d.until("served", running, func() bool { return d.get(refused).Status.Phase == v1alpha1.MachineProvisioned })
+}
+
+// TestSuspectsOfManyTenants: what many tenants say, each little, does not take more servers out of the pool than Metal3's errors do.
+func TestSuspectsOfManyTenants(t *testing.T) {
+	d := newDisks(t, 5, 4)
+	manager := d.start(d.client)
+	running := func() *process { return manager }
+	for n, namespace := range append([]string{d.tenant}, d.others...) {
+		d.complain(namespace, fmt.Sprintf("m%d", n), running)
+	}
+	if got := d.quarantined(); len(got) != quarantineLeast {
+		t.Errorf("four tenants have quarantined %v, want %d", got, quarantineLeast)
+	}
+}

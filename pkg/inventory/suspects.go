@@ -1,0 +1,37 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import "slices"
+
+// Suspects are the types of the servers that are quarantined on the word of a tenant alone and that it does not have any more, one for
+// each, sorted. They count in its quota until an operator has looked at them.
+func (i *Inventory) Suspects(namespace string) (types []string) {
+	i.lock.Lock()
+	defer i.lock.Unlock()
+	for h := range i.suspects[namespace] {
+		if !h.eligibility.Claimed {
+			types = append(types, h.suspectAs)
+		}
+	}
+	slices.Sort(types)
+	return types
+}
+
+// SuspectsOf counts the servers of a type that are quarantined on the word of tenants alone: of all, and of one namespace.
+func (i *Inventory) SuspectsOf(nodeType, namespace string) (all, theirs int32) {
+	i.lock.Lock()
+	defer i.lock.Unlock()
+	for of, hosts := range i.suspects {
+		for h := range hosts {
+			if _, member := h.buckets[nodeType]; !member {
+				continue
+			}
+			if all++; of == namespace {
+				theirs++
+			}
+		}
+	}
+	return all, theirs
+}
