@@ -217,8 +217,8 @@ func TestQuarantineOf(t *testing.T) {
 		want          Quarantine
 		ours          bool
 	}{
-		"Written":   {reason: "what was written is read", value: written.String(), want: written, ours: true},
-		"Suspect":   {reason: "and on whose word", value: suspect.String(), want: suspect, ours: true},
+		"Written": {reason: "what was written is read", value: written.String(), want: written, ours: true},
+		"Suspect": {reason: "and on whose word", value: suspect.String(), want: suspect, ours: true},
 		"Older": {reason: "an older manager has written it",
 			value: `{"reason":"DeadlineExceeded","since":"2026-01-02T03:04:05Z","machine":"blue/m"}`, want: written, ours: true},
 		"ByHand":    {reason: "people write what they like", value: `"fan 3 rattles, since yesterday, machine room is hot"`},
