@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/estimate"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/machine"
@@ -84,6 +85,10 @@ func register(ctx context.Context, mgr manager.Manager, o *options) error {
 	if err := mgr.Add(feed.New(mgr.GetCache(), hosts)); err != nil {
 		return fmt.Errorf("feeding the inventory, %w", err)
 	}
+	policies, err := policy.Names()
+	if err != nil {
+		return err
+	}
 	addresses := ipam.Allocator{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
 	recorder, now := mgr.GetEventRecorder(name), clock.RealClock{}
 	machines := machine.New(machine.Dependencies{
@@ -93,6 +98,7 @@ func register(ctx context.Context, mgr manager.Manager, o *options) error {
 		Recorder:  recorder,
 		Clock:     now,
 		Deadline:  o.provisioningDeadline,
+		Hooks:     o.hooks,
 	})
 	controllers := []interface {
 		Register(context.Context, manager.Manager) error
@@ -104,6 +110,7 @@ func register(ctx context.Context, mgr manager.Manager, o *options) error {
 		tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), recorder, now),
 		ipam.NewSweep(addresses, machine.HoldsServer(mgr.GetAPIReader())),
 		metrics.NewFleet(hosts, now),
+		metrics.NewPolicies(mgr.GetAPIReader(), policies),
 	}
 	if o.networkEndpoint != "" {
 		endpoint, err := network.NewHTTPEndpoint(o.networkEndpoint)

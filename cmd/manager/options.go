@@ -23,6 +23,7 @@ type options struct {
 	networkEndpoint         string
 	ephemeralStorage        resource.QuantityValue
 	provisioningDeadline    time.Duration
+	hooks                   []string
 }
 
 func newOptions() *options {
@@ -51,6 +52,9 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	machines := sections.FlagSet("machines")
 	machines.DurationVar(&o.provisioningDeadline, "provisioning-deadline", o.provisioningDeadline,
 		"How long a Machine may go without any progress before it is given up, if its NodeType has no provisioningDeadline.")
+	machines.StringSliceVar(&o.hooks, "hooks", o.hooks,
+		"Names of the hooks of your own controllers that hold a server, beside tenant-network. Others in the annotations of Machines hold "+
+			"nothing: a tenant's provider can write them.")
 
 	network := sections.FlagSet("network")
 	network.StringVar(&o.networkEndpoint, "network-endpoint", o.networkEndpoint,

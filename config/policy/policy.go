@@ -91,6 +91,18 @@ func load(pattern string, functions template.FuncMap) ([]client.Object, error) {
 	return objects, nil
 }
 
+// Names are those of the policies, and of their bindings.
+func Names() ([]string, error) {
+	objects, err := Management(Options{})
+	var names []string
+	for _, object := range objects {
+		if _, binding := object.(*admissionregistrationv1.ValidatingAdmissionPolicyBinding); binding {
+			names = append(names, object.GetName())
+		}
+	}
+	return names, err
+}
+
 // read returns the policy or binding of a document.
 func read(document string) (client.Object, error) {
 	var object client.Object = &admissionregistrationv1.ValidatingAdmissionPolicy{}

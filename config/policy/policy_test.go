@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
 )
 
 // TestManagement: every policy fails closed and has a binding of its name that denies, and the names of users are quoted.
@@ -44,7 +46,17 @@ func TestManagement(t *testing.T) {
 			t.Errorf("%s has no binding, so it does nothing", name)
 		}
 	}
-	if len(bound) == 0 {
-		t.Error("there are no policies")
+	names, err := Names()
+	if err != nil || len(names) != len(bound) || len(names) == 0 {
+		t.Errorf("names %v, %v", names, err)
+	}
+	rights, err := rbac.Files.ReadFile("manager.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !strings.Contains(string(rights), name+",") && !strings.Contains(string(rights), name+"]") {
+			t.Errorf("the manager may not look whether %s is there", name)
+		}
 	}
 }

@@ -39,7 +39,7 @@ func own(t *testing.T) map[string]described {
 		kind       string
 		collectors []prometheus.Collector
 	}{
-		{"gauge", []prometheus.Collector{hostCounts{}, machineCounts{}, tenantCounts{}}},
+		{"gauge", []prometheus.Collector{hostCounts{}, machineCounts{}, tenantCounts{}, NewPolicies(nil, nil).missing}},
 		{"counter", []prometheus.Collector{w.claims, w.givenUp, w.drifts}},
 		{"histogram", []prometheus.Collector{w.steps, w.provisioning, NewClaimDuration()}},
 	} {

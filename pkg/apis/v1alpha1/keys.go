@@ -99,10 +99,10 @@ const (
 // these prefixes, a slash, and a name. The manager writes it on the BareMetalHost with the claim, where no tenant can write, and
 // there it holds until the controller that owns it removes it. Its value is for that controller. On the Machine is a copy.
 const (
-	// PreProvisionHookPrefix holds a Machine that has its server, before anything is installed on it.
+	// PreProvisionHookPrefix on a BareMetalHost holds its Machine before anything is installed. On the Machine is a copy.
 	PreProvisionHookPrefix = "pre-provision.hook." + Group
-	// PreReturnHookPrefix holds a Machine that is being deleted and whose server has been cleaned, before the server
-	// goes back to the pool. Until the hook is removed no other Machine can claim the server.
+	// PreReturnHookPrefix on a BareMetalHost holds its Machine, which is being deleted, once the server has been cleaned and before it
+	// goes back to the pool. Until the hook is removed no other Machine can claim the server. On the Machine is a copy.
 	PreReturnHookPrefix = "pre-return.hook." + Group
 	// HookMessagePrefix begins the annotation, with a slash and the name of a hook after it, in which the owner of the
 	// hook can write what it is waiting for. The manager repeats it in the condition NetworkReady.
