@@ -111,7 +111,8 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 	case eligibility.Quarantined:
 		return ReasonQuarantined, quarantinedMessage(host)
 	case eligibility.Error:
-		return ReasonError, fmt.Sprintf("is in error (%s: %s)", host.Status.ErrorType, host.Status.ErrorMessage)
+		// Without Metal3's words: tenants read this, and they may have another tenant's image or the address of a BMC.
+		return ReasonError, fmt.Sprintf("is in error (%s)", cmp.Or(string(host.Status.ErrorType), "of no type"))
 	case has(host, bmov1alpha1.PausedAnnotation):
 		return ReasonPaused, "is paused"
 	case has(host, bmov1alpha1.DetachedAnnotation) || host.Status.OperationalStatus == bmov1alpha1.OperationalStatusDetached:
@@ -119,7 +120,7 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 	case has(host, v1alpha1.CAPIUnhealthyAnnotationKey):
 		return ReasonUnhealthy, "is marked as unhealthy"
 	case has(host, v1alpha1.MaintenanceAnnotationKey):
-		return ReasonMaintenance, strings.TrimSuffix("is in maintenance: "+host.Annotations[v1alpha1.MaintenanceAnnotationKey], ": ")
+		return ReasonMaintenance, "is in maintenance" // without the note, which is for operators
 	case host.Spec.ExternallyProvisioned || state == bmov1alpha1.StateExternallyProvisioned:
 		return ReasonExternallyProvisioned, "is provisioned by others than Metal3"
 	case host.Spec.Image != nil || host.Spec.CustomDeploy != nil:
@@ -204,9 +205,9 @@ func QuarantineOf(host *bmov1alpha1.BareMetalHost) (Quarantine, bool) {
 		NodeType: read.NodeType, Suspect: read.Suspect}, true
 }
 
-// quarantinedMessage leaves out the Machine: tenants read it, and it may be another tenant's.
+// quarantinedMessage leaves out the Machine, which may be another tenant's, and what a person has written: tenants read it.
 func quarantinedMessage(host *bmov1alpha1.BareMetalHost) string {
-	why := host.Annotations[v1alpha1.QuarantinedAnnotationKey]
+	why := ""
 	if quarantine, ours := QuarantineOf(host); ours {
 		why = fmt.Sprintf("%s, since %s", quarantine.Reason, quarantine.Since.UTC().Format(time.RFC3339))
 	}

@@ -80,10 +80,10 @@ func TestEligibility(t *testing.T) {
 		"OtherConsumer": {reason: "it has a consumer", with: []func(*bmov1alpha1.BareMetalHost){consume},
 			want: Eligibility{Reason: ReasonClaimed, Message: "is claimed by a Metal3Machine", Claimed: true}},
 		"Error": {reason: "an errored host is never claimed", with: []func(*bmov1alpha1.BareMetalHost){fail},
-			want: Eligibility{Reason: ReasonError, Message: "is in error (power management error: no answer from the BMC)", Error: true}},
+			want: Eligibility{Reason: ReasonError, Message: "is in error (power management error)", Error: true}},
 		"ErrorTypeAlone": {reason: "Metal3 keeps the type while it tries again",
 			with: []func(*bmov1alpha1.BareMetalHost){fail, operational(bmov1alpha1.OperationalStatusOK)},
-			want: Eligibility{Reason: ReasonError, Message: "is in error (power management error: no answer from the BMC)", Error: true}},
+			want: Eligibility{Reason: ReasonError, Message: "is in error (power management error)", Error: true}},
 		"ClaimedAndInError": {reason: "it counts as both", with: []func(*bmov1alpha1.BareMetalHost){consume, fail},
 			want: Eligibility{Reason: ReasonClaimed, Message: "is claimed by a Metal3Machine", Claimed: true, Error: true}},
 		"Paused": {reason: "Metal3 would not act on the claim", with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.PausedAnnotation)},
@@ -124,7 +124,7 @@ func TestEligibility(t *testing.T) {
 			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
 				host.Annotations = map[string]string{v1alpha1.MaintenanceAnnotationKey: "fan 3"}
 			}},
-			want: Eligibility{Reason: ReasonMaintenance, Message: "is in maintenance: fan 3"}},
+			want: Eligibility{Reason: ReasonMaintenance, Message: "is in maintenance"}},
 		"MaintenanceUnsaid": {reason: "the value is optional",
 			with: []func(*bmov1alpha1.BareMetalHost){annotate(v1alpha1.MaintenanceAnnotationKey)},
 			want: Eligibility{Reason: ReasonMaintenance, Message: "is in maintenance"}},
@@ -138,7 +138,7 @@ func TestEligibility(t *testing.T) {
 				host.Annotations = map[string]string{v1alpha1.QuarantinedAnnotationKey: "smells burnt"}
 			}},
 			want: Eligibility{Reason: ReasonQuarantined, Quarantined: true,
-				Message: "is quarantined: smells burnt; an operator must check it and remove the annotation karpenter.metal3.io/quarantined"}},
+				Message: "is quarantined; an operator must check it and remove the annotation karpenter.metal3.io/quarantined"}},
 		"QuarantinedAndInError": {reason: "it counts as both; the quarantine says more",
 			with: []func(*bmov1alpha1.BareMetalHost){quarantine, fail},
 			want: Eligibility{Reason: ReasonQuarantined, Quarantined: true, Error: true,

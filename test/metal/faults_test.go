@@ -78,7 +78,7 @@ var allFaults = []faultCase{
 	{
 		server: "no-entry", fault: faults.Fault{Kind: faults.WrongPassword}, when: fromTheStart,
 		hostError: bmov1alpha1.RegistrationError, hostSays: "returned code 401",
-		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-entry is in error (registration error: ",
+		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-entry is in error (registration error)",
 		afterwards: (*fixture).correctPassword,
 	},
 	{

@@ -179,8 +179,9 @@ type ExhaustedError struct {
 	Size uint64
 	// Assumed is the number of addresses that Machines are going to take that have been given a server.
 	Assumed int
-	// Others counts the addresses of the pool that were taken through pools that overlap it, by their names.
-	Others map[string]int
+	// Others is the number of addresses of the pool that were taken through pools that overlap it. Tenants read the error, and must not see the
+	// pools of others.
+	Others int
 }
 
 // Error implements error.
@@ -192,8 +193,8 @@ func (e *ExhaustedError) Error() string {
 	if e.Assumed > 0 {
 		text += fmt.Sprintf(", %d of them by Machines that have been given a server", e.Assumed)
 	}
-	for _, other := range slices.Sorted(maps.Keys(e.Others)) {
-		text += fmt.Sprintf(", %d of them by pool %s, which overlaps it", e.Others[other], other)
+	if e.Others > 0 {
+		text += fmt.Sprintf(", %d of them through other pools, which overlap it", e.Others)
 	}
 	return text + ": delete Machines that have one, or make the pool larger (" + networkProperties + ")"
 }
@@ -202,10 +203,10 @@ const networkProperties = v1alpha1.PropertyNetworkCIDR + ", " + v1alpha1.Propert
 
 // Exhausted is the error for a pool that has no address left, if those are taken and so many are assumed.
 func (p Pool) Exhausted(taken []v1alpha1.IPAddress, assumed int) *ExhaustedError {
-	result := &ExhaustedError{Pool: p.Title(), Size: p.Size(), Assumed: assumed, Others: map[string]int{}}
+	result := &ExhaustedError{Pool: p.Title(), Size: p.Size(), Assumed: assumed}
 	for i := range taken {
 		if _, ours := p.has(&taken[i]); ours && taken[i].Spec.Pool != p.text {
-			result.Others[taken[i].Spec.Pool]++
+			result.Others++
 		}
 	}
 	return result

@@ -154,7 +154,7 @@ func TestPinning(t *testing.T) {
 		"Claimed": {reason: "it may come free", server: "h2",
 			want: []string{`warning: ` + pinAt + `server metal3-system/h2 is claimed by a Machine: the Machine waits for it, and gets no other`}},
 		"Error": {reason: "it may be mended", server: "h3",
-			want: []string{`warning: ` + pinAt + `server metal3-system/h3 is in error (power management error: no answer): the Machine waits for ` +
+			want: []string{`warning: ` + pinAt + `server metal3-system/h3 is in error (power management error): the Machine waits for ` +
 				`it, and gets no other`}},
 		"Missing": {reason: "a typing error", server: "h9",
 			want: []string{pinAt + `Invalid value: "h9": there is no BareMetalHost of this name in namespace metal3-system: correct it, or ` +

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -188,7 +187,8 @@ func (r *Reconciler) address(ctx context.Context, machine *v1alpha1.Machine, pla
 	}
 	overlaps := planned.pool.Overlapping(taken.Items, r.scheduler.assumedBy(machine))
 	if len(overlaps) > 0 {
-		r.event(machine, corev1.EventTypeWarning, string(EventPoolsOverlap), overlapping(*planned.pool, overlaps))
+		log.FromContext(ctx).Info("The address pool overlaps others", "pool", planned.pool.String(), "others", overlaps)
+		r.event(machine, corev1.EventTypeWarning, string(EventPoolsOverlap), overlapping(*planned.pool))
 	}
 	return &Address{Allocation: allocation, DNS: planned.dns}, nil
 }
@@ -204,11 +204,10 @@ func (o owner) machineReference() v1alpha1.MachineReference {
 	return v1alpha1.MachineReference{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 }
 
-// overlapping returns which pools give out the same addresses.
-func overlapping(pool ipam.Pool, others []string) string {
-	return fmt.Sprintf("address pool %s overlaps %s: what one gives out is missing in the other; give them ranges that are apart, or the "+
-		"same ones (%s)",
-		pool, strings.Join(others, " and "), v1alpha1.PropertyNetworkIPRange)
+// overlapping does not say which pools: tenants read events, and the pools may be another tenant's. The log has them.
+func overlapping(pool ipam.Pool) string {
+	return fmt.Sprintf("address pool %s overlaps others: what one gives out is missing in the other; give them ranges that are apart, or the "+
+		"same ones (%s)", pool, v1alpha1.PropertyNetworkIPRange)
 }
 
 // addressesOf are the addresses that a host of ours has been given, as its annotations say.

@@ -103,7 +103,7 @@ func TestPinned(t *testing.T) {
 			prevent: func(w *fixture) { w.annotateHost("server-00", v1alpha1.MaintenanceAnnotationKey, "new fan") },
 			allow:   func(w *fixture) { w.annotateHost("server-00", v1alpha1.MaintenanceAnnotationKey, "") },
 			want:    v1alpha1.ReasonNoCapacity,
-			message: "is in maintenance: new fan",
+			message: "is in maintenance",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
