@@ -114,6 +114,9 @@ func constraints(s schema, required bool) string {
 			all = append(all, fmt.Sprintf("at most %d %s", *bound, what))
 		}
 	}
+	if of := s.AdditionalProperties; of != nil && of.Schema != nil && of.Schema.MaxLength != nil {
+		all = append(all, fmt.Sprintf("values of at most %d characters", *of.Schema.MaxLength))
+	}
 	if s.MinItems != nil && *s.MinItems > 0 {
 		all = append(all, fmt.Sprintf("at least %d entries", *s.MinItems))
 	}

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package apis holds the CustomResourceDefinitions of karpenter-provider-metal3, as controller-gen makes them from
-// the Go types.
+// the Go types, and adds the lengths of fields that controller-gen cannot bound.
 package apis
 
 import (
@@ -93,6 +93,9 @@ func load(wanted func(path string) bool) ([]*apiextensionsv1.CustomResourceDefin
 		crd := &apiextensionsv1.CustomResourceDefinition{}
 		if err := yaml.UnmarshalStrict(content, crd); err != nil {
 			return nil, fmt.Errorf("parsing embedded CRD %s, %w", path, err)
+		}
+		if err := setBounds(crd); err != nil {
+			return nil, err
 		}
 		crds = append(crds, crd)
 	}

@@ -27,11 +27,13 @@ type MachineSpec struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:XValidation:rule="self.map(one, has(one.values) ? size(one.values) : 0).sum() <= 2000",message="all requirements have at most 2000 values together"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="requirements are immutable: delete the Machine and make another"
 	Requirements []corev1.NodeSelectorRequirement `json:"requirements,omitempty"`
 	// Resources that the server must have for pods. A server with accelerators is chosen only if this asks for one
 	// of them.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 317)",message="a key has at most 317 characters"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="resources are immutable: delete the Machine and make another"
 	Resources corev1.ResourceList `json:"resources,omitempty"`
 	// RequestedDrivers are the DRA drivers whose devices the resource claims of the pods have been given. A server with
@@ -45,6 +47,8 @@ type MachineSpec struct {
 	// Properties of this Machine. They win over those of the NodeType and the NodeProvider.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 317)",message="a key has at most 317 characters"
+	// +kubebuilder:validation:XValidation:rule="self.map(key, size(key) + size(self[key])).sum() <= 131072",message="all keys and values have at most 131072 characters together: have the server fetch large files at boot, or refer to a MachineConfigTemplate"
 	Properties map[string]string `json:"properties,omitempty"`
 	// TenantClusterRef names the TenantCluster, in the Machine's namespace, that the server joins. Without one the
 	// server stands alone and joins nothing: the spec.standAloneMachines of a TenantCluster in the namespace must allow that or,
@@ -55,13 +59,17 @@ type MachineSpec struct {
 	// Taints that the node registers with.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=128
 	Taints []corev1.Taint `json:"taints,omitempty"`
 	// StartupTaints that the node registers with and that a controller removes before pods may run.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=128
 	StartupTaints []corev1.Taint `json:"startupTaints,omitempty"`
 	// Labels that the node registers with, beside those of its type and host.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=256
+	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 317)",message="a key has at most 317 characters"
 	Labels map[string]string `json:"labels,omitempty"`
 	// KubeletArgs are extra arguments of the node's kubelet. They are read when the server is given its user data; a
 	// later change reaches no server that has it.
@@ -74,6 +82,13 @@ type MachineSpec struct {
 	// +optional
 	Power *MachinePower `json:"power,omitempty"`
 }
+
+// MaxPropertyLength is how many characters the value of a property of a Machine or MetalNodeClass may have, and MaxPropertiesLength
+// how many all keys and values may have together. A class is copied into the Machine of each of its servers.
+const (
+	MaxPropertyLength   = 64 << 10
+	MaxPropertiesLength = 128 << 10
+)
 
 // MachineBootstrap refers to what a server runs at its first boot.
 type MachineBootstrap struct {

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/autonodes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -102,6 +103,36 @@ func TestInvalidKubeletArgs(t *testing.T) {
 	validated := get(t, class).StatusConditions().Get(v1alpha1.ConditionValidationSucceeded)
 	if validated.Reason != nodeclass.ReasonInvalidKubeletArgs || !strings.Contains(validated.Message, "eviction-hard=memory.available>1Gi") {
 		t.Errorf("got %s: %s", validated.Reason, validated.Message)
+	}
+}
+
+// TestLongProperties: the definition counts characters, and the management cluster would store bytes. No Machine is made of such a class.
+func TestLongProperties(t *testing.T) {
+	long := strings.Repeat("€", v1alpha1.MaxPropertyLength/3)
+	for name, tc := range map[string]struct {
+		reason     string
+		properties map[string]string
+		says       string
+	}{
+		"value": {"one is too long", map[string]string{"a": long + "€"},
+			"spec.properties: the value of a has 65538 bytes, and a property has at most 65536"},
+		"total": {"all together are too long", map[string]string{"a": long, "b": long, "c": "long"},
+			"spec.properties: all keys and values have 131077 bytes together, and may have 131072"},
+		"quoted": {"the message quotes a value", map[string]string{v1alpha1.PropertyOSImage: long}, "os-image"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			class := createClass(t, "long-"+name, "", tc.properties)
+			clusters := tenanttest.ClustersOf(tenanttest.TenantCluster(t, &environment), environment.Client, environment.Client)
+			controller := nodeclass.NewController(clock.RealClock{}, clusters, events.NewRecorder(record.NewFakeRecorder(1)))
+			if _, err := controller.Reconcile(t.Context(), get(t, class)); err != nil {
+				t.Fatal(err)
+			}
+			validated := get(t, class).StatusConditions().Get(v1alpha1.ConditionValidationSucceeded)
+			if validated.Reason != nodeclass.ReasonInvalidProperties || !strings.Contains(validated.Message, tc.says) ||
+				len(validated.Message) > conditions.MaxMessage {
+				t.Errorf("%s: got %s: %.200s (%d bytes)", tc.reason, validated.Reason, validated.Message, len(validated.Message))
+			}
+		})
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 // TestBadInput: no server is claimed for a typo. The error is in the Machine's condition and in an event, whichever
 // object it is in, and the Machine continues when it is corrected.
 func TestBadInput(t *testing.T) {
-	large := "#cloud-config\nfinal_message: " + strings.Repeat("x", bootstrap.MaxDocumentBytes)
 	for name, tc := range map[string]struct {
 		reason, key, value string
 		more               map[string]string
@@ -57,9 +56,12 @@ func TestBadInput(t *testing.T) {
 			says: []string{"the document that is made by cloudInitTemplate"}, objects: templateOf("packages: [jq]\n")},
 		"UserData": {reason: "without a header", key: v1alpha1.PropertyUserData, value: "packages: [jq]",
 			says: []string{"#cloud-config"}},
-		"UserDataYAML":     {reason: "not YAML", key: v1alpha1.PropertyUserData, value: "#cloud-config\nruncmd: [", says: []string{"YAML"}},
-		"UserDataTooLarge": {reason: "Metal3 could not read it", key: v1alpha1.PropertyUserData, value: large, says: []string{"at most"}},
-		"NetworkData":      {reason: "not network data", key: v1alpha1.PropertyNetworkData, value: "hello", says: []string{"network data"}},
+		"UserDataYAML": {reason: "not YAML", key: v1alpha1.PropertyUserData, value: "#cloud-config\nruncmd: [", says: []string{"YAML"}},
+		"UserDataTooLarge": {reason: "Metal3 could not read it", key: v1alpha1.PropertyUserDataTemplate, value: "bad-*",
+			says: []string{"more than 1048576 bytes"},
+			objects: templateOf("#cloud-config\n{{ define \"x\" }}" + strings.Repeat("#\n", bootstrap.MaxDocumentBytes/8) + "{{ end }}" +
+				strings.Repeat("{{ template \"x\" }}", 5))},
+		"NetworkData": {reason: "not network data", key: v1alpha1.PropertyNetworkData, value: "hello", says: []string{"network data"}},
 		"ServerName": {reason: "no host can have that name", key: v1alpha1.PropertyServerName, value: "Server_1",
 			says: []string{"cannot be the name of a BareMetalHost"}},
 	} {

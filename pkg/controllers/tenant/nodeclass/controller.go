@@ -75,11 +75,12 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.MetalNod
 		// The status stays: the class may well be valid.
 		return reconcile.Result{}, fmt.Errorf("validating MetalNodeClass %s, %w", nodeClass.Name, err)
 	}
-	conditions := nodeClass.StatusConditions(status.WithClock(c.clock))
+	validated := nodeClass.StatusConditions(status.WithClock(c.clock))
 	if invalid == nil {
-		conditions.SetTrue(v1alpha1.ConditionValidationSucceeded)
+		validated.SetTrue(v1alpha1.ConditionValidationSucceeded)
 	} else {
-		conditions.SetFalse(v1alpha1.ConditionValidationSucceeded, invalid.reason, invalid.message)
+		// What is quoted in the message may be as long as a property.
+		validated.SetFalse(v1alpha1.ConditionValidationSucceeded, invalid.reason, conditions.Truncate(invalid.message, conditions.MaxMessage))
 	}
 	if !equality.Semantic.DeepEqual(stored, nodeClass) {
 		if err := controllers.PatchStatus(ctx, c.clusters.Tenant.Client, stored, nodeClass); err != nil {
@@ -263,6 +264,10 @@ func validateSpec(nodeClass *v1alpha1.MetalNodeClass, owner string) *invalid {
 			return &invalid{ReasonInvalidProperties, fmt.Sprintf(
 				"spec.properties holds the key %q, which is not a name like vcluster.com/os-image: %s", key, strings.Join(errs, "; "))}
 		}
+	}
+	// Definitions of an older version in the tenant cluster do not bound them, and the management cluster would refuse each Machine.
+	if err := properties.CheckLength(nodeClass.Spec.Properties); err != nil {
+		return &invalid{ReasonInvalidProperties, "spec.properties: " + err.Error()}
 	}
 	if _, err := properties.Merge(properties.OfClass(nodeClass)).OSImage(); err != nil {
 		return &invalid{ReasonInvalidProperties, err.Error()}

@@ -1,0 +1,92 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apis
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// bound is how long a string, a list or a map may be.
+type bound struct {
+	// path from the root of the object; [] is an item of a list and {} a value of a map.
+	path                string
+	length, items, keys int64
+}
+
+// Lengths of names and values in Kubernetes.
+const (
+	maxKey   = 317 // a DNS name, a slash and a name
+	maxValue = 63
+)
+
+// bounds are the lengths of fields whose types are not ours, or are values of maps: a marker of controller-gen reaches neither. A
+// tenant writes these fields, and without a bound it could have the management cluster store and cache MiBs for each server.
+var bounds = map[string][]bound{
+	"Machine": slices.Concat(
+		[]bound{
+			{path: "spec.properties{}", length: v1alpha1.MaxPropertyLength},
+			{path: "spec.labels{}", length: maxValue},
+			{path: "spec.resources", keys: 64},
+			{path: "spec.resources{}", length: maxValue},
+			{path: "spec.requirements[].key", length: maxKey},
+			{path: "spec.requirements[].operator", length: maxValue},
+			// Karpenter names up to 600 instance types.
+			{path: "spec.requirements[].values", items: 1000},
+			{path: "spec.requirements[].values[]", length: maxValue},
+		},
+		boundsOfTaints("spec.taints"), boundsOfTaints("spec.startupTaints"),
+	),
+	"MetalNodeClass": {{path: "spec.properties{}", length: v1alpha1.MaxPropertyLength}},
+}
+
+func boundsOfTaints(path string) []bound {
+	return []bound{
+		{path: path + "[].key", length: maxKey},
+		{path: path + "[].value", length: maxValue},
+		{path: path + "[].effect", length: maxValue},
+		{path: path + "[].timeAdded", length: maxValue},
+	}
+}
+
+// setBounds adds the bounds of a kind. An error means that the kind has no such field.
+func setBounds(crd *apiextensionsv1.CustomResourceDefinition) error {
+	for i := range crd.Spec.Versions {
+		root := crd.Spec.Versions[i].Schema.OpenAPIV3Schema
+		for _, bound := range bounds[crd.Spec.Names.Kind] {
+			path := strings.NewReplacer("[]", ".[]", "{}", ".{}").Replace(bound.path)
+			if !bound.set(root, strings.Split(path, ".")) {
+				return fmt.Errorf("bounding %s of %s: there is no such field", bound.path, crd.Name)
+			}
+		}
+	}
+	return nil
+}
+
+func (b bound) set(schema *apiextensionsv1.JSONSchemaProps, path []string) bool {
+	switch {
+	case len(path) == 0:
+		for bounded, by := range map[**int64]int64{&schema.MaxLength: b.length, &schema.MaxItems: b.items, &schema.MaxProperties: b.keys} {
+			if by > 0 {
+				*bounded = ptr.To(by)
+			}
+		}
+		return true
+	case path[0] == "[]":
+		return schema.Items != nil && b.set(schema.Items.Schema, path[1:])
+	case path[0] == "{}":
+		return schema.AdditionalProperties != nil && b.set(schema.AdditionalProperties.Schema, path[1:])
+	}
+	field, found := schema.Properties[path[0]]
+	if found = found && b.set(&field, path[1:]); found {
+		schema.Properties[path[0]] = field
+	}
+	return found
+}
