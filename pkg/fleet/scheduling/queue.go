@@ -3,7 +3,8 @@
 
 // Package scheduling is the queue of Machines that wait for a server, an address, a quota or the correction of an object.
 // It works as the queue of kube-scheduler does: a Machine is active, or unschedulable with the events that could make it
-// schedulable; an event moves the Machines that it could help to active, and Pop returns those in order.
+// schedulable; an event moves the Machines that it could help to active, and Pop returns those in order: by age within a
+// namespace, and the namespaces in turn.
 package scheduling
 
 import (
@@ -59,11 +60,10 @@ type Machine[T any] struct {
 	index int // in the heap of active ones; -1 if it is unschedulable
 }
 
-// Less is the order in which active Machines are popped.
+// Less is the order in which the active Machines of a namespace are popped.
 type Less[T any] func(a, b *Machine[T]) bool
 
-// ByAge pops Machines that have a server first, then the oldest, then by name. Fairness between tenants is a matter of
-// another such function.
+// ByAge pops Machines that have a server first, then the oldest, then by name.
 func ByAge[T any](a, b *Machine[T]) bool {
 	if a.HasServer != b.HasServer {
 		return a.HasServer
@@ -78,15 +78,25 @@ type Version uint64
 type Queue[T any] struct {
 	lock     sync.Mutex
 	machines map[types.NamespacedName]*Machine[T]
-	active   activeHeap[T]
-	version  Version
+	less     Less[T]
+	// active has the active Machines of each namespace that has some.
+	active map[string]*activeHeap[T]
+	// turns is how often a namespace had its turn since the last time that no Machine was active, and turn is that of the last one.
+	// One that comes later begins there, or it would have all the turns that it did not need.
+	turns map[string]uint64
+	turn  uint64
+	// served is when, in order, a Machine of a namespace was last given a server.
+	served  map[string]uint64
+	serving uint64
+	version Version
 	// last is the version after each event, to tell whether one was missed by a Machine that was being decided on.
 	last map[Event]Version
 }
 
 // NewQueue returns an empty queue.
 func NewQueue[T any](less Less[T]) *Queue[T] {
-	return &Queue[T]{machines: map[types.NamespacedName]*Machine[T]{}, active: activeHeap[T]{less: less}, last: map[Event]Version{}}
+	return &Queue[T]{machines: map[types.NamespacedName]*Machine[T]{}, less: less, active: map[string]*activeHeap[T]{},
+		turns: map[string]uint64{}, served: map[string]uint64{}, last: map[Event]Version{}}
 }
 
 // Version is to be read before a Machine is decided on, for Park.
@@ -133,16 +143,48 @@ func (q *Queue[T]) Move(event Event) {
 }
 
 // Pop removes and returns the first active Machine, with the version that a decision about it must be parked with. It
-// reports false if none is active.
+// reports false if none is active. Machines that have a server come first. The others come one from each namespace in turn,
+// beginning with the namespace that was given a server longest ago, so that no namespace is held up by the many Machines of
+// another.
 func (q *Queue[T]) Pop() (machine Machine[T], version Version, found bool) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
-	if q.active.Len() == 0 {
+	var first *Machine[T]
+	for _, active := range q.active {
+		if one := active.machines[0]; first == nil || q.before(one, first) {
+			first = one
+		}
+	}
+	if first == nil {
+		clear(q.turns)
+		q.turn = 0
 		return Machine[T]{}, 0, false
 	}
-	first := q.active.machines[0]
+	namespace := first.Key.Namespace
+	q.turn = q.turns[namespace]
+	q.turns[namespace]++
 	q.remove(first.Key)
 	return *first, q.version, true
+}
+
+// before returns whether one Machine is popped before that of another namespace.
+func (q *Queue[T]) before(a, b *Machine[T]) bool {
+	if a.HasServer != b.HasServer {
+		return a.HasServer
+	}
+	x, y := a.Key.Namespace, b.Key.Namespace
+	if turns := cmp.Or(cmp.Compare(q.turns[x], q.turns[y]), cmp.Compare(q.served[x], q.served[y])); turns != 0 {
+		return turns < 0
+	}
+	return q.less(a, b)
+}
+
+// Served notes that a Machine of a namespace is given a server.
+func (q *Queue[T]) Served(namespace string) {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	q.serving++
+	q.served[namespace] = q.serving
 }
 
 // Keys are the Machines in the queue, in no order.
@@ -159,7 +201,12 @@ func (q *Queue[T]) Keys() []types.NamespacedName {
 func (q *Queue[T]) activate(one *Machine[T], event Event) {
 	if one.index < 0 {
 		one.MovedBy = event
-		heap.Push(&q.active, one)
+		namespace := one.Key.Namespace
+		if q.active[namespace] == nil {
+			q.active[namespace] = &activeHeap[T]{less: q.less}
+			q.turns[namespace] = max(q.turns[namespace], q.turn)
+		}
+		heap.Push(q.active[namespace], one)
 	} else if event.Kind == ObjectChanged {
 		one.MovedBy = event
 	}
@@ -171,8 +218,13 @@ func (q *Queue[T]) remove(key types.NamespacedName) {
 		return
 	}
 	delete(q.machines, key)
-	if one.index >= 0 {
-		heap.Remove(&q.active, one.index)
+	if one.index < 0 {
+		return
+	}
+	active := q.active[key.Namespace]
+	heap.Remove(active, one.index)
+	if active.Len() == 0 {
+		delete(q.active, key.Namespace)
 	}
 }
 

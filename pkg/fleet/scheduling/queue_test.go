@@ -94,6 +94,79 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// in is a Machine of a namespace that has been there since then.
+func in(namespace string, since int) Machine[string] {
+	name := fmt.Sprintf("%s-%05d", namespace, since)
+	return Machine[string]{Key: types.NamespacedName{Namespace: namespace, Name: name}, Created: time.Unix(int64(since), 0),
+		Hints: []Event{host}}
+}
+
+// TestNamespacesTakeTurns: 10,000 Machines of one namespace do not hold up the one of another, and within a namespace the order is
+// that of age.
+func TestNamespacesTakeTurns(t *testing.T) {
+	q := NewQueue(ByAge[string])
+	for n := range 10_000 {
+		q.Park(in("greedy", n), 0)
+	}
+	q.Park(in("blue", 20_000), 0)
+	q.Park(in("red", 20_001), 0)
+	q.Park(in("red", 20_002), 0)
+	q.Move(host)
+	var got []string
+	for range 7 {
+		one, _, _ := q.Pop()
+		got = append(got, one.Key.Name)
+	}
+	want := []string{"greedy-00000", "blue-20000", "red-20001", "greedy-00001", "red-20002", "greedy-00002", "greedy-00003"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// One that comes in between has no more turns than the others.
+	for n := range 5 {
+		q.Park(in("late", n), 0)
+	}
+	q.Move(host)
+	counts := map[string]int{}
+	for range 6 {
+		one, _, _ := q.Pop()
+		counts[one.Key.Namespace]++
+	}
+	if counts["greedy"] < 2 || counts["late"] < 2 {
+		t.Errorf("with one more namespace, 6 turns are %v", counts)
+	}
+}
+
+// TestServersGoInTurn: one server after the other becomes free. Each namespace gets one, whichever has more Machines, until it has none
+// left that wait.
+func TestServersGoInTurn(t *testing.T) {
+	q := NewQueue(ByAge[string])
+	for n := range 100 {
+		q.Park(in("greedy", n), 0)
+	}
+	for n := range 3 {
+		q.Park(in("blue", 1000+n), 0)
+		q.Park(in("red", 1000+n), 0)
+	}
+	var got []string
+	for range 9 {
+		q.Move(host)
+		free := 1
+		for one, version, found := q.Pop(); found; one, version, found = q.Pop() {
+			if free == 0 {
+				q.Park(one, version)
+				continue
+			}
+			free--
+			q.Served(one.Key.Namespace)
+			got = append(got, one.Key.Namespace)
+		}
+	}
+	want := []string{"greedy", "blue", "red", "greedy", "blue", "red", "greedy", "blue", "red"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestMovedBy(t *testing.T) {
 	q := NewQueue(ByAge[string])
 	q.Park(machine("a", host, object), 0)
