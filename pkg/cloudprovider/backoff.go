@@ -271,7 +271,7 @@ func (d dependencies) outdated(reason string, now dependencies) bool {
 	switch reason {
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed:
 		return false
-	case v1alpha1.ReasonNoCapacity:
+	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonTooManyPending:
 		return now.available > d.available || now.released != d.released
 	}
 	return now.released != d.released
@@ -289,7 +289,7 @@ func (r *refusals) record(key poolType, on dependencies, began, now time.Time, c
 	}
 	delay := firstBackoff
 	switch condition.Reason {
-	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType, v1alpha1.ReasonQuotaExceeded:
+	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType, v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonTooManyPending:
 		delay = firstRetry
 	}
 	if found {

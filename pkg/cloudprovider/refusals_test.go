@@ -37,6 +37,10 @@ func TestBackoffGrows(t *testing.T) {
 			reason: "another tenant was faster, and the catalog knows in a moment what is left", given: v1alpha1.ReasonNoCapacity,
 			want: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second},
 		},
+		"too many pending": {
+			reason: "there is room again once others have their servers", given: v1alpha1.ReasonTooManyPending,
+			want: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, now, key := &refusals{}, time.Unix(0, 0), poolType{"pool", "type"}
@@ -80,6 +84,8 @@ func TestBackoffEnds(t *testing.T) {
 			then: []dependencies{{"1", 1, 3}}, want: true},
 		"ResourceQuota, server back": {reason: "the quota counts Machines", given: reasonInvalidMachine, then: []dependencies{{"1", 2, 2}}},
 		"no capacity, server back":   {reason: "there is one more", given: v1alpha1.ReasonNoCapacity, then: []dependencies{{"1", 1, 3}}},
+		"too many pending, server back": {reason: "it is for one that waits", given: v1alpha1.ReasonTooManyPending,
+			then: []dependencies{{"1", 1, 3}}},
 		"no capacity, catalog up to date": {reason: "now it knows that there is none", given: v1alpha1.ReasonNoCapacity,
 			then: []dependencies{{"1", 1, 0}}, want: true},
 		"no capacity, catalog up to date, server back": {reason: "there is one more than there was",

@@ -270,6 +270,16 @@ func (i *Inventory) Summary(name string) (Summary, bool) {
 	return t.summary(i.used[name], i.topology), true
 }
 
+// Total is how many hosts a type has, whatever they do.
+func (i *Inventory) Total(name string) int32 {
+	i.lock.Lock()
+	defer i.lock.Unlock()
+	if t, known := i.types[name]; known {
+		return t.counts.Total
+	}
+	return 0
+}
+
 // summary reads zones and buckets, never hosts.
 func (t *nodeType) summary(used int32, topology []string) Summary {
 	remaining := t.remaining(used)

@@ -158,6 +158,9 @@ const (
 	ReasonReturningServers = "ReturningServers"
 	// ReasonQuotaExceeded: the tenant has all the servers or accelerators that it may have.
 	ReasonQuotaExceeded = "QuotaExceeded"
+	// ReasonTooManyPending: its namespace has more Machines without a server than the servers that it may still have and a few more.
+	// The Machine is not in line. It is looked at again after a minute.
+	ReasonTooManyPending = "TooManyPending"
 )
 
 // Condition types that the provider sets on objects of the tenant.

@@ -31,6 +31,7 @@ type memory struct {
 	users     map[Kind]map[string][]string
 	quota     string
 	labels    map[string]string
+	pending   string
 	inventory *inventory.Inventory
 }
 
@@ -78,6 +79,7 @@ func (m *memory) Users(kind Kind, name string) []string { return m.users[kind][n
 func (m *memory) OverQuota(*v1alpha1.TenantCluster, *v1alpha1.Machine, string) string {
 	return m.quota
 }
+func (m *memory) TooManyPending(string) string { return m.pending }
 func (m *memory) Matching(namespace string, selector labels.Selector) inventory.Matching {
 	return m.inventory.Matching(namespace, selector)
 }

@@ -77,6 +77,9 @@ func TestMachine(t *testing.T) {
 		"StandAloneLabelled": {reason: "the platform has allowed it", spec: "nodeTypeRef: {name: cpu}", change: func(_ *testing.T, m *memory) {
 			m.tenants, m.labels = nil, map[string]string{"karpenter.metal3.io/stand-alone-machines": "allowed"}
 		}},
+		"TooManyPending": {reason: "it would be stored and looked at for nothing", spec: "nodeTypeRef: {name: h100}",
+			change: func(_ *testing.T, m *memory) { m.pending = "namespace a has more Machines than may wait" },
+			want:   []string{`spec: Forbidden: namespace a has more Machines than may wait`}},
 		"Operator": {reason: "Kubernetes' own, spelled as they are", spec: "requirements: [{key: rack, operator: NotExists}]", want: []string{
 			`spec.requirements[0].operator: Unsupported value: "NotExists": supported values: "DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn"`}},
 		"Values": {reason: "operators take what they take", spec: "requirements: [{key: 'r k', operator: In}, {key: rack, operator: Exists, " +

@@ -225,6 +225,8 @@ type Cluster interface {
 	// OverQuota says in a sentence why the tenant may not have another server of a type, empty if it may. The name of
 	// the type may be empty if it is not known.
 	OverQuota(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machine, nodeType string) string
+	// TooManyPending says in a sentence why no Machine more of a namespace may wait for a server, empty if one may.
+	TooManyPending(namespace string) string
 
 	// Matching counts the servers of a namespace that a selector selects.
 	Matching(namespace string, selector labels.Selector) inventory.Matching

@@ -80,6 +80,7 @@ type Reconciler struct {
 	clock        clock.PassiveClock
 	claimLatency prometheus.Histogram
 	scheduler    *scheduler
+	waiting      *waiting
 	expectations *expectations
 	handlers     map[state]handling
 	deadline     time.Duration
@@ -133,6 +134,7 @@ func New(d Dependencies) *Reconciler {
 		clock:        d.Clock,
 		claimLatency: metrics.NewClaimDuration(),
 		scheduler:    newScheduler(),
+		waiting:      newWaiting(),
 		expectations: newExpectations(),
 		deadline:     d.Deadline,
 	}
@@ -181,6 +183,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		Key: request.NamespacedName, Created: machine.CreationTimestamp.Time, HasServer: hasServer, Hints: outcome.hints,
 		Value: outcome.candidate,
 	}, since)
+	if hasServer {
+		r.waiting.claimed(request.NamespacedName)
+	}
 	priority := ptr.To(urgency(now.machine))
 	switch {
 	case apierrors.IsConflict(err), err == nil && outcome.again:
@@ -213,6 +218,7 @@ func (r *Reconciler) advance(ctx context.Context, now *run) (outcome result, err
 func (r *Reconciler) vanished(machine types.NamespacedName) {
 	r.expectations.forget(machine)
 	r.searched.Delete(machine)
+	r.waiting.vanished(machine)
 	r.scheduler.park(scheduling.Machine[candidate]{Key: machine}, 0)
 	r.scheduler.forget(machine, r.inventory)
 	r.scheduler.move(usageShrank(machine.Namespace))

@@ -48,6 +48,15 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 		return result{hints: []scheduling.Event{objectChanged}}, nil
 	}
 	machine := now.machine
+	no, err := r.checkRoom(ctx, machine)
+	if err != nil {
+		return result{}, err
+	}
+	if no != nil {
+		outcome := refused(machine, nil, no)
+		outcome.after = refusedFor
+		return outcome, nil
+	}
 	tenant, no, err := r.validate(ctx, machine)
 	if err != nil {
 		return result{}, err
@@ -58,6 +67,8 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 	network := networkFor(tenant)
 	waiting := newCandidate(machine.DeepCopy(), tenant, request(machine, tenant))
 	waiting.machine.Status.Network = network // its addresses are of that network
+	// A server that has become free is for those that have waited: a namespace that makes Machines without end would have all of them.
+	r.schedulePending(ctx)
 	r.scheduler.deciding.Lock()
 	assigned, no, err := r.decide(ctx, &waiting)
 	r.scheduler.deciding.Unlock()
@@ -69,6 +80,7 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 		return refused(machine, &waiting, no), r.dropChoice(ctx, now)
 	}
 	r.reportIgnored(machine)
+	r.scheduler.queue.Served(machine.Namespace)
 	choice := assigned.choice
 	if err := r.patch(ctx, now, "writing the choice on", func(machine *v1alpha1.Machine) {
 		secure(machine)

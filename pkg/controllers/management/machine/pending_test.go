@@ -87,6 +87,9 @@ func (w *fixture) claimed() (count int) {
 func TestOneReconcileForEachServer(t *testing.T) {
 	const waiting = 40
 	w := newFixture(t, 0)
+	update(w, &v1alpha1.TenantCluster{ObjectMeta: metaIn(w.tenant, "tenant")}, func(tenant *v1alpha1.TenantCluster) {
+		tenant.Spec.Quota = &v1alpha1.Quota{Servers: ptr.To(int64(waiting))}
+	})
 	for n := range waiting {
 		w.machine(fmt.Sprintf("m-%02d", n), standAlone)
 	}

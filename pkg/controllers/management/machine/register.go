@@ -7,8 +7,10 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"sync"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -216,9 +218,17 @@ const (
 	withServer    = 0
 )
 
+// Each namespace may have so many Machines looked at before the installations and releases of others, and then so many each second.
+// Further ones are looked at in their turn: the queue serves the higher priority for as long as there is one, and a namespace that makes
+// Machines without end would stop all others.
+const (
+	burstOfMachines   = 500
+	machinesPerSecond = 10
+)
+
 // urgency is the priority of a Machine.
 func urgency(machine *v1alpha1.Machine) int {
-	if machine.Status.HostRef != nil {
+	if machine.Status.HostRef != nil || condition(machine, v1alpha1.ConditionClaimed).Reason == v1alpha1.ReasonTooManyPending {
 		return withServer
 	}
 	return withoutServer
@@ -226,8 +236,19 @@ func urgency(machine *v1alpha1.Machine) int {
 
 // claimsFirst moves new Machines before those that have a server already.
 func claimsFirst() handler.EventHandler {
+	lock, limits := sync.Mutex{}, map[string]*rate.Limiter{}
 	return handler.Funcs{CreateFunc: func(_ context.Context, created event.CreateEvent, waiting queue) {
-		if machine, ok := created.Object.(*v1alpha1.Machine); ok && !created.IsInInitialList {
+		machine, ok := created.Object.(*v1alpha1.Machine)
+		if !ok || created.IsInInitialList {
+			return
+		}
+		lock.Lock()
+		if limits[machine.Namespace] == nil {
+			limits[machine.Namespace] = rate.NewLimiter(machinesPerSecond, burstOfMachines)
+		}
+		precedes := limits[machine.Namespace].Allow()
+		lock.Unlock()
+		if precedes { // any other is in the queue like an update is
 			enqueue(waiting, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(machine)}, urgency(machine))
 		}
 	}}

@@ -278,6 +278,9 @@ func (r *Reconciler) scheduleNext(ctx context.Context) bool {
 	if err != nil {
 		log.FromContext(ctx).Error(err, "deciding on a server", "Machine", waiting.Key.String())
 	}
+	if no == nil && err == nil {
+		s.queue.Served(waiting.Key.Namespace)
+	}
 	if no == nil || waiting.Value.differs(no) {
 		s.notify(waiting.Key, false)
 		return true

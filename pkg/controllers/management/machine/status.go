@@ -257,6 +257,7 @@ var warnings = map[string]bool{
 	v1alpha1.ReasonNoMatchingType:   true,
 	v1alpha1.ReasonNotAllowed:       true,
 	v1alpha1.ReasonQuotaExceeded:    true,
+	v1alpha1.ReasonTooManyPending:   true,
 	v1alpha1.ReasonTenantDeleting:   true,
 	v1alpha1.ReasonInvalidSpec:      true,
 	v1alpha1.ReasonHostError:        true,

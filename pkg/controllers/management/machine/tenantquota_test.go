@@ -69,7 +69,7 @@ func TestTenantQuotaConcurrently(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Log(tc.reason)
-			const wanting, first, raised = 24, 4, 7
+			const wanting, first, raised = 14, 4, 7
 			w := newFixture(t, wanting)
 			update(w, &v1alpha1.NodeType{ObjectMeta: metaName(w.nodeType)}, func(nodeType *v1alpha1.NodeType) {
 				nodeType.Spec.Resources = env.Resources("cpu", "8", "memory", "32Gi", "nvidia.com/gpu", "2")

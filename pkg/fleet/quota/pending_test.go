@@ -1,0 +1,53 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quota
+
+import (
+	"math"
+	"testing"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+func TestMayWait(t *testing.T) {
+	limited := func(servers int64) v1alpha1.TenantCluster {
+		return v1alpha1.TenantCluster{Spec: v1alpha1.TenantClusterSpec{Quota: &v1alpha1.Quota{Servers: &servers}}}
+	}
+	unlimited := v1alpha1.TenantCluster{Spec: v1alpha1.TenantClusterSpec{AllowedNodeTypes: &[]string{"small"}}}
+	gpus := v1alpha1.TenantCluster{Spec: v1alpha1.TenantClusterSpec{Quota: &v1alpha1.Quota{GPUs: ptr.To(int64(1))}}}
+	servers := func(allowed func(nodeType, provider string) bool) (sum int64) {
+		for nodeType, count := range map[string]int64{"small": 50, "large": 100} {
+			if allowed(nodeType, "provider") {
+				sum += count
+			}
+		}
+		return sum
+	}
+	for name, tc := range map[string]struct {
+		reason  string
+		tenants []v1alpha1.TenantCluster
+		have    int64
+		want    int64 // how many may wait
+	}{
+		"Quota":      {"a burst of the whole quota is never refused", []v1alpha1.TenantCluster{limited(100)}, 0, 110},
+		"Room":       {"what it has is taken off", []v1alpha1.TenantCluster{limited(100)}, 70, 40},
+		"Full":       {"a few may wait until others are released", []v1alpha1.TenantCluster{limited(100)}, 100, 10},
+		"Lowered":    {"the quota was lowered below what it has", []v1alpha1.TenantCluster{limited(100)}, 200, 10},
+		"None":       {"without a quota, all servers that it may have", []v1alpha1.TenantCluster{unlimited}, 20, 40},
+		"GPUs":       {"a quota of accelerators says nothing of servers", []v1alpha1.TenantCluster{gpus}, 0, 160},
+		"Two":        {"two tenants share a namespace", []v1alpha1.TenantCluster{limited(5), unlimited}, 0, 65},
+		"StandAlone": {"there is no tenant", nil, 0, 160},
+		"Huge": {"the sum does not overflow", []v1alpha1.TenantCluster{limited(math.MaxInt64), limited(math.MaxInt64)}, 0,
+			2*math.MaxInt32 + 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			allowance := Allowance(tc.tenants, servers)
+			if !MayWait(allowance, tc.have, tc.want-1) || MayWait(allowance, tc.have, tc.want) {
+				t.Errorf("%s: with %d servers of %d, %d more may not wait, or more may", tc.reason, tc.have, allowance, tc.want)
+			}
+		})
+	}
+}

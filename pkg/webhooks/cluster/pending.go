@@ -1,0 +1,41 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
+)
+
+// TooManyPending implements rules.Cluster.
+func (v *View) TooManyPending(namespace string) string {
+	machines, tenants := &v1alpha1.MachineList{}, &v1alpha1.TenantClusterList{}
+	v.list(machines, client.InNamespace(namespace))
+	have, wait := int64(0), int64(0)
+	for i := range machines.Items {
+		if machines.Items[i].Status.HostRef != nil { // the manager alone writes the status
+			have++
+		} else {
+			wait++
+		}
+	}
+	if quota.MayWait(0, 0, wait) {
+		return ""
+	}
+	v.list(tenants, client.InNamespace(namespace))
+	allowance := quota.Allowance(tenants.Items, func(allowed func(nodeType, provider string) bool) (sum int64) {
+		for _, nodeType := range v.NodeTypes() {
+			if allowed(nodeType.Name, nodeType.Spec.ProviderRef.Name) {
+				sum += int64(v.Total(nodeType.Name))
+			}
+		}
+		return sum
+	})
+	if quota.MayWait(allowance, have, wait) {
+		return ""
+	}
+	return quota.TooManyPending(namespace)
+}
