@@ -158,7 +158,7 @@ func (r *Reconciler) blankUserData(ctx context.Context, o owner, namespace strin
 // deleteUserData deletes the Secret in the host's namespace, if it exists and is the Machine's. Its name follows from what a tenant
 // may have written.
 func (r servers) deleteUserData(ctx context.Context, o owner, namespace string) error {
-	key, secret := types.NamespacedName{Namespace: namespace, Name: userDataName(o)}, secretMetadata()
+	key, secret := types.NamespacedName{Namespace: namespace, Name: userDataName(o)}, &corev1.Secret{}
 	if len(path.IsValidPathSegmentName(key.Name)) > 0 {
 		return nil // the API server has none of that name, and a host must not stay claimed for it
 	}
