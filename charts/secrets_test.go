@@ -48,7 +48,8 @@ var contents = []struct {
 	secret    corev1.Secret
 }{
 	{"Kubernetes would put the token of that account into it", "of type `kubernetes.io/service-account-token`", tokenOf("m-join")},
-	{"as before, with the name of one of its own", "`…-user-data` of type `kubernetes.io/service-account-token`", tokenOf("m-0b0ab04f-user-data")},
+	{"as before, with the name of one of its own", "`…-user-data` of type `kubernetes.io/service-account-token`",
+		tokenOf("m-0b0ab04f-user-data")},
 	{"as before, with the name of one of its own", "`bootstrap-token-…` of type `kubernetes.io/service-account-token`",
 		tokenOf("bootstrap-token-abcdef")},
 	{"another program could be led to that account", "with the annotation `kubernetes.io/service-account.name`", corev1.Secret{

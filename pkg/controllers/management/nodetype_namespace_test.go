@@ -19,8 +19,8 @@ func TestTenantNamespace(t *testing.T) {
 	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "acme"}}
 	tenant.Spec.APIServerEndpoint = "acme.example.com:6443"
 	f.create(tenant.DeepCopy())
-	message := "namespace " + f.namespace + " of the servers has TenantCluster acme, whose provider may read the Secrets there, and so the BMC " +
-		"credentials: no server is used before one of the two is in another namespace"
+	message := "namespace " + f.namespace + " of the servers has TenantCluster acme, whose provider may read the Secrets there, and so " +
+		"the BMC credentials: no server is used before one of the two is in another namespace"
 	available := v1alpha1.Capacity{Total: 1, Available: 1}
 	const summary = "1 server matches, 0 claimed, 0 in error, 1 available"
 	f.start()

@@ -119,8 +119,8 @@ func (c *Controller) lookForTokensPolicy(ctx context.Context) error {
 			return err
 		}
 		if !found {
-			log.FromContext(ctx).Error(nil, "An admission policy is missing in the tenant cluster: without it, who has the provider's token can have "+
-				"that of any account of kube-system. Upgrade the release of the tenant's chart there", "kind", kind, "name", TokensPolicy)
+			log.FromContext(ctx).Error(nil, "An admission policy is missing in the tenant cluster: without it, who has the provider's token can "+
+				"have that of any account of kube-system. Upgrade the release of the tenant's chart there", "kind", kind, "name", TokensPolicy)
 		}
 	}
 	return nil

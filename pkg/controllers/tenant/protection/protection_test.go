@@ -380,7 +380,8 @@ func TestTokensPolicyMissing(t *testing.T) {
 			logged++
 		}
 	}, funcr.Options{}))
-	c := NewPoolController(tenanttest.ClustersOf(client.ObjectKey{Namespace: "a", Name: "tokens"}, environment.Client, environment.Client), nil)
+	key := client.ObjectKey{Namespace: "a", Name: "tokens"}
+	c := NewPoolController(tenanttest.ClustersOf(key, environment.Client, environment.Client), nil)
 	look := func(want int) {
 		t.Helper()
 		logged = 0
