@@ -17,6 +17,7 @@ func TestMain(m *testing.M) {
 		admissions, admissionRate, fleetSize = 200, 100, 200
 		statusInterval = 5 * time.Second
 		draTenants, draClasses, draClaims, draIdle = 2, 5, []int{20}, time.Second
+		greedyMachines, servedMachines = 300, 5
 		burstPods, burstServers, afterwards = 10, 4, time.Second
 	}
 	os.Exit(m.Run())
