@@ -92,9 +92,10 @@ func TestWebhookWithoutClientCertificate(t *testing.T) {
 	}{
 		"APIServer": {reason: "it is answered, and hears who uses the type", authority: callers, user: apiServer, status: http.StatusOK,
 			says: "Machine team-b/private"},
-		"None":      {reason: "any pod", status: http.StatusForbidden, says: "--client-ca-file"},
-		"OtherName": {reason: "the authority may sign for others too", authority: callers, user: "kubelet", status: http.StatusForbidden, says: "--client-names"},
-		"Stranger":  {reason: "a certificate that anyone can make", authority: stranger, user: apiServer},
+		"None": {reason: "any pod", status: http.StatusForbidden, says: "--client-ca-file"},
+		"OtherName": {reason: "the authority may sign for others too", authority: callers, user: "kubelet", status: http.StatusForbidden,
+			says: "--client-names"},
+		"Stranger": {reason: "a certificate that anyone can make", authority: stranger, user: apiServer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}} //nolint:gosec // the answer is what is tested

@@ -46,15 +46,23 @@ func TestReadByAll(t *testing.T) {
 		reason, properties string
 		warns              []string
 	}{
-		"Public":      {"no secret", "{" + v1alpha1.PropertyImageURL + ": https://images/noble.img}", nil},
-		"Password":    {"of the image server", "{" + v1alpha1.PropertyImageURL + ": 'https://u:p@images/noble.img'}", []string{v1alpha1.PropertyImageURL}},
-		"User":        {"half of it", "{" + v1alpha1.PropertyImageURL + ": 'https://token@images/noble.img'}", []string{v1alpha1.PropertyImageURL}},
-		"Signed":      {"as good as a password", "{" + v1alpha1.PropertyImageURL + ": 'https://images/x?sig=1'}", []string{v1alpha1.PropertyImageURL}},
-		"Checksum":    {"a URL too", "{" + v1alpha1.PropertyImageChecksum + ": 'https://u:p@images/x'}", []string{v1alpha1.PropertyImageChecksum}},
-		"UserData":    {"a password", `{` + v1alpha1.PropertyUserData + `: "#cloud-config\npassword: x\n"}`, []string{v1alpha1.PropertyUserData}},
-		"Key":         {"a key", `{` + v1alpha1.PropertyUserData + `: "#cloud-config\nx: BEGIN PRIVATE KEY\n"}`, []string{v1alpha1.PropertyUserData}},
-		"NoSecret":    {"packages", `{` + v1alpha1.PropertyUserData + `: "#cloud-config\npackages: [jq]\n"}`, nil},
-		"TwoAreTwo":   {"each is named", `{` + v1alpha1.PropertyImageURL + `: 'https://u:p@i/x', ` + v1alpha1.PropertyUserData + `: "#cloud-config\ntoken: x\n"}`, []string{v1alpha1.PropertyImageURL, v1alpha1.PropertyUserData}},
+		"Public": {"no secret", "{" + v1alpha1.PropertyImageURL + ": https://images/noble.img}", nil},
+		"Password": {"of the image server", "{" + v1alpha1.PropertyImageURL + ": 'https://u:p@images/noble.img'}",
+			[]string{v1alpha1.PropertyImageURL}},
+		"User": {"half of it", "{" + v1alpha1.PropertyImageURL + ": 'https://token@images/noble.img'}",
+			[]string{v1alpha1.PropertyImageURL}},
+		"Signed": {"as good as a password", "{" + v1alpha1.PropertyImageURL + ": 'https://images/x?sig=1'}",
+			[]string{v1alpha1.PropertyImageURL}},
+		"Checksum": {"a URL too", "{" + v1alpha1.PropertyImageChecksum + ": 'https://u:p@images/x'}",
+			[]string{v1alpha1.PropertyImageChecksum}},
+		"UserData": {"a password", `{` + v1alpha1.PropertyUserData + `: "#cloud-config\npassword: x\n"}`,
+			[]string{v1alpha1.PropertyUserData}},
+		"Key": {"a key", `{` + v1alpha1.PropertyUserData + `: "#cloud-config\nx: BEGIN PRIVATE KEY\n"}`,
+			[]string{v1alpha1.PropertyUserData}},
+		"NoSecret": {"packages", `{` + v1alpha1.PropertyUserData + `: "#cloud-config\npackages: [jq]\n"}`, nil},
+		"TwoAreTwo": {"each is named",
+			`{` + v1alpha1.PropertyImageURL + `: 'https://u:p@i/x', ` + v1alpha1.PropertyUserData + `: "#cloud-config\ntoken: x\n"}`,
+			[]string{v1alpha1.PropertyImageURL, v1alpha1.PropertyUserData}},
 		"OtherValues": {"a property of the user's own", "{team: red}", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
