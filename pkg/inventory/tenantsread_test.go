@@ -14,8 +14,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// TestTenantsReadNoWordsOfOthers: the message of a host is in the status of a Machine that is pinned to it and in answers of the webhook, of
-// whichever tenant. Nothing that another tenant, an operator or Metal3 has written into the host is in it.
+// TestTenantsReadNoWordsOfOthers: the message of a host is in the status of a Machine that is pinned to it and in answers of the
+// webhook, of whichever tenant. Nothing that another tenant, an operator or Metal3 has written into the host is in it.
 func TestTenantsReadNoWordsOfOthers(t *testing.T) {
 	const marker = "MARKER"
 	annotations := []string{

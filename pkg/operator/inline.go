@@ -22,8 +22,8 @@ var inlineFields = []string{
 	"extensions", // client-go does not read them
 }
 
-// inlineOnly returns an error that names each field of the kubeconfig, which has one context, that is more than data. It does not repeat what
-// the field says.
+// inlineOnly returns an error that names each field of the kubeconfig, which has one context, that is more than data. It does
+// not repeat what the field says.
 func inlineOnly(kubeconfig *clientcmdapi.Config) error {
 	var refused []string
 	for name, cluster := range kubeconfig.Clusters {

@@ -167,7 +167,8 @@ func (c *Cluster) load() (*rest.Config, *clientcmdapi.Config, error) {
 	if err == nil && c.Foreign && !c.AllowUnsafe {
 		if err := inlineOnly(kubeconfig); err != nil {
 			return nil, nil, fmt.Errorf("%s is refused, %w: only an https address and inline credentials (token, client-certificate-data and "+
-				"client-key-data, certificate-authority-data) are accepted; correct it, or set --%[3]sallow-unsafe-kubeconfig if its author is trusted "+
+				"client-key-data, certificate-authority-data) are accepted; correct it, or set "+
+				"--%[3]sallow-unsafe-kubeconfig if its author is trusted "+
 				"with this pod", subject, err, c.Prefix)
 		}
 	}

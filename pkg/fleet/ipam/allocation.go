@@ -179,8 +179,8 @@ type ExhaustedError struct {
 	Size uint64
 	// Assumed is the number of addresses that Machines are going to take that have been given a server.
 	Assumed int
-	// Others is the number of addresses of the pool that were taken through pools that overlap it. Tenants read the error, and must not see the
-	// pools of others.
+	// Others is the number of addresses of the pool that were taken through pools that overlap it. Tenants read the error, and
+	// must not see the pools of others.
 	Others int
 }
 

@@ -20,8 +20,8 @@ var secretWords = regexp.MustCompile(`(?i)passw|secret|token|private key|api[-_]
 func (r *Result) readByAll(path *field.Path, layer properties.Layer) {
 	for _, name := range []string{v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecksum} {
 		if parsed, err := url.Parse(layer.Values[name]); err == nil && (parsed.User != nil || parsed.RawQuery != "") {
-			r.warn(RuleProperties, key(path, name), "has credentials or a query, which the providers of all tenants read here: put it into an OSImage, "+
-				"which they do not read")
+			r.warn(RuleProperties, key(path, name), "has credentials or a query, which the providers of all tenants read here: put it "+
+				"into an OSImage, which they do not read")
 		}
 	}
 	for _, name := range []string{v1alpha1.PropertyUserData, v1alpha1.PropertyNetworkData} {

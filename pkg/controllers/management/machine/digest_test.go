@@ -16,7 +16,8 @@ func TestDigestOfURL(t *testing.T) {
 		return &plan{set: properties.Merge(properties.Layer{Source: "NodeType h100", Values: map[string]string{
 			v1alpha1.PropertyImageURL: url, v1alpha1.PropertyImageChecksum: url + ".sha256"}})}
 	}
-	const public, guessed, other = "https://images/noble.img?v=1", "https://team:hunter2@images/noble.img?v=1", "https://team:x@images/noble.img?v=2"
+	const public, guessed = "https://images/noble.img?v=1", "https://team:hunter2@images/noble.img?v=1"
+	const other = "https://team:x@images/noble.img?v=2"
 	for i, field := range plan(guessed).installed() {
 		if field.Digest == digest(guessed) || field.Digest == digest(guessed+".sha256") {
 			t.Errorf("%s: the digest is that of the password", field.Field)
