@@ -1,7 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy has the ValidatingAdmissionPolicies of the management cluster and, in tenant/, of tenant clusters, and their bindings: what the rights in
+// Package policy has the ValidatingAdmissionPolicies of the management cluster and, in tenant/, of tenant clusters,
+// and their bindings: what the rights in
 // config/rbac let an account write, but must not with every content. The files are templates; Management and Tenant fill them in.
 package policy
 

@@ -29,7 +29,8 @@ func TestManagement(t *testing.T) {
 			if *object.Spec.FailurePolicy != admissionregistrationv1.Fail {
 				t.Errorf("%s lets through what it cannot judge", object.Name)
 			}
-			if object.Name == "karpenter-metal3-machines" && (!strings.Contains(object.Spec.MatchConditions[0].Expression, `['it\'s \\ me', 'velero']`) ||
+			if object.Name == "karpenter-metal3-machines" && (!strings.Contains(object.Spec.MatchConditions[0].Expression,
+				`['it\'s \\ me', 'velero']`) ||
 				!strings.Contains(object.Spec.MatchConditions[1].Expression, `['admins']`)) {
 				t.Errorf("%s does not exclude who is trusted: %v", object.Name, object.Spec.MatchConditions)
 			}

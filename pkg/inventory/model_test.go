@@ -195,7 +195,8 @@ func (m *model) choose(request Request) (types.NamespacedName, string) {
 			if EligibilityOf(host).LastTenant == request.Tenant && request.Tenant != "" && !profile.AnyTenant {
 				own = "0 "
 			}
-			return own + bucketKey(m.topology, hostLabels(profile.Zone, architecture(host), m.topology, host.Labels)) + host.Namespace + "/" + host.Name
+			labels := hostLabels(profile.Zone, architecture(host), m.topology, host.Labels)
+			return own + bucketKey(m.topology, labels) + host.Namespace + "/" + host.Name
 		}
 		for _, host := range m.hosts {
 			if m.suits(profile, host, request) && (best == nil || rank(host) < rank(best)) {
@@ -230,7 +231,8 @@ func (m *model) suits(profile Profile, host *bmov1alpha1.BareMetalHost, request 
 			return false
 		}
 	}
-	return m.matches(profile, host) && Lacks(host, profile.Resources) == "" && m.free(profile, host, request.Tenant) && m.remaining(profile) > 0
+	return m.matches(profile, host) && Lacks(host, profile.Resources) == "" && m.free(profile, host, request.Tenant) &&
+		m.remaining(profile) > 0
 }
 
 // suspects are what Suspects and SuspectsOf return.

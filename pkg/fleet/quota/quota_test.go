@@ -55,7 +55,8 @@ func TestCheck(t *testing.T) {
 		"Exhausted": {"none is left", &v1alpha1.Quota{Servers: ptr.To(int64(1))}, []v1alpha1.Machine{machine("a", "blue", "four")}, "four",
 			"has 1 servers and its spec.quota.servers is 1"},
 		"None": {"a tenant may be barred", &v1alpha1.Quota{Servers: ptr.To(int64(0))}, nil, "plain", "spec.quota.servers is 0"},
-		"OthersCount": {"not: they are another tenant's, stand alone on its account, or have no server", &v1alpha1.Quota{Servers: ptr.To(int64(1))},
+		"OthersCount": {"not: they are another tenant's, stand alone on its account, or have no server",
+			&v1alpha1.Quota{Servers: ptr.To(int64(1))},
 			[]v1alpha1.Machine{machine("a", "red", "four"), machine("b", "", "four"), machine("c", "blue", "")}, "four", ""},
 		"GPUs": {"just enough are left", &v1alpha1.Quota{GPUs: ptr.To(int64(12))}, []v1alpha1.Machine{machine("a", "blue", "eight")},
 			"four", ""},
@@ -92,8 +93,9 @@ func TestNameSuspects(t *testing.T) {
 		suspects int
 		want     string
 	}{
-		"None":  {"there is nothing to say", exceeded, 0, "it is full"},
-		"One":   {"the tenant has no Machine for it", exceeded, 1, "it is full; 1 of them is quarantined because of its Machines: an operator must"},
+		"None": {"there is nothing to say", exceeded, 0, "it is full"},
+		"One": {"the tenant has no Machine for it", exceeded, 1,
+			"it is full; 1 of them is quarantined because of its Machines: an operator must"},
 		"Two":   {"nor for these", exceeded, 2, "it is full; 2 of them are quarantined"},
 		"Other": {"the quota is not the reason", errors.New("no answer"), 1, "no answer"},
 	} {

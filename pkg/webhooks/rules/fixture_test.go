@@ -130,6 +130,9 @@ spec:
     - {name: cpu, resources: {cpu: 32, memory: 128Gi}, bareMetalHosts: {selector: {matchLabels: {class: cpu}}}}
 `
 
+// anyProperty lets a tenant set and name everything.
+const anyProperty = "tenantProperties: {keys: ['*'], osImages: ['*'], sshKeys: ['*'], machineConfigTemplates: ['*']}"
+
 // newCluster is a management cluster with two types: h100 with the servers h1 (free), h2 (claimed) and h3 (in error), and cpu with c1;
 // and the tenant a/a, which may have h100 only.
 func newCluster(t testing.TB) *memory {
@@ -140,8 +143,8 @@ func newCluster(t testing.TB) *memory {
 		exists:    map[Kind][]string{KindOSImage: {"ubuntu"}, KindSSHKey: {"me"}, KindMachineConfigTemplate: {"template"}},
 		tenants: []*v1alpha1.TenantCluster{
 			parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: a, name: a}, spec: {apiServerEndpoint: 'a:6443', allowedNodeTypes: [h100], "+
-				"standAloneMachines: Allowed}}"),
-			parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: b, name: b}, spec: {apiServerEndpoint: 'b:6443'}}"),
+				"standAloneMachines: Allowed, "+anyProperty+"}}"),
+			parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: b, name: b}, spec: {apiServerEndpoint: 'b:6443', "+anyProperty+"}}"),
 		},
 	}
 	provider := cluster.providers[0]

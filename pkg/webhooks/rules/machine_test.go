@@ -191,10 +191,12 @@ func TestPinning(t *testing.T) {
 			holder := pinned(t, "b", "other", "h2")
 			holder.Status.HostRef = &v1alpha1.HostReference{Namespace: "metal3-system", Name: "h2"}
 			m.machines = append(m.machines, holder)
-		}, want: []string{pinAt + `Invalid value: "h2": a Machine of another tenant is pinned to this server already: choose another, or delete ` +
+		}, want: []string{pinAt + `Invalid value: "h2": a Machine of another tenant is pinned to this server already: choose another, or ` +
+			`delete ` +
 			`that Machine first`}},
 		"ForeignWaits": {reason: "pins that wait cost no quota: if they counted, one tenant could keep all servers from the others", server: "h1",
-			change: with("b", "other", "h1"), want: []string{`warning: ` + pinAt + `a Machine of another tenant waits for this server, too: one of ` +
+			change: with("b", "other", "h1"), want: []string{`warning: ` + pinAt + `a Machine of another tenant waits for this server, too: ` +
+				`one of ` +
 				`the two gets it`}},
 		"Itself": {reason: "it is not in its own way", server: "h1", change: with("a", "m", "h1")},
 		"Going": {reason: "a replacement waits for it", server: "h1", change: going,

@@ -185,7 +185,8 @@ func TestOnlyKnownHooksHold(t *testing.T) {
 func TestAnyMetadata(t *testing.T) {
 	victim := owner{NamespacedName: types.NamespacedName{Namespace: "globex", Name: "m"}, UID: "12345678-aaaa-bbbb-cccc-1234567890ab"}
 	values := []string{"", "a/b", "x", strings.Repeat("y", 70), "..", "12345678", string(victim.UID), "-", strings.Repeat("-", 36),
-		"12345678-AAAA-bbbb-cccc-1234567890ab", "vlan:1", "vlan:99999", "true", "%", "\x00", "metal3/server-00/x/y", "a/b/c/d", "{}", "[\"\"]", "🦄"}
+		"12345678-AAAA-bbbb-cccc-1234567890ab", "vlan:1", "vlan:99999", "true", "%", "\x00", "metal3/server-00/x/y",
+		"a/b/c/d", "{}", "[\"\"]", "🦄"}
 	keys := []string{v1alpha1.ClaimUIDAnnotationKey, v1alpha1.ClaimUIDAnnotationKey, v1alpha1.ChosenHostAnnotationKey, preProvision, preReturn,
 		v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, "mine"), v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, "mine"),
 		v1alpha1.HookKey(v1alpha1.HookMessagePrefix, v1alpha1.NetworkHook), v1alpha1.NodeNameAnnotationKey,

@@ -175,7 +175,9 @@ func request(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) inventor
 }
 
 // tenant returns the TenantCluster that the Machine is charged to, nil if there is none, or why the Machine gets no server.
-func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (tenant *v1alpha1.TenantCluster, reason, problem string, err error) {
+func (r *Reconciler) tenant(
+	ctx context.Context, machine *v1alpha1.Machine,
+) (tenant *v1alpha1.TenantCluster, reason, problem string, err error) {
 	tenants, err := r.tenantsOf(ctx, machine.Namespace)
 	if err != nil {
 		return nil, "", "", err

@@ -200,7 +200,8 @@ func (c *Controller) addType(ctx context.Context, nodeType *v1alpha1.NodeType) (
 	}
 	if len(tenants.Items) > 0 {
 		c.inventory.DeleteType(nodeType.Name)
-		return &invalid{v1alpha1.ReasonTenantNamespace, fmt.Sprintf("namespace %s of the servers has TenantCluster %s, whose provider may read the "+
+		return &invalid{v1alpha1.ReasonTenantNamespace, fmt.Sprintf("namespace %s of the servers has TenantCluster %s, whose provider may "+
+			"read the "+
 			"Secrets there, and so the BMC credentials: no server is used before one of the two is in another namespace", namespace,
 			tenants.Items[0].Name)}, nil
 	}
