@@ -21,7 +21,7 @@ var others = []string{"monitoring.coreos.com", "cert-manager.io"}
 // TestAPIServer: a real API server accepts every object under strict field validation, and the pods in a namespace with
 // the restricted Pod Security Standard.
 func TestAPIServer(t *testing.T) {
-	for _, name := range []string{namespace, "servers"} {
+	for _, name := range []string{namespace, "servers", "metal3-system"} {
 		if err := environment.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
 		}}); err != nil {

@@ -71,9 +71,7 @@ func changed(one *corev1.Secret, change func(*corev1.Secret)) *corev1.Secret {
 func TestSecrets(t *testing.T) {
 	const hosts = "metal3-system"
 	namespace := environment.Namespace(t)
-	if err := environment.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hosts}}); err != nil {
-		t.Fatal(err)
-	}
+	hostNamespace(t, hosts)
 	environment.Grant(t, namespace, "provider-management.yaml", "manager.yaml", "provider-tenant.yaml")
 	environment.Grant(t, metav1.NamespaceDefault, "webhook.yaml")
 	management, err := load("secrets.yaml", nil)

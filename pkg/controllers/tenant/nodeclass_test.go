@@ -199,7 +199,14 @@ func TestNodeClassValidation(t *testing.T) {
 
 // TestPinnedClass: a pin is left to the classes that the provider generates, which carry its TenantCluster in a label.
 func TestPinnedClass(t *testing.T) {
-	key := tenanttest.TenantCluster(t, &environment)
+	key, cluster := tenanttest.TenantCluster(t, &environment), &v1alpha1.TenantCluster{}
+	if err := environment.Client.Get(t.Context(), key, cluster); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Spec.TenantProperties = &v1alpha1.TenantProperties{Keys: []string{v1alpha1.PropertyServerName}}
+	if err := environment.Client.Update(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
 	clusters := tenanttest.ClustersOf(key, environment.Client, environment.Client)
 	controller := nodeclass.NewController(clock.RealClock{}, clusters, events.NewRecorder(record.NewFakeRecorder(1)))
 	for name, tc := range map[string]struct {

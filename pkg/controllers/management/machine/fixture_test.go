@@ -76,6 +76,8 @@ func newFixtureOn(t *testing.T, api *env.Environment, servers int) *fixture {
 	}
 	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.tenant, Name: "tenant"}}
 	tenant.Spec.APIServerEndpoint = "tenant.example.com:6443"
+	all := []string{"*"}
+	tenant.Spec.TenantProperties = &v1alpha1.TenantProperties{Keys: all, OSImages: all, SSHKeys: all, MachineConfigTemplates: all}
 	tenant.Spec.StandAloneMachines = v1alpha1.StandAloneAllowed
 	for _, object := range []client.Object{provider, nodeType, osImage, tenant} {
 		w.create(object)

@@ -42,7 +42,7 @@ func TestNotClaimed(t *testing.T) {
 				m.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "ubunut"}
 			},
 			want:    v1alpha1.ReasonInvalidSpec,
-			message: []string{"vcluster.com/os-image", "Machine", `"ubunut"`, "is not among what the tenant may name: choose from image-"},
+			message: []string{"vcluster.com/os-image", "Machine", `"ubunut"`, "no OSImage of that name"},
 		},
 		"TypeWithoutOSImage": {
 			reason: "what the type refers to is looked at before a server is claimed, too",

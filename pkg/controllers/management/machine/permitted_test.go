@@ -13,10 +13,24 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
+// permit sets what the tenant may set itself; nil for the defaults.
+func (w *fixture) permit(properties *v1alpha1.TenantProperties) {
+	w.t.Helper()
+	tenant := &v1alpha1.TenantCluster{}
+	if err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.tenant, Name: "tenant"}, tenant); err != nil {
+		w.t.Fatal(err)
+	}
+	tenant.Spec.TenantProperties = properties
+	if err := w.client.Update(w.t.Context(), tenant); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // TestForeignTemplateAndImage: the names of another tenant's template, image and key get no server, and the messages do not tell
 // which of them exist.
 func TestForeignTemplateAndImage(t *testing.T) {
 	w := newFixture(t, 1)
+	w.permit(nil)
 	foreign := "foreign-" + w.metal3
 	w.create(&v1alpha1.MachineConfigTemplate{ObjectMeta: metaName(foreign), Spec: v1alpha1.MachineConfigTemplateSpec{
 		CloudInitTemplate: "#cloud-config\nwrite_files: [{path: /etc/registry, content: password-of-globex}]\n"}})
@@ -57,14 +71,7 @@ func TestPropertiesEditedAfterClaim(t *testing.T) {
 	w := newFixture(t, 1)
 	pool := "pool-" + w.metal3
 	w.create(&v1alpha1.SSHKey{ObjectMeta: metaName(pool), Spec: v1alpha1.SSHKeySpec{PublicKey: publicKey}})
-	tenant := &v1alpha1.TenantCluster{}
-	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: w.tenant, Name: "tenant"}, tenant); err != nil {
-		t.Fatal(err)
-	}
-	tenant.Spec.TenantProperties = &v1alpha1.TenantProperties{SSHKeys: []string{pool}}
-	if err := w.client.Update(t.Context(), tenant); err != nil {
-		t.Fatal(err)
-	}
+	w.permit(&v1alpha1.TenantProperties{SSHKeys: []string{pool}})
 	key := w.machine("m", func(machine *v1alpha1.Machine) {
 		machine.Spec.Properties = map[string]string{v1alpha1.PropertySSHKeys: pool}
 		machine.Spec.Bootstrap.DataSecretName = "join"
@@ -80,10 +87,7 @@ func TestPropertiesEditedAfterClaim(t *testing.T) {
 	if message := reason().Message; !strings.Contains(message, "is not among what the tenant may name") {
 		t.Errorf("got %s", message)
 	}
-	tenant.Spec.TenantProperties = nil
-	if err := w.client.Update(t.Context(), tenant); err != nil {
-		t.Fatal(err)
-	}
+	w.permit(nil)
 	w.edit(key, func(machine *v1alpha1.Machine) { delete(machine.Spec.Properties, v1alpha1.PropertyUserDataTemplate) })
 	w.userData("join")
 	w.until("installed", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
