@@ -48,14 +48,14 @@ func TestVersions(t *testing.T) {
 
 // TestMessages compares the messages in docs/operations.md with the strings in the code, with … for values.
 func TestMessages(t *testing.T) {
-	said := messages(t, "pkg/controllers/management/machine", "pkg/inventory")
+	said := messages(t, "pkg/controllers/management/machine", "pkg/inventory", "pkg/fleet/quota")
 	_, table, _ := strings.Cut(read(t, "docs/operations.md"), "| message |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	count := 0
 	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(table, -1) {
 		count++
 		if message := row[1]; !said(message) {
-			t.Errorf("no string in pkg/controllers/management/machine and pkg/inventory is %q", message)
+			t.Errorf("no string in the packages of the manager is %q", message)
 		}
 	}
 	if count < 10 {
@@ -69,7 +69,7 @@ func TestMessages(t *testing.T) {
 // filled replaces quoted values, and names with their namespace, by one ….
 var filled = strings.NewReplacer(`"…"`, "…", "…/…", "…")
 
-var verbs = regexp.MustCompile(`%[-+# 0]*[a-zA-Z]`)
+var verbs = regexp.MustCompile(`%(\[\d+\])?[-+# 0]*[a-zA-Z]`)
 
 // messages reads the strings of the packages, concatenated ones too, and returns a function that finds a message among
 // them.
@@ -155,7 +155,7 @@ func TestFlags(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	flag := regexp.MustCompile("`--([a-z-]+)")
+	flag := regexp.MustCompile("`--([a-z0-9-]+)")
 	for _, page := range allPages(t) {
 		if !strings.HasPrefix(page, "docs/") {
 			continue
@@ -171,4 +171,5 @@ func TestFlags(t *testing.T) {
 // otherFlags are flags of other programs on the pages, and flags of ours whose names the code concatenates.
 var otherFlags = map[string]bool{
 	"config": true, "take-ownership": true, "management-kubeconfig": true, "bump-revision": true, "mark-compacted": true, "secure-port": true,
+	"admission-control-config-file": true, "management-kube-api-qps": true, "tenant-allow-unsafe-kubeconfig": true,
 }

@@ -4,7 +4,9 @@
 package docs
 
 import (
+	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -71,6 +73,29 @@ func TestIndex(t *testing.T) {
 			!strings.Contains(index, "("+name+")") {
 			t.Errorf("docs/README.md does not name %s", name)
 		}
+	}
+}
+
+// testName is the name of a test, as pages write it.
+var testName = regexp.MustCompile(`\bTest[A-Z][A-Za-z]+\b`)
+
+// TestNamedTests: the tests that a page names, for example as what holds a threat off, exist. A name can be the beginning of some.
+func TestNamedTests(t *testing.T) {
+	sources, err := exec.Command("git", "-C", "../..", "grep", "-hoE", `^func Test[A-Za-z]+\(`, "--", "*_test.go").Output()
+	if err != nil {
+		t.Fatalf("listing the tests, %v", err)
+	}
+	named := 0
+	for _, page := range allPages(t) {
+		for _, name := range testName.FindAllString(read(t, page), -1) {
+			named++
+			if !bytes.Contains(sources, []byte("func "+name)) {
+				t.Errorf("%s names %s, and there is no such test", page, name)
+			}
+		}
+	}
+	if named < 50 {
+		t.Errorf("%d names: the test does not find them", named)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestProvisioningDeadline(t *testing.T) {
 	})
 	annotation, err := w.quarantine(t.Context(), hangs)
 	if err != nil || !strings.HasPrefix(annotation, `{"reason":"DeadlineExceeded","since":"`) ||
-		!strings.HasSuffix(annotation, `","machine":"tenant-a/`+first[0].Name+`"}`) {
+		!strings.HasSuffix(annotation, `","machine":"tenant-a/`+first[0].Name+`","nodeType":"slow","suspect":true}`) {
 		t.Errorf("the server is quarantined with %q, error %v", annotation, err)
 	}
 	w.eventually(t, "an event on the pod says what has become of the server",

@@ -165,6 +165,8 @@ func (s *Sandbox) startControllers(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.config.Tenant, Name: s.config.Tenant},
 		Spec: v1alpha1.TenantClusterSpec{
 			APIServerEndpoint: strings.TrimPrefix(s.tenant.Server, "https://"), StandAloneMachines: v1alpha1.StandAloneAllowed,
+			TenantProperties: &v1alpha1.TenantProperties{Keys: []string{v1alpha1.PropertyOSImage, v1alpha1.PropertySSHKeys,
+				v1alpha1.PropertyUserDataTemplate, v1alpha1.PropertyUserData, v1alpha1.PropertyServerName}},
 		},
 	})
 	if err != nil {
