@@ -67,7 +67,13 @@ plugins:
 // TestWebhookWithoutClientCertificate: a pod that is not the API server asks which Machines of other tenants use a NodeType.
 func TestWebhookWithoutClientCertificate(t *testing.T) {
 	fleet(t)
-	create(t, parse[v1alpha1.Machine](t, "{metadata: {namespace: team-b, name: private}, spec: {nodeTypeRef: {name: cpu}}}"))
+	private := parse[v1alpha1.Machine](t, "{metadata: {namespace: team-b, name: private}, spec: {nodeTypeRef: {name: cpu}}}")
+	create(t, private)
+	t.Cleanup(func() {
+		if err := environment.Client.Delete(context.Background(), private); err != nil {
+			t.Error(err)
+		}
+	})
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(file, callers.Certificate(), 0o600); err != nil {
 		t.Fatal(err)

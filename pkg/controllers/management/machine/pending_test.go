@@ -190,12 +190,11 @@ func TestPinnedMessageFollowsServer(t *testing.T) {
 	q.ask()
 	says("registering")
 	host.Status.OperationalStatus, host.Status.ErrorType = bmov1alpha1.OperationalStatusError, bmov1alpha1.RegistrationError
-	host.Status.ErrorMessage = "no answer from the BMC"
 	q.inventory.SetHost(&host)
-	says("no answer from the BMC")
-	host.Status.ErrorMessage = "wrong password"
+	says("registration error")
+	host.Status.ErrorType = bmov1alpha1.PowerManagementError
 	q.inventory.SetHost(&host)
-	says("wrong password")
+	says("power management error")
 }
 
 // TestClaimedMachinesDoNotWait: a Machine that has its server and waits for user data has watches of its own for that. In

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
@@ -85,7 +84,7 @@ func TestPinned(t *testing.T) {
 				w.host("server-00", func(host *bmov1alpha1.BareMetalHost) { host.Status.ErrorType, host.Status.ErrorMessage = "", "" })
 			},
 			want:    v1alpha1.ReasonNoCapacity,
-			message: "no power",
+			message: "is in error (power management error)", // Metal3's words are for operators
 		},
 		"TooSmall": {
 			reason: "inspection has found less than the type says", server: "server-00",
@@ -136,7 +135,8 @@ func TestPinnedToWrongType(t *testing.T) {
 	w := newFixture(t, 1)
 	key := w.machine("m", pinnedTo("server-00"))
 	manager := w.start(w.client)
-	profile := inventory.Profile{Name: w.nodeType, Namespace: w.metal3, Selector: labels.Nothing(), Cost: 1}
+	profile := w.profile()
+	profile.Selector = labels.SelectorFromSet(labels.Set{"gpu": "another"})
 	manager.inventory.SetType(profile)
 	manager.round()
 	claimed := condition(w.get(key), v1alpha1.ConditionClaimed)

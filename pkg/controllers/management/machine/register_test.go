@@ -54,7 +54,7 @@ func TestEverythingIsEventDriven(t *testing.T) {
 		t.Fatal("the inventory is synced before its types are: the test is not one")
 	}
 	hosts.SetType(inventory.Profile{
-		Name: w.nodeType, Namespace: w.metal3, Selector: labels.Everything(),
+		Name: w.nodeType, MadeBy: "provider-" + w.metal3, Namespace: w.metal3, Selector: labels.Everything(),
 		Resources: env.Resources("cpu", "8", "memory", "32Gi"), Server: capacity.Server{Resources: env.Resources("cpu", "8", "memory", "32Gi")},
 	})
 	hosts.MarkTypesSynced()
