@@ -169,12 +169,6 @@ func (r servers) deleteUserData(ctx context.Context, o owner, namespace string) 
 	return controllers.Delete(ctx, r.client, secret, "deleting")
 }
 
-func secretMetadata() *metav1.PartialObjectMetadata {
-	secret := &metav1.PartialObjectMetadata{}
-	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	return secret
-}
-
 // OrphanSecrets deletes user data in the hosts' namespaces whose Machine does not exist. The garbage collector of
 // Kubernetes does not work across namespaces.
 type OrphanSecrets struct{ servers }
