@@ -26,7 +26,7 @@ import (
 )
 
 // TestCredentialsOfNode: root on a tenant's server has the user data that it boots with, the token in it, and the certificate of its
-// kubelet. With these it reads nobody's Secrets, changes no other node, and is unknown to the management cluster.
+// kubelet. With these it reads no Secrets, changes no other node, and is unknown to the management cluster.
 func TestCredentialsOfNode(t *testing.T) {
 	system.Only(t)
 	w := enter(t, reference)

@@ -135,7 +135,7 @@ func TestHooksAreNotTheTenants(t *testing.T) {
 	}
 }
 
-// TestOnlyKnownHooksHold: a hook that the manager does not know holds nothing, whoever sets it.
+// TestOnlyKnownHooksHold: a hook that the manager does not know holds nothing.
 func TestOnlyKnownHooksHold(t *testing.T) {
 	own := func(name string) (provision, back string) {
 		return v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, name), v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, name)
