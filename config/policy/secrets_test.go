@@ -135,6 +135,9 @@ func TestSecrets(t *testing.T) {
 			after: changed(join(namespace), func(one *corev1.Secret) { one.Name = "acme-kubeconfig" }), refuse: "and -join"},
 		"ProviderOwner": {reason: "it would stay for ever", user: ProviderUser, after: changed(join(namespace), disowned),
 			refuse: "as their owner"},
+		"ProviderFinalizer": {reason: "it would hold the Machine", user: ProviderUser,
+			after:  changed(join(namespace), func(one *corev1.Secret) { one.Finalizers = []string{"example.com/hold"} }),
+			refuse: "may add no finalizer"},
 		"ProviderDeletesOther": {reason: "the tenant's kubeconfig", user: ProviderUser, before: foreign(namespace, "acme-kubeconfig"),
 			refuse: "and -join"},
 		"ProviderTakesOther": {reason: "another's of that name", user: ProviderUser, before: foreign(namespace, "m-join"), after: join(namespace),
@@ -154,6 +157,11 @@ func TestSecrets(t *testing.T) {
 			refuse: "auth-extra-groups"},
 		"TenantEndless": {reason: "it would stay valid", user: ProviderUser, before: token(), after: changed(token(), endless),
 			refuse: "expiration"},
+		"TenantEmptyExpiration": {reason: "Kubernetes takes it for none", user: ProviderUser, before: token(),
+			after: changed(token(), func(one *corev1.Secret) {
+				delete(one.Data, "expiration")
+				one.StringData = map[string]string{"expiration": ""}
+			}), refuse: "expiration"},
 		"TenantForeign": {reason: "a token of the tenant's own", user: ProviderUser, before: changed(token(), unlabel), after: token(),
 			refuse: "join tokens alone"},
 		"TenantDeletesForeign": {reason: "the tenant's own", user: ProviderUser, before: foreign(system, "tenants-own"),

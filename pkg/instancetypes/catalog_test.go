@@ -112,7 +112,9 @@ func TestCatalogFollowsChanges(t *testing.T) {
 func hundred(hosts int32) *Catalog {
 	catalog := NewCatalog(DefaultSettings())
 	for i := range 100 {
-		catalog.Set(nodeType(fmt.Sprintf("type-%03d", i), int64(i%9), zone("dc1", hosts/200), zone("dc2", hosts/200)))
+		one := nodeType(fmt.Sprintf("type-%03d", i), int64(i%9), zone("dc1", hosts/200), zone("dc2", hosts/200))
+		one.OwnerReferences = env.MadeBy(one.Spec.ProviderRef.Name)
+		catalog.Set(one)
 	}
 	return catalog
 }

@@ -4,7 +4,9 @@
 package operator
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"reflect"
 	"slices"
@@ -56,4 +58,17 @@ func notInline[File any](path string, object any) (refused []string) {
 		}
 	}
 	return refused
+}
+
+// sameAddress refuses redirects: the API server of a tenant could have requests sent elsewhere, from this process's network.
+type sameAddress struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (s sameAddress) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := s.RoundTripper.RoundTrip(request)
+	if err != nil || response.Header.Get("Location") == "" || response.StatusCode < 300 || response.StatusCode > 399 {
+		return response, err
+	}
+	return nil, errors.Join(fmt.Errorf("%s of the API server's response would redirect the request, which is not followed", response.Status),
+		response.Body.Close())
 }

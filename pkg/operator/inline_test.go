@@ -5,10 +5,13 @@ package operator
 
 import (
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -211,4 +214,20 @@ func loadTenant(t *testing.T, text string) (*rest.Config, error) {
 	cluster := &Cluster{Name: "tenant cluster", Prefix: "tenant-", Kubeconfig: file, Foreign: true}
 	config, _, err := cluster.load()
 	return config, err
+}
+
+// TestNoRedirects: an API server cannot have this process ask another address.
+func TestNoRedirects(t *testing.T) {
+	asked := atomic.Bool{}
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Store(true) }))
+	defer other.Close()
+	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusFound))
+	defer server.Close()
+	response, err := (&http.Client{Transport: sameAddress{http.DefaultTransport}}).Get(server.URL)
+	if err == nil {
+		response.Body.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "would redirect the request") || asked.Load() {
+		t.Errorf("the other was asked: %t, error %v", asked.Load(), err)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -74,6 +75,9 @@ func (c *Cluster) RESTConfig(ctx context.Context, userAgent string) (context.Con
 	if c.QPS <= 0 || c.Burst <= 0 {
 		return nil, nil, fmt.Errorf("--%skube-api-qps is %v and --%skube-api-burst is %d: both must be greater than zero", c.Prefix, c.QPS,
 			c.Prefix, c.Burst)
+	}
+	if c.Foreign && !c.AllowUnsafe {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return sameAddress{next} })
 	}
 	config.QPS, config.Burst = c.QPS, c.Burst
 	config.UserAgent = userAgent + "/" + version.Get().GitVersion

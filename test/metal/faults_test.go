@@ -72,7 +72,7 @@ var allFaults = []faultCase{
 		server: "no-bmc", fault: faults.Fault{Kind: faults.BMCUnreachable}, when: fromTheStart,
 		hostError: bmov1alpha1.RegistrationError, hostSays: "Unable to connect to http://127.0.0.1",
 		phase: v1alpha1.MachineFailed, machineSays: `pinned to server "no-bmc", which cannot be had: small: server metal3-system/no-bmc is in ` +
-			`error (registration error: `,
+			`error (registration error)`,
 		afterwards: (*fixture).retryNow,
 	},
 	{

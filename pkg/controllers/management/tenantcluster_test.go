@@ -20,6 +20,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
@@ -129,6 +130,39 @@ func TestDeletionWaitsForMachines(t *testing.T) {
 	step()
 	if w.left() != nil {
 		t.Error("the TenantCluster is still there although every server is back")
+	}
+}
+
+// TestHeldMachineHoldsNoTenant: a Machine that has given its server back, and that a finalizer of another holds, does not hold
+// the TenantCluster.
+func TestHeldMachineHoldsNoTenant(t *testing.T) {
+	w := newTenantTest(t)
+	if err := w.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if err := environment.Client.Delete(t.Context(), w.tenant); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	w.returned("one")
+	held := w.machine("two")
+	if err := environment.Client.Delete(t.Context(), held, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
+		t.Fatal(err)
+	}
+	held = w.machine("two")
+	if !controllerutil.RemoveFinalizer(held, v1alpha1.MachineFinalizer) || len(held.Finalizers) != 1 {
+		t.Fatalf("the finalizers are %v: the test is not one", held.Finalizers)
+	}
+	if err := environment.Client.Update(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if w.left() != nil {
+		t.Error("the TenantCluster waits for a Machine without a server")
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/samber/lo"
+
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 )
@@ -93,14 +95,17 @@ func namesOf(
 ) (names []string) {
 	add := func(values map[string]string) { names = append(names, splitList(values[key])...) }
 	for _, nodeType := range nodeTypes {
-		if !tenant.Allows(nodeType.Name, nodeType.Spec.ProviderRef.Name) {
+		provider, found := lo.Find(providers, func(one *v1alpha1.NodeProvider) bool { return one.Name == nodeType.Spec.ProviderRef.Name })
+		madeBy := ""
+		if found && provider.Makes(nodeType) {
+			madeBy = provider.Name
+		}
+		if !tenant.Allows(nodeType.Name, madeBy) {
 			continue
 		}
 		add(nodeType.Spec.Properties)
-		for _, provider := range providers {
-			if provider.Name == nodeType.Spec.ProviderRef.Name {
-				add(provider.Spec.Properties)
-			}
+		if found {
+			add(provider.Spec.Properties)
 		}
 	}
 	for values := range ofPools(tenant) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -25,13 +26,17 @@ func tenantOf(t *testing.T, spec string) *v1alpha1.TenantCluster {
 }
 
 func typeOf(name, provider string, properties map[string]string) *v1alpha1.NodeType {
-	nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{
+		*metav1.NewControllerRef(providerOf(provider, nil), v1alpha1.GroupVersion.WithKind("NodeProvider"))}}}
 	nodeType.Spec.ProviderRef.Name, nodeType.Spec.Properties = provider, properties
 	return nodeType
 }
 
-func providerOf(name string, properties map[string]string) *v1alpha1.NodeProvider {
-	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: name}}
+func providerOf(name string, properties map[string]string, makes ...string) *v1alpha1.NodeProvider {
+	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
+	for _, one := range makes {
+		provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes, v1alpha1.NodeTypeTemplate{Name: one})
+	}
 	provider.Spec.Properties = properties
 	return provider
 }
@@ -40,10 +45,12 @@ func TestCheckTenant(t *testing.T) {
 	const image, keys, template = v1alpha1.PropertyOSImage, v1alpha1.PropertySSHKeys, v1alpha1.PropertyUserDataTemplate
 	nodeTypes := []*v1alpha1.NodeType{
 		typeOf("gpu", "own", map[string]string{image: "gpu-image"}),
+		typeOf("by-hand", "own", map[string]string{image: "by-hand-image"}), // by the owner reference alone
 		typeOf("foreign", "other", map[string]string{image: "foreign-image", template: "foreign-template"}),
 	}
 	providers := []*v1alpha1.NodeProvider{
-		providerOf("own", map[string]string{keys: "ops, oncall", template: "base"}), providerOf("other", map[string]string{keys: "globex"}),
+		providerOf("own", map[string]string{keys: "ops, oncall", template: "base"}, "gpu"),
+		providerOf("other", map[string]string{keys: "globex"}, "foreign"),
 	}
 	const own = "allowedNodeTypes: [gpu]"
 	for name, tc := range map[string]struct {
@@ -59,6 +66,12 @@ func TestCheckTenant(t *testing.T) {
 		"OfOtherType": {reason: "a type that it may not have", spec: own, values: map[string]string{image: "foreign-image", keys: "ops, globex",
 			template: "foreign-template"}, want: []string{image, keys, template}},
 		"AllTypes": {reason: "it may have all types", spec: "{}", values: map[string]string{image: "foreign-image", keys: "globex"}},
+		"ByHand": {reason: "no NodeProvider has made the type", spec: "{}", values: map[string]string{image: "by-hand-image"},
+			want: []string{image}},
+		"ByHandAllOfProvider": {reason: "it is not the provider's", spec: "allowedNodeTypes: [own.*]",
+			values: map[string]string{image: "by-hand-image"}, want: []string{image}},
+		"ByHandByName": {reason: "the platform has named it", spec: "allowedNodeTypes: [by-hand]",
+			values: map[string]string{image: "by-hand-image", template: "base"}},
 		"OtherKey": {reason: "a name counts for the key that it is written for", spec: own, values: map[string]string{image: "base"},
 			want: []string{image}},
 		"Listed": {reason: "the platform lists it", spec: own +

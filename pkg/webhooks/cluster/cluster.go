@@ -160,9 +160,11 @@ func (v *View) Users(kind rules.Kind, name string) []string {
 
 // mayName returns whether what the properties of a Machine name is what its tenant may name.
 func (v *View) mayName(machine *v1alpha1.Machine) bool {
-	tenant := quota.ChargedTo(machine, v.TenantClusters(machine.Namespace))
+	tenants := v.TenantClusters(machine.Namespace)
+	tenant := quota.ChargedTo(machine, tenants)
 	if tenant == nil {
-		return true
+		return machine.Spec.TenantClusterRef == nil &&
+			quota.StandAloneProblem(machine, tenants, v.NamespaceLabels(machine.Namespace)) == ""
 	}
 	layer := properties.OfMachine(machine)
 	layer.Values = lo.PickByKeys(layer.Values, []string{v1alpha1.PropertyOSImage, v1alpha1.PropertySSHKeys,

@@ -69,6 +69,10 @@ func TestUsers(t *testing.T) {
 			"Name'}}, status: {nodeTypeRef: {name: t}}}"),
 		parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: veto}, spec: {resources: {cpu: 1}, tenantClusterRef: {name: c}, "+
 			"properties: {vcluster.com/ssh-keys: admin}}}"),
+		parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: missing}, spec: {resources: {cpu: 1}, tenantClusterRef: {name: none}, "+
+			"properties: {vcluster.com/ssh-keys: admin}}}"),
+		parse[v1alpha1.Machine](t, "{metadata: {namespace: z, name: alone}, spec: {resources: {cpu: 1}, properties: "+
+			"{vcluster.com/ssh-keys: admin}}}"),
 		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: a, name: c}, spec: {apiServerEndpoint: 'x:1', tenantProperties: "+
 			"{osImages: [debian]}, privateNodes: {autoNodes: "+
 			"[{provider: p, properties: {vcluster.com/os-image: ubuntu}, static: [{name: s, quantity: 1, nodeTypeSelector: [{property: "+

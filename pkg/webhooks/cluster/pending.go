@@ -28,7 +28,7 @@ func (v *View) TooManyPending(namespace string) string {
 	v.list(tenants, client.InNamespace(namespace))
 	allowance := quota.Allowance(tenants.Items, func(allowed func(nodeType, provider string) bool) (sum int64) {
 		for _, nodeType := range v.NodeTypes() {
-			if allowed(nodeType.Name, nodeType.Spec.ProviderRef.Name) {
+			if allowed(nodeType.Name, nodeType.MadeBy()) {
 				sum += int64(v.Total(nodeType.Name))
 			}
 		}

@@ -70,10 +70,13 @@ func Machine(cluster Cluster, before, after *v1alpha1.Machine) Result {
 
 // standAlone refuses a Machine that names no TenantCluster where none may: no quota, allowed types or network would apply to it.
 func (r *Result) standAlone(cluster Cluster, spec *field.Path, machine *v1alpha1.Machine) {
-	tenants := cluster.TenantClusters(machine.Namespace)
-	if problem := quota.StandAloneProblem(machine, tenants, cluster.NamespaceLabels(machine.Namespace)); problem != "" {
+	if problem := standAloneProblem(cluster, machine); problem != "" {
 		r.deny(RuleAllowed, field.Forbidden(spec.Child("tenantClusterRef"), problem))
 	}
+}
+
+func standAloneProblem(cluster Cluster, machine *v1alpha1.Machine) string {
+	return quota.StandAloneProblem(machine, cluster.TenantClusters(machine.Namespace), cluster.NamespaceLabels(machine.Namespace))
 }
 
 // sameNamespace refuses names that are meant to be of another namespace.
@@ -149,6 +152,9 @@ func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Mac
 			return
 		}
 	}
+	if machine.Spec.TenantClusterRef != nil && tenant == nil {
+		return // what it may have is not known, and the result would tell of servers that it may not have
+	}
 	would, none := choose(cluster, machine, tenant)
 	switch {
 	case none != nil && none.Reason == v1alpha1.ReasonNotAllowed:
@@ -212,7 +218,7 @@ func (r *Result) machineProperties(cluster Cluster, path *field.Path, before, af
 
 func (r *Result) ownProperties(cluster Cluster, path *field.Path, machine *v1alpha1.Machine) {
 	layer, tenant := properties.OfMachine(machine), chargedTo(cluster, machine)
-	if tenant == nil && machine.Spec.TenantClusterRef == nil {
+	if tenant == nil && machine.Spec.TenantClusterRef == nil && standAloneProblem(cluster, machine) == "" {
 		r.properties(cluster, path, layer)
 		return
 	}
@@ -228,8 +234,10 @@ func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after
 		r.deny(RuleImmutable, field.Invalid(at, pin,
 			fmt.Sprintf("the Machine has claimed server %s: delete it and make another", host.Name)))
 	case old != pin && r.Allowed():
-		_, none := choose(cluster, after, chargedTo(cluster, after))
-		r.pin(cluster, spec, after, none)
+		if tenant := chargedTo(cluster, after); tenant != nil || standAloneProblem(cluster, after) == "" && after.Spec.TenantClusterRef == nil {
+			_, none := choose(cluster, after, tenant)
+			r.pin(cluster, spec, after, none)
+		}
 	}
 	if !meta.IsStatusConditionTrue(before.Status.Conditions, v1alpha1.ConditionProvisioned) {
 		return

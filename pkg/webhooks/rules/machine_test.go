@@ -77,6 +77,16 @@ func TestMachine(t *testing.T) {
 		"StandAloneLabelled": {reason: "the platform has allowed it", spec: "nodeTypeRef: {name: cpu}", change: func(_ *testing.T, m *memory) {
 			m.tenants, m.labels = nil, map[string]string{"karpenter.metal3.io/stand-alone-machines": "allowed"}
 		}},
+		"StandAloneElsewhereTellsNothing": {reason: "who may have nothing there learns of no images and servers",
+			spec:   "nodeTypeRef: {name: h100}, properties: {vcluster.com/os-image: debian, metal3.vcluster.com/server-name: none}",
+			change: func(_ *testing.T, m *memory) { m.tenants = nil },
+			want: []string{`spec.tenantClusterRef: Forbidden: there is no TenantCluster in namespace a, and the namespace does not have the label ` +
+				`karpenter.metal3.io/stand-alone-machines=allowed: name a TenantCluster in spec.tenantClusterRef, or have the label set: kubectl ` +
+				`label namespace a karpenter.metal3.io/stand-alone-machines=allowed`}},
+		"MissingTenantTellsNothing": {reason: "so does the name of a tenant that is not there", spec: "nodeTypeRef: {name: h100}, " +
+			"tenantClusterRef: {name: none}, properties: {vcluster.com/os-image: debian, metal3.vcluster.com/server-name: none}",
+			want: []string{`warning: spec.tenantClusterRef.name: there is no TenantCluster "none" in namespace a yet: the Machine gets no server ` +
+				`before there is`}},
 		"TooManyPending": {reason: "it would be stored and looked at for nothing", spec: "nodeTypeRef: {name: h100}",
 			change: func(_ *testing.T, m *memory) { m.pending = "namespace a has more Machines than may wait" },
 			want:   []string{`spec: Forbidden: namespace a has more Machines than may wait`}},

@@ -111,7 +111,7 @@ func (r *Reconciler) checkRoom(ctx context.Context, machine *v1alpha1.Machine) (
 		}
 		return quota.Allowance(tenants.Items, func(allowed func(nodeType, provider string) bool) (sum int64) {
 			for i := range nodeTypes.Items {
-				if one := &nodeTypes.Items[i]; allowed(one.Name, one.Spec.ProviderRef.Name) {
+				if one := &nodeTypes.Items[i]; allowed(one.Name, one.MadeBy()) {
 					sum += int64(r.inventory.Total(one.Name))
 				}
 			}
