@@ -345,20 +345,22 @@ func TestRestrictedPermissions(t *testing.T) {
 	pools, classes := NewPoolController(clusters, nil), NewDeviceClassController(clusters, nil)
 	for _, c := range []*Controller{pools, classes} {
 		run(t, c)
-		policy, binding := &admissionregistrationv1.ValidatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
-		for _, object := range []client.Object{policy, binding} {
-			admitted(t, "it is there", environment.Client.Get(t.Context(), client.ObjectKey{Name: c.policies()[0]}, object))
-		}
-		policy.Spec.Validations, binding.Spec.ValidationActions = policy.Spec.Validations[:1],
-			[]admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
-		policy.Spec.Validations[0].Message = "another"
-		for _, object := range []client.Object{policy, binding} {
-			admitted(t, "an administrator", environment.Client.Update(t.Context(), object))
-		}
-		run(t, c)
-		admitted(t, "it is there", environment.Client.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
-		if slices.Contains(binding.Spec.ValidationActions, admissionregistrationv1.Audit) {
-			t.Errorf("%s was changed, and not restored: %v", binding.Name, binding.Spec.ValidationActions)
+		for _, name := range c.policies() {
+			policy, binding := &admissionregistrationv1.ValidatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+			for _, object := range []client.Object{policy, binding} {
+				admitted(t, "it is there", environment.Client.Get(t.Context(), client.ObjectKey{Name: name}, object))
+			}
+			policy.Spec.Validations, binding.Spec.ValidationActions = policy.Spec.Validations[:1],
+				[]admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
+			policy.Spec.Validations[0].Message = "another"
+			for _, object := range []client.Object{policy, binding} {
+				admitted(t, "an administrator", environment.Client.Update(t.Context(), object))
+			}
+			run(t, c)
+			admitted(t, "it is there", environment.Client.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
+			if slices.Contains(binding.Spec.ValidationActions, admissionregistrationv1.Audit) {
+				t.Errorf("%s was changed, and not restored: %v", binding.Name, binding.Spec.ValidationActions)
+			}
 		}
 	}
 	admitted(t, "it is there", environment.Client.Get(t.Context(), key, cluster))
