@@ -50,11 +50,11 @@ func create(t *testing.T, object client.Object) {
 	})
 }
 
-func createProvider(t *testing.T, name string) {
-	create(t, &v1alpha1.NodeProvider{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1alpha1.NodeProviderSpec{Metal3: v1alpha1.Metal3Fleet{ClusterRef: v1alpha1.Metal3ClusterRef{Namespace: "metal3-system"}}},
-	})
+func createProvider(t *testing.T, name string, types ...v1alpha1.NodeTypeTemplate) *v1alpha1.NodeProvider {
+	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeProviderSpec{
+		Metal3: v1alpha1.Metal3Fleet{ClusterRef: v1alpha1.Metal3ClusterRef{Namespace: "metal3-system"}, NodeTypes: types}}}
+	create(t, provider)
+	return provider
 }
 
 func createType(t *testing.T, name, provider string) {
@@ -137,12 +137,14 @@ func TestLongProperties(t *testing.T) {
 }
 
 func TestNodeClassValidation(t *testing.T) {
-	createProvider(t, "full")
+	ubuntu := v1alpha1.NodeTypeTemplate{Name: "full-ubuntu", HardwareProfile: v1alpha1.HardwareProfile{
+		Resources: env.Resources("cpu", "1", "memory", "1Gi"), Properties: map[string]string{v1alpha1.PropertyOSImage: "ubuntu"}}}
+	full := createProvider(t, "full", ubuntu)
 	createType(t, "full-type", "full")
 	create(t, &v1alpha1.NodeType{
-		ObjectMeta: metav1.ObjectMeta{Name: "full-ubuntu"},
-		Spec: v1alpha1.NodeTypeSpec{ProviderRef: v1alpha1.NameReference{Name: "full"}, HardwareProfile: v1alpha1.HardwareProfile{
-			Resources: env.Resources("cpu", "1", "memory", "1Gi"), Properties: map[string]string{v1alpha1.PropertyOSImage: "ubuntu"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: ubuntu.Name, OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(full, v1alpha1.GroupVersion.WithKind("NodeProvider"))}},
+		Spec: v1alpha1.NodeTypeSpec{ProviderRef: v1alpha1.NameReference{Name: full.Name}, HardwareProfile: ubuntu.HardwareProfile},
 	})
 	createProvider(t, "hollow")
 	for name, tc := range map[string]struct {
