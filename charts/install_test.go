@@ -51,7 +51,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hostNamespace}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant.Namespace}}, tenant,
 	} {
-		if err := c.Create(t.Context(), object); err != nil {
+		if err := c.Create(t.Context(), object); client.IgnoreAlreadyExists(err) != nil {
 			t.Fatal(err)
 		}
 	}

@@ -29,7 +29,7 @@ import (
 const (
 	nodeTypeName = "gpu"
 	kindLabel    = "kind"
-	providerName = "metal"
+	providerName = "metal3-provider" // as on the pages of the docs
 )
 
 // registerServers registers the servers with Metal3, with the credentials of their BMCs.

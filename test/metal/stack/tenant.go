@@ -70,7 +70,10 @@ func (s *Stack) StartTenant(caller context.Context, address netip.Addr) (*Tenant
 	}
 	described := &v1alpha1.TenantCluster{
 		ObjectMeta: metav1.ObjectMeta{Namespace: MachinesNamespace, Name: TenantName},
-		Spec:       v1alpha1.TenantClusterSpec{APIServerEndpoint: strings.TrimPrefix(t.cluster.Server, "https://")},
+		Spec: v1alpha1.TenantClusterSpec{
+			APIServerEndpoint: strings.TrimPrefix(t.cluster.Server, "https://"), StandAloneMachines: v1alpha1.StandAloneAllowed,
+			TenantProperties: &v1alpha1.TenantProperties{Keys: []string{"*"}},
+		},
 	}
 	if err := s.Client.Create(ctx, described); err != nil {
 		return nil, fmt.Errorf("creating the TenantCluster, %w", err)
