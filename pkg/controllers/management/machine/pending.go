@@ -136,7 +136,7 @@ func (r *Reconciler) validate(ctx context.Context, machine *v1alpha1.Machine) (*
 		return nil, no(v1alpha1.ReasonTenantDeleting, message), nil
 	}
 	// A reference that is not permitted is not looked up: the error would tell whether the object exists.
-	if err = r.permitted(ctx, machine, tenant); err == nil {
+	if err = r.permitted(ctx, machine); err == nil {
 		// What its type adds to the Machine's own properties is known only once a type has been chosen.
 		_, err = r.refer(ctx, properties.Merge(properties.OfMachine(machine)))
 	}

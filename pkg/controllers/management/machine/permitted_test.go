@@ -87,9 +87,18 @@ func TestPropertiesEditedAfterClaim(t *testing.T) {
 	if message := reason().Message; !strings.Contains(message, "is not among what the tenant may name") {
 		t.Errorf("got %s", message)
 	}
+	// Not even a Machine whose node could not join is installed with it.
+	w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Labels = map[string]string{"not a label": ""} })
+	w.userData("join")
+	for range 5 {
+		manager.round()
+	}
+	if got := reason(); got.Reason != v1alpha1.ReasonInvalidSpec || !strings.Contains(got.Message, "is not among what the tenant may name") {
+		t.Errorf("got %s: %s", got.Reason, got.Message)
+	}
+	w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Labels = nil })
 	w.permit(nil)
 	w.edit(key, func(machine *v1alpha1.Machine) { delete(machine.Spec.Properties, v1alpha1.PropertyUserDataTemplate) })
-	w.userData("join")
 	w.until("installed", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 )
 
 // joinBytes is reserved in the user data for the join, which is not known before a server is claimed.
@@ -162,11 +163,7 @@ func (r *Reconciler) planOf(ctx context.Context, machine *v1alpha1.Machine, type
 		return nil, err
 	}
 	// A reference that is not permitted is not looked up: the error would tell whether the object exists.
-	tenant, _, _, err := r.tenant(ctx, machine)
-	if err == nil {
-		err = r.permitted(ctx, machine, tenant)
-	}
-	if err != nil {
+	if err := r.permitted(ctx, machine); err != nil {
 		return nil, err
 	}
 	set := properties.Merge(properties.OfProvider(provider), properties.OfType(nodeType), properties.OfMachine(machine))
@@ -286,15 +283,20 @@ func referToNetwork(_ context.Context, p *plan) error {
 
 // permitted checks whether the tenant may set the properties of its Machine, except those that its server was installed with. The
 // error is an *invalid if it may not.
-func (r *Reconciler) permitted(ctx context.Context, machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) error {
+func (r *Reconciler) permitted(ctx context.Context, machine *v1alpha1.Machine) error {
 	layer := properties.OfMachine(machine)
 	layer.Values = lo.OmitBy(layer.Values, func(key, value string) bool {
 		return slices.ContainsFunc(machine.Status.Installed, func(one v1alpha1.InstalledField) bool {
 			return one.Field == key && one.Digest == digest(value)
 		}) || key == v1alpha1.PropertyServerName && machine.Status.HostRef != nil
 	})
-	if tenant == nil || len(layer.Values) == 0 {
-		return nil
+	if len(layer.Values) == 0 {
+		return nil // most Machines have none, and this is part of each decision
+	}
+	tenants, err := r.tenantsOf(ctx, machine.Namespace)
+	tenant := quota.ChargedTo(machine, tenants)
+	if err != nil || tenant == nil {
+		return err
 	}
 	nodeTypes, providers := &v1alpha1.NodeTypeList{}, &v1alpha1.NodeProviderList{}
 	for _, list := range []client.ObjectList{nodeTypes, providers} {

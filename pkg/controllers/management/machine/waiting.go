@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -109,14 +110,7 @@ func (r *Reconciler) checkRoom(ctx context.Context, machine *v1alpha1.Machine) (
 		if err := r.client.List(ctx, nodeTypes, client.UnsafeDisableDeepCopy); err != nil {
 			return 0, fmt.Errorf("listing NodeTypes, %w", err)
 		}
-		return quota.Allowance(tenants.Items, func(allowed func(nodeType, provider string) bool) (sum int64) {
-			for i := range nodeTypes.Items {
-				if one := &nodeTypes.Items[i]; allowed(one.Name, one.MadeBy()) {
-					sum += int64(r.inventory.Total(one.Name))
-				}
-			}
-			return sum
-		}), nil
+		return quota.Allowance(tenants.Items, lo.ToSlicePtr(nodeTypes.Items), r.inventory.Total), nil
 	})
 	if may || err != nil {
 		return nil, err
