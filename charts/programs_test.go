@@ -42,6 +42,25 @@ type program struct {
 	secure bool
 }
 
+// start starts a command, which is interrupted when its context ends, and prints its log at the end of a test that has failed.
+func start(t *testing.T, name string, command *exec.Cmd) {
+	t.Helper()
+	var log bytes.Buffer
+	command.Stdout, command.Stderr = &log, &log
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.WaitDelay = waitTimeout
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	t.Cleanup(func() {
+		if err := <-ended; t.Failed() {
+			t.Logf("%s ended with %v:\n%s", name, err, log.Bytes())
+		}
+	})
+}
+
 // startPrograms runs the programs of the Deployments with their service accounts and arguments until the test ends, and
 // waits until each is ready.
 func startPrograms(t *testing.T, programs ...program) {
@@ -57,20 +76,7 @@ func startPrograms(t *testing.T, programs ...program) {
 		args = append(args, p.flags()...)
 		command := exec.CommandContext(t.Context(), binary(t, pod.Containers[0].Name, "make build"), args...)
 		command.Env = []string{}
-		var log bytes.Buffer
-		command.Stdout, command.Stderr = &log, &log
-		command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
-		command.WaitDelay = waitTimeout
-		if err := command.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- command.Wait() }()
-		t.Cleanup(func() {
-			if err := <-ended; t.Failed() {
-				t.Logf("%s ended with %v:\n%s", p.deployment, err, log.Bytes())
-			}
-		})
+		start(t, p.deployment, command)
 		env.Eventually(t, p.deployment+" is ready", func(ctx context.Context) error { return ready(ctx, health) })
 		if p.secure {
 			metricsAreForReaders(t, p.deployment, metrics)

@@ -4,7 +4,6 @@
 package charts
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -215,21 +214,7 @@ func (c *cluster) controllers(t *testing.T) {
 	if err := os.WriteFile(file, key, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	command := exec.CommandContext(t.Context(), binary(t, "kube-controller-manager", "make tools"),
+	start(t, "kube-controller-manager", exec.CommandContext(t.Context(), binary(t, "kube-controller-manager", "make tools"),
 		"--kubeconfig="+writeKubeconfig(t, c.Config), "--controllers=serviceaccount,serviceaccount-token", "--leader-elect=false",
-		"--secure-port=0", "--service-account-private-key-file="+file)
-	var log bytes.Buffer
-	command.Stdout, command.Stderr = &log, &log
-	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
-	command.WaitDelay = waitTimeout
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- command.Wait() }()
-	t.Cleanup(func() {
-		if err := <-ended; t.Failed() {
-			t.Logf("kube-controller-manager ended with %v:\n%s", err, log.Bytes())
-		}
-	})
+		"--secure-port=0", "--service-account-private-key-file="+file))
 }

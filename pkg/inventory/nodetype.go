@@ -201,13 +201,9 @@ func ProfileOf(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider) (Pr
 	if err != nil {
 		return Profile{}, err
 	}
-	madeBy := ""
-	if provider.Makes(nodeType) {
-		madeBy = provider.Name
-	}
 	return Profile{
 		Name:        nodeType.Name,
-		MadeBy:      madeBy,
+		MadeBy:      provider.Maker(nodeType),
 		Namespace:   provider.Spec.Metal3.ClusterRef.Namespace,
 		Selector:    selector,
 		Zone:        nodeType.Spec.Zone,

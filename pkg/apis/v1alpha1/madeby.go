@@ -16,6 +16,14 @@ func (in *NodeProvider) Makes(nodeType *NodeType) bool {
 		slices.ContainsFunc(in.Spec.Metal3.NodeTypes, func(one NodeTypeTemplate) bool { return one.Name == nodeType.Name })
 }
 
+// Maker returns the name of the NodeProvider if it makes a NodeType, and else an empty one, for TenantCluster.Allows. A nil one makes none.
+func (in *NodeProvider) Maker(nodeType *NodeType) string {
+	if in == nil || !in.Makes(nodeType) {
+		return ""
+	}
+	return in.Name
+}
+
 // MadeBy returns the name of the NodeProvider that has made the NodeType, empty if the type was made by hand. It is what can be known
 // without the NodeProvider: the manager, which gives servers away, asks Makes.
 func (in *NodeType) MadeBy() string {

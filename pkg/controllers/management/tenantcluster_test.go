@@ -62,6 +62,14 @@ func (w *tenantTest) reconcile() error {
 	return err
 }
 
+// step reconciles, which must succeed.
+func (w *tenantTest) step() {
+	w.t.Helper()
+	if err := w.reconcile(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // left returns the TenantCluster, nil if it is gone.
 func (w *tenantTest) left() *v1alpha1.TenantCluster {
 	w.t.Helper()
@@ -97,17 +105,11 @@ func (w *tenantTest) returned(name string) {
 
 func TestDeletionWaitsForMachines(t *testing.T) {
 	w := newTenantTest(t)
-	step := func() {
-		t.Helper()
-		if err := w.reconcile(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	step()
+	w.step()
 	if err := environment.Client.Delete(t.Context(), w.tenant); err != nil {
 		t.Fatal(err)
 	}
-	step()
+	w.step()
 	for _, name := range []string{"one", "two"} {
 		if w.machine(name).DeletionTimestamp.IsZero() {
 			t.Errorf("Machine %s of the tenant is not being deleted", name)
@@ -117,7 +119,7 @@ func TestDeletionWaitsForMachines(t *testing.T) {
 		t.Error("a Machine of another tenant is being deleted")
 	}
 	w.returned("one")
-	step()
+	w.step()
 	left := w.left()
 	if left == nil {
 		t.Fatal("the TenantCluster is gone before its last server is back")
@@ -127,7 +129,7 @@ func TestDeletionWaitsForMachines(t *testing.T) {
 		t.Errorf("ServersReturned is %+v, want it to say that 1 Machine is left", condition)
 	}
 	w.returned("two")
-	step()
+	w.step()
 	if w.left() != nil {
 		t.Error("the TenantCluster is still there although every server is back")
 	}
@@ -137,15 +139,11 @@ func TestDeletionWaitsForMachines(t *testing.T) {
 // the TenantCluster.
 func TestHeldMachineHoldsNoTenant(t *testing.T) {
 	w := newTenantTest(t)
-	if err := w.reconcile(); err != nil {
-		t.Fatal(err)
-	}
+	w.step()
 	if err := environment.Client.Delete(t.Context(), w.tenant); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.reconcile(); err != nil {
-		t.Fatal(err)
-	}
+	w.step()
 	w.returned("one")
 	held := w.machine("two")
 	if err := environment.Client.Delete(t.Context(), held, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
@@ -158,9 +156,7 @@ func TestHeldMachineHoldsNoTenant(t *testing.T) {
 	if err := environment.Client.Update(t.Context(), held); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.reconcile(); err != nil {
-		t.Fatal(err)
-	}
+	w.step()
 	if w.left() != nil {
 		t.Error("the TenantCluster waits for a Machine without a server")
 	}
@@ -196,23 +192,17 @@ func TestStandAloneLeavesWithTheTenant(t *testing.T) {
 				Finalizers: []string{v1alpha1.MachineFinalizer}}}
 			alone.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: "h100"}
 			w.create(alone)
-			if err := w.reconcile(); err != nil {
-				t.Fatal(err)
-			}
+			w.step()
 			if err := environment.Client.Delete(t.Context(), w.tenant); err != nil {
 				t.Fatal(err)
 			}
-			if err := w.reconcile(); err != nil {
-				t.Fatal(err)
-			}
+			w.step()
 			if released := !w.machine("alone").DeletionTimestamp.IsZero(); released != tc.released {
 				t.Errorf("%s: it is released: %v, want %v", tc.reason, released, tc.released)
 			}
 			w.returned("one")
 			w.returned("two")
-			if err := w.reconcile(); err != nil {
-				t.Fatal(err)
-			}
+			w.step()
 			if gone := w.left() == nil; gone == tc.released {
 				t.Errorf("%s: the TenantCluster is gone: %v", tc.reason, gone)
 			}
@@ -223,9 +213,7 @@ func TestStandAloneLeavesWithTheTenant(t *testing.T) {
 // Invariant 5: the finalizer stays while the Machines cannot be listed.
 func TestOutageKeepsFinalizer(t *testing.T) {
 	w := newTenantTest(t)
-	if err := w.reconcile(); err != nil {
-		t.Fatal(err)
-	}
+	w.step()
 	if err := environment.Client.Delete(t.Context(), w.tenant); err != nil {
 		t.Fatal(err)
 	}
@@ -249,9 +237,7 @@ func TestOutageKeepsFinalizer(t *testing.T) {
 func TestTenantClusterCrash(t *testing.T) {
 	for writes := range 6 {
 		w := newTenantTest(t)
-		if err := w.reconcile(); err != nil {
-			t.Fatal(err)
-		}
+		w.step()
 		if err := environment.Client.Delete(t.Context(), w.tenant); err != nil {
 			t.Fatal(err)
 		}
@@ -284,14 +270,10 @@ func TestTenantClusterCrash(t *testing.T) {
 		w.controller = tenantcluster.NewController(crashing, environment.Client, events.NewFakeRecorder(10), clock.RealClock{})
 		_ = w.reconcile() // it may have crashed
 		w.controller = healthy
-		if err := w.reconcile(); err != nil {
-			t.Fatal(err)
-		}
+		w.step()
 		w.returned("one")
 		w.returned("two")
-		if err := w.reconcile(); err != nil {
-			t.Fatal(err)
-		}
+		w.step()
 		if w.left() != nil {
 			t.Errorf("after a crash at write %d the TenantCluster stays for ever", writes)
 		}
@@ -337,9 +319,7 @@ func TestNodesAreDrainedFirst(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := w.reconcile(); err != nil {
-				t.Fatal(err)
-			}
+			w.step()
 			tenant := w.left()
 			tenant.Status.ClusterUID = tc.uid
 			if tc.drained != "" {
@@ -354,9 +334,7 @@ func TestNodesAreDrainedFirst(t *testing.T) {
 			}
 			w.controller = tenantcluster.NewController(environment.Client, environment.Client, recorder,
 				clocktesting.NewFakePassiveClock(w.left().DeletionTimestamp.Add(tc.after)))
-			if err := w.reconcile(); err != nil {
-				t.Fatal(err)
-			}
+			w.step()
 			if deleted := !w.machine("one").DeletionTimestamp.IsZero(); deleted != tc.deleted {
 				t.Errorf("%s: the Machine with a node is deleted: %v, want %v", tc.reason, deleted, tc.deleted)
 			}

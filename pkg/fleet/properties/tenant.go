@@ -96,11 +96,7 @@ func namesOf(
 	add := func(values map[string]string) { names = append(names, splitList(values[key])...) }
 	for _, nodeType := range nodeTypes {
 		provider, found := lo.Find(providers, func(one *v1alpha1.NodeProvider) bool { return one.Name == nodeType.Spec.ProviderRef.Name })
-		madeBy := ""
-		if found && provider.Makes(nodeType) {
-			madeBy = provider.Name
-		}
-		if !tenant.Allows(nodeType.Name, madeBy) {
+		if !tenant.Allows(nodeType.Name, provider.Maker(nodeType)) {
 			continue
 		}
 		add(nodeType.Spec.Properties)

@@ -13,9 +13,18 @@ import (
 // MorePending is how many Machines of a namespace may wait for a server beyond those that it may still have.
 const MorePending = 10
 
-// Allowance is how many servers a namespace with these tenants may have: the sum of their quotas. Servers counts those of the types that
-// are allowed, for a tenant without a quota on servers and a namespace without tenants.
-func Allowance(tenants []v1alpha1.TenantCluster, servers func(allowed func(nodeType, provider string) bool) int64) (sum int64) {
+// Allowance is how many servers a namespace with these tenants may have: the sum of their quotas. For a tenant without a quota on servers
+// those of the types count that it may have, and for a namespace without tenants all. nodeTypes are all there are, and total is how many
+// servers one has.
+func Allowance(tenants []v1alpha1.TenantCluster, nodeTypes []*v1alpha1.NodeType, total func(nodeType string) int32) (sum int64) {
+	servers := func(allowed func(nodeType, madeBy string) bool) (sum int64) {
+		for _, one := range nodeTypes {
+			if allowed(one.Name, one.MadeBy()) {
+				sum += int64(total(one.Name))
+			}
+		}
+		return sum
+	}
 	if len(tenants) == 0 {
 		return servers(func(string, string) bool { return true })
 	}

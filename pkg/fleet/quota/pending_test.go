@@ -7,10 +7,45 @@ import (
 	"math"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
+
+// made is a NodeType that a NodeProvider has made.
+func made(name string) *v1alpha1.NodeType {
+	nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: env.MadeBy("provider")}}
+	nodeType.Spec.ProviderRef.Name = "provider"
+	return nodeType
+}
+
+// TestAllowanceByHand: a NodeType that was made by hand over the servers of others lets no Machine more wait, unless the
+// tenant may have it.
+func TestAllowanceByHand(t *testing.T) {
+	byHand := made("by-hand")
+	byHand.OwnerReferences = nil
+	nodeTypes := []*v1alpha1.NodeType{made("small"), byHand}
+	total := func(string) int32 { return 50 }
+	for name, tc := range map[string]struct {
+		reason  string
+		allowed *[]string
+		want    int64
+	}{
+		"All":        {"all are those that NodeProviders have made", nil, 50},
+		"OfProvider": {"it is not the provider's", &[]string{"provider.*"}, 50},
+		"Named":      {"the platform has named it", &[]string{"by-hand"}, 50},
+		"Both":       {"it may have both", &[]string{"by-hand", "small"}, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tenant := v1alpha1.TenantCluster{Spec: v1alpha1.TenantClusterSpec{AllowedNodeTypes: tc.allowed}}
+			if got := Allowance([]v1alpha1.TenantCluster{tenant}, nodeTypes, total); got != tc.want {
+				t.Errorf("%s: got %d, want %d", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
 
 func TestMayWait(t *testing.T) {
 	limited := func(servers int64) v1alpha1.TenantCluster {
@@ -18,14 +53,8 @@ func TestMayWait(t *testing.T) {
 	}
 	unlimited := v1alpha1.TenantCluster{Spec: v1alpha1.TenantClusterSpec{AllowedNodeTypes: &[]string{"small"}}}
 	gpus := v1alpha1.TenantCluster{Spec: v1alpha1.TenantClusterSpec{Quota: &v1alpha1.Quota{GPUs: ptr.To(int64(1))}}}
-	servers := func(allowed func(nodeType, provider string) bool) (sum int64) {
-		for nodeType, count := range map[string]int64{"small": 50, "large": 100} {
-			if allowed(nodeType, "provider") {
-				sum += count
-			}
-		}
-		return sum
-	}
+	nodeTypes := []*v1alpha1.NodeType{made("small"), made("large")}
+	total := func(nodeType string) int32 { return map[string]int32{"small": 50, "large": 100}[nodeType] }
 	for name, tc := range map[string]struct {
 		reason  string
 		tenants []v1alpha1.TenantCluster
@@ -44,7 +73,7 @@ func TestMayWait(t *testing.T) {
 			2*math.MaxInt32 + 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			allowance := Allowance(tc.tenants, servers)
+			allowance := Allowance(tc.tenants, nodeTypes, total)
 			if !MayWait(allowance, tc.have, tc.want-1) || MayWait(allowance, tc.have, tc.want) {
 				t.Errorf("%s: with %d servers of %d, %d more may not wait, or more may", tc.reason, tc.have, allowance, tc.want)
 			}

@@ -69,3 +69,9 @@ func StandAloneProblem(machine *v1alpha1.Machine, tenants []*v1alpha1.TenantClus
 	return fmt.Sprintf("TenantClusters %s and %s in namespace %s both have spec.standAloneMachines %s: name one in spec.tenantClusterRef, or "+
 		"have it set on one of them only", allowing[0], allowing[1], machine.Namespace, v1alpha1.StandAloneAllowed)
 }
+
+// Unbound returns whether a Machine is charged to no tenant, and may have servers all the same: the platform trusts its namespace. The
+// tenants and labels are those of the namespace.
+func Unbound(machine *v1alpha1.Machine, tenants []*v1alpha1.TenantCluster, labels map[string]string) bool {
+	return machine.Spec.TenantClusterRef == nil && len(tenants) == 0 && StandAloneProblem(machine, tenants, labels) == ""
+}

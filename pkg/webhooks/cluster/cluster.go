@@ -163,8 +163,7 @@ func (v *View) mayName(machine *v1alpha1.Machine) bool {
 	tenants := v.TenantClusters(machine.Namespace)
 	tenant := quota.ChargedTo(machine, tenants)
 	if tenant == nil {
-		return machine.Spec.TenantClusterRef == nil &&
-			quota.StandAloneProblem(machine, tenants, v.NamespaceLabels(machine.Namespace)) == ""
+		return quota.Unbound(machine, tenants, v.NamespaceLabels(machine.Namespace))
 	}
 	layer := properties.OfMachine(machine)
 	layer.Values = lo.PickByKeys(layer.Values, []string{v1alpha1.PropertyOSImage, v1alpha1.PropertySSHKeys,

@@ -26,15 +26,7 @@ func (v *View) TooManyPending(namespace string) string {
 		return ""
 	}
 	v.list(tenants, client.InNamespace(namespace))
-	allowance := quota.Allowance(tenants.Items, func(allowed func(nodeType, provider string) bool) (sum int64) {
-		for _, nodeType := range v.NodeTypes() {
-			if allowed(nodeType.Name, nodeType.MadeBy()) {
-				sum += int64(v.Total(nodeType.Name))
-			}
-		}
-		return sum
-	})
-	if quota.MayWait(allowance, have, wait) {
+	if quota.MayWait(quota.Allowance(tenants.Items, v.NodeTypes(), v.Total), have, wait) {
 		return ""
 	}
 	return quota.TooManyPending(namespace)

@@ -70,13 +70,14 @@ func Machine(cluster Cluster, before, after *v1alpha1.Machine) Result {
 
 // standAlone refuses a Machine that names no TenantCluster where none may: no quota, allowed types or network would apply to it.
 func (r *Result) standAlone(cluster Cluster, spec *field.Path, machine *v1alpha1.Machine) {
-	if problem := standAloneProblem(cluster, machine); problem != "" {
+	tenants := cluster.TenantClusters(machine.Namespace)
+	if problem := quota.StandAloneProblem(machine, tenants, cluster.NamespaceLabels(machine.Namespace)); problem != "" {
 		r.deny(RuleAllowed, field.Forbidden(spec.Child("tenantClusterRef"), problem))
 	}
 }
 
-func standAloneProblem(cluster Cluster, machine *v1alpha1.Machine) string {
-	return quota.StandAloneProblem(machine, cluster.TenantClusters(machine.Namespace), cluster.NamespaceLabels(machine.Namespace))
+func isUnbound(cluster Cluster, machine *v1alpha1.Machine) bool {
+	return quota.Unbound(machine, cluster.TenantClusters(machine.Namespace), cluster.NamespaceLabels(machine.Namespace))
 }
 
 // sameNamespace refuses names that are meant to be of another namespace.
@@ -218,7 +219,7 @@ func (r *Result) machineProperties(cluster Cluster, path *field.Path, before, af
 
 func (r *Result) ownProperties(cluster Cluster, path *field.Path, machine *v1alpha1.Machine) {
 	layer, tenant := properties.OfMachine(machine), chargedTo(cluster, machine)
-	if tenant == nil && machine.Spec.TenantClusterRef == nil && standAloneProblem(cluster, machine) == "" {
+	if isUnbound(cluster, machine) {
 		r.properties(cluster, path, layer)
 		return
 	}
@@ -234,7 +235,7 @@ func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after
 		r.deny(RuleImmutable, field.Invalid(at, pin,
 			fmt.Sprintf("the Machine has claimed server %s: delete it and make another", host.Name)))
 	case old != pin && r.Allowed():
-		if tenant := chargedTo(cluster, after); tenant != nil || standAloneProblem(cluster, after) == "" && after.Spec.TenantClusterRef == nil {
+		if tenant := chargedTo(cluster, after); tenant != nil || isUnbound(cluster, after) {
 			_, none := choose(cluster, after, tenant)
 			r.pin(cluster, spec, after, none)
 		}
