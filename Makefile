@@ -40,7 +40,7 @@ help: ## List the targets
 check-go:
 	@hack/check-go.sh
 
-.PHONY: tools cluster-tools dev-tools upstream-tools
+.PHONY: tools cluster-tools dev-tools upstream-tools dra-tools
 tools: ## Build the control plane, Metal3's operator and the development tools into bin/, where missing or outdated
 	@hack/build-tools.sh cluster dev
 cluster-tools:
@@ -49,6 +49,8 @@ dev-tools:
 	@hack/build-tools.sh dev
 upstream-tools:
 	@hack/build-tools.sh upstream
+dra-tools:
+	@hack/build-tools.sh dra
 
 .PHONY: build
 build: check-go ## Build our own commands into bin/

@@ -6,8 +6,8 @@
 # A program is built again only when its module's go.mod or go.sum, its flags, or Go itself changed.
 #
 # usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs), "node" (what a server needs to be a node), "dev"
-#                                     (generators, linters, and what the tests of the pages type), or "upstream" (Karpenter's own regression suite, and
-#                                     Karpenter with its own provider)
+#                                     (generators, linters, and what the tests of the pages type), "upstream" (Karpenter's own regression suite, and
+#                                     Karpenter with its own provider), or "dra" (vCluster, and a driver of devices)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/check-go.sh
@@ -30,7 +30,7 @@ for package in lint/rules chartutil; do
   rendered+=" -X helm.sh/helm/v3/pkg/${package}.k8sVersionMajor=${major} -X helm.sh/helm/v3/pkg/${package}.k8sVersionMinor=${minor}"
 done
 
-# name, module directory under tools/, package, module that has the version, linker flags
+# name, module directory under tools/, package, module that has the version, linker flags, build tags
 cluster=(
   "etcd|controlplane|go.etcd.io/etcd/server/v3|go.etcd.io/etcd/server/v3|${stamped}"
   "kube-apiserver|controlplane|k8s.io/kubernetes/cmd/kube-apiserver|k8s.io/kubernetes|${stamped}"
@@ -42,6 +42,11 @@ cluster=(
   "kwok|kwok|sigs.k8s.io/kwok/cmd/kwok|sigs.k8s.io/kwok|"
 )
 cni=github.com/containernetworking/plugins
+containerd=github.com/containerd/containerd/v2
+containerd_version=$(awk -v m="${containerd}" '{sub(/^require /, "")} $1 == m && $2 ~ /^v/ {print $2; exit}' tools/containerd/go.mod)
+containerd_flags="-s -w -X ${containerd}/version.Version=${containerd_version}"
+# Snapshotters that need C, or kernel modules that no server has.
+containerd_tags=no_btrfs,no_zfs,no_devmapper
 node=(
   "kubelet|controlplane|k8s.io/kubernetes/cmd/kubelet|k8s.io/kubernetes|${stamped}"
   "kube-proxy|controlplane|k8s.io/kubernetes/cmd/kube-proxy|k8s.io/kubernetes|${stamped}"
@@ -49,6 +54,9 @@ node=(
   "cni/loopback|cni|${cni}/plugins/main/loopback|${cni}|"
   "cni/host-local|cni|${cni}/plugins/ipam/host-local|${cni}|"
   "cni/portmap|cni|${cni}/plugins/meta/portmap|${cni}|"
+  "containerd|containerd|${containerd}/cmd/containerd|${containerd}|${containerd_flags}|${containerd_tags}"
+  "containerd-shim-runc-v2|containerd|${containerd}/cmd/containerd-shim-runc-v2|${containerd}|${containerd_flags}|${containerd_tags}"
+  "ctr|containerd|${containerd}/cmd/ctr|${containerd}|${containerd_flags}|${containerd_tags}"
 )
 dev=(
   "controller-gen|dev|sigs.k8s.io/controller-tools/cmd/controller-gen|sigs.k8s.io/controller-tools|"
@@ -62,6 +70,11 @@ upstream=(
   "karpenter-regression|upstream|test:sigs.k8s.io/karpenter/test/suites/regression|sigs.k8s.io/karpenter|"
   "karpenter-kwok|upstream|sigs.k8s.io/karpenter/kwok|sigs.k8s.io/karpenter|"
 )
+# Both need the same version of Kubernetes' libraries.
+dra=(
+  "vcluster|vcluster|github.com/loft-sh/vcluster/cmd/vcluster|github.com/loft-sh/vcluster|-s -w"
+  "dra-example-kubeletplugin|vcluster|sigs.k8s.io/dra-example-driver/cmd/dra-example-kubeletplugin|sigs.k8s.io/dra-example-driver|-s -w"
+)
 
 programs=()
 for group in "$@"; do
@@ -70,7 +83,8 @@ for group in "$@"; do
     node) programs+=("${node[@]}") ;;
     dev) programs+=("${dev[@]}") ;;
     upstream) programs+=("${upstream[@]}") ;;
-    *) echo "error: unknown group \"${group}\" of tools; known are: cluster node dev upstream" >&2; exit 2 ;;
+    dra) programs+=("${dra[@]}") ;;
+    *) echo "error: unknown group \"${group}\" of tools; known are: cluster node dev upstream dra" >&2; exit 2 ;;
   esac
 done
 
@@ -79,14 +93,14 @@ total=${#programs[@]}
 n=0
 built=0
 for program in "${programs[@]}"; do
-  IFS='|' read -r name module package version_module ldflags <<<"${program}"
+  IFS='|' read -r name module package version_module ldflags tags <<<"${program}"
   n=$((n + 1))
   if [[ -n "${KUBEBUILDER_ASSETS:-}" && "${KUBEBUILDER_ASSETS}" != "${bin}" && -x "${KUBEBUILDER_ASSETS}/${name}" ]]; then
     echo "[${n}/${total}] ${name}: using ${KUBEBUILDER_ASSETS}/${name}"
     continue
   fi
   version=$(awk -v m="${version_module}" '{sub(/^require /, "")} $1 == m && $2 ~ /^v/ {print $2; exit}' "tools/${module}/go.mod")
-  stamp=$(printf '%s\n' "${go_version}" "${package}" "${ldflags}" | cat - "tools/${module}/go.mod" "tools/${module}/go.sum" | sha256sum | cut -d' ' -f1)
+  stamp=$(printf '%s\n' "${go_version}" "${package}" "${ldflags}" ${tags:+"${tags}"} | cat - "tools/${module}/go.mod" "tools/${module}/go.sum" | sha256sum | cut -d' ' -f1)
   if [[ -x "${bin}/${name}" && "$(cat "${stamps}/${name}" 2>/dev/null)" == "${stamp}" ]]; then
     continue
   fi
@@ -94,6 +108,7 @@ for program in "${programs[@]}"; do
   start=${SECONDS}
   flags=(-trimpath)
   [[ -n "${ldflags}" ]] && flags+=(-ldflags "${ldflags}")
+  [[ -n "${tags}" ]] && flags+=(-tags "${tags}")
   command=(build)
   [[ "${package}" == test:* ]] && command=(test -c)
   if ! output=$(cd "tools/${module}" && go "${command[@]}" "${flags[@]}" -o "${bin}/${name}" "${package#test:}" 2>&1); then

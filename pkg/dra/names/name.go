@@ -3,7 +3,7 @@
 
 // Package names has vCluster's rules for a tenant's objects on the host: their names, labels and annotations, by which its
 // syncers find each other's objects. They are those of vCluster v0.30.0, pkg/util/translate. testdata has a table of names
-// from vCluster's own code, written by tools/vclusternames.
+// from vCluster's own code, written by tools/vcluster/names.
 package names
 
 import (

@@ -1,10 +1,10 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// vclusternames prints the names that vCluster's own code gives to objects on the host, as a JSON table. It exists to
+// names prints the names that vCluster's own code gives to objects on the host, as a JSON table. It exists to
 // make pkg/dra/names/testdata/names.json, with which our own rule is tested:
 //
-//	go run . > ../../pkg/dra/names/testdata/names.json
+//	go run ./names > ../../pkg/dra/names/testdata/names.json
 package main
 
 import (
@@ -22,12 +22,15 @@ type row struct {
 	Namespace string `json:"namespace"`
 	Tenant    string `json:"tenant"`
 	Host      string `json:"host"`
+	// HostShort is the name of a ResourceClaim or ResourceClaimTemplate.
+	HostShort string `json:"hostShort"`
 	// ReleaseLabel is the key under which the host has the tenant's label "release".
 	ReleaseLabel string `json:"releaseLabel"`
 }
 
 func main() {
 	var rows []row
+	translator := translate.NewSingleNamespaceTranslator("host")
 	for _, tenant := range []string{"blue", "my-vcluster", "a", strings.Repeat("t", 40), strings.Repeat("t", 63)} {
 		for _, namespace := range []string{"default", "ml", "kube-system", strings.Repeat("n", 63)} {
 			for _, name := range []string{
@@ -43,6 +46,7 @@ func main() {
 				rows = append(rows, row{
 					Name: name, Namespace: namespace, Tenant: tenant,
 					Host:         translate.SingleNamespaceHostName(name, namespace, tenant),
+					HostShort:    translator.HostNameShort(nil, name, namespace).Name,
 					ReleaseLabel: translate.HostLabel(translate.VClusterReleaseLabel),
 				})
 			}
