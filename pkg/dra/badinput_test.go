@@ -156,7 +156,7 @@ func TestNameTakenOnHost(t *testing.T) {
 				Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{exactly("other",
 					"other")}}},
 			}
-			tc.forge(w, forged, names.HostMetadata(claim, resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"), key, w.cluster.Name,
+			tc.forge(w, forged, names.HostMetadata(claim, names.ClaimKind, key, w.cluster.Name,
 				names.Metadata{}))
 			w.must(w.host.Create(t.Context(), forged))
 			version := forged.ResourceVersion

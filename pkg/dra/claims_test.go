@@ -26,9 +26,8 @@ func TestClaims(t *testing.T) {
 	w.run(p)
 	claim := w.createClaim("gpu")
 	copied := w.awaitHostClaim("gpu")
-	if copied.Name != "gpu-x-"+w.namespace+"-x-blue" ||
-		!names.IsCopyOf(copied, claim, resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"), "blue") {
-		t.Errorf("the copy is not one that vCluster finds: %s %v %v", copied.Name, copied.Labels, copied.Annotations)
+	if copied.Name != w.hostName("gpu") || !names.IsCopyOf(copied, claim, names.ClaimKind, "blue") {
+		t.Errorf("the copy is not one that a tenant's pod refers to: %s %v %v", copied.Name, copied.Labels, copied.Annotations)
 	}
 	if copied.Labels["app"] != "train" {
 		t.Errorf("its labels are %v", copied.Labels)
@@ -137,5 +136,36 @@ func TestDeletionOfClaimsInUse(t *testing.T) {
 			w.awaitGone(w.host, copied)
 			w.awaitGone(w.tenant, claim)
 		})
+	}
+}
+
+// Copies that were made before copies had vCluster's short names are deleted, those of objects that are gone from the tenant
+// too. Objects of others are not.
+func TestLongNamedCopies(t *testing.T) {
+	w := newFixture(t)
+	long := func(origin client.Object, finalizers ...string) *resourcev1.ResourceClaim {
+		name, err := names.HostName(origin.GetName(), origin.GetNamespace(), w.cluster.Name)
+		w.must(err)
+		key := client.ObjectKey{Namespace: w.cluster.Namespace, Name: name}
+		metadata := names.HostMetadata(origin, names.ClaimKind, key, w.cluster.Name, names.Metadata{})
+		claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Finalizers: finalizers,
+			Labels: metadata.Labels, Annotations: metadata.Annotations},
+			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{exactly("gpu", "gpu")}}}}
+		w.must(w.host.Create(t.Context(), claim))
+		return claim
+	}
+	here := long(w.createClaim("here"), v1alpha1.DRASyncFinalizer)
+	gone := long(&resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "gone", UID: "u1"}},
+		v1alpha1.DRASyncFinalizer)
+	others := long(w.createClaim("others"))
+	w.run()
+	w.awaitGone(w.host, here)
+	w.awaitGone(w.host, gone)
+	for _, name := range []string{"here", "others"} {
+		w.awaitHostClaim(name)
+	}
+	w.must(w.host.Get(t.Context(), client.ObjectKeyFromObject(others), others))
+	if !others.DeletionTimestamp.IsZero() {
+		t.Errorf("the claim of another syncer is being deleted: %v", others.ObjectMeta)
 	}
 }

@@ -119,8 +119,8 @@ func (c *Controller) check(ctx context.Context, cluster *v1alpha1.TenantCluster)
 // because the controllers watch them, so that the mapper knows them when the API server is away for a moment.
 func notServed(c client.Client) (string, error) {
 	for _, kind := range []schema.GroupVersionKind{
-		resourcev1.SchemeGroupVersion.WithKind("DeviceClass"), resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"),
-		resourcev1.SchemeGroupVersion.WithKind("ResourceClaimTemplate"), claims.PodKind,
+		resourcev1.SchemeGroupVersion.WithKind("DeviceClass"), names.ClaimKind,
+		names.TemplateKind, claims.PodKind,
 	} {
 		_, err := c.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
 		if meta.IsNoMatchError(err) {

@@ -95,7 +95,9 @@ func (w *fixture) createPod(name string, claims ...corev1.PodResourceClaim) (ten
 
 func (w *fixture) createHostPod(tenantPod *corev1.Pod) *corev1.Pod {
 	w.Helper()
-	key := client.ObjectKey{Namespace: w.cluster.Namespace, Name: w.hostName(tenantPod.Name)}
+	hostName, err := names.HostName(tenantPod.Name, tenantPod.Namespace, w.cluster.Name)
+	w.must(err)
+	key := client.ObjectKey{Namespace: w.cluster.Namespace, Name: hostName}
 	hostPod := pod(key.Namespace, key.Name)
 	metadata := names.HostMetadata(tenantPod, corev1.SchemeGroupVersion.WithKind("Pod"), key, w.cluster.Name, names.Metadata{})
 	hostPod.Labels, hostPod.Annotations = metadata.Labels, metadata.Annotations

@@ -303,9 +303,10 @@ func (w *fixture) awaitEvent(reason, name string, words ...string) {
 	})
 }
 
+// hostName is the name on the host of a claim or template.
 func (w *fixture) hostName(name string) string {
 	w.Helper()
-	hostName, err := names.HostName(name, w.namespace, w.cluster.Name)
+	hostName, err := names.HostNameShort(name, w.namespace, w.cluster.Name)
 	w.must(err)
 	return hostName
 }

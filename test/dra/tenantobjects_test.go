@@ -183,7 +183,7 @@ func (s *tenantObjects) untilAllocated(name string, pods []string, devices ...st
 func (s *tenantObjects) onHost(name string) *resourcev1.ResourceClaim {
 	s.Helper()
 	claim := &resourcev1.ResourceClaim{}
-	hostName, err := names.HostName(name, metav1.NamespaceDefault, s.tenant.Name)
+	hostName, err := names.HostNameShort(name, metav1.NamespaceDefault, s.tenant.Name)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -91,10 +91,13 @@ func (c *CopyController[T]) reconcile(ctx context.Context, key client.ObjectKey)
 	if p.object, found, err = c.get(ctx, c.clusters.Tenant.Client, key, "in the tenant"); err != nil {
 		return false, err
 	}
-	if p.name, p.nameError = names.HostName(key.Name, key.Namespace, c.clusters.TenantCluster.Name); p.nameError == nil {
+	if p.name, p.nameError = names.HostNameShort(key.Name, key.Namespace, c.clusters.TenantCluster.Name); p.nameError == nil {
 		if p.copied, p.exists, err = c.get(ctx, c.clusters.Management.Client, c.hostKey(p.name), "on the host"); err != nil {
 			return false, err
 		}
+	}
+	if err := c.deleteLongNamed(ctx, key); err != nil {
+		return false, err
 	}
 	// 1. The tenant's object is gone, maybe by force. Its copy must not stay.
 	if !found {
@@ -197,7 +200,7 @@ func patch(ctx context.Context, c client.Client, object client.Object, doing str
 // NewClaimController constructs the controller of ResourceClaims.
 func NewClaimController(clusters tenant.Clusters, recorder events.Recorder) *CopyController[*resourcev1.ResourceClaim] {
 	return &CopyController[*resourcev1.ResourceClaim]{clusters: clusters, recorder: recorder, kind: kind[*resourcev1.ResourceClaim]{
-		GroupVersionKind: resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"),
+		GroupVersionKind: names.ClaimKind,
 		controllerName:   "dra.resourceclaims",
 		object:           func() *resourcev1.ResourceClaim { return &resourcev1.ResourceClaim{} },
 		list:             func() client.ObjectList { return &resourcev1.ResourceClaimList{} },
@@ -214,7 +217,7 @@ func NewClaimController(clusters tenant.Clusters, recorder events.Recorder) *Cop
 func NewTemplateController(clusters tenant.Clusters, recorder events.Recorder) *CopyController[*resourcev1.ResourceClaimTemplate] {
 	return &CopyController[*resourcev1.ResourceClaimTemplate]{clusters: clusters, recorder: recorder,
 		kind: kind[*resourcev1.ResourceClaimTemplate]{
-			GroupVersionKind: resourcev1.SchemeGroupVersion.WithKind("ResourceClaimTemplate"),
+			GroupVersionKind: names.TemplateKind,
 			controllerName:   "dra.resourceclaimtemplates",
 			object:           func() *resourcev1.ResourceClaimTemplate { return &resourcev1.ResourceClaimTemplate{} },
 			list:             func() client.ObjectList { return &resourcev1.ResourceClaimTemplateList{} },
@@ -375,6 +378,23 @@ func (c *CopyController[T]) deleteOrphan(ctx context.Context, key client.ObjectK
 		return err
 	}
 	if found && live.GetUID() == origin.UID {
+		return nil
+	}
+	return c.deleteCopy(ctx, copied)
+}
+
+// deleteLongNamed deletes the copy of an object that was made before copies had short names. No pod of vCluster's refers to it.
+func (c *CopyController[T]) deleteLongNamed(ctx context.Context, key client.ObjectKey) error {
+	name, err := names.HostName(key.Name, key.Namespace, c.clusters.TenantCluster.Name)
+	if err != nil {
+		return nil
+	}
+	copied, found, err := c.get(ctx, c.clusters.Management.Client, c.hostKey(name), "on the host")
+	if err != nil || !found {
+		return err
+	}
+	_, ok := names.OriginOfLongNamed(copied, c.kind.GroupVersionKind, c.clusters.TenantCluster.Name)
+	if !ok || !c.isCopy(copied) {
 		return nil
 	}
 	return c.deleteCopy(ctx, copied)

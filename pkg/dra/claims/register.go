@@ -65,7 +65,7 @@ func (c *CopyController[T]) AddIndexes(ctx context.Context) error {
 		return err
 	}
 	if err := addIndex(ctx, c.clusters.Tenant.Cache, c.kind.object(), fieldHostName, func(object T) []string {
-		name, err := names.HostName(object.GetName(), object.GetNamespace(), c.clusters.TenantCluster.Name)
+		name, err := names.HostNameShort(object.GetName(), object.GetNamespace(), c.clusters.TenantCluster.Name)
 		if err != nil {
 			return nil
 		}
@@ -115,7 +115,11 @@ func (c *CopyController[T]) originsOf(ctx context.Context, copied client.Object)
 		return nil
 	}
 	requests := c.listed(ctx, client.MatchingFields{fieldHostName: copied.GetName()})
-	if origin, ok := names.OriginOf(copied, c.kind.GroupVersionKind, c.clusters.TenantCluster.Name); ok {
+	origin, ok := names.OriginOf(copied, c.kind.GroupVersionKind, c.clusters.TenantCluster.Name)
+	if !ok {
+		origin, ok = names.OriginOfLongNamed(copied, c.kind.GroupVersionKind, c.clusters.TenantCluster.Name)
+	}
+	if ok {
 		requests = append(requests, reconcile.Request{NamespacedName: origin.NamespacedName})
 	}
 	return requests

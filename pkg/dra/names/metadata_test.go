@@ -12,15 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-var claimKind = resourcev1.SchemeGroupVersion.WithKind("ResourceClaim")
-
 func claim(labels, annotations map[string]string) *resourcev1.ResourceClaim {
 	return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ml", Name: "gpu", UID: "u1", Labels: labels,
 		Annotations: annotations}}
 }
 
 func host() client.ObjectKey {
-	return client.ObjectKey{Namespace: "tenant-blue", Name: "gpu-x-ml-x-blue"}
+	return client.ObjectKey{Namespace: "tenant-blue", Name: "vm9n4c1zh2u01y"}
 }
 
 func TestHostMetadata(t *testing.T) {
@@ -30,7 +28,7 @@ func TestHostMetadata(t *testing.T) {
 		}
 		for key, value := range map[string]string{
 			NameAnnotation: "gpu", NamespaceAnnotation: "ml", UIDAnnotation: "u1", KindAnnotation: "resource.k8s.io/v1, Kind=ResourceClaim",
-			HostNameAnnotation: "gpu-x-ml-x-blue", HostNamespaceAnnotation: "tenant-blue",
+			HostNameAnnotation: "vm9n4c1zh2u01y", HostNamespaceAnnotation: "tenant-blue",
 		} {
 			m.Annotations[key] = value
 		}
@@ -59,11 +57,11 @@ func TestHostMetadata(t *testing.T) {
 			want: Metadata{Labels: map[string]string{"host": "1"}, Annotations: map[string]string{"host": "1"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := HostMetadata(claim(tc.labels, tc.annotations), claimKind, host(), "blue", tc.copied)
+			got := HostMetadata(claim(tc.labels, tc.annotations), ClaimKind, host(), "blue", tc.copied)
 			if diff := cmp.Diff(marks(tc.want), got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			again := HostMetadata(claim(tc.labels, tc.annotations), claimKind, host(), "blue", got)
+			again := HostMetadata(claim(tc.labels, tc.annotations), ClaimKind, host(), "blue", got)
 			if diff := cmp.Diff(got, again); diff != "" {
 				t.Errorf("a second time it is something else, and would be written for ever:\n%s", diff)
 			}
@@ -89,11 +87,11 @@ func TestIsCopyOf(t *testing.T) {
 		"OtherHostNamespace": {"a copy of the copy elsewhere", func(c *resourcev1.ResourceClaim) { c.Namespace = "x" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			metadata := HostMetadata(claim(nil, nil), claimKind, host(), "blue", Metadata{})
+			metadata := HostMetadata(claim(nil, nil), ClaimKind, host(), "blue", Metadata{})
 			copied := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: host().Namespace, Name: host().Name,
 				Labels: metadata.Labels, Annotations: metadata.Annotations}}
 			tc.change(copied)
-			if got := IsCopyOf(copied, claim(nil, nil), claimKind, "blue"); got != tc.want {
+			if got := IsCopyOf(copied, claim(nil, nil), ClaimKind, "blue"); got != tc.want {
 				t.Errorf("%s: got %v, want %v", tc.reason, got, tc.want)
 			}
 		})

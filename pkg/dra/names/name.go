@@ -3,18 +3,23 @@
 
 // Package names has vCluster's rules for a tenant's objects on the host: their names, labels and annotations, by which its
 // syncers find each other's objects. They are those of vCluster v0.30.0, pkg/util/translate. testdata has a table of names
-// from vCluster's own code, written by tools/vcluster/names.
+// from vCluster's own code, written by tools/vcluster/names. That claims and templates have short names is the rule of
+// vCluster v0.32 and later, pkg/mappings/resources; vCluster before that did not know these kinds.
 package names
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"math/big"
+	"regexp"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,17 +36,52 @@ const (
 	// separator is between name, namespace and tenant.
 	separator = "-x-"
 
+	// A short name is shortPrefix and so many digits, to the base 36, of the SHA-256 of the whole.
+	shortPrefix = "v"
+	shortDigits = 13
+
 	labelPrefix = "vcluster.loft.sh/label"
 )
 
-// HostName returns the name on the host of a tenant's object: "<name>-x-<namespace>-x-<tenant>", or its first 52 bytes
-// and 10 hexadecimal digits of its SHA-256 if that has more than 63.
+// Kinds that have short names on the host.
+var (
+	ClaimKind    = resourcev1.SchemeGroupVersion.WithKind("ResourceClaim")
+	TemplateKind = resourcev1.SchemeGroupVersion.WithKind("ResourceClaimTemplate")
+)
+
+// HostName returns the name on the host of a tenant's object that is no claim or template, such as a pod:
+// "<name>-x-<namespace>-x-<tenant>", or its first 52 bytes and 10 hexadecimal digits of its SHA-256 if that has more than 63.
 //
 // That rule reads a-x-b in namespace c and a in namespace b-x-c alike. HostName returns an error for what can be read in
 // more than one way, and for empty parts and tenants of more than 63 bytes, which vCluster cannot have. For everything
 // else it is vCluster's, and no two names that are not hashed are equal. Two hashed ones would have to agree in 40 bits of
 // SHA-256 and 52 bytes of text; IsCopyOf tells them apart.
 func HostName(name, namespace, tenant string) (string, error) {
+	full, err := join(name, namespace, tenant)
+	return shorten(full), err
+}
+
+// HostNameShort returns the name on the host of a tenant's ResourceClaim or ResourceClaimTemplate: "v" and 13 digits, to the
+// base 36, of the SHA-256 of "<name>-x-<namespace>-x-<tenant>". Its errors are those of HostName. Two different names
+// would have to agree in 67 bits of SHA-256; IsCopyOf tells them apart.
+func HostNameShort(name, namespace, tenant string) (string, error) {
+	full, err := join(name, namespace, tenant)
+	if err != nil {
+		return "", err
+	}
+	digest := sha256.Sum256([]byte(full))
+	// vCluster writes one zero for each byte that is zero at the beginning.
+	zeros := len(digest) - len(bytes.TrimLeft(digest[:], "\x00"))
+	return shortPrefix + (strings.Repeat("0", zeros) + new(big.Int).SetBytes(digest[:]).Text(36))[:shortDigits], nil
+}
+
+// IsShort returns whether a name can be one of HostNameShort.
+func IsShort(name string) bool { return shortName.MatchString(name) }
+
+var shortName = regexp.MustCompile(fmt.Sprintf("^%s[0-9a-z]{%d}$", shortPrefix, shortDigits))
+
+// join returns name, namespace and tenant as one text, that no other three have.
+func join(name, namespace, tenant string) (string, error) {
 	if name == "" || namespace == "" || tenant == "" {
 		return "", fmt.Errorf("name %q, namespace %q and tenant %q: none may be empty", name, namespace, tenant)
 	}
@@ -50,10 +90,10 @@ func HostName(name, namespace, tenant string) (string, error) {
 	}
 	full := name + separator + namespace + separator + tenant
 	if occurrences(full) != 2 {
-		return "", fmt.Errorf("the name on the host would be %s, which could also be that of another object: choose a name and a "+
+		return "", fmt.Errorf("the name on the host is made of %s, which could also be that of another object: choose a name and a "+
 			"namespace without %q, that do not end in \"-x\" and do not begin with \"x-\"", full, separator)
 	}
-	return shorten(full), nil
+	return full, nil
 }
 
 // CheckTenant returns an error if no names on the host can be made with the name of a tenant.
@@ -106,6 +146,20 @@ type Origin struct {
 // nothing, or if what it says is not consistent: a copy bears the name that its origin translates to, and says so. The
 // object may have its metadata only; its kind is therefore a parameter.
 func OriginOf(object client.Object, kind schema.GroupVersionKind, tenant string) (Origin, bool) {
+	if kind == ClaimKind || kind == TemplateKind {
+		return originOf(object, kind, tenant, HostNameShort)
+	}
+	return originOf(object, kind, tenant, HostName)
+}
+
+// OriginOfLongNamed is OriginOf for a claim or template under the name that HostName would give it, as this project named
+// them before vCluster had a name for them.
+func OriginOfLongNamed(object client.Object, kind schema.GroupVersionKind, tenant string) (Origin, bool) {
+	return originOf(object, kind, tenant, HostName)
+}
+
+func originOf(object client.Object, kind schema.GroupVersionKind, tenant string,
+	hostName func(name, namespace, tenant string) (string, error)) (Origin, bool) {
 	annotations := object.GetAnnotations()
 	origin := Origin{
 		NamespacedName: types.NamespacedName{Namespace: annotations[NamespaceAnnotation], Name: annotations[NameAnnotation]},
@@ -117,7 +171,7 @@ func OriginOf(object client.Object, kind schema.GroupVersionKind, tenant string)
 	if annotations[HostNameAnnotation] != object.GetName() || annotations[HostNamespaceAnnotation] != object.GetNamespace() {
 		return Origin{}, false
 	}
-	name, err := HostName(origin.Name, origin.Namespace, tenant)
+	name, err := hostName(origin.Name, origin.Namespace, tenant)
 	return origin, err == nil && name == object.GetName()
 }
 

@@ -18,7 +18,7 @@ func TestHostNamesAreVClusters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rows []struct{ Name, Namespace, Tenant, Host, ReleaseLabel string }
+	var rows []struct{ Name, Namespace, Tenant, Host, HostShort, ReleaseLabel string }
 	if err := json.Unmarshal(content, &rows); err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +38,9 @@ func TestHostNamesAreVClusters(t *testing.T) {
 		same++
 		if got != row.Host {
 			t.Errorf("%s/%s of %s is %s, want %s", row.Namespace, row.Name, row.Tenant, got, row.Host)
+		}
+		if got, err := HostNameShort(row.Name, row.Namespace, row.Tenant); err != nil || got != row.HostShort || !IsShort(got) {
+			t.Errorf("%s/%s of %s is %s for short, and error %v, want %s", row.Namespace, row.Name, row.Tenant, got, err, row.HostShort)
 		}
 		if got := labelKey("release", row.Tenant); got != row.ReleaseLabel {
 			t.Errorf("the label release of %s is %s, want %s", row.Tenant, got, row.ReleaseLabel)
@@ -66,6 +69,9 @@ func TestHostName(t *testing.T) {
 		"NoNamespace":      {"a claim is in a namespace", "a", "", "blue", "", "none may be empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if short, err := HostNameShort(tc.name, tc.namespace, tc.tenant); (err != nil) != (tc.wantErr != "") || IsShort(short) == (err != nil) {
+				t.Errorf("%s: for short, got %q and error %v", tc.reason, short, err)
+			}
 			got, err := HostName(tc.name, tc.namespace, tc.tenant)
 			if tc.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {

@@ -142,7 +142,7 @@ func (s *podSyncer) translate(pod *corev1.Pod) (*corev1.Pod, error) {
 			if reference == nil {
 				continue
 			}
-			if *reference, err = names.HostName(*reference, pod.Namespace, s.tenant); err != nil {
+			if *reference, err = names.HostNameShort(*reference, pod.Namespace, s.tenant); err != nil {
 				return nil, err
 			}
 		}

@@ -35,6 +35,8 @@ func main() {
 		for _, namespace := range []string{"default", "ml", "kube-system", strings.Repeat("n", 63)} {
 			for _, name := range []string{
 				"gpu", "a", "claim-1", "claim.with.dots", "x", "x-1",
+				// Its SHA-256 in namespace ml of tenant blue begins with a zero.
+				"claim-154",
 				// The whole is 63 characters in namespace ml of tenant blue, and 64.
 				strings.Repeat("c", 51), strings.Repeat("c", 52), strings.Repeat("c", 53),
 				// The cut falls on a dot, and beside one.
