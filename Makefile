@@ -130,7 +130,7 @@ ironic: ## Unpack Debian's Ironic into bin/, for servers that are installed by t
 export E2E_METAL_SERVERS ?= vm
 
 .PHONY: e2e-metal
-e2e-metal: tools build images ironic boot-server boot-vm ## The whole chain on real Metal3: faults of servers, then a GPU pod on a server that boots (needs root)
+e2e-metal: tools build images ironic boot-server boot-vm dra-tools ## The whole chain on real Metal3: faults of servers, then a GPU pod on a server that boots (needs root)
 	go build -trimpath -o bin/rack ./test/emulator/cmd/rack
 	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal
 	@hack/server-image.sh
@@ -144,7 +144,7 @@ test: tools build cloud-init ## Run the tests for every change: units, controlle
 	@$(run_tests) -tier test -first "$(first_tests)" ./...
 
 .PHONY: test-system
-test-system: tools build images cloud-init upstream-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles, each benchmark once
+test-system: tools build images cloud-init upstream-tools dra-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles, each benchmark once
 	@$(run_tests) -tier system -first "$(first_tests)" ./...
 	@echo "each benchmark once, on small fleets"
 	@SMALL_BENCHMARKS=yes $(benchmarks) -benchtime 1x $(BENCHMARKS)

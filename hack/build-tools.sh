@@ -15,6 +15,9 @@ hack/check-go.sh
 bin="${PWD}/bin"
 stamps="${bin}/.stamps"
 mkdir -p "${stamps}"
+# A second make at the same time waits for what the first one builds.
+exec {lock}>"${stamps}/.lock"
+flock "${lock}"
 export CGO_ENABLED=0
 
 # Kubernetes components reject each other without a stamped version.
