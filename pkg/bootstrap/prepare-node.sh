@@ -41,6 +41,15 @@ refresh() {
   if [ "$with" = apt-get ]; then apt-get -o DPkg::Lock::Timeout=600 update; fi
 }
 
+# packaged says whether a configuration is as its Debian package brought it, so that no operator's work is overwritten.
+packaged() {
+  if ! has dpkg-query; then return 1; fi
+  sum=$(md5sum <"$root$1")
+  # dpkg-query expands it, not the shell.
+  # shellcheck disable=SC2016
+  dpkg-query --show --showformat '${Conffiles}\n' | grep -q "^ $1 ${sum%% *}"
+}
+
 kernel() {
   settings=$root/etc/sysctl.d/90-kubernetes-node.conf
   for name in overlay br_netfilter; do
@@ -72,15 +81,21 @@ runtime() {
     refresh containerd
     install_packages containerd
   fi
-  configuration=$root/etc/containerd/config.toml
-  # The containerd of Docker's packages comes with the interface that kubelet uses turned off.
-  if [ ! -s "$configuration" ] || grep -q '^ *disabled_plugins *=.*"cri"' "$configuration"; then
+  configuration=/etc/containerd/config.toml
+  # A package's file has kubelet's cgroup driver unset, and that of Docker's turns off the interface that kubelet uses.
+  if [ ! -s "$root$configuration" ] || packaged "$configuration" || grep -q '^ *disabled_plugins *=.*"cri"' "$root$configuration"; then
     say "configuring containerd"
     mkdir -p "$root/etc/containerd"
-    containerd config default | sed 's/SystemdCgroup = false/SystemdCgroup = true/' >"$configuration"
+    containerd config default | sed -e 's/SystemdCgroup = false/SystemdCgroup = true/' -e 's/enable_cdi = false/enable_cdi = true/' \
+      >"$root$configuration"
     unit restart containerd
   fi
   unit enable --now containerd
+  # Without this line a pod would run, its claim would be allocated, and nothing would say why the container has no device.
+  if ! containerd config dump | grep -q 'enable_cdi = true'; then
+    say "warning: CDI is off: containerd is older than 1.7, which has none, or $configuration does not turn it on;" \
+      "containers get no devices from DRA drivers"
+  fi
 }
 
 kubernetes() {

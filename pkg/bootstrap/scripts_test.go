@@ -4,6 +4,7 @@
 package bootstrap
 
 import (
+	"crypto/md5"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,7 +25,7 @@ type image struct {
 func newImage(t *testing.T, programs ...string) *image {
 	i := &image{T: t, root: t.TempDir(), programs: t.TempDir()}
 	i.journal = filepath.Join(i.programs, "journal")
-	for _, name := range []string{"sh", "cat", "mkdir", "wc", "tr", "sed", "grep", "mktemp", "rm", "chmod"} {
+	for _, name := range []string{"sh", "cat", "mkdir", "wc", "tr", "sed", "grep", "mktemp", "rm", "chmod", "md5sum"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)
@@ -127,7 +128,8 @@ func TestPrepareNode(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v:\n%s", err, out)
 		}
-		if diff := cmp.Diff([]string{"systemctl enable --now containerd", "systemctl enable kubelet"}, got); diff != "" {
+		want := []string{"systemctl enable --now containerd", "containerd config dump", "systemctl enable kubelet"}
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("what the image has is left as it is, and nothing is installed (-want +got):\n%s", diff)
 		}
 		if image.read("/etc/containerd/config.toml") != "version = 2\n" {
@@ -199,6 +201,125 @@ func TestPrepareNode(t *testing.T) {
 			t.Errorf("it says what is missing: %v\n%s", err, out)
 		}
 	})
+}
+
+// Configurations as containerd prints and as packages bring them, without the parts that the script does not look at.
+const (
+	default16 = `version = 2
+
+[plugins]
+  [plugins."io.containerd.grpc.v1.cri"]
+    restrict_oom_score_adj = false
+    systemd_cgroup = false
+    [plugins."io.containerd.grpc.v1.cri".cni]
+      bin_dir = "/opt/cni/bin"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      ShimCgroup = ""
+      SystemdCgroup = false
+`
+	default17 = `version = 2
+
+[plugins]
+  [plugins."io.containerd.grpc.v1.cri"]
+    cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
+    enable_cdi = false
+    [plugins."io.containerd.grpc.v1.cri".cni]
+      bin_dir = "/opt/cni/bin"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      ShimCgroup = ""
+      SystemdCgroup = false
+`
+	default2 = `version = 4
+
+[plugins]
+  [plugins.'io.containerd.cri.v1.runtime']
+    restrict_oom_score_adj = false
+    enable_cdi = true
+    cdi_spec_dirs = ['/etc/cdi', '/var/run/cdi']
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+      ShimCgroup = ''
+      SystemdCgroup = false
+    [plugins.'io.containerd.cri.v1.runtime'.cni]
+      bin_dir = ''
+      bin_dirs = ['/opt/cni/bin']
+`
+	debians = `version = 2
+
+[plugins]
+  [plugins."io.containerd.grpc.v1.cri"]
+    [plugins."io.containerd.grpc.v1.cri".cni]
+      bin_dir = "/usr/lib/cni"
+      conf_dir = "/etc/cni/net.d"
+  [plugins."io.containerd.internal.v1.opt"]
+    path = "/var/lib/containerd/opt"
+`
+	operators = "version = 2\n\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"registry.example.com/pause:3.10\"\n"
+)
+
+// A kubelet of kubeadm's uses systemd's control groups, and gives the devices of DRA drivers to containerd as names of CDI.
+func TestPrepareNodeConfiguresContainerd(t *testing.T) {
+	const noCDI = "warning: CDI is off"
+	configured := func(text string) string {
+		text = strings.ReplaceAll(text, "SystemdCgroup = false", "SystemdCgroup = true")
+		return strings.ReplaceAll(text, "enable_cdi = false", "enable_cdi = true")
+	}
+	// What dpkg says of the package's configuration: the path, and the MD5 of what the package brought.
+	conffiles := func(text string) string {
+		return fmt.Sprintf("\n /etc/default/other 0123456789abcdef0123456789abcdef\n /etc/containerd/config.toml %x\n", md5.Sum([]byte(text)))
+	}
+	cases := map[string]struct {
+		reason                   string
+		defaults, file, packages string
+		// effective is what containerd runs with; it fills in its defaults. Empty: the file.
+		effective string
+		want      string
+		wantCDI   bool
+	}{
+		"Missing17": {reason: "1.7 has CDI, and does not turn it on", defaults: default17, want: configured(default17), wantCDI: true},
+		"Missing2":  {reason: "2.x turns it on", defaults: default2, want: configured(default2), wantCDI: true},
+		"Missing16": {reason: "1.6 has none, and a container would silently get no device", defaults: default16, want: configured(default16)},
+		"Debians17": {reason: "the package's file leaves the cgroup driver, CDI and the directory of CNI plugins as kubelet cannot use them",
+			defaults: default17, file: debians, packages: conffiles(debians), want: configured(default17), wantCDI: true},
+		"Debians2": {reason: "the same file under 2.x",
+			defaults: default2, file: debians, packages: conffiles(debians), want: configured(default2), wantCDI: true},
+		"Changed": {reason: "an operator has changed the package's file",
+			defaults: default17, file: debians + "# ours\n", packages: conffiles(debians), want: debians + "# ours\n"},
+		"Operators17": {reason: "an operator's file stays, and the warning says what it lacks",
+			defaults: default17, file: operators, packages: conffiles(debians), effective: default17, want: operators},
+		"Operators2": {reason: "an operator's file stays, and 2.x has CDI on without a line for it",
+			defaults: default2, file: operators, packages: conffiles(debians), effective: default2, want: operators, wantCDI: true},
+		"OperatorsCDI": {reason: "an operator's file that turns it on",
+			defaults: default17, file: configured(default17) + "# ours\n", want: configured(default17) + "# ours\n", wantCDI: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			image := newImage(t, "systemctl", "kubelet", "kubeadm")
+			image.prepared()
+			image.write("/etc/containerd/config.toml", tc.file)
+			effective := filepath.Join(image.root, "/etc/containerd/config.toml")
+			if tc.effective != "" {
+				effective = file(t, "effective.toml", []byte(tc.effective))
+			}
+			image.program("containerd", fmt.Sprintf("case \"$2\" in default) cat %s ;; dump) cat %s ;; esac",
+				file(t, "default.toml", []byte(tc.defaults)), effective))
+			if tc.packages != "" {
+				image.program("dpkg-query", "cat "+file(t, "conffiles", []byte(tc.packages)))
+			}
+			got, out, err := image.run(prepareScript, "v1.36")
+			if err != nil {
+				t.Fatalf("%s: %v:\n%s", tc.reason, err, out)
+			}
+			if diff := cmp.Diff(tc.want, image.read("/etc/containerd/config.toml")); diff != "" {
+				t.Errorf("%s, -want +got:\n%s", tc.reason, diff)
+			}
+			if restarted := slices.Contains(got, "systemctl restart containerd"); restarted != (tc.want != tc.file) {
+				t.Errorf("%s: containerd restarted: %v", tc.reason, restarted)
+			}
+			if strings.Contains(out, noCDI) == tc.wantCDI {
+				t.Errorf("%s: want a warning: %v, it says\n%s", tc.reason, !tc.wantCDI, out)
+			}
+		})
+	}
 }
 
 func TestVClusterJoinScript(t *testing.T) {

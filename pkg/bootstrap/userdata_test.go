@@ -23,7 +23,7 @@ const (
 
 var (
 	// joinCommands are what a server runs that joins by kubeadm.
-	joinCommands = []string{"systemctl enable --now containerd", "systemctl enable kubelet",
+	joinCommands = []string{"systemctl enable --now containerd", "containerd config dump", "systemctl enable kubelet",
 		"kubeadm join --config /etc/kubernetes/kubeadm-join.yaml"}
 	joinHost = map[string]any{"hostname": "gpu-7f3k2", "preserve_hostname": false, "manage_etc_hosts": "localhost"}
 )
