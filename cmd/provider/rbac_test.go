@@ -31,7 +31,8 @@ func TestRightsCoverARenewal(t *testing.T) {
 	machine := v1alpha1.MachineReference{Namespace: w.namespace, Name: "slow", UID: types.UID(w.namespace)}
 	t.Cleanup(func() { _ = bootstrap.DeleteToken(context.Background(), environment.Client, machine) })
 	for _, validity := range []time.Duration{time.Hour, 2 * time.Hour} {
-		if _, err := bootstrap.EnsureToken(t.Context(), c, machine, time.Now().Add(validity), clock.RealClock{}); err != nil {
+		deadline := time.Now().Add(validity)
+		if _, err := bootstrap.EnsureToken(t.Context(), c, machine, v1alpha1.JoinKubeadm, deadline, clock.RealClock{}); err != nil {
 			t.Errorf("valid for %v: %v", validity, err)
 		}
 	}

@@ -49,7 +49,8 @@ func token() *corev1.Secret {
 	if err != nil {
 		panic(err)
 	}
-	return bootstrap.TokenSecret(v1alpha1.MachineReference{Namespace: "acme", Name: "m", UID: uid}, minted, time.Now().Add(time.Hour))
+	machine := v1alpha1.MachineReference{Namespace: "acme", Name: "m", UID: uid}
+	return bootstrap.TokenSecret(machine, v1alpha1.JoinVCluster, minted, time.Now().Add(time.Hour))
 }
 
 // certificates are what the webhook writes.

@@ -88,8 +88,17 @@ const (
 	kubeletArgsVariable = "KUBELET_EXTRA_ARGS="
 )
 
-// kubeletEnvironmentPaths are where the packages of Debian and of Red Hat look for extra arguments of the kubelet.
-var kubeletEnvironmentPaths = []string{"/etc/default/kubelet", "/etc/sysconfig/kubelet"}
+// kubeletEnvironmentPaths are where the packages of Debian and of Red Hat, and vCluster's join script, have the kubelet's
+// service look for extra arguments of the kubelet.
+var kubeletEnvironmentPaths = []string{kubeletDebianPath, "/etc/sysconfig/kubelet", "/etc/vcluster/vcluster-flags.env"}
+
+const (
+	kubeletDebianPath = "/etc/default/kubelet"
+	// kubeletDropInPath is read after 10-kubeadm.conf. The service that older join scripts of vCluster write reads none of the paths
+	// above: without this file its Node would have no provider ID.
+	kubeletDropInPath = "/etc/systemd/system/kubelet.service.d/20-karpenter-metal3.conf"
+	kubeletDropIn     = "[Service]\nEnvironmentFile=-" + kubeletDebianPath + "\n"
+)
 
 // vclusterScriptOf returns the script with which a server joins a vCluster: the vCluster's own script, fetched from the
 // tenant's endpoint, installs and joins. The arguments for this Machine's kubelet go to where the kubelet's service looks for
@@ -110,6 +119,7 @@ func vclusterScriptOf(j Join) (joinScript, error) {
 		{vclusterRequestPath, "0600", fmt.Sprintf("url = %q\n", address.String())},
 		{vclusterCAPath, "0644", string(ca)},
 		{vclusterScriptPath, "0755", vclusterScript},
+		{kubeletDropInPath, "0644", kubeletDropIn},
 	}
 	for _, path := range kubeletEnvironmentPaths {
 		files = append(files, joinFile{path, "0644", kubeletArgsVariable + "'" + strings.Join(kubeletArgsOf(j), " ") + "'\n"})

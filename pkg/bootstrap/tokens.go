@@ -10,11 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,23 +34,25 @@ import (
 // second collision means that something is wrong.
 const tokenIDAttempts = 5
 
-// EnsureToken returns the Machine's token in the tenant cluster, and makes or renews it as needed, so that it is valid until
-// the deadline. It can be called again at any time, also after a crash between any two writes: a Machine keeps one
-// token. The client must read from the tenant's API server, not from a cache. A deadline that has passed is an error.
-func EnsureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineReference, deadline time.Time,
-	clk clock.PassiveClock) (Token, error) {
+// EnsureToken returns the Machine's token in the tenant cluster, and makes or renews it as needed, so that a server can join
+// by the mode with it until the deadline. It can be called again at any time, also after a crash between any two writes: a
+// Machine keeps one token. The client must read from the tenant's API server, not from a cache. A deadline that has passed is
+// an error.
+func EnsureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineReference, mode v1alpha1.JoinMode,
+	deadline time.Time, clk clock.PassiveClock) (Token, error) {
 	if !deadline.After(clk.Now()) {
 		return Token{}, fmt.Errorf("ensuring the join token of Machine %s/%s, its deadline %s has passed",
 			machine.Namespace, machine.Name, deadline.UTC().Format(time.RFC3339))
 	}
-	token, err := ensureToken(ctx, c, machine, deadline)
+	token, err := ensureToken(ctx, c, machine, mode, deadline)
 	if err != nil {
 		return Token{}, fmt.Errorf("ensuring the join token of Machine %s/%s, %w", machine.Namespace, machine.Name, err)
 	}
 	return token, nil
 }
 
-func ensureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineReference, deadline time.Time) (Token, error) {
+func ensureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineReference, mode v1alpha1.JoinMode,
+	deadline time.Time) (Token, error) {
 	if machine.UID == "" {
 		return Token{}, errors.New("it has no UID: read it from the API first")
 	}
@@ -58,7 +62,7 @@ func ensureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineR
 		return Token{}, err
 	}
 	if len(existing) > 0 {
-		return renewToken(ctx, c, machine, &existing[0], deadline)
+		return renewToken(ctx, c, machine, mode, &existing[0], deadline)
 	}
 	// 2. It has none: the ID is derived, so two concurrent callers create the same Secret, and one of them gets AlreadyExists.
 	for salt := range tokenIDAttempts {
@@ -66,7 +70,7 @@ func ensureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineR
 		if err != nil {
 			return Token{}, err
 		}
-		secret := TokenSecret(machine, token, deadline)
+		secret := TokenSecret(machine, mode, token, deadline)
 		err = c.Create(ctx, secret)
 		if err == nil {
 			return token, nil
@@ -80,7 +84,7 @@ func ensureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineR
 			return Token{}, fmt.Errorf("reading secret %s, %w", secret.Name, err)
 		}
 		if taken.Labels[v1alpha1.MachineUIDLabelKey] == string(machine.UID) {
-			return renewToken(ctx, c, machine, taken, deadline)
+			return renewToken(ctx, c, machine, mode, taken, deadline)
 		}
 	}
 	return Token{}, fmt.Errorf("the %d token IDs derived from its UID are all taken by others", tokenIDAttempts)
@@ -88,18 +92,20 @@ func ensureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineR
 
 // renewToken brings an existing Secret up to date. The secret half stays: user data may hold it already.
 func renewToken(
-	ctx context.Context, c client.Client, machine v1alpha1.MachineReference, secret *corev1.Secret, deadline time.Time,
+	ctx context.Context, c client.Client, machine v1alpha1.MachineReference, mode v1alpha1.JoinMode, secret *corev1.Secret,
+	deadline time.Time,
 ) (Token, error) {
 	token, err := tokenOf(secret)
 	if err != nil {
 		return Token{}, fmt.Errorf("secret %s of namespace %s is damaged, delete it and another is made: %w", secret.Name, secret.Namespace, err)
 	}
-	want := TokenSecret(machine, token, deadline)
-	if apiequality.Semantic.DeepEqual(secret.Data, want.Data) {
+	want := TokenSecret(machine, mode, token, deadline)
+	labels := lo.Assign(secret.Labels, want.Labels)
+	if apiequality.Semantic.DeepEqual(secret.Data, want.Data) && maps.Equal(secret.Labels, labels) {
 		return token, nil
 	}
 	// The update carries the resource version that was read: a token deleted meanwhile is not brought back.
-	secret.Data = want.Data
+	secret.Data, secret.Labels = want.Data, labels
 	if err := c.Update(ctx, secret); err != nil {
 		return Token{}, fmt.Errorf("renewing secret %s, %w", secret.Name, err)
 	}
@@ -134,15 +140,23 @@ func tokenSecrets(ctx context.Context, c client.Reader, machine v1alpha1.Machine
 // for a client certificate, and having it approved.
 const nodeTokenGroup = "system:bootstrappers:kubeadm:default-node-token"
 
+// vclusterTokenLabels are what vCluster gives its own join tokens. Its endpoint for joining is not published, and may serve
+// no others.
+var vclusterTokenLabels = map[string]string{"vcluster.loft.sh/token": "true", "vcluster.loft.sh/token-node-type": "worker"}
+
 // TokenSecret returns the Secret that makes the token valid in the tenant cluster until the deadline. The Machine's UID
 // is a label, so that its tokens can be listed, and its name an annotation, so that a token of a deleted Machine is
 // found.
-func TokenSecret(machine v1alpha1.MachineReference, token Token, deadline time.Time) *corev1.Secret {
+func TokenSecret(machine v1alpha1.MachineReference, mode v1alpha1.JoinMode, token Token, deadline time.Time) *corev1.Secret {
+	labels := map[string]string{v1alpha1.MachineUIDLabelKey: string(machine.UID)}
+	if mode == v1alpha1.JoinVCluster {
+		maps.Copy(labels, vclusterTokenLabels)
+	}
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceSystem,
 			Name:      bootstraputil.BootstrapTokenSecretName(token.ID()),
-			Labels:    map[string]string{v1alpha1.MachineUIDLabelKey: string(machine.UID)},
+			Labels:    labels,
 			Annotations: map[string]string{
 				v1alpha1.MachineLabelKey: machine.Namespace + "/" + machine.Name,
 			},

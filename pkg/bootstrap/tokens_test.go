@@ -35,7 +35,7 @@ func tokenSecretWithID(t *testing.T, m v1alpha1.MachineReference, id string, dea
 	if err != nil {
 		t.Fatal(err)
 	}
-	return TokenSecret(m, token, deadline)
+	return TokenSecret(m, v1alpha1.JoinKubeadm, token, deadline)
 }
 
 func TestEnsureToken(t *testing.T) {
@@ -43,6 +43,7 @@ func TestEnsureToken(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		machine  v1alpha1.MachineReference
+		mode     v1alpha1.JoinMode
 		existing []client.Object
 		deadline time.Time
 		funcs    interceptor.Funcs
@@ -60,6 +61,10 @@ func TestEnsureToken(t *testing.T) {
 			wantID:   TokenID(machine.UID, 0), wantKept: true},
 		"Renew": {reason: "a slow server needs it longer", machine: machine, deadline: deadline,
 			existing: []client.Object{tokenSecretWithID(t, machine, TokenID(machine.UID, 0), now.Add(-time.Minute))},
+			wantID:   TokenID(machine.UID, 0), wantKept: true},
+		"Labels": {reason: "the TenantCluster has changed its mode, or we are newer than the token", machine: machine,
+			mode: v1alpha1.JoinVCluster, deadline: deadline,
+			existing: []client.Object{tokenSecretWithID(t, machine, TokenID(machine.UID, 0), deadline)},
 			wantID:   TokenID(machine.UID, 0), wantKept: true},
 		"Salted": {reason: "a crash after a collision finds its own token", machine: machine, deadline: deadline,
 			existing: []client.Object{tokenSecretWithID(t, machine, TokenID(machine.UID, 1), deadline)},
@@ -96,7 +101,7 @@ func TestEnsureToken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			plain := fake.NewClientBuilder().WithObjects(tc.existing...).Build()
 			c := interceptor.NewClient(plain, tc.funcs)
-			got, err := EnsureToken(t.Context(), c, tc.machine, tc.deadline, clocktesting.NewFakePassiveClock(now))
+			got, err := EnsureToken(t.Context(), c, tc.machine, tc.mode, tc.deadline, clocktesting.NewFakePassiveClock(now))
 			if tc.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
 					t.Fatalf("%s: error %v does not say %q", tc.reason, err, tc.wantErr)
@@ -119,9 +124,12 @@ func TestEnsureToken(t *testing.T) {
 			if err := plain.Get(t.Context(), key, secret); err != nil {
 				t.Fatal(err)
 			}
-			want := TokenSecret(machine, got, deadline)
+			want := TokenSecret(machine, tc.mode, got, deadline)
 			if diff := cmp.Diff(want.Data, secret.Data); diff != "" {
 				t.Errorf("%s: -want +got:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(want.Labels, secret.Labels); diff != "" {
+				t.Errorf("%s: labels, -want +got:\n%s", tc.reason, diff)
 			}
 		})
 	}

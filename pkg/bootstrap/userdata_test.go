@@ -255,10 +255,14 @@ func TestVClusterJoin(t *testing.T) {
 	const kubelet = "KUBELET_EXTRA_ARGS='--provider-id=metal3://hosts/server-1/gpu-7f3k2 " +
 		"--node-labels=node.kubernetes.io/instance-type=h100-8x,vcluster.com/node-type=h100-8x " +
 		"--register-with-taints=karpenter.sh/unregistered=:NoExecute,team=a:NoSchedule --kube-reserved=cpu=100m,memory=1Gi --max-pods=200'\n"
-	for _, path := range kubeletEnvironmentPaths {
+	for _, path := range []string{"/etc/default/kubelet", "/etc/sysconfig/kubelet", "/etc/vcluster/vcluster-flags.env"} {
 		if diff := cmp.Diff(kubelet, server.read(path)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", path, diff)
 		}
+	}
+	if got := server.read("/etc/systemd/system/kubelet.service.d/20-karpenter-metal3.conf"); got !=
+		"[Service]\nEnvironmentFile=-/etc/default/kubelet\n" {
+		t.Errorf("a kubelet.service that reads no file of ours starts the kubelet without a provider ID; the drop-in is\n%s", got)
 	}
 	if got := server.read(vclusterCAPath); strings.Contains(got, "text") || !strings.Contains(got, "BEGIN CERTIFICATE") {
 		t.Errorf("the CA certificates are\n%s", got)

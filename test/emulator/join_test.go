@@ -32,7 +32,7 @@ func (c *testCluster) joinOf(t *testing.T, name string) bootstrap.Join {
 	t.Helper()
 	machine := v1alpha1.MachineReference{Namespace: "tenant", Name: "m-" + name, UID: types.UID("uid-" + name)}
 	clk := clock.RealClock{}
-	token, err := bootstrap.EnsureToken(t.Context(), c, machine, clk.Now().Add(time.Hour), clk)
+	token, err := bootstrap.EnsureToken(t.Context(), c, machine, v1alpha1.JoinKubeadm, clk.Now().Add(time.Hour), clk)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func invited(t *testing.T, namespace, name string, uid types.UID) (token, userDa
 	now := time.Now()
 	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid}}
 	made, err := bootstrap.EnsureToken(t.Context(), environment.Client, v1alpha1.MachineReference{Namespace: namespace, Name: name, UID: uid},
-		now.Add(time.Hour), testclock.NewFakePassiveClock(now))
+		v1alpha1.JoinKubeadm, now.Add(time.Hour), testclock.NewFakePassiveClock(now))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,8 @@ func (w *fixture) patchHost(t *testing.T, change func(*bmov1alpha1.BareMetalHost
 func (w *fixture) bareUserData(t *testing.T) []byte {
 	t.Helper()
 	realClock := clock.RealClock{}
-	token, err := bootstrap.EnsureToken(t.Context(), w.tenant.Client, bareMachine, realClock.Now().Add(time.Hour), realClock)
+	token, err := bootstrap.EnsureToken(t.Context(), w.tenant.Client, bareMachine, v1alpha1.JoinKubeadm,
+		realClock.Now().Add(time.Hour), realClock)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -168,7 +168,7 @@ func (w *fixture) nodeUserData(t *testing.T) []byte {
 	realClock := clock.RealClock{}
 	// It gives the join token its name. No such Machine exists.
 	machine := v1alpha1.MachineReference{Namespace: stack.MachinesNamespace, Name: managementNode, UID: "0c5f3f0e-0000-4000-8000-000000000002"}
-	token, err := bootstrap.EnsureToken(t.Context(), w.Client, machine, realClock.Now().Add(time.Hour), realClock)
+	token, err := bootstrap.EnsureToken(t.Context(), w.Client, machine, v1alpha1.JoinKubeadm, realClock.Now().Add(time.Hour), realClock)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func (w *fixture) userData(ctx context.Context, t *testing.T) []byte {
 	t.Helper()
 	realClock := clock.RealClock{}
 	machine := v1alpha1.MachineReference{Namespace: "tenant", Name: "machine-1", UID: "0c5f3f0e-0000-4000-8000-000000000001"}
-	token, err := bootstrap.EnsureToken(ctx, w.client, machine, realClock.Now().Add(time.Hour), realClock)
+	token, err := bootstrap.EnsureToken(ctx, w.client, machine, v1alpha1.JoinKubeadm, realClock.Now().Add(time.Hour), realClock)
 	if err != nil {
 		t.Fatal(err)
 	}

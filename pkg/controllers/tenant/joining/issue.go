@@ -32,15 +32,19 @@ func (c *Controller) issue(ctx context.Context, machine *v1alpha1.Machine) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	tenantCluster := &v1alpha1.TenantCluster{}
+	if err := c.clusters.Management.Client.Get(ctx, c.clusters.TenantCluster, tenantCluster); err != nil {
+		return reconcile.Result{}, fmt.Errorf("reading TenantCluster %s, %w", c.clusters.TenantCluster, err)
+	}
 	issued := tokenIn(secret, machine)
-	token, err := c.ensureToken(ctx, machine, issued, renewal.Add(tokenValidity))
+	token, err := c.ensureToken(ctx, machine, tenantCluster.Spec.JoinMode, issued, renewal.Add(tokenValidity))
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	// From the reference on the join stays as it is, because a server may be booting with it, unless its token is lost.
 	referenced := machine.Spec.Bootstrap.DataSecretName == joinSecretName(machine)
 	if !referenced || issued != token {
-		if err := c.writeJoin(ctx, machine, secret, token); err != nil {
+		if err := c.writeJoin(ctx, machine, tenantCluster, secret, token); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
@@ -57,11 +61,11 @@ func (c *Controller) issue(ctx context.Context, machine *v1alpha1.Machine) (reco
 
 // ensureToken returns the Machine's token. The one that has been issued is restored if it has expired and the tenant has
 // removed it: the server may be booting with it.
-func (c *Controller) ensureToken(ctx context.Context, machine *v1alpha1.Machine, issued bootstrap.Token,
+func (c *Controller) ensureToken(ctx context.Context, machine *v1alpha1.Machine, mode v1alpha1.JoinMode, issued bootstrap.Token,
 	deadline time.Time) (bootstrap.Token, error) {
 	live := c.clusters.Tenant.LiveClient()
 	if !issued.IsZero() {
-		secret := bootstrap.TokenSecret(machineRef(machine), issued, deadline)
+		secret := bootstrap.TokenSecret(machineRef(machine), mode, issued, deadline)
 		err := live.Get(ctx, client.ObjectKeyFromObject(secret), &corev1.Secret{})
 		if apierrors.IsNotFound(err) {
 			err = live.Create(ctx, secret)
@@ -70,15 +74,12 @@ func (c *Controller) ensureToken(ctx context.Context, machine *v1alpha1.Machine,
 			return bootstrap.Token{}, fmt.Errorf("restoring the join token of machine %s, %w", client.ObjectKeyFromObject(machine), err)
 		}
 	}
-	return bootstrap.EnsureToken(ctx, live, machineRef(machine), deadline, c.clock)
+	return bootstrap.EnsureToken(ctx, live, machineRef(machine), mode, deadline, c.clock)
 }
 
 // writeJoin writes the Secret with the Machine's join.
-func (c *Controller) writeJoin(ctx context.Context, machine *v1alpha1.Machine, existing *corev1.Secret, token bootstrap.Token) error {
-	tenantCluster := &v1alpha1.TenantCluster{}
-	if err := c.clusters.Management.Client.Get(ctx, c.clusters.TenantCluster, tenantCluster); err != nil {
-		return fmt.Errorf("reading TenantCluster %s, %w", c.clusters.TenantCluster, err)
-	}
+func (c *Controller) writeJoin(ctx context.Context, machine *v1alpha1.Machine, tenantCluster *v1alpha1.TenantCluster,
+	existing *corev1.Secret, token bootstrap.Token) error {
 	join, err := c.join(ctx, machine, tenantCluster, token)
 	if err != nil {
 		return err

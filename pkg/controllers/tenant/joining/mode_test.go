@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -89,6 +90,16 @@ func TestVCluster(t *testing.T) {
 	}
 	if !slices.ContainsFunc(join.Taints, func(taint corev1.Taint) bool { return taint.Key == "karpenter.sh/unregistered" }) {
 		t.Errorf("pods could land on it before Karpenter knows it: %v", join.Taints)
+	}
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + join.Token.ID()}
+	if err := environment.Client.Get(t.Context(), key, secret); err != nil {
+		t.Fatal(err)
+	}
+	for label, value := range map[string]string{"vcluster.loft.sh/token": "true", "vcluster.loft.sh/token-node-type": "worker"} {
+		if secret.Labels[label] != value {
+			t.Errorf("vCluster's own tokens have the label %s: %q, this one has %v", label, value, secret.Labels)
+		}
 	}
 	// The token is kept while the server boots, as in the other mode.
 	w.reconcile()
