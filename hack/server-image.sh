@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Makes the root file system of a server that can become a Kubernetes node, out of Debian's packages, in
-# bin/server-image/rootfs: systemd, cloud-init, containerd, and our kubelet, kubeadm and CNI plugins. There too are the
+# bin/server-image/rootfs: systemd, cloud-init, and our containerd, kubelet, kubeadm and CNI plugins. There too are the
 # tools that start such a server (tools/), and container images that need no registry (images/). Nothing is installed,
 # and nothing is changed outside of bin/. It needs root for file owners and chroot.
 #
@@ -24,8 +24,8 @@ tool_packages=(debootstrap debian-archive-keyring runc libseccomp2 genisoimage l
   libjpeg62-turbo libkmod2 libndctl6 libnettle8 libnl-3-200 libnl-route-3-200 libnuma1 libp11-kit0 libpixman-1-0 libpmem1 libpng16-16
   librdmacm1 libsasl2-2 libslirp0 libtasn1-6 libunistring2 liburing2 libvdeplug2)
 # cloud-init's ifupdown configuration needs net-tools for routes; debootstrap misses the dependency on
-# python3-cffi-backend.
-packages=(systemd systemd-sysv dbus udev ifupdown net-tools iproute2 iputils-ping netbase procps mount kmod sudo ca-certificates openssh-server
+# python3-cffi-backend. curl fetches the join script of a vCluster.
+packages=(systemd systemd-sysv dbus udev ifupdown net-tools iproute2 iputils-ping netbase procps mount kmod sudo ca-certificates curl openssh-server
   cloud-init python3-cffi-backend containerd runc iptables ebtables ethtool conntrack socat linux-image-cloud-amd64 initramfs-tools)
 
 fail() { echo "error: $*" >&2; exit 1; }
@@ -97,11 +97,12 @@ bootstrap() {
 # Our part: configuration, Kubernetes, and container images.
 layer() {
   local stamp
-  stamp=$( (cat "${dir}/.rootfs" "${bin}"/.stamps/{kubelet,kubeadm,cni/*}; go version; find hack/server-image.sh test/metal/image test/metal/images go.sum -type f -print0 | sort -z | xargs -0 sha256sum) | sha256sum)
+  stamp=$( (cat "${dir}/.rootfs" "${bin}"/.stamps/{kubelet,kubeadm,containerd,containerd-shim-runc-v2,ctr,cni/*}; go version; find hack/server-image.sh test/metal/image test/metal/images go.sum -type f -print0 | sort -z | xargs -0 sha256sum) | sha256sum)
   if made layer "${stamp}"; then return; fi
   rm -f "${dir}/.layer"
   cp -a --no-preserve=ownership test/metal/image/rootfs/. "${rootfs}/"
-  install -m 0755 "${bin}/kubelet" "${bin}/kubeadm" "${rootfs}/usr/bin/"
+  # Debian's containerd is 1.6, which has no CDI: the devices of a DRA driver would not reach a container. Its service and runc fit ours.
+  install -m 0755 "${bin}"/{kubelet,kubeadm,containerd,containerd-shim-runc-v2,ctr} "${rootfs}/usr/bin/"
   mkdir -p "${rootfs}/opt/cni/bin" "${rootfs}/usr/share/container-images" "${rootfs}/etc/kubernetes/manifests" "${dir}/images"
   install -m 0755 "${bin}"/cni/* "${rootfs}/opt/cni/bin/"
   go run ./test/metal/images/build --output "${dir}/images"
