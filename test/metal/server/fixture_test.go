@@ -117,12 +117,18 @@ func (w *fixture) startCluster(ctx context.Context, t *testing.T) {
 	}
 }
 
-// userData makes a join token, and renders the user data of a Machine that joins with it.
+// userData makes a join token, and renders the user data of a Machine that joins by kubeadm with it.
 func (w *fixture) userData(ctx context.Context, t *testing.T) []byte {
+	t.Helper()
+	return w.userDataOf(ctx, t, v1alpha1.JoinKubeadm, strings.TrimPrefix(w.cluster.Server, "https://"))
+}
+
+// userDataOf is the same for a mode of joining, and an endpoint of the tenant cluster.
+func (w *fixture) userDataOf(ctx context.Context, t *testing.T, mode v1alpha1.JoinMode, endpoint string) []byte {
 	t.Helper()
 	realClock := clock.RealClock{}
 	machine := v1alpha1.MachineReference{Namespace: "tenant", Name: "machine-1", UID: "0c5f3f0e-0000-4000-8000-000000000001"}
-	token, err := bootstrap.EnsureToken(ctx, w.client, machine, v1alpha1.JoinKubeadm, realClock.Now().Add(time.Hour), realClock)
+	token, err := bootstrap.EnsureToken(ctx, w.client, machine, mode, realClock.Now().Add(time.Hour), realClock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,8 +137,8 @@ func (w *fixture) userData(ctx context.Context, t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	join, err := bootstrap.JoinUserData(bootstrap.Join{
-		NodeName: nodeName, ProviderID: providerID, APIServerEndpoint: strings.TrimPrefix(w.cluster.Server, "https://"),
-		CACertHashes: hashes, Token: token, Labels: map[string]string{"rack": "r1"},
+		NodeName: nodeName, ProviderID: providerID, Mode: mode, APIServerEndpoint: endpoint,
+		CACertHashes: hashes, CACertificates: w.cluster.CertificateAuthority(), Token: token, Labels: map[string]string{"rack": "r1"},
 		Taints: []corev1.Taint{{Key: "example.com/new", Effect: corev1.TaintEffectNoSchedule}},
 	})
 	if err != nil {
