@@ -322,7 +322,27 @@ type SyncToHost struct {
 	// flow back.
 	// +optional
 	ResourceClaimTemplates SyncSwitch `json:"resourceClaimTemplates,omitempty"`
+	// PodTranslation is what translates the names of claims and templates in the copies of the tenant's pods: VCluster
+	// (the default) or Webhook. It must be what the tenant's vCluster is: with the wrong one its pods with claims are
+	// denied or stay Pending. Names on the host are the same with both, so that a change of it moves nothing. A
+	// vcluster.yaml does not have this field.
+	// +optional
+	PodTranslation PodTranslation `json:"podTranslation,omitempty"`
 }
+
+// PodTranslation is what translates the names of claims and templates in the copies of a tenant's pods on the host.
+// +kubebuilder:validation:Enum=VCluster;Webhook
+type PodTranslation string
+
+const (
+	// PodTranslationVCluster: the tenant's vCluster, of v0.32 or later, with sync.toHost.resourceClaims.enabled and
+	// sync.toHost.resourceClaimTemplates.enabled in its vcluster.yaml. It is the default. The webhook denies a pod that
+	// was not translated.
+	PodTranslationVCluster PodTranslation = "VCluster"
+	// PodTranslationWebhook: the webhook of this project. The tenant's vCluster is of v0.31 or older, or those settings
+	// are off. With this, a vCluster that translates as well makes pods that stay Pending.
+	PodTranslationWebhook PodTranslation = "Webhook"
+)
 
 // SyncSwitch turns the sync of one kind on.
 type SyncSwitch struct {
