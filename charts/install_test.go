@@ -91,7 +91,18 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 			t.Errorf("the webhook has not told the API server to trust it: %s", one.Name)
 		}
 	}
+	pods := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(configuration), pods); err != nil {
+		t.Fatal(err)
+	}
+	if len(pods.Webhooks[0].ClientConfig.CABundle) == 0 {
+		t.Error("the webhook has not told the API server to trust it about pods")
+	}
 	authority := string(environment.Config.CAData) // any certificate is as good
+	pods.Webhooks[0].ClientConfig.CABundle = []byte(authority)
+	if err := c.Update(t.Context(), pods); err != nil {
+		t.Fatal(err)
+	}
 	for i := range configuration.Webhooks {
 		configuration.Webhooks[i].ClientConfig.CABundle = []byte(authority)
 	}
@@ -106,6 +117,12 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 		if string(one.ClientConfig.CABundle) != authority {
 			t.Errorf("after the upgrade, the API server trusts %s no more", one.Name)
 		}
+	}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(configuration), pods); err != nil {
+		t.Fatal(err)
+	}
+	if string(pods.Webhooks[0].ClientConfig.CABundle) != authority {
+		t.Error("after the upgrade, the API server trusts the webhook about pods no more")
 	}
 	manager := &appsv1.Deployment{}
 	manager.Namespace, manager.Name = "karpenter-metal3", "karpenter-metal3-manager"

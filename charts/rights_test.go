@@ -261,14 +261,19 @@ func TestHostNamespaces(t *testing.T) {
 	}
 }
 
-// TestAdmission: the chart's webhook configuration is that of Management, and is installed by default.
+// TestAdmission: the chart's webhook configurations are those of Management and Pods, and are installed by default.
 func TestAdmission(t *testing.T) {
-	want, err := webhook.Management(webhook.Options{
+	options := webhook.Options{
 		Service: &admissionregistrationv1.ServiceReference{
 			Namespace: namespace, Name: "karpenter-metal3-webhook", Port: ptr.To[int32](443),
 		},
 		Managers: []string{"system:serviceaccount:" + namespace + ":karpenter-metal3-manager"},
-	})
+	}
+	want, err := webhook.Management(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantPods, err := webhook.Pods(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,22 +286,37 @@ func TestAdmission(t *testing.T) {
 	if diff := cmp.Diff(want.Webhooks, got.Webhooks); diff != "" {
 		t.Errorf("webhooks (-want +got):\n%s", diff)
 	}
+	const mutating = "MutatingWebhookConfiguration"
+	pods := ofKind[admissionregistrationv1.MutatingWebhookConfiguration](t, objects, mutating)[webhook.ConfigurationName]
+	if pods == nil {
+		t.Fatal("there is no configuration for pods")
+	}
+	if diff := cmp.Diff(wantPods.Webhooks, pods.Webhooks); diff != "" {
+		t.Errorf("webhooks for pods (-want +got):\n%s", diff)
+	}
 	if service := ofKind[corev1.Service](t, objects, "Service")["karpenter-metal3-webhook"]; service == nil ||
 		service.Spec.Ports[0].Port != 443 {
 		t.Errorf("the API server asks a Service that is not there: %v", service)
 	}
-	if len(got.Annotations) > 0 {
-		t.Errorf("another program would write the CA: %v", got.Annotations)
+	if len(got.Annotations)+len(pods.Annotations) > 0 {
+		t.Errorf("another program would write the CA: %v, %v", got.Annotations, pods.Annotations)
 	}
 	certManager := render(t, Management, "--set=webhook.certificates.source=certManager")
-	for _, configuration := range ofKind[admissionregistrationv1.ValidatingWebhookConfiguration](t, certManager,
-		"ValidatingWebhookConfiguration") {
-		if configuration.Annotations["cert-manager.io/inject-ca-from"] != namespace+"/karpenter-metal3-webhook" {
-			t.Errorf("no program writes the CA: %v", configuration.Annotations)
+	injected := 0
+	for _, object := range certManager {
+		if !strings.HasSuffix(object.GetKind(), "WebhookConfiguration") {
+			continue
+		}
+		injected++
+		if object.GetAnnotations()["cert-manager.io/inject-ca-from"] != namespace+"/karpenter-metal3-webhook" {
+			t.Errorf("no program writes the CA of %s: %v", object.GetKind(), object.GetAnnotations())
 		}
 	}
+	if injected != 2 {
+		t.Errorf("there are %d configurations with cert-manager", injected)
+	}
 	for _, object := range render(t, Management, "--set=webhook.enabled=false") {
-		if object.GetKind() == "ValidatingWebhookConfiguration" {
+		if strings.HasSuffix(object.GetKind(), "WebhookConfiguration") {
 			t.Error("without the webhook's pods, the API server would deny all requests")
 		}
 	}

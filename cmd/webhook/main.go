@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command webhook runs in the management cluster. It validates NodeProviders, NodeTypes, Machines, TenantClusters,
-// OSImages, SSHKeys and MachineConfigTemplates. It writes only its certificates.
+// OSImages, SSHKeys and MachineConfigTemplates, and it gives the claims of the pods that tenants' vClusters create the names
+// that the claims have there. It writes only its certificates.
 package main
 
 import (
@@ -21,7 +22,8 @@ func main() {
 		Name:  name,
 		Short: "Admits or refuses what is written about bare-metal servers",
 		Long: "The webhook runs in the management cluster, in as many replicas as you like. The API server asks it about what is\n" +
-			"written: a wrong pin or selector is refused at once, and not found out 20 minutes later.",
+			"written: a wrong pin or selector is refused at once, and not found out 20 minutes later. It is also asked about the\n" +
+			"pods with claims that the vCluster of a tenant creates there: they get the names of the claims on the host.",
 		Flags: o.addFlags,
 		Run:   func(ctx context.Context) error { return run(ctx, o) },
 	})))

@@ -83,7 +83,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 
 	certificates := sections.FlagSet("certificates")
 	certificates.BoolVar(&o.certRotation, "cert-rotation", o.certRotation,
-		"Make certificates, keep them in a Secret, renew them in time and write their CA bundle to the webhook configuration. "+
+		"Make certificates, keep them in a Secret, renew them in time and write their CA bundle to the webhook configurations. "+
 			"If false, they are read from --cert-dir, and again when the files change; another program, such as cert-manager, does the rest.")
 	certificates.StringVar(&o.certDir, "cert-dir", o.certDir, "Directory of tls.crt and tls.key, with --cert-rotation=false.")
 	certificates.StringVar(&o.namespace, "namespace", o.namespace, "Namespace of the webhook, and of the Secret with its certificates.")
@@ -92,7 +92,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	certificates.StringSliceVar(&o.certNames, "cert-names", o.certNames,
 		"DNS names and IP addresses by which the API server reaches the webhook. If unset, those of the Service.")
 	certificates.StringVar(&o.configuration, "configuration", o.configuration,
-		"Name of the ValidatingWebhookConfiguration that is to trust the certificates.")
+		"Name of the ValidatingWebhookConfiguration and of the MutatingWebhookConfiguration that are to trust the certificates.")
 	certificates.DurationVar(&o.certLifetime, "cert-lifetime", o.certLifetime,
 		"How long a certificate is valid. It is renewed when two thirds of that are over.")
 	certificates.DurationVar(&o.caLifetime, "ca-lifetime", o.caLifetime,

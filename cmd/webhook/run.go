@@ -118,6 +118,7 @@ func (o *options) newManager(config *rest.Config, server webhook.Server, rights 
 				Namespaces: map[string]cache.Config{o.namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", o.secret)}},
 			},
 			&admissionregistrationv1.ValidatingWebhookConfiguration{}: {Field: fields.OneTermEqualSelector("metadata.name", o.configuration)},
+			&admissionregistrationv1.MutatingWebhookConfiguration{}:   {Field: fields.OneTermEqualSelector("metadata.name", o.configuration)},
 		}},
 		WebhookServer: server,
 	}, nil)

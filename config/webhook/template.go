@@ -5,3 +5,6 @@ package webhook
 
 // Template is filled in by Management. The chart has a copy, which Helm fills in.
 func Template() string { return management }
+
+// PodsTemplate is filled in by Pods. The chart has a copy of it, too.
+func PodsTemplate() string { return pods }

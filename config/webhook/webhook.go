@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhook has the ValidatingWebhookConfiguration of the management cluster: which requests the API server sends
-// to cmd/webhook, and where. management.yaml is a template; Management fills it in.
+// Package webhook has the webhook configurations of the management cluster: which requests the API server sends to
+// cmd/webhook, and where. management.yaml and pods.yaml are templates; Management and Pods fill them in.
 package webhook
 
 import (
@@ -15,19 +15,23 @@ import (
 	"text/template"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 )
 
 //go:embed management.yaml
 var management string
 
-// ConfigurationName is the name of the ValidatingWebhookConfiguration.
+//go:embed pods.yaml
+var pods string
+
+// ConfigurationName is the name of the ValidatingWebhookConfiguration, and of the MutatingWebhookConfiguration.
 const ConfigurationName = "karpenter-metal3"
 
 // ManagerUser is the default user name of the manager.
 const ManagerUser = "karpenter-metal3-manager"
 
-// Options of the configuration. Exactly one of URL and Service is set.
+// Options of a configuration. Exactly one of URL and Service is set.
 type Options struct {
 	// URL of the webhook, without a path: "https://127.0.0.1:9443".
 	URL string
@@ -39,36 +43,57 @@ type Options struct {
 	CABundle []byte
 }
 
-// Management returns the configuration for the management cluster.
+// Management returns the configuration for the kinds of the management cluster.
 func Management(options Options) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
-	if (options.URL == "") == (options.Service == nil) {
-		return nil, errors.New("making the configuration of the webhook, neither or both of a URL and a service are given: give one")
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	return configuration, options.fill(management, configuration)
+}
+
+// Pods returns the configuration for the pods that tenants' vClusters create in the management cluster.
+func Pods(options Options) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	return configuration, options.fill(pods, configuration)
+}
+
+// Both returns both configurations.
+func Both(options Options) ([]client.Object, error) {
+	management, err := Management(options)
+	if err != nil {
+		return nil, err
 	}
-	if len(options.Managers) == 0 {
-		options.Managers = []string{ManagerUser}
+	pods, err := Pods(options)
+	return []client.Object{management, pods}, err
+}
+
+// fill reads a configuration from a template.
+func (o Options) fill(from string, into any) error {
+	if (o.URL == "") == (o.Service == nil) {
+		return errors.New("making the configuration of the webhook, neither or both of a URL and a service are given: give one")
 	}
-	parsed, err := template.New("management.yaml").Option("missingkey=error").Funcs(template.FuncMap{
-		"clientConfig": options.clientConfig,
+	if len(o.Managers) == 0 {
+		o.Managers = []string{ManagerUser}
+	}
+	parsed, err := template.New("webhook").Option("missingkey=error").Funcs(template.FuncMap{
+		"clientConfig": o.clientConfig,
 		"managers": func() string {
-			quoted := make([]string, len(options.Managers))
-			for i, user := range options.Managers {
+			quoted := make([]string, len(o.Managers))
+			for i, user := range o.Managers {
 				quoted[i] = "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(user) + "'"
 			}
 			return "[" + strings.Join(quoted, ", ") + "]"
 		},
-	}).Parse(management)
+	}).Parse(from)
 	if err != nil {
-		return nil, fmt.Errorf("parsing the template of the webhook's configuration, %w", err)
+		return fmt.Errorf("parsing the template of the webhook's configuration, %w", err)
 	}
 	var filled bytes.Buffer
 	if err := parsed.Execute(&filled, nil); err != nil {
-		return nil, fmt.Errorf("filling in the template of the webhook's configuration, %w", err)
+		return fmt.Errorf("filling in the template of the webhook's configuration, %w", err)
 	}
-	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	if err := yaml.UnmarshalStrict(filled.Bytes(), configuration); err != nil {
-		return nil, fmt.Errorf("reading the webhook's configuration, %w", err)
+	if err := yaml.UnmarshalStrict(filled.Bytes(), into); err != nil {
+		return fmt.Errorf("reading the webhook's configuration, %w", err)
 	}
-	return configuration, nil
+	return nil
 }
 
 // clientConfig returns the address of a webhook, as JSON, which is YAML too.

@@ -8,9 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 )
 
 // If the webhook fails, only writes to the specs of our own kinds are affected, for at most five seconds.
@@ -66,6 +70,44 @@ func TestManagementServiceReference(t *testing.T) {
 		t.Errorf("the manager is not known: %v", configuration.Webhooks[1].MatchConditions)
 	}
 	if _, err := Management(Options{}); err == nil {
+		t.Error("the webhook is nowhere")
+	}
+}
+
+// If the webhook fails, the only pods that are not created are those that a vCluster makes for a tenant, with claims.
+func TestPodsRules(t *testing.T) {
+	configuration, err := Pods(Options{URL: "https://127.0.0.1:9443", CABundle: []byte("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fail, equivalent := admissionregistrationv1.Fail, admissionregistrationv1.Equivalent
+	never := admissionregistrationv1.NeverReinvocationPolicy
+	want := &admissionregistrationv1.MutatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
+		ObjectMeta: metav1.ObjectMeta{Name: ConfigurationName},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "pods.karpenter.metal3.io",
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:9443/mutate/pods"),
+				CABundle: []byte("x")},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"},
+					Scope: ptr.To(admissionregistrationv1.NamespacedScope)},
+			}},
+			NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: "karpenter.metal3.io/admission", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"ignore"}}}},
+			ObjectSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: names.MarkerLabel, Operator: metav1.LabelSelectorOpExists}}},
+			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "claims",
+				Expression: "has(object.spec.resourceClaims) && size(object.spec.resourceClaims) > 0"}},
+			FailurePolicy: &fail, MatchPolicy: &equivalent, ReinvocationPolicy: &never, TimeoutSeconds: ptr.To[int32](5),
+			SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		}},
+	}
+	if diff := cmp.Diff(want, configuration); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := Both(Options{}); err == nil {
 		t.Error("the webhook is nowhere")
 	}
 }

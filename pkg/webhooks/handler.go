@@ -1,8 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhooks validates what is written to the management cluster. It decodes admission requests, applies
-// pkg/webhooks/rules, and encodes the result. It writes nothing, so that a dry run is like any other request.
+// Package webhooks validates what is written to the management cluster, and gives the claims of tenants' pods their names
+// there. It decodes admission requests, applies pkg/webhooks/rules, and encodes the result. It writes nothing, so that a dry
+// run is like any other request.
 package webhooks
 
 import (
@@ -50,20 +51,27 @@ func (h *handler[T, P]) Handle(ctx context.Context, request admission.Request) a
 
 func (h *handler[T, P]) handle(ctx context.Context, request *admission.Request) admission.Response {
 	view := h.cluster.For(ctx)
-	failed := func(code int32, err error) admission.Response {
-		requests.WithLabelValues(h.kind, string(noRule), resultFailed).Inc()
-		return admission.Errored(code, err)
-	}
 	result, err := h.evaluate(view, request)
 	if err != nil {
-		return failed(http.StatusBadRequest, err)
+		return failed(h.kind, http.StatusBadRequest, err)
 	}
 	if err := view.Err(); err != nil {
-		log.FromContext(ctx).Error(err, "reading from a cache")
-		return failed(http.StatusInternalServerError, fmt.Errorf("reading the management cluster, %w", err))
+		return unread(ctx, h.kind, err)
 	}
 	count(h.kind, result)
 	return responseOf(request, result)
+}
+
+// failed is the response to a request that no rule has been applied to.
+func failed(kind string, code int32, err error) admission.Response {
+	requests.WithLabelValues(kind, string(noRule), resultFailed).Inc()
+	return admission.Errored(code, err)
+}
+
+// unread is failed for an error of a cache.
+func unread(ctx context.Context, kind string, err error) admission.Response {
+	log.FromContext(ctx).Error(err, "reading from a cache")
+	return failed(kind, http.StatusInternalServerError, fmt.Errorf("reading the management cluster, %w", err))
 }
 
 // evaluate applies the rules to the object of the request. It returns an error if the request cannot be decoded.
@@ -174,6 +182,7 @@ func Handlers(all *cluster.Cluster, clk clock.PassiveClock) map[string]admission
 		"/validate/machineconfigtemplates": &handler[v1alpha1.MachineConfigTemplate, *v1alpha1.MachineConfigTemplate]{
 			kind: "MachineConfigTemplate", cluster: all, clock: clk, written: rules.MachineConfigTemplate,
 			deleted: unused[*v1alpha1.MachineConfigTemplate](rules.KindMachineConfigTemplate)},
+		"/mutate/pods": &podHandler{cluster: all, clock: clk},
 	}
 }
 

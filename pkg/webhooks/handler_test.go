@@ -45,7 +45,11 @@ func TestPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var want []string
+	pods, err := webhook.Pods(webhook.Options{URL: "https://x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{strings.TrimPrefix(*pods.Webhooks[0].ClientConfig.URL, "https://x")}
 	for _, one := range configuration.Webhooks {
 		want = append(want, strings.TrimPrefix(*one.ClientConfig.URL, "https://x"))
 	}

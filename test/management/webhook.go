@@ -33,12 +33,14 @@ type Webhook struct {
 func (c *Cluster) StartWebhook(t testing.TB) *Webhook {
 	t.Helper()
 	address, health := freeAddress(t), freeAddress(t)
-	configuration, err := webhook.Management(webhook.Options{URL: "https://" + address})
+	configurations, err := webhook.Both(webhook.Options{URL: "https://" + address})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Client.Create(t.Context(), configuration); err != nil {
-		t.Fatal(err)
+	for _, configuration := range configurations {
+		if err := c.Client.Create(t.Context(), configuration); err != nil {
+			t.Fatal(err)
+		}
 	}
 	process := c.start(t, "webhook", nil, "--webhook-bind-address", address, "--cert-names=127.0.0.1", "--shutdown-delay=0",
 		"--namespace", TenantNamespace,

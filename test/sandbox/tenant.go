@@ -81,9 +81,14 @@ func GrantWebhook(ctx context.Context, cluster *controlplane.Cluster, c client.C
 		return "", err
 	}
 	// The API server is not in the cluster's network here, so it uses the address and not a Service.
-	configuration, err := webhook.Management(webhook.Options{URL: "https://" + address})
+	configurations, err := webhook.Both(webhook.Options{URL: "https://" + address})
 	if err != nil {
 		return "", err
 	}
-	return path, apply(ctx, c, configuration)
+	for _, configuration := range configurations {
+		if err := apply(ctx, c, configuration); err != nil {
+			return "", err
+		}
+	}
+	return path, nil
 }

@@ -35,12 +35,14 @@ func (s *Sandbox) startWebhook(ctx context.Context) error {
 	}
 	// The API server is not in the cluster's network here, so it uses the address and not a Service.
 	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
-	configuration, err := webhook.Management(webhook.Options{URL: "https://" + address})
+	configurations, err := webhook.Both(webhook.Options{URL: "https://" + address})
 	if err != nil {
 		return err
 	}
-	if err := apply(ctx, s.managementClient, configuration); err != nil {
-		return err
+	for _, configuration := range configurations {
+		if err := apply(ctx, s.managementClient, configuration); err != nil {
+			return err
+		}
 	}
 	err = s.runReady(ctx, process.Spec{
 		Name: WebhookName, Rank: controlplane.RankClients + 1, Restart: true,

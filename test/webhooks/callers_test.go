@@ -52,10 +52,13 @@ users:
 kind: AdmissionConfiguration
 plugins:
 - name: ValidatingAdmissionWebhook
-  configuration:
+  configuration: &webhooks
     apiVersion: apiserver.config.k8s.io/v1
     kind: WebhookAdmissionConfiguration
-    kubeConfigFile: ` + kubeconfig + "\n",
+    kubeConfigFile: ` + kubeconfig + `
+- name: MutatingAdmissionWebhook
+  configuration: *webhooks
+`,
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			return "", err

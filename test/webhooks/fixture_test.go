@@ -14,15 +14,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
@@ -134,24 +137,22 @@ func get(ctx context.Context, url string) (string, error) {
 // configure tells the API server to ask the webhook at an address, and no longer when the test ends.
 func configure(t testing.TB, address string) {
 	t.Helper()
-	configuration, err := webhook.Management(webhook.Options{URL: "https://" + address})
+	configurations, err := webhook.Both(webhook.Options{URL: "https://" + address})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := environment.Client.Create(t.Context(), configuration); err != nil {
-		t.Fatal(err)
-	}
+	create(t, configurations...)
 	t.Cleanup(func() {
-		configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-		configuration.Name = webhook.ConfigurationName
-		if err := environment.Client.Delete(context.Background(), configuration); err != nil && !apierrors.IsNotFound(err) {
-			t.Error(err)
+		for _, configuration := range configurations {
+			if err := environment.Client.Delete(context.Background(), configuration); err != nil && !apierrors.IsNotFound(err) {
+				t.Error(err)
+			}
 		}
 	})
 }
 
-// awaitAsked waits until the API server asks the webhook: a Machine that only the webhook has something against is
-// refused.
+// awaitAsked waits until the API server asks the webhook: a Machine and a pod that only the webhook has something against
+// are refused.
 func awaitAsked(t testing.TB) {
 	t.Helper()
 	wrong := parse[v1alpha1.Machine](t, "{metadata: {namespace: team-b, name: wrong}, spec: {nodeTypeRef: {name: h100}, labels: {'a b': c}}}")
@@ -160,8 +161,38 @@ func awaitAsked(t testing.TB) {
 		if !apierrors.IsInvalid(err) {
 			return fmt.Errorf("it answers %v", err)
 		}
+		err = environment.Client.Create(ctx, hostPod(t, "inference", "asked", "gpu"), client.DryRunAll)
+		if !apierrors.IsInvalid(err) {
+			return fmt.Errorf("it answers %v to a pod", err)
+		}
 		return nil
 	})
+}
+
+// hostPod is the copy that vCluster makes on the host of the pod default/NAME of a tenant, with claims and templates
+// ("template:NAME").
+func hostPod(t testing.TB, tenant, name string, claims ...string) *corev1.Pod {
+	t.Helper()
+	onHost, err := names.HostName(name, "default", tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	origin := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u"}}
+	key := client.ObjectKey{Namespace: tenant, Name: onHost}
+	metadata := names.HostMetadata(origin, corev1.SchemeGroupVersion.WithKind("Pod"), key, tenant, names.Metadata{})
+	pod := parse[corev1.Pod](t, "{spec: {containers: [{name: a, image: a}]}}")
+	pod.Namespace, pod.Name, pod.Labels, pod.Annotations = key.Namespace, key.Name, metadata.Labels, metadata.Annotations
+	for i, claim := range claims {
+		one := corev1.PodResourceClaim{Name: fmt.Sprint("claim-", i)}
+		if template, is := strings.CutPrefix(claim, "template:"); is {
+			one.ResourceClaimTemplateName = &template
+		} else {
+			one.ResourceClaimName = &claim
+		}
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, one)
+		pod.Spec.Containers[0].Resources.Claims = append(pod.Spec.Containers[0].Resources.Claims, corev1.ResourceClaim{Name: one.Name})
+	}
+	return pod
 }
 
 func freeAddress(t testing.TB) string {

@@ -33,7 +33,8 @@ var fleetOnce sync.Once
 
 // fleet makes what the cases are about, before any webhook is asked: the servers h100-1 (free), h100-2 (claimed),
 // h100-3 (in error), h100-4 (Machine team-a/holder is pinned to it), h100-5 (quarantined), h100-6 (too small), a100-1 (of no type)
-// and cpu-1, two NodeTypes, and two tenants, of which team-a may have h100 only and no more than the one server that it has, and
+// and cpu-1, two NodeTypes, two tenants that share the host's nodes (the webhook translates the pods of research, and vCluster
+// those of inference), and two with servers of their own, of which team-a may have h100 only and no more than the one server that it has, and
 // team-b may have Machines that stand alone, and has Machines that wait for the OSImage popular.
 func fleet(t testing.TB) {
 	t.Helper()
@@ -42,7 +43,7 @@ func fleet(t testing.TB) {
 
 func makeFleet(t testing.TB) {
 	t.Helper()
-	for _, name := range []string{hostNamespace, "team-a", "team-b"} {
+	for _, name := range []string{hostNamespace, "team-a", "team-b", "research", "inference"} {
 		create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	claimed := env.AvailableHost(hostNamespace, "h100-2", map[string]string{"gpu-model": "h100", "rack": "rack-b"})
@@ -88,7 +89,11 @@ spec:
 			"vcluster.com/ssh-keys, vcluster.com/user-data-template-config]}}}"),
 		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: team-b, name: team-b}, spec: {apiServerEndpoint: 'b.example.com:6443', "+
 			"tenantProperties: {keys: ['*'], osImages: [popular, debian], sshKeys: [dev]}, "+
-			"standAloneMachines: Allowed}}"))
+			"standAloneMachines: Allowed}}"),
+		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: research, name: research}, spec: {apiServerEndpoint: 'research:6443', sync: "+
+			"{toHost: {podTranslation: Webhook, resourceClaims: {enabled: true}, resourceClaimTemplates: {enabled: true}}}}}"),
+		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: inference, name: inference}, spec: {apiServerEndpoint: 'inference:6443', sync: "+
+			"{toHost: {resourceClaims: {enabled: true}}}}}"))
 	for i := range provider.Spec.Metal3.NodeTypes {
 		template := &provider.Spec.Metal3.NodeTypes[i]
 		nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{

@@ -58,7 +58,8 @@ type Rotator struct {
 }
 
 // NewRotator returns a rotator of the certificates in a Secret. configuration is the name of the
-// ValidatingWebhookConfiguration that is to trust them. The client reads both from a cache.
+// ValidatingWebhookConfiguration and of the MutatingWebhookConfiguration that are to trust them. The client reads all from a
+// cache.
 func NewRotator(client client.Client, clk clock.PassiveClock, secret types.NamespacedName, configuration string,
 	settings Settings) *Rotator {
 	return &Rotator{client: client, clock: clk, secret: secret, configuration: configuration, settings: settings}
@@ -80,7 +81,8 @@ func (r *Rotator) Register(_ context.Context, mgr manager.Manager) error {
 		Named(r.Name()).
 		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(named(r.secret.Namespace, r.secret.Name))).
 		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, enqueue, builder.WithPredicates(named("", r.configuration))).
-		// There may be neither of them yet.
+		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, enqueue, builder.WithPredicates(named("", r.configuration))).
+		// There may be none of them yet.
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			queue.Add(request[0])
 			return nil
@@ -138,31 +140,49 @@ func (r *Rotator) retry(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// publish writes the authorities to trust into the configuration.
+// publish writes the authorities to trust into the configurations.
 func (r *Rotator) publish(ctx context.Context, bundle []byte) error {
-	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	if err := r.client.Get(ctx, types.NamespacedName{Name: r.configuration}, configuration); err != nil {
-		if apierrors.IsNotFound(err) {
-			// No API server calls this webhook. Once the configuration exists, there is an event.
-			r.set(func() { r.published = false })
-			return nil
-		}
-		return fmt.Errorf("reading ValidatingWebhookConfiguration %s, %w", r.configuration, err)
+	if _, err := r.trust(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{}, bundle); err != nil {
+		return fmt.Errorf("writing the CA bundle into MutatingWebhookConfiguration %s, %w", r.configuration, err)
 	}
-	changed := configuration.DeepCopy()
+	found, err := r.trust(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{}, bundle)
+	if err != nil {
+		return fmt.Errorf("writing the CA bundle into ValidatingWebhookConfiguration %s, %w", r.configuration, err)
+	}
+	r.set(func() { r.published = found })
+	return nil
+}
+
+// trust writes the authorities to trust into a configuration, and returns whether there is one. If there is none, no API
+// server calls its webhooks. Once it exists, there is an event.
+func (r *Rotator) trust(ctx context.Context, configuration client.Object, bundle []byte) (found bool, err error) {
+	if err := r.client.Get(ctx, types.NamespacedName{Name: r.configuration}, configuration); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	changed := configuration.DeepCopyObject().(client.Object)
 	same := true
-	for i := range changed.Webhooks {
-		config := &changed.Webhooks[i].ClientConfig
+	for _, config := range clientConfigs(changed) {
 		same = same && bytes.Equal(config.CABundle, bundle)
 		config.CABundle = bundle
 	}
-	if !same {
-		if err := r.client.Update(ctx, changed); err != nil {
-			return fmt.Errorf("writing the CA bundle into ValidatingWebhookConfiguration %s, %w", r.configuration, err)
+	if same {
+		return true, nil
+	}
+	return true, r.client.Update(ctx, changed)
+}
+
+func clientConfigs(configuration client.Object) (configs []*admissionregistrationv1.WebhookClientConfig) {
+	switch configuration := configuration.(type) {
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		for i := range configuration.Webhooks {
+			configs = append(configs, &configuration.Webhooks[i].ClientConfig)
+		}
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		for i := range configuration.Webhooks {
+			configs = append(configs, &configuration.Webhooks[i].ClientConfig)
 		}
 	}
-	r.set(func() { r.published = true })
-	return nil
+	return configs
 }
 
 // serve starts to serve the certificate of the Secret. One that does not parse is renewed right afterwards.

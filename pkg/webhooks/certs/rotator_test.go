@@ -6,6 +6,7 @@ package certs
 import (
 	"bytes"
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -51,6 +52,14 @@ func configuration(hooks ...string) *admissionregistrationv1.ValidatingWebhookCo
 	return c
 }
 
+func podsConfiguration(hooks ...string) *admissionregistrationv1.MutatingWebhookConfiguration {
+	c := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "config"}}
+	for _, name := range hooks {
+		c.Webhooks = append(c.Webhooks, admissionregistrationv1.MutatingWebhook{Name: name})
+	}
+	return c
+}
+
 func TestReplicasConverge(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c, clk, all := replicas(t, 3, now)
@@ -69,6 +78,15 @@ func TestReplicasConverge(t *testing.T) {
 			t.Errorf("a certificate that is not needed yet can be served: %v", err)
 		}
 	}
+	if err := c.Create(t.Context(), podsConfiguration("a", "b")); err != nil {
+		t.Fatal(err)
+	}
+	round(t, all...)
+	for _, r := range all {
+		if r.Ready(nil) == nil {
+			t.Error("ready although its own kinds are not asked about")
+		}
+	}
 	if err := c.Create(t.Context(), configuration("a", "b")); err != nil {
 		t.Fatal(err)
 	}
@@ -85,6 +103,15 @@ func TestReplicasConverge(t *testing.T) {
 		for _, hook := range stored.Webhooks {
 			if !bytes.Equal(hook.ClientConfig.CABundle, secret.Data[CAKey]) {
 				t.Errorf("%s: webhook %s does not trust what is in the Secret", what, hook.Name)
+			}
+		}
+		pods := podsConfiguration()
+		if err := c.Get(context.Background(), types.NamespacedName{Name: "config"}, pods); err != nil {
+			t.Fatal(err)
+		}
+		for _, hook := range pods.Webhooks {
+			if !bytes.Equal(hook.ClientConfig.CABundle, secret.Data[CAKey]) {
+				t.Errorf("%s: mutating webhook %s does not trust what is in the Secret", what, hook.Name)
 			}
 		}
 		for n, r := range all {
@@ -120,7 +147,7 @@ func TestReplicasConverge(t *testing.T) {
 // A configuration that is applied again without a CA bundle, as by a package manager, gets the CA bundle again.
 func TestBundleIsRestored(t *testing.T) {
 	c, _, all := replicas(t, 1, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	if err := c.Create(t.Context(), configuration("a")); err != nil {
+	if err := errors.Join(c.Create(t.Context(), configuration("a")), c.Create(t.Context(), podsConfiguration("a"))); err != nil {
 		t.Fatal(err)
 	}
 	round(t, all...)
@@ -138,5 +165,18 @@ func TestBundleIsRestored(t *testing.T) {
 	if err := c.Get(t.Context(), types.NamespacedName{Name: "config"}, stored); err != nil ||
 		!bytes.Equal(stored.Webhooks[0].ClientConfig.CABundle, bundle) || len(bundle) == 0 {
 		t.Errorf("%v, %d bytes, want %d", err, len(stored.Webhooks[0].ClientConfig.CABundle), len(bundle))
+	}
+	pods := podsConfiguration()
+	if err := c.Get(t.Context(), types.NamespacedName{Name: "config"}, pods); err != nil {
+		t.Fatal(err)
+	}
+	pods.Webhooks[0].ClientConfig.CABundle = nil
+	if err := c.Update(t.Context(), pods); err != nil {
+		t.Fatal(err)
+	}
+	round(t, all...)
+	if err := c.Get(t.Context(), types.NamespacedName{Name: "config"}, pods); err != nil ||
+		!bytes.Equal(pods.Webhooks[0].ClientConfig.CABundle, bundle) {
+		t.Errorf("for pods: %v, %d bytes, want %d", err, len(pods.Webhooks[0].ClientConfig.CABundle), len(bundle))
 	}
 }

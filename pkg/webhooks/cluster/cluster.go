@@ -125,6 +125,16 @@ func (v *View) TenantClusters(namespace string) []*v1alpha1.TenantCluster {
 	return byName(found.Items)
 }
 
+// TenantCluster of that name, nil if there is none.
+func (c *Cluster) TenantCluster(ctx context.Context, key types.NamespacedName) (*v1alpha1.TenantCluster, error) {
+	found := &v1alpha1.TenantCluster{}
+	err := c.reader.Get(ctx, key, found)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return found, err
+}
+
 // NamespaceLabels implements rules.Cluster.
 func (v *View) NamespaceLabels(name string) map[string]string {
 	namespace := controllers.NamespaceMetadata()

@@ -39,7 +39,8 @@ func TestDocs(t *testing.T) {
 	docs := read("docs/webhooks.md")
 	for _, rule := range []Rule{RulePinning, RuleHostSelector, RuleNodeTypeSelector, RuleResources, RuleProperties, RuleReferences, RuleInUse,
 		RuleNames,
-		RuleNodes, RuleTemplate, RuleSSHKey, RuleAllowed, RuleQuota, RuleNamespaces, RuleDevices, RuleDeadline, RuleKubeletArgs, RuleImmutable} {
+		RuleNodes, RuleTemplate, RuleSSHKey, RuleAllowed, RuleQuota, RuleNamespaces, RuleDevices, RuleDeadline, RuleKubeletArgs, RulePodClaims,
+		RuleImmutable} {
 		if !strings.Contains(docs, "`"+string(rule)+"`") {
 			t.Errorf("the rule %s is not in docs/webhooks.md", rule)
 		}

@@ -65,6 +65,8 @@ const (
 	RuleDeadline Rule = "deadline"
 	// RuleKubeletArgs: a join can pass the arguments to the kubelet.
 	RuleKubeletArgs Rule = "kubelet-args"
+	// RulePodClaims: the pods of a tenant refer to its own claims on the host.
+	RulePodClaims Rule = "pod-claims"
 	// RuleImmutable: what would need a new server does not change.
 	RuleImmutable Rule = "immutable"
 )

@@ -32,6 +32,7 @@ func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Resul
 		}
 	}
 	r.sync(spec.Child("sync"), &after.Spec.Sync)
+	r.podTranslation(spec.Child("sync", "toHost", "podTranslation"), &after.Spec.Sync.ToHost)
 	for _, provider := range cluster.NodeProviders() {
 		if before == nil && provider.Spec.Metal3.ClusterRef.Namespace == after.Namespace {
 			r.deny(RuleNamespaces, field.Invalid(field.NewPath("metadata", "namespace"), after.Namespace,

@@ -1,0 +1,75 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"gomodules.xyz/jsonpatch/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/rules"
+)
+
+const podKind = "Pod"
+
+// podHandler answers requests about pods that are created by a tenant's vCluster. It needs the TenantClusters alone: that
+// the servers are not known yet keeps no pod waiting.
+type podHandler struct {
+	cluster *cluster.Cluster
+	clock   clock.PassiveClock
+}
+
+// Handle implements admission.Handler.
+func (h *podHandler) Handle(ctx context.Context, request admission.Request) admission.Response {
+	begin := h.clock.Now()
+	response := h.handle(ctx, &request)
+	durations.WithLabelValues(podKind, string(request.Operation)).Observe(h.clock.Since(begin).Seconds())
+	return response
+}
+
+func (h *podHandler) handle(ctx context.Context, request *admission.Request) admission.Response {
+	pod, err := decode[corev1.Pod](request.Object)
+	if err != nil {
+		return failed(podKind, http.StatusBadRequest, err)
+	}
+	tenant, err := h.cluster.TenantCluster(ctx, types.NamespacedName{Namespace: request.Namespace, Name: pod.Labels[names.MarkerLabel]})
+	if err != nil {
+		return unread(ctx, podKind, err)
+	}
+	pod.Namespace = request.Namespace
+	given := slices.Clone(pod.Spec.ResourceClaims)
+	result := rules.Pod(tenant, pod)
+	count(podKind, result)
+	response := responseOf(request, result)
+	if result.Allowed() {
+		response.Patches = renamed(given, pod.Spec.ResourceClaims)
+	}
+	return response
+}
+
+// renamed are the patches that change the names in the claims of a pod. They have nothing else in them, so that fields that
+// this version does not know stay in the pod.
+func renamed(given, now []corev1.PodResourceClaim) []jsonpatch.Operation {
+	var patches []jsonpatch.Operation
+	for i := range now {
+		for field, names := range map[string][2]*string{
+			"resourceClaimName":         {given[i].ResourceClaimName, now[i].ResourceClaimName},
+			"resourceClaimTemplateName": {given[i].ResourceClaimTemplateName, now[i].ResourceClaimTemplateName},
+		} {
+			if names[0] != names[1] {
+				patches = append(patches, jsonpatch.NewOperation("replace", fmt.Sprintf("/spec/resourceClaims/%d/%s", i, field), *names[1]))
+			}
+		}
+	}
+	return patches
+}

@@ -1,0 +1,133 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/cluster"
+)
+
+// hostPod is the copy of the pod default/train of the tenant research, with a field that this version does not know.
+const hostPod = `
+metadata:
+  namespace: research
+  name: train-x-default-x-research
+  labels: {vcluster.loft.sh/managed-by: research}
+  annotations:
+    vcluster.loft.sh/object-name: train
+    vcluster.loft.sh/object-namespace: default
+    vcluster.loft.sh/object-uid: u
+    vcluster.loft.sh/object-kind: /v1, Kind=Pod
+    vcluster.loft.sh/object-host-name: train-x-default-x-research
+    vcluster.loft.sh/object-host-namespace: research
+spec:
+  fieldOfTheFuture: {a: b}
+  resourceClaims:
+  - {name: one, resourceClaimName: two-gpus, sourceOfTheFuture: c}
+  - {name: two, resourceClaimTemplateName: one-gpu}
+`
+
+// TestPods: the API server gets exactly the new names, also while the servers are not known.
+func TestPods(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	on := v1alpha1.SyncSwitch{Enabled: true}
+	tenant := &v1alpha1.TenantCluster{}
+	tenant.Namespace, tenant.Name = "research", "research"
+	tenant.Spec.Sync.ToHost = v1alpha1.SyncToHost{ResourceClaims: on, ResourceClaimTemplates: on,
+		PodTranslation: v1alpha1.PodTranslationWebhook}
+	for name, tc := range map[string]struct {
+		reason    string
+		namespace string
+		change    func(string) string
+		fails     bool
+		want      []string // patches
+		code      int32    // 0 if it is allowed
+		says      string
+	}{
+		"Translated": {reason: "both names, and nothing else", namespace: "research", want: []string{
+			`{"op":"replace","path":"/spec/resourceClaims/0/resourceClaimName","value":"vafbxvymjp0b01"}`,
+			`{"op":"replace","path":"/spec/resourceClaims/1/resourceClaimTemplateName","value":"v54qxjtxdazeqo"}`}},
+		"OtherNamespace": {reason: "a TenantCluster of that name is elsewhere", namespace: "inference"},
+		"Denied": {reason: "the origin is forged", namespace: "research",
+			change: func(pod string) string { return strings.Replace(pod, "namespace: default", "namespace: ml", 1) },
+			code:   http.StatusForbidden, says: `pods "train-x-default-x-research" is forbidden: it has the label`},
+		"Invalid": {reason: "the name is ambiguous", namespace: "research",
+			change: func(pod string) string { return strings.Replace(pod, "two-gpus", "a-x-b", 1) },
+			code:   http.StatusUnprocessableEntity, says: `Pod "train-x-default-x-research" is invalid: spec.resourceClaims[0].resourceClaimName`},
+		"Malformed": {reason: "it is no pod", namespace: "research", change: func(string) string { return "spec: []" },
+			code: http.StatusBadRequest, says: "reading the object"},
+		"NoCache": {reason: "whose pod it is, is not known", namespace: "research", fails: true, code: http.StatusInternalServerError,
+			says: "reading the management cluster, no cache"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			requests.Reset()
+			reader := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(tenant).Build(), interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+					if tc.fails {
+						return errors.New("no cache")
+					}
+					return c.Get(ctx, key, into, options...)
+				},
+			})
+			text := hostPod
+			if tc.change != nil {
+				text = tc.change(text)
+			}
+			raw, err := yaml.YAMLToJSON([]byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			request := admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: admissionv1.Create,
+				Namespace: tc.namespace, Name: "train-x-default-x-research"}}
+			request.Kind.Kind, request.Resource.Resource, request.Object.Raw = "Pod", "pods", raw
+			unsynced := inventory.NewInventory(inventory.Options{})
+			response := Handlers(cluster.New(reader, unsynced), clock.RealClock{})["/mutate/pods"].Handle(t.Context(), request)
+			if response.Allowed != (tc.code == 0) {
+				t.Fatalf("%s: allowed is %v: %v", tc.reason, response.Allowed, response.Result)
+			}
+			if !response.Allowed && (response.Result.Code != tc.code || !strings.Contains(response.Result.Message, tc.says)) {
+				t.Errorf("%s: %d %s, want %d %s", tc.reason, response.Result.Code, response.Result.Message, tc.code, tc.says)
+			}
+			var got []string
+			for _, patch := range response.Patches {
+				one, err := json.Marshal(patch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, string(one))
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s: patches (-want +got):\n%s", tc.reason, diff)
+			}
+			counted := make(chan prometheus.Metric, 10)
+			if requests.Collect(counted); len(counted) != 1 {
+				t.Errorf("%s: %d results are counted", tc.reason, len(counted))
+			}
+		})
+	}
+}

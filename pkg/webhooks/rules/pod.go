@@ -1,0 +1,83 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
+)
+
+// Pod validates the copy of a tenant's pod that is created on the host, and gives its claims and templates their names on
+// the host if the TenantCluster says that the webhook does it. It changes nothing else of the pod.
+//
+// Without it a tenant would take a claim of another of its namespaces, or of the platform in the namespace of its copies, by
+// writing that name. So what vCluster lets a tenant write is not read: the origin comes from OriginOf, not from the
+// annotations vcluster.loft.sh/name, /namespace and /uid.
+func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod) Result {
+	r := &Result{}
+	if tenant == nil || !tenant.Spec.Sync.Enabled() {
+		return *r // another program syncs the claims of this vCluster
+	}
+	translate := tenant.Spec.Sync.ToHost.PodTranslation == v1alpha1.PodTranslationWebhook
+	var namespace string // in the tenant
+	if translate {
+		origin, ok := names.OriginOf(pod, corev1.SchemeGroupVersion.WithKind("Pod"), tenant.Name)
+		if !ok {
+			r.refuse(RulePodClaims, "it has the label %s, and not the name and the annotations vcluster.loft.sh/object-* of a copy that vCluster "+
+				"makes. If vCluster has made it, its name could also be that of another copy: choose a name and a namespace without \"-x-\", that "+
+				"do not end in \"-x\" and do not begin with \"x-\"", names.MarkerLabel)
+			return *r
+		}
+		namespace = origin.Namespace
+	}
+	key := tenant.Namespace + "/" + tenant.Name
+	for i := range pod.Spec.ResourceClaims {
+		claim, path := &pod.Spec.ResourceClaims[i], field.NewPath("spec", "resourceClaims").Index(i)
+		for _, reference := range []struct {
+			name           **string
+			field, setting string
+			synced         bool
+		}{
+			{&claim.ResourceClaimName, "resourceClaimName", "sync.toHost.resourceClaims.enabled", tenant.Spec.Sync.ToHost.ResourceClaims.Enabled},
+			{&claim.ResourceClaimTemplateName, "resourceClaimTemplateName", "sync.toHost.resourceClaimTemplates.enabled",
+				tenant.Spec.Sync.ToHost.ResourceClaimTemplates.Enabled},
+		} {
+			if *reference.name == nil {
+				continue
+			}
+			at, given := path.Child(reference.field), **reference.name
+			short := names.IsShort(given)
+			switch {
+			case !translate && short:
+			case !reference.synced:
+				r.deny(RulePodClaims, field.Invalid(at, given, "is not synced to the host: set spec."+reference.setting+" of TenantCluster "+key))
+			case !translate:
+				r.deny(RulePodClaims, field.Invalid(at, given, "is not translated: set "+reference.setting+" in the vcluster.yaml, of vCluster v0.32 "+
+					"or later, or set spec.sync.toHost.podTranslation of TenantCluster "+key+" to Webhook"))
+			default:
+				onHost, err := names.HostNameShort(given, namespace, tenant.Name)
+				if err != nil {
+					r.deny(RulePodClaims, field.Invalid(at, given, err.Error()))
+					continue
+				}
+				if short {
+					r.warn(RulePodClaims, at, "%s looks translated already: if it is, the pod stays Pending until "+
+						"spec.sync.toHost.podTranslation of TenantCluster %s is VCluster", given, key)
+				}
+				*reference.name = &onHost
+			}
+		}
+	}
+	return r.done()
+}
+
+// podTranslation warns of what has no effect.
+func (r *Result) podTranslation(path *field.Path, toHost *v1alpha1.SyncToHost) {
+	if toHost.PodTranslation != "" && !toHost.ResourceClaims.Enabled && !toHost.ResourceClaimTemplates.Enabled {
+		r.warn(RulePodClaims, path, "no claim is synced to the host: enable resourceClaims, resourceClaimTemplates or both")
+	}
+}

@@ -1,0 +1,330 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
+)
+
+// hostPod is the copy that vCluster makes of a tenant's pod, in the namespace and for the tenant research.
+func hostPod(t testing.TB, name, namespace string, claims ...corev1.PodResourceClaim) *corev1.Pod {
+	t.Helper()
+	onHost, err := names.HostName(name, namespace, "research")
+	if err != nil {
+		onHost = name + "-x-" + namespace + "-x-research" // vCluster does not refuse what is ambiguous
+	}
+	key := client.ObjectKey{Namespace: "research", Name: onHost}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "u1"}}
+	metadata := names.HostMetadata(pod, corev1.SchemeGroupVersion.WithKind("Pod"), key, "research", names.Metadata{})
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: metadata.Labels, Annotations: metadata.Annotations},
+		Spec:       corev1.PodSpec{ResourceClaims: claims},
+	}
+}
+
+func claimOf(name string) corev1.PodResourceClaim {
+	return corev1.PodResourceClaim{Name: "c", ResourceClaimName: &name}
+}
+
+func templateOf(name string) corev1.PodResourceClaim {
+	return corev1.PodResourceClaim{Name: "t", ResourceClaimTemplateName: &name}
+}
+
+// short is the name on the host of a claim or template of research.
+func short(t testing.TB, name, namespace string) string {
+	t.Helper()
+	onHost, err := names.HostNameShort(name, namespace, "research")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return onHost
+}
+
+// referred are the names in the claims of a pod.
+func referred(pod *corev1.Pod) []string {
+	var all []string
+	for _, claim := range pod.Spec.ResourceClaims {
+		for _, name := range []*string{claim.ResourceClaimName, claim.ResourceClaimTemplateName} {
+			if name != nil {
+				all = append(all, *name)
+			}
+		}
+	}
+	return all
+}
+
+func research(t testing.TB, sync string) *v1alpha1.TenantCluster {
+	t.Helper()
+	return parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: research, name: research}, "+
+		"spec: {apiServerEndpoint: 'a:1', sync: {"+sync+"}}}")
+}
+
+const (
+	bothKinds   = "resourceClaims: {enabled: true}, resourceClaimTemplates: {enabled: true}"
+	byVCluster  = "toHost: {" + bothKinds + "}"
+	byVCluster2 = "toHost: {podTranslation: VCluster, " + bothKinds + "}"
+	byWebhook   = "toHost: {podTranslation: Webhook, " + bothKinds + "}"
+)
+
+func TestPod(t *testing.T) {
+	const notACopy = "it has the label vcluster.loft.sh/managed-by, and not the name and the annotations vcluster.loft.sh/object-* of a copy"
+	gpu := func(change func(*corev1.Pod)) *corev1.Pod {
+		pod := hostPod(t, "train", "ml", claimOf("gpu"))
+		change(pod)
+		return pod
+	}
+	annotated := func(key, value string) *corev1.Pod {
+		return gpu(func(pod *corev1.Pod) { pod.Annotations[key] = value })
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		sync   string // "none" for no TenantCluster
+		pod    *corev1.Pod
+		names  []string // on the host; nil for those that were given
+		says   []string
+	}{
+		"NoTenantCluster": {reason: "another's vCluster", sync: "none", pod: hostPod(t, "train", "ml", claimOf("gpu"))},
+		"NoSync":          {reason: "a vCluster that syncs claims itself", sync: "", pod: hostPod(t, "train", "ml", claimOf("gpu"))},
+		"NoSyncButMode": {reason: "the mode alone syncs nothing", sync: "toHost: {podTranslation: Webhook}",
+			pod: hostPod(t, "train", "ml", claimOf("gpu"))},
+
+		"Claim": {reason: "the webhook translates", sync: byWebhook, pod: hostPod(t, "train", "ml", claimOf("gpu")),
+			names: []string{short(t, "gpu", "ml")}},
+		"Template": {reason: "the webhook translates", sync: byWebhook, pod: hostPod(t, "train", "ml", templateOf("gpu")),
+			names: []string{short(t, "gpu", "ml")}},
+		"Several": {reason: "two claims and a template, each by itself", sync: byWebhook,
+			pod:   hostPod(t, "train", "ml", claimOf("a"), templateOf("b"), claimOf("c")),
+			names: []string{short(t, "a", "ml"), short(t, "b", "ml"), short(t, "c", "ml")}},
+		"Neither": {reason: "the API server refuses it", sync: byWebhook,
+			pod: hostPod(t, "train", "ml", corev1.PodResourceClaim{Name: "c"})},
+		"LongPodName": {reason: "its name on the host is hashed", sync: byWebhook,
+			pod: hostPod(t, strings.Repeat("train", 12), "ml", claimOf("gpu")), names: []string{short(t, "gpu", "ml")}},
+		"TranslatedTwice": {reason: "a tenant may give a claim such a name, so it cannot be denied", sync: byWebhook,
+			pod: hostPod(t, "train", "ml", claimOf(short(t, "gpu", "ml"))), names: []string{short(t, short(t, "gpu", "ml"), "ml")},
+			says: []string{"warning: spec.resourceClaims[0].resourceClaimName: " + short(t, "gpu", "ml") + " looks translated already: if it " +
+				"is, the pod stays Pending until spec.sync.toHost.podTranslation of TenantCluster research/research is VCluster"}},
+
+		"LongNameOfAnotherNamespace": {reason: "case J: the host name of default's claim", sync: byWebhook,
+			pod: hostPod(t, "train", "ml", claimOf("secret-gpu-x-default-x-research")),
+			says: []string{`spec.resourceClaims[0].resourceClaimName: Invalid value: "secret-gpu-x-default-x-research": ` +
+				`the name on the host is made of`}},
+		"ShortNameOfAnotherNamespace": {reason: "case J: it becomes the name of a claim of ml", sync: byWebhook,
+			pod: hostPod(t, "train", "ml", claimOf(short(t, "gpu", "default"))), names: []string{short(t, short(t, "gpu", "default"), "ml")},
+			says: []string{"warning: "}},
+		"PlatformsClaim": {reason: "a claim that the platform has in the namespace", sync: byWebhook,
+			pod: hostPod(t, "train", "ml", claimOf("platform")), names: []string{short(t, "platform", "ml")}},
+		"AmbiguousTemplate": {reason: "a-x-b in ml is a in b-x-ml", sync: byWebhook,
+			pod:  hostPod(t, "train", "ml", claimOf("gpu"), templateOf("a-x-b")),
+			says: []string{`spec.resourceClaims[1].resourceClaimTemplateName: Invalid value: "a-x-b": the name on the host is made of`}},
+		"EmptyName": {reason: "the API server would refuse it, but what it is translated to is valid", sync: byWebhook,
+			pod: hostPod(t, "train", "ml", claimOf("")), says: []string{`resourceClaimName: Invalid value: "": name ""`}},
+		"AmbiguousPod": {reason: "its annotations could be of another pod", sync: byWebhook,
+			pod:  hostPod(t, "model-x-large", "ml", claimOf("gpu")),
+			says: []string{notACopy}},
+
+		"ForgedPlainName": {reason: "case I: a tenant writes what only old vClusters read", sync: byWebhook,
+			pod: annotated("vcluster.loft.sh/name", "other"), names: []string{short(t, "gpu", "ml")}},
+		"ForgedPlainNamespace": {reason: "case I: a tenant writes what only old vClusters read", sync: byWebhook,
+			pod: annotated("vcluster.loft.sh/namespace", "default"), names: []string{short(t, "gpu", "ml")}},
+		"ForgedPlainUID": {reason: "case I: a tenant writes what only old vClusters read", sync: byWebhook,
+			pod: annotated("vcluster.loft.sh/uid", "u2"), names: []string{short(t, "gpu", "ml")}},
+		"ForgedNamespaceLabel": {reason: "case I", sync: byWebhook,
+			pod:   gpu(func(pod *corev1.Pod) { pod.Labels[names.NamespaceLabel] = "default" }),
+			names: []string{short(t, "gpu", "ml")}},
+		"ForgedName": {reason: "the name on the host is another's", sync: byWebhook,
+			pod: annotated(names.NameAnnotation, "x"), says: []string{notACopy}},
+		"ForgedNamespace": {reason: "default's claim", sync: byWebhook,
+			pod: annotated(names.NamespaceAnnotation, "default"), says: []string{notACopy}},
+		"ForgedKind": {reason: "not a pod", sync: byWebhook,
+			pod: annotated(names.KindAnnotation, "v1, Kind=Secret"), says: []string{notACopy}},
+		"ForgedHostName": {reason: "of another copy", sync: byWebhook,
+			pod: annotated(names.HostNameAnnotation, "x"), says: []string{notACopy}},
+		"ForgedHostNamespace": {reason: "of another copy", sync: byWebhook,
+			pod: annotated(names.HostNamespaceAnnotation, "x"), says: []string{notACopy}},
+		"ForgedUID": {reason: "of no pod", sync: byWebhook,
+			pod: annotated(names.UIDAnnotation, ""), says: []string{notACopy}},
+		"OtherTenantsLabel": {reason: "the TenantCluster is looked up by the label", sync: byWebhook,
+			pod: gpu(func(pod *corev1.Pod) { pod.Labels[names.MarkerLabel] = "inference" }), says: []string{notACopy}},
+		"NoAnnotations": {reason: "it is no copy", sync: byWebhook, pod: gpu(func(pod *corev1.Pod) { pod.Annotations = nil }),
+			says: []string{notACopy}},
+		"MovedName": {reason: "the annotations of another pod", sync: byWebhook,
+			pod:  gpu(func(pod *corev1.Pod) { pod.Name = "other" }),
+			says: []string{notACopy}},
+		"GeneratedName": {reason: "vCluster generates none", sync: byWebhook,
+			pod:  gpu(func(pod *corev1.Pod) { pod.Name, pod.GenerateName = "", "train-" }),
+			says: []string{notACopy}},
+
+		"ClaimsOff": {reason: "the tenant's word is no name on the host", sync: "toHost: {podTranslation: Webhook, resourceClaimTemplates: {enabled: true}}",
+			pod: hostPod(t, "train", "ml", claimOf("gpu"), templateOf("gpu")),
+			says: []string{`spec.resourceClaims[0].resourceClaimName: Invalid value: "gpu": is not synced to the host: set ` +
+				`spec.sync.toHost.resourceClaims.enabled of TenantCluster research/research`}},
+		"TemplatesOff": {reason: "the tenant's word is no name on the host", sync: "toHost: {podTranslation: Webhook, resourceClaims: {enabled: true}}",
+			pod: hostPod(t, "train", "ml", claimOf("gpu"), templateOf("gpu")),
+			says: []string{`spec.resourceClaims[1].resourceClaimTemplateName: Invalid value: "gpu": is not synced to the host: set ` +
+				`spec.sync.toHost.resourceClaimTemplates.enabled of TenantCluster research/research`}},
+		"ClassesOnly": {reason: "the sync is on, claims are not", sync: "toHost: {podTranslation: Webhook}, fromHost: {deviceClasses: {enabled: true}}",
+			pod: hostPod(t, "train", "ml", claimOf("gpu")), says: []string{"is not synced to the host"}},
+
+		"Translated": {reason: "vCluster has done it", sync: byVCluster,
+			pod: hostPod(t, "train", "ml", claimOf(short(t, "a", "ml")), templateOf(short(t, "b", "ml")))},
+		"TranslatedExplicit": {reason: "the default, in words", sync: byVCluster2,
+			pod: hostPod(t, "train", "ml", claimOf(short(t, "a", "ml")))},
+		"TranslatedAmbiguousPod": {reason: "the origin decides nothing here", sync: byVCluster,
+			pod: hostPod(t, "model-x-large", "ml", claimOf(short(t, "a", "ml")))},
+		"TranslatedClaimsOff": {reason: "vCluster's own sync may be on", sync: "fromHost: {deviceClasses: {enabled: true}}",
+			pod: hostPod(t, "train", "ml", claimOf(short(t, "a", "ml")))},
+		"NotTranslated": {reason: "an old vCluster", sync: byVCluster,
+			pod: hostPod(t, "train", "ml", claimOf("gpu"), templateOf("tpu")),
+			says: []string{`spec.resourceClaims[0].resourceClaimName: Invalid value: "gpu": is not translated: set sync.toHost.resourceClaims.enabled in ` +
+				`the vcluster.yaml, of vCluster v0.32 or later, or set spec.sync.toHost.podTranslation of TenantCluster research/research to Webhook`,
+				`spec.resourceClaims[1].resourceClaimTemplateName: Invalid value: "tpu": is not translated: set ` +
+					`sync.toHost.resourceClaimTemplates.enabled in the vcluster.yaml`}},
+		"HalfTranslated": {reason: "one of vCluster's two settings", sync: byVCluster,
+			pod:  hostPod(t, "train", "ml", claimOf(short(t, "gpu", "ml")), templateOf("tpu")),
+			says: []string{`spec.resourceClaims[1].resourceClaimTemplateName: Invalid value: "tpu": is not translated`}},
+		"NotTranslatedLong": {reason: "case J: the long host name of default's claim", sync: byVCluster,
+			pod: hostPod(t, "train", "ml", claimOf("secret-gpu-x-default-x-research")), says: []string{"is not translated"}},
+		"NotTranslatedOff": {reason: "it is not synced either", sync: "toHost: {resourceClaims: {enabled: true}}",
+			pod: hostPod(t, "train", "ml", templateOf("gpu")), says: []string{"is not synced to the host: set spec.sync.toHost.resourceClaimTemplates.enabled"}},
+		"NotTranslatedEmpty": {reason: "no name", sync: byVCluster,
+			pod: hostPod(t, "train", "ml", claimOf("")), says: []string{"is not translated"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tenant *v1alpha1.TenantCluster
+			if tc.sync != "none" {
+				tenant = research(t, tc.sync)
+			}
+			want := tc.pod.DeepCopy()
+			if tc.names == nil {
+				tc.names = referred(tc.pod)
+			}
+			result := Pod(tenant, tc.pod)
+			mentions(t, tc.reason, result, tc.says...)
+			if !result.Allowed() {
+				return
+			}
+			if diff := cmp.Diff(tc.names, referred(tc.pod)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			tc.pod.Spec.ResourceClaims, want.Spec.ResourceClaims = nil, nil
+			if diff := cmp.Diff(want, tc.pod); diff != "" {
+				t.Errorf("more than the claims has changed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestPodStaysInItsNamespace: whatever a tenant writes into its pods and whatever its pods, namespaces and claims are called, a
+// pod that is translated refers to a name that claims of its own namespace alone have.
+func TestPodStaysInItsNamespace(t *testing.T) {
+	for range 200 {
+		seed := rand.Uint64()
+		checkPods(t, seed)
+	}
+}
+
+func FuzzPod(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(checkPods)
+}
+
+// checkPods makes a tenant with some namespaces, claims and pods, at random.
+func checkPods(t *testing.T, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	one := func(of ...string) string { return of[random.IntN(len(of))] }
+	name := func() string {
+		parts := []string{one("a", "b", "ml", "gpu", "x", "default", "research")}
+		for random.IntN(3) > 0 {
+			parts = append(parts, one("a", "x", "ml", "research", strings.Repeat("l", 40)))
+		}
+		return strings.Join(parts, one("-", "-x-", ""))
+	}
+	var namespaces, written []string
+	owners := map[string]string{"platform": "the platform"} // of names on the host
+	for range 2 + random.IntN(4) {
+		namespaces = append(namespaces, name())
+	}
+	for range 20 {
+		claim, namespace := name(), one(namespaces...)
+		written = append(written, claim)
+		// Those that are not ambiguous are synced.
+		if onHost, err := names.HostNameShort(claim, namespace, "research"); err == nil {
+			if owner := owners[onHost]; owner != "" && owner != namespace {
+				t.Fatalf("seed %d: %s and %s have the same name on the host", seed, owner, namespace)
+			}
+			owners[onHost] = namespace
+		}
+	}
+	for onHost, owner := range owners {
+		written = append(written, onHost, onHost+"-x-"+owner+"-x-research")
+	}
+	slices.Sort(written)
+	for range 20 {
+		namespace := one(namespaces...)
+		pod := hostPod(t, name(), namespace)
+		for range 1 + random.IntN(3) {
+			pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims,
+				[]corev1.PodResourceClaim{claimOf(one(written...)), templateOf(one(written...))}[random.IntN(2)])
+		}
+		// What vCluster does not overwrite.
+		for range random.IntN(3) {
+			pod.Annotations[one("vcluster.loft.sh/name", "vcluster.loft.sh/namespace", "vcluster.loft.sh/uid", "a")] = one(namespaces...)
+			pod.Labels[one("app", "vcluster.loft.sh/controlled-by")] = one(namespaces...)
+		}
+		given := referred(pod)
+		result := Pod(research(t, byWebhook), pod)
+		checkResult(t, result)
+		if !result.Allowed() {
+			continue
+		}
+		for i, onHost := range referred(pod) {
+			if owner, is := owners[onHost]; is && owner != namespace {
+				t.Fatalf("seed %d: a pod of %s that names %s has a claim of %s", seed, namespace, given[i], owner)
+			}
+			if want := ptr.To(short(t, given[i], namespace)); onHost != *want {
+				t.Fatalf("seed %d: %s of %s became %s, want %s", seed, given[i], namespace, onHost, *want)
+			}
+		}
+	}
+}
+
+// A pod with as many claims as a request can hold gets an answer that can be sent.
+func TestPodOfManyClaims(t *testing.T) {
+	pod := hostPod(t, "train", "ml")
+	for i := range 10_000 {
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, claimOf(fmt.Sprint("a-x-", i)), templateOf("v0123456789abc"))
+	}
+	for _, sync := range []string{byWebhook, byVCluster} {
+		checkResult(t, Pod(research(t, sync), pod.DeepCopy()))
+	}
+}
+
+func TestPodTranslationWithoutSync(t *testing.T) {
+	for sync, warns := range map[string]bool{
+		"":                                  false,
+		"toHost: {podTranslation: Webhook}": true,
+		"toHost: {podTranslation: VCluster}, fromHost: {deviceClasses: {enabled: true}}":                                         true,
+		"toHost: {podTranslation: Webhook, resourceClaims: {enabled: true}}, fromHost: {deviceClasses: {enabled: true}}":         false,
+		"toHost: {podTranslation: Webhook, resourceClaimTemplates: {enabled: true}}, fromHost: {deviceClasses: {enabled: true}}": false,
+	} {
+		result := TenantCluster(newCluster(t), nil, research(t, sync))
+		said := strings.Join(linesOf(result), "\n")
+		if got := strings.Contains(said, "spec.sync.toHost.podTranslation: no claim is synced to the host"); got != warns || !result.Allowed() {
+			t.Errorf("with %q: %s", sync, said)
+		}
+	}
+}
