@@ -34,8 +34,8 @@ var fleetOnce sync.Once
 // fleet makes what the cases are about, before any webhook is asked: the servers h100-1 (free), h100-2 (claimed),
 // h100-3 (in error), h100-4 (Machine team-a/holder is pinned to it), h100-5 (quarantined), h100-6 (too small), a100-1 (of no type)
 // and cpu-1, two NodeTypes, two tenants that share the host's nodes (the webhook translates the pods of research, and vCluster
-// those of inference), and two with servers of their own, of which team-a may have h100 only and no more than the one server that it has, and
-// team-b may have Machines that stand alone, and has Machines that wait for the OSImage popular.
+// those of inference), and two with servers of their own, of which team-a may have h100 only and no more than the one server that it has,
+// and team-b may have Machines that stand alone, and has Machines that wait for the OSImage popular.
 func fleet(t testing.TB) {
 	t.Helper()
 	fleetOnce.Do(func() { makeFleet(t) })

@@ -87,8 +87,9 @@ func TestPodsOfTenants(t *testing.T) {
 	}
 	forged := hostPod(t, "research", "forged", "secret-gpu")
 	forged.Annotations["vcluster.loft.sh/object-namespace"] = "ml"
-	refused("a forged origin", `admission webhook "pods.karpenter.metal3.io" denied the request: pods "forged-x-default-x-research" is forbidden: `+
-		`it has the label vcluster.loft.sh/managed-by, and not the name and the annotations`, forged)
+	refused("a forged origin", `admission webhook "pods.karpenter.metal3.io" denied the request: `+
+		`pods "forged-x-default-x-research" is forbidden: it has the label vcluster.loft.sh/managed-by, `+
+		`and not the name and the annotations`, forged)
 	refused("the host name of another namespace's claim", `admission webhook "pods.karpenter.metal3.io" denied the request: `+
 		`Pod "thief-x-default-x-research" is invalid: spec.resourceClaims[0].resourceClaimName: Invalid value: `+
 		`"secret-gpu-x-ml-x-research": the name on the host is made of`, hostPod(t, "research", "thief", "secret-gpu-x-ml-x-research"))

@@ -168,16 +168,19 @@ func TestPod(t *testing.T) {
 			pod:  gpu(func(pod *corev1.Pod) { pod.Name, pod.GenerateName = "", "train-" }),
 			says: []string{notACopy}},
 
-		"ClaimsOff": {reason: "the tenant's word is no name on the host", sync: "toHost: {podTranslation: Webhook, resourceClaimTemplates: {enabled: true}}",
-			pod: hostPod(t, "train", "ml", claimOf("gpu"), templateOf("gpu")),
+		"ClaimsOff": {reason: "the tenant's word is no name on the host",
+			sync: "toHost: {podTranslation: Webhook, resourceClaimTemplates: {enabled: true}}",
+			pod:  hostPod(t, "train", "ml", claimOf("gpu"), templateOf("gpu")),
 			says: []string{`spec.resourceClaims[0].resourceClaimName: Invalid value: "gpu": is not synced to the host: set ` +
 				`spec.sync.toHost.resourceClaims.enabled of TenantCluster research/research`}},
-		"TemplatesOff": {reason: "the tenant's word is no name on the host", sync: "toHost: {podTranslation: Webhook, resourceClaims: {enabled: true}}",
-			pod: hostPod(t, "train", "ml", claimOf("gpu"), templateOf("gpu")),
+		"TemplatesOff": {reason: "the tenant's word is no name on the host",
+			sync: "toHost: {podTranslation: Webhook, resourceClaims: {enabled: true}}",
+			pod:  hostPod(t, "train", "ml", claimOf("gpu"), templateOf("gpu")),
 			says: []string{`spec.resourceClaims[1].resourceClaimTemplateName: Invalid value: "gpu": is not synced to the host: set ` +
 				`spec.sync.toHost.resourceClaimTemplates.enabled of TenantCluster research/research`}},
-		"ClassesOnly": {reason: "the sync is on, claims are not", sync: "toHost: {podTranslation: Webhook}, fromHost: {deviceClasses: {enabled: true}}",
-			pod: hostPod(t, "train", "ml", claimOf("gpu")), says: []string{"is not synced to the host"}},
+		"ClassesOnly": {reason: "the sync is on, claims are not",
+			sync: "toHost: {podTranslation: Webhook}, fromHost: {deviceClasses: {enabled: true}}",
+			pod:  hostPod(t, "train", "ml", claimOf("gpu")), says: []string{"is not synced to the host"}},
 
 		"Translated": {reason: "vCluster has done it", sync: byVCluster,
 			pod: hostPod(t, "train", "ml", claimOf(short(t, "a", "ml")), templateOf(short(t, "b", "ml")))},
@@ -189,8 +192,9 @@ func TestPod(t *testing.T) {
 			pod: hostPod(t, "train", "ml", claimOf(short(t, "a", "ml")))},
 		"NotTranslated": {reason: "an old vCluster", sync: byVCluster,
 			pod: hostPod(t, "train", "ml", claimOf("gpu"), templateOf("tpu")),
-			says: []string{`spec.resourceClaims[0].resourceClaimName: Invalid value: "gpu": is not translated: set sync.toHost.resourceClaims.enabled in ` +
-				`the vcluster.yaml, of vCluster v0.32 or later, or set spec.sync.toHost.podTranslation of TenantCluster research/research to Webhook`,
+			says: []string{`spec.resourceClaims[0].resourceClaimName: Invalid value: "gpu": is not translated: set ` +
+				`sync.toHost.resourceClaims.enabled in the vcluster.yaml, of vCluster v0.32 or later, ` +
+				`or set spec.sync.toHost.podTranslation of TenantCluster research/research to Webhook`,
 				`spec.resourceClaims[1].resourceClaimTemplateName: Invalid value: "tpu": is not translated: set ` +
 					`sync.toHost.resourceClaimTemplates.enabled in the vcluster.yaml`}},
 		"HalfTranslated": {reason: "one of vCluster's two settings", sync: byVCluster,
@@ -199,7 +203,8 @@ func TestPod(t *testing.T) {
 		"NotTranslatedLong": {reason: "case J: the long host name of default's claim", sync: byVCluster,
 			pod: hostPod(t, "train", "ml", claimOf("secret-gpu-x-default-x-research")), says: []string{"is not translated"}},
 		"NotTranslatedOff": {reason: "it is not synced either", sync: "toHost: {resourceClaims: {enabled: true}}",
-			pod: hostPod(t, "train", "ml", templateOf("gpu")), says: []string{"is not synced to the host: set spec.sync.toHost.resourceClaimTemplates.enabled"}},
+			pod:  hostPod(t, "train", "ml", templateOf("gpu")),
+			says: []string{"is not synced to the host: set spec.sync.toHost.resourceClaimTemplates.enabled"}},
 		"NotTranslatedEmpty": {reason: "no name", sync: byVCluster,
 			pod: hostPod(t, "train", "ml", claimOf("")), says: []string{"is not translated"}},
 	} {
