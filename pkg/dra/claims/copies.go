@@ -11,7 +11,8 @@
 // GeneratedController shows the tenant the claims that the host's resourceclaim controller generates from templates, for
 // the host's copies of the tenant's pods, under the names that the tenant's pods expect. If the tenant has a resourceclaim
 // controller of its own, that has generated a claim for its pod already, and only the status is mirrored. If it has not,
-// GeneratedController creates the claim in the tenant too, owned by the pod.
+// GeneratedController creates the claim in the tenant too, owned by the pod. It does that also when a syncer overwrites the
+// name in the pod's status with the host's, and then deletes the claim that the tenant's controller has generated.
 package claims
 
 import (

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -62,13 +63,15 @@ func (c *GeneratedController) reconcile(ctx context.Context, key client.ObjectKe
 	if err != nil || pod == nil {
 		return err
 	}
-	name, err := c.expectedName(ctx, pod, podClaim, host.Name)
+	mirrors, err := c.mirrors(ctx, key.Name)
 	if err != nil {
 		return err
 	}
-	if err := c.deleteRenamed(ctx, key.Name, name); err != nil {
+	byTenant, err := c.generatedByTenant(ctx, pod, podClaim)
+	if err != nil {
 		return err
 	}
+	name := expectedName(pod, podClaim, host.Name, mirrors, byTenant)
 	claim, err := c.tenantClaim(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: name})
 	if err != nil {
 		return err
@@ -97,7 +100,10 @@ func (c *GeneratedController) reconcile(ctx context.Context, key client.ObjectKe
 		c.recorder.Publish(generatedNameTaken(pod, podClaim.Name, name))
 		return nil
 	}
-	return mirrorStatus(ctx, c.clusters, s, host, claim)
+	if err := mirrorStatus(ctx, c.clusters, s, host, claim); err != nil {
+		return err
+	}
+	return c.deleteOthers(ctx, claim, mirrors, byTenant)
 }
 
 // tenantClaim returns a claim of the tenant, nil if there is none.
@@ -143,26 +149,77 @@ func (c *GeneratedController) tenantPod(
 
 // expectedName is the name under which the pod looks for the claim: the one in its status; or that of the claim which the
 // tenant has generated for it and not recorded yet; or the host's, for a pod whose status is copied from the host.
-func (c *GeneratedController) expectedName(ctx context.Context, pod *corev1.Pod, podClaim *corev1.PodResourceClaim,
-	hostName string) (string, error) {
+//
+// Once the tenant has a claim of the host's name, it stays that one. vCluster writes the host's name into the pod's status
+// whenever the tenant's resourceclaim controller has written its own there. Were the claim to change with each of them, that
+// controller would see none of the host's name, and write its own again, for ever.
+func expectedName(pod *corev1.Pod, podClaim *corev1.PodResourceClaim, hostName string, mirrors, byTenant []resourcev1.ResourceClaim) string {
+	if slices.ContainsFunc(mirrors, func(claim resourcev1.ResourceClaim) bool {
+		return claim.Name == hostName && claim.Namespace == pod.Namespace && metav1.IsControlledBy(&claim, pod)
+	}) {
+		return hostName
+	}
 	for _, status := range pod.Status.ResourceClaimStatuses {
 		if status.Name == podClaim.Name && status.ResourceClaimName != nil {
-			return *status.ResourceClaimName, nil
+			return *status.ResourceClaimName
 		}
 	}
+	if len(byTenant) > 0 {
+		return byTenant[0].Name
+	}
+	return hostName
+}
+
+// generatedByTenant are the claims that the tenant's own resourceclaim controller has generated for a claim of the pod.
+func (c *GeneratedController) generatedByTenant(
+	ctx context.Context, pod *corev1.Pod, podClaim *corev1.PodResourceClaim,
+) ([]resourcev1.ResourceClaim, error) {
 	claims := &resourcev1.ResourceClaimList{}
 	if err := c.clusters.Tenant.Client.List(ctx, claims, client.InNamespace(pod.Namespace),
 		client.MatchingFields{fieldPod: pod.Name}); err != nil {
-		return "", fmt.Errorf("listing the ResourceClaims of pod %s in the tenant, %w", client.ObjectKeyFromObject(pod), err)
+		return nil, fmt.Errorf("listing the ResourceClaims of pod %s in the tenant, %w", client.ObjectKeyFromObject(pod), err)
 	}
-	for i := range claims.Items {
-		claim := &claims.Items[i]
-		if metav1.IsControlledBy(claim, pod) && claim.Annotations[v1alpha1.HostClaimAnnotationKey] == "" &&
-			claim.Annotations[podClaimAnnotation] == podClaim.Name {
-			return claim.Name, nil
+	return slices.DeleteFunc(claims.Items, func(claim resourcev1.ResourceClaim) bool {
+		return !metav1.IsControlledBy(&claim, pod) || claim.Annotations[v1alpha1.HostClaimAnnotationKey] != "" ||
+			claim.Annotations[podClaimAnnotation] != podClaim.Name
+	}), nil
+}
+
+// deleteOthers deletes what the tenant has for the same claim of a pod besides the one that the pod expects: what was created
+// here under a name that the pod does not expect any more, and, where the pod expects a claim that was created here, what the
+// tenant's resourceclaim controller has generated. Its own claim it finds by the pod's status, which vCluster has overwritten.
+//
+// It is called while the expected claim exists. The resourceclaim controller generates a claim for a pod that has none, so
+// without one this would not end.
+func (c *GeneratedController) deleteOthers(ctx context.Context, expected *resourcev1.ResourceClaim,
+	mirrors, byTenant []resourcev1.ResourceClaim) error {
+	if !expected.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	if expected.Annotations[v1alpha1.HostClaimAnnotationKey] != "" {
+		for i := range byTenant {
+			if err := c.deleteGenerated(ctx, &byTenant[i]); err != nil {
+				return err
+			}
 		}
 	}
-	return hostName, nil
+	return c.deleteExcept(ctx, mirrors, expected.Name)
+}
+
+// deleteGenerated deletes a claim that the tenant's resourceclaim controller has generated. Its status is cleared before: the
+// finalizer of an allocated claim stays while a pod that runs has reserved it.
+func (c *GeneratedController) deleteGenerated(ctx context.Context, claim *resourcev1.ResourceClaim) error {
+	if !equality.Semantic.DeepEqual(claim.Status, resourcev1.ResourceClaimStatus{}) {
+		cleared := claim.DeepCopy()
+		cleared.Status = resourcev1.ResourceClaimStatus{}
+		if err := c.clusters.Tenant.Client.Status().Update(ctx, cleared); err != nil {
+			return fmt.Errorf("clearing the status of ResourceClaim %s in the tenant, %w", client.ObjectKeyFromObject(claim), err)
+		}
+	}
+	if !claim.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	return controllers.Delete(ctx, c.clusters.Tenant.Client, claim, "deleting in the tenant")
 }
 
 // deleteMirrors deletes what was created in the tenant for a claim that is gone from the host, after a live read.
@@ -175,15 +232,6 @@ func (c *GeneratedController) deleteMirrors(ctx context.Context, key client.Obje
 		return err
 	}
 	return c.deleteExcept(ctx, mirrors, "")
-}
-
-// deleteRenamed deletes what was created in the tenant under a name that its pod does not expect any more.
-func (c *GeneratedController) deleteRenamed(ctx context.Context, hostClaim, expected string) error {
-	mirrors, err := c.mirrors(ctx, hostClaim)
-	if err != nil {
-		return err
-	}
-	return c.deleteExcept(ctx, mirrors, expected)
 }
 
 func (c *GeneratedController) deleteExcept(ctx context.Context, mirrors []resourcev1.ResourceClaim, name string) error {
