@@ -23,6 +23,7 @@ package dra
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -111,8 +112,30 @@ func (c *Controller) check(ctx context.Context, cluster *v1alpha1.TenantCluster)
 	if s := policy.Of(cluster); s.SelectorError != nil {
 		return precondition{reason: v1alpha1.ReasonInvalidSelector, message: sentence(s.SelectorError.Error()), canRun: true}, nil
 	}
-	return precondition{reason: v1alpha1.ReasonSynced, message: "In sync: " + strings.Join(enabled(&cluster.Spec.Sync), ", "), canRun: true},
-		nil
+	result := precondition{reason: v1alpha1.ReasonSynced, message: "In sync: " + strings.Join(enabled(&cluster.Spec.Sync), ", "), canRun: true}
+	// The reference of vcluster.yaml: "The resource claims must reference device classes synced from the host". vCluster's own
+	// code does not hold it, and passes claims of all classes on: then a platform that has only forgotten the switch would have
+	// given all classes away.
+	if !cluster.Spec.Sync.FromHost.DeviceClasses.Enabled {
+		result.reason = v1alpha1.ReasonNoDeviceClasses
+		result.message = "No claim and no template is synced, because no DeviceClass is allowed: " + strings.Join(enabled(&cluster.Spec.Sync), ", ") +
+			" need the classes, enable spec.sync.fromHost.deviceClasses"
+	} else if ignored := patched(&cluster.Spec.Sync); len(ignored) > 0 {
+		result.message += ". Patches are not applied: " + strings.Join(ignored, ", ")
+	}
+	return result, nil
+}
+
+// patched returns the fields that have patches.
+func patched(sync *v1alpha1.Sync) []string {
+	var fields []string
+	for field, patches := range sync.Patches() {
+		if len(patches) > 0 {
+			fields = append(fields, field)
+		}
+	}
+	slices.Sort(fields)
+	return fields
 }
 
 // notServed returns the first kind that a cluster does not serve, or nothing. Every cluster serves pods; they are checked

@@ -128,8 +128,8 @@ func (w *fixture) createCluster(change ...func(*v1alpha1.Sync)) {
 			FromHost: v1alpha1.SyncFromHost{DeviceClasses: v1alpha1.DeviceClassSync{
 				SyncSwitch: v1alpha1.SyncSwitch{Enabled: true}, Selector: &metav1.LabelSelector{MatchLabels: w.labels()},
 			}},
-			ToHost: v1alpha1.SyncToHost{ResourceClaims: v1alpha1.SyncSwitch{Enabled: true},
-				ResourceClaimTemplates: v1alpha1.SyncSwitch{Enabled: true}},
+			ToHost: v1alpha1.SyncToHost{ResourceClaims: v1alpha1.ClaimSync{SyncSwitch: v1alpha1.SyncSwitch{Enabled: true}},
+				ResourceClaimTemplates: v1alpha1.ClaimSync{SyncSwitch: v1alpha1.SyncSwitch{Enabled: true}}},
 		}},
 	}
 	for _, change := range change {

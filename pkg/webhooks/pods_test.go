@@ -54,7 +54,7 @@ func TestPods(t *testing.T) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	on := v1alpha1.SyncSwitch{Enabled: true}
+	on := v1alpha1.ClaimSync{SyncSwitch: v1alpha1.SyncSwitch{Enabled: true}}
 	tenant := &v1alpha1.TenantCluster{}
 	tenant.Namespace, tenant.Name = "research", "research"
 	tenant.Spec.Sync.ToHost = v1alpha1.SyncToHost{ResourceClaims: on, ResourceClaimTemplates: on,

@@ -220,7 +220,8 @@ func populate(ctx context.Context, w *environment.Environment, claims int) error
 				ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: t.Name},
 				Spec: v1alpha1.TenantClusterSpec{APIServerEndpoint: "192.0.2.1:6443", Sync: v1alpha1.Sync{
 					FromHost: v1alpha1.SyncFromHost{DeviceClasses: v1alpha1.DeviceClassSync{SyncSwitch: on}},
-					ToHost:   v1alpha1.SyncToHost{ResourceClaims: on, ResourceClaimTemplates: on},
+					ToHost: v1alpha1.SyncToHost{ResourceClaims: v1alpha1.ClaimSync{SyncSwitch: on},
+						ResourceClaimTemplates: v1alpha1.ClaimSync{SyncSwitch: on}},
 				}},
 			})
 		})

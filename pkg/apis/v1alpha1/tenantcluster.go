@@ -315,13 +315,14 @@ type SyncFromHost struct {
 
 // SyncToHost is what flows from the tenant to the host.
 type SyncToHost struct {
-	// ResourceClaims flow if every class that they name is allowed. Their status flows back.
+	// ResourceClaims flow if every class that they name is allowed: none while fromHost.deviceClasses is not enabled. Their
+	// status flows back.
 	// +optional
-	ResourceClaims SyncSwitch `json:"resourceClaims,omitempty"`
-	// ResourceClaimTemplates flow if every class that they name is allowed. The claims that the host makes of them
-	// flow back.
+	ResourceClaims ClaimSync `json:"resourceClaims,omitempty"`
+	// ResourceClaimTemplates flow if every class that they name is allowed: none while fromHost.deviceClasses is not
+	// enabled. The claims that the host makes of them flow back.
 	// +optional
-	ResourceClaimTemplates SyncSwitch `json:"resourceClaimTemplates,omitempty"`
+	ResourceClaimTemplates ClaimSync `json:"resourceClaimTemplates,omitempty"`
 	// PodTranslation is what translates the names of claims and templates in the copies of the tenant's pods: VCluster
 	// (the default) or Webhook. It must be what the tenant's vCluster is: with the wrong one its pods with claims are
 	// denied or stay Pending. Names on the host are the same with both, so that a change of it moves nothing. A
@@ -351,6 +352,22 @@ type SyncSwitch struct {
 	Enabled bool `json:"enabled,omitempty"`
 }
 
+// ClaimSync turns the sync of claims or templates on.
+type ClaimSync struct {
+	SyncSwitch `json:",inline"`
+	// Patches of a vcluster.yaml are accepted and not applied. The webhook warns of them.
+	// +optional
+	// +listType=atomic
+	Patches []SyncPatch `json:"patches,omitempty"`
+}
+
+// SyncPatch is a patch of a vcluster.yaml, with the fields that it has there. It is not applied.
+// +kubebuilder:pruning:PreserveUnknownFields
+type SyncPatch struct {
+	// Path is the field that vCluster would change.
+	Path string `json:"path"`
+}
+
 // DeviceClassSync selects the DeviceClasses of the host that exist in the tenant.
 type DeviceClassSync struct {
 	SyncSwitch `json:",inline"`
@@ -364,6 +381,10 @@ type DeviceClassSync struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=4
 	Hidden []DeviceClassPart `json:"hidden,omitempty"`
+	// Patches of a vcluster.yaml are accepted and not applied. The webhook warns of them.
+	// +optional
+	// +listType=atomic
+	Patches []SyncPatch `json:"patches,omitempty"`
 }
 
 // DeviceClassPart is a part of a DeviceClass that can be hidden from tenants.
@@ -390,6 +411,8 @@ const ConditionDRASynced = "DRASynced"
 const (
 	// ReasonSyncDisabled: nothing is enabled any more. Synced objects stay.
 	ReasonSyncDisabled = "SyncDisabled"
+	// ReasonNoDeviceClasses: claims or templates are enabled without the device classes, so that none of them is allowed.
+	ReasonNoDeviceClasses = "DeviceClassesNotEnabled"
 	// ReasonAPINotServed: the host or the tenant has no resource.k8s.io/v1.
 	ReasonAPINotServed = "APINotServed"
 	// ReasonSameCluster: the host and the tenant are the same cluster, so there is nothing to sync.
@@ -399,6 +422,14 @@ const (
 	// ReasonInvalidName: names on the host end in the TenantCluster's name, and with this one they would not be valid.
 	ReasonInvalidName = "InvalidName"
 )
+
+// Patches are the patches, by the field that has them. None is applied.
+func (s *Sync) Patches() map[string][]SyncPatch {
+	return map[string][]SyncPatch{
+		"fromHost.deviceClasses": s.FromHost.DeviceClasses.Patches, "toHost.resourceClaims": s.ToHost.ResourceClaims.Patches,
+		"toHost.resourceClaimTemplates": s.ToHost.ResourceClaimTemplates.Patches,
+	}
+}
 
 // Enabled returns whether anything is to be synced.
 func (s *Sync) Enabled() bool {

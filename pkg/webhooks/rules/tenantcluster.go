@@ -50,8 +50,19 @@ func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Resul
 	return r.done()
 }
 
-// sync warns of what is switched on and does nothing.
+// sync warns of what is set and does nothing.
 func (r *Result) sync(path *field.Path, sync *v1alpha1.Sync) {
+	patches := sync.Patches()
+	for _, name := range sortedKeys(patches) {
+		var paths []string
+		for _, patch := range patches[name] {
+			paths = append(paths, patch.Path)
+		}
+		if len(paths) > 0 {
+			r.warn(RuleReferences, path.Child(name, "patches"), "patches are not applied (%s): what is synced has these fields unchanged",
+				strings.Join(paths, ", "))
+		}
+	}
 	if sync.FromHost.DeviceClasses.Enabled {
 		return
 	}
@@ -60,7 +71,7 @@ func (r *Result) sync(path *field.Path, sync *v1alpha1.Sync) {
 	for _, name := range sortedKeys(set) {
 		if set[name] {
 			r.warn(RuleReferences, path.Child("toHost", name, "enabled"),
-				"no claim gets a device: none of the DeviceClasses is allowed while sync.fromHost.deviceClasses is not enabled")
+				"no claim gets a device: none of the DeviceClasses is allowed while sync.fromHost.deviceClasses is not enabled: enable it")
 		}
 	}
 }

@@ -36,6 +36,14 @@ func TestTenantCluster(t *testing.T) {
 			[]string{`spec.sync.fromHost.deviceClasses.selector: Invalid value: "": "Like" is not a valid label selector operator`}},
 		"Claims": {"no class is allowed", "c", "sync: {toHost: {resourceClaims: {enabled: true}}}",
 			[]string{"warning: spec.sync.toHost.resourceClaims.enabled: no claim gets a device: none of the DeviceClasses is allowed while"}},
+		"Templates": {"the same", "c", "sync: {toHost: {resourceClaimTemplates: {enabled: true}}}",
+			[]string{"warning: spec.sync.toHost.resourceClaimTemplates.enabled: no claim gets a device: "}},
+		"Patches": {"a vcluster.yaml is taken as it is, and what is not done is said", "c", "sync: {fromHost: {deviceClasses: {enabled: true, " +
+			"patches: [{path: metadata.labels}, {path: spec.config}]}}, " +
+			"toHost: {resourceClaims: {patches: [{path: a}]}, resourceClaimTemplates: {enabled: true, patches: [{path: b}]}}}",
+			[]string{"warning: spec.sync.fromHost.deviceClasses.patches: patches are not applied (metadata.labels, spec.config)",
+				"warning: spec.sync.toHost.resourceClaimTemplates.patches: patches are not applied (b)",
+				"warning: spec.sync.toHost.resourceClaims.patches: patches are not applied (a)"}},
 		"ClaimsAndClasses": {"as it should be", "c",
 			"sync: {fromHost: {deviceClasses: {enabled: true}}, toHost: {resourceClaims: {enabled: true}}}", nil},
 	} {
