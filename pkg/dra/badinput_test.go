@@ -92,7 +92,7 @@ func TestClaimWith32Requests(t *testing.T) {
 	// One class of 144 that is not allowed is enough.
 	requests[31].FirstAvailable[7].DeviceClassName = "vip"
 	w.createClaim("too-big", requests...)
-	w.awaitEvent(claims.ReasonClassNotAllowed, "too-big", "DeviceClass vip")
+	w.awaitEvent(claims.ReasonClassNotAllowed, "too-big", "Device class vip")
 }
 
 func TestLongestName(t *testing.T) {

@@ -57,7 +57,9 @@ func TestClassNotAllowed(t *testing.T) {
 	w.createClaim("alternative", firstOf("a", w.class, "vip"))
 	w.createClaim("unknown", exactly("a", "nothing"))
 	for name, class := range map[string]string{"exact": "vip", "alternative": "vip", "unknown": "nothing"} {
-		w.awaitEvent(claims.ReasonClassNotAllowed, name, "DeviceClass "+class, "for="+w.labels()["for"])
+		// The sentence of vCluster's reference, word by word.
+		w.awaitEvent(claims.ReasonClassNotAllowed, name, fmt.Sprintf("did not sync resourceclaim %q to host. Failures : Device class %s "+
+			"does not match the selector under 'sync.fromHost.deviceClasses.selector' (for=%s)", name, class, w.labels()["for"]))
 	}
 	w.createClaim("good", firstOf("a", w.class, w.class))
 	w.awaitHostClaim("good")

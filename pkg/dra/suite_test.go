@@ -283,14 +283,19 @@ func (w *fixture) awaitGone(c client.Client, object client.Object) {
 	})
 }
 
-// awaitEvent waits for an event of that reason on an object of that name, with all those words.
+// awaitEvent waits for an event of that reason on an object of that name, with all those words. The events on claims, templates
+// and pods have vCluster's reason, and ours begins the message.
 func (w *fixture) awaitEvent(reason, name string, words ...string) {
 	w.Helper()
 	w.eventually("there is an event "+reason+" on "+name, func(context.Context) error {
 		var seen []string
 		for _, e := range w.events.all() {
 			text := e.Reason + " " + e.InvolvedObject.(client.Object).GetName() + " " + e.Message
-			matches := e.Reason == reason && e.InvolvedObject.(client.Object).GetName() == name
+			got := e.Reason
+			if _, class := e.InvolvedObject.(*resourcev1.DeviceClass); !class {
+				got, _, _ = strings.Cut(strings.TrimPrefix(text, "SyncWarning "+e.InvolvedObject.(client.Object).GetName()+" "), ": ")
+			}
+			matches := got == reason && e.InvolvedObject.(client.Object).GetName() == name
 			for _, word := range words {
 				matches = matches && strings.Contains(e.Message, word)
 			}

@@ -32,7 +32,7 @@ func TestOffByDefault(t *testing.T) {
 		!strings.HasSuffix(got, "enable spec.sync.fromHost.deviceClasses") {
 		t.Errorf("the condition is %q", got)
 	}
-	w.awaitEvent("DeviceClassNotAllowed", "gpu", "sync.fromHost.deviceClasses is not enabled")
+	w.awaitEvent("DeviceClassNotAllowed", "gpu", "'sync.fromHost.deviceClasses' is not enabled")
 	if written := p.written(); len(written) != 1 {
 		t.Errorf("there were writes: %v, want the condition alone", written)
 	}

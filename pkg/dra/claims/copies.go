@@ -245,7 +245,7 @@ func (c *CopyController[T]) allowed(ctx context.Context, s policy.Settings, obje
 	}
 	class, err := s.NotAllowed(ctx, c.clusters.Management.Client, c.kind.spec(object))
 	if class != "" {
-		c.notAllowed(object, class, s.Policy.String(), synced)
+		c.notAllowed(object, s.Policy.WhyNot(class), synced)
 	}
 	return err == nil && class == "", err
 }

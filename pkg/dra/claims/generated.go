@@ -83,7 +83,7 @@ func (c *GeneratedController) reconcile(ctx context.Context, key client.ObjectKe
 		if claim != nil {
 			object = claim
 		}
-		c.recorder.Publish(generatedOrphaned(object, podClaim.Name, class, s.Policy.String()))
+		c.recorder.Publish(generatedOrphaned(object, podClaim.Name, s.Policy.WhyNot(class)))
 		return nil
 	}
 	if claim == nil {

@@ -116,7 +116,11 @@ func sameAllocation(a, b *resourcev1.AllocationResult) bool {
 	})
 }
 
-// Reasons of the events on the tenant's pods, claims and templates.
+// ReasonSyncWarning is the reason of all events on the tenant's pods, claims and templates. It is that of vCluster's syncers of
+// these kinds, so that what selects their events finds ours.
+const ReasonSyncWarning = "SyncWarning"
+
+// What the messages of these events begin with.
 const (
 	// ReasonClassNotAllowed: a device class is not one that the tenant may ask for. The object is not on the host.
 	ReasonClassNotAllowed = "DeviceClassNotAllowed"
@@ -136,33 +140,38 @@ const (
 	ReasonDeletedOnHost = "DeletedOnHost"
 )
 
+// warning is an event whose message begins with its own reason.
+func warning(object client.Object, reason, message string) events.Event {
+	return tenant.Warning(object, ReasonSyncWarning, reason+": "+message)
+}
+
 func (c *CopyController[T]) warn(object T, reason, message string) {
-	c.recorder.Publish(tenant.Warning(object, reason, message))
+	c.recorder.Publish(warning(object, reason, message))
 }
 
+// notInSync has the words of vCluster's event.
 func (c *CopyController[T]) notInSync(object T, reason, cause string) {
-	c.warn(object, reason, fmt.Sprintf("%s %s is not in sync with the host: %s", c.kind.Kind, object.GetName(), cause))
+	c.warn(object, reason, fmt.Sprintf("did not sync %s %q to host. Failures : %s", strings.ToLower(c.kind.Kind), object.GetName(), cause))
 }
 
-func (c *CopyController[T]) notAllowed(object T, class, policy string, synced bool) {
+// allowedBefore is what follows if a class was allowed when the object was synced.
+const allowedBefore = ". The class was allowed before: it stays here and on the host, and the sync resumes when the class is allowed again"
+
+func (c *CopyController[T]) notAllowed(object T, why string, synced bool) {
 	if !synced {
-		c.notInSync(object, ReasonClassNotAllowed, fmt.Sprintf("it names DeviceClass %s, but %s", class, policy))
+		c.notInSync(object, ReasonClassNotAllowed, why)
 		return
 	}
-	c.notInSync(object, ReasonOrphaned, fmt.Sprintf("it names DeviceClass %s, which is not allowed any more: %s. "+
-		"It stays here and on the host, and the sync resumes when the class is allowed again", class, policy))
+	c.notInSync(object, ReasonOrphaned, why+allowedBefore)
 }
 
-func generatedOrphaned(object client.Object, podClaim, class, policy string) events.Event {
-	return tenant.Warning(object, ReasonOrphaned,
-		fmt.Sprintf("the claim %s is not in sync with the host: it names DeviceClass %s, which is not allowed "+
-			"any more: %s. It stays, and the sync resumes when the class is allowed again", podClaim, class, policy))
+func generatedOrphaned(object client.Object, podClaim, why string) events.Event {
+	return warning(object, ReasonOrphaned, fmt.Sprintf("did not sync claim %q of the pod from host. Failures : %s%s", podClaim, why, allowedBefore))
 }
 
 func generatedNameTaken(pod *corev1.Pod, podClaim, name string) events.Event {
-	return tenant.Warning(pod, ReasonNameTaken,
-		fmt.Sprintf("the claim %s is not in sync with the host: ResourceClaim %s exists and does not belong to "+
-			"this pod; delete it", podClaim, name))
+	return warning(pod, ReasonNameTaken, fmt.Sprintf("did not sync claim %q of the pod from host. Failures : ResourceClaim %s exists and "+
+		"does not belong to this pod; delete it", podClaim, name))
 }
 
 // view is how one tenant sees the host.

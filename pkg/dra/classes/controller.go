@@ -112,7 +112,7 @@ func (c *Controller) remove(ctx context.Context, present *resourcev1.DeviceClass
 	if err := controllers.Delete(ctx, c.clusters.Tenant.Client, present, "deleting in the tenant"); err != nil {
 		return err
 	}
-	c.recorder.Publish(removed(present, host != nil, s.Policy.String()))
+	c.recorder.Publish(removed(present, host != nil, s.Policy))
 	log.FromContext(ctx).Info("removed from the tenant", "deviceClass", present.Name)
 	return nil
 }
@@ -157,10 +157,10 @@ func (c *Controller) all(ctx context.Context) []reconcile.Request {
 		controllers.Requests(ctx, c.clusters.Tenant.Client, &resourcev1.DeviceClassList{})...)
 }
 
-func removed(class *resourcev1.DeviceClass, onHost bool, policy string) events.Event {
+func removed(class *resourcev1.DeviceClass, onHost bool, p policy.Policy) events.Event {
 	why := "the host has no such DeviceClass"
 	if onHost {
-		why = policy + ", and this one is not"
+		why = p.WhyNot(class.Name)
 	}
 	return tenant.Warning(class, ReasonRemoved,
 		fmt.Sprintf("DeviceClass %s has been removed: %s. Claims that use it stay, and are no longer in sync", class.Name, why))

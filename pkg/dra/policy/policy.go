@@ -64,15 +64,16 @@ func (p Policy) Hides(part v1alpha1.DeviceClassPart) bool {
 	return slices.Contains(p.hidden, part)
 }
 
-// String describes the policy in messages to the tenant.
-func (p Policy) String() string {
+// WhyNot says to the tenant why it may not ask for a class, in the words of vCluster's events. A tenant with a selector is not
+// told whether the host has a class that it may not see.
+func (p Policy) WhyNot(class string) string {
 	switch {
 	case !p.enabled:
-		return "sync.fromHost.deviceClasses is not enabled"
+		return fmt.Sprintf("Device class %s is not available: 'sync.fromHost.deviceClasses' is not enabled", class)
 	case p.selector.Empty():
-		return "every DeviceClass of the host is allowed"
+		return fmt.Sprintf("Device class %s does not exist in the host", class)
 	default:
-		return fmt.Sprintf("DeviceClasses of the host that match %q are allowed", p.selector)
+		return fmt.Sprintf("Device class %s does not match the selector under 'sync.fromHost.deviceClasses.selector' (%s)", class, p.selector)
 	}
 }
 
