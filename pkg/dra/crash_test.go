@@ -17,10 +17,15 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// cycle is a whole life: a class, a claim, a template and a generated claim come, are allocated, changed and deleted, and
-// the class leaves. A process that dies on the way is replaced by one that does not.
+// cycle is a whole life: a class, a claim, a template and a claim that both sides have generated come, are allocated, changed and
+// deleted, and the class leaves. A process that dies on the way is replaced by one that does not.
 func cycle(t *testing.T, w *fixture, p *process) {
 	w.must(w.tenant.Create(t.Context(), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}}))
+	// The caches have the claim that the tenant has generated from their start.
+	tenantPod := pod(w.namespace, "train", corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: ptr.To("one-gpu")})
+	w.must(w.tenant.Create(t.Context(), tenantPod))
+	early := w.generatedClaim(w.namespace, "train-gpu-early", tenantPod)
+	w.must(w.tenant.Create(t.Context(), early))
 	ctx, cancel := context.WithCancel(t.Context())
 	stop, replaced := w.run(p), make(chan struct{})
 	go func() {
@@ -42,12 +47,15 @@ func cycle(t *testing.T, w *fixture, p *process) {
 	w.eventually("the template is on the host", func(ctx context.Context) error {
 		return w.host.Get(ctx, client.ObjectKeyFromObject(copiedTemplate), copiedTemplate)
 	})
-	tenantPod, hostPod := w.createPod("train", corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: ptr.To("one-gpu")})
+	hostPod := w.createHostPod(tenantPod)
 	made := w.generatedClaim(w.cluster.Namespace, hostPod.Name+"-gpu-abcde", hostPod)
 	w.must(w.host.Create(t.Context(), made))
 	w.allocate(copied, "gpu-0", hostPod)
 	w.allocate(made, "gpu-1", hostPod)
 	w.awaitStatus("gpu", "", tenantPod)
+	w.awaitStatus(early.Name, "", tenantPod)
+	w.nameClaim(tenantPod, made.Name)
+	w.awaitGone(w.tenant, early)
 	shown := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: made.Name}}
 	w.eventually("the generated claim is shown", func(ctx context.Context) error {
 		if err := w.tenant.Get(ctx, client.ObjectKeyFromObject(shown), shown); err != nil || shown.Status.Allocation == nil {
@@ -115,9 +123,10 @@ func TestCrashAtEveryWrite(t *testing.T) {
 }
 
 // TestCrashOnAPIServers is TestCrashAtEveryWrite with watches and API servers, at a few of the writes: a copy, a status, a
-// generated claim, the deletion of a copy, and its finalizer. Their order may differ a little from run to run.
+// generated claim, the deletion of the one that the tenant has generated, that of a copy, and its finalizer. Their order may
+// differ a little from run to run.
 func TestCrashOnAPIServers(t *testing.T) {
-	for _, point := range []int{4, 7, 8, 13, 17} {
+	for _, point := range []int{4, 7, 9, 12, 16, 19} {
 		t.Run(fmt.Sprintf("BeforeWrite%d", point), func(t *testing.T) {
 			p := dyingAfter(point)
 			cycle(t, newFixture(t), p)

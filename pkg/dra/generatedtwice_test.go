@@ -16,7 +16,7 @@ import (
 )
 
 // generatedOnBothSides makes a pod with a claim from a template. The resourceclaim controllers of the tenant and of the host
-// have both generated it, and the tenant's pod names the tenant's.
+// have both generated it, and the tenant's pod names the tenant's. Ours start between the two, so that their caches have it.
 func (w *fixture) generatedOnBothSides() (tenantPod *corev1.Pod, early, made *resourcev1.ResourceClaim) {
 	w.Helper()
 	tenantPod = pod(w.namespace, "serve", corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: ptr.To("one-gpu")})
@@ -24,6 +24,7 @@ func (w *fixture) generatedOnBothSides() (tenantPod *corev1.Pod, early, made *re
 	early = w.generatedClaim(w.namespace, "serve-gpu-7ztvz", tenantPod)
 	w.must(w.tenant.Create(w.Context(), early))
 	w.nameClaim(tenantPod, early.Name)
+	w.run()
 	hostPod := w.createHostPod(tenantPod)
 	made = w.generatedClaim(w.cluster.Namespace, hostPod.Name+"-gpu-abcde", hostPod)
 	w.must(w.host.Create(w.Context(), made))
@@ -63,7 +64,6 @@ func (w *fixture) awaitOnly(name string, pod *corev1.Pod) {
 // goes: both would show one device.
 func TestTenantHasGeneratedTheClaimToo(t *testing.T) {
 	w := newFixture(t)
-	w.run()
 	tenantPod, early, made := w.generatedOnBothSides()
 	w.nameClaim(tenantPod, made.Name)
 	w.awaitOnly(made.Name, tenantPod)
@@ -85,7 +85,6 @@ func TestTenantHasGeneratedTheClaimToo(t *testing.T) {
 // A claim with the finalizer of the API stays until its status is clear. The controller that sets the finalizer removes it then.
 func TestTenantHasProtectedItsClaim(t *testing.T) {
 	w := newFixture(t)
-	w.run()
 	tenantPod, early, made := w.generatedOnBothSides()
 	change(w, w.tenant, early, func(claim *resourcev1.ResourceClaim) { claim.Finalizers = append(claim.Finalizers, protection) })
 	w.nameClaim(tenantPod, made.Name)
@@ -103,7 +102,6 @@ func TestTenantHasProtectedItsClaim(t *testing.T) {
 // Claims of the pod that are not the one from the template stay, and so do those of other pods.
 func TestOtherClaimsOfThePodStay(t *testing.T) {
 	w := newFixture(t)
-	w.run()
 	tenantPod, early, made := w.generatedOnBothSides()
 	other := w.generatedClaim(w.namespace, "serve-nic", tenantPod)
 	other.Annotations["resource.kubernetes.io/pod-claim-name"] = "nic"

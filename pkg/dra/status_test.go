@@ -158,15 +158,15 @@ func TestGeneratedClaims(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
-			w.run()
 			w.createTemplate("one-gpu")
+			tenantPod := pod(w.namespace, "train", corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: ptr.To("one-gpu")})
+			w.must(w.tenant.Create(t.Context(), tenantPod))
+			expected := tc.prepare(w, tenantPod)
+			w.run()
 			hostTemplate := w.hostName("one-gpu")
 			w.eventually("the template is on the host", func(ctx context.Context) error {
 				return w.host.Get(ctx, client.ObjectKey{Namespace: w.cluster.Namespace, Name: hostTemplate}, &resourcev1.ResourceClaimTemplate{})
 			})
-			tenantPod := pod(w.namespace, "train", corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: ptr.To("one-gpu")})
-			w.must(w.tenant.Create(t.Context(), tenantPod))
-			expected := tc.prepare(w, tenantPod)
 			hostPod := w.createHostPod(tenantPod)
 			copied := w.generatedClaim(w.cluster.Namespace, hostPod.Name+"-gpu-klmno", hostPod)
 			w.must(w.host.Create(t.Context(), copied))
