@@ -118,7 +118,8 @@ func (c *Controller) check(ctx context.Context, cluster *v1alpha1.TenantCluster)
 	// given all classes away.
 	if !cluster.Spec.Sync.FromHost.DeviceClasses.Enabled {
 		result.reason = v1alpha1.ReasonNoDeviceClasses
-		result.message = "No claim and no template is synced, because no DeviceClass is allowed: " + strings.Join(enabled(&cluster.Spec.Sync), ", ") +
+		result.message = "No claim and no template is synced, because no DeviceClass is allowed: " +
+			strings.Join(enabled(&cluster.Spec.Sync), ", ") +
 			" need the classes, enable spec.sync.fromHost.deviceClasses"
 	} else if ignored := patched(&cluster.Spec.Sync); len(ignored) > 0 {
 		result.message += ". Patches are not applied: " + strings.Join(ignored, ", ")

@@ -40,7 +40,8 @@ func TestOffByDefault(t *testing.T) {
 	w.awaitHostClaim("gpu")
 	w.awaitClass(w.class, nil)
 	// As they are in a vcluster.yaml, and with kubectl's validation.
-	w.must(w.host.Patch(t.Context(), &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.cluster.Namespace, Name: w.cluster.Name}},
+	w.must(w.host.Patch(t.Context(),
+		&v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.cluster.Namespace, Name: w.cluster.Name}},
 		client.RawPatch(types.MergePatchType, []byte(`{"spec": {"sync": {"toHost": {"resourceClaims": {"patches": [`+
 			`{"path": "metadata.labels", "expression": "value", "reverseExpression": "value"}, `+
 			`{"path": "spec.x", "reference": {"apiVersion": "v1", "kind": "Secret"}, "labels": {}}]}}}}}`)),

@@ -153,7 +153,8 @@ func (c *GeneratedController) tenantPod(
 // Once the tenant has a claim of the host's name, it stays that one. vCluster writes the host's name into the pod's status
 // whenever the tenant's resourceclaim controller has written its own there. Were the claim to change with each of them, that
 // controller would see none of the host's name, and write its own again, for ever.
-func expectedName(pod *corev1.Pod, podClaim *corev1.PodResourceClaim, hostName string, mirrors, byTenant []resourcev1.ResourceClaim) string {
+func expectedName(pod *corev1.Pod, podClaim *corev1.PodResourceClaim, hostName string,
+	mirrors, byTenant []resourcev1.ResourceClaim) string {
 	if slices.ContainsFunc(mirrors, func(claim resourcev1.ResourceClaim) bool {
 		return claim.Name == hostName && claim.Namespace == pod.Namespace && metav1.IsControlledBy(&claim, pod)
 	}) {

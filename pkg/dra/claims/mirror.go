@@ -166,7 +166,8 @@ func (c *CopyController[T]) notAllowed(object T, why string, synced bool) {
 }
 
 func generatedOrphaned(object client.Object, podClaim, why string) events.Event {
-	return warning(object, ReasonOrphaned, fmt.Sprintf("did not sync claim %q of the pod from host. Failures : %s%s", podClaim, why, allowedBefore))
+	return warning(object, ReasonOrphaned,
+		fmt.Sprintf("did not sync claim %q of the pod from host. Failures : %s%s", podClaim, why, allowedBefore))
 }
 
 func generatedNameTaken(pod *corev1.Pod, podClaim, name string) events.Event {
