@@ -29,7 +29,7 @@ const (
 
 // grant applies a file of config/rbac for a user, and writes the user's kubeconfig file.
 func grant(ctx context.Context, cluster *controlplane.Cluster, c client.Client, user, file, tenant, kubeconfig string) error {
-	rights, err := readRights(rbac.Files, file, tenant)
+	rights, err := Rights(file, tenant)
 	if err != nil {
 		return err
 	}
@@ -39,6 +39,11 @@ func grant(ctx context.Context, cluster *controlplane.Cluster, c client.Client, 
 		}
 	}
 	return cluster.WriteKubeconfig(kubeconfig, user)
+}
+
+// Rights reads a file of config/rbac, for tests that bind the roles to other users than a sandbox does.
+func Rights(file, namespace string) ([]*unstructured.Unstructured, error) {
+	return readRights(rbac.Files, file, namespace)
 }
 
 // readRights reads a file of roles and their bindings. The file is a template: .Namespace is the tenant's namespace in the

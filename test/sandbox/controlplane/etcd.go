@@ -31,7 +31,9 @@ type EtcdConfig struct {
 	Binaries   Binaries
 	Supervisor *process.Supervisor
 	Clock      clock.PassiveClock
-	// ClientPort and PeerPort are loopback ports.
+	// Address is what etcd listens on for clients that are not on this machine's loopback. Empty is loopback.
+	Address string
+	// ClientPort and PeerPort are ports of it, and of loopback.
 	ClientPort, PeerPort int
 }
 
@@ -51,7 +53,8 @@ func StartEtcd(ctx context.Context, config EtcdConfig) (*Etcd, error) {
 	if err != nil {
 		return nil, err
 	}
-	etcd := &Etcd{URL: fmt.Sprintf("https://%s:%d", loopback, config.ClientPort), Dir: config.Dir}
+	config.Address = cmp.Or(config.Address, loopback)
+	etcd := &Etcd{URL: fmt.Sprintf("https://%s:%d", config.Address, config.ClientPort), Dir: config.Dir}
 	servingCert, servingKey, err := etcd.writeCertificates(config)
 	if err != nil {
 		return nil, err
@@ -106,7 +109,7 @@ func (e *Etcd) writeCertificates(config EtcdConfig) (cert, key string, err error
 		return "", "", fmt.Errorf("loading etcd's client certificate, %w", err)
 	}
 	e.clientTLS = &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{keyPair}, MinVersion: tls.VersionTLS12}
-	serving, err := authority.Serving("etcd", []string{"localhost"}, []net.IP{net.ParseIP(loopback)})
+	serving, err := authority.Serving("etcd", []string{"localhost"}, []net.IP{net.ParseIP(loopback), net.ParseIP(config.Address)})
 	if err != nil {
 		return "", "", err
 	}

@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command workload runs in the pods of tests. It prints one line with its node and its accelerators, and then waits for
-// SIGTERM, or, with --once, ends.
+// Command workload runs in the pods of tests. It prints one line with its node and its accelerators, with --environment
+// after its environment, and then waits for SIGTERM, or, with --once, ends.
 package main
 
 import (
@@ -11,12 +11,17 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
 func main() {
 	once := flag.Bool("once", false, "end after the line is written")
+	environment := flag.Bool("environment", false, "print the environment first")
 	flag.Parse()
+	if *environment {
+		fmt.Println(strings.Join(os.Environ(), "\n"))
+	}
 	hostname, err := os.Hostname()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error: asking for the hostname,", err)
