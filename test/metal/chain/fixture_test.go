@@ -44,7 +44,7 @@ type fixture struct {
 	// bin is the directory that has the programs, and dir the one where everything goes.
 	bin, dir  string
 	journal   *journal
-	leftovers *leftovers
+	leftovers *traces
 	// ids are the image IDs in the names of operating systems, by checksum of the image.
 	ids map[string]string
 }
@@ -94,7 +94,7 @@ type setup struct {
 func newFixture(t *testing.T, s setup) *fixture {
 	t.Helper()
 	bin, dir := s.bin, s.dir
-	w := &fixture{bin: bin, dir: dir, journal: newJournal(t), leftovers: newLeftovers(t, dir), ids: map[string]string{}}
+	w := &fixture{bin: bin, dir: dir, journal: newJournal(t), leftovers: newTraces(t, dir), ids: map[string]string{}}
 	// Runs last: finds what is left after everything was stopped.
 	t.Cleanup(func() { w.leftovers.checkGone(t, w.journal.logf) })
 	w.startNetwork(t)

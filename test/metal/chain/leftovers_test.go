@@ -5,8 +5,6 @@ package chain
 
 import (
 	"bytes"
-	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/leftovers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
 )
 
@@ -24,7 +23,7 @@ import (
 var machineSettings = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"}
 
 // traces finds what this test has created on the machine, and nothing of other tests.
-type leftovers struct {
+type traces struct {
 	// dir is the directory of the test.
 	dir string
 	// marks are the UUIDs of the servers, by which their objects are known.
@@ -37,12 +36,12 @@ type leftovers struct {
 	settings []string
 }
 
-func newLeftovers(t *testing.T, dir string) *leftovers {
-	return &leftovers{dir: dir, links: map[string]bool{}, settings: readSettings(t)}
+func newTraces(t *testing.T, dir string) *traces {
+	return &traces{dir: dir, links: map[string]bool{}, settings: readSettings(t)}
 }
 
 // find returns the objects of the test, by kind.
-func (tr *leftovers) find(t *testing.T) map[string][]string {
+func (tr *traces) find(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
 	links, err := network.Complete(netlink.LinkList)
@@ -72,66 +71,30 @@ func (tr *leftovers) find(t *testing.T) map[string][]string {
 			found["mounts"] = append(found["mounts"], mount)
 		}
 	}
-	if groups := tr.controlGroups(t); len(groups) > 0 {
+	groups, err := leftovers.ControlGroups(tr.in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	processes, err := leftovers.Processes(tr.in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(groups) > 0 {
 		found["control groups"] = groups
 	}
-	if processes := tr.processes(t); len(processes) > 0 {
+	if len(processes) > 0 {
 		found["processes"] = processes
 	}
 	return found
 }
 
 // in returns whether a text names an object of the test.
-func (tr *leftovers) in(text []byte) bool {
+func (tr *traces) in(text []byte) bool {
 	return slices.ContainsFunc(append([]string{tr.dir}, tr.marks...), func(mark string) bool { return bytes.Contains(text, []byte(mark)) })
 }
 
-func (tr *leftovers) controlGroups(t *testing.T) []string {
-	t.Helper()
-	var found []string
-	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return nil //nolint:nilerr // groups come and go
-		}
-		if entry.IsDir() && tr.in([]byte(entry.Name())) {
-			found = append(found, path)
-			return fs.SkipDir
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return found
-}
-
-// processes returns those that were started for the test, are in a control group of one of its servers, or see a mount
-// of one.
-func (tr *leftovers) processes(t *testing.T) []string {
-	t.Helper()
-	processes, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for _, process := range processes {
-		for _, file := range []string{"cmdline", "environ", "cgroup", "mountinfo"} {
-			content, err := os.ReadFile(filepath.Join(process, file))
-			if err != nil {
-				continue // it has ended meanwhile
-			}
-			if tr.in(content) {
-				name, _ := os.ReadFile(filepath.Join(process, "comm")) // for the message only
-				found = append(found, fmt.Sprintf("%s %s, by its %s", filepath.Base(process), bytes.TrimSpace(name), file))
-				break
-			}
-		}
-	}
-	return found
-}
-
 // noteLinks records the bridge and its interfaces.
-func (tr *leftovers) noteLinks(t *testing.T, bridge string) {
+func (tr *traces) noteLinks(t *testing.T, bridge string) {
 	t.Helper()
 	of, err := netlink.LinkByName(bridge)
 	if err != nil {
@@ -149,7 +112,7 @@ func (tr *leftovers) noteLinks(t *testing.T, bridge string) {
 }
 
 // checkSeen fails if find overlooks something of a running server: then checkGone would overlook it too.
-func (tr *leftovers) checkSeen(t *testing.T, servers int) {
+func (tr *traces) checkSeen(t *testing.T, servers int) {
 	t.Helper()
 	found := tr.find(t)
 	if len(tr.links) != servers+1 {
@@ -167,7 +130,7 @@ func (tr *leftovers) checkSeen(t *testing.T, servers int) {
 }
 
 // checkGone fails if anything is left after everything was stopped.
-func (tr *leftovers) checkGone(t *testing.T, logf func(string, ...any)) {
+func (tr *traces) checkGone(t *testing.T, logf func(string, ...any)) {
 	t.Helper()
 	if found := tr.find(t); len(found) > 0 {
 		t.Errorf("the test has left something: %v", found)
