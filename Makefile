@@ -137,6 +137,7 @@ e2e-metal: tools build images ironic boot-server boot-vm dra-tools ## The whole 
 	@if [[ "$(E2E_METAL_SERVERS)" != container ]]; then hack/server-disk.sh; fi
 	@# The chain boots virtual machines too. "make server-boot" tests one without the chain.
 	E2E_METAL=1 go test -count=1 -v -timeout 20m -skip TestVirtualMachineRunsPod ./test/metal/server
+	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal/dra
 	E2E_METAL=1 go test -count=1 -v -timeout 45m ./test/metal/chain
 
 .PHONY: test

@@ -1,0 +1,251 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/dradriver"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+)
+
+const (
+	vclusterName   = "vcluster"
+	vclusterModule = "github.com/loft-sh/vcluster"
+	// vclusterPort cannot be changed. Others of vCluster's ports cannot either, so each has a network namespace of its own.
+	vclusterPort = 8443
+	// providerAccount is the service account of a tenant's provider, in either cluster.
+	providerAccount = "karpenter-metal3-provider"
+)
+
+// A tenant is a vCluster, and its provider.
+type tenant struct {
+	*fixture
+	// name of the vCluster, of its namespace on the host, and of its TenantCluster.
+	name string
+	// client is the tenant administrator's, as well as kube.
+	client client.Client
+	kube   kubernetes.Interface
+	rest   *rest.Config
+	// server is the URL of the vCluster's API server.
+	server string
+}
+
+// startTenant starts a vCluster with its own control plane, at the n-th address of the network.
+func (w *fixture) startTenant(t *testing.T, name string, n int) *tenant {
+	t.Helper()
+	v := &tenant{fixture: w, name: name}
+	address := w.network.Server(n)
+	v.server = fmt.Sprintf("https://%s:%d", address.Addr(), vclusterPort)
+	namespace, err := w.network.Namespace(fmt.Sprintf("v%d%s", n, interfaceSuffix()), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := namespace.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	root := filepath.Join(w.dir, name)
+	etcd := w.startEtcd(t, "etcd-"+name)
+	for file, from := range map[string]string{"ca.crt": etcd.CAFile, "client.crt": etcd.CertFile, "client.key": etcd.CertKey} {
+		content, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(root, "host", file), content)
+	}
+	writeFile(t, filepath.Join(root, "var/lib/vcluster/config.yaml"), w.applyChart(t, name, address.Addr(), etcd.URL))
+	host := w.tokenKubeconfig(t, w.kube, w.Server, w.CertificateAuthority(), name, "vc-"+name)
+	writeFile(t, filepath.Join(root, "host/kubeconfig"), host)
+	w.startVCluster(t, name, root, namespace.Path(), address.Addr())
+	return v
+}
+
+// applyChart creates what vCluster's chart has on the host: its rights, its Service and its configuration, which is returned.
+// Its pod is not among it, but a process.
+func (w *fixture) applyChart(t *testing.T, name string, address netip.Addr, etcd string) []byte {
+	t.Helper()
+	objects, err := dradriver.Render(t.Context(), w.bin, vclusterModule, "chart", name, name, map[string]any{
+		"controlPlane": map[string]any{
+			"distro": map[string]any{"k8s": map[string]any{"enabled": true}},
+			"backingStore": map[string]any{"etcd": map[string]any{"external": map[string]any{
+				"enabled": true, "endpoint": etcd[len("https://"):],
+				"tls": map[string]any{"caFile": "/host/ca.crt", "certFile": "/host/client.crt", "keyFile": "/host/client.key"},
+			}}},
+			"coredns": map[string]any{"enabled": false},
+			"proxy":   map[string]any{"extraSANs": []any{address.String()}},
+			// Without any annotation v0.30.0 panics when it adds its own. Helm would make one.
+			"service": map[string]any{"annotations": map[string]any{"meta.helm.sh/release-name": name}},
+		},
+		"exportKubeConfig": map[string]any{"server": fmt.Sprintf("https://%s:%d", address, vclusterPort)},
+		"telemetry":        map[string]any{"enabled": false},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	workload := func(object *unstructured.Unstructured) bool {
+		return slices.Contains([]string{"Deployment", "StatefulSet", "ResourceQuota", "LimitRange"}, object.GetKind())
+	}
+	objects = slices.DeleteFunc(objects, workload)
+	if err := dradriver.Create(t.Context(), w.client, name, objects); err != nil {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: name, Name: "vc-config-" + name}, secret); err != nil {
+		t.Fatal(err)
+	}
+	return secret.Data["config.yaml"]
+}
+
+// enter gives the process of a vCluster the mounts that its container would have, and then its root directory.
+const enter = `mount -t proc proc "$1/proc" && mount --bind -o ro "$2" "$1/binaries" && exec chroot "$1" /binaries/vcluster start`
+
+// startVCluster starts it as a process with file system, process and network namespaces of its own.
+func (w *fixture) startVCluster(t *testing.T, name, root, namespace string, address netip.Addr) {
+	t.Helper()
+	for _, dir := range []string{"proc", "binaries", "data", "tmp", "etc", "pki", "usr/local/bin", ".cache", "dev"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeFile(t, filepath.Join(root, "etc/hosts"), []byte("127.0.0.1 localhost\n"))
+	writeFile(t, filepath.Join(root, "etc/resolv.conf"), nil)
+	for file, device := range map[string]string{"null": "3", "urandom": "9", "random": "8"} {
+		if output, err := exec.Command("mknod", "-m", "666", filepath.Join(root, "dev", file), "c", "1", device).CombinedOutput(); err != nil {
+			t.Fatalf("making device %s, %v: %s", file, err, output)
+		}
+	}
+	path, err := exec.LookPath("nsenter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = w.supervisor.Start(process.Spec{
+		Name: "vcluster-" + name, Path: path, Rank: controlplane.RankClients,
+		// It ignores SIGTERM until its child has ended, and ends its child when it is killed.
+		Grace: time.Second,
+		Args: []string{"--net=" + namespace, "unshare", "--pid", "--fork", "--kill-child", "--mount", "--propagation", "private",
+			"sh", "-ec", enter, "sh", root, w.bin},
+		Env: []string{"HOME=/", "TMPDIR=/tmp", "KUBECONFIG=/host/kubeconfig", "VCLUSTER_NAME=" + name, "POD_NAME=" + name + "-0",
+			"POD_NAMESPACE=" + name, "NAMESPACE=" + name, "POD_IP=" + address.String()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// untilReady waits until the tenant's administrator has access, and prepares what every tenant has.
+func (v *tenant) untilReady(t *testing.T) {
+	t.Helper()
+	v.until(t, "vCluster "+v.name+" to write its kubeconfig", func(ctx context.Context) (err error) {
+		secret := &corev1.Secret{}
+		if err := v.fixture.client.Get(ctx, client.ObjectKey{Namespace: v.name, Name: "vc-" + v.name}, secret); err != nil {
+			return err
+		}
+		v.rest, err = clientcmd.RESTConfigFromKubeConfig(secret.Data["config"])
+		return err
+	})
+	v.rest.WarningHandler, v.rest.QPS = rest.NoWarnings{}, -1
+	var err error
+	if v.kube, err = kubernetes.NewForConfig(v.rest); err != nil {
+		t.Fatal(err)
+	}
+	v.until(t, "vCluster "+v.name+" to serve", func(ctx context.Context) (err error) {
+		if v.client, err = client.New(v.rest, client.Options{Scheme: env.Scheme()}); err != nil {
+			return err
+		}
+		return v.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "default"}, &corev1.ServiceAccount{})
+	})
+	v.printEvents(t, v.name, v.client)
+	// No pod is synced before there is one.
+	dns := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-dns"}}
+	dns.Spec.Ports = []corev1.ServicePort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}}
+	if err := v.client.Create(t.Context(), dns); err != nil {
+		t.Fatal(err)
+	}
+	version, err := v.kube.Discovery().ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.logf("vCluster %s serves Kubernetes %s at %s", v.name, version.GitVersion, v.server)
+}
+
+// startProvider starts the tenant's provider with only the sync of Dynamic Resource Allocation, and only its rights in
+// config/rbac.
+func (v *tenant) startProvider(t *testing.T) {
+	t.Helper()
+	onHost, inTenant := filepath.Join(v.dir, v.name+"-host.kubeconfig"), filepath.Join(v.dir, v.name+"-tenant.kubeconfig")
+	v.grant(t, v.fixture.client, "provider-dra-management.yaml", v.name)
+	writeFile(t, onHost, v.tokenKubeconfig(t, v.fixture.kube, v.Server, v.CertificateAuthority(), v.name, providerAccount))
+	v.grant(t, v.client, "provider-dra-tenant.yaml", metav1.NamespaceSystem)
+	writeFile(t, inTenant, v.tokenKubeconfig(t, v.kube, v.server, v.rest.CAData, metav1.NamespaceSystem, providerAccount))
+	v.startOurs(t, "provider-"+v.name, "provider", "--controllers=dra", "--management-kubeconfig="+onHost, "--tenant-kubeconfig="+inTenant,
+		"--namespace="+v.name, "--tenant-cluster="+v.name, "--leader-elect=false", "--metrics-bind-address=0")
+}
+
+// grant gives a service account of the provider, which it makes, the rights in a file of config/rbac.
+func (v *tenant) grant(t *testing.T, c client.Client, file, namespace string) {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: providerAccount}}
+	if err := c.Create(t.Context(), account); err != nil {
+		t.Fatal(err)
+	}
+	rights, err := sandbox.Rights(file, v.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range rights {
+		if _, is := object.Object["subjects"]; is {
+			object.Object["subjects"] = []any{map[string]any{"kind": "ServiceAccount", "namespace": namespace, "name": providerAccount}}
+		}
+		// The host has the roles for all tenants already when the second tenant comes.
+		if err := c.Create(t.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatalf("granting the rights in %s, %v", file, err)
+		}
+	}
+}
+
+// tokenKubeconfig returns a kubeconfig file with a token of a service account.
+func (w *fixture) tokenKubeconfig(t *testing.T, kube kubernetes.Interface, server string, authority []byte,
+	namespace, account string) []byte {
+	t.Helper()
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(3600))}}
+	token, err := kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, request, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := clientcmdapi.NewConfig()
+	config.CurrentContext = "cluster"
+	config.Contexts["cluster"] = &clientcmdapi.Context{Cluster: "cluster", AuthInfo: account}
+	config.Clusters["cluster"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: authority}
+	config.AuthInfos[account] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}

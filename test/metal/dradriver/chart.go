@@ -1,0 +1,76 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dradriver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// Render renders the chart at a path of a module that tools/vcluster requires. The directory bin is in the root of the repository,
+// and has Helm.
+func Render(ctx context.Context, bin, module, path, release, namespace string, values map[string]any) (
+	[]*unstructured.Unstructured, error,
+) {
+	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
+	list.Dir = filepath.Join(filepath.Dir(bin), "tools", "vcluster")
+	dir, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("finding module %s, %w", module, err)
+	}
+	content, err := yaml.Marshal(values)
+	if err != nil {
+		return nil, err
+	}
+	helm := exec.CommandContext(ctx, filepath.Join(bin, "helm"), "template", release, filepath.Join(string(bytes.TrimSpace(dir)), path),
+		"--namespace", namespace, "--values", "-")
+	helm.Stdin = bytes.NewReader(content)
+	output := &bytes.Buffer{}
+	helm.Stderr = output
+	rendered, err := helm.Output()
+	if err != nil {
+		return nil, fmt.Errorf("rendering the chart of %s, %w: %s", module, err, output)
+	}
+	var objects []*unstructured.Unstructured
+	for decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), 4096); ; {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(&object.Object)
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading what the chart of %s renders, %w", module, err)
+		}
+		if len(object.Object) > 0 { // not a document of comments only
+			objects = append(objects, object)
+		}
+	}
+}
+
+// Create creates objects of a chart, and before them the namespace that they are in.
+func Create(ctx context.Context, c client.Client, namespace string, objects []*unstructured.Unstructured) error {
+	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if err := c.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating namespace %s, %w", namespace, err)
+	}
+	for _, object := range objects {
+		if err := c.Create(ctx, object); err != nil {
+			return fmt.Errorf("creating %s %s, %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+	return nil
+}
