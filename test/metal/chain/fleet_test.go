@@ -46,8 +46,15 @@ func (w *fixture) registerServers(t *testing.T) {
 	}
 }
 
-// createFleet creates the objects of a platform team: two OSImages, and a NodeType with the first of them.
+// createFleet creates the objects of a platform team: OSImages, and a NodeType of servers with two GPUs, with the first image.
 func (w *fixture) createFleet(t *testing.T, osImages ...stack.Image) {
+	t.Helper()
+	nodeType := v1alpha1.NodeTypeTemplate{}
+	nodeType.Resources = env.Resources("cpu", "64", "memory", "512Gi", gpu, "2")
+	w.createFleetOf(t, nodeType, osImages...)
+}
+
+func (w *fixture) createFleetOf(t *testing.T, nodeType v1alpha1.NodeTypeTemplate, osImages ...stack.Image) {
 	t.Helper()
 	for i, image := range osImages {
 		w.create(t, w.Client, &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: imageName(i)}, Spec: v1alpha1.OSImageSpec{
@@ -61,8 +68,7 @@ func (w *fixture) createFleet(t *testing.T, osImages ...stack.Image) {
 		v1alpha1.PropertyNetworkCIDR: w.network.Address.String(),
 	}
 	provider.Spec.Metal3.ClusterRef.Namespace = stack.HostsNamespace
-	nodeType := v1alpha1.NodeTypeTemplate{Name: nodeTypeName}
-	nodeType.Resources = env.Resources("cpu", "64", "memory", "512Gi", gpu, "2")
+	nodeType.Name = nodeTypeName
 	nodeType.BareMetalHosts.Selector.MatchLabels = map[string]string{kindLabel: nodeTypeName}
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{nodeType}
 	w.create(t, w.Client, provider)
