@@ -162,7 +162,7 @@ RIGHTS_TESTS ?= ./charts ./cmd/provider ./pkg/dra ./pkg/controllers/tenant/prote
 AUDIT_LOGS := $(CURDIR)/.audit
 
 .PHONY: rights
-rights: tools build upstream-tools ## Run the tests of our programs with audited API servers, and fail if one has a right that it does not use
+rights: tools build upstream-tools dra-tools ## Run the tests of our programs with audited API servers, and fail if one has a right that it does not use
 	@rm -rf $(AUDIT_LOGS)
 	AUDIT_LOG_DIR=$(AUDIT_LOGS) go run ./test/run -p $(TEST_PACKAGES) -flags "-count=1 $(TEST_FLAGS)" $(RIGHTS_TESTS)
 	go test -count=1 ./test/rights -run TestEveryRightIsUsed --logs=$(AUDIT_LOGS)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,6 +71,8 @@ type Environment struct {
 	config     Config
 	scheme     *runtime.Scheme
 	supervisor *process.Supervisor
+	etcd       *controlplane.Etcd
+	closers    []io.Closer
 	ctx        context.Context
 	background *errgroup.Group
 	cancel     context.CancelFunc
@@ -102,18 +105,18 @@ func Start(ctx context.Context, config Config) (*Environment, error) {
 	if err != nil {
 		return w, err
 	}
-	etcd, err := controlplane.StartEtcd(ctx, controlplane.EtcdConfig{
+	w.etcd, err = controlplane.StartEtcd(ctx, controlplane.EtcdConfig{
 		Dir: filepath.Join(config.Dir, "etcd"), Binaries: config.Binaries, Supervisor: w.supervisor, Clock: clock.RealClock{},
 		ClientPort: ports[0], PeerPort: ports[1],
 	})
 	if err != nil {
 		return w, err
 	}
-	if w.Host, err = w.cluster("host", etcd, ports[2], len(config.Nodes) > 0); err != nil {
+	if w.Host, err = w.cluster("host", ports[2], len(config.Nodes) > 0); err != nil {
 		return w, err
 	}
 	for i, name := range config.Tenants {
-		cluster, err := w.cluster(name, etcd, ports[3+i], false)
+		cluster, err := w.cluster(name, ports[3+i], false)
 		if err != nil {
 			return w, err
 		}
@@ -142,6 +145,9 @@ func (w *Environment) Close() error {
 	if w.supervisor != nil {
 		w.supervisor.Close()
 	}
+	for _, closer := range w.closers {
+		err = errors.Join(err, closer.Close())
+	}
 	return err
 }
 
@@ -152,6 +158,9 @@ func (w *Environment) Dir() string { return w.config.Dir }
 func (w *Environment) Tenant(name string) *Tenant {
 	return w.Tenants[slices.Index(w.config.Tenants, name)]
 }
+
+// Processes returns what runs the programs of the Environment, for tests that stop and start them.
+func (w *Environment) Processes() *process.Supervisor { return w.supervisor }
 
 // Log returns the last lines of the log of a process.
 func (w *Environment) Log(name string, lines int) string {
@@ -168,14 +177,14 @@ func (w *Environment) Log(name string, lines int) string {
 	return "no process " + name
 }
 
-func (w *Environment) cluster(name string, etcd *controlplane.Etcd, port int, nodes bool) (*Cluster, error) {
+func (w *Environment) cluster(name string, port int, nodes bool) (*Cluster, error) {
 	flags, err := audit.Flags(os.Getenv(audit.DirectoryVariable), name)
 	if err != nil {
 		return nil, err
 	}
 	cluster, err := controlplane.New(controlplane.Config{
 		Name: name, Dir: filepath.Join(w.config.Dir, name), Kubeconfig: filepath.Join(w.config.Dir, name+".kubeconfig"),
-		Binaries: w.config.Binaries, Supervisor: w.supervisor, Clock: clock.RealClock{}, Etcd: etcd, Port: port, Nodes: nodes,
+		Binaries: w.config.Binaries, Supervisor: w.supervisor, Clock: clock.RealClock{}, Etcd: w.etcd, Port: port, Nodes: nodes,
 		APIServerFlags: flags,
 	})
 	if err != nil {

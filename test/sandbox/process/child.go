@@ -56,6 +56,7 @@ func (c *child) launch() error {
 	command := exec.Command(c.spec.Path, c.spec.Args...)
 	command.Env = append(inherited(), c.spec.Env...)
 	command.Stdout, command.Stderr = log, log
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: c.spec.Credential}
 	if err := c.launcher.start(command); err != nil {
 		return fmt.Errorf("starting %s, %w", c.spec.Name, err)
 	}

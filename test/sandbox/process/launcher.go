@@ -36,11 +36,8 @@ func (l *launcher) run() {
 	runtime.LockOSThread()
 	defer close(l.done)
 	for request := range l.requests {
-		request.command.SysProcAttr = &syscall.SysProcAttr{
-			// A separate process group, so that Ctrl-C reaches only the supervisor, which then stops everything in order.
-			Setpgid:   true,
-			Pdeathsig: syscall.SIGKILL,
-		}
+		// A separate process group, so that Ctrl-C reaches only the supervisor, which then stops everything in order.
+		request.command.SysProcAttr.Setpgid, request.command.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
 		request.result <- request.command.Start()
 	}
 }

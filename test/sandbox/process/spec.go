@@ -3,7 +3,10 @@
 
 package process
 
-import "time"
+import (
+	"syscall"
+	"time"
+)
 
 // DefaultGrace is the default time between SIGTERM and SIGKILL.
 const DefaultGrace = 10 * time.Second
@@ -19,6 +22,8 @@ type Spec struct {
 	// Env holds KEY=VALUE pairs. Beyond them, a process sees only PATH, HOME and TMPDIR of its parent, so that a
 	// KUBECONFIG or a proxy of the user's shell cannot divert it.
 	Env []string
+	// Credential is the user that the process runs as. None is the user of its parent; only root can have another.
+	Credential *syscall.Credential
 	// Restart restarts the process after an unexpected exit.
 	Restart bool
 	// Grace is the time between SIGTERM and SIGKILL; zero means DefaultGrace.

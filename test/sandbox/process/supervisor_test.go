@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -253,6 +254,18 @@ func TestEnvironment(t *testing.T) {
 		if !strings.Contains(environment, want) {
 			t.Errorf("the process does not see %s", want)
 		}
+	}
+}
+
+func TestCredential(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can run a process as another user")
+	}
+	f := newFixture(t)
+	f.start(Spec{Name: "other", Path: "/usr/bin/id", Args: []string{"-u"}, Credential: &syscall.Credential{Uid: 65534, Gid: 65534}})
+	f.nextExit()
+	if got := f.log("other"); got != "65534\n" {
+		t.Errorf("it runs as user %q", got)
 	}
 }
 

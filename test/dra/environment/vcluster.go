@@ -1,0 +1,326 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package environment
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+)
+
+const (
+	// vclusterPort is the port on loopback that each vCluster listens on, whatever it is told: one runs in a network namespace.
+	vclusterPort = 10099
+	// vclusterData is where vCluster looks for the data of an older one and for processes to kill, whatever it is told.
+	vclusterData = "/data"
+	// vclusterTurn is how long the vCluster of another test is waited for.
+	vclusterTurn = 15 * time.Minute
+	// nobodyID is the user and the group that have no files.
+	nobodyID = 65534
+)
+
+// workloadKinds are those of the chart that would run vCluster in pods, or bound what pods get.
+var workloadKinds = []string{"StatefulSet", "Deployment", "ResourceQuota", "LimitRange"}
+
+// StartVCluster starts the real vCluster's syncer for a tenant, beside which the tenant's control plane runs as it is. It has
+// the rights that vCluster's chart gives it, and is ready when it returns. One vCluster runs in a network namespace at a
+// time: it is waited for that of another process, and an Environment can have one.
+func (t *Tenant) StartVCluster(ctx context.Context) error {
+	w := t.environment
+	if _, err := os.Stat(vclusterData); err == nil {
+		return fmt.Errorf("%s exists: vCluster would take it for its own, remove what it finds there and kill processes; move it away", vclusterData)
+	}
+	if err := w.takeVClusterPort(ctx); err != nil {
+		return err
+	}
+	ports, err := controlplane.FreePorts(1)
+	if err != nil {
+		return err
+	}
+	v := &vcluster{tenant: t, dir: filepath.Join(w.config.Dir, t.Name+"-vcluster"), port: ports[0]}
+	if err := v.install(ctx); err != nil {
+		return err
+	}
+	if err := v.writeKubeconfig(ctx); err != nil {
+		return err
+	}
+	// No pod is synced before the tenant has the Service of its DNS.
+	dns := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-dns"},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}}}}
+	if err := t.Client.Create(ctx, dns); err != nil {
+		return fmt.Errorf("creating the Service of the DNS of %s, %w", t.Name, err)
+	}
+	if err := v.start(); err != nil {
+		return err
+	}
+	err = await(ctx, "vCluster "+t.Name+" to write its kubeconfig", func(ctx context.Context) error {
+		return w.Host.Client.Get(ctx, client.ObjectKey{Namespace: t.Name, Name: "vc-" + t.Name}, &corev1.Secret{})
+	})
+	if err != nil {
+		return fmt.Errorf("%w; the last lines of its log:\n%s", err, w.Log(t.VClusterProcess(), 40))
+	}
+	return nil
+}
+
+// VClusterProcess is the name of the process of the tenant's vCluster, for Environment.Log and Environment.Processes.
+func (t *Tenant) VClusterProcess() string { return t.Name + "-vcluster" }
+
+// takeVClusterPort waits until no other process has a vCluster in this network namespace. An abstract socket is bound to the
+// network namespace, as the port is, and goes with the process that has it.
+func (w *Environment) takeVClusterPort(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, vclusterTurn)
+	defer cancel()
+	var lock net.Listener
+	said := false
+	err := controlplane.Await(ctx, fmt.Sprintf("port %d, which each vCluster needs, and the vCluster of another test has", vclusterPort),
+		func(ctx context.Context) error {
+			var err error
+			if lock == nil {
+				lock, err = (&net.ListenConfig{}).Listen(ctx, "unix", fmt.Sprintf("@karpenter-metal3-vcluster-%d", vclusterPort))
+			}
+			if err == nil {
+				err = controlplane.CheckPort(vclusterPort, "plugins of vCluster")
+			}
+			if err != nil && !said {
+				fmt.Fprintf(os.Stderr, "waiting for another vCluster on this machine to end: %v\n", err)
+				said = true
+			}
+			return err
+		})
+	if lock != nil {
+		w.closers = append(w.closers, lock)
+	}
+	return err
+}
+
+// vcluster is the files of one vCluster.
+type vcluster struct {
+	tenant *Tenant
+	dir    string
+	// port is that of its API server.
+	port int
+}
+
+// install makes on the host what vCluster's chart makes there, but for the workload, and writes the configuration file
+// that the workload would have.
+func (v *vcluster) install(ctx context.Context) error {
+	w := v.tenant.environment
+	files := map[string]string{
+		"etcd-ca.crt": w.etcd.CAFile, "etcd-client.crt": w.etcd.CertFile, "etcd-client.key": w.etcd.CertKey,
+		"tenant-ca.crt":     filepath.Join(w.config.Dir, v.tenant.name, "pki", "ca.crt"),
+		"tenant-ca.key":     filepath.Join(w.config.Dir, v.tenant.name, "pki", "ca.key"),
+		"tenant.kubeconfig": v.tenant.Kubeconfig,
+	}
+	if err := os.MkdirAll(v.dir, 0o700); err != nil {
+		return fmt.Errorf("making the directory of vCluster, %w", err)
+	}
+	for name, path := range files {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("reading a file for vCluster, %w", err)
+		}
+		if err := os.WriteFile(v.path(name), content, 0o600); err != nil {
+			return fmt.Errorf("writing a file for vCluster, %w", err)
+		}
+	}
+	objects, err := v.render(ctx)
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		if slices.Contains(workloadKinds, object.GetKind()) {
+			continue
+		}
+		if object.GetKind() == "Secret" && object.GetName() == "vc-config-"+v.tenant.Name {
+			secret := &corev1.Secret{}
+			if err := w.scheme.Convert(object, secret, nil); err != nil {
+				return fmt.Errorf("reading the configuration of vCluster, %w", err)
+			}
+			if err := os.WriteFile(v.path("config.yaml"), secret.Data["config.yaml"], 0o600); err != nil {
+				return fmt.Errorf("writing the configuration of vCluster, %w", err)
+			}
+		}
+		// As helm install does. vCluster writes to the annotations of its Service, and dies if it has none.
+		object.SetAnnotations(map[string]string{"meta.helm.sh/release-name": v.tenant.Name, "meta.helm.sh/release-namespace": v.tenant.Name})
+		if err := w.Host.Client.Create(ctx, object); err != nil {
+			return fmt.Errorf("creating %s %s of vCluster's chart, %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// render returns the objects of vCluster's chart, of the version that bin/vcluster is built of. vCluster runs neither an API
+// server nor a controller-manager: it uses those of the tenant, and keeps its own mappings in etcd.
+func (v *vcluster) render(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	w := v.tenant.environment
+	helm, err := w.config.Binaries.Find("helm")
+	if err != nil {
+		return nil, err
+	}
+	module, err := run(ctx, filepath.Join(root(), "tools", "vcluster"), "go", "mod", "download", "-json", "github.com/loft-sh/vcluster")
+	if err != nil {
+		return nil, err
+	}
+	source := struct{ Dir string }{}
+	if err := json.Unmarshal(module, &source); err != nil {
+		return nil, fmt.Errorf("finding vCluster's chart, %w", err)
+	}
+	off := map[string]any{"enabled": false}
+	values, err := yaml.Marshal(map[string]any{
+		"controlPlane": map[string]any{
+			"distro": map[string]any{"k8s": map[string]any{"enabled": true, "apiServer": off, "controllerManager": off}},
+			"backingStore": map[string]any{"etcd": map[string]any{"external": map[string]any{
+				"enabled": true, "endpoint": w.etcd.URL,
+				"tls": map[string]any{"caFile": v.path("etcd-ca.crt"), "certFile": v.path("etcd-client.crt"), "keyFile": v.path("etcd-client.key")},
+			}}},
+			"coredns": off,
+			"proxy":   map[string]any{"port": v.port, "bindAddress": "127.0.0.1"},
+		},
+		"telemetry": off,
+		"experimental": map[string]any{"virtualClusterKubeConfig": map[string]any{
+			"kubeConfig": v.path("tenant.kubeconfig"), "serverCAKey": v.path("tenant-ca.key"), "serverCACert": v.path("tenant-ca.crt"),
+			"clientCACert": v.path("tenant-ca.crt"), "requestHeaderCACert": v.path("tenant-ca.crt"),
+		}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("writing the values of vCluster's chart, %w", err)
+	}
+	if err := os.WriteFile(v.path("values.yaml"), values, 0o600); err != nil {
+		return nil, fmt.Errorf("writing the values of vCluster's chart, %w", err)
+	}
+	rendered, err := run(ctx, ".", helm, "template", v.tenant.Name, filepath.Join(source.Dir, "chart"), "--namespace", v.tenant.Name,
+		"--values", v.path("values.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	var objects []*unstructured.Unstructured
+	for decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), 4096); ; {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(&object.Object)
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading what vCluster's chart renders, %w", err)
+		}
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
+	}
+}
+
+// writeKubeconfig writes the access of vCluster to the host: a token of the chart's ServiceAccount.
+func (v *vcluster) writeKubeconfig(ctx context.Context) error {
+	w := v.tenant.environment
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v.tenant.Name, Name: "vc-" + v.tenant.Name}}
+	token := &authenticationv1.TokenRequest{}
+	if err := w.Host.Client.SubResource("token").Create(ctx, account, token); err != nil {
+		return fmt.Errorf("making a token of vCluster's ServiceAccount, %w", err)
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters["host"] = &clientcmdapi.Cluster{Server: w.Host.Server, CertificateAuthorityData: w.Host.CertificateAuthority()}
+	config.AuthInfos["vcluster"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	config.Contexts["host"] = &clientcmdapi.Context{Cluster: "host", AuthInfo: "vcluster"}
+	config.CurrentContext = "host"
+	if err := clientcmd.WriteToFile(*config, v.path("host.kubeconfig")); err != nil {
+		return fmt.Errorf("writing the kubeconfig of vCluster, %w", err)
+	}
+	return nil
+}
+
+// start starts the process. As root, vCluster would write /root/.kube/config and make /data, so then it runs as a user that
+// can write its own directory alone.
+func (v *vcluster) start() error {
+	w := v.tenant.environment
+	path, err := w.config.Binaries.Find("vcluster")
+	if err != nil {
+		return err
+	}
+	spec := process.Spec{
+		Name: v.tenant.VClusterProcess(), Path: path, Rank: controlplane.RankClients + 1, Restart: true,
+		Args: []string{"start", "--config", v.path("config.yaml")},
+		Env: []string{
+			"HOME=" + v.dir, "TMPDIR=" + v.dir, "KUBECONFIG=" + v.path("host.kubeconfig"), "VCLUSTER_NAME=" + v.tenant.Name,
+			// Without a pod's name, it would not look for a host.
+			"POD_NAME=" + v.tenant.Name + "-0", "POD_NAMESPACE=" + v.tenant.Name, "NAMESPACE=" + v.tenant.Name, "POD_IP=127.0.0.1",
+		},
+	}
+	if os.Geteuid() == 0 {
+		spec.Credential = &syscall.Credential{Uid: nobodyID, Gid: nobodyID}
+		spec.Path = v.path("vcluster")
+		if err := v.give(path); err != nil {
+			return fmt.Errorf("giving vCluster's files to another user, %w", err)
+		}
+	}
+	return w.supervisor.Start(spec)
+}
+
+// give gives the directory, with a copy of the program, to the user that vCluster runs as. That user may not read the
+// directory that the program is in.
+func (v *vcluster) give(program string) error {
+	if err := os.Chmod(v.tenant.environment.config.Dir, 0o711); err != nil {
+		return err
+	}
+	from, err := os.Open(program)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }()
+	to, err := os.OpenFile(v.path("vcluster"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o700)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	if err := errors.Join(err, to.Close()); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(v.dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if err := os.Chown(v.path(entry.Name()), nobodyID, nobodyID); err != nil {
+			return err
+		}
+	}
+	return os.Chown(v.dir, nobodyID, nobodyID)
+}
+
+func (v *vcluster) path(name string) string { return filepath.Join(v.dir, name) }
+
+// run runs a command in a directory, and returns what it prints.
+func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	command := exec.CommandContext(ctx, name, args...)
+	command.Dir = dir
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	output, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("running %s %v, %w: %s", name, args, err, stderr.String())
+	}
+	return output, nil
+}
