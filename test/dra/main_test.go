@@ -53,13 +53,16 @@ func TestMain(m *testing.M) {
 // sharedEnvironment returns the environment of all tests of the package. The first one starts it.
 func sharedEnvironment(t *testing.T) *environment.Environment {
 	t.Helper()
-	if err := errors.Join(environment.Programs(binaries), provider()); err != nil {
+	if err := environment.Programs(binaries, "helm", "provider", "vcluster", "webhook"); err != nil {
 		t.Skip(err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() && running != nil {
 			for _, tenant := range running.Tenants {
 				t.Logf("the last lines of the log of the provider of %s:\n%s", tenant.Name, running.Log(tenant.ProviderProcess(), 30))
+			}
+			for _, name := range []string{environment.WebhookProcess, running.Tenant(research).VClusterProcess()} {
+				t.Logf("the last lines of the log of %s:\n%s", name, running.Log(name, 30))
 			}
 		}
 	})
@@ -68,11 +71,6 @@ func sharedEnvironment(t *testing.T) *environment.Environment {
 		t.Fatal(failed)
 	}
 	return running
-}
-
-func provider() error {
-	_, err := binaries.Find("provider")
-	return err
 }
 
 func startEnvironment(ctx context.Context) (*environment.Environment, error) {
@@ -86,12 +84,26 @@ func startEnvironment(ctx context.Context) (*environment.Environment, error) {
 	if err != nil {
 		return w, err
 	}
+	if err := w.StartWebhook(ctx); err != nil {
+		return w, err
+	}
 	for _, tenant := range w.Tenants {
-		if err := errors.Join(tenant.SyncPods(), tenant.StartProvider(ctx)); err != nil {
+		if err := errors.Join(syncPods(ctx, tenant), tenant.StartProvider(ctx)); err != nil {
 			return w, err
 		}
 	}
 	return w, w.PublishDevices(ctx, map[string][]resourcev1.Device{"gpu-server-1": wholeGPUs(), "gpu-server-2": slicedGPUs()})
+}
+
+// syncPods has the real vCluster sync the pods of one tenant. It is of a version that has a resourceclaim controller run there.
+func syncPods(ctx context.Context, tenant *environment.Tenant) error {
+	if tenant.Name != research {
+		return tenant.SyncPods()
+	}
+	if _, err := tenant.StartClaimController(); err != nil {
+		return err
+	}
+	return tenant.StartVCluster(ctx)
 }
 
 // wholeGPUs are three H100s and an A100 on two sockets, and one with a taint.

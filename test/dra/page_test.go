@@ -15,9 +15,12 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/environment"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
@@ -32,6 +35,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	removeTenantClusters(t, w)
 	dir := t.TempDir()
 	shell := newShell(t, w, dir)
 	commands := 0
@@ -54,6 +58,20 @@ func TestPage(t *testing.T) {
 	}
 	if commands < 20 {
 		t.Errorf("%d commands: the test does not parse the page", commands)
+	}
+}
+
+// removeTenantClusters removes what other tests have left of the TenantClusters that the page makes.
+func removeTenantClusters(t *testing.T, w *environment.Environment) {
+	t.Helper()
+	for _, name := range []string{research, inference} {
+		cluster := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: name}}
+		env.Eventually(t, "there is no TenantCluster "+name, func(ctx context.Context) error {
+			if err := w.Host.Client.Delete(ctx, cluster); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("deleting it, %v", err)
+			}
+			return nil
+		})
 	}
 }
 

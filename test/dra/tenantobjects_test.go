@@ -66,6 +66,13 @@ func newTenantObjects(t *testing.T) *tenantObjects {
 			t.Fatal(err)
 		}
 	}
+	s.untilHasClasses()
+	return s
+}
+
+// untilHasClasses waits until the tenant has the tester's device classes.
+func (s *tenantObjects) untilHasClasses() {
+	s.Helper()
 	s.eventually("the tenant has its device classes", func(ctx context.Context) error {
 		for _, name := range []string{"tested-gpu", "tested-shared"} {
 			if err := s.tenant.Client.Get(ctx, client.ObjectKey{Name: name}, &resourcev1.DeviceClass{}); err != nil {
@@ -74,14 +81,18 @@ func newTenantObjects(t *testing.T) *tenantObjects {
 		}
 		return nil
 	})
-	return s
 }
 
 // create creates the tenant's objects of the YAML.
 func (s *tenantObjects) create(text string) {
 	s.Helper()
+	s.createIn(metav1.NamespaceDefault, text)
+}
+
+func (s *tenantObjects) createIn(namespace, text string) {
+	s.Helper()
 	for _, object := range documents(s.T, text) {
-		object.SetNamespace(metav1.NamespaceDefault)
+		object.SetNamespace(namespace)
 		if err := s.tenant.Client.Create(s.Context(), object); err != nil {
 			s.Fatal(err)
 		}
@@ -96,9 +107,20 @@ func (s *tenantObjects) claim(name, devices string) {
 	s.pod(name, "resourceClaimName: "+name)
 }
 
-// pod makes a pod in the tenant that uses a claim or a template.
+// pod makes a pod in the tenant that uses a claim or a template, or neither if source is empty.
 func (s *tenantObjects) pod(name, source string) {
 	s.Helper()
+	if source == "" {
+		s.create(fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: main, image: registry.example.com/main:1}]
+`, name))
+		return
+	}
 	s.create(fmt.Sprintf(`
 apiVersion: v1
 kind: Pod

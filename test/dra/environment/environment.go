@@ -73,14 +73,17 @@ type Environment struct {
 	supervisor *process.Supervisor
 	etcd       *controlplane.Etcd
 	closers    []io.Closer
+	// webhookReady is the URL of the webhook's probe.
+	webhookReady string
+
 	ctx        context.Context
 	background *errgroup.Group
 	cancel     context.CancelFunc
 }
 
-// Programs returns an error that names the first program that is missing.
-func Programs(binaries controlplane.Binaries) error {
-	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl"} {
+// Programs returns an error that names the first program that is missing: of those of each Environment, and of more.
+func Programs(binaries controlplane.Binaries, more ...string) error {
+	for _, name := range append([]string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl"}, more...) {
 		if _, err := binaries.Find(name); err != nil {
 			return err
 		}

@@ -6,12 +6,14 @@ package environment
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -56,12 +58,22 @@ func (w *Environment) startNodes(ctx context.Context) error {
 	})
 }
 
-// installCRDs applies our CRDs for the management cluster, and returns when they are served.
+// installCRDs applies the CRDs of the management cluster, and returns when they are served.
 func (w *Environment) installCRDs(ctx context.Context) error {
 	crds, err := apis.ManagementCRDs()
 	if err != nil {
 		return err
 	}
+	// The webhook watches servers, too.
+	content, err := os.ReadFile(filepath.Join(root(), "bin", "crds", "metal3", "metal3.io_baremetalhosts.yaml"))
+	if err != nil {
+		return fmt.Errorf("reading Metal3's CRD, %w; get it with `make tools`", err)
+	}
+	hosts := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.Unmarshal(content, hosts); err != nil {
+		return fmt.Errorf("reading Metal3's CRD, %w", err)
+	}
+	crds = append(crds, hosts)
 	for _, crd := range crds {
 		if err := w.Host.Client.Create(ctx, crd); err != nil {
 			return fmt.Errorf("creating CRD %s, %w", crd.Name, err)

@@ -31,10 +31,10 @@ func (t *Tenant) StartProvider(ctx context.Context) error {
 	w := t.environment
 	onHost, inTenant := filepath.Join(w.config.Dir, t.Name+"-provider-host.kubeconfig"),
 		filepath.Join(w.config.Dir, t.Name+"-provider-tenant.kubeconfig")
-	if err := w.grant(ctx, w.Host, "provider-dra-management.yaml", t.Name, onHost); err != nil {
+	if err := w.grant(ctx, w.Host, "provider-dra-management.yaml", t.Name, user+"-"+t.Name, onHost); err != nil {
 		return err
 	}
-	if err := w.grant(ctx, t.Cluster, "provider-dra-tenant.yaml", t.Name, inTenant); err != nil {
+	if err := w.grant(ctx, t.Cluster, "provider-dra-tenant.yaml", t.Name, user+"-"+t.Name, inTenant); err != nil {
 		return err
 	}
 	path, err := w.config.Binaries.Find("provider")
@@ -75,8 +75,8 @@ func (t *Tenant) StartProvider(ctx context.Context) error {
 // ProviderProcess is the name of the process of the tenant's provider, for Environment.Log.
 func (t *Tenant) ProviderProcess() string { return t.Name + "-provider" }
 
-// grant gives the provider of a tenant the rights in a file of config/rbac, and writes its kubeconfig file.
-func (w *Environment) grant(ctx context.Context, cluster *Cluster, file, tenant, kubeconfig string) error {
+// grant gives a user the rights in a file of config/rbac, and writes its kubeconfig file.
+func (w *Environment) grant(ctx context.Context, cluster *Cluster, file, namespace, user, kubeconfig string) error {
 	content, err := rbac.Files.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("reading rights, %w", err)
@@ -86,23 +86,22 @@ func (w *Environment) grant(ctx context.Context, cluster *Cluster, file, tenant,
 		return fmt.Errorf("parsing the template of rights, %w", err)
 	}
 	var filled bytes.Buffer
-	if err := parsed.Execute(&filled, map[string]string{"Namespace": tenant}); err != nil {
+	if err := parsed.Execute(&filled, map[string]string{"Namespace": namespace}); err != nil {
 		return fmt.Errorf("filling in the template of rights, %w", err)
 	}
-	own := user + "-" + tenant
 	decoder := utilyaml.NewYAMLOrJSONDecoder(&filled, 4096)
 	for {
 		object := &unstructured.Unstructured{}
 		err := decoder.Decode(&object.Object)
 		if errors.Is(err, io.EOF) {
-			return cluster.WriteKubeconfig(kubeconfig, own)
+			return cluster.WriteKubeconfig(kubeconfig, user)
 		}
 		if err != nil {
 			return fmt.Errorf("parsing the rights in %s, %w", file, err)
 		}
 		if subjects, ok := object.Object["subjects"].([]any); ok {
 			for _, subject := range subjects {
-				subject.(map[string]any)["name"] = own
+				subject.(map[string]any)["name"] = user
 			}
 		}
 		// Roles for all tenants exist already for the second tenant.

@@ -125,7 +125,8 @@ func (s *podSyncer) translate(pod *corev1.Pod) (*corev1.Pod, error) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: metadata.Labels, Annotations: metadata.Annotations},
 		Spec:       *pod.Spec.DeepCopy(),
 	}
-	// The annotations that only pods have.
+	// The annotations that only pods have, and the one that they do not have.
+	delete(copied.Annotations, names.ManagedLabelsAnnotation)
 	maps.Copy(copied.Annotations, map[string]string{
 		"vcluster.loft.sh/name": pod.Name, "vcluster.loft.sh/namespace": pod.Namespace, "vcluster.loft.sh/uid": string(pod.UID),
 	})

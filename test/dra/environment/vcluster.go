@@ -39,8 +39,8 @@ const (
 	vclusterData = "/data"
 	// vclusterTurn is how long the vCluster of another test is waited for.
 	vclusterTurn = 15 * time.Minute
-	// nobodyID is the user and the group that have no files.
-	nobodyID = 65534
+	// otherUser is the user, and the group, that own no files.
+	otherUser = 65534
 )
 
 // workloadKinds are those of the chart that would run vCluster in pods, or bound what pods get.
@@ -52,7 +52,8 @@ var workloadKinds = []string{"StatefulSet", "Deployment", "ResourceQuota", "Limi
 func (t *Tenant) StartVCluster(ctx context.Context) error {
 	w := t.environment
 	if _, err := os.Stat(vclusterData); err == nil {
-		return fmt.Errorf("%s exists: vCluster would take it for its own, remove what it finds there and kill processes; move it away", vclusterData)
+		return fmt.Errorf("%s exists: vCluster would take it for its own, remove what it finds there and kill processes; move it away",
+			vclusterData)
 	}
 	if err := w.takeVClusterPort(ctx); err != nil {
 		return err
@@ -96,7 +97,7 @@ func (w *Environment) takeVClusterPort(ctx context.Context) error {
 	defer cancel()
 	var lock net.Listener
 	said := false
-	err := controlplane.Await(ctx, fmt.Sprintf("port %d, which each vCluster needs, and the vCluster of another test has", vclusterPort),
+	err := controlplane.Await(ctx, fmt.Sprintf("port %d, which each vCluster needs, and another one has", vclusterPort),
 		func(ctx context.Context) error {
 			var err error
 			if lock == nil {
@@ -270,7 +271,7 @@ func (v *vcluster) start() error {
 		},
 	}
 	if os.Geteuid() == 0 {
-		spec.Credential = &syscall.Credential{Uid: nobodyID, Gid: nobodyID}
+		spec.Credential = &syscall.Credential{Uid: otherUser, Gid: otherUser}
 		spec.Path = v.path("vcluster")
 		if err := v.give(path); err != nil {
 			return fmt.Errorf("giving vCluster's files to another user, %w", err)
@@ -303,11 +304,11 @@ func (v *vcluster) give(program string) error {
 		return err
 	}
 	for _, entry := range entries {
-		if err := os.Chown(v.path(entry.Name()), nobodyID, nobodyID); err != nil {
+		if err := os.Chown(v.path(entry.Name()), otherUser, otherUser); err != nil {
 			return err
 		}
 	}
-	return os.Chown(v.dir, nobodyID, nobodyID)
+	return os.Chown(v.dir, otherUser, otherUser)
 }
 
 func (v *vcluster) path(name string) string { return filepath.Join(v.dir, name) }
