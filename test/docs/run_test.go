@@ -37,6 +37,7 @@ var testedElsewhere = map[string]string{
 	"docs/testing.md":                    "it is about running the tests",
 	"docs/backup.md":                     "TestBackup runs it",
 	"docs/dra.md":                        "test/dra runs every line of it",
+	"docs/migration.md":                  "TestAServerJoinsAVCluster of test/metal/dra runs it",
 	"docs/webhooks.md":                   "test/webhooks runs it, and keeps what kubectl prints in testdata",
 	"docs/conformance.md":                "it is about Karpenter's suite, which make upstream-e2e runs",
 	"docs/finite-hardware/drift.md":      "TestDrift of test/e2e goes through it",

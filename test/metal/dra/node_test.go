@@ -41,12 +41,12 @@ func (w *fixture) server() boot.Server {
 	}
 }
 
-// turnOn boots the server, as a rack does.
-func (w *fixture) turnOn(t *testing.T) {
+// turnOn boots the server, as a rack does. The user data are how it joins.
+func (w *fixture) turnOn(t *testing.T, userData []byte) {
 	t.Helper()
 	images := filepath.Join(w.dir, "images")
 	writeFile(t, w.server().InstalledImage(), []byte("image 1"))
-	w.writeConfigDrive(t)
+	w.writeConfigDrive(t, userData)
 	if err := dradriver.WriteImage(w.bin, images); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func (w *fixture) turnOn(t *testing.T) {
 }
 
 // writeConfigDrive writes the server's config drive: its identity, its network and how it joins.
-func (w *fixture) writeConfigDrive(t *testing.T) {
+func (w *fixture) writeConfigDrive(t *testing.T, userData []byte) {
 	t.Helper()
 	networkData, err := bootstrap.NetworkData(bootstrap.NetworkConfig{
 		Address: w.network.Server(9), Gateway: w.network.Address.Addr(), MAC: serverMAC,
@@ -79,7 +79,7 @@ func (w *fixture) writeConfigDrive(t *testing.T) {
 		t.Fatal(err)
 	}
 	drive := t.TempDir()
-	for name, content := range map[string][]byte{"meta_data.json": metadata, "network_data.json": networkData, "user_data": w.userData(t)} {
+	for name, content := range map[string][]byte{"meta_data.json": metadata, "network_data.json": networkData, "user_data": userData} {
 		writeFile(t, filepath.Join(drive, "openstack", "latest", name), content)
 	}
 	tools := filepath.Join(w.bin, "server-image", "tools")
@@ -121,11 +121,12 @@ func (w *fixture) userData(t *testing.T) []byte {
 // endpoint of the host's API server, host:port.
 func (w *fixture) endpoint() string { return strings.TrimPrefix(w.Server, "https://") }
 
-func (w *fixture) untilNodeReady(t *testing.T) {
+// untilNodeReady waits until the server is a ready node of a cluster, which it returns.
+func (w *fixture) untilNodeReady(t *testing.T, cluster client.Client) *corev1.Node {
 	t.Helper()
+	node := &corev1.Node{}
 	w.until(t, "node "+nodeName+" to be ready", func(ctx context.Context) error {
-		node := &corev1.Node{}
-		if err := w.client.Get(ctx, client.ObjectKey{Name: nodeName}, node); err != nil {
+		if err := cluster.Get(ctx, client.ObjectKey{Name: nodeName}, node); err != nil {
 			return err
 		}
 		for _, condition := range node.Status.Conditions {
@@ -136,6 +137,7 @@ func (w *fixture) untilNodeReady(t *testing.T) {
 		}
 		return fmt.Errorf("its conditions are %v", node.Status.Conditions)
 	})
+	return node
 }
 
 // installDriver installs the driver, and returns when it has published its devices.

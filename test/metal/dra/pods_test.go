@@ -87,9 +87,9 @@ spec:
 // gets others; and neither can ask for those of the other.
 func TestATenantsPodGetsDevices(t *testing.T) {
 	w := newFixture(t)
-	w.turnOn(t)
+	w.turnOn(t, w.userData(t))
 	research, inference := w.startTenant(t, "research", 20), w.startTenant(t, "inference", 21)
-	w.untilNodeReady(t)
+	w.untilNodeReady(t, w.client)
 	w.installDriver(t)
 	w.create(t, w.client, "", tenants)
 	for _, v := range []*tenant{research, inference} {

@@ -51,12 +51,14 @@ type tenant struct {
 	client client.Client
 	kube   kubernetes.Interface
 	rest   *rest.Config
+	// kubeconfig is the tenant administrator's.
+	kubeconfig []byte
 	// server is the URL of the vCluster's API server.
 	server string
 }
 
-// startTenant starts a vCluster with its own control plane, at the n-th address of the network.
-func (w *fixture) startTenant(t *testing.T, name string, n int) *tenant {
+// startTenant starts a vCluster with its own control plane, at the n-th address of the network. Its chart gets the values of files.
+func (w *fixture) startTenant(t *testing.T, name string, n int, values ...string) *tenant {
 	t.Helper()
 	v := &tenant{fixture: w, name: name}
 	address := w.network.Server(n)
@@ -79,7 +81,7 @@ func (w *fixture) startTenant(t *testing.T, name string, n int) *tenant {
 		}
 		writeFile(t, filepath.Join(root, "host", file), content)
 	}
-	writeFile(t, filepath.Join(root, "var/lib/vcluster/config.yaml"), w.applyChart(t, name, address.Addr(), etcd.URL))
+	writeFile(t, filepath.Join(root, "var/lib/vcluster/config.yaml"), w.applyChart(t, name, address.Addr(), etcd.URL, values))
 	host := w.tokenKubeconfig(t, w.kube, w.Server, w.CertificateAuthority(), name, "vc-"+name)
 	writeFile(t, filepath.Join(root, "host/kubeconfig"), host)
 	w.startVCluster(t, name, root, namespace.Path(), address.Addr())
@@ -88,7 +90,7 @@ func (w *fixture) startTenant(t *testing.T, name string, n int) *tenant {
 
 // applyChart creates what vCluster's chart has on the host: its rights, its Service and its configuration, which is returned.
 // Its pod is not among it, but a process.
-func (w *fixture) applyChart(t *testing.T, name string, address netip.Addr, etcd string) []byte {
+func (w *fixture) applyChart(t *testing.T, name string, address netip.Addr, etcd string, values []string) []byte {
 	t.Helper()
 	objects, err := dradriver.Render(t.Context(), w.bin, vclusterModule, "chart", name, name, map[string]any{
 		"controlPlane": map[string]any{
@@ -104,7 +106,7 @@ func (w *fixture) applyChart(t *testing.T, name string, address netip.Addr, etcd
 		},
 		"exportKubeConfig": map[string]any{"server": fmt.Sprintf("https://%s:%d", address, vclusterPort)},
 		"telemetry":        map[string]any{"enabled": false},
-	})
+	}, values...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +168,8 @@ func (v *tenant) untilReady(t *testing.T) {
 		if err := v.fixture.client.Get(ctx, client.ObjectKey{Namespace: v.name, Name: "vc-" + v.name}, secret); err != nil {
 			return err
 		}
-		v.rest, err = clientcmd.RESTConfigFromKubeConfig(secret.Data["config"])
+		v.kubeconfig = secret.Data["config"]
+		v.rest, err = clientcmd.RESTConfigFromKubeConfig(v.kubeconfig)
 		return err
 	})
 	v.rest.WarningHandler, v.rest.QPS = rest.NoWarnings{}, -1

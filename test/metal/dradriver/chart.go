@@ -22,8 +22,8 @@ import (
 )
 
 // Render renders the chart at a path of a module that tools/vcluster requires. The directory bin is in the root of the repository,
-// and has Helm.
-func Render(ctx context.Context, bin, module, path, release, namespace string, values map[string]any) (
+// and has Helm. The values of files go before the others.
+func Render(ctx context.Context, bin, module, path, release, namespace string, values map[string]any, files ...string) (
 	[]*unstructured.Unstructured, error,
 ) {
 	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
@@ -38,6 +38,9 @@ func Render(ctx context.Context, bin, module, path, release, namespace string, v
 	}
 	helm := exec.CommandContext(ctx, filepath.Join(bin, "helm"), "template", release, filepath.Join(string(bytes.TrimSpace(dir)), path),
 		"--namespace", namespace, "--values", "-")
+	for _, file := range files {
+		helm.Args = append(helm.Args, "--values", file)
+	}
 	helm.Stdin = bytes.NewReader(content)
 	output := &bytes.Buffer{}
 	helm.Stderr = output
