@@ -4,32 +4,26 @@
 package environment
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/vcluster"
 )
 
 const (
@@ -42,9 +36,6 @@ const (
 	// otherUser is the user, and the group, that own no files.
 	otherUser = 65534
 )
-
-// workloadKinds are those of the chart that would run vCluster in pods, or bound what pods get.
-var workloadKinds = []string{"StatefulSet", "Deployment", "ResourceQuota", "LimitRange"}
 
 // StartVCluster starts the real vCluster's syncer for a tenant, beside which the tenant's control plane runs as it is. It has
 // the rights that vCluster's chart gives it, and is ready when it returns. One vCluster runs in a network namespace at a
@@ -62,18 +53,15 @@ func (t *Tenant) StartVCluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v := &vcluster{tenant: t, dir: filepath.Join(w.config.Dir, t.Name+"-vcluster"), port: ports[0]}
+	v := &syncer{tenant: t, dir: filepath.Join(w.config.Dir, t.Name+"-vcluster"), port: ports[0]}
 	if err := v.install(ctx); err != nil {
 		return err
 	}
 	if err := v.writeKubeconfig(ctx); err != nil {
 		return err
 	}
-	// No pod is synced before the tenant has the Service of its DNS.
-	dns := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-dns"},
-		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}}}}
-	if err := t.Client.Create(ctx, dns); err != nil {
-		return fmt.Errorf("creating the Service of the DNS of %s, %w", t.Name, err)
+	if err := vcluster.CreateDNS(ctx, t.Client); err != nil {
+		return err
 	}
 	if err := v.start(); err != nil {
 		return err
@@ -118,8 +106,8 @@ func (w *Environment) takeVClusterPort(ctx context.Context) error {
 	return err
 }
 
-// vcluster is the files of one vCluster.
-type vcluster struct {
+// syncer is the files of one vCluster.
+type syncer struct {
 	tenant *Tenant
 	dir    string
 	// port is that of its API server.
@@ -128,7 +116,7 @@ type vcluster struct {
 
 // install makes on the host what vCluster's chart makes there, but for the workload, and writes the configuration file
 // that the workload would have.
-func (v *vcluster) install(ctx context.Context) error {
+func (v *syncer) install(ctx context.Context) error {
 	w := v.tenant.environment
 	files := map[string]string{
 		"etcd-ca.crt": w.etcd.CAFile, "etcd-client.crt": w.etcd.CertFile, "etcd-client.key": w.etcd.CertKey,
@@ -148,94 +136,33 @@ func (v *vcluster) install(ctx context.Context) error {
 			return fmt.Errorf("writing a file for vCluster, %w", err)
 		}
 	}
-	objects, err := v.render(ctx)
+	helm, err := w.config.Binaries.Find("helm")
 	if err != nil {
 		return err
 	}
-	for _, object := range objects {
-		if slices.Contains(workloadKinds, object.GetKind()) {
-			continue
-		}
-		if object.GetKind() == "Secret" && object.GetName() == "vc-config-"+v.tenant.Name {
-			secret := &corev1.Secret{}
-			if err := w.scheme.Convert(object, secret, nil); err != nil {
-				return fmt.Errorf("reading the configuration of vCluster, %w", err)
-			}
-			if err := os.WriteFile(v.path("config.yaml"), secret.Data["config.yaml"], 0o600); err != nil {
-				return fmt.Errorf("writing the configuration of vCluster, %w", err)
-			}
-		}
-		// As helm install does. vCluster writes to the annotations of its Service, and dies if it has none.
-		object.SetAnnotations(map[string]string{"meta.helm.sh/release-name": v.tenant.Name, "meta.helm.sh/release-namespace": v.tenant.Name})
-		if err := w.Host.Client.Create(ctx, object); err != nil {
-			return fmt.Errorf("creating %s %s of vCluster's chart, %w", object.GetKind(), object.GetName(), err)
-		}
-	}
-	return nil
-}
-
-// render returns the objects of vCluster's chart, of the version that bin/vcluster is built of. vCluster runs neither an API
-// server nor a controller-manager: it uses those of the tenant, and keeps its own mappings in etcd.
-func (v *vcluster) render(ctx context.Context) ([]*unstructured.Unstructured, error) {
-	w := v.tenant.environment
-	helm, err := w.config.Binaries.Find("helm")
-	if err != nil {
-		return nil, err
-	}
-	module, err := run(ctx, filepath.Join(root(), "tools", "vcluster"), "go", "mod", "download", "-json", "github.com/loft-sh/vcluster")
-	if err != nil {
-		return nil, err
-	}
-	source := struct{ Dir string }{}
-	if err := json.Unmarshal(module, &source); err != nil {
-		return nil, fmt.Errorf("finding vCluster's chart, %w", err)
-	}
-	off := map[string]any{"enabled": false}
-	values, err := yaml.Marshal(map[string]any{
+	config, err := vcluster.Install(ctx, root(), helm, w.Host.Client, v.tenant.Name, map[string]any{
 		"controlPlane": map[string]any{
-			"distro": map[string]any{"k8s": map[string]any{"enabled": true, "apiServer": off, "controllerManager": off}},
-			"backingStore": map[string]any{"etcd": map[string]any{"external": map[string]any{
-				"enabled": true, "endpoint": w.etcd.URL,
-				"tls": map[string]any{"caFile": v.path("etcd-ca.crt"), "certFile": v.path("etcd-client.crt"), "keyFile": v.path("etcd-client.key")},
-			}}},
-			"coredns": off,
-			"proxy":   map[string]any{"port": v.port, "bindAddress": "127.0.0.1"},
+			"distro":       map[string]any{"k8s": map[string]any{"enabled": true, "apiServer": vcluster.Off, "controllerManager": vcluster.Off}},
+			"backingStore": vcluster.ExternalEtcd(w.etcd.URL, v.path("etcd-ca.crt"), v.path("etcd-client.crt"), v.path("etcd-client.key")),
+			"coredns":      vcluster.Off,
+			"proxy":        map[string]any{"port": v.port, "bindAddress": "127.0.0.1"},
 		},
-		"telemetry": off,
 		"experimental": map[string]any{"virtualClusterKubeConfig": map[string]any{
 			"kubeConfig": v.path("tenant.kubeconfig"), "serverCAKey": v.path("tenant-ca.key"), "serverCACert": v.path("tenant-ca.crt"),
 			"clientCACert": v.path("tenant-ca.crt"), "requestHeaderCACert": v.path("tenant-ca.crt"),
 		}},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("writing the values of vCluster's chart, %w", err)
+		return err
 	}
-	if err := os.WriteFile(v.path("values.yaml"), values, 0o600); err != nil {
-		return nil, fmt.Errorf("writing the values of vCluster's chart, %w", err)
+	if err := os.WriteFile(v.path("config.yaml"), config, 0o600); err != nil {
+		return fmt.Errorf("writing the configuration of vCluster, %w", err)
 	}
-	rendered, err := run(ctx, ".", helm, "template", v.tenant.Name, filepath.Join(source.Dir, "chart"), "--namespace", v.tenant.Name,
-		"--values", v.path("values.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	var objects []*unstructured.Unstructured
-	for decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), 4096); ; {
-		object := &unstructured.Unstructured{}
-		err := decoder.Decode(&object.Object)
-		if errors.Is(err, io.EOF) {
-			return objects, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("reading what vCluster's chart renders, %w", err)
-		}
-		if len(object.Object) > 0 {
-			objects = append(objects, object)
-		}
-	}
+	return nil
 }
 
 // writeKubeconfig writes the access of vCluster to the host: a token of the chart's ServiceAccount.
-func (v *vcluster) writeKubeconfig(ctx context.Context) error {
+func (v *syncer) writeKubeconfig(ctx context.Context) error {
 	w := v.tenant.environment
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v.tenant.Name, Name: "vc-" + v.tenant.Name}}
 	token := &authenticationv1.TokenRequest{}
@@ -255,7 +182,7 @@ func (v *vcluster) writeKubeconfig(ctx context.Context) error {
 
 // start starts the process. As root, vCluster would write /root/.kube/config and make /data, so then it runs as a user that
 // can write its own directory alone.
-func (v *vcluster) start() error {
+func (v *syncer) start() error {
 	w := v.tenant.environment
 	path, err := w.config.Binaries.Find("vcluster")
 	if err != nil {
@@ -264,11 +191,7 @@ func (v *vcluster) start() error {
 	spec := process.Spec{
 		Name: v.tenant.VClusterProcess(), Path: path, Rank: controlplane.RankClients + 1, Restart: true,
 		Args: []string{"start", "--config", v.path("config.yaml")},
-		Env: []string{
-			"HOME=" + v.dir, "TMPDIR=" + v.dir, "KUBECONFIG=" + v.path("host.kubeconfig"), "VCLUSTER_NAME=" + v.tenant.Name,
-			// Without a pod's name, it would not look for a host.
-			"POD_NAME=" + v.tenant.Name + "-0", "POD_NAMESPACE=" + v.tenant.Name, "NAMESPACE=" + v.tenant.Name, "POD_IP=127.0.0.1",
-		},
+		Env:  append(vcluster.Environment(v.tenant.Name, v.path("host.kubeconfig"), v.dir, "127.0.0.1"), "TMPDIR="+v.dir),
 	}
 	if os.Geteuid() == 0 {
 		spec.Credential = &syscall.Credential{Uid: otherUser, Gid: otherUser}
@@ -282,7 +205,7 @@ func (v *vcluster) start() error {
 
 // give gives the directory, with a copy of the program, to the user that vCluster runs as. That user may not read the
 // directory that the program is in.
-func (v *vcluster) give(program string) error {
+func (v *syncer) give(program string) error {
 	if err := os.Chmod(v.tenant.environment.config.Dir, 0o711); err != nil {
 		return err
 	}
@@ -311,17 +234,4 @@ func (v *vcluster) give(program string) error {
 	return os.Chown(v.dir, otherUser, otherUser)
 }
 
-func (v *vcluster) path(name string) string { return filepath.Join(v.dir, name) }
-
-// run runs a command in a directory, and returns what it prints.
-func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
-	command := exec.CommandContext(ctx, name, args...)
-	command.Dir = dir
-	var stderr bytes.Buffer
-	command.Stderr = &stderr
-	output, err := command.Output()
-	if err != nil {
-		return nil, fmt.Errorf("running %s %v, %w: %s", name, args, err, stderr.String())
-	}
-	return output, nil
-}
+func (v *syncer) path(name string) string { return filepath.Join(v.dir, name) }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -27,15 +25,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/dradriver"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/vcluster"
 )
 
 const (
-	vclusterName   = "vcluster"
-	vclusterModule = "github.com/loft-sh/vcluster"
+	vclusterName = "vcluster"
 	// vclusterPort cannot be changed. Others of vCluster's ports cannot either, so each has a network namespace of its own.
 	vclusterPort = 8443
 	// providerAccount is the service account of a tenant's provider, in either cluster.
@@ -81,47 +78,29 @@ func (w *fixture) startTenant(t *testing.T, name string, n int, values ...string
 		}
 		writeFile(t, filepath.Join(root, "host", file), content)
 	}
-	writeFile(t, filepath.Join(root, "var/lib/vcluster/config.yaml"), w.applyChart(t, name, address.Addr(), etcd.URL, values))
+	writeFile(t, filepath.Join(root, "var/lib/vcluster/config.yaml"), w.install(t, name, address.Addr(), etcd.URL, values))
 	host := w.tokenKubeconfig(t, w.kube, w.Server, w.CertificateAuthority(), name, "vc-"+name)
 	writeFile(t, filepath.Join(root, "host/kubeconfig"), host)
 	w.startVCluster(t, name, root, namespace.Path(), address.Addr())
 	return v
 }
 
-// applyChart creates what vCluster's chart has on the host: its rights, its Service and its configuration, which is returned.
-// Its pod is not among it, but a process.
-func (w *fixture) applyChart(t *testing.T, name string, address netip.Addr, etcd string, values []string) []byte {
+// install creates what vCluster's chart has on the host, and returns its configuration file.
+func (w *fixture) install(t *testing.T, name string, address netip.Addr, etcd string, values []string) []byte {
 	t.Helper()
-	objects, err := dradriver.Render(t.Context(), w.bin, vclusterModule, "chart", name, name, map[string]any{
+	config, err := vcluster.Install(t.Context(), filepath.Dir(w.bin), filepath.Join(w.bin, "helm"), w.client, name, map[string]any{
 		"controlPlane": map[string]any{
-			"distro": map[string]any{"k8s": map[string]any{"enabled": true}},
-			"backingStore": map[string]any{"etcd": map[string]any{"external": map[string]any{
-				"enabled": true, "endpoint": etcd[len("https://"):],
-				"tls": map[string]any{"caFile": "/host/ca.crt", "certFile": "/host/client.crt", "keyFile": "/host/client.key"},
-			}}},
-			"coredns": map[string]any{"enabled": false},
-			"proxy":   map[string]any{"extraSANs": []any{address.String()}},
-			// Without any annotation v0.30.0 panics when it adds its own. Helm would make one.
-			"service": map[string]any{"annotations": map[string]any{"meta.helm.sh/release-name": name}},
+			"distro":       map[string]any{"k8s": map[string]any{"enabled": true}},
+			"backingStore": vcluster.ExternalEtcd(etcd[len("https://"):], "/host/ca.crt", "/host/client.crt", "/host/client.key"),
+			"coredns":      vcluster.Off,
+			"proxy":        map[string]any{"extraSANs": []any{address.String()}},
 		},
 		"exportKubeConfig": map[string]any{"server": fmt.Sprintf("https://%s:%d", address, vclusterPort)},
-		"telemetry":        map[string]any{"enabled": false},
 	}, values...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	workload := func(object *unstructured.Unstructured) bool {
-		return slices.Contains([]string{"Deployment", "StatefulSet", "ResourceQuota", "LimitRange"}, object.GetKind())
-	}
-	objects = slices.DeleteFunc(objects, workload)
-	if err := dradriver.Create(t.Context(), w.client, name, objects); err != nil {
-		t.Fatal(err)
-	}
-	secret := &corev1.Secret{}
-	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: name, Name: "vc-config-" + name}, secret); err != nil {
-		t.Fatal(err)
-	}
-	return secret.Data["config.yaml"]
+	return config
 }
 
 // enter gives the process of a vCluster the mounts that its container would have, and then its root directory.
@@ -152,8 +131,7 @@ func (w *fixture) startVCluster(t *testing.T, name, root, namespace string, addr
 		Grace: time.Second,
 		Args: []string{"--net=" + namespace, "unshare", "--pid", "--fork", "--kill-child", "--mount", "--propagation", "private",
 			"sh", "-ec", enter, "sh", root, w.bin},
-		Env: []string{"HOME=/", "TMPDIR=/tmp", "KUBECONFIG=/host/kubeconfig", "VCLUSTER_NAME=" + name, "POD_NAME=" + name + "-0",
-			"POD_NAMESPACE=" + name, "NAMESPACE=" + name, "POD_IP=" + address.String()},
+		Env: append(vcluster.Environment(name, "/host/kubeconfig", "/", address.String()), "TMPDIR=/tmp"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -184,10 +162,7 @@ func (v *tenant) untilReady(t *testing.T) {
 		return v.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "default"}, &corev1.ServiceAccount{})
 	})
 	v.printEvents(t, v.name, v.client)
-	// No pod is synced before there is one.
-	dns := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-dns"}}
-	dns.Spec.Ports = []corev1.ServicePort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}}
-	if err := v.client.Create(t.Context(), dns); err != nil {
+	if err := vcluster.CreateDNS(t.Context(), v.client); err != nil {
 		t.Fatal(err)
 	}
 	version, err := v.kube.Discovery().ServerVersion()

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/chart"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/images"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/images/archive"
 )
@@ -53,7 +54,8 @@ func WriteImage(bin, dir string) error {
 // find it: test servers have no kube-proxy.
 func Install(ctx context.Context, bin string, c client.Client, apiServer string, devices int) error {
 	repository, tag, _ := strings.Cut(images.Reference(Program), ":")
-	objects, err := Render(ctx, bin, module, "deployments/helm/dra-example-driver", "dra", namespace, map[string]any{
+	driver := chart.Chart{Module: module, Path: "deployments/helm/dra-example-driver"}
+	objects, err := driver.Render(ctx, filepath.Dir(bin), filepath.Join(bin, "helm"), "dra", namespace, map[string]any{
 		"image":         map[string]any{"repository": repository, "tag": tag, "pullPolicy": string(corev1.PullNever)},
 		"kubeletPlugin": map[string]any{"numDevices": devices},
 		"webhook":       map[string]any{"enabled": false},
@@ -73,7 +75,7 @@ func Install(ctx context.Context, bin string, c client.Client, apiServer string,
 	if daemons != 1 {
 		return fmt.Errorf("the driver's chart has %d DaemonSets, want one", daemons)
 	}
-	return Create(ctx, c, namespace, objects)
+	return chart.Create(ctx, c, namespace, objects)
 }
 
 // adapt has the driver run on a server without a network of pods, find the API server there, and start from an image that

@@ -1,7 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package dradriver
+// Package chart renders and installs charts of other projects, from their modules.
+package chart
 
 import (
 	"bytes"
@@ -21,32 +22,34 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Render renders the chart at a path of a module that tools/vcluster requires. The directory bin is in the root of the repository,
-// and has Helm. The values of files go before the others.
-func Render(ctx context.Context, bin, module, path, release, namespace string, values map[string]any, files ...string) (
+// Chart is a chart at a path of a module that tools/vcluster requires.
+type Chart struct{ Module, Path string }
+
+// Render renders the chart with the program helm. Root is the root of the repository. The values of files go before the others.
+func (c Chart) Render(ctx context.Context, root, helm, release, namespace string, values map[string]any, files ...string) (
 	[]*unstructured.Unstructured, error,
 ) {
-	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
-	list.Dir = filepath.Join(filepath.Dir(bin), "tools", "vcluster")
+	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", c.Module)
+	list.Dir = filepath.Join(root, "tools", "vcluster")
 	dir, err := list.Output()
 	if err != nil {
-		return nil, fmt.Errorf("finding module %s, %w", module, err)
+		return nil, fmt.Errorf("finding module %s, %w", c.Module, err)
 	}
 	content, err := yaml.Marshal(values)
 	if err != nil {
 		return nil, err
 	}
-	helm := exec.CommandContext(ctx, filepath.Join(bin, "helm"), "template", release, filepath.Join(string(bytes.TrimSpace(dir)), path),
+	command := exec.CommandContext(ctx, helm, "template", release, filepath.Join(string(bytes.TrimSpace(dir)), c.Path),
 		"--namespace", namespace, "--values", "-")
 	for _, file := range files {
-		helm.Args = append(helm.Args, "--values", file)
+		command.Args = append(command.Args, "--values", file)
 	}
-	helm.Stdin = bytes.NewReader(content)
+	command.Stdin = bytes.NewReader(content)
 	output := &bytes.Buffer{}
-	helm.Stderr = output
-	rendered, err := helm.Output()
+	command.Stderr = output
+	rendered, err := command.Output()
 	if err != nil {
-		return nil, fmt.Errorf("rendering the chart of %s, %w: %s", module, err, output)
+		return nil, fmt.Errorf("rendering the chart of %s, %w: %s", c.Module, err, output)
 	}
 	var objects []*unstructured.Unstructured
 	for decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), 4096); ; {
@@ -56,7 +59,7 @@ func Render(ctx context.Context, bin, module, path, release, namespace string, v
 			return objects, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading what the chart of %s renders, %w", module, err)
+			return nil, fmt.Errorf("reading what the chart of %s renders, %w", c.Module, err)
 		}
 		if len(object.Object) > 0 { // not a document of comments only
 			objects = append(objects, object)

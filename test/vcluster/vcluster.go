@@ -1,0 +1,79 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vcluster has what the tests need that run a real vCluster as a process, in the place of the pod of its chart.
+package vcluster
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/chart"
+)
+
+// workloadKinds are those of the chart that would run vCluster in pods, or bound what pods get.
+var workloadKinds = []string{"StatefulSet", "Deployment", "ResourceQuota", "LimitRange"}
+
+// Install creates on the host what vCluster's chart has, of the version that bin/vcluster is built of, but for the workload: its
+// rights, its Service and its configuration file, which it returns. Name is that of the vCluster and of its namespace. The
+// repository's root, the program helm and the files are paths; the values of files go before the others. vCluster's own
+// components that need pods, and telemetry, are off.
+func Install(ctx context.Context, root, helm string, c client.Client, name string, values map[string]any, files ...string) ([]byte, error) {
+	values = maps.Clone(values)
+	values["telemetry"] = Off
+	objects, err := chart.Chart{Module: "github.com/loft-sh/vcluster", Path: "chart"}.Render(ctx, root, helm, name, name, values, files...)
+	if err != nil {
+		return nil, err
+	}
+	objects = slices.DeleteFunc(objects, func(object *unstructured.Unstructured) bool {
+		return slices.Contains(workloadKinds, object.GetKind())
+	})
+	for _, object := range objects {
+		// As helm install does. vCluster v0.30.0 writes to the annotations of its Service, and panics if it has none.
+		object.SetAnnotations(map[string]string{"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": name})
+	}
+	if err := chart.Create(ctx, c, name, objects); err != nil {
+		return nil, err
+	}
+	secret := &corev1.Secret{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: name, Name: "vc-config-" + name}, secret); err != nil {
+		return nil, fmt.Errorf("reading the configuration of vCluster %s, %w", name, err)
+	}
+	return secret.Data["config.yaml"], nil
+}
+
+// Off is the value of what is not enabled.
+var Off = map[string]any{"enabled": false}
+
+// ExternalEtcd is the value of controlPlane.backingStore for an etcd at that URL, and paths of files.
+func ExternalEtcd(url, ca, certificate, key string) map[string]any {
+	return map[string]any{"etcd": map[string]any{"external": map[string]any{
+		"enabled": true, "endpoint": url, "tls": map[string]any{"caFile": ca, "certFile": certificate, "keyFile": key},
+	}}}
+}
+
+// CreateDNS creates the Service of the tenant's DNS. Before it exists, vCluster syncs no pod.
+func CreateDNS(ctx context.Context, tenant client.Client) error {
+	dns := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-dns"},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}}}}
+	if err := tenant.Create(ctx, dns); err != nil {
+		return fmt.Errorf("creating the Service of the tenant's DNS, %w", err)
+	}
+	return nil
+}
+
+// Environment is that of the process "vcluster start", with the kubeconfig file of its account on the host, a home directory
+// that it can write, and its address. Without a pod's name, it would not look for a host.
+func Environment(name, kubeconfig, home, address string) []string {
+	return []string{
+		"HOME=" + home, "KUBECONFIG=" + kubeconfig, "VCLUSTER_NAME=" + name, "POD_NAME=" + name + "-0", "POD_NAMESPACE=" + name,
+		"NAMESPACE=" + name, "POD_IP=" + address,
+	}
+}
