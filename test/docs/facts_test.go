@@ -172,4 +172,5 @@ func TestFlags(t *testing.T) {
 var otherFlags = map[string]bool{
 	"config": true, "take-ownership": true, "management-kubeconfig": true, "bump-revision": true, "mark-compacted": true, "secure-port": true,
 	"admission-control-config-file": true, "management-kube-api-qps": true, "tenant-allow-unsafe-kubeconfig": true,
+	"enable-bootstrap-token-auth": true,
 }
