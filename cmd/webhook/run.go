@@ -141,7 +141,7 @@ func (o *options) register(ctx context.Context, mgr manager.Manager, callers *we
 	if err := errors.Join(mgr.Add(feed.New(mgr.GetCache(), hosts)), mgr.Add(cluster.NewTypeFeed(mgr.GetCache(), hosts))); err != nil {
 		return fmt.Errorf("feeding the inventory, %w", err)
 	}
-	for path, handler := range webhooks.Handlers(cluster.New(mgr.GetClient(), hosts), clock.RealClock{}) {
+	for path, handler := range webhooks.Handlers(cluster.New(mgr.GetClient(), mgr.GetAPIReader(), hosts), clock.RealClock{}) {
 		server.Register(path, callers.Limit(ctx, &admission.Webhook{Handler: handler}))
 	}
 	if err := errors.Join(

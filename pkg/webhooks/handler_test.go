@@ -36,7 +36,8 @@ func handlers(t *testing.T, synced bool) map[string]admission.Handler {
 		inventory.MarkHostsSynced()
 		inventory.MarkTypesSynced()
 	}
-	return Handlers(cluster.New(fake.NewClientBuilder().WithScheme(scheme).Build(), inventory), clock.RealClock{})
+	c := fake.NewClientBuilder().WithScheme(scheme).Build()
+	return Handlers(cluster.New(c, c, inventory), clock.RealClock{})
 }
 
 // Everything that the API server is told to ask about is answered, and nothing else is served.

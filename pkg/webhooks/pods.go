@@ -5,14 +5,17 @@ package webhooks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 
 	"gomodules.xyz/jsonpatch/v2"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
@@ -48,7 +51,18 @@ func (h *podHandler) handle(ctx context.Context, request *admission.Request) adm
 	}
 	pod.Namespace = request.Namespace
 	given := slices.Clone(pod.Spec.ResourceClaims)
-	result := rules.Pod(tenant, pod)
+	var unknown error
+	result := rules.Pod(tenant, pod, func(kind schema.GroupVersionKind, name string) client.Object {
+		claim, err := h.cluster.Metadata(ctx, kind, types.NamespacedName{Namespace: request.Namespace, Name: name})
+		unknown = errors.Join(unknown, err)
+		if claim == nil {
+			return nil
+		}
+		return claim
+	})
+	if unknown != nil {
+		return unread(ctx, podKind, unknown)
+	}
 	count(podKind, result)
 	response := responseOf(request, result)
 	if result.Allowed() {

@@ -105,7 +105,7 @@ func TestPods(t *testing.T) {
 				Namespace: tc.namespace, Name: "train-x-default-x-research"}}
 			request.Kind.Kind, request.Resource.Resource, request.Object.Raw = "Pod", "pods", raw
 			unsynced := inventory.NewInventory(inventory.Options{})
-			response := Handlers(cluster.New(reader, unsynced), clock.RealClock{})["/mutate/pods"].Handle(t.Context(), request)
+			response := Handlers(cluster.New(reader, reader, unsynced), clock.RealClock{})["/mutate/pods"].Handle(t.Context(), request)
 			if response.Allowed != (tc.code == 0) {
 				t.Fatalf("%s: allowed is %v: %v", tc.reason, response.Allowed, response.Result)
 			}

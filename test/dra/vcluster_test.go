@@ -461,6 +461,20 @@ spec:
 	if users := s.onHost("secret").Status.ReservedFor; len(users) != 1 || users[0].Name != "owner-x-default-x-research" {
 		t.Errorf("the claim of namespace default is reserved for %v", users)
 	}
+	// With the mode of a vCluster that translates, which this one does not, the name passes as the tenant wrote it.
+	s.translate(v1alpha1.PodTranslationVCluster)
+	s.eventually("the webhook knows the mode", func(ctx context.Context) error {
+		probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: short.Namespace, Name: "probe", Labels: short.Labels},
+			Spec: *short.Spec.DeepCopy()}
+		probe.Spec.ResourceClaims[0].ResourceClaimName = ptr.To("probe")
+		err := s.environment.Host.Client.Create(ctx, probe, client.DryRunAll)
+		if err == nil || !strings.Contains(err.Error(), "is not translated") {
+			return fmt.Errorf("the answer is %w", err)
+		}
+		return nil
+	})
+	s.untilEvent(pod("thief", s.short("secret", "default"), ""), syncError, "is not translated: set sync.toHost.resourceClaims.enabled")
+	s.translate(v1alpha1.PodTranslationWebhook)
 	s.deleteAll()
 }
 

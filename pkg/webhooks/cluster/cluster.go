@@ -17,6 +17,9 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -33,14 +36,16 @@ import (
 
 // Cluster reads the management cluster. It is safe for concurrent use.
 type Cluster struct {
-	reader    client.Reader
+	reader client.Reader
+	// live reads from the API server.
+	live      client.Reader
 	inventory *inventory.Inventory
 }
 
 // New returns a Cluster. reader reads from a cache that has the indexes of AddIndexes; what it returns is not changed, so
-// it need not be copied.
-func New(reader client.Reader, inventory *inventory.Inventory) *Cluster {
-	return &Cluster{reader: reader, inventory: inventory}
+// it need not be copied. live reads from the API server.
+func New(reader, live client.Reader, inventory *inventory.Inventory) *Cluster {
+	return &Cluster{reader: reader, live: live, inventory: inventory}
 }
 
 // For returns the view of one request.
@@ -130,6 +135,18 @@ func (c *Cluster) TenantCluster(ctx context.Context, key types.NamespacedName) (
 	found := &v1alpha1.TenantCluster{}
 	err := c.reader.Get(ctx, key, found)
 	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return found, err
+}
+
+// Metadata of an object of a kind that is not watched, read from the API server. It is nil if there is none, or no such kind.
+func (c *Cluster) Metadata(ctx context.Context, kind schema.GroupVersionKind,
+	key types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
+	found := &metav1.PartialObjectMetadata{}
+	found.SetGroupVersionKind(kind)
+	err := c.live.Get(ctx, key, found)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 		return nil, nil
 	}
 	return found, err

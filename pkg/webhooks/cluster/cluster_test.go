@@ -50,7 +50,8 @@ func newCluster(t *testing.T, funcs interceptor.Funcs, objects ...client.Object)
 	inventory := inventory.NewInventory(inventory.Options{IndexLabels: true})
 	inventory.MarkHostsSynced()
 	inventory.MarkTypesSynced()
-	return New(builder.Build(), inventory)
+	c := builder.Build()
+	return New(c, c, inventory)
 }
 
 func TestUsers(t *testing.T) {
@@ -132,7 +133,7 @@ func TestViewErrors(t *testing.T) {
 	if view.Exists(rules.KindOSImage, "ubuntu"); view.Err() == nil {
 		t.Error("a cache that has stopped: no error")
 	}
-	unsynced := New(broken.reader, inventory.NewInventory(inventory.Options{}))
+	unsynced := New(broken.reader, broken.reader, inventory.NewInventory(inventory.Options{}))
 	if unsynced.For(t.Context()).Err() == nil {
 		t.Error("servers that are not known yet: no error")
 	}

@@ -5,7 +5,9 @@ package rules
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
@@ -17,7 +19,10 @@ import (
 // Without it a tenant would take a claim of another of its namespaces, or of the platform in the namespace of its copies, by
 // writing that name. So what vCluster lets a tenant write is not read: the origin comes from OriginOf, not from the
 // annotations vcluster.loft.sh/name, /namespace and /uid.
-func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod) Result {
+//
+// Where vCluster translates, the name of a claim that is already on the host must be that of a copy from the pod's namespace:
+// any other name is the tenant's word, and vCluster has not translated it.
+func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod, onHost ClaimOnHost) Result {
 	r := &Result{}
 	if tenant == nil || !tenant.Spec.Sync.Enabled() {
 		return *r // another program syncs the claims of this vCluster
@@ -39,11 +44,13 @@ func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod) Result {
 		claim, path := &pod.Spec.ResourceClaims[i], field.NewPath("spec", "resourceClaims").Index(i)
 		for _, reference := range []struct {
 			name           **string
+			kind           schema.GroupVersionKind
 			field, setting string
 			synced         bool
 		}{
-			{&claim.ResourceClaimName, "resourceClaimName", "sync.toHost.resourceClaims.enabled", tenant.Spec.Sync.ToHost.ResourceClaims.Enabled},
-			{&claim.ResourceClaimTemplateName, "resourceClaimTemplateName", "sync.toHost.resourceClaimTemplates.enabled",
+			{&claim.ResourceClaimName, names.ClaimKind, "resourceClaimName", "sync.toHost.resourceClaims.enabled",
+				tenant.Spec.Sync.ToHost.ResourceClaims.Enabled},
+			{&claim.ResourceClaimTemplateName, names.TemplateKind, "resourceClaimTemplateName", "sync.toHost.resourceClaimTemplates.enabled",
 				tenant.Spec.Sync.ToHost.ResourceClaimTemplates.Enabled},
 		} {
 			if *reference.name == nil {
@@ -52,14 +59,14 @@ func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod) Result {
 			at, given := path.Child(reference.field), **reference.name
 			short := names.IsShort(given)
 			switch {
-			case !translate && short:
+			case !translate && short && !(reference.synced && ofOthers(tenant, pod, reference.kind, onHost(reference.kind, given))):
 			case !reference.synced:
 				r.deny(RulePodClaims, field.Invalid(at, given, "is not synced to the host: set spec."+reference.setting+" of TenantCluster "+key))
 			case !translate:
 				r.deny(RulePodClaims, field.Invalid(at, given, "is not translated: set "+reference.setting+" in the vcluster.yaml, of vCluster v0.32 "+
 					"or later, or set spec.sync.toHost.podTranslation of TenantCluster "+key+" to Webhook"))
 			default:
-				onHost, err := names.HostNameShort(given, namespace, tenant.Name)
+				translated, err := names.HostNameShort(given, namespace, tenant.Name)
 				if err != nil {
 					r.deny(RulePodClaims, field.Invalid(at, given, err.Error()))
 					continue
@@ -68,11 +75,24 @@ func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod) Result {
 					r.warn(RulePodClaims, at, "%s looks translated already: if it is, the pod stays Pending until "+
 						"spec.sync.toHost.podTranslation of TenantCluster %s is VCluster", given, key)
 				}
-				*reference.name = &onHost
+				*reference.name = &translated
 			}
 		}
 	}
 	return r.done()
+}
+
+// ClaimOnHost returns the claim or template of that name in the namespace of the pod on the host, nil if there is none.
+type ClaimOnHost func(kind schema.GroupVersionKind, name string) client.Object
+
+// ofOthers returns whether a claim or template on the host is none of the pod's namespace in the tenant. What does not exist
+// yet may become one.
+func ofOthers(tenant *v1alpha1.TenantCluster, pod *corev1.Pod, kind schema.GroupVersionKind, claim client.Object) bool {
+	if claim == nil {
+		return false
+	}
+	origin, ok := names.OriginOf(claim, kind, tenant.Name)
+	return !ok || origin.Namespace != pod.Annotations[names.NamespaceAnnotation]
 }
 
 // podTranslation warns of what has no effect.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -54,6 +55,24 @@ func short(t testing.TB, name, namespace string) string {
 	return onHost
 }
 
+// hostClaim is the copy of a claim of research.
+func hostClaim(t testing.TB, name, namespace string) *metav1.PartialObjectMetadata {
+	t.Helper()
+	key := client.ObjectKey{Namespace: "research", Name: short(t, name, namespace)}
+	claim := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "u2"}}
+	metadata := names.HostMetadata(claim, names.ClaimKind, key, "research", names.Metadata{})
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: metadata.Labels,
+		Annotations: metadata.Annotations}}
+}
+
+// platforms is a claim that is no copy.
+func platforms(name string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "research", Name: name}}
+}
+
+// nothing is on the host.
+func nothing(schema.GroupVersionKind, string) client.Object { return nil }
+
 // referred are the names in the claims of a pod.
 func referred(pod *corev1.Pod) []string {
 	var all []string
@@ -94,7 +113,8 @@ func TestPod(t *testing.T) {
 		reason string
 		sync   string // "none" for no TenantCluster
 		pod    *corev1.Pod
-		names  []string // on the host; nil for those that were given
+		onHost []client.Object // claims
+		names  []string        // on the host; nil for those that were given
 		says   []string
 	}{
 		"NoTenantCluster": {reason: "another's vCluster", sync: "none", pod: hostPod(t, "train", "ml", claimOf("gpu"))},
@@ -190,6 +210,16 @@ func TestPod(t *testing.T) {
 			pod: hostPod(t, "model-x-large", "ml", claimOf(short(t, "a", "ml")))},
 		"TranslatedClaimsOff": {reason: "vCluster's own sync may be on", sync: "fromHost: {deviceClasses: {enabled: true}}",
 			pod: hostPod(t, "train", "ml", claimOf(short(t, "a", "ml")))},
+		"TranslatedAfterClaim": {reason: "the claim is there", sync: byVCluster, onHost: []client.Object{hostClaim(t, "a", "ml")},
+			pod: hostPod(t, "train", "ml", claimOf(short(t, "a", "ml")))},
+		"TranslatedOwnSync": {reason: "what vCluster's own sync writes is not known", sync: "fromHost: {deviceClasses: {enabled: true}}",
+			onHost: []client.Object{platforms(short(t, "a", "ml"))}, pod: hostPod(t, "train", "ml", claimOf(short(t, "a", "ml")))},
+		"ShortNameOfAnother": {reason: "an old vCluster, and the short name of default's claim", sync: byVCluster,
+			onHost: []client.Object{hostClaim(t, "gpu", "default")}, pod: hostPod(t, "train", "ml", claimOf(short(t, "gpu", "default"))),
+			says: []string{"is not translated: set sync.toHost.resourceClaims.enabled in the vcluster.yaml"}},
+		"ShortNameOfThePlatforms": {reason: "an old vCluster, and a claim that is no copy", sync: byVCluster,
+			onHost: []client.Object{platforms("validationset1")}, pod: hostPod(t, "train", "ml", claimOf("validationset1")),
+			says: []string{"is not translated"}},
 		"NotTranslated": {reason: "an old vCluster", sync: byVCluster,
 			pod: hostPod(t, "train", "ml", claimOf("gpu"), templateOf("tpu")),
 			says: []string{`spec.resourceClaims[0].resourceClaimName: Invalid value: "gpu": is not translated: set ` +
@@ -217,7 +247,14 @@ func TestPod(t *testing.T) {
 			if tc.names == nil {
 				tc.names = referred(tc.pod)
 			}
-			result := Pod(tenant, tc.pod)
+			result := Pod(tenant, tc.pod, func(kind schema.GroupVersionKind, name string) client.Object {
+				for _, claim := range tc.onHost {
+					if kind == names.ClaimKind && claim.GetName() == name {
+						return claim
+					}
+				}
+				return nil
+			})
 			mentions(t, tc.reason, result, tc.says...)
 			if !result.Allowed() {
 				return
@@ -291,7 +328,7 @@ func checkPods(t *testing.T, seed uint64) {
 			pod.Labels[one("app", "vcluster.loft.sh/controlled-by")] = one(namespaces...)
 		}
 		given := referred(pod)
-		result := Pod(research(t, byWebhook), pod)
+		result := Pod(research(t, byWebhook), pod, nothing)
 		checkResult(t, result)
 		if !result.Allowed() {
 			continue
@@ -314,7 +351,7 @@ func TestPodOfManyClaims(t *testing.T) {
 		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, claimOf(fmt.Sprint("a-x-", i)), templateOf("v0123456789abc"))
 	}
 	for _, sync := range []string{byWebhook, byVCluster} {
-		checkResult(t, Pod(research(t, sync), pod.DeepCopy()))
+		checkResult(t, Pod(research(t, sync), pod.DeepCopy(), nothing))
 	}
 }
 
