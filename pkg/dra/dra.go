@@ -144,7 +144,7 @@ func patched(sync *v1alpha1.Sync) []string {
 func notServed(c client.Client) (string, error) {
 	for _, kind := range []schema.GroupVersionKind{
 		resourcev1.SchemeGroupVersion.WithKind("DeviceClass"), names.ClaimKind,
-		names.TemplateKind, claims.PodKind,
+		names.TemplateKind, names.PodKind,
 	} {
 		_, err := c.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
 		if meta.IsNoMatchError(err) {

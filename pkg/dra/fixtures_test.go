@@ -99,7 +99,7 @@ func (w *fixture) createHostPod(tenantPod *corev1.Pod) *corev1.Pod {
 	w.must(err)
 	key := client.ObjectKey{Namespace: w.cluster.Namespace, Name: hostName}
 	hostPod := pod(key.Namespace, key.Name)
-	metadata := names.HostMetadata(tenantPod, corev1.SchemeGroupVersion.WithKind("Pod"), key, w.cluster.Name, names.Metadata{})
+	metadata := names.HostMetadata(tenantPod, names.PodKind, key, w.cluster.Name, names.Metadata{})
 	hostPod.Labels, hostPod.Annotations = metadata.Labels, metadata.Annotations
 	w.must(w.host.Create(w.Context(), hostPod))
 	return hostPod

@@ -444,7 +444,7 @@ spec:
     vcluster.loft.sh/object-host-name: forged-x-default-x-research, vcluster.loft.sh/namespace: default, vcluster.loft.sh/name: secret}`))
 	short := s.hostPod(pod("short", s.short("secret", "default"), ""))
 	for _, copied := range []*corev1.Pod{forged, short} {
-		origin, ok := names.OriginOf(copied, corev1.SchemeGroupVersion.WithKind("Pod"), research)
+		origin, ok := names.OriginOf(copied, names.PodKind, research)
 		if !ok || origin.Namespace != "ml" {
 			t.Errorf("pod %s says that it comes from %v, %v", copied.Name, origin, ok)
 		}

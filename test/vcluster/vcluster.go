@@ -10,9 +10,12 @@ import (
 	"maps"
 	"slices"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/chart"
@@ -47,6 +50,22 @@ func Install(ctx context.Context, root, helm string, c client.Client, name strin
 		return nil, fmt.Errorf("reading the configuration of vCluster %s, %w", name, err)
 	}
 	return secret.Data["config.yaml"], nil
+}
+
+// TokenKubeconfig returns a kubeconfig file with a token of a service account, which is valid for an hour. The client is of the
+// cluster that has the account, at that server and with that CA.
+func TokenKubeconfig(ctx context.Context, c client.Client, server string, authority []byte, namespace, account string) ([]byte, error) {
+	token := &authenticationv1.TokenRequest{}
+	object := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
+	if err := c.SubResource("token").Create(ctx, object, token); err != nil {
+		return nil, fmt.Errorf("making a token of service account %s/%s, %w", namespace, account, err)
+	}
+	config := clientcmdapi.NewConfig()
+	config.CurrentContext = "cluster"
+	config.Contexts["cluster"] = &clientcmdapi.Context{Cluster: "cluster", AuthInfo: account}
+	config.Clusters["cluster"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: authority}
+	config.AuthInfos[account] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	return clientcmd.Write(*config)
 }
 
 // Off is the value of what is not enabled.

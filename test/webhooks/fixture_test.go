@@ -179,7 +179,7 @@ func hostPod(t testing.TB, tenant, name string, claims ...string) *corev1.Pod {
 	}
 	origin := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u"}}
 	key := client.ObjectKey{Namespace: tenant, Name: onHost}
-	metadata := names.HostMetadata(origin, corev1.SchemeGroupVersion.WithKind("Pod"), key, tenant, names.Metadata{})
+	metadata := names.HostMetadata(origin, names.PodKind, key, tenant, names.Metadata{})
 	pod := parse[corev1.Pod](t, "{spec: {containers: [{name: a, image: a}]}}")
 	pod.Namespace, pod.Name, pod.Labels, pod.Annotations = key.Namespace, key.Name, metadata.Labels, metadata.Annotations
 	for i, claim := range claims {

@@ -129,7 +129,7 @@ func (c *GeneratedController) tenantPod(
 	if err != nil || hostPod == nil || hostPod.UID != owner.UID {
 		return nil, nil, err
 	}
-	origin, ok := names.OriginOf(hostPod, PodKind, c.clusters.TenantCluster.Name)
+	origin, ok := names.OriginOf(hostPod, names.PodKind, c.clusters.TenantCluster.Name)
 	if !ok {
 		return nil, nil, nil
 	}
@@ -261,7 +261,7 @@ func mirrorOf(host *resourcev1.ResourceClaim, pod *corev1.Pod, podClaim, name st
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: name,
 			Annotations:     map[string]string{podClaimAnnotation: podClaim, v1alpha1.HostClaimAnnotationKey: host.Name},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, PodKind)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, names.PodKind)},
 		},
 		Spec: policy.ForHost(&host.Spec),
 	}

@@ -26,9 +26,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/policy"
 )
 
-// PodKind is the kind of pods.
-var PodKind = corev1.SchemeGroupVersion.WithKind("Pod")
-
 // hostPod returns the metadata of a pod of the host, from the cache, or nil if it does not know the pod. Nothing else of
 // the host's pods is kept in memory.
 func hostPod(ctx context.Context, clusters tenant.Clusters, name string) (*metav1.PartialObjectMetadata, error) {
@@ -42,7 +39,7 @@ func hostPod(ctx context.Context, clusters tenant.Clusters, name string) (*metav
 // podMetadata is what watches of the host's pods are made with.
 func podMetadata() *metav1.PartialObjectMetadata {
 	pod := &metav1.PartialObjectMetadata{}
-	pod.SetGroupVersionKind(PodKind)
+	pod.SetGroupVersionKind(names.PodKind)
 	return pod
 }
 
@@ -61,7 +58,7 @@ func mirrorStatus(ctx context.Context, clusters tenant.Clusters, s policy.Settin
 			if pod == nil || pod.UID != uid {
 				return types.NamespacedName{}, "", false
 			}
-			origin, ok := names.OriginOf(pod, PodKind, clusters.TenantCluster.Name)
+			origin, ok := names.OriginOf(pod, names.PodKind, clusters.TenantCluster.Name)
 			return origin.NamespacedName, origin.UID, ok
 		},
 	}

@@ -43,8 +43,9 @@ const (
 	labelPrefix = "vcluster.loft.sh/label"
 )
 
-// Kinds that have short names on the host.
+// Kinds of what is copied to the host. Claims and templates have short names there.
 var (
+	PodKind      = corev1.SchemeGroupVersion.WithKind("Pod")
 	ClaimKind    = resourcev1.SchemeGroupVersion.WithKind("ResourceClaim")
 	TemplateKind = resourcev1.SchemeGroupVersion.WithKind("ResourceClaimTemplate")
 )

@@ -30,7 +30,7 @@ func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod, onHost ClaimOnHost) Re
 	translate := tenant.Spec.Sync.ToHost.PodTranslation == v1alpha1.PodTranslationWebhook
 	var namespace string // in the tenant
 	if translate {
-		origin, ok := names.OriginOf(pod, corev1.SchemeGroupVersion.WithKind("Pod"), tenant.Name)
+		origin, ok := names.OriginOf(pod, names.PodKind, tenant.Name)
 		if !ok {
 			r.refuse(RulePodClaims, "it has the label %s, and not the name and the annotations vcluster.loft.sh/object-* of a copy that vCluster "+
 				"makes. If vCluster has made it, its name could also be that of another copy: choose a name and a namespace without \"-x-\", that "+

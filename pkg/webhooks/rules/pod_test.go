@@ -30,7 +30,7 @@ func hostPod(t testing.TB, name, namespace string, claims ...corev1.PodResourceC
 	}
 	key := client.ObjectKey{Namespace: "research", Name: onHost}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "u1"}}
-	metadata := names.HostMetadata(pod, corev1.SchemeGroupVersion.WithKind("Pod"), key, "research", names.Metadata{})
+	metadata := names.HostMetadata(pod, names.PodKind, key, "research", names.Metadata{})
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: metadata.Labels, Annotations: metadata.Annotations},
 		Spec:       corev1.PodSpec{ResourceClaims: claims},

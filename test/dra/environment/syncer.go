@@ -120,7 +120,7 @@ func (s *podSyncer) translate(pod *corev1.Pod) (*corev1.Pod, error) {
 		return nil, err
 	}
 	key := client.ObjectKey{Namespace: s.tenant, Name: name}
-	metadata := names.HostMetadata(pod, corev1.SchemeGroupVersion.WithKind("Pod"), key, s.tenant, names.Metadata{})
+	metadata := names.HostMetadata(pod, names.PodKind, key, s.tenant, names.Metadata{})
 	copied := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: metadata.Labels, Annotations: metadata.Annotations},
 		Spec:       *pod.Spec.DeepCopy(),

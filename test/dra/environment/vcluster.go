@@ -14,11 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
@@ -164,17 +160,12 @@ func (v *syncer) install(ctx context.Context) error {
 // writeKubeconfig writes the access of vCluster to the host: a token of the chart's ServiceAccount.
 func (v *syncer) writeKubeconfig(ctx context.Context) error {
 	w := v.tenant.environment
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v.tenant.Name, Name: "vc-" + v.tenant.Name}}
-	token := &authenticationv1.TokenRequest{}
-	if err := w.Host.Client.SubResource("token").Create(ctx, account, token); err != nil {
-		return fmt.Errorf("making a token of vCluster's ServiceAccount, %w", err)
+	kubeconfig, err := vcluster.TokenKubeconfig(ctx, w.Host.Client, w.Host.Server, w.Host.CertificateAuthority(), v.tenant.Name,
+		"vc-"+v.tenant.Name)
+	if err != nil {
+		return err
 	}
-	config := clientcmdapi.NewConfig()
-	config.Clusters["host"] = &clientcmdapi.Cluster{Server: w.Host.Server, CertificateAuthorityData: w.Host.CertificateAuthority()}
-	config.AuthInfos["vcluster"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
-	config.Contexts["host"] = &clientcmdapi.Context{Cluster: "host", AuthInfo: "vcluster"}
-	config.CurrentContext = "host"
-	if err := clientcmd.WriteToFile(*config, v.path("host.kubeconfig")); err != nil {
+	if err := os.WriteFile(v.path("host.kubeconfig"), kubeconfig, 0o600); err != nil {
 		return fmt.Errorf("writing the kubeconfig of vCluster, %w", err)
 	}
 	return nil

@@ -5,7 +5,6 @@ package chain
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/netip"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
@@ -71,7 +71,7 @@ func (w *fixture) startManagementNode(t *testing.T) {
 	for _, file := range append(imageArchives(w.bin), filepath.Join(w.bin, "kube-proxy")) {
 		copyFile(t, file, filepath.Join(images, filepath.Base(file)))
 	}
-	w.writeConfigDrive(t, filepath.Join(dir, "config-drive.iso"), id)
+	w.writeConfigDrive(t, boot.Server{Name: managementNode, UUID: id, Dir: dir, Image: filepath.Join(w.bin, "server-image")})
 	command := exec.Command(filepath.Join(w.bin, container),
 		"--image", filepath.Join(w.bin, "server-image"), "--bridge", w.network.Name, "--container-images", images)
 	command.Env = append(os.Environ(), "SERVER_NAME="+managementNode, "SERVER_UUID="+id, "SERVER_MAC="+managementMAC, "SERVER_DIR="+dir)
@@ -137,7 +137,7 @@ func copyFile(t *testing.T, from, to string) {
 }
 
 // writeConfigDrive writes the node's config drive: its identity, its network and how it joins.
-func (w *fixture) writeConfigDrive(t *testing.T, path, id string) {
+func (w *fixture) writeConfigDrive(t *testing.T, server boot.Server) {
 	t.Helper()
 	networkData, err := bootstrap.NetworkData(bootstrap.NetworkConfig{
 		Address: w.network.Server(managementAddressIndex), Gateway: w.network.Address.Addr(), MAC: managementMAC,
@@ -145,20 +145,8 @@ func (w *fixture) writeConfigDrive(t *testing.T, path, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metadata, err := json.Marshal(map[string]string{"uuid": id, "name": managementNode, "hostname": managementNode})
-	if err != nil {
+	if err := server.WriteConfigDrive(networkData, w.nodeUserData(t)); err != nil {
 		t.Fatal(err)
-	}
-	drive := t.TempDir()
-	for name, content := range map[string][]byte{"meta_data.json": metadata, "network_data.json": networkData,
-		"user_data": w.nodeUserData(t)} {
-		writeFile(t, filepath.Join(drive, "openstack", "latest", name), content, 0o600)
-	}
-	tools := filepath.Join(w.bin, "server-image", "tools")
-	command := exec.Command(filepath.Join(tools, "usr/bin/genisoimage"), "-o", path, "-quiet", "-J", "-r", "-V", "config-2", drive)
-	command.Env = []string{"LD_LIBRARY_PATH=" + filepath.Join(tools, "usr/lib/x86_64-linux-gnu")}
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("making a config drive, %v: %s", err, output)
 	}
 }
 

@@ -98,7 +98,7 @@ func (v *tenant) checkUnprepared(t *testing.T) {
 func (v *tenant) asProvider(t *testing.T) client.Client {
 	t.Helper()
 	v.grant(t, v.client, "provider-tenant.yaml", metav1.NamespaceSystem)
-	kubeconfig := v.tokenKubeconfig(t, v.kube, v.server, v.rest.CAData, metav1.NamespaceSystem, providerAccount)
+	kubeconfig := v.tokenKubeconfig(t, v.client, v.server, v.rest.CAData, metav1.NamespaceSystem, providerAccount)
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
 		t.Fatal(err)

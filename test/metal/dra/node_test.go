@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -74,20 +73,8 @@ func (w *fixture) writeConfigDrive(t *testing.T, userData []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metadata, err := json.Marshal(map[string]string{"uuid": w.id, "name": nodeName, "hostname": nodeName})
-	if err != nil {
+	if err := w.server().WriteConfigDrive(networkData, userData); err != nil {
 		t.Fatal(err)
-	}
-	drive := t.TempDir()
-	for name, content := range map[string][]byte{"meta_data.json": metadata, "network_data.json": networkData, "user_data": userData} {
-		writeFile(t, filepath.Join(drive, "openstack", "latest", name), content)
-	}
-	tools := filepath.Join(w.bin, "server-image", "tools")
-	command := exec.Command(filepath.Join(tools, "usr/bin/genisoimage"), "-o", w.server().ConfigDrive(),
-		"-quiet", "-J", "-r", "-V", "config-2", drive)
-	command.Env = []string{"LD_LIBRARY_PATH=" + filepath.Join(tools, "usr/lib/x86_64-linux-gnu")}
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("making a config drive, %v: %s", err, output)
 	}
 }
 

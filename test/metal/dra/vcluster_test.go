@@ -13,15 +13,12 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -79,7 +76,7 @@ func (w *fixture) startTenant(t *testing.T, name string, n int, values ...string
 		writeFile(t, filepath.Join(root, "host", file), content)
 	}
 	writeFile(t, filepath.Join(root, "var/lib/vcluster/config.yaml"), w.install(t, name, address.Addr(), etcd.URL, values))
-	host := w.tokenKubeconfig(t, w.kube, w.Server, w.CertificateAuthority(), name, "vc-"+name)
+	host := w.tokenKubeconfig(t, w.client, w.Server, w.CertificateAuthority(), name, "vc-"+name)
 	writeFile(t, filepath.Join(root, "host/kubeconfig"), host)
 	w.startVCluster(t, name, root, namespace.Path(), address.Addr())
 	return v
@@ -178,9 +175,9 @@ func (v *tenant) startProvider(t *testing.T) {
 	t.Helper()
 	onHost, inTenant := filepath.Join(v.dir, v.name+"-host.kubeconfig"), filepath.Join(v.dir, v.name+"-tenant.kubeconfig")
 	v.grant(t, v.fixture.client, "provider-dra-management.yaml", v.name)
-	writeFile(t, onHost, v.tokenKubeconfig(t, v.fixture.kube, v.Server, v.CertificateAuthority(), v.name, providerAccount))
+	writeFile(t, onHost, v.tokenKubeconfig(t, v.fixture.client, v.Server, v.CertificateAuthority(), v.name, providerAccount))
 	v.grant(t, v.client, "provider-dra-tenant.yaml", metav1.NamespaceSystem)
-	writeFile(t, inTenant, v.tokenKubeconfig(t, v.kube, v.server, v.rest.CAData, metav1.NamespaceSystem, providerAccount))
+	writeFile(t, inTenant, v.tokenKubeconfig(t, v.client, v.server, v.rest.CAData, metav1.NamespaceSystem, providerAccount))
 	v.startOurs(t, "provider-"+v.name, "provider", "--controllers=dra", "--management-kubeconfig="+onHost, "--tenant-kubeconfig="+inTenant,
 		"--namespace="+v.name, "--tenant-cluster="+v.name, "--leader-elect=false", "--metrics-bind-address=0")
 }
@@ -208,20 +205,9 @@ func (v *tenant) grant(t *testing.T, c client.Client, file, namespace string) {
 }
 
 // tokenKubeconfig returns a kubeconfig file with a token of a service account.
-func (w *fixture) tokenKubeconfig(t *testing.T, kube kubernetes.Interface, server string, authority []byte,
-	namespace, account string) []byte {
+func (w *fixture) tokenKubeconfig(t *testing.T, c client.Client, server string, authority []byte, namespace, account string) []byte {
 	t.Helper()
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(3600))}}
-	token, err := kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, request, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := clientcmdapi.NewConfig()
-	config.CurrentContext = "cluster"
-	config.Contexts["cluster"] = &clientcmdapi.Context{Cluster: "cluster", AuthInfo: account}
-	config.Clusters["cluster"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: authority}
-	config.AuthInfos[account] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
-	content, err := clientcmd.Write(*config)
+	content, err := vcluster.TokenKubeconfig(t.Context(), c, server, authority, namespace, account)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ package server_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
@@ -160,37 +160,15 @@ func (w *fixture) install(t *testing.T, userData []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metadata, err := json.Marshal(map[string]string{"uuid": serverUUID, "name": "server-1", "hostname": "server-1"})
-	if err != nil {
+	server := boot.Server{Name: "server-1", UUID: serverUUID, Dir: w.dir, Image: filepath.Join(w.bin, "server-image")}
+	if err := server.WriteConfigDrive(network, userData); err != nil {
 		t.Fatal(err)
 	}
-	drive := t.TempDir()
-	for name, content := range map[string][]byte{"meta_data.json": metadata, "network_data.json": network, "user_data": userData} {
-		path := filepath.Join(drive, "openstack", "latest", name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	writeISO(t, filepath.Join(w.bin, "server-image", "tools"), "config-2", drive, filepath.Join(w.dir, "config-drive.iso"))
 	for name, content := range map[string]string{"image": image, "devices.json": `{"nvidia.com/gpu": ["GPU-0", "GPU-1"]}`,
 		"hardware.json": `{"cpus": 96, "memoryMiB": 786432}`} {
 		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// writeISO makes an image of a directory by the command that Ironic makes its config drives with.
-func writeISO(t *testing.T, tools, label, directory, file string) {
-	t.Helper()
-	command := exec.Command(filepath.Join(tools, "usr/bin/genisoimage"),
-		"-o", file, "-ldots", "-allow-lowercase", "-allow-multidot", "-l", "-publisher", "ironic", "-quiet", "-J", "-r", "-V", label, directory)
-	command.Env = []string{"LD_LIBRARY_PATH=" + filepath.Join(tools, "usr/lib/x86_64-linux-gnu")}
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("making a config drive, %v: %s", err, output)
 	}
 }
 
