@@ -44,8 +44,10 @@ func (o *options) provisioningControllers(
 	if err := mgr.AddReadyzCheck(managementName, func(*http.Request) error { return servers.Synced() }); err != nil {
 		return nil, fmt.Errorf("adding a readiness check, %w", err)
 	}
+	kubernetesVersion := joining.ServerVersion(mgr.GetConfig())
 	metal3 := cloudprovider.New(mgr.GetClient(), servers, recorder, realClock, cloudprovider.Options{
 		Namespace: o.namespace, TenantCluster: o.tenantCluster, ClaimTimeout: o.claimTimeout,
+		KubernetesVersion: kubernetesVersion,
 	})
 	core, err := karpenter.Install(ctx, karpenter.Dependencies{
 		Manager: mgr, Clusters: clusters, Servers: metal3, Management: servers, Recorder: recorder, Clock: realClock,
@@ -56,8 +58,7 @@ func (o *options) provisioningControllers(
 	}
 	return append(core.Controllers,
 		drift.NewController(clusters, recorder),
-		joining.NewController(realClock, clusters, joining.ClusterCA(clusters.Tenant.Live, mgr.GetConfig()),
-			joining.ServerVersion(mgr.GetConfig())),
+		joining.NewController(realClock, clusters, joining.ClusterCA(clusters.Tenant.Live, mgr.GetConfig()), kubernetesVersion),
 		draining.NewController(realClock, clusters),
 		garbagecollection.NewMachineController(realClock, clusters),
 		garbagecollection.NewLeftoverController(clusters),

@@ -7,6 +7,7 @@
 package cloudprovider
 
 import (
+	"context"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -32,6 +33,8 @@ type Options struct {
 	TenantCluster string
 	// ClaimTimeout is how long Create waits for the manager.
 	ClaimTimeout time.Duration
+	// KubernetesVersion returns the minor version of the tenant's API server, such as v1.36.
+	KubernetesVersion func(context.Context) (string, error)
 }
 
 // CloudProvider implements Karpenter's interface of that name.

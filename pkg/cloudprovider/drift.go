@@ -41,7 +41,7 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpenterv1.No
 		return reason, err
 	}
 	if !meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionDrifted) {
-		return "", nil
+		return c.upgradeDrift(ctx, machine, nodeClaim)
 	}
 	// A drifted node is drained, so this is decided on a live read.
 	if machine, err = c.machine(ctx, c.management.Live, name); err != nil {
@@ -49,7 +49,7 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpenterv1.No
 	}
 	condition := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionDrifted)
 	if condition == nil || condition.Status != metav1.ConditionTrue {
-		return "", nil
+		return c.upgradeDrift(ctx, machine, nodeClaim)
 	}
 	return cloudprovider.DriftReason(condition.Reason), nil
 }

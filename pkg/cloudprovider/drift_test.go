@@ -160,3 +160,80 @@ func TestRefusedLately(t *testing.T) {
 		t.Error("a pool that has got a server still counts as refused")
 	}
 }
+
+// TestOutdated: which nodes are installed again when the tenant has a newer version.
+func TestOutdated(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason                      string
+		kubelet, installed, current string
+		want                        bool
+	}{
+		"Older": {reason: "the tenant was upgraded",
+			kubelet: "v1.35.4", installed: "v1.35", current: "v1.36", want: true},
+		"TwoOlder": {reason: "it is installed anew and so skips no version in place",
+			kubelet: "v1.34.1", installed: "v1.34", current: "v1.36", want: true},
+		"Same": {reason: "patch releases do not count",
+			kubelet: "v1.36.0", installed: "v1.36", current: "v1.36"},
+		"Newer": {reason: "the tenant was rolled back; an older kubelet helps nothing",
+			kubelet: "v1.36.2", installed: "v1.36", current: "v1.35"},
+		"OfTheImage": {reason: "the image brings a kubelet: it would be the same again, for ever",
+			kubelet: "v1.34.1", installed: "v1.35", current: "v1.36"},
+		"ByHand": {reason: "its kubelet was upgraded in place",
+			kubelet: "v1.36.2", installed: "v1.35", current: "v1.36"},
+		"NoRecord": {reason: "a provider before this record has installed it",
+			kubelet: "v1.35.4", current: "v1.36", want: true},
+		"NoRecordNew": {reason: "it is up to date in any case",
+			kubelet: "v1.36.0", current: "v1.36"},
+		"Vendor": {reason: "distributions add to the version",
+			kubelet: "v1.35.4-eks-1", installed: "v1.35", current: "v1.36", want: true},
+		"NoKubelet": {reason: "the Node has not reported",
+			installed: "v1.35", current: "v1.36"},
+		"Unreadable": {reason: "a version that cannot be read is not older",
+			kubelet: "v1.35.4", installed: "v1.35", current: "main"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := outdated(tc.kubelet, tc.installed, tc.current); got != tc.want {
+				t.Errorf("%s: outdated(%q, %q, %q) is %v", tc.reason, tc.kubelet, tc.installed, tc.current, got)
+			}
+		})
+	}
+}
+
+// TestAutoUpgrade: a node of an older version is drifted only if the tenant has its servers follow.
+func TestAutoUpgrade(t *testing.T) {
+	f := newFixture(t, interceptor.Funcs{})
+	f.CloudProvider.options.KubernetesVersion = func(context.Context) (string, error) { return "v1.36", nil }
+	nodeClaim := f.launched("gpu-1")
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.namespace}}
+	f.create(node)
+	node.Status.NodeInfo.KubeletVersion = "v1.35.4"
+	f.updateStatus(node)
+	nodeClaim.Status.NodeName = node.Name
+	eventually := func(what string, want cloudprovider.DriftReason) {
+		f.eventually(what, func() error {
+			got, err := f.IsDrifted(f.ctx, nodeClaim)
+			if err == nil && got != want {
+				err = errors.New("the reason is " + string(got))
+			}
+			return err
+		})
+	}
+	tenant := &v1alpha1.TenantCluster{}
+	if err := environment.Client.Get(f.ctx, client.ObjectKey{Namespace: f.namespace, Name: "tenant"}, tenant); err != nil {
+		t.Fatal(err)
+	}
+	for _, enabled := range []bool{true, false, true} {
+		tenant.Spec.PrivateNodes = &v1alpha1.PrivateNodes{AutoUpgrade: v1alpha1.AutoUpgrade{Enabled: enabled}}
+		if err := environment.Client.Update(f.ctx, tenant); err != nil {
+			t.Fatal(err)
+		}
+		if enabled {
+			eventually("an older node to be drifted", v1alpha1.ReasonKubernetesVersionChanged)
+		} else {
+			eventually("no node to follow the tenant's version", "")
+		}
+	}
+	node.Status.NodeInfo.KubeletVersion = "v1.36.2"
+	f.updateStatus(node)
+	eventually("a node of the tenant's version not to be drifted", "")
+}

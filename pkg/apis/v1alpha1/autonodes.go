@@ -14,11 +14,23 @@ type PrivateNodes struct {
 	// are deleted, and with them their servers go back.
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
+	// AutoUpgrade is whether servers follow the tenant's Kubernetes version.
+	// +optional
+	AutoUpgrade AutoUpgrade `json:"autoUpgrade,omitempty"`
 	// AutoNodes are the pools of servers that the tenant has.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	AutoNodes []AutoNodes `json:"autoNodes,omitempty"`
+}
+
+// AutoUpgrade is whether servers follow the tenant's Kubernetes version.
+type AutoUpgrade struct {
+	// Enabled has nodes count as drifted once the tenant's API server has a newer minor version than they were installed with, so
+	// that their servers are installed again within the budgets of their pools. Default false: a node keeps its version until it
+	// is replaced for another reason.
+	// +optional
+	Enabled bool `json:"enabled,omitempty"`
 }
 
 // AutoNodes are the pools of one NodeProvider.

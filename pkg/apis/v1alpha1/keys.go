@@ -76,6 +76,9 @@ const (
 	// NodeResourcesAnnotationKey holds how much cpu, memory and disk the Machine's node has before the kubelet sets anything aside, as
 	// a JSON object of quantities, set by the provider once the node is initialized. The manager plans with it.
 	NodeResourcesAnnotationKey = Group + "/node-resources"
+	// KubernetesVersionAnnotationKey holds the minor version of the tenant's API server, such as v1.36, when the Machine was given what
+	// it joins with. Its server was installed with a kubelet of that version, unless the image brings one.
+	KubernetesVersionAnnotationKey = Group + "/kubernetes-version"
 	// ClaimUIDAnnotationKey holds the UID that a Machine had when the manager first saw it, under which it claims its
 	// server and its address. It differs from the UID of a Machine that was restored from a backup by a tool that
 	// recreates objects.

@@ -434,4 +434,7 @@ const (
 	// ReasonKubeletArgsChanged: the MetalNodeClass has other kubeletArgs than the node was started with. On the NodeClaim
 	// only.
 	ReasonKubeletArgsChanged = "KubeletArgsChanged"
+	// ReasonKubernetesVersionChanged: the tenant's API server has a newer minor version than the node was installed with, and
+	// privateNodes.autoUpgrade is enabled. On the NodeClaim only.
+	ReasonKubernetesVersionChanged = "KubernetesVersionChanged"
 )

@@ -77,16 +77,27 @@ func (c *Controller) ensureToken(ctx context.Context, machine *v1alpha1.Machine,
 	return bootstrap.EnsureToken(ctx, live, machineRef(machine), mode, deadline, c.clock)
 }
 
-// writeJoin writes the Secret with the Machine's join.
+// writeJoin writes the Secret with the Machine's join, and before it the tenant's version into the Machine: its server installs that.
 func (c *Controller) writeJoin(ctx context.Context, machine *v1alpha1.Machine, tenantCluster *v1alpha1.TenantCluster,
 	existing *corev1.Secret, token bootstrap.Token) error {
-	join, err := c.join(ctx, machine, tenantCluster, token)
+	version, err := c.version(ctx)
+	if err != nil {
+		return err
+	}
+	join, err := c.join(ctx, machine, tenantCluster, token, version)
 	if err != nil {
 		return err
 	}
 	userData, err := bootstrap.JoinUserData(join)
 	if err != nil {
 		return fmt.Errorf("machine %s, %w", client.ObjectKeyFromObject(machine), err)
+	}
+	if machine.Annotations[v1alpha1.KubernetesVersionAnnotationKey] != version {
+		if err := controllers.Patch(ctx, c.clusters.Management.Client, machine, "writing the version of Kubernetes into", func() {
+			metav1.SetMetaDataAnnotation(&machine.ObjectMeta, v1alpha1.KubernetesVersionAnnotationKey, version)
+		}); err != nil {
+			return err
+		}
 	}
 	return c.ensureSecret(ctx, machine, existing, token, userData)
 }

@@ -30,7 +30,7 @@ import (
 
 // join returns what the server of a Machine joins with.
 func (c *Controller) join(ctx context.Context, machine *v1alpha1.Machine, cluster *v1alpha1.TenantCluster,
-	token bootstrap.Token) (bootstrap.Join, error) {
+	token bootstrap.Token, version string) (bootstrap.Join, error) {
 	ca, err := c.ca(ctx)
 	if err != nil {
 		return bootstrap.Join{}, fmt.Errorf("finding the CA of the tenant cluster, %w", err)
@@ -59,8 +59,8 @@ func (c *Controller) join(ctx context.Context, machine *v1alpha1.Machine, cluste
 		join.CACertificates = ca
 		return join, nil
 	}
-	join.KubernetesVersion, err = c.version(ctx)
-	return join, err
+	join.KubernetesVersion = version
+	return join, nil
 }
 
 // taintsOf returns the taints that the Node registers with, each once.

@@ -52,6 +52,9 @@ func TestKubeletArguments(t *testing.T) {
 	if !strings.HasPrefix(join.KubernetesVersion, "v1.") {
 		t.Errorf("a server without a kubelet could not install one of version %q", join.KubernetesVersion)
 	}
+	if got := w.get().Annotations[v1alpha1.KubernetesVersionAnnotationKey]; got != join.KubernetesVersion {
+		t.Errorf("the Machine is said to be installed with %q, and its server installs %q", got, join.KubernetesVersion)
+	}
 }
 
 // A Machine that is older than the rules of the API server is not let around them.
