@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
 
 // Catalog holds the NodeTypes as instance types. It is safe for concurrent use. A type is converted again only when it, or
@@ -165,6 +166,23 @@ func withOfferings(original *cloudprovider.InstanceType, offerings cloudprovider
 func (c *Catalog) InstanceType(name string) (*cloudprovider.InstanceType, bool) {
 	instanceType, found := c.read().byName[name]
 	return instanceType, found
+}
+
+// Exists returns whether there is a type of that name.
+func (c *Catalog) Exists(name string) bool {
+	_, found := c.InstanceType(name)
+	return found
+}
+
+// Offered are the labels of the nodes of each type of a NodeProvider.
+func (c *Catalog) Offered(provider string) (offered []matching.Offered) {
+	items := c.read().items
+	for i := range items {
+		if items[i].nodeType.Spec.ProviderRef.Name == provider {
+			offered = append(offered, matching.OfferedBy(items[i].nodeType))
+		}
+	}
+	return offered
 }
 
 // Gone is a type that does not exist, or not yet again, for the nodes of it that still run: they keep their price, and have not

@@ -5,6 +5,7 @@ package instancetypes
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -85,7 +86,7 @@ func TestCatalogFollowsChanges(t *testing.T) {
 	}
 
 	withFabric := nodeType("h100", 8, zone("dc1", 2))
-	withFabric.ResourceVersion = "2"
+	withFabric.ResourceVersion, withFabric.Spec.ProviderRef.Name = "2", "fabrics"
 	withFabric.Status.Requirements = append(withFabric.Status.Requirements,
 		v1alpha1.NodeTypeRequirement{Key: "example.com/fabric", Values: []string{"ib"}})
 	catalog.Set(withFabric)
@@ -97,6 +98,12 @@ func TestCatalogFollowsChanges(t *testing.T) {
 	}
 	if !catalog.Advertises("example.com/fabric") || catalog.Advertises("example.com/other") {
 		t.Error("the catalog does not know which labels there are")
+	}
+	if offered := catalog.Offered("fabrics"); len(offered) != 1 || !slices.Equal(offered[0]["example.com/fabric"], []string{"ib"}) {
+		t.Errorf("the types of the provider offer %v", offered)
+	}
+	if !catalog.Exists("h100") || catalog.Exists("metal3.h100") {
+		t.Error("the catalog does not know which types there are")
 	}
 
 	catalog.Delete("h100")

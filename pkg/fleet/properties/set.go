@@ -309,14 +309,25 @@ func keyOf(err error) string {
 // anyValue stands for any value of a property.
 const anyValue = "*"
 
-// freeText are the properties whose values have a form of their own, which Validate knows, or none: they cannot be
-// labels, and cannot be selected by.
+// freeText are the properties whose values have a form of their own, which Validate knows, or none. They are labels, and
+// can be selected by, only if the whole value happens to be one of a label.
 var freeText = []string{
 	v1alpha1.PropertyOSImage, v1alpha1.PropertyServerName, v1alpha1.PropertySSHKeys,
 	v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecksum, v1alpha1.PropertyImageChecksumType,
 	v1alpha1.PropertyUserData, v1alpha1.PropertyUserDataTemplate,
 	v1alpha1.PropertyNetworkData, v1alpha1.PropertyNetworkDataTemplate,
 	v1alpha1.PropertyNetworkCIDR, v1alpha1.PropertyNetworkIPRange, v1alpha1.PropertyDNSServers,
+}
+
+// builtInDomains are those of keys that have a meaning, or that are labels of every node.
+var builtInDomains = []string{"vcluster.com", "metal3.io", "karpenter.sh", "kubernetes.io", "k8s.io"}
+
+// Custom returns whether a property has no meaning but what its author gives it.
+func Custom(key string) bool {
+	domain, _, qualified := strings.Cut(key, "/")
+	return !slices.Contains(freeText, key) && !(qualified && slices.ContainsFunc(builtInDomains, func(builtIn string) bool {
+		return domain == builtIn || strings.HasSuffix(domain, "."+builtIn)
+	}))
 }
 
 // LabelValues returns the values that a property has as a label of nodes: one, or several separated by commas. any is true

@@ -1,0 +1,47 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package matching
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+)
+
+// Narrowing returns what the properties of a pool require of the types that it may have, in the order of their keys. A property of
+// the author's own narrows if one of the types has it. If none has it, it is about the Machines alone: as a requirement it would
+// leave no type.
+func Narrowing(values map[string]string, types []Offered) (requirements []corev1.NodeSelectorRequirement) {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if !properties.Custom(key) || !slices.ContainsFunc(types, func(one Offered) bool { _, has := one[key]; return has }) {
+			continue
+		}
+		switch several, any := properties.LabelValues(key, values[key]); {
+		case any:
+			requirements = append(requirements, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpExists})
+		case len(several) > 0:
+			requirements = append(requirements, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: several})
+		}
+	}
+	return requirements
+}
+
+// NamesTypes returns whether the values of a label are names of NodeTypes.
+func NamesTypes(key string) bool {
+	return key == v1alpha1.NodeTypeLabelKey || key == corev1.LabelInstanceTypeStable
+}
+
+// WithoutProvider returns the name of a NodeType that a pool selects. The reference writes PROVIDER.TYPE, also for the provider that
+// the pool has. A type that has such a name itself wins.
+func WithoutProvider(name, provider string, exists func(nodeType string) bool) string {
+	if short, found := strings.CutPrefix(name, provider+"."); found && !exists(name) {
+		return short
+	}
+	return name
+}
