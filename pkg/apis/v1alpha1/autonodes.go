@@ -3,10 +3,7 @@
 
 package v1alpha1
 
-import (
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
+import corev1 "k8s.io/api/core/v1"
 
 // PrivateNodes has the fields about servers of the same block of a vcluster.yaml.
 type PrivateNodes struct {
@@ -39,7 +36,8 @@ type AutoNodes struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Provider string `json:"provider"`
-	// Properties of every Machine of these pools. They win over those of the NodeType and the NodeProvider.
+	// Properties of every Machine of these pools. They win over those of the NodeType and the NodeProvider. A property of one's own that a
+	// NodeType of the provider has too narrows the NodeTypes to those with this value, one of several separated by commas, or any (*).
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/server-name' in self)",message="metal3.vcluster.com/server-name pins one Machine to one server: set it on a static pool of quantity 1, not on all pools of a provider"
@@ -58,7 +56,9 @@ type AutoNodes struct {
 
 // NodesTemplate is what static and dynamic pools have in common.
 type NodesTemplate struct {
-	// Name of the pool, and of its NodePool and MetalNodeClass in the tenant. No other pool of the tenant may have it.
+	// Name of the pool, and of its NodePool and MetalNodeClass in the tenant. One static and one dynamic pool may have the same name. One
+	// of the two is then NAME-dynamic or NAME-static in the tenant, and the condition PoolsSynced says so. A pool keeps its name there
+	// when the other one comes or goes.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
@@ -68,8 +68,8 @@ type NodesTemplate struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	NodeTypeSelector []NodeTypeSelectorRequirement `json:"nodeTypeSelector,omitempty"`
-	// Properties of the pool's Machines. They win over those of the provider's entry. A static pool of one server may
-	// be pinned by metal3.vcluster.com/server-name.
+	// Properties of the pool's Machines. They win over those of the provider's entry, and narrow its NodeTypes in the same way. A static
+	// pool of one server may be pinned by metal3.vcluster.com/server-name.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Properties map[string]string `json:"properties,omitempty"`
@@ -88,11 +88,11 @@ type NodesTemplate struct {
 	// Disruption says when Karpenter may replace or remove nodes. For a static pool, only the budgets count.
 	// +optional
 	Disruption *NodesDisruption `json:"disruption,omitempty"`
-	// TerminationGracePeriod is how long a node is drained at most, such as 48h. Unset: as long as it takes.
+	// TerminationGracePeriod is how long a node is drained at most, such as 48h, or Never, which is the default: a node is drained for as
+	// long as it takes.
 	// +optional
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
-	TerminationGracePeriod *metav1.Duration `json:"terminationGracePeriod,omitempty"`
+	// +kubebuilder:validation:Pattern=`^(([0-9]+(s|m|h))+|Never)$`
+	TerminationGracePeriod string `json:"terminationGracePeriod,omitempty"`
 	// ExpireAfter is how old a node may become, such as 720h, or Never, which is the default: by default a server is
 	// not reinstalled for its age.
 	// +optional
@@ -196,9 +196,8 @@ type DisruptionBudget struct {
 	Schedule string `json:"schedule,omitempty"`
 	// Duration is how long the budget holds from each schedule on, in hours and minutes.
 	// +optional
-	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$`
-	Duration *metav1.Duration `json:"duration,omitempty"`
+	Duration string `json:"duration,omitempty"`
 	// Reasons that the budget is for: Underutilized, Empty, Drifted. Unset: all.
 	// +optional
 	// +listType=atomic

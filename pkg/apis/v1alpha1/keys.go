@@ -173,6 +173,9 @@ const (
 	// RolloutAnnotationKey is on NodePools: the NodeClaims that were deleted without a spare server, so that their
 	// servers are reinstalled, as JSON. An entry is removed at the first reconcile after the server is back.
 	RolloutAnnotationKey = Group + "/rollout"
+	// NarrowedAnnotationKey is on MetalNodeClasses of a TenantCluster's pools: the properties that narrow the NodeTypes of the pool, as
+	// keys separated by commas. A property that is not among them narrows only when no node would be replaced for it.
+	NarrowedAnnotationKey = Group + "/narrowed"
 	// DriftAnnotationKey is on NodeClaims: what has changed since the server was installed, in words.
 	DriftAnnotationKey = Group + "/drift"
 )

@@ -37,6 +37,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
 
 const (
@@ -51,6 +52,10 @@ const (
 type Catalog interface {
 	// Advertises returns whether some NodeType has a label of that key.
 	Advertises(key string) bool
+	// Exists returns whether there is a NodeType of that name.
+	Exists(name string) bool
+	// Offered are the labels of the nodes of each NodeType of a NodeProvider.
+	Offered(provider string) []matching.Offered
 }
 
 // Servers is implemented by *cloudprovider.Management.
@@ -91,7 +96,13 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		log.FromContext(ctx).Info("the TenantCluster does not exist: pools are left as they are", "TenantCluster", c.clusters.TenantCluster)
 		return reconcile.Result{RequeueAfter: resync}, nil
 	}
-	pools := poolsOf(cluster, servers{capacityType: c.capacityType, advertises: c.catalog.Advertises})
+	// Read live, too: which name a pool has follows from those that there are.
+	existing := &karpv1.NodePoolList{}
+	if err := c.clusters.Tenant.Live.List(ctx, existing); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing NodePools, %w", err)
+	}
+	pools := poolsOf(cluster, servers{capacityType: c.capacityType, advertises: c.catalog.Advertises, exists: c.catalog.Exists,
+		offered: c.catalog.Offered}, existing.Items...)
 	outcome := c.apply(ctx, pools)
 	outcome.errs = append(outcome.errs, c.prune(ctx, pools))
 	if err := c.writeStatus(ctx, cluster, outcome); err != nil {
@@ -118,8 +129,16 @@ func (c *Controller) apply(ctx context.Context, pools []pool) outcome {
 			result.problems = append(result.problems, p.where+": "+p.problem)
 			continue
 		}
-		result.record(p, c.put(ctx, p))
+		wide, err := c.narrow(ctx, p)
+		if wide != "" {
+			result.notes = append(result.notes, p.where+": "+wide)
+		}
+		if err == nil {
+			err = c.put(ctx, p)
+		}
+		result.record(p, err)
 	}
+	result.notes = append(renamed(pools), result.notes...)
 	return result
 }
 
@@ -182,6 +201,8 @@ type outcome struct {
 	problems []string
 	// pending are pools that wait for the deletion of an object of their name.
 	pending []string
+	// notes are what else is to be known of pools that are written.
+	notes []string
 	// conflict is true if another client has written first.
 	conflict bool
 	// errs are failed API calls, which are retried.
@@ -229,7 +250,7 @@ func (o *outcome) condition(deleting bool) metav1.Condition {
 		condition.Reason, condition.Message = v1alpha1.ReasonTenantDeleting, "the TenantCluster is being deleted, and its pools with it"
 	default:
 		condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonSynced
-		condition.Message = "the tenant has the pools that privateNodes.autoNodes call for"
+		condition.Message = strings.Join(append([]string{"the tenant has the pools that privateNodes.autoNodes call for"}, o.notes...), "; ")
 	}
 	condition.Message = conditions.Truncate(condition.Message, conditions.MaxMessage)
 	return condition
@@ -243,8 +264,10 @@ func (c *Controller) put(ctx context.Context, p *pool) error {
 	class := &v1alpha1.MetalNodeClass{}
 	// A class that is being deleted waits for its NodeClaims, and the NodePool is still updated.
 	pending := c.write(ctx, p.nodeClass, class, func() bool {
-		same := equality.Semantic.DeepEqual(class.Spec, p.nodeClass.Spec)
+		same := equality.Semantic.DeepEqual(class.Spec, p.nodeClass.Spec) &&
+			class.Annotations[v1alpha1.NarrowedAnnotationKey] == p.nodeClass.Annotations[v1alpha1.NarrowedAnnotationKey]
 		class.Spec = p.nodeClass.Spec
+		class.Annotations = lo.Assign(lo.OmitByKeys(class.Annotations, []string{v1alpha1.NarrowedAnnotationKey}), p.nodeClass.Annotations)
 		return setOwner(class, p.nodeClass) && same
 	})
 	if pending != nil && !errors.Is(pending, errBeingDeleted) {

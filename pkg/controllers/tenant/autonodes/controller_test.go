@@ -23,6 +23,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
@@ -33,8 +34,10 @@ func TestMain(m *testing.M) { env.Main(m, &environment) }
 
 type catalog struct{ servers }
 
-func (c catalog) Advertises(key string) bool { return c.advertises(key) }
-func (catalog) Synced() error                { return nil }
+func (c catalog) Advertises(key string) bool                 { return c.advertises(key) }
+func (c catalog) Exists(name string) bool                    { return c.exists(name) }
+func (c catalog) Offered(provider string) []matching.Offered { return c.offered(provider) }
+func (catalog) Synced() error                                { return nil }
 
 func newController(clusters tenant.Clusters) *Controller {
 	return NewController(clock.RealClock{}, clusters, catalog{known}, catalog{known}, "reserved")
@@ -367,6 +370,11 @@ func TestAdmission(t *testing.T) {
 		"Budget":      {"no such share", "dynamic: [{name: a, disruption: {budgets: [{nodes: '120%'}]}}]", "nodes"},
 		"Schedule": {"for how long", "dynamic: [{name: a, disruption: {budgets: [{nodes: '1', schedule: '@daily'}]}}]",
 			"schedule and duration go together"},
+		"Never": {"as the reference has it", "dynamic: [{name: a, terminationGracePeriod: Never}], " +
+			"static: [{name: a, quantity: 1, terminationGracePeriod: Never}]", ""},
+		"Drain": {"no such duration", "dynamic: [{name: a, terminationGracePeriod: never}]", "terminationGracePeriod"},
+		"Disruption": {"the reference's example", "dynamic: [{name: a, disruption: {consolidateAfter: 10s, budgets: " +
+			"[{nodes: 20%}, {nodes: '5'}, {nodes: '0', schedule: '@daily', duration: 10m}]}}]", ""},
 		"Weight": {"Karpenter's bounds", "dynamic: [{name: a, weight: 101}]", "weight"},
 	} {
 		t.Run(name, func(t *testing.T) {

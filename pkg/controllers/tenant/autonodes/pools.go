@@ -36,10 +36,11 @@ const (
 
 // pool is one entry of autoNodes as it is in the tenant.
 type pool struct {
-	// where it is written: "autoNodes[0].static[1] (gpu-nodes)".
-	where     string
+	*entry
 	nodePool  *karpv1.NodePool
 	nodeClass *v1alpha1.MetalNodeClass
+	// narrowing is what its properties require of NodeTypes. It is not in the NodePool yet.
+	narrowing []corev1.NodeSelectorRequirement
 	// problem is why it cannot be written. The two objects above are incomplete then.
 	problem string
 }
@@ -53,73 +54,73 @@ type servers struct {
 	capacityType string
 	// advertises returns whether some NodeType has a label.
 	advertises func(key string) bool
+	// exists returns whether there is a NodeType of that name.
+	exists func(name string) bool
+	// offered are the labels of each NodeType of a NodeProvider.
+	offered func(provider string) []matching.Offered
 }
 
-// poolsOf returns the pools of a TenantCluster in the order of its spec, including those that cannot be written.
-func poolsOf(tenant *v1alpha1.TenantCluster, servers servers) []pool {
+// poolsOf returns the pools of a TenantCluster in the order of its spec, including those that cannot be written. existing are the
+// NodePools of the tenant.
+func poolsOf(tenant *v1alpha1.TenantCluster, servers servers, existing ...karpv1.NodePool) []pool {
 	if !tenant.DeletionTimestamp.IsZero() || tenant.Spec.PrivateNodes == nil || !ptr.Deref(tenant.Spec.PrivateNodes.Enabled, true) {
 		return nil
 	}
-	var pools []pool
-	seen := map[string]string{}
-	add := func(where string, entry *v1alpha1.AutoNodes, template *v1alpha1.NodesTemplate, complete func(*pool)) {
-		p := newPool(fmt.Sprintf("%s (%s)", where, template.Name), tenant, entry, template, servers)
-		complete(&p)
-		if first, taken := seen[template.Name]; taken {
-			p.problem = fmt.Sprintf("the name %q is that of %s already: give each pool of the tenant a name of its own", template.Name, first)
-		} else {
-			seen[template.Name] = where
-		}
-		pools = append(pools, p)
+	entries := entriesOf(tenant.Spec.PrivateNodes.AutoNodes)
+	owner := OwnerLabel(types.NamespacedName{Namespace: tenant.Namespace, Name: tenant.Name})
+	names := newNames(entries, owner, existing)
+	given := make([]string, len(entries))
+	for i := range entries {
+		given[i] = names.of(&entries[i])
 	}
-	for i := range tenant.Spec.PrivateNodes.AutoNodes {
-		entry := &tenant.Spec.PrivateNodes.AutoNodes[i]
-		for j := range entry.Static {
-			static := &entry.Static[j]
-			add(fmt.Sprintf("autoNodes[%d].static[%d]", i, j), entry, &static.NodesTemplate, func(p *pool) { p.makeStatic(static) })
-		}
-		for j := range entry.Dynamic {
-			dynamic := &entry.Dynamic[j]
-			add(fmt.Sprintf("autoNodes[%d].dynamic[%d]", i, j), entry, &dynamic.NodesTemplate, func(p *pool) { p.makeDynamic(dynamic) })
+	problems := names.problems(given)
+	pools := make([]pool, len(entries))
+	for i := range entries {
+		pools[i] = newPool(&entries[i], given[i], owner, servers)
+		if problem, found := problems[i]; found {
+			pools[i].problem = problem
 		}
 	}
 	return pools
 }
 
-func newPool(where string, tenant *v1alpha1.TenantCluster, entry *v1alpha1.AutoNodes, template *v1alpha1.NodesTemplate,
-	servers servers) pool {
-	labels := map[string]string{v1alpha1.TenantPoolLabelKey: OwnerLabel(types.NamespacedName{Namespace: tenant.Namespace, Name: tenant.Name})}
+func newPool(from *entry, name, owner string, servers servers) pool {
+	labels := map[string]string{v1alpha1.TenantPoolLabelKey: owner}
+	template := from.template
 	p := pool{
-		where: where,
+		entry: from,
 		nodeClass: &v1alpha1.MetalNodeClass{
-			ObjectMeta: metav1.ObjectMeta{Name: template.Name, Labels: labels},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 			Spec: v1alpha1.MetalNodeClassSpec{
-				ProviderRef: &v1alpha1.NameReference{Name: entry.Provider},
-				Properties:  merged(entry.Properties, template.Properties),
+				ProviderRef: &v1alpha1.NameReference{Name: from.of.Provider},
+				Properties:  merged(from.of.Properties, template.Properties),
 			},
 		},
-		nodePool: &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: template.Name, Labels: maps.Clone(labels)}},
+		nodePool: &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(labels)}},
 	}
-	requirements, problem := requirementsOf(template.NodeTypeSelector, servers)
+	requirements, problem := requirementsOf(template.NodeTypeSelector, from.of.Provider, servers)
 	p.problem = problem
+	p.narrowing = matching.Narrowing(p.nodeClass.Spec.Properties, servers.offered(from.of.Provider))
 	spec := &p.nodePool.Spec
 	spec.Limits = karpv1.Limits(template.Limits.DeepCopy())
-	spec.Disruption = disruptionOf(template.Disruption)
 	spec.Template.Labels = maps.Clone(template.NodeLabels)
 	spec.Template.Spec = karpv1.NodeClaimTemplateSpec{
-		Taints:                 append([]corev1.Taint(nil), template.Taints...),
-		Requirements:           requirements,
-		NodeClassRef:           &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: nodeClassKind, Name: template.Name},
-		TerminationGracePeriod: template.TerminationGracePeriod.DeepCopy(),
+		Taints:       append([]corev1.Taint(nil), template.Taints...),
+		Requirements: requirements,
+		NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: nodeClassKind, Name: name},
 	}
-	expireAfter := cmp.Or(template.ExpireAfter, never)
-	var err error
-	if spec.Template.Spec.ExpireAfter, err = duration(expireAfter); err != nil {
-		p.problem = fmt.Sprintf("expireAfter is %q, which is no duration: write it like 720h, or Never", expireAfter)
+	disruption := ptr.Deref(template.Disruption, v1alpha1.NodesDisruption{})
+	spec.Disruption = p.disruptionOf(&disruption)
+	spec.Disruption.ConsolidateAfter = p.duration("disruption.consolidateAfter", cmp.Or(disruption.ConsolidateAfter, defaultConsolidateAfter))
+	spec.Template.Spec.ExpireAfter = p.duration("expireAfter", cmp.Or(template.ExpireAfter, never))
+	// A NodePool has no Never here: without a period it drains for as long as it takes.
+	if period := p.duration("terminationGracePeriod", cmp.Or(template.TerminationGracePeriod, never)); period.Duration != nil {
+		spec.Template.Spec.TerminationGracePeriod = &metav1.Duration{Duration: *period.Duration}
 	}
-	if spec.Disruption.ConsolidateAfter, err = duration(consolidateAfter(template.Disruption)); err != nil {
-		p.problem = fmt.Sprintf("disruption.consolidateAfter is %q, which is no duration: write it like 10m, or Never",
-			template.Disruption.ConsolidateAfter)
+	if from.static != nil {
+		p.makeStatic(from.static)
+	} else {
+		p.makeDynamic(from.dynamic)
 	}
 	return p
 }
@@ -169,21 +170,25 @@ func merged(general, specific map[string]string) map[string]string {
 // disruptionOf translates everything but consolidateAfter. Defaults are written out, so that what the API server would
 // fill in does not look like an edit. By default only empty servers are released: packing pods onto fewer servers
 // interrupts them, and a server that is released too early takes long to be available again.
-func disruptionOf(from *v1alpha1.NodesDisruption) karpv1.Disruption {
+func (p *pool) disruptionOf(from *v1alpha1.NodesDisruption) karpv1.Disruption {
 	disruption := karpv1.Disruption{ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty}
-	if from != nil && from.ConsolidationPolicy != "" {
+	if from.ConsolidationPolicy != "" {
 		disruption.ConsolidationPolicy = karpv1.ConsolidationPolicy(from.ConsolidationPolicy)
 	}
-	if from == nil || len(from.Budgets) == 0 {
-		disruption.Budgets = []karpv1.Budget{{Nodes: defaultBudget}}
-		return disruption
+	for i := range from.Budgets {
+		disruption.Budgets = append(disruption.Budgets, p.budgetOf(&from.Budgets[i], fmt.Sprintf("disruption.budgets[%d].duration", i)))
 	}
-	disruption.Budgets = lo.Map(from.Budgets, func(budget v1alpha1.DisruptionBudget, _ int) karpv1.Budget { return budgetOf(budget) })
+	if len(from.Budgets) == 0 {
+		disruption.Budgets = []karpv1.Budget{{Nodes: defaultBudget}}
+	}
 	return disruption
 }
 
-func budgetOf(from v1alpha1.DisruptionBudget) karpv1.Budget {
-	budget := karpv1.Budget{Nodes: cmp.Or(from.Nodes, defaultBudget), Duration: from.Duration.DeepCopy()}
+func (p *pool) budgetOf(from *v1alpha1.DisruptionBudget, duration string) karpv1.Budget {
+	budget := karpv1.Budget{Nodes: cmp.Or(from.Nodes, defaultBudget)}
+	if from.Duration != "" {
+		budget.Duration = &metav1.Duration{Duration: ptr.Deref(p.duration(duration, from.Duration).Duration, 0)}
+	}
 	if from.Schedule != "" {
 		budget.Schedule = ptr.To(from.Schedule)
 	}
@@ -193,17 +198,13 @@ func budgetOf(from v1alpha1.DisruptionBudget) karpv1.Budget {
 	return budget
 }
 
-func consolidateAfter(from *v1alpha1.NodesDisruption) string {
-	return cmp.Or(ptr.Deref(from, v1alpha1.NodesDisruption{}).ConsolidateAfter, defaultConsolidateAfter)
-}
-
-// duration reads what a NodePool takes for a duration: Go's, or Never.
-func duration(text string) (karpv1.NillableDuration, error) {
-	result := karpv1.NillableDuration{}
+// duration reads what a NodePool takes for a duration: Go's, or Never. The schema admits some that are too long for Go.
+func (p *pool) duration(field, text string) (result karpv1.NillableDuration) {
 	if err := json.Unmarshal(fmt.Appendf(nil, "%q", text), &result); err != nil {
-		return karpv1.NillableDuration{}, fmt.Errorf("reading duration %q, %w", text, err)
+		p.problem = fmt.Sprintf("%s is %q, which is no duration: write it like 10m or 720h, or Never", field, text)
+		return karpv1.NillableDuration{}
 	}
-	return result, nil
+	return result
 }
 
 // requirementsOf translates a nodeTypeSelector, or returns what is wrong with it.
@@ -213,7 +214,7 @@ func duration(text string) (karpv1.NillableDuration, error) {
 // match nothing, which a NodePool cannot express, so the NodePool is not written. NotIn and NotExists match everything and
 // are left out.
 func requirementsOf(
-	selector []v1alpha1.NodeTypeSelectorRequirement, servers servers,
+	selector []v1alpha1.NodeTypeSelectorRequirement, provider string, servers servers,
 ) ([]karpv1.NodeSelectorRequirementWithMinValues, string) {
 	requirements := []karpv1.NodeSelectorRequirementWithMinValues{{
 		Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{servers.capacityType},
@@ -223,6 +224,9 @@ func requirementsOf(
 		one, err := matching.NodeTypeSelector(path, entry)
 		if err != nil {
 			return nil, err.Error()
+		}
+		if matching.NamesTypes(one.Key) {
+			one.Values = lo.Map(one.Values, func(name string, _ int) string { return matching.WithoutProvider(name, provider, servers.exists) })
 		}
 		selects := one.Operator == corev1.NodeSelectorOpIn || one.Operator == corev1.NodeSelectorOpExists
 		switch {

@@ -19,12 +19,27 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
 
 // known are the labels of the fleet of these tests.
-var known = servers{capacityType: "reserved", advertises: func(key string) bool {
-	return slices.Contains([]string{"vcluster.com/node-type", "rack", "example.com/tier"}, key)
-}}
+var known = servers{
+	capacityType: "reserved",
+	advertises: func(key string) bool {
+		return slices.Contains([]string{"vcluster.com/node-type", "node.kubernetes.io/instance-type", "vcluster.com/os-image", "rack",
+			"example.com/tier", "example.com/fabric"}, key)
+	},
+	exists: func(name string) bool { return slices.Contains([]string{"h100", "metal3.exact"}, name) },
+	offered: func(provider string) []matching.Offered {
+		if provider != "fabrics" {
+			return []matching.Offered{{"vcluster.com/node-type": {"h100"}, "vcluster.com/os-image": {"debian"}}}
+		}
+		return []matching.Offered{
+			{"example.com/fabric": {"roce", "infiniband"}, "vcluster.com/os-image": {"debian"}, "topology.kubernetes.io/zone": {"a"}},
+			{"example.com/fabric": nil}, // any
+		}
+	},
+}
 
 func tenantWith(t *testing.T, privateNodes string) *v1alpha1.TenantCluster {
 	t.Helper()
@@ -60,6 +75,16 @@ func TestSelector(t *testing.T) {
 		"UselessValue": {"it would be ignored silently", "[{property: rack, operator: Exists, value: r1}]", nil, "take neither"},
 		"Operator": {"as Kubernetes calls it", "[{property: rack, operator: DoesNotExist}]", nil,
 			`nodeTypeSelector[0].operator: Unsupported value: "DoesNotExist": supported values: "In", "NotIn", "Exists", "NotExists"`},
+		"OfProvider": {"as the reference writes the name of a type", "[{property: vcluster.com/node-type, values: [metal3.h100, h100]}, " +
+			"{property: node.kubernetes.io/instance-type, operator: NotIn, value: metal3.a100}]",
+			[]string{"vcluster.com/node-type In h100,h100", "node.kubernetes.io/instance-type NotIn a100"}, ""},
+		"Exact": {"a type is called so", "[{property: vcluster.com/node-type, value: metal3.exact}]",
+			[]string{"vcluster.com/node-type In metal3.exact"}, ""},
+		"OfOther": {"the pool has no servers of that provider", "[{property: vcluster.com/node-type, value: metal4.h100}]",
+			[]string{"vcluster.com/node-type In metal4.h100"}, ""},
+		"OtherProperty": {"only types are called so", "[{property: rack, value: metal3.r1}]", []string{"rack In metal3.r1"}, ""},
+		"OwnForm": {"a name that can be a label", "[{property: vcluster.com/os-image, value: debian}]",
+			[]string{"vcluster.com/os-image In debian"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pools := poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, dynamic: [{name: p, nodeTypeSelector: "+tc.selector+
@@ -84,8 +109,8 @@ func TestSelector(t *testing.T) {
 
 func TestInvalidPools(t *testing.T) {
 	for name, tc := range map[string]struct{ reason, pools, want string }{
-		"TwiceTheName": {"one would undo the other", "static: [{name: a, quantity: 1}], dynamic: [{name: a}]",
-			`autoNodes[0].dynamic[0] (a): the name "a" is that of autoNodes[0].static[0] already`},
+		"TwiceTheName": {"one would undo the other", "dynamic: [{name: a}, {name: a}], static: [{name: a, quantity: 1}]",
+			`autoNodes[0].dynamic[1] (a): the name "a" is that of autoNodes[0].dynamic[0] (a) already`},
 		"StaticLimits": {"Karpenter refuses them", "static: [{name: a, quantity: 1, limits: {cpu: 5}}]", "no limit but nodes"},
 		"PinnedTwo": {"one server is not two", "static: [{name: a, quantity: 2, properties: {metal3.vcluster.com/server-name: s1}}]",
 			"a pinned pool has one server"},
@@ -94,6 +119,10 @@ func TestInvalidPools(t *testing.T) {
 		"PinnedAll": {"it holds for every pool of the entry", "properties: {metal3.vcluster.com/server-name: s1}, dynamic: [{name: a}]",
 			"make it a static pool of quantity 1"},
 		"ExpireAfter": {"no such duration", "dynamic: [{name: a, expireAfter: soon}]", `expireAfter is "soon"`},
+		"Drain": {"the schema admits it, and Go has no such duration", "dynamic: [{name: a, terminationGracePeriod: 99999999999h}]",
+			`terminationGracePeriod is "99999999999h", which is no duration`},
+		"Budget": {"the same", "dynamic: [{name: a, disruption: {budgets: [{}, {nodes: '1', schedule: '@daily', duration: 99999999999h}]}}]",
+			`disruption.budgets[1].duration is "99999999999h", which is no duration`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			problems := ""
@@ -228,6 +257,158 @@ func TestDisruptionDefaults(t *testing.T) {
 			}
 			if diff := cmp.Diff(karpv1.MustParseNillableDuration(tc.expire), spec.Template.Spec.ExpireAfter); diff != "" {
 				t.Errorf("expireAfter (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestReferencesDisruption: the example "advanced disruption" of the reference, and how long a node is drained.
+func TestReferencesDisruption(t *testing.T) {
+	pools := poolsOf(tenantWith(t, `
+privateNodes:
+  enabled: true
+  autoNodes:
+  - provider: metal3
+    dynamic:
+    - name: my-node-pool
+      terminationGracePeriod: Never
+      disruption:
+        consolidateAfter: 10s
+        budgets:
+        - nodes: 20%
+        - nodes: "5"
+        - nodes: "0"
+          schedule: "@daily"
+          duration: 10m
+    static:
+    - {name: bounded, quantity: 1, terminationGracePeriod: 1h30m}
+`), known)
+	want := karpv1.Disruption{
+		ConsolidateAfter: karpv1.MustParseNillableDuration("10s"), ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
+		Budgets: []karpv1.Budget{{Nodes: "20%"}, {Nodes: "5"},
+			{Nodes: "0", Schedule: ptr.To("@daily"), Duration: &metav1.Duration{Duration: 10 * time.Minute}}},
+	}
+	if diff := cmp.Diff(want, pools[1].nodePool.Spec.Disruption); diff != "" || pools[1].problem != "" {
+		t.Errorf("problem %q, disruption (-want +got):\n%s", pools[1].problem, diff)
+	}
+	if period := pools[1].nodePool.Spec.Template.Spec.TerminationGracePeriod; period != nil {
+		t.Errorf("Never is %s, want no period", period.Duration)
+	}
+	if period := pools[0].nodePool.Spec.Template.Spec.TerminationGracePeriod; period == nil || period.Duration != 90*time.Minute {
+		t.Errorf("1h30m is %v", period)
+	}
+}
+
+// Each case is what there is in the tenant, and what the pools are called then.
+func TestNames(t *testing.T) {
+	const both = "static: [{name: a, quantity: 1}], dynamic: [{name: a}]"
+	const fixed, flexible = "static: [{name: a, quantity: 1}]", "dynamic: [{name: a}]"
+	for name, tc := range map[string]struct {
+		reason, pools, existing string
+		// want are the names in the order of the entries: static ones first.
+		want string
+	}{
+		"New":             {"the static one has the name", both, "", "a a-dynamic"},
+		"HadStatic":       {"it keeps its name", both, "a/static", "a a-dynamic"},
+		"HadDynamic":      {"it keeps its name", both, "a/dynamic", "a-static a"},
+		"Both":            {"another start", both, "a/static a-dynamic/dynamic", "a a-dynamic"},
+		"BothTheOtherWay": {"another start", both, "a/dynamic a-static/static", "a-static a"},
+		"CrashedStatic":   {"only the first was written", both, "a-dynamic/dynamic", "a a-dynamic"},
+		"CrashedDynamic":  {"the pool that had the name was deleted by hand", both, "a-static/static", "a-static a"},
+		"StaticGone":      {"the other one keeps its servers", flexible, "a/static a-dynamic/dynamic", "a-dynamic"},
+		"DynamicGone":     {"the other one keeps its servers", fixed, "a/dynamic a-static/static", "a-static"},
+		"StaticLongGone":  {"the other one keeps its servers", flexible, "a-dynamic/dynamic", "a-dynamic"},
+		"StaticBack":      {"the name is free", both, "a-dynamic/dynamic", "a a-dynamic"},
+		"OtherKind":       {"as before: it is replaced", flexible, "a/static", "a"},
+		"One":             {"nothing else has the name", flexible, "", "a"},
+		"TenantsOwn":      {"the long name belongs to a NodePool of the tenant's", flexible, "a-dynamic/dynamic/foreign", "a"},
+		"Third": {"the entry that is called so has the NodePool", "static: [{name: a, quantity: 1}, {name: a-dynamic, quantity: 1}]",
+			"a/static a-dynamic/static", "a a-dynamic"},
+		"WasLong": {"the entry that is called so has the NodePool", "dynamic: [{name: a}, {name: a-dynamic}]", "a-dynamic/dynamic",
+			"a a-dynamic"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var existing []karpv1.NodePool
+			for _, one := range strings.Fields(tc.existing) {
+				parts := strings.Split(one, "/")
+				pool := karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: parts[0]}}
+				if len(parts) == 2 {
+					pool.Labels = map[string]string{v1alpha1.TenantPoolLabelKey: "team.blue"}
+				}
+				if parts[1] == "static" {
+					pool.Spec.Replicas = ptr.To(int64(1))
+				}
+				existing = append(existing, pool)
+			}
+			var got []string
+			for _, p := range poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, "+tc.pools+"}]}"), known, existing...) {
+				if p.problem != "" {
+					t.Errorf("%s: %s: %s", tc.reason, p.where, p.problem)
+				}
+				if p.nodeClass.Name != p.name() || p.nodePool.Spec.Template.Spec.NodeClassRef.Name != p.name() {
+					t.Errorf("the class of NodePool %s is %s", p.name(), p.nodeClass.Name)
+				}
+				got = append(got, p.name())
+			}
+			if strings.Join(got, " ") != tc.want {
+				t.Errorf("%s: got %v, want %s", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+// A long name that cannot be had. Neither of the two pools that want it is written.
+func TestNamesThatCollide(t *testing.T) {
+	long := strings.Repeat("x", 60)
+	for name, tc := range map[string]struct{ reason, pools, want string }{
+		"Third": {"whose servers would they be", "static: [{name: a, quantity: 1}], dynamic: [{name: a}, {name: a-dynamic}]",
+			`autoNodes[0].dynamic[0] (a): its NodePool would be called a-dynamic, and so would that of autoNodes[0].dynamic[1] (a-dynamic), ` +
+				`because a static and a dynamic pool have the same name: give each pool of the tenant a name of its own; ` +
+				`autoNodes[0].dynamic[1] (a-dynamic): its NodePool would be called a-dynamic, and so would that of autoNodes[0].dynamic[0] (a), ` +
+				`because a static and a dynamic pool have the same name: give each pool of the tenant a name of its own`},
+		"Long": {"Karpenter makes a label of it", "static: [{name: " + long + ", quantity: 1}], dynamic: [{name: " + long + "}]",
+			"that is longer than 63 characters: give each pool of the tenant a name of its own"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var problems []string
+			for _, p := range poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, "+tc.pools+"}]}"), known) {
+				if p.problem != "" {
+					problems = append(problems, p.where+": "+p.problem)
+				}
+			}
+			if got := strings.Join(problems, "; "); !strings.Contains(got, tc.want) {
+				t.Errorf("%s: got %q, want %q in it", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+func TestNarrowing(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, provider, entry, pool string
+		want                          []string
+	}{
+		"One":      {"exactly this", "fabrics", "", "example.com/fabric: roce", []string{"example.com/fabric In roce"}},
+		"Several":  {"one of them", "fabrics", "", "example.com/fabric: 'roce, infiniband'", []string{"example.com/fabric In roce,infiniband"}},
+		"Any":      {"whatever it is", "fabrics", "", "example.com/fabric: '*'", []string{"example.com/fabric Exists "}},
+		"Entry":    {"of all pools of the provider", "fabrics", "example.com/fabric: roce", "", []string{"example.com/fabric In roce"}},
+		"Specific": {"the pool's wins", "fabrics", "example.com/fabric: roce", "example.com/fabric: x", []string{"example.com/fabric In x"}},
+		"Empty":    {"it takes away that of the entry", "fabrics", "example.com/fabric: roce", "example.com/fabric: ''", nil},
+		"Unsafe":   {"no label has such a value", "fabrics", "", "example.com/fabric: 'a b'", nil},
+		"NoType":   {"it is about the Machines", "fabrics", "", "example.com/team: vision", nil},
+		"OfOther":  {"no type of this provider has it", "metal3", "", "example.com/fabric: roce", nil},
+		"Own":      {"it says how the servers are installed", "fabrics", "", "vcluster.com/os-image: ubuntu", nil},
+		"Topology": {"it is of the host", "fabrics", "", "topology.kubernetes.io/zone: b", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pools := poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: "+tc.provider+", properties: {"+tc.entry+"}, dynamic: [{name: p, "+
+				"properties: {"+tc.pool+"}}]}]}"), known)
+			var got []string
+			for _, r := range pools[0].narrowing {
+				got = append(got, r.Key+" "+string(r.Operator)+" "+strings.Join(r.Values, ","))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" || pools[0].problem != "" {
+				t.Errorf("%s: problem %q (-want +got):\n%s", tc.reason, pools[0].problem, diff)
 			}
 		})
 	}

@@ -1,0 +1,76 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autonodes
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+)
+
+// maxNamed bounds how many nodes a message names.
+const maxNamed = 3
+
+// narrow adds to the NodePool what the properties of the pool require of NodeTypes. To Karpenter a node that does not meet a new
+// requirement has drifted, and it is replaced. Therefore a property that the pool has had before, and that did not narrow then, is
+// left out while there are such nodes: the author has changed nothing. The result says which.
+func (c *Controller) narrow(ctx context.Context, p *pool) (wide string, err error) {
+	if len(p.narrowing) == 0 {
+		return "", nil
+	}
+	class := &v1alpha1.MetalNodeClass{}
+	had, err := controllers.Find(ctx, c.clusters.Tenant.Client, client.ObjectKey{Name: p.name()}, class)
+	if err != nil {
+		return "", err
+	}
+	before := strings.Split(class.Annotations[v1alpha1.NarrowedAnnotationKey], ",")
+	var keys, left []string
+	for _, one := range p.narrowing {
+		requirement := karpv1.NodeSelectorRequirementWithMinValues{Key: one.Key, Operator: one.Operator, Values: one.Values}
+		if had && !slices.Contains(before, one.Key) && class.Spec.Properties[one.Key] == p.nodeClass.Spec.Properties[one.Key] {
+			others, err := c.unlike(ctx, p.name(), one)
+			if err != nil {
+				return "", err
+			}
+			if len(others) > 0 {
+				left = append(left, fmt.Sprintf("%s does not narrow its NodeTypes while it has NodeClaims that would be replaced for it (%s): select "+
+					"by it in nodeTypeSelector to have them replaced", one.Key, conditions.List(others, maxNamed)))
+				continue
+			}
+		}
+		keys = append(keys, one.Key)
+		p.nodePool.Spec.Template.Spec.Requirements = append(p.nodePool.Spec.Template.Spec.Requirements, requirement)
+	}
+	if len(keys) > 0 {
+		p.nodeClass.Annotations = map[string]string{v1alpha1.NarrowedAnnotationKey: strings.Join(keys, ",")}
+	}
+	return strings.Join(left, ", "), nil
+}
+
+// unlike are the NodeClaims of a pool that do not meet a requirement, compared as Karpenter compares them.
+func (c *Controller) unlike(ctx context.Context, nodePool string, requirement corev1.NodeSelectorRequirement) (names []string, err error) {
+	nodeClaims := &karpv1.NodeClaimList{}
+	if err := c.clusters.Tenant.Live.List(ctx, nodeClaims, client.MatchingLabels{karpv1.NodePoolLabelKey: nodePool}); err != nil {
+		return nil, fmt.Errorf("listing NodeClaims, %w", err)
+	}
+	wanted := scheduling.NewNodeSelectorRequirements(requirement)
+	for i := range nodeClaims.Items {
+		one := &nodeClaims.Items[i]
+		if one.DeletionTimestamp.IsZero() && scheduling.NewLabelRequirements(one.Labels).Compatible(wanted) != nil {
+			names = append(names, one.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
