@@ -15,7 +15,6 @@ import (
 	"sync"
 
 	"github.com/samber/lo"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +27,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
@@ -341,26 +341,29 @@ func ofTenant(tenant *v1alpha1.TenantCluster) []string {
 		entry := &tenant.Spec.PrivateNodes.AutoNodes[i]
 		named = append(named, inProperties(entry.Properties)...)
 		for j := range entry.Static {
-			named = append(named, ofPool(&entry.Static[j].NodesTemplate)...)
+			named = append(named, ofPool(entry.Provider, &entry.Static[j].NodesTemplate)...)
 		}
 		for j := range entry.Dynamic {
-			named = append(named, ofPool(&entry.Dynamic[j].NodesTemplate)...)
+			named = append(named, ofPool(entry.Provider, &entry.Dynamic[j].NodesTemplate)...)
 		}
 	}
 	return named
 }
 
-func ofPool(pool *v1alpha1.NodesTemplate) []string {
+func ofPool(provider string, pool *v1alpha1.NodesTemplate) []string {
 	named := inProperties(pool.Properties)
 	for i := range pool.NodeTypeSelector {
 		one := &pool.NodeTypeSelector[i]
-		if one.Property != v1alpha1.NodeTypeLabelKey && one.Property != corev1.LabelInstanceTypeStable || one.Operator != "" &&
-			one.Operator != v1alpha1.SelectorIn {
+		if !matching.NamesTypes(one.Property) || one.Operator != "" && one.Operator != v1alpha1.SelectorIn {
 			continue
 		}
 		for _, name := range append([]string{one.Value}, one.Values...) {
-			if name != "" {
-				named = append(named, reference(rules.KindNodeType, name))
+			if name == "" {
+				continue
+			}
+			named = append(named, reference(rules.KindNodeType, name))
+			if short, ofProvider := strings.CutPrefix(name, provider+"."); ofProvider {
+				named = append(named, reference(rules.KindNodeType, short))
 			}
 		}
 	}

@@ -77,7 +77,7 @@ func TestUsers(t *testing.T) {
 		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: a, name: c}, spec: {apiServerEndpoint: 'x:1', tenantProperties: "+
 			"{osImages: [debian]}, privateNodes: {autoNodes: "+
 			"[{provider: p, properties: {vcluster.com/os-image: ubuntu}, static: [{name: s, quantity: 1, nodeTypeSelector: [{property: "+
-			"vcluster.com/node-type, value: t}]}], dynamic: [{name: d, nodeTypeSelector: [{property: vcluster.com/node-type, operator: NotIn, "+
+			"vcluster.com/node-type, value: p.t}]}], dynamic: [{name: d, nodeTypeSelector: [{property: vcluster.com/node-type, operator: NotIn, "+
 			"values: [hand]}], properties: {vcluster.com/ssh-keys: team}}]}]}}}"),
 	)
 	view := all.For(t.Context())

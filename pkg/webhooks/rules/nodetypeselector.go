@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -49,7 +50,7 @@ func (r *Result) nodeTypeSelector(p pool, types []offeredType) {
 	before := r.errorCount()
 	var parsed []labels.Requirement
 	for i := range p.template.NodeTypeSelector {
-		if one := r.selectorEntry(path.Index(i), &p.template.NodeTypeSelector[i]); one != nil {
+		if one := r.selectorEntry(path.Index(i), p, &p.template.NodeTypeSelector[i], types); one != nil {
 			parsed = append(parsed, *one)
 		}
 	}
@@ -67,7 +68,8 @@ func (r *Result) nodeTypeSelector(p pool, types []offeredType) {
 }
 
 // selectorEntry validates one entry, and returns it parsed; nil if it is not valid.
-func (r *Result) selectorEntry(path *field.Path, entry *v1alpha1.NodeTypeSelectorRequirement) *labels.Requirement {
+func (r *Result) selectorEntry(path *field.Path, p pool, entry *v1alpha1.NodeTypeSelectorRequirement,
+	types []offeredType) *labels.Requirement {
 	converted, err := matching.NodeTypeSelector(path, *entry)
 	if err != nil {
 		r.deny(RuleNodeTypeSelector, err)
@@ -86,6 +88,13 @@ func (r *Result) selectorEntry(path *field.Path, entry *v1alpha1.NodeTypeSelecto
 	if !valid {
 		return nil
 	}
+	if matching.NamesTypes(entry.Property) {
+		converted.Values = lo.Map(converted.Values, func(name string, _ int) string {
+			return matching.WithoutProvider(name, p.entry.Provider, func(name string) bool {
+				return slices.ContainsFunc(types, func(t offeredType) bool { return t.name == name })
+			})
+		})
+	}
 	one, errs := matching.Requirement(path, converted)
 	r.deny(RuleNodeTypeSelector, errs...)
 	return one
@@ -98,8 +107,7 @@ func (r *Result) namedTypes(path *field.Path, p pool, parsed []labels.Requiremen
 		madeBy[offered[i].name] = offered[i].madeBy
 	}
 	for i := range parsed {
-		names := parsed[i].Key() == v1alpha1.NodeTypeLabelKey || parsed[i].Key() == corev1.LabelInstanceTypeStable
-		if !names || parsed[i].Operator() != selection.In {
+		if !matching.NamesTypes(parsed[i].Key()) || parsed[i].Operator() != selection.In {
 			continue
 		}
 		for _, name := range parsed[i].Values().List() {
@@ -119,12 +127,13 @@ func (r *Result) namedTypes(path *field.Path, p pool, parsed []labels.Requiremen
 func (r *Result) satisfied(path *field.Path, p pool, parsed []labels.Requirement, offered []offeredType) {
 	for i := range parsed {
 		name := parsed[i].Key()
-		if !slices.ContainsFunc(offered, func(t offeredType) bool { return t.Offered[name] != nil }) {
+		if !slices.ContainsFunc(offered, func(t offeredType) bool { _, has := t.Offered[name]; return has }) {
 			r.warn(RuleNodeTypeSelector, path.Index(i).Child("property"), "no NodeType has the property %q (there are: %s)", shown(name),
 				orNone(offeredKeys(offered)))
 			return
 		}
 	}
+	parsed = append(parsed, p.narrowing(offered)...)
 	var reasons []string
 	for i := range offered {
 		reason := p.misses(&offered[i], parsed)
@@ -140,12 +149,13 @@ func (r *Result) satisfied(path *field.Path, p pool, parsed []labels.Requirement
 func (p pool) fitting(offered []offeredType) []string {
 	var parsed []labels.Requirement
 	for i := range p.template.NodeTypeSelector {
-		one := (&Result{}).selectorEntry(p.path, &p.template.NodeTypeSelector[i])
+		one := (&Result{}).selectorEntry(p.path, p, &p.template.NodeTypeSelector[i], offered)
 		if one == nil {
 			return nil
 		}
 		parsed = append(parsed, *one)
 	}
+	parsed = append(parsed, p.narrowing(offered)...)
 	fitting := []string{}
 	for i := range offered {
 		if p.misses(&offered[i], parsed) == "" {
@@ -153,6 +163,18 @@ func (p pool) fitting(offered []offeredType) []string {
 		}
 	}
 	return fitting
+}
+
+// narrowing is what the properties of the pool require of NodeTypes.
+func (p pool) narrowing(types []offeredType) []labels.Requirement {
+	var ofProvider []matching.Offered
+	for i := range types {
+		if types[i].provider == p.entry.Provider {
+			ofProvider = append(ofProvider, types[i].Offered)
+		}
+	}
+	requirements, _ := matching.Requirements(nil, matching.Narrowing(lo.Assign(p.entry.Properties, p.template.Properties), ofProvider))
+	return requirements
 }
 
 // misses returns why a type is none of the pool's; empty if it is.

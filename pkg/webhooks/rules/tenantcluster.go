@@ -134,7 +134,7 @@ func (r *Result) allowedNodeTypes(cluster Cluster, path *field.Path, tenant *v1a
 // pools validates the pools of a tenant.
 func (r *Result) pools(cluster Cluster, path *field.Path, tenant *v1alpha1.TenantCluster) {
 	types := typesOf(cluster)
-	names, pins := map[string]string{}, map[string]string{}
+	names, pins := poolNames{}, map[string]string{}
 	entries := tenant.Spec.PrivateNodes.AutoNodes
 	for i := range entries {
 		at, entry := path.Index(i), &entries[i]
@@ -147,17 +147,50 @@ func (r *Result) pools(cluster Cluster, path *field.Path, tenant *v1alpha1.Tenan
 				"it pins one Machine to one server, and this holds for every pool of the provider: set it on a static pool of quantity 1"))
 		}
 		for j := range entry.Static {
-			p := pool{at.Child("static").Index(j), tenant, entry, &entry.Static[j].NodesTemplate}
+			p := pool{at.Child("static").Index(j), tenant, entry, &entry.Static[j].NodesTemplate, "static"}
 			r.pool(cluster, p, types, names)
 			r.staticPool(cluster, p, &entry.Static[j], types, pins)
 		}
 		for j := range entry.Dynamic {
-			p := pool{at.Child("dynamic").Index(j), tenant, entry, &entry.Dynamic[j].NodesTemplate}
+			p := pool{at.Child("dynamic").Index(j), tenant, entry, &entry.Dynamic[j].NodesTemplate, "dynamic"}
 			r.pool(cluster, p, types, names)
 			if entry.Dynamic[j].Properties[v1alpha1.PropertyServerName] != "" {
 				r.deny(RulePinning, field.Forbidden(key(p.path.Child("properties"), v1alpha1.PropertyServerName),
 					"it pins one Machine to one server, and a dynamic pool may have many: make it a static pool of quantity 1"))
 			}
+		}
+	}
+	r.sharedNames(names)
+}
+
+// poolNames are where pools are written, by their name and then by their kind.
+type poolNames map[string]map[string]*field.Path
+
+// sharedNames warns of a static and a dynamic pool of one name: in the tenant, one of them has another. It refuses names that cannot be
+// had.
+func (r *Result) sharedNames(names poolNames) {
+	for _, name := range sortedKeys(names) {
+		first, second := names[name]["static"], names[name]["dynamic"]
+		if first == nil || second == nil {
+			continue
+		}
+		at, taken := second.Child("name"), ""
+		for _, long := range []string{name + "-static", name + "-dynamic"} {
+			if names[long] != nil {
+				taken = long
+			}
+		}
+		switch {
+		case taken != "":
+			r.deny(RuleNames, field.Invalid(at, name, fmt.Sprintf("is the name of %s too, and another pool is called %s, which is what one of the "+
+				"two may be called in the tenant: give each pool of the tenant a name of its own", first, taken)))
+		case len(name)+len("-dynamic") > validation.LabelValueMaxLength:
+			r.deny(RuleNames, field.Invalid(at, name, fmt.Sprintf("is the name of %s too, and with the addition -dynamic, which one of the two "+
+				"needs in the tenant, it is longer than %d characters: give each pool of the tenant a name of its own", first,
+				validation.LabelValueMaxLength)))
+		default:
+			r.warn(RuleNames, at, "is the name of %s too: in the tenant one of the two is called %s-dynamic or %[2]s-static, as the condition "+
+				"PoolsSynced says", first, name)
 		}
 	}
 }
@@ -168,15 +201,21 @@ type pool struct {
 	tenant   *v1alpha1.TenantCluster
 	entry    *v1alpha1.AutoNodes
 	template *v1alpha1.NodesTemplate
+	// kind is static or dynamic.
+	kind string
 }
 
 // pool validates what static and dynamic pools have in common.
-func (r *Result) pool(cluster Cluster, p pool, types []offeredType, names map[string]string) {
-	if first, taken := names[p.template.Name]; taken {
-		r.deny(RuleNames, field.Invalid(p.path.Child("name"), p.template.Name, "is the name of "+first+
-			" already: give each pool of the tenant a name of its own"))
-	} else {
-		names[p.template.Name] = p.path.String()
+func (r *Result) pool(cluster Cluster, p pool, types []offeredType, names poolNames) {
+	kinds := names[p.template.Name]
+	switch first := kinds[p.kind]; {
+	case first != nil:
+		r.deny(RuleNames, field.Invalid(p.path.Child("name"), p.template.Name,
+			fmt.Sprintf("is the name of %s already: give each %s pool of the tenant a name of its own", first, p.kind)))
+	case kinds == nil:
+		names[p.template.Name] = map[string]*field.Path{p.kind: p.path}
+	default:
+		kinds[p.kind] = p.path
 	}
 	r.properties(cluster, p.path.Child("properties"), properties.Layer{Source: "pool " + p.template.Name, Values: p.template.Properties})
 	r.deny(RuleNodes, bootstrap.CheckLabels(p.path.Child("nodeLabels"), p.template.NodeLabels)...)

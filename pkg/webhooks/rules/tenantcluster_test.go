@@ -87,6 +87,7 @@ func TestTenantNetworkChanged(t *testing.T) {
 func TestPools(t *testing.T) {
 	const pin = "properties: {metal3.vcluster.com/server-name: "
 	const pinIn = `properties["metal3.vcluster.com/server-name"]: `
+	long := strings.Repeat("x", 60)
 	const byType = "nodeTypeSelector: [{property: vcluster.com/node-type, value: h100}]"
 	for name, tc := range map[string]struct {
 		reason, pools string
@@ -113,8 +114,29 @@ func TestPools(t *testing.T) {
 			[]string{autoNodesAt + ".static[0]." + pinIn + `Invalid value: "c1": the server is of NodeType cpu, and the pool is for h100`}},
 		"Taken": {"it may come free", "static: [{name: s, quantity: 1, " + pin + "h2}}]",
 			[]string{"warning: " + autoNodesAt + ".static[0]." + pinIn + "server h2 is claimed by a Machine: the pool waits for it"}},
-		"Names": {"a NodePool each", "static: [{name: s, quantity: 1}], dynamic: [{name: s}]",
-			[]string{autoNodesAt + `.dynamic[0].name: Invalid value: "s": is the name of ` + autoNodesAt + ".static[0] already"}},
+		"Names": {"a NodePool each", "dynamic: [{name: d}, {name: d}]",
+			[]string{autoNodesAt + `.dynamic[1].name: Invalid value: "d": is the name of ` + autoNodesAt + ".dynamic[0] already: give each " +
+				"dynamic pool of the tenant a name of its own"}},
+		"StaticAndDynamic": {"the reference's example", "static: [{name: s, quantity: 1}], dynamic: [{name: s}]",
+			[]string{"warning: " + autoNodesAt + `.dynamic[0].name: is the name of ` + autoNodesAt + ".static[0] too: in the tenant one of " +
+				"the two is called s-dynamic or s-static, as the condition PoolsSynced says"}},
+		"LongNameTaken": {"whose servers would they be", "static: [{name: s, quantity: 1}], dynamic: [{name: s}, {name: s-static}]",
+			[]string{autoNodesAt + `.dynamic[0].name: Invalid value: "s": is the name of ` + autoNodesAt + ".static[0] too, and another pool is " +
+				"called s-static"}},
+		"TooLong": {"it becomes a label", "static: [{name: " + long + ", quantity: 1}], dynamic: [{name: " + long + "}]",
+			[]string{autoNodesAt + ".static[0] too, and with the addition -dynamic, which one of the two needs in the tenant, it is longer " +
+				"than 63 characters"}},
+		"Never": {"and the example of disruption", "dynamic: [{name: d, terminationGracePeriod: Never, disruption: {consolidateAfter: 10s, " +
+			"budgets: [{nodes: 20%}, {nodes: '5'}, {nodes: '0', schedule: '@daily', duration: 10m}]}}]", nil},
+		"Narrowed":   {"a type has it", "properties: {tier: gold}, dynamic: [{name: d}]", nil},
+		"Wide":       {"no type has it", "dynamic: [{name: d, properties: {team: vision}}]", nil},
+		"NarrowedTo": {"one of several", "dynamic: [{name: d, properties: {tier: 'silver,gold'}}]", nil},
+		"NarrowedToNone": {"no type is like that", "dynamic: [{name: d, properties: {tier: silver}}]",
+			[]string{"warning: " + autoNodesAt + `.dynamic[0].nodeTypeSelector: no NodeType satisfies it: h100 does not meet "tier in (silver)", ` +
+				`cpu does not meet "tier in (silver)"`}},
+		"NarrowedPin": {"the server is of another type", "static: [{name: s, quantity: 1, properties: {tier: gold, " +
+			"metal3.vcluster.com/server-name: c1}}]",
+			[]string{`Invalid value: "c1": the server is of NodeType cpu, and the pool is for h100`}},
 		"Static": {"it has a quantity", "static: [{name: s, quantity: 1, limits: {cpu: 5, nodes: 1500m}}]",
 			[]string{`limits["nodes"]: Invalid value: "1500m"`, `limits["cpu"]: Forbidden: a static pool has no limit but nodes`}},
 		"Nodes": {"what kubelet would not take", "dynamic: [{name: d, nodeLabels: {'a b': c}, taints: [{key: '', effect: NoSchedule}]}]",
@@ -168,6 +190,21 @@ func TestNodeTypeSelector(t *testing.T) {
 			[]string{"warning: " + at + `[0].property: no NodeType has the property "example.com/water-cooled"`}},
 		"Nothing": {"and why, type by type", "{property: rack, value: r9}", "",
 			[]string{"warning: " + at + `: no NodeType satisfies it: h100 does not meet "rack in (r9)", cpu does not meet "rack in (r9)"`}},
+		"OfProvider": {"as the reference writes it", "{property: vcluster.com/node-type, value: fleet.h100}, {property: " +
+			"node.kubernetes.io/instance-type, values: [fleet.h100, fleet.cpu]}", "", nil},
+		"OfOtherProvider": {"it has no servers of that one", "{property: vcluster.com/node-type, value: other.h100}", "",
+			[]string{"warning: " + at + `: no NodeType satisfies it: h100 does not meet "vcluster.com/node-type in (other.h100)", cpu does not`}},
+		"OfProviderNotAllowed": {"a type by name", "{property: vcluster.com/node-type, value: fleet.cpu}", "[h100]",
+			[]string{at + "[0]: Forbidden: NodeType cpu is not among the allowedNodeTypes of this TenantCluster"}},
+		"Several": {"one of its values", "{property: fabrics, value: roce}, {property: anything, value: x}, {property: anything, " +
+			"operator: Exists}, {property: vcluster.com/os-image, value: ubuntu}", "", nil},
+		"SeveralNot": {"not this one, and another is left", "{property: fabrics, operator: NotIn, value: roce}, {property: anything, " +
+			"operator: NotIn, value: x}", "", nil},
+		"SeveralNone": {"none of its values", "{property: fabrics, operator: NotIn, values: [roce, infiniband]}, {property: tier, value: gold}",
+			"",
+			[]string{"warning: " + at + ": no NodeType satisfies it: h100 does not meet"}},
+		"AnyIsThere": {"it has one, whichever", "{property: anything, operator: NotExists}, {property: tier, value: gold}", "",
+			[]string{"warning: " + at + `: no NodeType satisfies it: h100 does not meet "!anything"`}},
 		"NotAllowed": {"a type by name", "{property: vcluster.com/node-type, values: [cpu, h100]}", "[h100]",
 			[]string{at + "[0]: Forbidden: NodeType cpu is not among the allowedNodeTypes of this TenantCluster"}},
 		"Later": {"of an allowed provider", "{property: vcluster.com/node-type, value: b200}", "[fleet.*]",
