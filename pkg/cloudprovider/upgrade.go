@@ -42,9 +42,9 @@ func (c *CloudProvider) upgradeDrift(ctx context.Context, machine *v1alpha1.Mach
 	return "", nil
 }
 
-// outdated returns whether a server that is installed again gets a newer minor version of the kubelet. installed is the tenant's version at
-// the installation, empty if a version of the provider without that record has installed the server, and current is the tenant's version now.
-// A kubelet of another version than the tenant had is one that the image brings: the same image would bring it again, for ever.
+// outdated returns whether a server that is installed again gets a newer minor version of the kubelet. installed is the tenant's version
+// when it was installed, empty if a provider without that record has done so, and current is the tenant's version now. A kubelet of another
+// version than the tenant had is one that the image brings: the same image would bring it again, for ever.
 func outdated(kubelet, installed, current string) bool {
 	was, err := version.ParseGeneric(kubelet)
 	if err != nil {
