@@ -30,6 +30,8 @@ func TestValuesThatCannotWork(t *testing.T) {
 			want: []string{"/manager/provisioningDeadline"}},
 		"Endpoint": {chart: Management, reason: "the manager would not start",
 			set: []string{"manager.networkEndpoint=network.example.com"}, want: []string{"/manager/networkEndpoint"}},
+		"ClearText": {chart: Management, reason: "the manager would not start", want: []string{"https URL only", "leave the Secret out"},
+			set: []string{"manager.networkEndpoint=http://network.example.com", "manager.networkEndpointSecret=network"}},
 		"UnusedIssuer": {chart: Management, reason: "an issuer that is not used is a mistake",
 			set:  []string{"webhook.certificates.certManager.issuerRef.name=ca"},
 			want: []string{"webhook.certificates.source is self", "Set the source to certManager"}},

@@ -112,10 +112,10 @@ func register(ctx context.Context, mgr manager.Manager, o *options) error {
 		metrics.NewFleet(hosts, now),
 		metrics.NewPolicies(mgr.GetAPIReader(), policies),
 	}
-	if o.networkEndpoint != "" {
-		endpoint, err := network.NewHTTPEndpoint(o.networkEndpoint)
+	if o.networkEndpoint != "" || o.networkCredentials != "" {
+		endpoint, err := network.NewHTTPEndpoint(o.networkEndpoint, o.networkCredentials)
 		if err != nil {
-			return fmt.Errorf("flag --network-endpoint, %w", err)
+			return fmt.Errorf("flags --network-endpoint and --network-endpoint-credentials, %w", err)
 		}
 		controllers = append(controllers, network.NewController(mgr.GetClient(), mgr.GetAPIReader(), endpoint))
 	}

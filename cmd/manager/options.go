@@ -21,6 +21,7 @@ type options struct {
 	leaderElectionNamespace string
 	topologyLabels          []string
 	networkEndpoint         string
+	networkCredentials      string
 	ephemeralStorage        resource.QuantityValue
 	provisioningDeadline    time.Duration
 	hooks                   []string
@@ -58,6 +59,9 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 
 	network := sections.FlagSet("network")
 	network.StringVar(&o.networkEndpoint, "network-endpoint", o.networkEndpoint,
-		"URL of the HTTP endpoint that moves servers into the networks of their tenants and back (see pkg/controllers/management/network). "+
+		"URL of the HTTP endpoint that moves servers into the networks of their tenants and back (docs/network.md). "+
 			"Unset leaves that to another controller; tenants without a spec.network need none.")
+	network.StringVar(&o.networkCredentials, "network-endpoint-credentials", o.networkCredentials,
+		"Directory with the credentials for an https --network-endpoint, as of a Secret: the file token is sent as a bearer token, and "+
+			"read again for each request; ca.crt has the authorities of the endpoint's certificate. One of them may be missing.")
 }

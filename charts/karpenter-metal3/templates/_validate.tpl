@@ -21,10 +21,13 @@
 {{- if and .Values.webhook.clients.names (not .Values.webhook.clients.caConfigMap) -}}
 {{- fail "webhook.clients.names is set and webhook.clients.caConfigMap is not: the names of certificates mean nothing without their authority. Set it, or leave the names out." -}}
 {{- end -}}
+{{- if and .Values.manager.networkEndpointSecret (not (hasPrefix "https://" .Values.manager.networkEndpoint)) -}}
+{{- fail (printf "manager.networkEndpointSecret is set and manager.networkEndpoint is %q: credentials are sent to an https URL only. Set one, or leave the Secret out." .Values.manager.networkEndpoint) -}}
+{{- end -}}
 {{- if has .Release.Namespace .Values.manager.hostNamespaces -}}
 {{- fail (printf "manager.hostNamespaces has %s, the namespace of the release: a user with access to the Secrets of servers could read the webhook's key. Install the release in a namespace of its own." .Release.Namespace) -}}
 {{- end -}}
-{{- $set := list "leader-elect" "leader-election-namespace" "logging-format" "v" "metrics-bind-address" "metrics-secure" "health-probe-bind-address" "topology-labels" "network-endpoint" "provisioning-deadline" "webhook-bind-address" "cert-rotation" "cert-dir" "cert-names" "namespace" "service" "cert-secret" "configuration" "shutdown-delay" "client-ca-file" "client-names" -}}
+{{- $set := list "leader-elect" "leader-election-namespace" "logging-format" "v" "metrics-bind-address" "metrics-secure" "health-probe-bind-address" "topology-labels" "network-endpoint" "network-endpoint-credentials" "provisioning-deadline" "webhook-bind-address" "cert-rotation" "cert-dir" "cert-names" "namespace" "service" "cert-secret" "configuration" "shutdown-delay" "client-ca-file" "client-names" -}}
 {{- range $component := list "manager" "webhook" -}}
 {{- range (index $.Values $component).extraArgs -}}
 {{- $flag := regexFind "^--?[^=]+" . | trimPrefix "--" | trimPrefix "-" -}}

@@ -4,10 +4,14 @@
 package network
 
 import (
+	"encoding/pem"
 	"errors"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -51,7 +55,7 @@ func TestMove(t *testing.T) {
 				_, _ = io.WriteString(w, tc.answer)
 			}))
 			defer server.Close()
-			endpoint, err := NewHTTPEndpoint(server.URL + "/v1")
+			endpoint, err := NewHTTPEndpoint(server.URL+"/v1", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,9 +76,80 @@ func TestMove(t *testing.T) {
 }
 
 func TestNewHTTPEndpoint(t *testing.T) {
-	for _, wrong := range []string{"", "switches", "ftp://switches/", "https://"} {
-		if _, err := NewHTTPEndpoint(wrong); err == nil {
-			t.Errorf("%q is taken for an endpoint", wrong)
+	directory := func(files map[string]string) string {
+		dir := t.TempDir()
+		for name, content := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
+		return dir
+	}
+	for name, tc := range map[string]struct{ reason, address, credentials, problem string }{
+		"Empty":    {reason: "there is none", problem: "not an http or https URL"},
+		"Name":     {reason: "the scheme is missing", address: "switches", problem: "not an http or https URL"},
+		"FTP":      {reason: "requests are HTTP", address: "ftp://switches/", problem: "not an http or https URL"},
+		"Hostless": {reason: "there is no server", address: "https://", problem: "not an http or https URL"},
+		"HTTP":     {reason: "the network may be one that is trusted", address: "http://switches/v1"},
+		"ClearText": {reason: "a token in clear text is everyone's", address: "http://switches",
+			credentials: directory(map[string]string{"token": "t"}),
+			problem:     "sent in clear text"},
+		"Token": {reason: "the system's authorities are used", address: "https://switches",
+			credentials: directory(map[string]string{"token": "t"})},
+		"Nothing": {reason: "a Secret with other keys", address: "https://switches", credentials: directory(nil),
+			problem: "neither token nor ca.crt"},
+		"EmptyToken": {reason: "it would look like no token", address: "https://switches",
+			credentials: directory(map[string]string{"token": "\n"}), problem: "token is empty"},
+		"NoPEM": {reason: "no certificate would be accepted", address: "https://switches",
+			credentials: directory(map[string]string{"ca.crt": "x"}),
+			problem:     "ca.crt has no certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := NewHTTPEndpoint(tc.address, tc.credentials)
+			if (err == nil) != (tc.problem == "") || err != nil && !strings.Contains(err.Error(), tc.problem) {
+				t.Errorf("%s: got %v, want %q", tc.reason, err, tc.problem)
+			}
+		})
+	}
+}
+
+// TestCredentials: the manager and the endpoint know each other.
+func TestCredentials(t *testing.T) {
+	sent := ""
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent = r.Header.Get("Authorization")
+		_, _ = io.WriteString(w, `{"network":""}`)
+	}))
+	defer server.Close()
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of the handshake that is refused below
+	dir := t.TempDir()
+	write := func(name string, content []byte) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("token", []byte("first\n"))
+	stranger, err := NewHTTPEndpoint(server.URL, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stranger.Move(t.Context(), Move{}); err == nil || sent != "" {
+		t.Errorf("an endpoint with a certificate of an unknown authority was sent %q (%v)", sent, err)
+	}
+	write("ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	endpoint, err := NewHTTPEndpoint(server.URL, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []string{"first", "second"} {
+		write("token", []byte(token))
+		if err := endpoint.Move(t.Context(), Move{}); err != nil || sent != "Bearer "+token {
+			t.Errorf("with token %s in the file, %q was sent (%v)", token, sent, err)
+		}
+	}
+	write("token", nil)
+	if err := endpoint.Move(t.Context(), Move{}); err == nil || !strings.Contains(err.Error(), "token is empty") {
+		t.Errorf("with an empty token: %v", err)
 	}
 }
