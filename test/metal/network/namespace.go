@@ -10,9 +10,9 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
-	"syscall"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // namespaceInterface is the name of the interface in a namespace.
@@ -29,35 +29,65 @@ type Namespace struct {
 
 // Namespace makes a network namespace, and plugs it into the bridge by an interface of that name, of at most 15 characters.
 func (b *Bridge) Namespace(name string, address netip.Prefix) (*Namespace, error) {
-	n := &Namespace{Address: address}
-	made, plugged, configured := make(chan error), make(chan struct{}), make(chan error)
-	go func() {
-		// Never unlocked: the thread is in the namespace, and ends with the goroutine.
-		runtime.LockOSThread()
-		err := n.unshare()
-		made <- err
-		if err == nil {
-			<-plugged
-			configured <- n.configure(b.Address.Addr())
-		}
-	}()
-	if err := <-made; err != nil {
-		return nil, fmt.Errorf("making a network namespace, %w", err)
+	n, err := Isolated()
+	if err != nil {
+		return nil, err
 	}
-	err := n.plugIn(name, b.link)
-	close(plugged)
-	if err := errors.Join(err, <-configured); err != nil {
+	n.Address = address
+	err = n.plugIn(name, b.link)
+	if err == nil {
+		err = n.Do(func() error { return n.configure(b.Address.Addr()) })
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("plugging a network namespace into bridge %s, %w", b.Name, err), n.Close())
 	}
 	return n, nil
 }
 
-func (n *Namespace) unshare() (err error) {
-	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
+// Isolated makes a network namespace with nothing in it.
+func Isolated() (*Namespace, error) {
+	n := &Namespace{}
+	err := onThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		var err error
+		n.file, err = os.Open("/proc/thread-self/ns/net")
 		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a network namespace, %w", err)
 	}
-	n.file, err = os.Open("/proc/thread-self/ns/net")
-	return err
+	return n, nil
+}
+
+// Here is the network namespace of the process.
+func Here() (*Namespace, error) {
+	file, err := os.Open("/proc/self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("opening the network namespace of the process, %w", err)
+	}
+	return &Namespace{file: file}, nil
+}
+
+// Do calls a function on a thread that is in the namespace. Sockets that it opens stay there.
+func (n *Namespace) Do(call func() error) error {
+	return onThread(func() error {
+		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("entering a network namespace, %w", err)
+		}
+		return call()
+	})
+}
+
+// onThread calls a function on a thread of its own, which ends with it.
+func onThread(call func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: no other goroutine may get a thread that is in another namespace
+		done <- call()
+	}()
+	return <-done
 }
 
 func (n *Namespace) plugIn(name string, bridge netlink.Link) error {
@@ -71,7 +101,7 @@ func (n *Namespace) plugIn(name string, bridge netlink.Link) error {
 	return netlink.LinkSetUp(cable)
 }
 
-// configure runs on a thread in the namespace.
+// configure runs on a thread in the namespace. The gateway may be none.
 func (n *Namespace) configure(gateway netip.Addr) error {
 	loopback, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -87,8 +117,10 @@ func (n *Namespace) configure(gateway netip.Addr) error {
 	if err := netlink.AddrAdd(link, address); err != nil {
 		return err
 	}
-	return errors.Join(netlink.LinkSetUp(loopback), netlink.LinkSetUp(link),
-		netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice()}))
+	if err := errors.Join(netlink.LinkSetUp(loopback), netlink.LinkSetUp(link)); err != nil || !gateway.IsValid() {
+		return err
+	}
+	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice()})
 }
 
 // Path is the file by which nsenter enters the namespace.
