@@ -132,8 +132,10 @@ export E2E_METAL_SERVERS ?= vm
 .PHONY: e2e-metal
 e2e-metal: tools build images ironic boot-server boot-vm dra-tools ## The whole chain on real Metal3: faults of servers, then a GPU pod on a server that boots (needs root)
 	go build -trimpath -o bin/rack ./test/emulator/cmd/rack
-	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal
+	go build -trimpath -ldflags "-s -w" -o bin/ ./examples/network-switch ./test/metal/vlan/cmd/switch-lab
+	go test -c -trimpath -ldflags "-s -w" -o bin/network-switch.test ./examples/network-switch
 	@hack/server-image.sh
+	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal
 	@if [[ "$(E2E_METAL_SERVERS)" != container ]]; then hack/server-disk.sh; fi
 	@# The chain boots virtual machines too. "make server-boot" tests one without the chain.
 	E2E_METAL=1 go test -count=1 -v -timeout 20m -skip TestVirtualMachineRunsPod ./test/metal/server

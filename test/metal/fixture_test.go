@@ -19,6 +19,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/vlan"
 )
 
 const (
@@ -45,6 +46,8 @@ func TestMain(m *testing.M) {
 type fixture struct {
 	*stack.Stack
 	journal *journal
+	// lab is the switch that servers are moved by, nil if there is none.
+	lab     *vlan.Lab
 	started time.Time
 	say     func(format string, args ...any)
 }
@@ -58,9 +61,11 @@ func newFixture(t *testing.T, dir string) *fixture {
 		t.Logf("%6.1fs  "+format, append([]any{time.Since(w.started).Seconds()}, args...)...)
 	}
 	var err error
+	flags := w.startLab(t, filepath.Join(dir, "lab"))
 	w.Stack, err = stack.Start(t.Context(), stack.Config{
 		Dir: dir, Bin: bin, Scenario: filepath.Join("testdata", "rack.yaml"), BootCommand: filepath.Join("testdata", "boot"),
 		AgentTimeout: 30 * time.Second, PowerTimeout: 10 * time.Second, Progress: w.say,
+		ManagerFlags: flags,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +106,7 @@ func (w *fixture) until(t *testing.T, what, host, machine string, check func(*bm
 	}
 }
 
-// createFleet creates the objects of a platform team: an OSImage, and two NodeTypes with it.
+// createFleet creates the objects of a platform team: an OSImage, and three NodeTypes with it.
 func (w *fixture) createFleet(t *testing.T, image stack.Image) {
 	t.Helper()
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "metal"}}
@@ -109,7 +114,7 @@ func (w *fixture) createFleet(t *testing.T, image stack.Image) {
 	provider.Spec.Metal3.ClusterRef.Namespace = stack.HostsNamespace
 	for name, resources := range map[string][]string{
 		"gpu":   {"cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "8"},
-		"small": {"cpu", "8", "memory", "64Gi"},
+		"small": {"cpu", "8", "memory", "64Gi"}, "networked": {"cpu", "4", "memory", "32Gi"},
 	} {
 		template := v1alpha1.NodeTypeTemplate{Name: name}
 		template.Resources = env.Resources(resources...)

@@ -41,7 +41,7 @@ func (w *fixture) keepJournal(t *testing.T) (stop func()) {
 		w.follow(ctx, &bmov1alpha1.BareMetalHostList{}, stack.HostsNamespace)
 	})
 	followers.Go(func() {
-		w.follow(ctx, &v1alpha1.MachineList{}, stack.MachinesNamespace)
+		w.follow(ctx, &v1alpha1.MachineList{}, "") // of all tenants
 	})
 	return func() { cancel(); followers.Wait() }
 }

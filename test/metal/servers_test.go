@@ -57,6 +57,10 @@ func TestServers(t *testing.T) {
 			t.Parallel()
 			w.checkLifecycle(t, image)
 		})
+		t.Run("networks of tenants", func(t *testing.T) {
+			t.Parallel()
+			w.checkNetworks(t)
+		})
 		for _, fault := range allFaults {
 			t.Run(fault.server, func(t *testing.T) {
 				t.Parallel()

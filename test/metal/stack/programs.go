@@ -74,7 +74,7 @@ func (s *Stack) startManager(ctx context.Context) error {
 		return err
 	}
 	// One replica.
-	return s.startOurs(ctx, managerName, "--kubeconfig="+kubeconfig, "--leader-elect=false")
+	return s.startOurs(ctx, managerName, append([]string{"--kubeconfig=" + kubeconfig, "--leader-elect=false"}, s.config.ManagerFlags...)...)
 }
 
 // startOurs starts one of our programs without metrics, and returns when it is ready.

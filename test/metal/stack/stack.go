@@ -46,6 +46,8 @@ type Config struct {
 	// Nodes lets servers join the management cluster, which starts without our programs: the test installs them there.
 	// Nil is a cluster without nodes, with our programs as processes.
 	Nodes *Nodes
+	// ManagerFlags are further flags of our manager.
+	ManagerFlags []string
 	// AgentTimeout and PowerTimeout are Ironic's; zero means what package ironic says.
 	AgentTimeout, PowerTimeout time.Duration
 	// Progress is called when a part is ready; may be nil.
