@@ -55,8 +55,8 @@ func in(key string, values ...string) corev1.NodeSelectorRequirement {
 // rack is the reference fleet: two H100 servers in two NVLink domains, two A100 servers, one without accelerators.
 func rack() *Inventory {
 	inventory := NewInventory(Options{})
-	inventory.SetType(profile("h100-8x", 82610, list("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8")))
-	inventory.SetType(profile("a100-4x", 41190, list("cpu", "64", "memory", "256Gi", "nvidia.com/gpu", "4")))
+	inventory.SetType(profile("h100-8x", 82496, list("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8")))
+	inventory.SetType(profile("a100-4x", 41152, list("cpu", "64", "memory", "256Gi", "nvidia.com/gpu", "4")))
 	inventory.SetType(profile("cpu", 875, list("cpu", "32", "memory", "256Gi")))
 	inventory.SetHost(available("h1", map[string]string{"kind": "h100-8x", "rack": "r1", "nvlink-domain": "n1", "datacenter": "dc1"}))
 	inventory.SetHost(available("h2", map[string]string{"kind": "h100-8x", "rack": "r2", "nvlink-domain": "n2", "datacenter": "dc2"}))
@@ -130,7 +130,7 @@ func TestChoose(t *testing.T) {
 		"MaxCapacity": {
 			reason: "a claimed host of the type counts, a free one does not help",
 			prepare: func(i *Inventory) {
-				limited := profile("h100-8x", 82610, list("cpu", "96", "nvidia.com/gpu", "8"))
+				limited := profile("h100-8x", 82496, list("cpu", "96", "nvidia.com/gpu", "8"))
 				limited.MaxCapacity = &one
 				i.SetType(limited)
 				i.SetHost(claimed(available("h1", map[string]string{"kind": "h100-8x"}), "h100-8x"))
@@ -141,7 +141,7 @@ func TestChoose(t *testing.T) {
 		"MaxCapacityOfAnotherType": {
 			reason: "a host that is claimed as another type it matches does not count",
 			prepare: func(i *Inventory) {
-				limited := profile("h100-8x", 82610, list("cpu", "96", "nvidia.com/gpu", "8"))
+				limited := profile("h100-8x", 82496, list("cpu", "96", "nvidia.com/gpu", "8"))
 				limited.MaxCapacity = &one
 				i.SetType(limited)
 				i.SetHost(claimed(available("h1", map[string]string{"kind": "h100-8x"}), "h100-reserved"))
@@ -203,7 +203,7 @@ func TestChoose(t *testing.T) {
 
 func TestChoiceLabels(t *testing.T) {
 	inventory := rack()
-	labelled := profile("a100-4x", 41190, list("cpu", "64", "nvidia.com/gpu", "4"))
+	labelled := profile("a100-4x", 41152, list("cpu", "64", "nvidia.com/gpu", "4"))
 	labelled.Properties = map[string]string{
 		v1alpha1.PropertyOSImage: "ubuntu", "team": "ml", "rack": "overridden by the host",
 		v1alpha1.PropertyImageURL: "https://not.a/label", v1alpha1.NodeTypeLabelKey: "not-the-name",
@@ -219,7 +219,7 @@ func TestChoiceLabels(t *testing.T) {
 	}
 	want := Choice{
 		Host:     v1alpha1.HostReference{Namespace: "metal3", Name: "a0", UID: "uid-of-a0"},
-		NodeType: "a100-4x", Cost: 41190,
+		NodeType: "a100-4x", Cost: 41152,
 		Labels: map[string]string{
 			"vcluster.com/node-type": "a100-4x", "node.kubernetes.io/instance-type": "a100-4x",
 			"topology.kubernetes.io/zone": "global", "kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64",

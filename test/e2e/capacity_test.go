@@ -28,9 +28,9 @@ func TestCapacityCheapestType(t *testing.T) {
 	w.createPod(t, "train-8-gpus", resources("cpu", "16", "memory", "64Gi", gpu, "8"))
 	w.createPod(t, "infer-1-gpu", resources("cpu", "4", "memory", "16Gi", gpu, "1"))
 	want := map[string]int64{
-		"cpu":     595,   // 32 x 10 + 137.44 GB x 2
-		"h100-8x": 82610, // 96 x 10 + 824.63 GB x 2 + 8 x 10000
-		"a100-4x": 41190, // 64 x 10 + 274.88 GB x 2 + 4 x 10000
+		"cpu":     576,   // 32 x 10 + 128 GiB x 2
+		"h100-8x": 82496, // 96 x 10 + 768 GiB x 2 + 8 x 10000
+		"a100-4x": 41152, // 64 x 10 + 256 GiB x 2 + 4 x 10000
 	}
 	w.eventually(t, "there is a Machine of each type, with its cost", func(ctx context.Context) (string, error) {
 		machines, err := w.machines(ctx)

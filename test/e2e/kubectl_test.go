@@ -29,8 +29,8 @@ func TestKubectlOutput(t *testing.T) {
 		rows       [][]string
 	}{
 		{w.managementKubeconfig, []string{"get", "nodetypes,machines", "--all-namespaces"}, [][]string{
-			{"nodetype.karpenter.metal3.io/a100-4x", "metal3-provider", "64", "256Gi", "nvidia.com/gpu=4", "41190", "2", "1", "True"},
-			{"machine.karpenter.metal3.io/" + machine.Name, "Joined", "a100-4x", "41190", machine.Status.HostRef.Name, "provisioned", "tenant-a",
+			{"nodetype.karpenter.metal3.io/a100-4x", "metal3-provider", "64", "256Gi", "nvidia.com/gpu=4", "41152", "2", "1", "True"},
+			{"machine.karpenter.metal3.io/" + machine.Name, "Joined", "a100-4x", "41152", machine.Status.HostRef.Name, "provisioned", "tenant-a",
 				"True"},
 		}},
 		{w.tenantKubeconfig, []string{"get", "nodepools,nodeclaims,nodes"}, [][]string{

@@ -57,8 +57,8 @@ func TestGPUFleetOperationsOneNodeTypePerHardwareProfile(t *testing.T) {
 	w.server("server-02", "gpu-model=a100", "gpu-count=4")
 	w.server("server-03", "gpu-model=h100", "gpu-count=4")
 	w.nodeTypes(oneTypePerProfile)
-	// 10 per cpu, 2 per GB, 10000 per GPU.
-	if cost, want := w.nodeType("h100-8x", 1).Status.Cost, int64(960+1650+80000); cost != want {
+	// 10 per cpu, 2 per GiB, 10000 per GPU.
+	if cost, want := w.nodeType("h100-8x", 1).Status.Cost, int64(960+1536+80000); cost != want {
 		t.Errorf("h100-8x costs %d, want %d", cost, want)
 	}
 	w.nodeType("a100-4x", 1)

@@ -39,7 +39,7 @@ type HardwareProfile struct {
 	// +optional
 	Overhead *NodeTypeOverhead `json:"overhead,omitempty"`
 	// Cost is how dear one server is, relative to other types and without a unit; the cheapest type that fits is
-	// chosen. If unset: 10 per cpu core, 2 per GB (10^9 bytes) of memory, 10000 per accelerator.
+	// chosen. If unset: 10 per cpu core, 2 per GiB of memory, 10000 per accelerator.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000000000

@@ -12,12 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// The computed cost of a server, from the reference: so much per cpu core, per GB of memory, and per accelerator.
+// The computed cost of a server, from the reference: so much per cpu core, per GiB of memory, and per accelerator.
 const (
 	costPerCPU         = 10
-	costPerGB          = 2
+	costPerGiB         = 2
 	costPerOther       = 10000
-	bytesPerGB         = 1e9
+	bytesPerGiB        = 1 << 30
 	maxCost            = int64(1e12)
 	hugePagesNamespace = "hugepages-"
 )
@@ -59,7 +59,7 @@ func AsksForAccelerator(requested, offered corev1.ResourceList) bool {
 	return false
 }
 
-// EffectiveCost returns the cost of one server: spec.cost if it is set, otherwise 10 per cpu core, 2 per GB of memory
+// EffectiveCost returns the cost of one server: spec.cost if it is set, otherwise 10 per cpu core, 2 per GiB of memory
 // and 10000 per accelerator, rounded up to a whole number and at most 10^12. Every server has disk and room for pods, and
 // huge pages are part of its memory.
 func (p *HardwareProfile) EffectiveCost() int64 {
@@ -73,7 +73,7 @@ func (p *HardwareProfile) EffectiveCost() int64 {
 		case corev1.ResourceCPU:
 			cost += amount * costPerCPU
 		case corev1.ResourceMemory:
-			cost += amount / bytesPerGB * costPerGB
+			cost += amount / bytesPerGiB * costPerGiB
 		default:
 			if IsAccelerator(name) { // what is counted in bytes would drown everything else
 				cost += amount * costPerOther

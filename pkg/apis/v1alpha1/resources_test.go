@@ -27,19 +27,29 @@ func TestEffectiveCost(t *testing.T) {
 		want    int64
 	}{
 		"H100": {
-			reason:  "96 x 10 + 824.63 GB x 2 + 8 x 10000, rounded up",
+			reason:  "96 x 10 + 768 x 2 + 8 x 10000",
 			profile: HardwareProfile{Resources: list("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8")},
-			want:    82610,
+			want:    82496,
 		},
 		"A100": {
-			reason:  "64 x 10 + 274.88 GB x 2 + 4 x 10000, rounded up",
+			reason:  "64 x 10 + 256 x 2 + 4 x 10000",
 			profile: HardwareProfile{Resources: list("cpu", "64", "memory", "256Gi", "nvidia.com/gpu", "4")},
-			want:    41190,
+			want:    41152,
 		},
-		"WholeGigabytes": {
-			reason:  "a GB is 10^9 bytes, so 100G is exactly 200",
+		"Small": {
+			reason:  "the reference shows 28 for it",
+			profile: HardwareProfile{Resources: list("cpu", "2", "memory", "4Gi")},
+			want:    28,
+		},
+		"Medium": {
+			reason:  "the reference shows 72 for it",
+			profile: HardwareProfile{Resources: list("cpu", "4", "memory", "16Gi")},
+			want:    72,
+		},
+		"Fraction": {
+			reason:  "100 GB are 93.13 GiB, rounded up",
 			profile: HardwareProfile{Resources: list("cpu", "1", "memory", "100G")},
-			want:    210,
+			want:    197,
 		},
 		"Explicit": {
 			reason:  "spec.cost wins over what would be computed",

@@ -153,7 +153,7 @@ func TestStatusFollowsHosts(t *testing.T) {
 	got.Status.Conditions = nil
 	name := f.nodeType.Name
 	want := v1alpha1.NodeTypeStatus{
-		Cost: 82610, Accelerators: "nvidia.com/gpu=8", Capacity: v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1},
+		Cost: 82496, Accelerators: "nvidia.com/gpu=8", Capacity: v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1},
 		EphemeralStorage: ptr.To(resource.MustParse("20Gi")),
 		Zones:            []v1alpha1.ZoneCapacity{{Name: "dc1", Capacity: v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1}}},
 		Domains: []v1alpha1.DomainCapacity{
