@@ -68,7 +68,7 @@ func newFixture(t *testing.T) *fixture {
 		nodeType.Spec.ProviderRef.Name = w.namespace
 		nodeType.Spec.Resources = resources
 		w.create(nodeType)
-		nodeType.Status.Cost = nodeType.Spec.EffectiveCost()
+		nodeType.Status.Cost = nodeType.EffectiveCost()
 		nodeType.Status.Zones = []v1alpha1.ZoneCapacity{{Name: "dc1", Capacity: v1alpha1.Capacity{Total: 1, Available: 1}}}
 		nodeType.Status.Requirements = []v1alpha1.NodeTypeRequirement{{Key: "rack", Values: []string{"r1"}}}
 		meta.SetStatusCondition(&nodeType.Status.Conditions,

@@ -91,7 +91,7 @@ func TestResourcesFor(t *testing.T) {
 	} {
 		nodeType := newNodeType(name)
 		nodeType.Spec.Resources = resources
-		nodeType.Status.Cost = nodeType.Spec.EffectiveCost()
+		nodeType.Status.Cost = nodeType.EffectiveCost()
 		catalog.Set(nodeType)
 	}
 	types := catalog.InstanceTypes(instancetypes.NewFilter(nil, nil))

@@ -21,6 +21,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/kubelet"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
 )
 
@@ -41,6 +42,39 @@ func planned(t *testing.T, plan planning.Plan) map[string]int {
 		result[where]++
 	}
 	return result
+}
+
+// TestPlansWithInspectedResources: a type that leaves out its resources is offered once Metal3 has inspected a server of it, with what
+// was found.
+func TestPlansWithInspectedResources(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		free   int32
+		asks   []string // what the pod requests, besides cpu
+		spec   []string // what the NodeType says
+		found  []string // what its status says
+		want   map[string]int
+	}{
+		"NotInspected":  {reason: "its size is not known", want: map[string]int{}},
+		"OnlyAvailable": {reason: "neither is it if the status lags behind", free: 1, want: map[string]int{}},
+		"Inspected": {reason: "it is big enough", free: 1, found: []string{"cpu", "64", "memory", "512Gi"},
+			want: map[string]int{"[left-out]": 1}},
+		"TooSmall": {reason: "the pod asks for more", free: 1, found: []string{"cpu", "8", "memory", "512Gi"}, want: map[string]int{}},
+		"Accelerators": {reason: "the spec names them", free: 1, asks: []string{"nvidia.com/gpu", "8"}, spec: []string{"nvidia.com/gpu", "8"},
+			found: []string{"cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "8"}, want: map[string]int{"[left-out]": 1}},
+		"NoAccelerators": {reason: "they are not found by inspection", free: 1, asks: []string{"nvidia.com/gpu", "8"},
+			found: []string{"cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "8"}, want: map[string]int{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodeType := planning.NodeType("left-out", 0, planning.Domain(tc.free))
+			nodeType.Spec.Resources, nodeType.Status.Resources = env.Resources(tc.spec...), env.Resources(tc.found...)
+			plan := planning.Plan{Types: []*v1alpha1.NodeType{nodeType},
+				Objects: []client.Object{planning.Pod("pod", append([]string{"cpu", "32"}, tc.asks...))}}
+			if diff := cmp.Diff(tc.want, planned(t, plan)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
 }
 
 func TestPassStaysWithinFreeServers(t *testing.T) {

@@ -208,6 +208,9 @@ func (i *Inventory) findPinned(t *nodeType, request Request, requirements requir
 		candidate.Outcome, candidate.Eligibility = NoneFree, Eligibility{Reason: ReasonAssumed, Message: "is being claimed by another Machine"}
 	case !t.eligibility(h, request).Claimable:
 		candidate.Outcome, candidate.Eligibility = NoneFree, h.eligibility
+	case h.hardware.unknown(t.profile.LeftOut):
+		candidate.Outcome, candidate.Eligibility = NoneFree, Eligibility{Reason: ReasonNotInspected,
+			Message: "has not been inspected by Metal3, and its type leaves out cpu or memory"}
 	case t.remaining(i.used[t.profile.Name]) == 0:
 		candidate.Outcome, candidate.MaxCapacity, candidate.Counts = AtMaxCapacity, *t.profile.MaxCapacity, h.counts()
 	default:

@@ -54,6 +54,9 @@ const (
 	ReasonNotCleaned Reason = "NotCleaned"
 	// ReasonTooSmall: the host has less than its type says. EligibilityOf, which knows no type, never returns it.
 	ReasonTooSmall Reason = "TooSmall"
+	// ReasonNotInspected: the host's type leaves out cpu or memory, and inspection has not found how much the host has.
+	// EligibilityOf, which knows no type, never returns it.
+	ReasonNotInspected Reason = "NotInspected"
 	// ReasonAssumed: the host has been given to another Machine, whose claim does not show yet.
 	ReasonAssumed Reason = "Assumed"
 	// ReasonUnknown: there is no such host.

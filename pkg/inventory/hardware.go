@@ -48,6 +48,19 @@ func hardwareOf(host *bmov1alpha1.BareMetalHost) hardware {
 	return found
 }
 
+// of returns how much cpu or memory was found, in threads or bytes.
+func (h hardware) of(name corev1.ResourceName) int64 {
+	if name == corev1.ResourceCPU {
+		return h.cpus
+	}
+	return h.memory
+}
+
+// unknown returns whether inspection has not found one of the resources.
+func (h hardware) unknown(names []corev1.ResourceName) bool {
+	return slices.ContainsFunc(names, func(name corev1.ResourceName) bool { return h.of(name) == 0 })
+}
+
 // Lacks returns what a host has less of than the resources of a type say, in words: "cpu 64 of 96, memory 512Gi of 768Gi". It
 // is empty for a host that is big enough, or of which nothing else is known: a host that has not been inspected is not
 // judged, and neither is what inspection does not find, such as accelerators.
@@ -123,6 +136,33 @@ func disksOf(disks []bmov1alpha1.Storage) []bmov1alpha1.Storage {
 // MaxNamed is how many of the servers that are too small are named.
 const MaxNamed = 5
 
+// Least is the least of a resource that inspection has found in the hosts of a type.
+type Least struct {
+	Quantity resource.Quantity
+	// Server is the first that has no more, by name, as namespace/name.
+	Server string
+}
+
+// least is what inspection has found of what the type leaves out.
+func (t *nodeType) least() map[corev1.ResourceName]Least {
+	var least map[corev1.ResourceName]Least
+	for name, found := range t.found {
+		if len(found) == 0 {
+			continue
+		}
+		if least == nil {
+			least = map[corev1.ResourceName]Least{}
+		}
+		format := resource.BinarySI
+		if name == corev1.ResourceCPU {
+			format = resource.DecimalSI
+		}
+		size := slices.Min(slices.Collect(maps.Keys(found)))
+		least[name] = Least{Quantity: *resource.NewQuantity(size, format), Server: found[size][0].key.String()}
+	}
+	return least
+}
+
 // SmallServer is a host that a type selects and that has less than the type says.
 type SmallServer struct {
 	// Server is namespace/name of the host.
@@ -151,6 +191,9 @@ func (h *host) as(typeName string, counts Counts) Counts {
 	}
 	if h.buckets[typeName].anyTenant {
 		counts.Available, counts.NotCleaned = counts.Available+counts.NotCleaned, 0
+	}
+	if h.hardware.unknown(h.buckets[typeName].leftOut) {
+		counts.NotReady, counts.Available, counts.NotCleaned = counts.NotReady+counts.Available+counts.NotCleaned, 0, 0
 	}
 	return counts
 }

@@ -5,11 +5,14 @@ package inventory
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -76,6 +79,100 @@ func inspected(name, kind string, cpus int) *bmov1alpha1.BareMetalHost {
 	host := available(name, map[string]string{"kind": kind, "rack": "r-" + name})
 	host.Status.HardwareDetails = &bmov1alpha1.HardwareDetails{CPU: bmov1alpha1.CPU{Count: cpus}}
 	return host
+}
+
+// TestLeftOut: a type that says neither cpu nor memory is as big as the smallest of its inspected hosts, and no other is claimed as it.
+func TestLeftOut(t *testing.T) {
+	found := func(name string, cpus, gib int) *bmov1alpha1.BareMetalHost {
+		host := inspected(name, "any", cpus)
+		host.Status.HardwareDetails.RAMMebibytes = gib << 10
+		return host
+	}
+	quantity := func(text string) resource.Quantity { return resource.MustParse(text) }
+	for name, tc := range map[string]struct {
+		reason    string
+		resources corev1.ResourceList
+		hosts     []*bmov1alpha1.BareMetalHost
+		then      func(*Inventory)
+		want      map[corev1.ResourceName]Least
+		counts    Counts
+		message   string // of a Machine that is pinned to the first host
+	}{
+		"None": {reason: "nothing is known", counts: Counts{}, message: "server metal3/h1 does not exist"},
+		"NotInspected": {reason: "it is counted, and not to be had", hosts: []*bmov1alpha1.BareMetalHost{found("h1", 0, 0)},
+			counts:  Counts{Total: 1, NotReady: 1},
+			message: "server metal3/h1 has not been inspected by Metal3, and its type leaves out cpu or memory"},
+		"Half": {reason: "an inspection that found one of the two is not enough", hosts: []*bmov1alpha1.BareMetalHost{found("h1", 96, 0)},
+			want: map[corev1.ResourceName]Least{"cpu": {quantity("96"), "metal3/h1"}}, counts: Counts{Total: 1, NotReady: 1},
+			message: "server metal3/h1 has not been inspected by Metal3, and its type leaves out cpu or memory"},
+		"Least": {reason: "each by itself, with the first by name that has it",
+			hosts: []*bmov1alpha1.BareMetalHost{found("h1", 96, 256), found("h3", 64, 512), found("h2", 64, 768), found("h4", 0, 0)},
+			want: map[corev1.ResourceName]Least{"cpu": {quantity("64"), "metal3/h2"},
+				"memory": {quantity("256Gi"), "metal3/h1"}},
+			counts: Counts{Total: 4, Available: 3, NotReady: 1}},
+		"Claimed": {reason: "a server in use is one of the type", hosts: []*bmov1alpha1.BareMetalHost{claimed(found("h1", 48, 256), "t")},
+			want:   map[corev1.ResourceName]Least{"cpu": {quantity("48"), "metal3/h1"}, "memory": {quantity("256Gi"), "metal3/h1"}},
+			counts: Counts{Total: 1, Claimed: 1}, message: "server metal3/h1 is claimed by a Machine"},
+		"OneNamed": {reason: "a server with less than is said does not count", resources: list("cpu", "96", "nvidia.com/gpu", "8"),
+			hosts:   []*bmov1alpha1.BareMetalHost{found("h1", 64, 128), found("h2", 96, 768)},
+			want:    map[corev1.ResourceName]Least{"memory": {quantity("768Gi"), "metal3/h2"}},
+			counts:  Counts{Total: 2, Available: 1, TooSmall: 1},
+			message: "server metal3/h1 is too small for this type (cpu 64 of 96)"},
+		"BothNamed": {reason: "there is nothing to find out", resources: list("cpu", "96", "memory", "768Gi"),
+			hosts: []*bmov1alpha1.BareMetalHost{found("h1", 0, 0), found("h2", 96, 768)}, counts: Counts{Total: 2, Available: 2}},
+		"Gone": {reason: "the smallest has been taken away",
+			hosts:  []*bmov1alpha1.BareMetalHost{found("h1", 96, 256), found("h2", 64, 128)},
+			then:   func(i *Inventory) { i.DeleteHost(types.NamespacedName{Namespace: "metal3", Name: "h2"}) },
+			want:   map[corev1.ResourceName]Least{"cpu": {quantity("96"), "metal3/h1"}, "memory": {quantity("256Gi"), "metal3/h1"}},
+			counts: Counts{Total: 1, Available: 1}},
+		"AllGone": {reason: "nothing is known any more", hosts: []*bmov1alpha1.BareMetalHost{found("h1", 96, 256)},
+			then:   func(i *Inventory) { i.DeleteHost(types.NamespacedName{Namespace: "metal3", Name: "h1"}) },
+			counts: Counts{}, message: "server metal3/h1 does not exist"},
+		"InspectedAgain": {reason: "it has been upgraded", hosts: []*bmov1alpha1.BareMetalHost{found("h1", 96, 256)},
+			then:   func(i *Inventory) { i.SetHost(found("h1", 96, 512)) },
+			want:   map[corev1.ResourceName]Least{"cpu": {quantity("96"), "metal3/h1"}, "memory": {quantity("512Gi"), "metal3/h1"}},
+			counts: Counts{Total: 1, Available: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inventory := NewInventory(Options{})
+			one := &v1alpha1.NodeType{}
+			one.Name, one.Spec.Resources = "any", tc.resources
+			one.Spec.BareMetalHosts = &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{}}
+			provider := &v1alpha1.NodeProvider{}
+			provider.Spec.Metal3.ClusterRef.Namespace = "metal3"
+			profile, err := ProfileOf(one, provider)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inventory.SetType(profile)
+			for _, host := range tc.hosts {
+				inventory.SetHost(host)
+			}
+			if tc.then != nil {
+				tc.then(inventory)
+			}
+			summary, _ := inventory.Summary("any")
+			if diff := cmp.Diff(tc.want, summary.Least); diff != "" {
+				t.Errorf("%s: the least (-want +got):\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.counts, summary.Counts()); diff != "" {
+				t.Errorf("%s: counts (-want +got):\n%s", tc.reason, diff)
+			}
+			_, err = inventory.Choose(Request{Machine: "m", NodeType: "any", ServerName: "h1"})
+			message := ""
+			if err != nil {
+				message = strings.TrimPrefix(err.Error(), `pinned to server "h1", which cannot be had: any: `)
+			}
+			if message != tc.message {
+				t.Errorf("%s: got %q, want %q", tc.reason, message, tc.message)
+			}
+			// Without a name it is one of those that are to be had, or none.
+			_, err = inventory.Choose(Request{Machine: "m", NodeType: "any"})
+			if (err == nil) != (tc.counts.Available > 0) {
+				t.Errorf("%s: choosing one gives %v", tc.reason, err)
+			}
+		})
+	}
 }
 
 func TestTooSmallIsNotClaimed(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
@@ -222,6 +223,8 @@ func (h *host) state(typeName string) (State, Reason) {
 	switch {
 	case h.lacks[typeName] != "":
 		return StateUnavailable, ReasonTooSmall
+	case h.hardware.unknown(h.buckets[typeName].leftOut) && (h.eligibility.Reason == "" || h.eligibility.Reason == ReasonNotCleaned):
+		return StateUnavailable, ReasonNotInspected
 	case h.eligibility.Reason == "", h.eligibility.Reason == ReasonNotCleaned && h.buckets[typeName].anyTenant:
 		return StateAvailable, ""
 	}
@@ -239,6 +242,8 @@ type Summary struct {
 	TooSmall []SmallServer
 	// Used is the number of hosts that are claimed as this type, and not as another one that they match too.
 	Used int32
+	// Least of what the type leaves out of cpu and memory, as far as inspection has found it in one of the hosts that are big enough.
+	Least map[corev1.ResourceName]Least
 	// SmallestDisk of all hosts that are big enough, in bytes; 0 if none is known.
 	SmallestDisk int64
 	// Zones is the capacity by zone, sorted by name. Each is limited by maxCapacity on its own, so that with a
@@ -283,7 +288,8 @@ func (i *Inventory) Total(name string) int32 {
 // summary reads zones and buckets, never hosts.
 func (t *nodeType) summary(used int32, topology []string) Summary {
 	remaining := t.remaining(used)
-	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, TooSmall: t.tooSmall(nil), Used: used}
+	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, TooSmall: t.tooSmall(nil), Used: used,
+		Least: t.least()}
 	for _, name := range slices.Sorted(maps.Keys(t.zones)) {
 		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: name, Capacity: t.zones[name].capacity(remaining)})
 	}

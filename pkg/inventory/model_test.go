@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -77,7 +78,12 @@ func (m *model) labels(profile Profile, host *bmov1alpha1.BareMetalHost) labels.
 
 func (m *model) free(profile Profile, host *bmov1alpha1.BareMetalHost, tenant string) bool {
 	_, assumed := m.assumedAs(types.NamespacedName{Namespace: host.Namespace, Name: host.Name})
-	return !assumed && EligibilityOf(host).For(tenant, profile.AnyTenant).Claimable
+	return !assumed && !m.unknown(profile, host) && EligibilityOf(host).For(tenant, profile.AnyTenant).Claimable
+}
+
+// unknown returns whether the type leaves out cpu, and that of the host is not known.
+func (m *model) unknown(profile Profile, host *bmov1alpha1.BareMetalHost) bool {
+	return len(profile.LeftOut) > 0 && hardwareOf(host).cpus == 0
 }
 
 func (m *model) remaining(profile Profile) int32 {
@@ -91,6 +97,7 @@ func (m *model) summary(name string) Summary {
 	profile := m.types[name]
 	var all Counts
 	var smallServers []SmallServer
+	var least map[corev1.ResourceName]Least
 	zones, values := map[string]Counts{}, map[string]map[string]bool{}
 	domains, examples := map[string]Counts{}, map[string]v1alpha1.DomainCapacity{}
 	insert := func(set labels.Set) {
@@ -125,11 +132,18 @@ func (m *model) summary(name string) Summary {
 		case small != "":
 		case m.free(profile, host, ""):
 			counts.Available = 1
-		case eligibility.Reason == ReasonNotCleaned && !assumed:
+		case eligibility.Reason == ReasonNotCleaned && !assumed && !m.unknown(profile, host):
 			counts.NotCleaned = 1
 		}
 		if counts == (Counts{Total: 1}) {
 			counts.NotReady = 1
+		}
+		if len(profile.LeftOut) > 0 && small == "" && !m.unknown(profile, host) {
+			cpus := hardwareOf(host).cpus
+			known, found := least["cpu"]
+			if known.Quantity.CmpInt64(cpus) > 0 || !found || known.Quantity.CmpInt64(cpus) == 0 && known.Server > key.String() {
+				least = map[corev1.ResourceName]Least{"cpu": {Quantity: *resource.NewQuantity(cpus, resource.DecimalSI), Server: key.String()}}
+			}
 		}
 		set := m.labels(profile, host)
 		insert(set)
@@ -156,7 +170,7 @@ func (m *model) summary(name string) Summary {
 	remaining := m.remaining(profile)
 	slices.SortFunc(smallServers, func(a, b SmallServer) int { return strings.Compare(a.Server, b.Server) })
 	smallServers = smallServers[:min(len(smallServers), MaxNamed)]
-	summary := Summary{Capacity: all.capacity(remaining), NotReady: all.NotReady, Used: m.used(name), TooSmall: smallServers}
+	summary := Summary{Capacity: all.capacity(remaining), NotReady: all.NotReady, Used: m.used(name), TooSmall: smallServers, Least: least}
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
 		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: zone, Capacity: zones[zone].capacity(remaining)})
 	}
@@ -301,6 +315,10 @@ func (f fleet) profile() Profile {
 	profile.Selector = labels.SelectorFromSet(map[string]string{"kind": f.one("a", "b", "c")})
 	if f.IntN(4) == 0 {
 		profile.Selector = labels.Everything()
+	}
+	if f.IntN(4) == 0 {
+		delete(profile.Resources, "cpu")
+		profile.LeftOut = []corev1.ResourceName{"cpu"}
 	}
 	profile.Zone = f.one("", "", "z")
 	profile.AnyTenant = f.IntN(4) == 0

@@ -30,6 +30,8 @@ type bucket struct {
 	free map[string][]*host
 	// anyTenant is true if any tenant may have the hosts that were not cleaned.
 	anyTenant bool
+	// leftOut are those of cpu and memory that the type does not say: hosts that were not inspected are not to be had.
+	leftOut []corev1.ResourceName
 	// small are the hosts that are too small for the type, in order.
 	small []*host
 }
@@ -46,6 +48,8 @@ type nodeType struct {
 	zones   map[string]Counts
 	// disks counts the hosts that are big enough by the size of their smallest disk, as far as that is known.
 	disks map[int64]int32
+	// found are, for cpu and memory if the type does not say, the hosts that are big enough by how much they have of it, in order.
+	found map[corev1.ResourceName]map[int64][]*host
 	// free are the buckets that have a host that can be claimed, in order, by the tenant as in the buckets.
 	free map[string][]*bucket
 	// requirements as of the last call; nil when buckets have come or gone since.
@@ -54,6 +58,10 @@ type nodeType struct {
 
 func newNodeType(profile Profile) *nodeType {
 	set, choices := typeLabels(profile)
+	found := map[corev1.ResourceName]map[int64][]*host{}
+	for _, name := range profile.LeftOut {
+		found[name] = map[int64][]*host{}
+	}
 	return &nodeType{
 		profile: profile,
 		labels:  set,
@@ -62,6 +70,7 @@ func newNodeType(profile Profile) *nodeType {
 		buckets: map[string]*bucket{},
 		zones:   map[string]Counts{},
 		disks:   map[int64]int32{},
+		found:   found,
 		free:    map[string][]*bucket{},
 	}
 }
@@ -72,7 +81,8 @@ func (t *nodeType) add(h *host, topology []string) {
 	key := bucketKey(topology, set)
 	b, found := t.buckets[key]
 	if !found {
-		b = &bucket{key: key, labels: set, shared: map[string]Counts{}, free: map[string][]*host{}, anyTenant: t.profile.AnyTenant}
+		b = &bucket{key: key, labels: set, shared: map[string]Counts{}, free: map[string][]*host{}, anyTenant: t.profile.AnyTenant,
+			leftOut: t.profile.LeftOut}
 		t.buckets[key] = b
 		t.requirements = nil
 	}
@@ -80,8 +90,15 @@ func (t *nodeType) add(h *host, topology []string) {
 	if lacks := h.hardware.lacks(t.profile.Resources); lacks != "" {
 		h.lacks[t.profile.Name] = lacks
 		b.small = insert(b.small, h, byName)
-	} else if size := h.hardware.smallestDisk; size > 0 {
-		t.disks[size]++
+	} else {
+		if size := h.hardware.smallestDisk; size > 0 {
+			t.disks[size]++
+		}
+		for _, name := range t.profile.LeftOut {
+			if size := h.hardware.of(name); size > 0 {
+				t.found[name][size] = insert(t.found[name][size], h, byName)
+			}
+		}
 	}
 	t.count(h, b, Counts{}, h.as(t.profile.Name, h.counts()))
 }
@@ -94,6 +111,12 @@ func (t *nodeType) remove(h *host) {
 	if size := h.hardware.smallestDisk; h.lacks[t.profile.Name] == "" && size > 0 {
 		if t.disks[size]--; t.disks[size] == 0 {
 			delete(t.disks, size)
+		}
+	}
+	for _, name := range t.profile.LeftOut {
+		size := h.hardware.of(name)
+		if t.found[name][size] = remove(t.found[name][size], h, byName); len(t.found[name][size]) == 0 {
+			delete(t.found[name], size)
 		}
 	}
 	delete(h.buckets, t.profile.Name)
@@ -179,8 +202,11 @@ type Profile struct {
 	// Selector over the labels of the BareMetalHosts. Nil selects none.
 	Selector labels.Selector
 	// Zone of all its servers; the hosts' own if empty.
-	Zone      string
+	Zone string
+	// Resources that a server must have, as far as inspection finds them.
 	Resources corev1.ResourceList
+	// LeftOut are those of cpu and memory of which a server may have any amount, that is to be known.
+	LeftOut []corev1.ResourceName
 	// Drivers are the DRA drivers that publish devices on one server, sorted.
 	Drivers []string
 	// Server is what each of them has at least.
@@ -197,7 +223,7 @@ type Profile struct {
 
 // ProfileOf returns what the inventory needs to know of a type. The error says which part of the selector is wrong.
 func ProfileOf(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider) (Profile, error) {
-	selector, err := capacity.Selector(nodeType.Spec.BareMetalHosts.Selector)
+	selector, err := capacity.Selector(nodeType.Spec.HostSelector(nodeType, nodeType.Name))
 	if err != nil {
 		return Profile{}, err
 	}
@@ -208,10 +234,11 @@ func ProfileOf(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider) (Pr
 		Selector:    selector,
 		Zone:        nodeType.Spec.Zone,
 		Resources:   nodeType.Spec.Resources,
+		LeftOut:     nodeType.Spec.LeftOut(),
 		Drivers:     nodeType.Spec.Drivers(),
 		Server:      capacity.ServerOf(nodeType),
 		AnyTenant:   provider.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant,
-		Cost:        nodeType.Spec.EffectiveCost(),
+		Cost:        nodeType.EffectiveCost(),
 		MaxCapacity: nodeType.Spec.MaxCapacity,
 		Properties:  properties.Merge(properties.OfProvider(provider), properties.OfType(nodeType)).Map(),
 	}, nil

@@ -38,8 +38,10 @@ func TestStates(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		change func(*bmov1alpha1.BareMetalHost)
-		want   []StateCount
+		// leftOut is what the type leaves out.
+		leftOut []corev1.ResourceName
+		change  func(*bmov1alpha1.BareMetalHost)
+		want    []StateCount
 	}{
 		"None":      {reason: "A type without hosts still has its counts, for alerts that compare with zero.", want: zeros},
 		"Available": {reason: "A host that can be claimed.", change: func(*bmov1alpha1.BareMetalHost) {}, want: with(StateAvailable, "")},
@@ -64,6 +66,20 @@ func TestStates(t *testing.T) {
 			change: func(host *bmov1alpha1.BareMetalHost) {
 				host.Status.HardwareDetails.CPU.Count = 64
 			}},
+		"NotInspected": {reason: "It would be free, and nothing says how big it is.", want: with(StateUnavailable, ReasonNotInspected),
+			leftOut: []corev1.ResourceName{"memory"}, change: func(*bmov1alpha1.BareMetalHost) {}},
+		"NotInspectedNotCleaned": {reason: "It is no server for its last tenant either.", want: with(StateUnavailable, ReasonNotInspected),
+			leftOut: []corev1.ResourceName{"memory"}, change: func(host *bmov1alpha1.BareMetalHost) {
+				host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled
+			}},
+		"NotInspectedPaused": {reason: "It must go on first.", want: with(StateUnavailable, ReasonPaused),
+			leftOut: []corev1.ResourceName{"memory"}, change: func(host *bmov1alpha1.BareMetalHost) {
+				host.Annotations = map[string]string{bmov1alpha1.PausedAnnotation: ""}
+			}},
+		"Inspected": {reason: "Its memory is known.", want: with(StateAvailable, ""),
+			leftOut: []corev1.ResourceName{"memory"}, change: func(host *bmov1alpha1.BareMetalHost) {
+				host.Status.HardwareDetails.RAMMebibytes = 1024
+			}},
 		"TooSmallInError": {reason: "It must be checked first.", want: with(StateError, ""),
 			change: func(host *bmov1alpha1.BareMetalHost) {
 				host.Status.HardwareDetails.CPU.Count, host.Status.ErrorType = 64, bmov1alpha1.InspectionError
@@ -76,7 +92,7 @@ func TestStates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inventory := NewInventory(Options{})
 			inventory.SetType(Profile{Name: "gpu", Namespace: "metal3", Selector: labels.SelectorFromSet(labels.Set{"gpu": "h100"}),
-				Resources: list("cpu", "96")})
+				Resources: list("cpu", "96"), LeftOut: tc.leftOut})
 			if tc.change != nil {
 				host := env.AvailableHost("metal3", "server-01", map[string]string{"gpu": "h100"})
 				tc.change(host)

@@ -259,7 +259,7 @@ var ourBurst = burst{setUp: func(ctx context.Context, box *sandbox.Sandbox, tena
 	provider.Spec.Metal3.ClusterRef.Namespace = sandbox.HostNamespace
 	nodeType := v1alpha1.NodeTypeTemplate{Name: "burst"}
 	nodeType.Resources = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("16"), corev1.ResourceMemory: resource.MustParse("64Gi")}
-	nodeType.BareMetalHosts.Selector.MatchLabels = map[string]string{"server-class": "burst"}
+	nodeType.BareMetalHosts = &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"server-class": "burst"}}}
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{nodeType}
 	for _, object := range []client.Object{image, provider} {
 		if err := managementClient.Create(ctx, object); err != nil {

@@ -138,7 +138,7 @@ func (w *fixture) deviceTypes(t *testing.T) {
 			Resources:      resources("cpu", "64", "memory", "256Gi"),
 			Cost:           &cost,
 			Devices:        devices,
-			BareMetalHosts: v1alpha1.HostSelection{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"devices": "gpu-" + name}}},
+			BareMetalHosts: &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"devices": "gpu-" + name}}},
 		}}
 	}
 	gpus := func(memory string, roots ...string) v1alpha1.NodeTypeDevice {

@@ -227,7 +227,7 @@ func trioType(image string) v1alpha1.NodeTypeTemplate {
 	nodeType := v1alpha1.NodeTypeTemplate{Name: trio}
 	nodeType.Resources = resources("cpu", "64", "memory", "256Gi", gpu, "4")
 	nodeType.Properties = map[string]string{v1alpha1.PropertyOSImage: image}
-	nodeType.BareMetalHosts.Selector.MatchLabels = map[string]string{trio: "true"}
+	nodeType.BareMetalHosts = &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{trio: "true"}}}
 	return nodeType
 }
 

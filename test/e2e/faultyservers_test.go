@@ -40,7 +40,7 @@ func (w *fixture) createFaultyPool(t *testing.T, name string, change func(*v1alp
 	provider.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "ubuntu-noble-gpu"}
 	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
 	profile := v1alpha1.HardwareProfile{Zone: "us-east-1", Resources: resources("cpu", "32", "memory", "128Gi")}
-	profile.BareMetalHosts.Selector.MatchLabels = map[string]string{faultyLabel: name}
+	profile.BareMetalHosts = &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{faultyLabel: name}}}
 	change(&profile)
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{{Name: name, HardwareProfile: profile}}
 	class := &v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: name}}

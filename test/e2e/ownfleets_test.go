@@ -42,7 +42,7 @@ func (w *fixture) createPool(t *testing.T, name string, servers int32, has corev
 	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
 	nodeType := v1alpha1.NodeTypeTemplate{Name: name}
 	nodeType.Resources = has
-	nodeType.BareMetalHosts.Selector.MatchLabels = map[string]string{"group": name}
+	nodeType.BareMetalHosts = &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"group": name}}}
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{nodeType}
 	if err := w.management.Create(t.Context(), provider); err != nil {
 		t.Fatal(err)

@@ -30,6 +30,11 @@ func Resources(pairs ...string) corev1.ResourceList {
 	return resources
 }
 
+// HostsWith selects the hosts that have the labels.
+func HostsWith(labels map[string]string) *v1alpha1.HostSelection {
+	return &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{MatchLabels: labels}}
+}
+
 // MadeBy are the owner references of a NodeType that a NodeProvider of that name has made.
 func MadeBy(provider string) []metav1.OwnerReference {
 	owner := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: provider, UID: types.UID(provider)}}

@@ -282,7 +282,7 @@ func (w *fixture) addType(name string, rank, servers int, properties map[string]
 	w.t.Helper()
 	nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	nodeType.Spec.ProviderRef.Name = providerName
-	nodeType.Spec.BareMetalHosts.Selector.MatchLabels = map[string]string{"type": name}
+	nodeType.Spec.BareMetalHosts = env.HostsWith(map[string]string{"type": name})
 	nodeType.Spec.Resources = env.Resources("cpu", "16", "memory", fmt.Sprintf("%dGi", 64+64*rank))
 	nodeType.Spec.Properties = maps.Clone(properties)
 	provider := &v1alpha1.NodeProvider{}

@@ -57,7 +57,7 @@ func New(t testing.TB, properties map[string]string) *Cluster {
 	for n := range types {
 		template := v1alpha1.NodeTypeTemplate{Name: typeName(n)}
 		template.Resources = env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8")
-		template.BareMetalHosts.Selector.MatchLabels = map[string]string{"kind": typeName(n)}
+		template.BareMetalHosts = env.HostsWith(map[string]string{"kind": typeName(n)})
 		provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes, template)
 	}
 	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: TenantNamespace, Name: "tenant"}}

@@ -118,7 +118,7 @@ func (w *fixture) createFleet(t *testing.T, image stack.Image) {
 	} {
 		template := v1alpha1.NodeTypeTemplate{Name: name}
 		template.Resources = env.Resources(resources...)
-		template.BareMetalHosts.Selector.MatchLabels = map[string]string{"kind": name}
+		template.BareMetalHosts = env.HostsWith(map[string]string{"kind": name})
 		provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes, template)
 	}
 	for _, object := range []client.Object{

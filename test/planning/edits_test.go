@@ -164,7 +164,7 @@ func typeTemplate(name string) v1alpha1.NodeTypeTemplate {
 	return v1alpha1.NodeTypeTemplate{Name: name, HardwareProfile: v1alpha1.HardwareProfile{
 		Resources:      env.Resources("cpu", "64", "memory", "512Gi"),
 		Properties:     map[string]string{v1alpha1.PropertyOSImage: "os"},
-		BareMetalHosts: v1alpha1.HostSelection{Selector: metav1.LabelSelector{MatchLabels: map[string]string{roleLabel: name}}},
+		BareMetalHosts: env.HostsWith(map[string]string{roleLabel: name}),
 	}}
 }
 
@@ -208,12 +208,12 @@ func (s *site) edits() []edit {
 		}},
 		{"selector", func() string {
 			of, value := template(), one("a100", "cpu", "small", "nothing")
-			of.BareMetalHosts.Selector = metav1.LabelSelector{MatchLabels: map[string]string{roleLabel: value}}
+			of.BareMetalHosts = env.HostsWith(map[string]string{roleLabel: value})
 			return "of type " + of.Name + " to " + value
 		}},
 		{"wrong selector", func() string {
 			of := template()
-			of.BareMetalHosts.Selector = metav1.LabelSelector{MatchLabels: map[string]string{roleLabel: "a wrong value"}}
+			of.BareMetalHosts = env.HostsWith(map[string]string{roleLabel: "a wrong value"})
 			return "of type " + of.Name
 		}},
 		{"cost", func() string {

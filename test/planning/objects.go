@@ -41,7 +41,7 @@ func NodeType(name string, gpus int, domains ...v1alpha1.DomainCapacity) *v1alph
 			nodeType.Spec.Resources[key] = quantity
 		}
 	}
-	nodeType.Status.Cost = nodeType.Spec.EffectiveCost()
+	nodeType.Status.Cost = nodeType.EffectiveCost()
 	values := map[string][]string{corev1.LabelArchStable: {"amd64"}}
 	insert := func(key, value string) {
 		for _, known := range values[key] {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -113,8 +115,10 @@ nodeTypes:
 	w.awaitClaimed(1)
 }
 
+// The fragment names no servers, so the type has none until its provider says that all are meant.
 func TestGPUFleetOperationsCostConfiguration(t *testing.T) {
 	w := newFixture(t)
+	w.server("server-01", "gpu-model=h100")
 	w.nodeTypes(`
 nodeTypes:
 - name: "h100-8x"
@@ -123,42 +127,61 @@ nodeTypes:
     cpu: "96"
     memory: 768Gi
     nvidia.com/gpu: "8"
-  bareMetalHosts: {selector: {matchLabels: {gpu-model: h100}}}
 `)
-	w.server("server-01", "gpu-model=h100")
+	env.Eventually(t, "the type says that it has no servers", func(ctx context.Context) error {
+		nodeType := &v1alpha1.NodeType{}
+		if err := w.Client.Get(ctx, client.ObjectKey{Name: "h100-8x"}, nodeType); err != nil {
+			return err
+		}
+		condition := meta.FindStatusCondition(nodeType.Status.Conditions, v1alpha1.ConditionHasCapacity)
+		if condition == nil || condition.Reason != v1alpha1.ReasonNoSelector || nodeType.Status.Cost != 500000 {
+			return fmt.Errorf("its status is %+v", nodeType.Status)
+		}
+		return nil
+	})
+	w.shell("kubectl annotate nodeprovider metal3-provider karpenter.metal3.io/select-all-hosts=h100-8x")
 	if cost := w.nodeType("h100-8x", 1).Status.Cost; cost != 500000 {
 		t.Errorf("h100-8x costs %d, want 500000", cost)
 	}
 }
 
+// The fragment names no resources: these are what Metal3 has found.
 func TestGPUFleetOperationsHeterogeneousGPUFleets(t *testing.T) {
 	w := newFixture(t)
-	w.server("server-h", "gpu-model=h100")
-	w.server("server-a", "gpu-model=a100")
+	inspected := func(name, model string, cpus, gib int) {
+		host := env.AvailableHost(hosts, name, map[string]string{"gpu-model": model})
+		host.Status.HardwareDetails.CPU.Count, host.Status.HardwareDetails.RAMMebibytes = cpus, gib<<10
+		w.CreateHost(t, host)
+	}
+	inspected("server-h", "h100", 96, 768)
+	inspected("server-a", "a100", 64, 256)
 	w.nodeTypes(`
 nodeTypes:
 - name: "h100-8x"
-  resources: {cpu: "96", memory: 768Gi, nvidia.com/gpu: "8"}
-  properties: {vcluster.com/os-image: ubuntu-noble-gpu}
   bareMetalHosts:
     selector:
       matchLabels:
         gpu-model: h100
 - name: "a100-4x"
-  resources: {cpu: "64", memory: 256Gi, nvidia.com/gpu: "4"}
-  properties: {vcluster.com/os-image: ubuntu-noble-gpu}
   bareMetalHosts:
     selector:
       matchLabels:
         gpu-model: a100
 `)
-	w.nodeType("h100-8x", 1)
-	w.nodeType("a100-4x", 1)
-	for name, want := range map[string]string{"any": "server-a", "big": "server-h"} {
-		gpus := map[string]string{"any": "1", "big": "8"}[name]
-		machine := w.standAlone(name, "{resources: {nvidia.com/gpu: "+gpus+"}}", "has its server", hasServer)
-		if got := machine.Status.HostRef.Name; got != want {
-			t.Errorf("a Machine that asks for %s GPUs has %s, want %s, the cheapest that fits", gpus, got, want)
+	for name, want := range map[string]corev1.ResourceList{
+		"h100-8x": env.Resources("cpu", "96", "memory", "768Gi"), "a100-4x": env.Resources("cpu", "64", "memory", "256Gi"),
+	} {
+		if diff := cmp.Diff(want, w.nodeType(name, 1).Status.Resources); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	const image = "properties: {vcluster.com/os-image: ubuntu-noble-gpu}"
+	for name, tc := range map[string]struct{ spec, want string }{
+		"by-name": {"{nodeTypeRef: {name: h100-8x}, " + image + "}", "server-h"},
+		"any":     {"{resources: {cpu: 8}, " + image + "}", "server-a"}, // the cheapest
+	} {
+		if got := w.standAlone(name, tc.spec, "has its server", hasServer).Status.HostRef.Name; got != tc.want {
+			t.Errorf("Machine %s has %s, want %s", name, got, tc.want)
 		}
 	}
 }

@@ -55,6 +55,12 @@ const (
 	ReasonExhausted = "Exhausted"
 	// ReasonNoHosts: no server matches the selector.
 	ReasonNoHosts = "NoHosts"
+	// ReasonNoSelector: bareMetalHosts is left out, so the type has no servers.
+	ReasonNoSelector = "NoSelector"
+	// ReasonResourcesUnknown: resources leaves out cpu or memory, and Metal3 has inspected no server that matches the selector.
+	ReasonResourcesUnknown = "ResourcesUnknown"
+	// ReasonResourcesLowered: resources leaves out cpu or memory, and a server that matches the selector has less than all before.
+	ReasonResourcesLowered = "ResourcesLowered"
 	// ReasonHostsTooSmall: servers that match the selector have less than resources says.
 	ReasonHostsTooSmall = "HostsTooSmall"
 	// ReasonBigEnough: every server that matches the selector is as big as resources says, or has not been inspected.

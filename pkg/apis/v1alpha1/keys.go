@@ -200,8 +200,8 @@ const (
 	StandAloneMachinesLabelKey = Group + "/stand-alone-machines"
 	// StandAloneMachinesLabelValue is its value.
 	StandAloneMachinesLabelValue = "allowed"
-	// SelectAllHostsAnnotationKey on a NodeProvider or a NodeType names the types, separated by commas, whose empty
-	// selector is meant: they have every server of the namespace.
+	// SelectAllHostsAnnotationKey on a NodeProvider or a NodeType names the types, separated by commas, whose empty or
+	// missing selector is meant: they have every server of the namespace.
 	SelectAllHostsAnnotationKey = Group + "/select-all-hosts"
 )
 

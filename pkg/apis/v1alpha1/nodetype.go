@@ -25,16 +25,18 @@ type HardwareProfile struct {
 	// +kubebuilder:validation:MaxLength=63
 	Zone string `json:"zone,omitempty"`
 	// Resources are the capacity of one server: cpu in cores, memory in bytes, and accelerators by the name that
-	// their device plugin advertises (nvidia.com/gpu). cpu and memory are required. A server that Metal3 has inspected and
+	// their device plugin advertises (nvidia.com/gpu). A server that Metal3 has inspected and
 	// found smaller is not claimed: with fewer cpus (threads), with more than 3 % or 1 GiB less memory, whichever is more,
 	// or with less disk than ephemeral-storage. What inspection does not find, such as accelerators, is not compared.
-	// +kubebuilder:validation:XValidation:rule="'cpu' in self && 'memory' in self",message="resources must name cpu and memory, for example {cpu: \"96\", memory: 768Gi}"
+	// cpu or memory that is left out is the least that Metal3 has found in the servers of the type; a server that it has not
+	// inspected is not claimed then. Accelerators that are left out are not there for pods that request them.
+	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(k, type(self[k]) == int ? self[k] > 0 : (!self[k].startsWith('-') && (!self[k].startsWith('0') || self[k].startsWith('0.'))))",message="every resource must be greater than zero"
 	//
 	// (The type is spelled out because the schema of corev1.ResourceList cannot be given a greatest size, without
 	// which the API server takes the rules above for too expensive. It is assignable to one.)
-	Resources map[corev1.ResourceName]resource.Quantity `json:"resources"`
+	Resources map[corev1.ResourceName]resource.Quantity `json:"resources,omitempty"`
 	// Overhead is what of the resources is not there for pods.
 	// +optional
 	Overhead *NodeTypeOverhead `json:"overhead,omitempty"`
@@ -69,14 +71,18 @@ type HardwareProfile struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Devices []NodeTypeDevice `json:"devices,omitempty"`
-	// BareMetalHosts selects the servers of this type.
-	BareMetalHosts HostSelection `json:"bareMetalHosts"`
+	// BareMetalHosts selects the servers of this type. If it is left out, the type has none, unless the annotation
+	// karpenter.metal3.io/select-all-hosts of the NodeProvider, or of a NodeType that is written by itself, names it: then it has all.
+	// +optional
+	BareMetalHosts *HostSelection `json:"bareMetalHosts,omitempty"`
 }
 
 // HostSelection selects BareMetalHosts.
 type HostSelection struct {
-	// Selector over the labels of the BareMetalHosts. An empty selector matches every host of the provider.
-	Selector metav1.LabelSelector `json:"selector"`
+	// Selector over the labels of the BareMetalHosts. An empty selector matches every host of the provider. One that is left
+	// out is as bareMetalHosts left out.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
 // NodeTypeOverhead is what of a server's resources is not there for pods.
@@ -141,6 +147,10 @@ type NodeTypeStatus struct {
 	// Accelerators in one server, for people to read: "nvidia.com/gpu=8".
 	// +optional
 	Accelerators string `json:"accelerators,omitempty"`
+	// Resources of one server: what spec.resources says, and of cpu and memory that it leaves out the least that Metal3 has found
+	// in the servers of the type. Both are missing as long as it has inspected none.
+	// +optional
+	Resources corev1.ResourceList `json:"resources,omitempty"`
 	// Capacity of the whole type.
 	// +optional
 	Capacity Capacity `json:"capacity"`
@@ -185,8 +195,8 @@ type NodeTypeStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=kmt,categories=karpenter-metal3
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.providerRef.name`
-// +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.spec.resources.cpu`
-// +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.resources.memory`
+// +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.status.resources.cpu`
+// +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.status.resources.memory`
 // +kubebuilder:printcolumn:name="Accelerators",type=string,JSONPath=`.status.accelerators`
 // +kubebuilder:printcolumn:name="Cost",type=integer,JSONPath=`.status.cost`
 // +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.capacity.total`
@@ -245,4 +255,48 @@ func (in *NodeType) KubeReserved() string {
 		parts = append(parts, string(name)+"="+quantity.String())
 	}
 	return strings.Join(parts, ",")
+}
+
+// LeftOut are those of cpu and memory that the profile does not name. Inspection says how much there is.
+func (p *HardwareProfile) LeftOut() []corev1.ResourceName {
+	var names []corev1.ResourceName
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if _, named := p.Resources[name]; !named {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// EffectiveResources are the resources of one server: those of the spec, and of cpu and memory that it leaves out those of the
+// status. They have neither as long as Metal3 has inspected no server. The caller owns them.
+func (in *NodeType) EffectiveResources() corev1.ResourceList {
+	resources := corev1.ResourceList{}
+	for name, quantity := range in.Spec.Resources {
+		resources[name] = quantity.DeepCopy()
+	}
+	for _, name := range in.Spec.LeftOut() {
+		if found, known := in.Status.Resources[name]; known {
+			resources[name] = found.DeepCopy()
+		}
+	}
+	return resources
+}
+
+// HostSelector returns the selector of the servers of a type that an object describes: the NodeType itself, or a NodeProvider. It is
+// nil if it is left out, and empty if the object says that all are meant.
+func (p *HardwareProfile) HostSelector(object metav1.Object, name string) *metav1.LabelSelector {
+	if p.BareMetalHosts != nil && p.BareMetalHosts.Selector != nil {
+		return p.BareMetalHosts.Selector
+	}
+	if SelectsAllHosts(object, name) {
+		return &metav1.LabelSelector{}
+	}
+	return nil
+}
+
+// SelectsAllHosts returns whether the annotation of an object says that a type that selects nothing has all servers.
+func SelectsAllHosts(object metav1.Object, name string) bool {
+	named := strings.Split(object.GetAnnotations()[SelectAllHostsAnnotationKey], ",")
+	return slices.ContainsFunc(named, func(one string) bool { return strings.TrimSpace(one) == name })
 }

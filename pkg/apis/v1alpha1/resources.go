@@ -62,12 +62,12 @@ func AsksForAccelerator(requested, offered corev1.ResourceList) bool {
 // EffectiveCost returns the cost of one server: spec.cost if it is set, otherwise 10 per cpu core, 2 per GiB of memory
 // and 10000 per accelerator, rounded up to a whole number and at most 10^12. Every server has disk and room for pods, and
 // huge pages are part of its memory.
-func (p *HardwareProfile) EffectiveCost() int64 {
-	if p.Cost != nil {
-		return *p.Cost
+func (in *NodeType) EffectiveCost() int64 {
+	if in.Spec.Cost != nil {
+		return *in.Spec.Cost
 	}
 	cost := 0.0
-	for name, quantity := range p.Resources {
+	for name, quantity := range in.EffectiveResources() {
 		amount := quantity.AsApproximateFloat64()
 		switch name {
 		case corev1.ResourceCPU:

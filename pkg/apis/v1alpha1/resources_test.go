@@ -24,6 +24,7 @@ func TestEffectiveCost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
 		profile HardwareProfile
+		status  NodeTypeStatus
 		want    int64
 	}{
 		"H100": {
@@ -50,6 +51,18 @@ func TestEffectiveCost(t *testing.T) {
 			reason:  "100 GB are 93.13 GiB, rounded up",
 			profile: HardwareProfile{Resources: list("cpu", "1", "memory", "100G")},
 			want:    197,
+		},
+		"LeftOut": {
+			reason:  "what Metal3 has found of what the spec leaves out counts, and nothing else",
+			profile: HardwareProfile{Resources: list("nvidia.com/gpu", "8")},
+			status:  NodeTypeStatus{Resources: list("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "9", "example.com/x", "1")},
+			want:    82496,
+		},
+		"SpecWins": {
+			reason:  "the status has not caught up with the spec",
+			profile: HardwareProfile{Resources: list("cpu", "2", "memory", "4Gi")},
+			status:  NodeTypeStatus{Resources: list("cpu", "96", "memory", "768Gi")},
+			want:    28,
 		},
 		"Explicit": {
 			reason:  "spec.cost wins over what would be computed",
@@ -78,7 +91,8 @@ func TestEffectiveCost(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, tc.profile.EffectiveCost()); diff != "" {
+			nodeType := &NodeType{Spec: NodeTypeSpec{HardwareProfile: tc.profile}, Status: tc.status}
+			if diff := cmp.Diff(tc.want, nodeType.EffectiveCost()); diff != "" {
 				t.Errorf("%s: EffectiveCost (-want +got):\n%s", tc.reason, diff)
 			}
 		})

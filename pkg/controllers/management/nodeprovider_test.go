@@ -25,7 +25,7 @@ import (
 func profileOf(name, cpu string) v1alpha1.NodeTypeTemplate {
 	return v1alpha1.NodeTypeTemplate{Name: name, HardwareProfile: v1alpha1.HardwareProfile{
 		Resources:      env.Resources("cpu", cpu, "memory", "256Gi"),
-		BareMetalHosts: v1alpha1.HostSelection{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"kind": name}}},
+		BareMetalHosts: env.HostsWith(map[string]string{"kind": name}),
 	}}
 }
 
@@ -146,6 +146,33 @@ func TestNodeTypesFollowProvider(t *testing.T) {
 		if got := <-w.events.Events; got != want {
 			t.Errorf("event %q, want %q", got, want)
 		}
+	}
+}
+
+// TestSelectorLeftOut: a type without a selector selects nothing, unless the annotation of its provider names it.
+func TestSelectorLeftOut(t *testing.T) {
+	w := newProviderTest(t)
+	leftOut := profileOf("left-out", "8")
+	leftOut.BareMetalHosts = nil
+	provider := w.reconcile(w.create("leaves-out", leftOut))
+	w.expect(provider, 1, v1alpha1.ReasonSynced, "every NodeType is as the spec says")
+	selects := func(reason string, want *v1alpha1.HostSelection) {
+		t.Helper()
+		provider = w.reconcile(provider)
+		nodeType, _ := w.get("left-out")
+		if diff := cmp.Diff(want, nodeType.Spec.BareMetalHosts); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", reason, diff)
+		}
+	}
+	selects("nothing says that all are meant", nil)
+	for annotation, want := range map[string]*v1alpha1.HostSelection{
+		"left": nil, "other, left-out": {Selector: &metav1.LabelSelector{}}, "": nil,
+	} {
+		provider.Annotations = map[string]string{v1alpha1.SelectAllHostsAnnotationKey: annotation}
+		if err := environment.Client.Update(t.Context(), provider); err != nil {
+			t.Fatal(err)
+		}
+		selects("the annotation is "+annotation, want)
 	}
 }
 

@@ -51,7 +51,7 @@ func newFleet(t *testing.T, change func(*v1alpha1.NodeType)) *fleet {
 	f.nodeType = &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: f.namespace + "-h100"}}
 	f.nodeType.Spec.ProviderRef.Name = f.provider.Name
 	f.nodeType.Spec.Resources = env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8")
-	f.nodeType.Spec.BareMetalHosts.Selector.MatchLabels = map[string]string{"gpu": "h100"}
+	f.nodeType.Spec.BareMetalHosts = env.HostsWith(map[string]string{"gpu": "h100"})
 	if change != nil {
 		change(f.nodeType)
 	}
@@ -153,7 +153,8 @@ func TestStatusFollowsHosts(t *testing.T) {
 	got.Status.Conditions = nil
 	name := f.nodeType.Name
 	want := v1alpha1.NodeTypeStatus{
-		Cost: 82496, Accelerators: "nvidia.com/gpu=8", Capacity: v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1},
+		Cost: 82496, Accelerators: "nvidia.com/gpu=8", Resources: env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8"),
+		Capacity:         v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1},
 		EphemeralStorage: ptr.To(resource.MustParse("20Gi")),
 		Zones:            []v1alpha1.ZoneCapacity{{Name: "dc1", Capacity: v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1}}},
 		Domains: []v1alpha1.DomainCapacity{

@@ -43,7 +43,7 @@ func TestSelector(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, problem := "", ""
-			if selector, err := Selector(tc.selector); err != nil {
+			if selector, err := Selector(&tc.selector); err != nil {
 				problem = err.Error()
 			} else {
 				got = selector.String()

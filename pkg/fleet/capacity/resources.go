@@ -58,12 +58,9 @@ func MemoryTolerance(memory int64) int64 {
 	return max(int64(float64(memory)*memoryShare), min(memoryMost, memory/memoryPart))
 }
 
-// declared is what the type declares, and the disk, which it need not declare: the most that a node can have.
+// declared is what the type declares, and cpu, memory and disk, which it need not declare: the most that a node can have.
 func declared(nodeType *v1alpha1.NodeType) Server {
-	server := Server{Resources: corev1.ResourceList{}}
-	for name, quantity := range nodeType.Spec.Resources {
-		server.Resources[name] = quantity.DeepCopy()
-	}
+	server := Server{Resources: nodeType.EffectiveResources()}
 	if _, found := server.Resources[corev1.ResourceEphemeralStorage]; !found {
 		disk := resource.NewQuantity(DefaultEphemeralStorage, resource.BinarySI)
 		if nodeType.Status.EphemeralStorage != nil {
@@ -82,8 +79,9 @@ func Measured() []corev1.ResourceName {
 	return []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 }
 
-// ServerOf returns what a server has at least that is claimed as the type: what the type declares, and no more than its nodes have
-// had. Before the first node, memory is without the tolerance. The result shares no map with the type.
+// ServerOf returns what a server has at least that is claimed as the type: what the type declares, or inspection has found of what it
+// leaves out, and no more than its nodes have had. Before the first node, memory is without the tolerance. The result shares no map
+// with the type.
 func ServerOf(nodeType *v1alpha1.NodeType) Server {
 	server, smallest := declared(nodeType), nodeType.Status.SmallestNode
 	if memory, found := server.Resources[corev1.ResourceMemory]; found && smallest.Memory().IsZero() {
@@ -121,8 +119,11 @@ func Smallest(nodeType *v1alpha1.NodeType, known, node corev1.ResourceList) core
 	return smallest
 }
 
-// Selector parses a selector of hosts part by part, so that the error can name the part that is wrong.
-func Selector(from metav1.LabelSelector) (labels.Selector, error) {
+// Selector parses a selector of hosts part by part, so that the error can name the part that is wrong. Nil is for none.
+func Selector(from *metav1.LabelSelector) (labels.Selector, error) {
+	if from == nil {
+		return nil, nil
+	}
 	for key, value := range from.MatchLabels {
 		one := &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 		if _, err := metav1.LabelSelectorAsSelector(one); err != nil {
@@ -136,7 +137,7 @@ func Selector(from metav1.LabelSelector) (labels.Selector, error) {
 				n, requirement.Key, requirement.Operator, strings.Join(requirement.Values, ", "), err)
 		}
 	}
-	return metav1.LabelSelectorAsSelector(&from)
+	return metav1.LabelSelectorAsSelector(from)
 }
 
 // Accelerators of one server, for people to read: resources by name and devices by driver, "nvidia.com/gpu=8".

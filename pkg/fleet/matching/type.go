@@ -141,15 +141,22 @@ func (m Mismatch) Describe(asker string) string {
 	switch m.Reason {
 	case TooSmall:
 		var missing, small []string
+		unknown := false
 		for _, one := range m.Short {
-			if one.Missing {
+			switch {
+			case one.Missing && (one.Name == corev1.ResourceCPU || one.Name == corev1.ResourceMemory): // every server has some
+				unknown = true
+			case one.Missing:
 				missing = append(missing, string(one.Name))
-			} else {
+			default:
 				small = append(small, fmt.Sprintf("asks %s %s, has %s", one.Name, one.Asked.String(), one.Has.String()))
 			}
 		}
-		if len(missing) > 0 {
+		switch {
+		case len(missing) > 0:
 			return "has no " + strings.Join(missing, ", ")
+		case unknown:
+			return "of unknown size: resources leaves out cpu or memory, and Metal3 has inspected none of its servers"
 		}
 		return "too small: " + strings.Join(small, " and ")
 	case Accelerated:

@@ -62,7 +62,7 @@ func (p typesOnly) GetSupportedNodeClasses() []status.Object {
 func nodeType(name string, free int32, pairs ...string) *v1alpha1.NodeType {
 	nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	nodeType.Spec.Resources = requests(pairs...).Requests
-	nodeType.Status.Cost = nodeType.Spec.EffectiveCost()
+	nodeType.Status.Cost = nodeType.EffectiveCost()
 	nodeType.Status.Zones = []v1alpha1.ZoneCapacity{{Name: "dc1", Capacity: v1alpha1.Capacity{Total: free, Available: free}}}
 	nodeType.Status.Requirements = []v1alpha1.NodeTypeRequirement{{Key: "rack", Values: []string{"r1"}}}
 	return nodeType

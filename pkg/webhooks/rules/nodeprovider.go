@@ -47,9 +47,9 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 			r.wrongProperty(path.Child("properties"), err)
 		}
 		r.readByAll(path.Child("properties"), layer)
-		at := path.Child("bareMetalHosts", "selector")
-		if selectors[i] = r.hostSelector(at, &types[i].BareMetalHosts.Selector, selectsAll(after, types[i].Name)); selectors[i] != nil {
-			r.selects(cluster, at, namespace, selectors[i], own)
+		at := path.Child("bareMetalHosts")
+		if selectors[i] = r.hostSelector(at, after, &types[i].HardwareProfile, types[i].Name); selectors[i] != nil {
+			r.selects(cluster, at.Child("selector"), namespace, selectors[i], own)
 			r.bigEnough(cluster, path.Child("resources"), namespace, selectors[i], types[i].Resources)
 		}
 	}
@@ -148,8 +148,8 @@ func NodeType(cluster Cluster, before, after *v1alpha1.NodeType) Result {
 	r.profile(spec, &after.Spec.HardwareProfile)
 	r.properties(cluster, spec.Child("properties"), properties.OfType(after))
 	r.readByAll(spec.Child("properties"), properties.OfType(after))
-	at := spec.Child("bareMetalHosts", "selector")
-	selector := r.hostSelector(at, &after.Spec.BareMetalHosts.Selector, selectsAll(after, after.Name))
+	at := spec.Child("bareMetalHosts")
+	selector := r.hostSelector(at, after, &after.Spec.HardwareProfile, after.Name)
 	provider := providerNamed(cluster, after.Spec.ProviderRef.Name)
 	if provider == nil {
 		r.warn(RuleReferences, spec.Child("providerRef", "name"), "there is no NodeProvider %q yet: the type has no servers before there is",
@@ -163,7 +163,7 @@ func NodeType(cluster Cluster, before, after *v1alpha1.NodeType) Result {
 			"allowedNodeTypes name it, and is then installed with what its author writes here", provider.Name)
 	}
 	if selector != nil && provider != nil {
-		r.selects(cluster, at, provider.Spec.Metal3.ClusterRef.Namespace, selector, []string{after.Name})
+		r.selects(cluster, at.Child("selector"), provider.Spec.Metal3.ClusterRef.Namespace, selector, []string{after.Name})
 		r.bigEnough(cluster, spec.Child("resources"), provider.Spec.Metal3.ClusterRef.Namespace, selector, after.Spec.Resources)
 	}
 	return r.done()

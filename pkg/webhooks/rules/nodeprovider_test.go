@@ -82,6 +82,15 @@ func TestHostSelector(t *testing.T) {
 	everything.Annotations = map[string]string{v1alpha1.SelectAllHostsAnnotationKey: "x, t"}
 	mentions(t, "it is meant", NodeProvider(newCluster(t), nil, everything),
 		"warning: "+selectorAt+": 1 server matches NodeType cpu too", "warning: "+selectorAt+": 3 servers match NodeType h100 too")
+	// Left out, it selects none, or what the annotation says.
+	for name, hosts := range map[string]string{"all": "", "selector": "bareMetalHosts: {}"} {
+		leftOut := provided(t, fine+hosts)
+		mentions(t, name+" is left out", NodeProvider(newCluster(t), nil, leftOut), "warning: "+typeAt+"bareMetalHosts: bareMetalHosts is left "+
+			"out: the type has no servers until it names a selector, or is named in the annotation karpenter.metal3.io/select-all-hosts")
+		leftOut.Annotations = everything.Annotations
+		mentions(t, name+" is left out, and the annotation names the type", NodeProvider(newCluster(t), nil, leftOut),
+			"warning: "+selectorAt+": 1 server matches NodeType cpu too", "warning: "+selectorAt+": 3 servers match NodeType h100 too")
+	}
 	everything.Annotations = map[string]string{v1alpha1.SelectAllHostsAnnotationKey: "x"}
 	mentions(t, "another is meant", NodeProvider(newCluster(t), nil, everything), "an empty selector selects every server")
 }
@@ -107,7 +116,15 @@ func TestResources(t *testing.T) {
 	}{
 		"Good": {"the reference", "resources: {cpu: 96, memory: 768Gi, nvidia.com/gpu: 8, hugepages-2Mi: 1Gi, ephemeral-storage: 1T, pods: " +
 			"250}, overhead: {kubeReserved: {cpu: 500m, memory: 1Gi, pid: 100}}, cost: 0, zone: us-1", nil},
-		"None": {"nothing would fit", "resources: {}", []string{`resources["cpu"]: Required value`, `resources["memory"]: Required value`}},
+		"None": {"inspection finds cpu and memory, and no accelerators", "resources: {}", []string{
+			"warning: " + typeAt + "resources: leaves out cpu and memory: the least that Metal3 finds in the servers counts, and servers that it " +
+				"has not inspected are not claimed",
+			"warning: " + typeAt + "resources: names no accelerators: pods that ask for GPUs do not get it; write nvidia.com/gpu"}},
+		"Accelerators": {"they are named", "resources: {nvidia.com/gpu: 8}",
+			[]string{"warning: " + typeAt + "resources: leaves out cpu and memory: the least"}},
+		"Devices": {"a DRA driver publishes them", "devices: [{driver: gpu.nvidia.com, count: 8}]",
+			[]string{"warning: " + typeAt + "resources: leaves out cpu and memory: the least"}},
+		"NoMemory": {"one of the two", "resources: {cpu: 8}", []string{"warning: " + typeAt + "resources: leaves out memory: the least"}},
 		"Negative": {"less than nothing", "resources: {cpu: -1, memory: 1Gi}, cost: -1",
 			[]string{`resources["cpu"]: Invalid value: "-1"`, "cost: Invalid value: -1"}},
 		"Zero": {"what it does not have", "resources: {cpu: 1, memory: 0, nvidia.com/gpu: 0}",
@@ -231,10 +248,10 @@ func TestHugeProvider(t *testing.T) {
 	after := parse[v1alpha1.NodeProvider](t, "{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: metal3-system}, nodeTypes: ["+
 		strings.Join(types, ", ")+"]}}}")
 	result := NodeProvider(newCluster(t), nil, after)
-	if len(result.Errors) != maxErrors+1 || !strings.Contains(result.Errors[maxErrors].Error(), "there are 250 more errors") {
+	if len(result.Errors) != maxErrors+1 || !strings.Contains(result.Errors[maxErrors].Error(), "there are 50 more errors") {
 		t.Errorf("%d errors, the last is %v", len(result.Errors), result.Errors[len(result.Errors)-1])
 	}
-	if len(result.Warnings) != maxWarnings+1 || result.Warnings[maxWarnings] != "spec: there are 90 more warnings" {
+	if len(result.Warnings) != maxWarnings+1 || result.Warnings[maxWarnings] != "spec: there are 290 more warnings" {
 		t.Errorf("%d warnings, the last is %s", len(result.Warnings), result.Warnings[len(result.Warnings)-1])
 	}
 }

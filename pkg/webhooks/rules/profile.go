@@ -32,12 +32,7 @@ var reservable = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory
 // profile validates a hardware profile, wherever it is written. Properties and selector are looked at elsewhere.
 func (r *Result) profile(path *field.Path, profile *v1alpha1.HardwareProfile) {
 	resources := path.Child("resources")
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		if _, named := profile.Resources[name]; !named {
-			r.deny(RuleResources,
-				field.Required(key(resources, string(name)), "every server has some: say how much, for example {cpu: \"96\", memory: 768Gi}"))
-		}
-	}
+	r.leftOut(resources, profile)
 	r.quantities(resources, profile.Resources, true)
 	if profile.Cost != nil && *profile.Cost < 0 {
 		r.deny(RuleResources, field.Invalid(path.Child("cost"), *profile.Cost,
@@ -49,6 +44,17 @@ func (r *Result) profile(path *field.Path, profile *v1alpha1.HardwareProfile) {
 	}
 	r.deny(RuleDevices, devices.Validate(path.Child("devices"), profile.Devices)...)
 	r.deadline(path.Child("provisioningDeadline"), profile)
+}
+
+// leftOut warns of a profile that leaves to inspection how big its servers are. Accelerators are not found so.
+func (r *Result) leftOut(path *field.Path, profile *v1alpha1.HardwareProfile) {
+	if names := profile.LeftOut(); len(names) > 0 {
+		r.warn(RuleResources, path, "leaves out %s: the least that Metal3 finds in the servers counts, and servers that it has not inspected "+
+			"are not claimed", strings.Join(lo.Map(names, func(name corev1.ResourceName, _ int) string { return string(name) }), " and "))
+	}
+	if len(profile.Resources) == 0 && !profile.Accelerated() {
+		r.warn(RuleResources, path, "names no accelerators: pods that ask for GPUs do not get it; write nvidia.com/gpu")
+	}
 }
 
 // reserved validates what is set aside of a profile's resources.
@@ -143,9 +149,16 @@ func (r *Result) kubeletArgs(path *field.Path, args v1alpha1.KubeletArgs) {
 	}
 }
 
-// hostSelector validates the selector of a type, and returns it parsed; nil if it is not valid or selects everything by
-// mistake.
-func (r *Result) hostSelector(path *field.Path, selector *metav1.LabelSelector, mayBeEmpty bool) labels.Selector {
+// hostSelector validates the selector of a type that an object describes, and returns it parsed; nil if there is none, or it is not
+// valid or selects everything by mistake.
+func (r *Result) hostSelector(path *field.Path, object metav1.Object, profile *v1alpha1.HardwareProfile, name string) labels.Selector {
+	selector := profile.HostSelector(object, name)
+	if selector == nil {
+		r.warn(RuleHostSelector, path, "bareMetalHosts is left out: the type has no servers until it names a selector, or is named in the "+
+			"annotation %s", v1alpha1.SelectAllHostsAnnotationKey)
+		return nil
+	}
+	path = path.Child("selector")
 	before := r.errorCount()
 	for _, name := range sortedKeys(selector.MatchLabels) {
 		at := key(path.Child("matchLabels"), name)
@@ -158,7 +171,7 @@ func (r *Result) hostSelector(path *field.Path, selector *metav1.LabelSelector, 
 	if r.errorCount() > before {
 		return nil
 	}
-	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 && !mayBeEmpty {
+	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 && !v1alpha1.SelectsAllHosts(object, name) {
 		r.deny(RuleHostSelector,
 			field.Required(path, "an empty selector selects every server of the namespace: name a label that the servers of this type have, "+
 				"or, if all of them are meant, name the type in the annotation "+v1alpha1.SelectAllHostsAnnotationKey))
@@ -241,10 +254,4 @@ func (r *Result) overlap(path *field.Path, other string, count int) {
 		servers = "server matches"
 	}
 	r.warn(RuleHostSelector, path, "%d %s NodeType %s too: each is counted in both and claimed as one of them", count, servers, other)
-}
-
-// selectsAll returns whether the annotation says that the empty selector of a type is meant.
-func selectsAll(object metav1.Object, name string) bool {
-	named := strings.Split(object.GetAnnotations()[v1alpha1.SelectAllHostsAnnotationKey], ",")
-	return slices.ContainsFunc(named, func(one string) bool { return strings.TrimSpace(one) == name })
 }

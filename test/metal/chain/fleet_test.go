@@ -69,7 +69,7 @@ func (w *fixture) createFleetOf(t *testing.T, nodeType v1alpha1.NodeTypeTemplate
 	}
 	provider.Spec.Metal3.ClusterRef.Namespace = stack.HostsNamespace
 	nodeType.Name = nodeTypeName
-	nodeType.BareMetalHosts.Selector.MatchLabels = map[string]string{kindLabel: nodeTypeName}
+	nodeType.BareMetalHosts = env.HostsWith(map[string]string{kindLabel: nodeTypeName})
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{nodeType}
 	w.create(t, w.Client, provider)
 }

@@ -161,7 +161,7 @@ func describeResources(resources corev1.ResourceList) string {
 func whyChosen(pod *corev1.Pod, chosen string, nodeTypes []v1alpha1.NodeType) string {
 	requests := podRequests(pod)
 	fits := slices.DeleteFunc(slices.Clone(nodeTypes), func(nodeType v1alpha1.NodeType) bool {
-		return !canServe(requests, nodeType.Spec.Resources)
+		return !canServe(requests, nodeType.EffectiveResources())
 	})
 	slices.SortFunc(fits, func(a, b v1alpha1.NodeType) int {
 		if a.Status.Cost != b.Status.Cost {

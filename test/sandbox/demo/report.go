@@ -129,7 +129,7 @@ func (b *board) printNodeTypes(ctx context.Context) error {
 	table := tabwriter.NewWriter(b.options.Out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "NODETYPE\tHAS\tCOST\tSERVERS\tFREE\t")
 	for _, nodeType := range nodeTypes.Items {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t\n", nodeType.Name, describeResources(nodeType.Spec.Resources),
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t\n", nodeType.Name, describeResources(nodeType.EffectiveResources()),
 			nodeType.Status.Cost, nodeType.Status.Capacity.Total, nodeType.Status.Capacity.Available)
 	}
 	if err := table.Flush(); err != nil {

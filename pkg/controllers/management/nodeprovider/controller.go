@@ -122,6 +122,9 @@ func (c *Controller) apply(ctx context.Context, provider *v1alpha1.NodeProvider,
 		ProviderRef:     v1alpha1.NameReference{Name: provider.Name},
 		HardwareProfile: *from.HardwareProfile.DeepCopy(),
 	}
+	if selector := from.HostSelector(provider, from.Name); selector != nil {
+		wanted.BareMetalHosts = &v1alpha1.HostSelection{Selector: selector.DeepCopy()}
+	}
 	current, found := existing[from.Name]
 	switch {
 	case !found:
@@ -147,7 +150,7 @@ func (c *Controller) apply(ctx context.Context, provider *v1alpha1.NodeProvider,
 			return rejected(from.Name, true, fmt.Errorf("updating NodeType %s, %w", from.Name, err))
 		}
 	}
-	return invalidSelector(from), nil
+	return invalidSelector(provider, from), nil
 }
 
 // remove deletes a NodeType that the provider does not name, unless the cache has an old provider: a name that was added since
@@ -220,8 +223,8 @@ func conflict(provider *v1alpha1.NodeProvider, nodeType *v1alpha1.NodeType) *rej
 }
 
 // invalidSelector is for a NodeType that selects no hosts. It is written all the same.
-func invalidSelector(from *v1alpha1.NodeTypeTemplate) *rejection {
-	if _, err := capacity.Selector(from.BareMetalHosts.Selector); err != nil {
+func invalidSelector(provider *v1alpha1.NodeProvider, from *v1alpha1.NodeTypeTemplate) *rejection {
+	if _, err := capacity.Selector(from.HostSelector(provider, from.Name)); err != nil {
 		return &rejection{
 			reason:  v1alpha1.ReasonInvalidSelector,
 			message: fmt.Sprintf("NodeType %s selects no servers: %v: correct it", from.Name, err),

@@ -9,8 +9,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -239,6 +241,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	// 3. Its status follows.
 	summary, _ := c.inventory.Summary(nodeType.Name)
 	before := nodeType.DeepCopy()
+	if invalid == nil {
+		nodeType.Status.Resources = effectiveResources(nodeType, summary)
+	}
 	if nodeType.Status.SmallestNode, err = c.smallestNode(ctx, nodeType); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -255,6 +260,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("writing the status of NodeType %s, %w", nodeType.Name, err))
 	}
 	c.publish(before, nodeType)
+	c.publishLowered(before, nodeType, summary)
 	return reconcile.Result{}, nil
 }
 
@@ -262,6 +268,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 func (c *Controller) publish(before, after *v1alpha1.NodeType) {
 	for _, condition := range after.Status.Conditions {
 		needsAction := condition.Type == v1alpha1.ConditionSynced || condition.Reason == v1alpha1.ReasonNoHosts ||
+			condition.Reason == v1alpha1.ReasonNoSelector ||
 			condition.Reason == v1alpha1.ReasonHostsTooSmall
 		old := meta.FindStatusCondition(before.Status.Conditions, condition.Type)
 		if needsAction && condition.Status != metav1.ConditionTrue &&
@@ -271,6 +278,33 @@ func (c *Controller) publish(before, after *v1alpha1.NodeType) {
 	}
 }
 
+// publishLowered writes an event for each resource that the spec leaves out and of which a server has less than all before. That
+// may be one with wrong labels.
+func (c *Controller) publishLowered(before, after *v1alpha1.NodeType, summary inventory.Summary) {
+	for _, name := range after.Spec.LeftOut() {
+		least, found := summary.Least[name]
+		was, known := before.Status.Resources[name]
+		if found && known && least.Quantity.Cmp(was) < 0 {
+			c.recorder.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonResourcesLowered, "Sync",
+				"%s is %s instead of %s, because server %s has no more and resources leaves it out: name %s in resources, or correct the "+
+					"labels of the server", name, least.Quantity.String(), was.String(), least.Server, name)
+		}
+	}
+}
+
+// effectiveResources is what the spec says, and of what it leaves out what Metal3 has found. What it found before stays if there is
+// no such server any more: nodes of the type may run.
+func effectiveResources(nodeType *v1alpha1.NodeType, summary inventory.Summary) corev1.ResourceList {
+	now := nodeType.DeepCopy()
+	for name, least := range summary.Least {
+		if now.Status.Resources == nil {
+			now.Status.Resources = corev1.ResourceList{}
+		}
+		now.Status.Resources[name] = least.Quantity
+	}
+	return now.EffectiveResources()
+}
+
 // invalid is why a NodeType is not valid.
 type invalid struct{ reason, message string }
 
@@ -278,8 +312,9 @@ type invalid struct{ reason, message string }
 func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, disk resource.Quantity, invalid *invalid,
 	now time.Time) v1alpha1.NodeTypeStatus {
 	status := v1alpha1.NodeTypeStatus{
-		Cost:         nodeType.Spec.EffectiveCost(),
+		Cost:         nodeType.EffectiveCost(),
 		Accelerators: capacity.Accelerators(&nodeType.Spec.HardwareProfile),
+		Resources:    nodeType.Status.Resources,
 		Capacity:     summary.Capacity,
 		Zones:        summary.Zones,
 		Domains:      summary.Domains,
@@ -331,14 +366,22 @@ func synced(summary inventory.Summary, invalid *invalid) metav1.Condition {
 
 func hasCapacity(nodeType *v1alpha1.NodeType, summary inventory.Summary, invalid *invalid) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionHasCapacity, Status: metav1.ConditionFalse}
-	counts := summary.Counts()
+	counts, selector := summary.Counts(), nodeType.Spec.HostSelector(nodeType, nodeType.Name)
 	switch {
 	case invalid != nil:
 		condition.Reason, condition.Message = invalid.reason, invalid.message
+	case selector == nil:
+		condition.Reason = v1alpha1.ReasonNoSelector
+		condition.Message = "bareMetalHosts is left out: the type has no servers until it names a selector, or is named in the annotation " +
+			v1alpha1.SelectAllHostsAnnotationKey
 	case counts.Total == 0:
 		condition.Reason = v1alpha1.ReasonNoHosts
 		condition.Message = fmt.Sprintf("no BareMetalHost of NodeProvider %s matches %q: label the servers, or correct bareMetalHosts.selector",
-			nodeType.Spec.ProviderRef.Name, metav1.FormatLabelSelector(&nodeType.Spec.BareMetalHosts.Selector))
+			nodeType.Spec.ProviderRef.Name, metav1.FormatLabelSelector(selector))
+	case unknown(nodeType):
+		condition.Reason = v1alpha1.ReasonResourcesUnknown
+		condition.Message = leavesOut(nodeType) + ", and Metal3 has inspected none of the servers yet: " + counts.String() +
+			noAccelerators(nodeType)
 	case counts.Available > 0:
 		condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonAvailable
 		condition.Message = fmt.Sprintf("%s, %d available", counts, counts.Available)
@@ -349,6 +392,40 @@ func hasCapacity(nodeType *v1alpha1.NodeType, summary inventory.Summary, invalid
 		condition.Message += fmt.Sprintf("; maxCapacity %d is reached", *limit)
 	}
 	return condition
+}
+
+// unknown returns whether it is not known how big the servers of a type are.
+func unknown(nodeType *v1alpha1.NodeType) bool {
+	for _, name := range nodeType.Spec.LeftOut() {
+		if _, found := nodeType.Status.Resources[name]; !found {
+			return true
+		}
+	}
+	return false
+}
+
+func leavesOut(nodeType *v1alpha1.NodeType) string {
+	names := lo.Map(nodeType.Spec.LeftOut(), func(name corev1.ResourceName, _ int) string { return string(name) })
+	return "resources leaves out " + strings.Join(names, " and ")
+}
+
+// noAccelerators says, of a type that leaves everything out, what inspection does not find.
+func noAccelerators(nodeType *v1alpha1.NodeType) string {
+	if len(nodeType.Spec.Resources) > 0 || nodeType.Spec.Accelerated() {
+		return ""
+	}
+	return "; it names no accelerators: pods that ask for GPUs do not get it; write nvidia.com/gpu"
+}
+
+// inspected says what inspection has found of what a type leaves out.
+func inspected(nodeType *v1alpha1.NodeType, summary inventory.Summary) string {
+	var found []string
+	for _, name := range nodeType.Spec.LeftOut() {
+		if least, known := summary.Least[name]; known {
+			found = append(found, fmt.Sprintf("%s %s in %s", name, least.Quantity.String(), least.Server))
+		}
+	}
+	return leavesOut(nodeType) + ", of which the least that Metal3 has found counts: " + strings.Join(found, ", ") + noAccelerators(nodeType)
 }
 
 // hardwareFits is the condition that the servers are as big as the type says. Smaller ones are not claimed. Either their
@@ -370,6 +447,13 @@ func hardwareFits(nodeType *v1alpha1.NodeType, summary inventory.Summary, invali
 	default:
 		condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonBigEnough
 		condition.Message = "no server is known to have less than resources says"
+		switch {
+		case unknown(nodeType):
+			condition.Status, condition.Reason = metav1.ConditionUnknown, v1alpha1.ReasonResourcesUnknown
+			condition.Message = leavesOut(nodeType) + ", and Metal3 has inspected no server"
+		case len(summary.Least) > 0:
+			condition.Message = inspected(nodeType, summary)
+		}
 	}
 	return condition
 }
