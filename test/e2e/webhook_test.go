@@ -47,7 +47,9 @@ func TestWebhookDenies(t *testing.T) {
 	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{{Name: inUse}}
 	provider.Spec.Metal3.NodeTypes[0].Resources = resources("cpu", "1", "memory", "1Gi")
-	provider.Spec.Metal3.NodeTypes[0].BareMetalHosts = &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{inUse: "true"}}}
+	provider.Spec.Metal3.NodeTypes[0].BareMetalHosts = &v1alpha1.HostSelection{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{inUse: "true"}},
+	}
 	w.make(t, w.management, provider)
 	image := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: inUse}}
 	w.eventually(t, "the webhook denies it, and names what uses the image", func(ctx context.Context) (string, error) {
