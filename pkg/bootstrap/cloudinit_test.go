@@ -30,9 +30,15 @@ func cloudInit(t *testing.T, args ...string) (string, error) {
 // converted lets cloud-init make netplan's configuration of network data, as a server does at boot.
 func converted(t *testing.T, document []byte, macs ...string) string {
 	t.Helper()
+	return convertedTo(t, "debian", "netplan", "etc/netplan/50-cloud-init.yaml", document, macs...)
+}
+
+// convertedTo lets cloud-init make a file of the network's configuration as a distribution has it.
+func convertedTo(t *testing.T, distribution, kind, name string, document []byte, macs ...string) string {
+	t.Helper()
 	dir := t.TempDir()
 	args := []string{"devel", "net-convert", "--network-data", file(t, "network_data.json", document), "--kind", "network_data.json",
-		"--directory", dir, "--distro", "debian", "--output-kind", "netplan"}
+		"--directory", dir, "--distro", distribution, "--output-kind", kind}
 	for _, mac := range macs {
 		args = append(args, "--mac", mac)
 	}
@@ -40,11 +46,11 @@ func converted(t *testing.T, document []byte, macs ...string) string {
 	if err != nil {
 		t.Fatalf("cloud-init does not take this (%v):\n%s\n%s", err, out, document)
 	}
-	netplan, err := os.ReadFile(filepath.Join(dir, "etc", "netplan", "50-cloud-init.yaml"))
+	written, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
-		t.Fatalf("cloud-init has written no netplan: %v\n%s", err, out)
+		t.Fatalf("cloud-init has written no %s: %v\n%s", name, err, out)
 	}
-	return string(netplan)
+	return string(written)
 }
 
 // nodePrograms are those of an image that can join by kubeadm.

@@ -353,7 +353,7 @@ func isNull(node *yaml.Node) bool { return node.Kind == yaml.ScalarNode && node.
 
 var (
 	lineNumber   = regexp.MustCompile(`line \d+`)
-	unknownField = regexp.MustCompile(`(unknown|duplicate) field "[\w.\[\]]+"`)
+	unknownField = regexp.MustCompile(`(unknown|duplicate) field "[\w.\[\]-]+"`)
 	setAlready   = regexp.MustCompile(`key "\w+" already set in map`)
 )
 

@@ -125,6 +125,10 @@ func TestMachine(t *testing.T) {
 			"properties: {metal3.vcluster.com/dns-servers: 10.0.0.53}", want: []string{
 			`warning: spec.properties["metal3.vcluster.com/dns-servers"]: has an effect only on servers with metal3.vcluster.com/network-cidr, ` +
 				`and that is not set here`}},
+		"NetworkData": {reason: "a bond has another name on the server", spec: "nodeTypeRef: {name: h100}, properties: " +
+			"{metal3.vcluster.com/network-data: 'version: 2\n\nethernets: {a: {}}\n\nbonds: {lan: {interfaces: [a]}}'}", want: []string{
+			`warning: spec.properties["metal3.vcluster.com/network-data"]: has bond lan, which cloud-init names bond0: a config drive carries ` +
+				`no names of bonds`}},
 		"Documents": {reason: "without what is in them", spec: "nodeTypeRef: {name: h100}, properties: {vcluster.com/user-data: 'password: " +
 			"secret', metal3.vcluster.com/network-data: '[secret]'}", want: []string{
 			`spec.properties["vcluster.com/user-data"]: Invalid value: "(16 bytes)": is not user data for cloud-init: its first line must be ` +

@@ -74,6 +74,9 @@ func (r *Result) documents(path *field.Path, set properties.Set) {
 		if err := bootstrap.CheckNetworkData([]byte(document)); err != nil {
 			r.deny(RuleProperties, field.Invalid(key(path, v1alpha1.PropertyNetworkData), bytesOf(document), err.Error()))
 		}
+		for _, difference := range bootstrap.NetworkDataWarnings([]byte(document)) {
+			r.warn(RuleProperties, key(path, v1alpha1.PropertyNetworkData), "%s", difference)
+		}
 	}
 }
 

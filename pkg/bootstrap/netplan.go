@@ -1,0 +1,489 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+)
+
+// version2 is what of cloud-init's network configuration of version 2 (netplan's) can be said in OpenStack's
+// network_data, which is all that a config drive can carry: interfaces, bonds and VLANs. What cannot be said, such as a bridge, is
+// refused: a server with half a network configuration may not be reachable.
+type version2 struct {
+	renderer  string
+	ethernets map[string]ethernet
+	bonds     map[string]bond
+	vlans     map[string]vlan
+}
+
+// device is what interfaces, bonds and VLANs have in common.
+type device struct {
+	Optional    bool     `json:"optional"`
+	MTU         int      `json:"mtu"`
+	DHCP4       bool     `json:"dhcp4"`
+	DHCP6       bool     `json:"dhcp6"`
+	Addresses   []string `json:"addresses"`
+	Gateway4    string   `json:"gateway4"`
+	Gateway6    string   `json:"gateway6"`
+	Nameservers struct {
+		Addresses []string `json:"addresses"`
+		Search    []string `json:"search"`
+	} `json:"nameservers"`
+	Routes []struct {
+		To     string `json:"to"`
+		Via    string `json:"via"`
+		Metric *int   `json:"metric"`
+	} `json:"routes"`
+}
+
+type ethernet struct {
+	device
+	Match struct {
+		Name       string `json:"name"`
+		MACAddress string `json:"macaddress"`
+	} `json:"match"`
+	SetName string `json:"set-name"`
+}
+
+type bond struct {
+	device
+	Interfaces []string       `json:"interfaces"`
+	Parameters map[string]any `json:"parameters"`
+}
+
+type vlan struct {
+	device
+	ID   *int   `json:"id"`
+	Link string `json:"link"`
+}
+
+// maxInterfaceName is the length of a name in Linux, maxVLAN the highest ID that a network has, maxMTU the largest MTU of OpenStack.
+const (
+	maxInterfaceName = 15
+	maxVLAN          = 4094
+	maxMTU           = 65535
+)
+
+// bondModes are those of Linux.
+var bondModes = []string{"balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"}
+
+// bondParameters are the parameters of bonds that can be said in network_data, by their names in netplan. The others would not
+// arrive: cloud-init knows no name for them, or, for the targets of ARP, one that netplan does not read. The primary would have to
+// have the name that the installed system gives to the interface.
+var bondParameters = map[string]struct {
+	key    string
+	number bool
+}{
+	"ad-select":               {"ad_select", false},
+	"down-delay":              {"downdelay", true},
+	"fail-over-mac-policy":    {"fail_over_mac", false},
+	"gratuitous-arp":          {"num_grat_arp", true},
+	"lacp-rate":               {"lacp_rate", false},
+	"mii-monitor-interval":    {"miimon", true},
+	"min-links":               {"min_links", true},
+	"primary-reselect-policy": {"primary_reselect", false},
+	"transmit-hash-policy":    {"xmit_hash_policy", false},
+	"up-delay":                {"updelay", true},
+}
+
+// instead is what to do about a field that network_data does not have.
+const instead = "leave it out here and configure it on the server, in the files and commands of vcluster.com/user-data"
+
+// readVersion2 reads a network configuration of version 2, and checks it as far as that can be done without a host.
+func readVersion2(object []byte) (version2, error) {
+	var sections map[string]json.RawMessage
+	if err := json.Unmarshal(object, &sections); err != nil {
+		return version2{}, errors.New("is not network data: it is not a mapping")
+	}
+	var version int
+	if err := json.Unmarshal(sections["version"], &version); err != nil || version != 2 {
+		return version2{}, errors.New("is a network configuration of another version than 2: write it in that one, and begin it with " +
+			"\"version: 2\"")
+	}
+	var config version2
+	for _, section := range slices.Sorted(maps.Keys(sections)) {
+		var err error
+		switch section {
+		case "version":
+		case "renderer":
+			if json.Unmarshal(sections[section], &config.renderer) != nil {
+				err = errors.New("has a \"renderer\" that is not a name")
+			}
+		case "ethernets":
+			config.ethernets, err = readDevices[ethernet](section, sections[section])
+		case "bonds":
+			config.bonds, err = readDevices[bond](section, sections[section])
+		case "vlans":
+			config.vlans, err = readDevices[vlan](section, sections[section])
+		default:
+			err = fmt.Errorf("cannot be put on a config drive: OpenStack's network_data has no %q; %s", section, instead)
+		}
+		if err != nil {
+			return version2{}, err
+		}
+	}
+	if len(config.ethernets) == 0 {
+		return version2{}, errors.New("has no \"ethernets\": name the interfaces there, also those of bonds and VLANs")
+	}
+	return config, config.check()
+}
+
+// readDevices reads a section. A field that cannot be said in network_data is an error.
+func readDevices[T any](section string, object json.RawMessage) (map[string]T, error) {
+	var entries map[string]json.RawMessage
+	if err := json.Unmarshal(object, &entries); err != nil {
+		return nil, fmt.Errorf("has %q that are not a mapping of names", section)
+	}
+	devices := make(map[string]T, len(entries))
+	for _, id := range slices.Sorted(maps.Keys(entries)) {
+		var device T
+		decoder := json.NewDecoder(bytes.NewReader(entries[id]))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&device); err != nil {
+			if strings.Contains(err.Error(), "unknown field") {
+				return nil, fmt.Errorf("cannot be put on a config drive: %s.%s has the %s, for which OpenStack's network_data has no name; %s",
+					section, id, fieldOf(err), instead)
+			}
+			return nil, fmt.Errorf("is not a network configuration: in %s.%s, %s", section, id, strings.Replace(fieldOf(err), "\"device.", "\"", 1))
+		}
+		devices[id] = device
+	}
+	return devices, nil
+}
+
+// check finds what does not go together.
+func (c version2) check() error {
+	for _, one := range c.devices() {
+		if one.MTU < 0 || one.MTU > maxMTU {
+			return fmt.Errorf("has the mtu %d for %s: write one from 1 to %d", one.MTU, one.id, maxMTU)
+		}
+	}
+	bondOf := map[string]string{}
+	for _, id := range c.bondIDs() {
+		if err := c.bonds[id].check(id, c, bondOf); err != nil {
+			return err
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.ethernets)) {
+		one := c.ethernets[id]
+		if len(one.SetName) > maxInterfaceName || strings.ContainsAny(one.SetName, "/ \t\r\n") {
+			return fmt.Errorf("has the set-name %q for %s, which cannot be the name of an interface", one.SetName, id)
+		}
+		if bond := bondOf[id]; bond != "" && !configuresNothing(one.device) {
+			return fmt.Errorf("has addresses, routes or name servers for %s, which is in bond %s: write them at the bond", id, bond)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.vlans)) {
+		one := c.vlans[id]
+		_, ofEthernet := c.ethernets[one.Link]
+		_, ofBond := c.bonds[one.Link]
+		switch {
+		case one.ID == nil || *one.ID < 0 || *one.ID > maxVLAN:
+			return fmt.Errorf("has no id from 0 to %d for VLAN %s", maxVLAN, id)
+		case !ofEthernet && !ofBond:
+			return fmt.Errorf("has VLAN %s on %q, which is neither in \"ethernets\" nor in \"bonds\"", id, one.Link)
+		case c.has(id, "vlans"):
+			return fmt.Errorf("has two devices with the name %s", id)
+		}
+	}
+	return nil
+}
+
+// configuresNothing returns whether a device has no configuration of its own above its link.
+func configuresNothing(d device) bool {
+	return !d.DHCP4 && !d.DHCP6 && len(d.Addresses) == 0 && len(d.Routes) == 0 && d.Gateway4 == "" && d.Gateway6 == "" &&
+		len(d.Nameservers.Addresses) == 0 && len(d.Nameservers.Search) == 0
+}
+
+// has returns whether a device of another section has the name.
+func (c version2) has(id, section string) bool {
+	_, ofEthernet := c.ethernets[id]
+	_, ofBond := c.bonds[id]
+	return ofEthernet || ofBond && section != "bonds"
+}
+
+func (b bond) check(id string, config version2, bondOf map[string]string) error {
+	if config.has(id, "bonds") {
+		return fmt.Errorf("has two devices with the name %s", id)
+	}
+	if len(b.Interfaces) == 0 {
+		return fmt.Errorf("has no interfaces for bond %s", id)
+	}
+	for _, name := range b.Interfaces {
+		if _, found := config.ethernets[name]; !found {
+			return fmt.Errorf("has interface %q in bond %s, which is not in \"ethernets\"", name, id)
+		}
+		if other := bondOf[name]; other != "" {
+			return fmt.Errorf("has interface %s in bond %s and in bond %s", name, other, id)
+		}
+		bondOf[name] = id
+	}
+	_, err := b.parameters(id)
+	return err
+}
+
+// parameters of the bond, by their keys in network_data.
+func (b bond) parameters(id string) (map[string]any, error) {
+	keys := map[string]any{"bond_mode": bondModes[0]} // netplan's default; OpenStack has none
+	for _, name := range slices.Sorted(maps.Keys(b.Parameters)) {
+		text := fmt.Sprint(b.Parameters[name])
+		if name == "mode" {
+			if !slices.Contains(bondModes, text) {
+				return nil, fmt.Errorf("has the mode %q for bond %s: write one of %s", text, id, strings.Join(bondModes, ", "))
+			}
+			keys["bond_mode"] = text
+			continue
+		}
+		known, found := bondParameters[name]
+		if !found {
+			return nil, fmt.Errorf("cannot be put on a config drive: bonds.%s has the parameter %q, for which network_data has no name; %s",
+				id, name, instead)
+		}
+		var value any = text
+		if number, err := strconv.Atoi(text); known.number {
+			if err != nil || number < 0 {
+				return nil, fmt.Errorf("has the %s %q for bond %s, which is not a whole number", name, text, id)
+			}
+			value = number
+		} else if text == "" || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return nil, fmt.Errorf("has the %s %q for bond %s, which is not one word", name, text, id)
+		}
+		keys["bond_"+known.key] = value
+		// cloud-init up to version 22 takes the key as it is. Later ones only replace the first underscore, and would not find a key with
+		// more of them on systems whose network is configured by sysconfig or NetworkManager.
+		keys["bond_"+strings.ReplaceAll(known.key, "_", "-")] = value
+	}
+	return keys, nil
+}
+
+// bondIDs are in the order in which cloud-init names the bonds bond0, bond1, ...
+func (c version2) bondIDs() []string {
+	return slices.SortedFunc(maps.Keys(c.bonds), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
+	})
+}
+
+// warnings says what will be different on the server.
+func (c version2) warnings() []string {
+	var all []string
+	if c.renderer != "" {
+		all = append(all, fmt.Sprintf("has the renderer %s: on the server it is the one that the image has", c.renderer))
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.ethernets)) {
+		if name := c.ethernets[id].Match.Name; strings.ContainsAny(name, "*?[") && c.ethernets[id].Match.MACAddress == "" {
+			all = append(all, fmt.Sprintf("has %s for all interfaces of the name %s: on the server it is one of them", id, name))
+		}
+	}
+	names := map[string]string{}
+	for i, id := range c.bondIDs() {
+		if names[id] = fmt.Sprintf("bond%d", i); id != names[id] {
+			all = append(all, fmt.Sprintf("has bond %s, which cloud-init names %s: a config drive carries no names of bonds", id, names[id]))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.vlans)) {
+		parent := cmp.Or(names[c.vlans[id].Link], c.ethernets[c.vlans[id].Link].SetName, c.vlans[id].Link)
+		if name := fmt.Sprintf("%s.%d", parent, *c.vlans[id].ID); id != name {
+			all = append(all, fmt.Sprintf("has VLAN %s, which cloud-init names %s: a config drive carries no names of VLANs", id, name))
+		}
+	}
+	for _, one := range c.devices() {
+		if one.Optional {
+			all = append(all, fmt.Sprintf("has %s as optional: a config drive cannot say that, and the server waits for it when it boots", one.id))
+		}
+		if len(one.Addresses) == 0 && len(one.Nameservers.Addresses)+len(one.Nameservers.Search) > 0 {
+			all = append(all, fmt.Sprintf("has name servers for %s, which has no addresses of its own: cloud-init leaves them to DHCP where "+
+				"the system is configured by netplan", one.id))
+		}
+	}
+	return all
+}
+
+type namedDevice struct {
+	id string
+	device
+}
+
+// devices are all devices, in the order in which they are in network_data.
+func (c version2) devices() []namedDevice {
+	var all []namedDevice
+	for _, id := range slices.Sorted(maps.Keys(c.ethernets)) {
+		all = append(all, namedDevice{id, c.ethernets[id].device})
+	}
+	for _, id := range c.bondIDs() {
+		all = append(all, namedDevice{id, c.bonds[id].device})
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.vlans)) {
+		all = append(all, namedDevice{id, c.vlans[id].device})
+	}
+	return all
+}
+
+// networkData says the same in network_data.
+func (c version2) networkData(host *bmov1alpha1.BareMetalHost) (networkData, error) {
+	data := networkData{Networks: []networkNetwork{}, Services: []networkService{}}
+	macs := map[string]string{}
+	for _, id := range slices.Sorted(maps.Keys(c.ethernets)) {
+		one := c.ethernets[id]
+		mac, err := macOf(id, one, host, len(c.ethernets) == 1)
+		if err != nil {
+			return networkData{}, err
+		}
+		macs[id] = mac
+		data.Links = append(data.Links, networkLink{ID: id, Type: "phy", MAC: mac, MTU: one.MTU, Name: one.SetName})
+	}
+	for _, id := range c.bondIDs() {
+		one := c.bonds[id]
+		parameters, err := one.parameters(id)
+		if err != nil {
+			return networkData{}, err
+		}
+		// OpenStack wants a MAC address here. cloud-init 22 would take it for all interfaces of the bond, and find none of the others.
+		data.Links = append(data.Links, networkLink{ID: id, Type: "bond", MTU: one.MTU, BondLinks: one.Interfaces, bond: parameters})
+		macs[id] = macs[one.Interfaces[0]]
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.vlans)) {
+		one := c.vlans[id]
+		data.Links = append(data.Links, networkLink{ID: id, Type: "vlan", MTU: one.MTU, VLAN: one.ID, VLANLink: one.Link,
+			VLANMAC: macs[one.Link]})
+	}
+	for _, one := range c.devices() {
+		if err := data.addNetworks(one.id, one.device); err != nil {
+			return networkData{}, err
+		}
+	}
+	return data, nil
+}
+
+func (d *networkData) addNetworks(id string, config device) error {
+	if config.DHCP4 {
+		d.Networks = append(d.Networks, networkNetwork{ID: id + "-dhcp4", NetworkID: id + "-dhcp4", Type: "ipv4_dhcp", Link: id})
+	}
+	if config.DHCP6 {
+		d.Networks = append(d.Networks, networkNetwork{ID: id + "-dhcp6", NetworkID: id + "-dhcp6", Type: "ipv6_dhcp", Link: id})
+	}
+	routes, err := routesOf(id, config)
+	if err != nil {
+		return err
+	}
+	for _, server := range config.Nameservers.Addresses {
+		if _, err := netip.ParseAddr(server); err != nil {
+			return fmt.Errorf("has the name server %q for %s, which is not an address", server, id)
+		}
+		if service := (networkService{Type: "dns", Address: server}); !slices.Contains(d.Services, service) {
+			d.Services = append(d.Services, service)
+		}
+	}
+	for i, text := range config.Addresses {
+		address, err := netip.ParsePrefix(text)
+		if err != nil {
+			return fmt.Errorf("has the address %q for %s, which is not an address with a prefix length", text, id)
+		}
+		network := staticNetwork(fmt.Sprintf("%s-%d", id, i), id, address, netip.Addr{})
+		network.NetworkID = network.ID
+		if i == 0 {
+			network.DNS, network.Search = config.Nameservers.Addresses, config.Nameservers.Search
+		}
+		// Routes go with the first address of their family.
+		network.Routes = routes[address.Addr().Is4()]
+		delete(routes, address.Addr().Is4())
+		d.Networks = append(d.Networks, network)
+	}
+	for _, left := range routes {
+		return fmt.Errorf("has a route of %s via %s, and no address of that family", id, left[0].Gateway)
+	}
+	return nil
+}
+
+// routesOf returns the routes, by whether they are of IPv4.
+func routesOf(id string, config device) (map[bool][]networkRoute, error) {
+	const toIPv4, toIPv6 = "0.0.0.0/0", "::/0"
+	type hop struct {
+		to, via string
+		metric  *int
+	}
+	var hops []hop
+	if config.Gateway4 != "" {
+		hops = append(hops, hop{to: toIPv4, via: config.Gateway4})
+	}
+	if config.Gateway6 != "" {
+		hops = append(hops, hop{to: toIPv6, via: config.Gateway6})
+	}
+	for _, route := range config.Routes {
+		hops = append(hops, hop{route.To, route.Via, route.Metric})
+	}
+	routes := map[bool][]networkRoute{}
+	for _, hop := range hops {
+		gateway, err := netip.ParseAddr(hop.via)
+		if err != nil {
+			return nil, fmt.Errorf("has a route of %s via %q, which is not an address", id, hop.via)
+		}
+		if hop.to == "default" {
+			hop.to = toIPv6
+			if gateway.Is4() {
+				hop.to = toIPv4
+			}
+		}
+		destination, err := netip.ParsePrefix(hop.to)
+		if err != nil || destination.Addr().Is4() != gateway.Is4() {
+			return nil, fmt.Errorf("has a route of %s to %q via %s, which is not a network of that family", id, hop.to, gateway)
+		}
+		if hop.metric != nil && *hop.metric < 0 {
+			return nil, fmt.Errorf("has a route of %s to %q with the metric %d, which is less than 0", id, hop.to, *hop.metric)
+		}
+		route := routeTo(destination, gateway)
+		route.Metric = hop.metric
+		routes[gateway.Is4()] = append(routes[gateway.Is4()], route)
+	}
+	return routes, nil
+}
+
+// macOf finds the hardware address of an interface.
+func macOf(id string, config ethernet, host *bmov1alpha1.BareMetalHost, only bool) (string, error) {
+	if config.Match.MACAddress != "" {
+		mac, err := net.ParseMAC(config.Match.MACAddress)
+		if err != nil || len(mac) != 6 {
+			return "", fmt.Errorf("has the macaddress %q for %s, which is not one of six bytes", config.Match.MACAddress, id)
+		}
+		return mac.String(), nil
+	}
+	if host != nil && host.Status.HardwareDetails != nil {
+		for _, pattern := range []string{config.Match.Name, id} {
+			if pattern == "" {
+				continue
+			}
+			var found []string
+			for _, nic := range host.Status.HardwareDetails.NIC {
+				matches, err := path.Match(pattern, nic.Name)
+				// A network card is in the list once for each family of its addresses.
+				if mac := strings.ToLower(nic.MAC); err == nil && matches && mac != "" && !slices.Contains(found, mac) {
+					found = append(found, mac)
+				}
+			}
+			if len(found) > 1 && !only {
+				return "", fmt.Errorf("has an interface %s whose name %q is that of %d interfaces of the server: say which it is with "+
+					"match.macaddress", id, pattern, len(found))
+			}
+			if len(found) == 1 {
+				return found[0], nil
+			}
+		}
+	}
+	if only && host != nil && host.Spec.BootMACAddress != "" {
+		return strings.ToLower(host.Spec.BootMACAddress), nil
+	}
+	return "", fmt.Errorf("has an interface %s that the server's hardware details do not know: say which it is with match.macaddress", id)
+}
