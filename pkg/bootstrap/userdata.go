@@ -39,15 +39,18 @@ const (
 	// mergeAdd makes cloud-init add a part to those before it: to lists, and of other keys only those that are missing.
 	// Without it, a part replaces each key that it has.
 	mergeAdd = "list(append)+dict(no_replace,recurse_list)+str()"
+	// mergeMissing makes cloud-init add a part only where those before it have nothing, also inside of a key.
+	mergeMissing = "list(no_replace)+dict(no_replace)+str()"
 )
 
 // UserData returns the user data of a server: the user's document, which may be empty, SSH keys for the login of the image's
-// default user, and the join that JoinUserData has made, or nothing. More than one of them are parts of a MIME message, which
+// default user, time servers unless the document has some, and the join that JoinUserData has made, or nothing. More than
+// one of them are parts of a MIME message, which
 // cloud-init merges; one alone is returned as it is. The user's part comes first: cloud-init writes its files and runs its
 // commands first, and keeps its hostname. Nothing in it can change the join, which is a script of its own. The error is a
 // sentence about the user's document, without a subject; it repeats no content. Equal values give equal bytes.
-func UserData(userDocument []byte, sshKeys []string, join []byte) ([]byte, error) {
-	if len(userDocument) == 0 && len(sshKeys) == 0 {
+func UserData(userDocument []byte, sshKeys, ntpServers []string, join []byte) ([]byte, error) {
+	if len(userDocument) == 0 && len(sshKeys) == 0 && len(ntpServers) == 0 {
 		return join, nil
 	}
 	if err := CheckUserData(userDocument); err != nil {
@@ -62,12 +65,22 @@ func UserData(userDocument []byte, sshKeys []string, join []byte) ([]byte, error
 	if document := bytes.TrimLeft(userDocument, " \t\r\n"); !isBlank(document) {
 		parts = append(parts, part{content: document})
 	}
-	if len(sshKeys) > 0 {
-		keys, err := yaml.Marshal(map[string][]string{keySSHKeys: sshKeys})
-		if err != nil {
-			return nil, fmt.Errorf("cannot have SSH keys added: %w", err)
+	for _, ours := range []struct {
+		list      []string
+		config    any
+		mergeType string
+	}{
+		{sshKeys, map[string][]string{keySSHKeys: sshKeys}, mergeAdd},
+		{ntpServers, map[string]any{"ntp": map[string][]string{"servers": ntpServers}}, mergeMissing},
+	} {
+		if len(ours.list) == 0 {
+			continue
 		}
-		parts = append(parts, part{content: append([]byte(cloudConfigHeader+"\n"), keys...), mergeType: mergeAdd})
+		config, err := yaml.Marshal(ours.config)
+		if err != nil {
+			return nil, fmt.Errorf("cannot have SSH keys and time servers added: %w", err)
+		}
+		parts = append(parts, part{content: append([]byte(cloudConfigHeader+"\n"), config...), mergeType: ours.mergeType})
 	}
 	if !isBlank(join) {
 		parts = append(parts, part{content: join})

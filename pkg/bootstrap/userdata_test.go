@@ -48,6 +48,50 @@ func and(config map[string]any, more map[string]any) map[string]any {
 	return sum
 }
 
+// TestNTPServers has a real cloud-init merge time servers with what a user has written.
+func TestNTPServers(t *testing.T) {
+	ours := map[string]any{"ntp": map[string]any{"servers": []any{"192.0.2.123", "ntp.example.com"}}}
+	const own = "ntp:\n  servers: [mine.example.com]\n"
+	cases := map[string]struct {
+		reason, user string
+		keys         []string
+		want         map[string]any
+	}{
+		"Alone": {"they need no document", "", nil, ours},
+		"Beside": {"a document without an ntp", "#cloud-config\npackages: [jq]\n", nil,
+			and(ours, map[string]any{"packages": []any{"jq"}})},
+		"Keys": {"SSH keys are added in the same way", "", []string{exampleKey},
+			and(ours, map[string]any{"ssh_authorized_keys": []any{exampleKey}})},
+		"Own": {"the servers of the document are kept alone", "#cloud-config\n" + own, nil,
+			map[string]any{"ntp": map[string]any{"servers": []any{"mine.example.com"}}}},
+		"Off": {"a document that switches it off does", "#cloud-config\nntp: {enabled: false}\n", nil,
+			map[string]any{"ntp": and(ours["ntp"].(map[string]any),
+				map[string]any{"enabled": false})}},
+		"Script": {"a script can be all there is", "#!/bin/sh\ntrue\n", nil, ours},
+	}
+	names, servers := slices.Sorted(maps.Keys(cases)), []toBoot{}
+	for _, name := range names {
+		userData, err := UserData([]byte(cases[name].user), cases[name].keys, []string{"192.0.2.123", "ntp.example.com"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers = append(servers, toBoot{newNode(t), userData})
+		if !strings.HasPrefix(string(userData), "#cloud-config") {
+			continue
+		}
+		out, err := cloudInit(t, "schema", "--config-file", file(t, "user-data", userData))
+		if err != nil || !strings.Contains(out, "Valid cloud-config") {
+			t.Errorf("%s: cloud-init does not take this (%v):\n%s\n%s", name, err, out, userData)
+		}
+	}
+	for i, server := range bootAll(t, servers...) {
+		tc := cases[names[i]]
+		if diff := cmp.Diff(tc.want, server.Config); diff != "" || len(server.Warnings) > 0 {
+			t.Errorf("%s: %s: warnings %q, cloud-config (-want +got):\n%s", names[i], tc.reason, server.Warnings, diff)
+		}
+	}
+}
+
 // TestUserData has a real cloud-init read each user data and run its scripts.
 func TestUserData(t *testing.T) {
 	const ownMIME = "Content-Type: multipart/mixed; boundary=\"b\"\nMIME-Version: 1.0\n\n" +
@@ -121,11 +165,11 @@ func TestUserData(t *testing.T) {
 			if tc.join {
 				join = mustJoin(t, exampleJoin(t))
 			}
-			got, err := UserData([]byte(tc.user), tc.keys, join)
+			got, err := UserData([]byte(tc.user), tc.keys, nil, join)
 			if err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
-			again, err := UserData([]byte(tc.user), tc.keys, join)
+			again, err := UserData([]byte(tc.user), tc.keys, nil, join)
 			if err != nil || !bytes.Equal(got, again) {
 				t.Errorf("equal documents must give equal bytes (%v)", err)
 			}
@@ -203,7 +247,7 @@ func TestUserDataRefuses(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := UserData([]byte(tc.user), []string{exampleKey}, mustJoin(t, exampleJoin(t)))
+			_, err := UserData([]byte(tc.user), []string{exampleKey}, nil, mustJoin(t, exampleJoin(t)))
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Fatalf("%s: error %v does not say %q", tc.reason, err, tc.want)
 			}
@@ -212,7 +256,7 @@ func TestUserDataRefuses(t *testing.T) {
 			}
 		})
 	}
-	_, err := UserData([]byte("#!/bin/sh\n"), nil, []byte("#cloud-config\n- a\n"))
+	_, err := UserData([]byte("#!/bin/sh\n"), nil, nil, []byte("#cloud-config\n- a\n"))
 	if err == nil || !strings.Contains(err.Error(), "cannot be combined with the user data of spec.bootstrap.dataSecretName, which is not "+
 		"cloud-config") {
 		t.Errorf("a user can write the other Secret: %v", err)
@@ -240,7 +284,7 @@ func TestJoinUserData(t *testing.T) {
 func TestVClusterJoin(t *testing.T) {
 	j := vclusterJoin(t)
 	j.CACertificates = append([]byte("text between certificates\n"+JoinScriptEnd+"\nrm -rf /\n"), j.CACertificates...)
-	userData, err := UserData([]byte("#cloud-config\nruncmd: [curl one]\n"), nil, mustJoin(t, j))
+	userData, err := UserData([]byte("#cloud-config\nruncmd: [curl one]\n"), nil, nil, mustJoin(t, j))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +343,7 @@ func FuzzUserData(f *testing.F) {
 	f.Add([]byte("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\n#!/bin/sh\n--b--\n"))
 	f.Fuzz(func(t *testing.T, document []byte) {
 		join := mustJoin(t, exampleJoin(t))
-		userData, err := UserData(document, []string{exampleKey}, join)
+		userData, err := UserData(document, []string{exampleKey}, nil, join)
 		if err != nil {
 			return
 		}
@@ -335,7 +379,7 @@ func binary(t *testing.T, name string) string {
 // A document without content is still what the user has set, and the server is installed with it.
 func TestUserDataWithoutContent(t *testing.T) {
 	const document = "#cloud-config"
-	userData, err := UserData([]byte(document), nil, nil)
+	userData, err := UserData([]byte(document), nil, nil, nil)
 	if err != nil || string(userData) != document {
 		t.Errorf("user data is %q (%v), want %q", userData, err, document)
 	}

@@ -57,6 +57,9 @@ const (
 	PropertyNetworkIPRange = "metal3.vcluster.com/network-ip-range"
 	// PropertyDNSServers are the addresses of name servers, separated by commas.
 	PropertyDNSServers = "metal3.vcluster.com/dns-servers"
+	// PropertyNTPServers are the addresses or host names of time servers, separated by commas. cloud-init configures them, unless the
+	// user data has "servers" of its own in its "ntp".
+	PropertyNTPServers = "metal3.vcluster.com/ntp-servers"
 	// PropertyNetworkData is the whole network data, instead of what is made from the network.
 	PropertyNetworkData = "metal3.vcluster.com/network-data"
 )
@@ -160,7 +163,9 @@ const (
 	GatewayAnnotationKey = "metal3.vcluster.com/gateway"
 	// DNSServersAnnotationKey holds the addresses of the name servers, separated by commas.
 	DNSServersAnnotationKey = "metal3.vcluster.com/dns-servers"
-	// SavedNetworkAnnotationKey holds, as a JSON object, what the three annotations were before the server was
+	// NTPServersAnnotationKey holds the addresses or host names of the time servers, separated by commas.
+	NTPServersAnnotationKey = "metal3.vcluster.com/ntp-servers"
+	// SavedNetworkAnnotationKey holds, as a JSON object, what these annotations were before the server was
 	// claimed; null for one that was not there. It is there as long as they hold the values of a Machine.
 	SavedNetworkAnnotationKey = Group + "/saved-network"
 )

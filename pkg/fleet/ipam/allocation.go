@@ -101,20 +101,19 @@ func AllocationOf(object *v1alpha1.IPAddress) (Allocation, error) {
 }
 
 // networkAnnotations are the keys that a DHCP server reads off a host.
-var networkAnnotations = []string{v1alpha1.IPAddressAnnotationKey, v1alpha1.GatewayAnnotationKey, v1alpha1.DNSServersAnnotationKey}
+var networkAnnotations = []string{v1alpha1.IPAddressAnnotationKey, v1alpha1.GatewayAnnotationKey, v1alpha1.DNSServersAnnotationKey,
+	v1alpha1.NTPServersAnnotationKey}
 
 // Annotate returns the annotations of a host whose server is to have the address, and leaves those it is given alone.
 // What they were before is saved among them, once: doing it again, with the same address or another, does not
-// overwrite what was saved. A gateway that is not valid and an empty list of name servers leave no annotation, since
+// overwrite what was saved. A gateway that is not valid and an empty list of servers leave no annotation, since
 // what stands there from before is for another network.
-func Annotate(annotations map[string]string, given Allocation, dns []netip.Addr) map[string]string {
+func Annotate(annotations map[string]string, given Allocation, dns []netip.Addr, ntp []string) map[string]string {
 	result := maps.Clone(annotations)
 	if result == nil {
 		result = map[string]string{}
 	}
-	if _, saved := result[v1alpha1.SavedNetworkAnnotationKey]; !saved {
-		result[v1alpha1.SavedNetworkAnnotationKey] = save(annotations)
-	}
+	result[v1alpha1.SavedNetworkAnnotationKey] = save(annotations)
 	servers := make([]string, 0, len(dns))
 	for _, server := range dns {
 		servers = append(servers, server.String())
@@ -127,6 +126,7 @@ func Annotate(annotations map[string]string, given Allocation, dns []netip.Addr)
 		v1alpha1.IPAddressAnnotationKey:  given.Address.String(),
 		v1alpha1.GatewayAnnotationKey:    gateway,
 		v1alpha1.DNSServersAnnotationKey: strings.Join(servers, ","),
+		v1alpha1.NTPServersAnnotationKey: strings.Join(ntp, ","),
 	} {
 		if value == "" {
 			delete(result, key)
@@ -146,31 +146,47 @@ func Restore(annotations map[string]string) map[string]string {
 		return result
 	}
 	delete(result, v1alpha1.SavedNetworkAnnotationKey)
-	before := map[string]*string{}
-	if err := json.Unmarshal([]byte(text), &before); err != nil {
-		before = nil
-	}
+	before, readable := savedIn(text)
 	for _, key := range networkAnnotations {
-		if value := before[key]; value != nil {
+		value, saved := before[key]
+		switch {
+		case value != nil:
 			result[key] = *value
-		} else {
+		case saved || !readable:
 			delete(result, key)
-		}
+		} // a manager of an earlier version has neither saved nor written the others
 	}
 	return result
 }
 
-// save writes down what the annotations are, null for those that are not there.
+// savedIn reads what save has written.
+func savedIn(text string) (before map[string]*string, readable bool) {
+	err := json.Unmarshal([]byte(text), &before)
+	return before, err == nil && before != nil
+}
+
+// save writes down what the annotations are, null for those that are not there. It keeps what has been saved already, and adds what
+// a manager of an earlier version, which did not know all of them, has not saved.
 func save(annotations map[string]string) string {
-	before := map[string]*string{}
+	text, found := annotations[v1alpha1.SavedNetworkAnnotationKey]
+	before, readable := savedIn(text)
+	if found && !readable {
+		return text
+	}
+	if before == nil {
+		before = map[string]*string{}
+	}
 	for _, key := range networkAnnotations {
+		if _, saved := before[key]; saved {
+			continue
+		}
 		before[key] = nil
 		if value, set := annotations[key]; set {
 			before[key] = &value
 		}
 	}
-	text, _ := json.Marshal(before) // a map of strings always is JSON
-	return string(text)
+	saved, _ := json.Marshal(before) // a map of strings always is JSON
+	return string(saved)
 }
 
 // ExhaustedError means that every address of a pool is taken.

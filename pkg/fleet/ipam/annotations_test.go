@@ -13,20 +13,23 @@ import (
 )
 
 func TestAnnotate(t *testing.T) {
-	const address, gateway, dns, saved = v1alpha1.IPAddressAnnotationKey, v1alpha1.GatewayAnnotationKey, v1alpha1.DNSServersAnnotationKey,
-		v1alpha1.SavedNetworkAnnotationKey
+	const address, gateway, dns, ntp, saved = v1alpha1.IPAddressAnnotationKey, v1alpha1.GatewayAnnotationKey,
+		v1alpha1.DNSServersAnnotationKey, v1alpha1.NTPServersAnnotationKey, v1alpha1.SavedNetworkAnnotationKey
 	given := Allocation{Address: netip.MustParsePrefix("10.0.0.5/24"), Gateway: netip.MustParseAddr("10.0.0.1")}
 	servers := []netip.Addr{netip.MustParseAddr("10.0.0.53"), netip.MustParseAddr("10.0.1.53")}
-	const nothing = `{"metal3.vcluster.com/dns-servers":null,"metal3.vcluster.com/gateway":null,"metal3.vcluster.com/ip-address":null}`
+	const nothing = `{"metal3.vcluster.com/dns-servers":null,"metal3.vcluster.com/gateway":null,"metal3.vcluster.com/ip-address":null,` +
+		`"metal3.vcluster.com/ntp-servers":null}`
 	for name, tc := range map[string]struct {
 		reason       string
 		before, want map[string]string
 		given        Allocation
 		dns          []netip.Addr
+		ntp          []string
 	}{
 		"Fresh": {
-			reason: "a host without annotations", before: nil, given: given, dns: servers,
-			want: map[string]string{address: "10.0.0.5/24", gateway: "10.0.0.1", dns: "10.0.0.53,10.0.1.53", saved: nothing},
+			reason: "a host without annotations", before: nil, given: given, dns: servers, ntp: []string{"10.0.0.123", "ntp.example.com"},
+			want: map[string]string{address: "10.0.0.5/24", gateway: "10.0.0.1", dns: "10.0.0.53,10.0.1.53", ntp: "10.0.0.123,ntp.example.com",
+				saved: nothing},
 		},
 		"Others": {
 			reason: "annotations of others are theirs", before: map[string]string{"other": "1"}, given: given, dns: servers,
@@ -34,20 +37,22 @@ func TestAnnotate(t *testing.T) {
 		},
 		"Had": {
 			reason: "what a host had is saved, an empty value too, and a name server of another network is of no use",
-			before: map[string]string{address: "192.168.1.9/24", dns: "", gateway: "192.168.1.1"}, given: Allocation{Address: given.Address},
+			before: map[string]string{address: "192.168.1.9/24", dns: "", gateway: "192.168.1.1", ntp: "192.168.1.123"},
+			given:  Allocation{Address: given.Address},
 			want: map[string]string{address: "10.0.0.5/24",
-				saved: `{"metal3.vcluster.com/dns-servers":"","metal3.vcluster.com/gateway":"192.168.1.1","metal3.vcluster.com/ip-address":"192.168.1.9/24"}`},
+				saved: `{"metal3.vcluster.com/dns-servers":"","metal3.vcluster.com/gateway":"192.168.1.1",` +
+					`"metal3.vcluster.com/ip-address":"192.168.1.9/24","metal3.vcluster.com/ntp-servers":"192.168.1.123"}`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			once := Annotate(tc.before, tc.given, tc.dns)
+			once := Annotate(tc.before, tc.given, tc.dns, tc.ntp)
 			if diff := cmp.Diff(tc.want, once); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			if diff := cmp.Diff(once, Annotate(once, tc.given, tc.dns)); diff != "" {
+			if diff := cmp.Diff(once, Annotate(once, tc.given, tc.dns, tc.ntp)); diff != "" {
 				t.Errorf("done again after a crash, it is the same (-want +got):\n%s", diff)
 			}
-			other := Annotate(once, Allocation{Address: netip.MustParsePrefix("10.9.9.9/24")}, nil)
+			other := Annotate(once, Allocation{Address: netip.MustParsePrefix("10.9.9.9/24")}, nil, nil)
 			want := tc.before
 			if want == nil {
 				want = map[string]string{}
@@ -62,6 +67,25 @@ func TestAnnotate(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAnnotatedByOlder: a manager that did not know of time servers has saved the other annotations of the host.
+func TestAnnotatedByOlder(t *testing.T) {
+	const address, gateway, ntp, saved = v1alpha1.IPAddressAnnotationKey, v1alpha1.GatewayAnnotationKey, v1alpha1.NTPServersAnnotationKey,
+		v1alpha1.SavedNetworkAnnotationKey
+	older := map[string]string{address: "10.0.0.5/24", gateway: "10.0.0.1", ntp: "192.168.1.123",
+		saved: `{"metal3.vcluster.com/dns-servers":null,"metal3.vcluster.com/gateway":"192.168.1.1","metal3.vcluster.com/ip-address":null}`}
+	want := map[string]string{gateway: "192.168.1.1", ntp: "192.168.1.123"}
+	if diff := cmp.Diff(want, Restore(older)); diff != "" {
+		t.Errorf("an operator's time servers are neither saved nor written, and stay (-want +got):\n%s", diff)
+	}
+	again := Annotate(older, Allocation{Address: netip.MustParsePrefix("10.0.0.5/24")}, nil, []string{"10.0.0.123"})
+	if again[ntp] != "10.0.0.123" {
+		t.Errorf("annotated again, with time servers: %v", again)
+	}
+	if diff := cmp.Diff(want, Restore(again)); diff != "" {
+		t.Errorf("they are saved before they are replaced (-want +got):\n%s", diff)
 	}
 }
 

@@ -235,7 +235,8 @@ func (s Set) Network() (Network, bool, error) {
 	}
 	if s.Get(v1alpha1.PropertyNetworkCIDR) == "" {
 		if s.Get(v1alpha1.PropertyNetworkIPRange) != "" {
-			return Network{}, false, s.wrong(v1alpha1.PropertyNetworkIPRange, "is set without "+v1alpha1.PropertyNetworkCIDR,
+			return Network{}, false, s.wrong(v1alpha1.PropertyNetworkIPRange, "is set without "+v1alpha1.PropertyNetworkCIDR+
+				", and a server that does not know the prefix length and the gateway cannot be reached",
 				"set "+v1alpha1.PropertyNetworkCIDR+" to the gateway and the prefix length of the network, for example "+exampleCIDR)
 		}
 		return Network{}, false, nil
@@ -277,7 +278,7 @@ func (s Set) cidr() (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// ranges returns the ranges of addresses.
+// ranges returns the ranges of addresses, which must be in the network if it is known.
 func (s Set) ranges(network Network) ([]netipx.IPRange, error) {
 	const key = v1alpha1.PropertyNetworkIPRange
 	if err := s.tooMany(key, "ranges"); err != nil {
@@ -291,10 +292,10 @@ func (s Set) ranges(network Network) ([]netipx.IPRange, error) {
 		}
 		from, to := parseAddress(first), parseAddress(last)
 		switch {
-		case !from.IsValid() || !to.IsValid():
+		case !from.IsValid() || from.BitLen() != to.BitLen():
 			return nil, s.wrong(key, fmt.Sprintf("holds %q, which is not a range of addresses", part),
 				"write ranges as first-last, separated by commas, for example 192.168.100.10-192.168.100.50,192.168.100.60-192.168.100.70")
-		case !network.CIDR.Contains(from) || !network.CIDR.Contains(to):
+		case network.CIDR.IsValid() && (!network.CIDR.Contains(from) || !network.CIDR.Contains(to)):
 			outside := from
 			if network.CIDR.Contains(from) {
 				outside = to
@@ -331,6 +332,31 @@ func (s Set) nameServers() ([]netip.Addr, error) {
 		}
 	}
 	return servers, nil
+}
+
+// NTPServers returns the addresses and host names of the time servers, each once; empty if there are none. The error is an *Error.
+func (s Set) NTPServers() ([]string, error) {
+	const key = v1alpha1.PropertyNTPServers
+	if err := s.tooMany(key, "time servers"); err != nil {
+		return nil, err
+	}
+	var servers []string
+	for _, server := range s.list(key) {
+		if address := parseAddress(server); !address.IsValid() && !isHostName(server) || address.IsValid() && address.IsUnspecified() {
+			return nil, s.wrong(key, fmt.Sprintf("holds %q, which is neither the address nor the host name of a server", server),
+				"write addresses or host names, separated by commas, for example 10.0.0.123,ntp.example.com")
+		}
+		if !slices.Contains(servers, server) {
+			servers = append(servers, server)
+		}
+	}
+	return servers, nil
+}
+
+// isHostName returns whether a text is a host name, and no half of an address.
+func isHostName(text string) bool {
+	last := text[strings.LastIndex(text, ".")+1:]
+	return len(validation.IsDNS1123Subdomain(strings.ToLower(text))) == 0 && strings.Trim(last, "0123456789") != ""
 }
 
 // parseAddress returns an address, or the zero Addr. It takes neither zones, which mean something on one machine

@@ -70,7 +70,8 @@ func TestNetwork(t *testing.T) {
 			problem: "has the prefix length 31, which leaves no network with servers in it: choose a prefix length between 1 and 30"},
 		"Everything": {reason: "not a network", cidr: "10.0.0.1/0", problem: "has the prefix length 0"},
 		"NoCIDR": {reason: "prefix length and gateway are not known", ranges: "10.0.0.1-10.0.0.2",
-			problem: "is set without metal3.vcluster.com/network-cidr"},
+			problem: "is set without metal3.vcluster.com/network-cidr, and a server that does not know the prefix length and the gateway " +
+				"cannot be reached: set metal3.vcluster.com/network-cidr to the gateway and the prefix length of the network"},
 		"Backwards": {reason: "a range that ends before it starts", cidr: "10.0.0.1/24", ranges: "10.0.0.20-10.0.0.10",
 			problem: `property metal3.vcluster.com/network-ip-range of NodeType h100 ("10.0.0.20-10.0.0.10") holds the range ` +
 				`"10.0.0.20-10.0.0.10", which ends before it starts: write it as 10.0.0.10-10.0.0.20`},
@@ -113,6 +114,61 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
+// TestRangesOfALayer: a NodeType can narrow the network of its provider down. It has only the ranges.
+func TestRangesOfALayer(t *testing.T) {
+	provider := Layer{Source: "NodeProvider p", Values: map[string]string{v1alpha1.PropertyNetworkCIDR: "10.0.0.1/24"}}
+	for name, tc := range map[string]struct{ reason, ranges, alone, merged string }{
+		"Good":     {"the provider has the network", "10.0.0.10-10.0.0.20", "", ""},
+		"Outside":  {"only the network can tell", "10.0.1.10-10.0.1.20", "", "which is outside"},
+		"NotRange": {"no network makes it one", "10.0.0.10-x", "is not a range", "is not a range"},
+		"Families": {"no network makes it one", "10.0.0.10-::1", "is not a range", "is not a range"},
+		"Overlap":  {"no network makes it right", "10.0.0.10-10.0.0.20,10.0.0.20", "which overlap", "which overlap"},
+	} {
+		ranges := Layer{Source: "NodeType t", Values: map[string]string{v1alpha1.PropertyNetworkIPRange: tc.ranges}}
+		for want, set := range map[string]Set{tc.alone: Merge(ranges), tc.merged: Merge(provider, ranges)} {
+			var got string
+			for _, err := range set.Validate() {
+				got += err.Error()
+			}
+			if (got != "") != (want != "") || !strings.Contains(got, want) {
+				t.Errorf("%s: %s: error %q, want %q", name, tc.reason, got, want)
+			}
+		}
+	}
+}
+
+func TestNTPServers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, value string
+		want          []string
+		problem       string
+	}{
+		"None": {"nothing is set", "", nil, ""},
+		"All": {"each once, blanks do not matter", "10.0.0.123, ntp.example.com,2001:db8::123,10.0.0.123",
+			[]string{"10.0.0.123", "ntp.example.com", "2001:db8::123"}, ""},
+		"Host": {"a name of the own domain", "ntp", []string{"ntp"}, ""},
+		"Case": {"names are the same in both", "NTP.example.com", []string{"NTP.example.com"}, ""},
+		"Half": {"a typing error in an address", "10.0.0", nil, `holds "10.0.0", which is neither the address nor the host name ` +
+			`of a server: write addresses or host names, separated by commas, for example 10.0.0.123,ntp.example.com`},
+		"TooLarge": {"a typing error in an address", "10.0.0.300", nil, `holds "10.0.0.300"`},
+		"Empty":    {"something is missing", "10.0.0.123,", nil, `holds ""`},
+		"Nowhere":  {"no server has it", "0.0.0.0", nil, `holds "0.0.0.0"`},
+		"Options":  {"they would be read by the time server's configuration", "10.0.0.123 iburst", nil, `holds "10.0.0.123 iburst"`},
+	} {
+		set := Merge(Layer{Source: "NodeType h100", Values: map[string]string{v1alpha1.PropertyNTPServers: tc.value}})
+		got, err := set.NTPServers()
+		if tc.problem != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.problem) || len(set.Validate()) != 1 {
+				t.Errorf("%s: %s: error %v does not say %q", name, tc.reason, err, tc.problem)
+			}
+			continue
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" || err != nil || len(set.Validate()) > 0 {
+			t.Errorf("%s: %s: error %v (-want +got):\n%s", name, tc.reason, err, diff)
+		}
+	}
+}
+
 // FuzzNetwork looks for values that make it panic, and for networks that break their own rules.
 func FuzzNetwork(f *testing.F) {
 	f.Add("10.0.0.1/16", "10.0.0.10-10.0.0.20,10.0.1.0-10.0.1.5", "10.0.0.53")
@@ -120,7 +176,9 @@ func FuzzNetwork(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cidr, ranges, dns string) {
 		set := networkSet(cidr, ranges, dns)
 		network, found, err := set.Network()
-		if (err != nil) != (len(set.Validate()) > 0) {
+		// A more general object may have the network of ranges.
+		alone := set.Get(v1alpha1.PropertyNetworkCIDR) == "" && set.Get(v1alpha1.PropertyNetworkIPRange) != ""
+		if (err != nil) != (len(set.Validate()) > 0) && !alone {
 			t.Fatalf("Network says %v, Validate says %v", err, set.Validate())
 		}
 		if err != nil || !found {

@@ -251,18 +251,14 @@ func (s Set) Validate() []error {
 		},
 		s.imageURL,
 		func() error { _, _, err := s.checksum(); return err },
-		func() error { _, _, err := s.Network(); return err },
+		func() error { _, err := s.nameServers(); return err },
+		func() error { _, err := s.NTPServers(); return err },
+		s.without(v1alpha1.PropertyDNSServers).network,
 	}
 	var faults []error
 	for _, check := range checks {
 		if err := check(); err != nil {
 			faults = append(faults, err)
-		}
-	}
-	// Network stops at its first fault, the name servers.
-	if _, err := s.nameServers(); err != nil {
-		if _, _, other := s.without(v1alpha1.PropertyDNSServers).Network(); other != nil {
-			faults = append(faults, other)
 		}
 	}
 	slices.SortStableFunc(faults, func(a, b error) int { return strings.Compare(keyOf(a), keyOf(b)) })
@@ -278,6 +274,16 @@ func (s Set) pinned() error {
 		}
 	}
 	return nil
+}
+
+// network checks the network. Ranges alone are no fault: a more general object may have the network that they are in.
+func (s Set) network() error {
+	if s.Get(v1alpha1.PropertyNetworkCIDR) == "" {
+		_, err := s.ranges(Network{})
+		return err
+	}
+	_, _, err := s.Network()
+	return err
 }
 
 func (s Set) imageURL() error {
@@ -317,6 +323,7 @@ var freeText = []string{
 	v1alpha1.PropertyUserData, v1alpha1.PropertyUserDataTemplate,
 	v1alpha1.PropertyNetworkData, v1alpha1.PropertyNetworkDataTemplate,
 	v1alpha1.PropertyNetworkCIDR, v1alpha1.PropertyNetworkIPRange, v1alpha1.PropertyDNSServers,
+	v1alpha1.PropertyNTPServers,
 }
 
 // builtInDomains are those of keys that have a meaning, or that are labels of every node.

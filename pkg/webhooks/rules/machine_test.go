@@ -124,7 +124,11 @@ func TestMachine(t *testing.T) {
 		"NameServers": {reason: "they are written into the network data, and there is none", spec: "nodeTypeRef: {name: h100}, " +
 			"properties: {metal3.vcluster.com/dns-servers: 10.0.0.53}", want: []string{
 			`warning: spec.properties["metal3.vcluster.com/dns-servers"]: has an effect only on servers with metal3.vcluster.com/network-cidr, ` +
-				`and that is not set here`}},
+				`and that is not set here: where another DHCP server gives the addresses, set the name servers there`}},
+		"Ranges": {reason: "the type or its provider may have the network", spec: "nodeTypeRef: {name: h100}, " +
+			"properties: {metal3.vcluster.com/network-ip-range: 10.0.0.10-10.0.0.20}", want: []string{
+			`warning: spec.properties["metal3.vcluster.com/network-ip-range"]: needs the prefix length and the gateway of ` +
+				`metal3.vcluster.com/network-cidr, and that is not set here: Machines get no server unless a more general object sets it`}},
 		"NetworkData": {reason: "a bond has another name on the server", spec: "nodeTypeRef: {name: h100}, properties: " +
 			"{metal3.vcluster.com/network-data: 'version: 2\n\nethernets: {a: {}}\n\nbonds: {lan: {interfaces: [a]}}'}", want: []string{
 			`warning: spec.properties["metal3.vcluster.com/network-data"]: has bond lan, which cloud-init names bond0: a config drive carries ` +

@@ -44,8 +44,12 @@ func (r *Result) values(path *field.Path, layer properties.Layer) {
 	}
 	r.documents(path, set)
 	if r.Allowed() && set.Get(v1alpha1.PropertyDNSServers) != "" && set.Get(v1alpha1.PropertyNetworkCIDR) == "" {
-		r.warn(RuleProperties, key(path, v1alpha1.PropertyDNSServers), "has an effect only on servers with %s, and that is not set here",
-			v1alpha1.PropertyNetworkCIDR)
+		r.warn(RuleProperties, key(path, v1alpha1.PropertyDNSServers), "has an effect only on servers with %s, and that is not set here: where "+
+			"another DHCP server gives the addresses, set the name servers there", v1alpha1.PropertyNetworkCIDR)
+	}
+	if r.Allowed() && set.Get(v1alpha1.PropertyNetworkIPRange) != "" && set.Get(v1alpha1.PropertyNetworkCIDR) == "" {
+		r.warn(RuleProperties, key(path, v1alpha1.PropertyNetworkIPRange), "needs the prefix length and the gateway of %s, and that is not set "+
+			"here: Machines get no server unless a more general object sets it", v1alpha1.PropertyNetworkCIDR)
 	}
 }
 

@@ -161,7 +161,7 @@ func (c hostClaims) Install(ctx context.Context, host *bmov1alpha1.BareMetalHost
 		}
 		host.Spec.Online = true
 		if what.Address != nil {
-			host.Annotations = ipam.Annotate(host.Annotations, what.Address.Allocation, what.Address.DNS)
+			host.Annotations = ipam.Annotate(host.Annotations, what.Address.Allocation, what.Address.DNS, what.Address.NTP)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,6 +40,7 @@ func newRichFixtureOn(t *testing.T, api *env.Environment, servers int) *fixture 
 	nodeType.Spec.Properties[v1alpha1.PropertySSHKeys] = "key-" + w.metal3
 	nodeType.Spec.Properties[v1alpha1.PropertyNetworkCIDR] = fmt.Sprintf("10.%d.%d.1/29", subnet>>8, subnet&0xff)
 	nodeType.Spec.Properties[v1alpha1.PropertyDNSServers] = "10.0.0.53"
+	nodeType.Spec.Properties[v1alpha1.PropertyNTPServers] = "10.0.0.123"
 	if err := w.client.Update(t.Context(), nodeType); err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +107,36 @@ func cycle(w *fixture, now func() *process) {
 	}
 }
 
+// operators is the name of what an operator has configured hosts with.
+const operators = "operators"
+
+// configureHosts gives the hosts what an operator can configure beside the image.
+func (w *fixture) configureHosts() {
+	w.t.Helper()
+	for _, host := range w.hosts() {
+		w.edithost(host.Name, func(host *bmov1alpha1.BareMetalHost) {
+			annotate(host, v1alpha1.NTPServersAnnotationKey, operators)
+			host.Spec.MetaData = &corev1.SecretReference{Namespace: w.metal3, Name: operators}
+			host.Spec.NetworkData = &corev1.SecretReference{Namespace: w.metal3, Name: operators}
+			host.Spec.PreprovisioningNetworkDataName = operators
+		})
+	}
+}
+
+// checkHostsAsConfigured checks that the hosts have that back.
+func (w *fixture) checkHostsAsConfigured() {
+	w.t.Helper()
+	for _, host := range w.hosts() {
+		spec := host.Spec
+		if spec.MetaData == nil || spec.MetaData.Name != operators || spec.NetworkData == nil || spec.NetworkData.Name != operators ||
+			spec.NetworkData.Namespace != w.metal3 || spec.PreprovisioningNetworkDataName != operators ||
+			host.Annotations[v1alpha1.NTPServersAnnotationKey] != operators {
+			w.t.Errorf("host %s does not have back what an operator has configured: metadata %v, network data %v and %q, annotations %v",
+				host.Name, spec.MetaData, spec.NetworkData, spec.PreprovisioningNetworkDataName, host.Annotations)
+		}
+	}
+}
+
 // marked returns whether a host still has the annotation of a reboot.
 func (w *fixture) marked() bool {
 	for _, host := range w.hosts() {
@@ -130,7 +162,10 @@ func checkProvisioned(w *fixture, key types.NamespacedName) {
 		if host.Spec.Image == nil || host.Spec.Image.URL != "http://images.example.com/os.qcow2" || !host.Spec.Online {
 			w.t.Errorf("host %s: image %v, online %v", host.Name, host.Spec.Image, host.Spec.Online)
 		}
-		if host.Spec.UserData == nil || host.Spec.NetworkData == nil {
+		if got := host.Annotations[v1alpha1.NTPServersAnnotationKey]; got != "10.0.0.123" {
+			w.t.Errorf("host %s: a DHCP server would give it the time servers %q", host.Name, got)
+		}
+		if host.Spec.UserData == nil || host.Spec.NetworkData == nil || host.Spec.NetworkData.Name == operators {
 			w.t.Errorf("host %s: user data %v, network data %v", host.Name, host.Spec.UserData, host.Spec.NetworkData)
 			continue
 		}
@@ -138,7 +173,8 @@ func checkProvisioned(w *fixture, key types.NamespacedName) {
 		if err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.metal3, Name: host.Spec.UserData.Name}, secret); err != nil {
 			w.t.Errorf("user data of host %s: %v", host.Name, err)
 		}
-		if got := string(secret.Data[v1alpha1.UserDataSecretKey]); !strings.HasPrefix(got, "#cloud-config") || !strings.Contains(got, publicKey) {
+		if got := string(secret.Data[v1alpha1.UserDataSecretKey]); !strings.HasPrefix(got, "#cloud-config") ||
+			!strings.Contains(got, publicKey) || !strings.Contains(got, "10.0.0.123") {
 			w.t.Errorf("user data of host %s: %q", host.Name, got)
 		}
 		addresses := w.addresses()
@@ -161,6 +197,7 @@ func writesOf(w *fixture, kind faults.Fault, at int) []string {
 	w.t.Helper()
 	var writes []string
 	connection := &faults.Connection{Kind: kind, At: at}
+	w.configureHosts()
 	running := w.start(connection.Client(w.api.Client))
 	cycle(w, func() *process {
 		if connection.Dead() {
@@ -172,6 +209,7 @@ func writesOf(w *fixture, kind faults.Fault, at int) []string {
 		return running
 	})
 	w.checkNothingLeft()
+	w.checkHostsAsConfigured()
 	return append(writes, connection.Writes()...)
 }
 

@@ -87,6 +87,10 @@ func changesOf(installed []v1alpha1.InstalledField, planned *plan) []change {
 		if reference := textOf[field]; same(field) || reference != "" && !same(reference) {
 			continue
 		}
+		// A manager of an earlier version did not record it. An upgrade must not replace the servers of types that have had it since then.
+		if field == v1alpha1.PropertyNTPServers && was[field].Digest == "" {
+			continue
+		}
 		changes = append(changes, planned.change(field, was[field], is[field]))
 	}
 	return changes
@@ -286,6 +290,7 @@ var reasonOf = map[string]string{
 	v1alpha1.PropertyNetworkCIDR:         v1alpha1.ReasonNetworkChanged,
 	v1alpha1.PropertyNetworkIPRange:      v1alpha1.ReasonNetworkChanged,
 	v1alpha1.PropertyDNSServers:          v1alpha1.ReasonNetworkChanged,
+	v1alpha1.PropertyNTPServers:          v1alpha1.ReasonNetworkChanged,
 	v1alpha1.PropertyNetworkData:         v1alpha1.ReasonNetworkChanged,
 	v1alpha1.PropertyNetworkDataTemplate: v1alpha1.ReasonNetworkChanged,
 }

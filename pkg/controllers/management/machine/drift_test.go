@@ -37,6 +37,8 @@ func TestDrift(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		reason string
+		// with is done before the Machine is made.
+		with   func(*fixture)
 		change func(*fixture)
 		want   corev1.ConditionStatus
 		why    string
@@ -122,6 +124,17 @@ func TestDrift(t *testing.T) {
 			want:   corev1.ConditionTrue, why: v1alpha1.ReasonNetworkChanged,
 			says: []string{"metal3.vcluster.com/dns-servers", `is "10.0.0.54"`, `was "10.0.0.53"`},
 		},
+		"NTP": {
+			reason: "a manager of an earlier version has not recorded them, and an upgrade is to replace no server",
+			change: property(v1alpha1.PropertyNTPServers, "10.0.0.123"), want: corev1.ConditionFalse, why: v1alpha1.ReasonUpToDate,
+		},
+		"NTPChanged": {
+			reason: "servers of one type are not to have two times",
+			with:   property(v1alpha1.PropertyNTPServers, "10.0.0.123"),
+			change: property(v1alpha1.PropertyNTPServers, "10.0.0.124"),
+			want:   corev1.ConditionTrue, why: v1alpha1.ReasonNetworkChanged,
+			says: []string{"metal3.vcluster.com/ntp-servers", `is "10.0.0.124"`, `was "10.0.0.123"`},
+		},
 		"Overhead": {
 			reason: "kubelet was started with it, and Karpenter reckons with what it is now",
 			change: editType(func(n *v1alpha1.NodeType) {
@@ -146,6 +159,9 @@ func TestDrift(t *testing.T) {
 				n.Spec.Properties[v1alpha1.PropertyDNSServers] = "10.0.0.53"
 				n.Spec.Properties["example.com/mtu"] = "1500"
 			})(w)
+			if tc.with != nil {
+				tc.with(w)
+			}
 			key := w.machine("m", standAlone)
 			p := w.start(w.client)
 			w.until("installed", func() *process { return p }, func() bool {

@@ -329,7 +329,8 @@ func (w *fixture) checkNothingLeft() {
 			w.t.Errorf("host %s is not back in the pool: it %s", host.Name, eligibility.Message)
 		}
 		if slices.ContainsFunc(slices.Collect(maps.Keys(host.Annotations)),
-			func(key string) bool { return key != "touched" }) || host.Spec.UserData != nil || host.Spec.Online {
+			func(key string) bool { return key != "touched" && host.Annotations[key] != operators }) ||
+			host.Spec.UserData != nil || host.Spec.Online {
 			w.t.Errorf("host %s is left with annotations %v, user data %v, online %v", host.Name, host.Annotations, host.Spec.UserData,
 				host.Spec.Online)
 		}

@@ -190,7 +190,7 @@ func (r *Reconciler) address(ctx context.Context, machine *v1alpha1.Machine, pla
 		log.FromContext(ctx).Info("The address pool overlaps others", "pool", planned.pool.String(), "others", overlaps)
 		r.event(machine, corev1.EventTypeWarning, string(EventPoolsOverlap), overlapping(*planned.pool))
 	}
-	return &Address{Allocation: allocation, DNS: planned.dns}, nil
+	return &Address{Allocation: allocation, DNS: planned.dns, NTP: planned.ntp}, nil
 }
 
 // Address is what a server is to be reached at.
@@ -198,6 +198,8 @@ type Address struct {
 	ipam.Allocation
 	// DNS servers, in the order in which they are asked; may be empty.
 	DNS []netip.Addr
+	// NTP servers, for the DHCP server alone: cloud-init would take them for name servers in network data.
+	NTP []string
 }
 
 func (o owner) machineReference() v1alpha1.MachineReference {

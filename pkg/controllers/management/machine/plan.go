@@ -44,6 +44,8 @@ type plan struct {
 	// pool of addresses, nil if the server gets none from us.
 	pool *ipam.Pool
 	dns  []netip.Addr
+	// ntp are the time servers.
+	ntp []string
 }
 
 // documents are what a server reads at its first boot; nil for none.
@@ -85,7 +87,7 @@ func (p *plan) render(
 	if err != nil {
 		return documents{}, err
 	}
-	if rendered.userData, err = bootstrap.UserData(user, p.sshKeys, join); err != nil {
+	if rendered.userData, err = bootstrap.UserData(user, p.sshKeys, p.ntp, join); err != nil {
 		return documents{}, invalidf("%s %s", subject, err)
 	}
 	rendered.networkData, err = p.networkData(values, address)
@@ -269,6 +271,10 @@ func (r *Reconciler) referToTemplates(ctx context.Context, p *plan) error {
 }
 
 func referToNetwork(_ context.Context, p *plan) error {
+	var err error
+	if p.ntp, err = p.set.NTPServers(); err != nil {
+		return invalidBecause("", err)
+	}
 	network, set, err := p.set.Network()
 	if err != nil || !set {
 		return invalidBecause("", err)
