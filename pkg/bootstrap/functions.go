@@ -116,8 +116,7 @@ func get(m map[string]any, key string) any {
 	return ""
 }
 
-// index is text/template's function of that name, except that a missing key is an error, as it is for a field: the keys of
-// properties with a slash can be written in no other way.
+// index is text/template's function of that name, except that a missing key is an error, as it is for a field, of all but entries.
 func index(item any, keys ...any) (any, error) {
 	for _, key := range keys {
 		value := reflect.ValueOf(item)
@@ -127,6 +126,10 @@ func index(item any, keys ...any) (any, error) {
 			entry := reflect.Value{}
 			if ok {
 				entry = value.MapIndex(reflect.ValueOf(name))
+			}
+			if _, optional := item.(entries); optional && ok && !entry.IsValid() {
+				item = ""
+				continue
 			}
 			if !entry.IsValid() {
 				return nil, fmt.Errorf("map has no entry for key %q: use hasKey or get for what may be missing", fmt.Sprint(key))

@@ -27,8 +27,10 @@ type Template struct {
 
 // Values are what a template has as .Values. Their names are those of the reference.
 type Values struct {
-	// NodeClaim is the Machine.
+	// NodeClaim is the Machine. Its Spec also has TypeRef, ProviderRef, VClusterRef and DesiredCapacity, as the NodeClaim of the reference.
 	NodeClaim *v1alpha1.Machine
+	// TypeRef and ProviderRef are the names of the NodeType and of its NodeProvider, for the Spec of NodeClaim.
+	TypeRef, ProviderRef string
 	// Project is the namespace of the Machine.
 	Project string
 	// Properties that are in effect for the Machine.
@@ -62,9 +64,9 @@ func (e *TemplateError) Error() string {
 	return fmt.Sprintf("%s, line %d: %s", e.Template, e.Line, e.Problem)
 }
 
-// Render returns what the template makes of the values. Equal values give equal bytes. A field or a property that
-// does not exist is an error: a server with half a configuration is worse than none. So is a template that takes too
-// long, or makes a document that is too large. The error is a *TemplateError.
+// Render returns what the template makes of the values. Equal values give equal bytes. A field that does not exist is an error: a
+// server with half a configuration is worse than none. A property, a label or an annotation that is not set is empty. A template
+// that takes too long, or makes a document that is too large, is an error. The error is a *TemplateError.
 func Render(t Template, values Values) ([]byte, error) {
 	return render(t, values, renderTimeout)
 }
@@ -75,7 +77,7 @@ func render(t Template, values Values, timeout time.Duration) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := parsed.Execute(limits, map[string]any{"Values": snapshot(reflect.ValueOf(values))}); err != nil {
+	if err := parsed.Execute(limits, map[string]any{"Values": values.snapshot()}); err != nil {
 		if errors.Is(err, errTooLarge) {
 			return nil, &TemplateError{Template: t.Name,
 				Problem: fmt.Sprintf("makes a document of more than %d bytes, which is more than Metal3 takes: write less, or have the server fetch "+
@@ -100,6 +102,7 @@ func parseTemplate(t Template, limits *limits) (*template.Template, error) {
 	if err != nil {
 		return nil, templateError(t, err)
 	}
+	makeOptional(parsed)
 	if err := limit(parsed); err != nil {
 		return nil, templateError(t, err)
 	}
@@ -131,6 +134,21 @@ func templateError(t Template, err error) *TemplateError {
 	return found
 }
 
+// snapshot returns the values as templates have them: the NodeClaim also has the fields of the reference's.
+func (v Values) snapshot() map[string]any {
+	names := snapshot(reflect.ValueOf(v)).(map[string]any)
+	delete(names, "TypeRef")
+	delete(names, "ProviderRef")
+	if v.NodeClaim != nil {
+		spec := names["NodeClaim"].(map[string]any)["Spec"].(map[string]any)
+		spec["TypeRef"], spec["ProviderRef"], spec["DesiredCapacity"], spec["VClusterRef"] = v.TypeRef, v.ProviderRef, spec["Resources"], ""
+		if tenant := v.NodeClaim.Spec.TenantClusterRef; tenant != nil {
+			spec["VClusterRef"] = tenant.Name
+		}
+	}
+	return names
+}
+
 // snapshot returns a value as maps, lists, text, numbers and nil, with the fields of structs under their Go names. Templates
 // get that and not the objects: the methods of objects can change them, and some make a text of gigabytes.
 func snapshot(value reflect.Value) any {
@@ -152,11 +170,14 @@ func snapshot(value reflect.Value) any {
 		addFields(fields, value)
 		return fields
 	case reflect.Map:
-		entries := make(map[string]any, value.Len())
+		all := make(map[string]any, value.Len())
 		for entry := value.MapRange(); entry.Next(); {
-			entries[fmt.Sprint(entry.Key())] = snapshot(entry.Value())
+			all[fmt.Sprint(entry.Key())] = snapshot(entry.Value())
 		}
-		return entries
+		if value.Type().Elem().Kind() == reflect.String {
+			return entries(all)
+		}
+		return all
 	case reflect.Slice, reflect.Array:
 		if value.Type() == reflect.TypeFor[[]byte]() {
 			return string(value.Bytes())

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -45,8 +47,11 @@ func exampleValues() Values {
 	host := exampleHost()
 	host.Name = "server-1"
 	return Values{
-		NodeClaim: &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "gpu-7f3k2",
-			Labels: map[string]string{"a": "b"}}},
+		NodeClaim: &v1alpha1.Machine{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "gpu-7f3k2", Labels: map[string]string{"a": "b"}},
+			Spec:       v1alpha1.MachineSpec{Resources: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}},
+		},
+		TypeRef: "gpu-node", ProviderRef: "metal3",
 		Project:       "team-a",
 		Properties:    map[string]string{"rack": "r1"},
 		SSHKeys:       []string{exampleKey, exampleKey2},
@@ -100,11 +105,22 @@ func TestRender(t *testing.T) {
 		"Optional": {"what may be missing can be asked for", `{{ if hasKey .Values.Properties "x" }}x{{ else }}none{{ end }}`, "none"},
 		"Index": {"index does what it always did", `{{ index .Values.SSHKeys 1 | trunc 11 }} {{ index .Values.NodeClaim.Labels "a" }} {{ ` +
 			`index (list 1 2) 1 }}`, "ssh-ed25519 b 2"},
+		"Property": {"a property that is not set is empty, as in sprig", `[{{ .Values.Properties.foo }}]` +
+			`{{ .Values.Properties.foo | default "x" }}` +
+			`{{ index .Values.Properties "a/b" | default "y" }}{{ if index .Values.Properties "a/b" }}no{{ end }}{{ if .Values.Properties.foo ` +
+			`}}no{{ else if $.Values.Properties.rack }}{{ with $.Values }}{{ default "z" .Properties.foo }}{{ end }}{{ end }}` +
+			`{{ range $k, $v := .Values.Properties }}{{ $k }}={{ $v }}{{ (default "d" $.Values.Properties.foo) }}{{ end }}`, "[]xyzrack=r1d"},
+		"Labels": {"likewise", `{{ .Values.BareMetalHost.Labels.rack | default "r0" }} {{ index .Values.NodeClaim.Annotations "x/y" | quote }} ` +
+			`{{ .Values.NodeClaim.Labels.a }} {{ .Values.NodeClaim.Spec.Properties.a | default "none" }}`, `r0 "" b none`},
+		"Reference": {"names of the reference's NodeClaim", `{{ .Values.NodeClaim.Spec.TypeRef }} {{ .Values.NodeClaim.Spec.ProviderRef }} ` +
+			`{{ .Values.NodeClaim.Spec.VClusterRef }} {{ index .Values.NodeClaim.Spec.DesiredCapacity "nvidia.com/gpu" }}`,
+			"gpu-node metal3 team-a 8"},
 		"Get": {"what may be missing can be asked for", `{{ get .Values.Properties "x" | default "none" }}`, "none"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			values := exampleValues()
+			values.NodeClaim.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: "team-a"}
 			got, err := Render(Template{Name: "t", Text: tc.text}, values)
 			if err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
@@ -127,12 +143,13 @@ func TestRenderRefuses(t *testing.T) {
 			`map has no entry for key "Nodeclaim": .Values has NodeClaim, Project`},
 		"MissingDeep": {"typing errors deeper down", "\n{{ .Values.NodeClaim.Nmae }}", 2,
 			"<.Values.NodeClaim.Nmae>: map has no entry for key \"Nmae\""},
-		"MissingProperty": {"a property that is not set", "\n\n\n{{ .Values.Properties.rack2 }}", 4, `map has no entry for key "rack2"`},
-		"MissingIndex": {"a property with a slash in its key", "{{ index .Values.Properties \"a/b\" }}", 1,
-			`map has no entry for key "a/b": use hasKey or get`},
-		"MissingRoot": {"forgotten .Values", "{{ .NodeClaim.Name }}", 1, `map has no entry for key "NodeClaim"`},
-		"Syntax":      {"not a template", "a\n{{ if }}", 2, "missing value for if"},
-		"Unclosed":    {"not a template", "a\n{{ if true }}\n", 3, "unexpected EOF"},
+		"MissingIndex": {"a field by its name", "\n{{ index .Values \"Propertys\" \"a/b\" }}", 2, `map has no entry for key "Propertys"`},
+		"MissingOf":    {"a typing error before the key", "{{ .Values.NodeClaim.Spce.Properties.rack }}", 1, `map has no entry for key "Spce"`},
+		"NotEntries":   {"of a text", "{{ .Values.Properties.rack.row }}", 1, "can't evaluate field row"},
+		"NumberOf":     {"properties have names", "{{ index .Values.Properties 1 }}", 1, `map has no entry for key "1"`},
+		"MissingRoot":  {"forgotten .Values", "{{ .NodeClaim.Name }}", 1, `map has no entry for key "NodeClaim"`},
+		"Syntax":       {"not a template", "a\n{{ if }}", 2, "missing value for if"},
+		"Unclosed":     {"not a template", "a\n{{ if true }}\n", 3, "unexpected EOF"},
 		"NoFunction": {"no such function", "{{ readFile \"/etc/passwd\" }}", 1,
 			`function "readFile" not defined: the functions are those of text/template, and add, b64dec`},
 		"Env":       {"the manager's environment holds secrets", "\n{{ env \"HOME\" }}", 2, `function "env" not defined: the functions are`},

@@ -37,6 +37,8 @@ type plan struct {
 	image bmov1alpha1.Image
 	// nodeType is the name of the type, and kubeReserved what it sets aside, as kubelet takes it.
 	nodeType, kubeReserved string
+	// provider is the name of the type's NodeProvider.
+	provider string
 	// sshKeys are lines for authorized_keys.
 	sshKeys []string
 	// userTemplate and networkTemplate are nil if there is none.
@@ -96,7 +98,8 @@ func (p *plan) render(
 
 func (p *plan) values(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost, address *Address) bootstrap.Values {
 	values := bootstrap.Values{
-		NodeClaim: machine, Project: machine.Namespace, Properties: p.set.Map(), SSHKeys: p.sshKeys, BareMetalHost: host,
+		NodeClaim: machine, TypeRef: p.nodeType, ProviderRef: p.provider, Project: machine.Namespace,
+		Properties: p.set.Map(), SSHKeys: p.sshKeys, BareMetalHost: host,
 	}
 	if address != nil {
 		values.AllocatedIP, values.PrefixLength = address.Address.Addr().String(), address.Address.Bits()
@@ -191,7 +194,7 @@ func (r *Reconciler) planOf(ctx context.Context, machine *v1alpha1.Machine, type
 	if image.Format != "" {
 		p.image.DiskFormat = &image.Format
 	}
-	p.nodeType, p.kubeReserved = nodeType.Name, nodeType.KubeReserved()
+	p.nodeType, p.provider, p.kubeReserved = nodeType.Name, provider.Name, nodeType.KubeReserved()
 	return p, nil
 }
 
