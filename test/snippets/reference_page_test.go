@@ -133,7 +133,9 @@ func checkUserData(t *testing.T, w *fixture) {
 		t.Errorf("%s is in none of the ranges", address)
 	}
 	contains(t, data["networkData"], address, "10.20.0.1", "10.20.0.53", "10.20.0.54", host.Spec.BootMACAddress)
-	want := map[string]string{"ip-address": address + "/24", "gateway": "10.20.0.1", "dns-servers": "10.20.0.53,10.20.0.54"}
+	want := map[string]string{"ip-address": address + "/24", "gateway": "10.20.0.1", "dns-servers": "10.20.0.53,10.20.0.54",
+		"ntp-servers": "10.20.0.123,ntp.example.com"}
+	contains(t, data["userData"], "- 10.20.0.123", "- ntp.example.com")
 	for key, value := range want {
 		if got := host.Annotations["metal3.vcluster.com/"+key]; got != value {
 			t.Errorf("annotation %s of the host is %q, want %q", key, got, value)
@@ -187,7 +189,7 @@ func checkImage(t *testing.T, w *fixture) {
 
 func checkNetworkData(t *testing.T, w *fixture) {
 	_, _, data := w.installed("network-data")
-	contains(t, data["networkData"], "ipv4_dhcp")
+	contains(t, data["networkData"], "ipv4_dhcp", `"bond_mode": "802.3ad"`, `"vlan_id": 100`, `"metric": 50`, "gpu.example.com")
 }
 
 // checkPools checks the tenant's Machines, and that nothing is installed before the network is ready.

@@ -65,8 +65,8 @@ type TenantClusterSpec struct {
 // privateNodes names it for the same property, or if it is listed here.
 type TenantProperties struct {
 	// Keys are the properties that the tenant may set, of those that have a meaning of their own; "*" is all of them. Unset:
-	// vcluster.com/os-image, vcluster.com/ssh-keys and vcluster.com/user-data-template-config. To allow image URLs, addresses or network
-	// data lets the tenant say what the platform's network fetches, parses and routes.
+	// vcluster.com/os-image, vcluster.com/ssh-keys, vcluster.com/user-data-template-config and metal3.vcluster.com/ntp-servers. To allow
+	// image URLs, addresses or network data lets the tenant say what the platform's network fetches, parses and routes.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=50

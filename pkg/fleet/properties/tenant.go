@@ -19,7 +19,8 @@ import (
 
 // tenantKeys are the keys with a meaning of their own that a tenant may set if its TenantCluster does not say which. The names
 // in their values are checked in any case.
-var tenantKeys = []string{v1alpha1.PropertyOSImage, v1alpha1.PropertySSHKeys, v1alpha1.PropertyUserDataTemplate}
+var tenantKeys = []string{v1alpha1.PropertyOSImage, v1alpha1.PropertySSHKeys, v1alpha1.PropertyUserDataTemplate,
+	v1alpha1.PropertyNTPServers}
 
 // nameKeys are the keys whose values name objects of the platform, with the field of TenantProperties that allows more of them.
 var nameKeys = map[string]struct {
