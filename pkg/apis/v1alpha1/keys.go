@@ -165,7 +165,7 @@ const (
 	DNSServersAnnotationKey = "metal3.vcluster.com/dns-servers"
 	// NTPServersAnnotationKey holds the addresses or host names of the time servers, separated by commas.
 	NTPServersAnnotationKey = "metal3.vcluster.com/ntp-servers"
-	// SavedNetworkAnnotationKey holds, as a JSON object, what these annotations were before the server was
+	// SavedNetworkAnnotationKey holds, as a JSON object, what the annotations for a DHCP server were before the server was
 	// claimed; null for one that was not there. It is there as long as they hold the values of a Machine.
 	SavedNetworkAnnotationKey = Group + "/saved-network"
 )
