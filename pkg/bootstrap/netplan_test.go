@@ -180,8 +180,8 @@ func TestVersion2Refuses(t *testing.T) {
 		}
 	}
 	// Before there were patterns, one interface of whatever name was the one that the server boots from.
-	if data, err := ReadNetworkData([]byte("version: 2\nethernets: {all: {match: {name: 'eth*'}, dhcp4: true}}\n"), exampleHost()); err != nil ||
-		!strings.Contains(string(data), exampleMAC) {
+	const only = "version: 2\nethernets: {all: {match: {name: 'eth*'}, dhcp4: true}}\n"
+	if data, err := ReadNetworkData([]byte(only), exampleHost()); err != nil || !strings.Contains(string(data), exampleMAC) {
 		t.Errorf("the only interface: %s, %v", data, err)
 	}
 }
