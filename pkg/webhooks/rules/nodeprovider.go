@@ -43,6 +43,7 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 		r.profile(path, &types[i].HardwareProfile)
 		layer := properties.Layer{Source: "NodeType " + types[i].Name, Values: types[i].Properties}
 		r.properties(cluster, path.Child("properties"), layer)
+		r.precedence(path.Child("properties"), layer, after)
 		if err := properties.Merge(layer).CheckImageHosts(after); err != nil {
 			r.wrongProperty(path.Child("properties"), err)
 		}
@@ -154,6 +155,8 @@ func NodeType(cluster Cluster, before, after *v1alpha1.NodeType) Result {
 	if provider == nil {
 		r.warn(RuleReferences, spec.Child("providerRef", "name"), "there is no NodeProvider %q yet: the type has no servers before there is",
 			after.Spec.ProviderRef.Name)
+	} else {
+		r.precedence(spec.Child("properties"), properties.OfType(after), provider)
 	}
 	if before == nil {
 		r.uniqueName(field.NewPath("metadata", "name"), ownersOf(cluster), after.Name, after.Spec.ProviderRef.Name)
