@@ -173,7 +173,7 @@ func checkProvisioned(w *fixture, key types.NamespacedName) {
 		if err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.metal3, Name: host.Spec.UserData.Name}, secret); err != nil {
 			w.t.Errorf("user data of host %s: %v", host.Name, err)
 		}
-		if got := string(secret.Data[v1alpha1.UserDataSecretKey]); !strings.HasPrefix(got, "#cloud-config") ||
+		if got := string(secret.Data[v1alpha1.UserDataSecretKey]); !strings.Contains(got, "#cloud-config") ||
 			!strings.Contains(got, publicKey) || !strings.Contains(got, "10.0.0.123") {
 			w.t.Errorf("user data of host %s: %q", host.Name, got)
 		}
