@@ -8,6 +8,7 @@ package policy
 
 import (
 	"bytes"
+	"context"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 	"text/template"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 )
@@ -102,6 +104,37 @@ func Names() ([]string, error) {
 		}
 	}
 	return names, err
+}
+
+// Gap is a policy or a binding that a cluster does not have, or that could not be read.
+type Gap struct {
+	Kind, Name string
+	// Err is why it could not be read; nil if it does not exist.
+	Err error
+}
+
+// Gaps returns which of the policies with these names, and of their bindings, cannot be found.
+func Gaps(ctx context.Context, reader client.Reader, names []string) []Gap {
+	var gaps []Gap
+	for _, name := range names {
+		for _, one := range []struct {
+			kind   string
+			object client.Object
+		}{
+			{"ValidatingAdmissionPolicy", &admissionregistrationv1.ValidatingAdmissionPolicy{}},
+			{"ValidatingAdmissionPolicyBinding", &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}},
+		} {
+			err := reader.Get(ctx, client.ObjectKey{Name: name}, one.object)
+			if err == nil {
+				continue
+			}
+			if apierrors.IsNotFound(err) {
+				err = nil
+			}
+			gaps = append(gaps, Gap{one.kind, name, err})
+		}
+	}
+	return gaps
 }
 
 // read returns the policy or binding of a document.

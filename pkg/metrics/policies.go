@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
 )
 
 // policyInterval is how often it is looked whether the admission policies are there.
@@ -51,23 +51,12 @@ func (p *Policies) Register(_ context.Context, mgr manager.Manager) error {
 }
 
 func (p *Policies) look(ctx context.Context) {
-	missing := 0
-	for _, name := range p.names {
-		there := true
-		for kind, object := range map[string]client.Object{
-			"ValidatingAdmissionPolicy":        &admissionregistrationv1.ValidatingAdmissionPolicy{},
-			"ValidatingAdmissionPolicyBinding": &admissionregistrationv1.ValidatingAdmissionPolicyBinding{},
-		} {
-			found, err := controllers.Find(ctx, p.live, client.ObjectKey{Name: name}, object)
-			if err != nil || !found {
-				there = false
-				log.FromContext(ctx).Error(err, "An admission policy is missing: without it, the token of a tenant's provider can write what only the "+
-					"manager may. Install it with the chart (policies.enabled), or from config/policy", "kind", kind, "name", name)
-			}
-		}
-		if !there {
-			missing++
-		}
+	missing := sets.New[string]()
+	for _, gap := range policy.Gaps(ctx, p.live, p.names) {
+		missing.Insert(gap.Name)
+		log.FromContext(ctx).Error(gap.Err,
+			"An admission policy is missing: without it, the token of a tenant's provider can write what only the "+
+				"manager may. Install it with the chart (policies.enabled), or from config/policy", "kind", gap.Kind, "name", gap.Name)
 	}
-	p.missing.Set(float64(missing))
+	p.missing.Set(float64(missing.Len()))
 }
