@@ -9,9 +9,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,15 +37,25 @@ import (
 const name = "karpenter-metal3-manager"
 
 func main() {
+	os.Exit(operator.Run(newCommand(os.Stdout)))
+}
+
+// newCommand returns the manager's command, with "preflight" below it, whose table goes to out.
+func newCommand(out io.Writer) *cobra.Command {
 	o := newOptions()
-	os.Exit(operator.Run(operator.NewCommand(operator.Command{
+	command := operator.NewCommand(operator.Command{
 		Name:  name,
 		Short: "Claims bare-metal servers for Machines",
 		Long: "The manager runs in the management cluster, where Metal3 lives. It makes NodeTypes of NodeProviders, keeps count of\n" +
-			"the servers of each type, claims servers for Machines, has Metal3 provision them, and releases them clean.",
+			"the servers of each type, claims servers for Machines, has Metal3 provision them, and releases them clean.\n\n" +
+			"'manager preflight' does none of this: it checks whether the cluster has what the manager needs, and ends. See\n" +
+			"'manager preflight --help'.",
 		Flags: o.addFlags,
 		Run:   func(ctx context.Context) error { return run(ctx, o) },
-	})))
+	})
+	command.CompletionOptions.DisableDefaultCmd = true
+	command.AddCommand(newPreflightCommand(out))
+	return command
 }
 
 func run(ctx context.Context, o *options) error {
@@ -124,5 +136,5 @@ func register(ctx context.Context, mgr manager.Manager, o *options) error {
 			return fmt.Errorf("setting up controllers, %w", err)
 		}
 	}
-	return nil
+	return logPreflight(mgr)
 }

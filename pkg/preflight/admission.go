@@ -1,0 +1,117 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"fmt"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+)
+
+const (
+	policiesCheck = "admission policies"
+	// metal3Webhook is the name of baremetal-operator's webhook configuration in its own manifests.
+	metal3Webhook = "baremetal-operator-validating-webhook-configuration"
+	// injectCA is the annotation of a configuration whose authority cert-manager writes.
+	injectCA = "cert-manager.io/inject-ca-from"
+
+	certManagerGroup  = "cert-manager.io"
+	certManagerRemedy = "kubectl apply -f https://github.com/cert-manager/cert-manager/releases/latest/download/cert-manager.yaml"
+)
+
+// admission checks what the API server asks before it writes: the policies, our webhook and Metal3's.
+func (c *Cluster) admission(ctx context.Context) []Result {
+	results := c.policies(ctx)
+	for _, one := range []struct {
+		check, name string
+		level       Level // if it does not exist
+		missing     string
+		remedy      string
+	}{
+		{"webhook", webhook.ConfigurationName, Warn, "wrong selectors, pins and properties are found out late and not when they are written",
+			chartRemedy + " --set webhook.enabled=true"},
+		{"webhook of Metal3", metal3Webhook, Skip, "baremetal-operator runs without it, or it has another name", ""},
+	} {
+		configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+		err := c.Reader.Get(ctx, client.ObjectKey{Name: one.name}, configuration)
+		switch {
+		case apierrors.IsNotFound(err):
+			results = append(results, Result{Check: one.check, Level: one.level, Remedy: one.remedy,
+				Message: fmt.Sprintf("there is no ValidatingWebhookConfiguration %s: %s", one.name, one.missing)})
+		case err != nil:
+			results = append(results, unreadable(one.check, err))
+		default:
+			results = append(results, webhookTrust(one.check, configuration, c.hasCertManager()))
+		}
+	}
+	return results
+}
+
+// hasCertManager returns whether the cluster has the kinds of cert-manager. If that cannot be found out, it has.
+func (c *Cluster) hasCertManager() bool {
+	groups, err := c.Discovery.ServerGroups()
+	if err != nil {
+		return true
+	}
+	for i := range groups.Groups {
+		if groups.Groups[i].Name == certManagerGroup {
+			return true
+		}
+	}
+	return false
+}
+
+// webhookTrust judges whether an API server can trust the webhooks of a configuration.
+func webhookTrust(check string, configuration *admissionregistrationv1.ValidatingWebhookConfiguration, certManager bool) Result {
+	result := Result{Check: check, Level: OK, Message: fmt.Sprintf("%d webhooks, with an authority to trust", len(configuration.Webhooks))}
+	source, injected := configuration.Annotations[injectCA]
+	for i := range configuration.Webhooks {
+		one := &configuration.Webhooks[i]
+		if len(one.ClientConfig.CABundle) > 0 {
+			continue
+		}
+		result.Level = Fail
+		result.Message = fmt.Sprintf("webhook %s has no caBundle: the API server cannot call it, and refuses what it would be asked about",
+			one.Name)
+		switch {
+		case injected && !certManager:
+			result.Message += "; cert-manager is to write it from Certificate " + source + ", and is not installed"
+			result.Remedy = certManagerRemedy
+		case injected:
+			result.Message += "; cert-manager is to write it from Certificate " + source
+			result.Remedy = "kubectl describe certificates -A"
+		default:
+			result.Remedy = "kubectl -n karpenter-metal3 logs deployment/karpenter-metal3-webhook"
+		}
+		return result
+	}
+	return result
+}
+
+func (c *Cluster) policies(ctx context.Context) []Result {
+	names, err := policy.Names()
+	if err != nil {
+		return []Result{unreadable(policiesCheck, err)}
+	}
+	var missing []string
+	for _, gap := range policy.Gaps(ctx, c.Reader, names) {
+		if gap.Err != nil {
+			return []Result{unreadable(policiesCheck, gap.Err)}
+		}
+		missing = append(missing, gap.Kind+" "+gap.Name)
+	}
+	if len(missing) > 0 {
+		return []Result{{Check: policiesCheck, Level: Warn, Remedy: chartRemedy + " --set policies.enabled=true", Message: fmt.Sprintf(
+			"%d are missing: %s: the token of a tenant's provider can write what only the manager may", len(missing),
+			conditions.List(missing, maxNamed))}}
+	}
+	return []Result{{Check: policiesCheck, Level: OK, Message: fmt.Sprintf("%d, each with its binding", len(names))}}
+}

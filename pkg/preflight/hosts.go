@@ -1,0 +1,234 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+)
+
+const hostsCheck = "BareMetalHosts"
+
+// operatorRemedy shows what baremetal-operator does. Its installation by docs/metal3.md has these names.
+const operatorRemedy = "kubectl -n baremetal-operator-system logs deployment/baremetal-operator-controller-manager"
+
+// seenWithin is how long baremetal-operator may take until it has written the status of a new host.
+const seenWithin = 5 * time.Minute
+
+// hosts checks the namespaces of NodeProviders and the hosts in them.
+func (c *Cluster) hosts(ctx context.Context) []Result {
+	providers, hosts := &v1alpha1.NodeProviderList{}, &bmov1alpha1.BareMetalHostList{}
+	for _, list := range []client.ObjectList{providers, hosts} {
+		if err := c.Reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return []Result{unreadable(hostsCheck, err)}
+		}
+	}
+	namespaces := &metav1.PartialObjectMetadataList{}
+	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
+	var there sets.Set[string]
+	err := c.Reader.List(ctx, namespaces, client.UnsafeDisableDeepCopy)
+	if err == nil {
+		there = sets.New[string]()
+		for i := range namespaces.Items {
+			there.Insert(namespaces.Items[i].Name)
+		}
+	}
+	results := checkHosts(providers.Items, hosts.Items, there, c.Clock.Now())
+	if err != nil {
+		results = append(results, unreadable("namespaces", err))
+	}
+	return results
+}
+
+// checkHosts judges the hosts, namespace by namespace. there are the namespaces that exist, nil if that is not known.
+func checkHosts(providers []v1alpha1.NodeProvider, hosts []bmov1alpha1.BareMetalHost, there sets.Set[string], now time.Time) []Result {
+	byNamespace := map[string][]*bmov1alpha1.BareMetalHost{}
+	for i := range hosts {
+		byNamespace[hosts[i].Namespace] = append(byNamespace[hosts[i].Namespace], &hosts[i])
+	}
+	users := map[string][]*v1alpha1.NodeProvider{}
+	for i := range providers {
+		namespace := providers[i].Spec.Metal3.ClusterRef.Namespace
+		users[namespace] = append(users[namespace], &providers[i])
+	}
+	var results []Result
+	if len(providers) == 0 {
+		results = append(results, Result{Check: "NodeProviders", Level: Warn, Message: "there is none, so that no server is offered to tenants",
+			Remedy: "kubectl apply -f provider.yaml (docs/first-server.md, step 3)"})
+	}
+	for _, namespace := range sets.List(sets.KeySet(byNamespace).Union(sets.KeySet(users))) {
+		one := hostsOf{namespace: namespace, hosts: byNamespace[namespace], users: users[namespace], now: now}
+		results = append(results, one.check(there)...)
+	}
+	return results
+}
+
+// hostsOf are the hosts of a namespace, and the NodeProviders that use them.
+type hostsOf struct {
+	namespace string
+	hosts     []*bmov1alpha1.BareMetalHost
+	users     []*v1alpha1.NodeProvider
+	now       time.Time
+}
+
+func (h *hostsOf) result(level Level, message, remedy string) Result {
+	return Result{Check: "hosts in " + h.namespace, Level: level, Message: message, Remedy: remedy}
+}
+
+func (h *hostsOf) check(there sets.Set[string]) []Result {
+	var users []string
+	for _, user := range h.users {
+		users = append(users, user.Name)
+	}
+	slices.Sort(users)
+	if len(h.hosts) == 0 {
+		named := "NodeProvider " + conditions.List(users, maxNamed)
+		if there != nil && !there.Has(h.namespace) {
+			return []Result{h.result(Fail, "the namespace does not exist, and is that of "+named, "kubectl create namespace "+h.namespace)}
+		}
+		return []Result{h.result(Warn, "there is none, and the namespace is that of "+named,
+			"kubectl apply -f server-01.yaml (docs/first-server.md, step 1)")}
+	}
+	available, claimed := 0, 0
+	for _, host := range h.hosts {
+		switch eligibility := inventory.EligibilityOf(host); {
+		case eligibility.Claimable:
+			available++
+		case eligibility.Claimed:
+			claimed++
+		}
+	}
+	results := []Result{h.result(OK, fmt.Sprintf("%d, of which %d can be claimed and %d are claimed", len(h.hosts), available, claimed), "")}
+	for _, problem := range problems {
+		if result, found := problem(h); found {
+			results = append(results, result)
+		}
+	}
+	if len(users) == 0 {
+		results = append(results, h.result(Warn, "no NodeProvider uses this namespace",
+			"set spec.metal3.clusterRef.namespace of a NodeProvider to "+h.namespace))
+	}
+	slices.SortStableFunc(results, bySeverity)
+	return results
+}
+
+// with are the names of the hosts that something holds for, and that are not being deleted.
+func (h *hostsOf) with(holds func(*bmov1alpha1.BareMetalHost) bool) []string {
+	var names []string
+	for _, host := range h.hosts {
+		if host.DeletionTimestamp.IsZero() && holds(host) {
+			names = append(names, host.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// some is the result for hosts that something holds for. It is false if there are none. The remedy is for the first of them.
+func (h *hostsOf) some(level Level, names []string, what, remedy string) (Result, bool) {
+	if len(names) == 0 {
+		return Result{}, false
+	}
+	return h.result(level, fmt.Sprintf("%d of %d %s: %s", len(names), len(h.hosts), what, conditions.List(names, maxNamed)),
+		strings.ReplaceAll(remedy, "HOST", names[0])), true
+}
+
+func (h *hostsOf) kubectl(verb string) string { return "kubectl -n " + h.namespace + " " + verb }
+
+// problems are what can be wrong with hosts.
+var problems = []func(*hostsOf) (Result, bool){
+	unseen, inError, uncleaned, uninspected, withoutMAC, detached, paused,
+}
+
+// unseen are hosts that baremetal-operator has written nothing on. One that is paused it does not look at.
+func unseen(h *hostsOf) (Result, bool) {
+	names := h.with(func(host *bmov1alpha1.BareMetalHost) bool {
+		return host.Status.Provisioning.State == bmov1alpha1.StateNone && !isPaused(host) && h.now.Sub(host.CreationTimestamp.Time) > seenWithin
+	})
+	return h.some(Fail, names, "have no state: baremetal-operator does not run, does not watch this namespace (its variable "+
+		"WATCH_NAMESPACE), or does not reach Ironic", operatorRemedy)
+}
+
+// inError are hosts that Metal3 reports an error of. Its text may have the address of a BMC or a URL, so it is left to kubectl.
+func inError(h *hostsOf) (Result, bool) {
+	var types []string
+	names := h.with(func(host *bmov1alpha1.BareMetalHost) bool {
+		if !inventory.EligibilityOf(host).Error {
+			return false
+		}
+		types = append(types, string(host.Status.ErrorType))
+		return true
+	})
+	slices.Sort(types)
+	return h.some(Warn, names, "are in error ("+strings.Join(slices.Compact(types), ", ")+")", h.kubectl("describe baremetalhost HOST"))
+}
+
+// uncleaned are hosts that Metal3 does not clean. By default they are for their last tenant only.
+func uncleaned(h *hostsOf) (Result, bool) {
+	names := h.with(func(host *bmov1alpha1.BareMetalHost) bool {
+		return host.Spec.AutomatedCleaningMode == bmov1alpha1.CleaningModeDisabled
+	})
+	const what = "are not cleaned between their owners (spec.automatedCleaningMode is disabled)"
+	for _, user := range h.users {
+		if user.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant {
+			return h.some(Warn, names, what+", and NodeProvider "+user.Name+
+				" gives them to all tenants (spec.metal3.uncleanedServers is AnyTenant): each can read what the one before has left",
+				"kubectl patch nodeprovider "+user.Name+` --type=merge --patch='{"spec": {"metal3": {"uncleanedServers": "SameTenant"}}}'`)
+		}
+	}
+	return h.some(Warn, names, what+", so that they are not claimed for another tenant",
+		h.kubectl(`patch baremetalhost HOST --type=merge --patch='{"spec": {"automatedCleaningMode": "metadata"}}'`))
+}
+
+// uninspected are hosts whose hardware Metal3 will not find out.
+func uninspected(h *hostsOf) (Result, bool) {
+	names := h.with(func(host *bmov1alpha1.BareMetalHost) bool {
+		return host.InspectionDisabled() && host.Status.HardwareDetails == nil
+	})
+	return h.some(Warn, names, "are not inspected, so that nothing is known of their hardware, and a server that is smaller than its "+
+		"NodeType is not noticed", h.kubectl("patch baremetalhost HOST --type=merge --patch='"+
+		`{"spec": {"inspectionMode": "agent"}, "metadata": {"annotations": {"inspect.metal3.io": null}}}'`))
+}
+
+// withoutMAC are hosts that boot from the network, and whose card is not known.
+func withoutMAC(h *hostsOf) (Result, bool) {
+	names := h.with(func(host *bmov1alpha1.BareMetalHost) bool {
+		scheme, _, _ := strings.Cut(host.Spec.BMC.Address, "://")
+		return host.Spec.BootMACAddress == "" && !strings.Contains(scheme, "virtualmedia")
+	})
+	return h.some(Warn, names, "have no spec.bootMACAddress, which all but virtual media need",
+		h.kubectl(`patch baremetalhost HOST --type=merge --patch='{"spec": {"bootMACAddress": "MAC of the card that it boots from"}}'`))
+}
+
+func detached(h *hostsOf) (Result, bool) {
+	names := h.with(func(host *bmov1alpha1.BareMetalHost) bool {
+		_, found := host.Annotations[bmov1alpha1.DetachedAnnotation]
+		return found || host.Status.OperationalStatus == bmov1alpha1.OperationalStatusDetached
+	})
+	return h.some(Warn, names, "are detached: Metal3 does nothing on them",
+		h.kubectl("annotate baremetalhost HOST "+bmov1alpha1.DetachedAnnotation+"-"))
+}
+
+func isPaused(host *bmov1alpha1.BareMetalHost) bool {
+	_, found := host.Annotations[bmov1alpha1.PausedAnnotation]
+	return found
+}
+
+func paused(h *hostsOf) (Result, bool) {
+	return h.some(Warn, h.with(isPaused), "are paused: Metal3 does nothing on them",
+		h.kubectl("annotate baremetalhost HOST "+bmov1alpha1.PausedAnnotation+"-"))
+}

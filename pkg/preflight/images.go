@@ -1,0 +1,177 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+)
+
+const (
+	imagesCheck = "images"
+	// atOnce is how many images are asked for at the same time.
+	atOnce = 4
+)
+
+// images asks for the images of NodeTypes and OSImages, and for the files with their checksums. What tenants write, in Machines and
+// classes, is not asked for.
+func (c *Cluster) images(ctx context.Context, http *http.Client) []Result {
+	providers, types, images := &v1alpha1.NodeProviderList{}, &v1alpha1.NodeTypeList{}, &v1alpha1.OSImageList{}
+	for _, list := range []client.ObjectList{providers, types, images} {
+		if err := c.Reader.List(ctx, list); err != nil {
+			return []Result{unreadable(imagesCheck, err)}
+		}
+	}
+	locations, results := imageLocations(providers.Items, types.Items, images.Items)
+	names := slices.Sorted(maps.Keys(locations))
+	asked := make([]Result, len(names))
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for i, location := range names {
+		group.Go(func() error {
+			asked[i] = askImage(ctx, http, location, locations[location])
+			return nil
+		})
+	}
+	_ = group.Wait() // none returns an error
+	results = append(results, asked...)
+	if len(results) == 0 {
+		results = []Result{{Check: imagesCheck, Level: Skip, Message: "no OSImage or NodeType has an image"}}
+	}
+	return results
+}
+
+// imageLocations are the URLs that may be asked, each with what it is, and what is wrong with the others.
+func imageLocations(providers []v1alpha1.NodeProvider, types []v1alpha1.NodeType, images []v1alpha1.OSImage) (map[string]string, []Result) {
+	locations, results := map[string]string{}, []Result(nil)
+	byName := map[string]*v1alpha1.NodeProvider{}
+	for i := range providers {
+		byName[providers[i].Name] = &providers[i]
+	}
+	osImages := map[string]*v1alpha1.OSImage{}
+	for i := range images {
+		osImages[images[i].Name] = &images[i]
+	}
+	add := func(owner string, set properties.Set, allowed func(properties.Set) error) {
+		if set.Get(v1alpha1.PropertyImageURL) == "" {
+			return // a class or a Machine may have it
+		}
+		image, err := set.Image()
+		if err == nil {
+			err = allowed(set)
+		}
+		if err != nil {
+			results = append(results, Result{Check: owner, Level: Fail, Message: err.Error()})
+			return
+		}
+		locations[image.URL] = "image of " + owner
+		if strings.HasPrefix(image.Checksum, "http") { // it is hexadecimal digits, or a URL
+			locations[image.Checksum] = "checksum of " + owner
+		}
+	}
+	named := map[string]bool{}
+	for i := range types {
+		one := &types[i]
+		layers := []properties.Layer{properties.OfType(one)}
+		provider := byName[one.Spec.ProviderRef.Name]
+		if provider != nil {
+			layers = []properties.Layer{properties.OfProvider(provider), properties.OfType(one)}
+		}
+		set := properties.Merge(layers...)
+		name := set.Get(v1alpha1.PropertyOSImage)
+		if name != "" {
+			if osImages[name] == nil {
+				results = append(results, Result{Check: "NodeType " + one.Name, Level: Fail, Message: "its OSImage " + name + " does not exist",
+					Remedy: "kubectl get osimages"})
+				continue
+			}
+			named[name] = true
+			set = set.WithOSImage(osImages[name])
+		}
+		add("NodeType "+one.Name, set, func(set properties.Set) error {
+			if provider == nil {
+				return nil
+			}
+			return set.CheckImageHosts(provider)
+		})
+	}
+	for i := range images {
+		if named[images[i].Name] {
+			continue
+		}
+		add("OSImage "+images[i].Name, properties.Merge().WithOSImage(&images[i]), func(set properties.Set) error {
+			var refused error
+			for j := range providers {
+				if refused = set.CheckImageHosts(&providers[j]); refused == nil {
+					return nil
+				}
+			}
+			return refused
+		})
+	}
+	slices.SortFunc(results, bySeverity)
+	return locations, results
+}
+
+// askImage asks for the head of a file, and for its first byte where the server does not answer that, as with signed URLs.
+func askImage(ctx context.Context, client *http.Client, location, what string) Result {
+	result := Result{Check: what, Level: Fail, Message: properties.PublicURL(location)}
+	result.Remedy = "make it readable for this machine, and for Ironic and the servers, which must reach it too"
+	var status int
+	for _, method := range []string{http.MethodHead, http.MethodGet} {
+		request, err := http.NewRequestWithContext(ctx, method, location, nil)
+		if err == nil && method == http.MethodGet {
+			request.Header.Set("Range", "bytes=0-0")
+		}
+		var response *http.Response
+		if err == nil {
+			response, err = client.Do(request)
+		}
+		if err != nil {
+			result.Message += ": " + cause(err)
+			return result
+		}
+		_ = response.Body.Close() // the rest is not read
+		status = response.StatusCode
+		if status == http.StatusOK || status == http.StatusPartialContent {
+			result.Level, result.Remedy = OK, ""
+			result.Message += " can be read from here"
+			return result
+		}
+		if status != http.StatusForbidden && status != http.StatusMethodNotAllowed && status != http.StatusNotImplemented {
+			break
+		}
+	}
+	result.Message += fmt.Sprintf(": status %d", status)
+	return result
+}
+
+// maxRedirects is how many redirects are followed.
+const maxRedirects = 5
+
+// NewImageClient returns what asks for images.
+func NewImageClient(timeout time.Duration) *http.Client {
+	return &http.Client{Timeout: timeout, CheckRedirect: withoutReferer}
+}
+
+// withoutReferer follows redirects, and does not tell their targets the URL before, which may be signed.
+func withoutReferer(request *http.Request, via []*http.Request) error {
+	if len(via) > maxRedirects {
+		return errors.New("too many redirects")
+	}
+	request.Header.Del("Referer")
+	return nil
+}
