@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/preflight"
 )
 
 // TestVersions compares docs/compatibility.md with the versions in the modules.
@@ -38,6 +40,13 @@ func TestVersions(t *testing.T) {
 		}
 	}
 	minimum := regexp.MustCompile(`\| Kubernetes, both clusters \| ([0-9.]+) \|`).FindStringSubmatch(read(t, "docs/compatibility.md"))
+	if minimum == nil || minimum[1] != preflight.MinimumKubernetes {
+		t.Errorf("docs/compatibility.md requires Kubernetes %v, and the preflight %s", minimum, preflight.MinimumKubernetes)
+	}
+	tested := "`k8s.io/kubernetes` | `v" + preflight.TestedKubernetes + "."
+	if !strings.Contains(read(t, "docs/compatibility.md"), tested) {
+		t.Errorf("docs/compatibility.md does not say %s, which the preflight takes for the version of the tests", preflight.TestedKubernetes)
+	}
 	for _, chart := range []string{"karpenter-metal3", "karpenter-metal3-tenant"} {
 		if definition := read(t, "charts/"+chart+"/Chart.yaml"); minimum == nil ||
 			!strings.Contains(definition, `kubeVersion: ">=`+minimum[1]+`.`) {
