@@ -50,7 +50,7 @@ func Files() (map[string][]byte, error) {
 		}
 	}
 	add(files, Management, "webhook.yaml", "config/webhook/management.yaml", []byte(webhook.Template()))
-	add(files, Management, "webhook-pods.yaml", "config/webhook/pods.yaml", []byte(webhook.PodsTemplate()))
+	add(files, Management, "webhook-mutating.yaml", "config/webhook/mutating.yaml", []byte(webhook.MutatingTemplate()))
 	for chart, pattern := range map[string]string{Management: "*.yaml", Tenant: "tenant/*.yaml"} {
 		policies, err := fs.Glob(policy.Files, pattern)
 		if err != nil {

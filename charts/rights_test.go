@@ -273,7 +273,7 @@ func TestAdmission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantPods, err := webhook.Pods(options)
+	wantMutating, err := webhook.Mutating(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,19 +287,19 @@ func TestAdmission(t *testing.T) {
 		t.Errorf("webhooks (-want +got):\n%s", diff)
 	}
 	const mutating = "MutatingWebhookConfiguration"
-	pods := ofKind[admissionregistrationv1.MutatingWebhookConfiguration](t, objects, mutating)[webhook.ConfigurationName]
-	if pods == nil {
-		t.Fatal("there is no configuration for pods")
+	changes := ofKind[admissionregistrationv1.MutatingWebhookConfiguration](t, objects, mutating)[webhook.ConfigurationName]
+	if changes == nil {
+		t.Fatal("there is no configuration of what is changed")
 	}
-	if diff := cmp.Diff(wantPods.Webhooks, pods.Webhooks); diff != "" {
-		t.Errorf("webhooks for pods (-want +got):\n%s", diff)
+	if diff := cmp.Diff(wantMutating.Webhooks, changes.Webhooks); diff != "" {
+		t.Errorf("webhooks that change (-want +got):\n%s", diff)
 	}
 	if service := ofKind[corev1.Service](t, objects, "Service")["karpenter-metal3-webhook"]; service == nil ||
 		service.Spec.Ports[0].Port != 443 {
 		t.Errorf("the API server asks a Service that is not there: %v", service)
 	}
-	if len(got.Annotations)+len(pods.Annotations) > 0 {
-		t.Errorf("another program would write the CA: %v, %v", got.Annotations, pods.Annotations)
+	if len(got.Annotations)+len(changes.Annotations) > 0 {
+		t.Errorf("another program would write the CA: %v, %v", got.Annotations, changes.Annotations)
 	}
 	certManager := render(t, Management, "--set=webhook.certificates.source=certManager")
 	injected := 0

@@ -6,5 +6,5 @@ package webhook
 // Template is filled in by Management. The chart has a copy, which Helm fills in.
 func Template() string { return management }
 
-// PodsTemplate is filled in by Pods. The chart has a copy of it, too.
-func PodsTemplate() string { return pods }
+// MutatingTemplate is filled in by Mutating. The chart has a copy of it, too.
+func MutatingTemplate() string { return mutating }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package webhook has the webhook configurations of the management cluster: which requests the API server sends to
-// cmd/webhook, and where. management.yaml and pods.yaml are templates; Management and Pods fill them in.
+// cmd/webhook, and where. management.yaml and mutating.yaml are templates; Management and Mutating fill them in.
 package webhook
 
 import (
@@ -22,8 +22,8 @@ import (
 //go:embed management.yaml
 var management string
 
-//go:embed pods.yaml
-var pods string
+//go:embed mutating.yaml
+var mutating string
 
 // ConfigurationName is the name of the ValidatingWebhookConfiguration, and of the MutatingWebhookConfiguration.
 const ConfigurationName = "karpenter-metal3"
@@ -49,10 +49,10 @@ func Management(options Options) (*admissionregistrationv1.ValidatingWebhookConf
 	return configuration, options.fill(management, configuration)
 }
 
-// Pods returns the configuration for the pods that tenants' vClusters create in the management cluster.
-func Pods(options Options) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
+// Mutating returns the configuration for what the webhook changes.
+func Mutating(options Options) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	return configuration, options.fill(pods, configuration)
+	return configuration, options.fill(mutating, configuration)
 }
 
 // Both returns both configurations.
@@ -61,8 +61,8 @@ func Both(options Options) ([]client.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	pods, err := Pods(options)
-	return []client.Object{management, pods}, err
+	mutating, err := Mutating(options)
+	return []client.Object{management, mutating}, err
 }
 
 // fill reads a configuration from a template.

@@ -74,13 +74,15 @@ func TestManagementServiceReference(t *testing.T) {
 	}
 }
 
-// If the webhook fails, the only pods that are not created are those that a vCluster makes for a tenant, with claims.
-func TestPodsRules(t *testing.T) {
-	configuration, err := Pods(Options{URL: "https://127.0.0.1:9443", CABundle: []byte("x")})
+// If the webhook fails, the only pods that are not created are those that a vCluster makes for a tenant, with claims. It is asked about
+// our kinds only where a field is not of the type that the schema has, and the schema refuses these if it fails.
+func TestMutatingRules(t *testing.T) {
+	configuration, err := Mutating(Options{URL: "https://127.0.0.1:9443", CABundle: []byte("x")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	fail, equivalent := admissionregistrationv1.Fail, admissionregistrationv1.Equivalent
+	ignore, all := admissionregistrationv1.Ignore, admissionregistrationv1.AllScopes
 	never := admissionregistrationv1.NeverReinvocationPolicy
 	want := &admissionregistrationv1.MutatingWebhookConfiguration{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
@@ -101,6 +103,20 @@ func TestPodsRules(t *testing.T) {
 			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "claims",
 				Expression: "has(object.spec.resourceClaims) && size(object.spec.resourceClaims) > 0"}},
 			FailurePolicy: &fail, MatchPolicy: &equivalent, ReinvocationPolicy: &never, TimeoutSeconds: ptr.To[int32](5),
+			SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		}, {
+			Name: "spelling.karpenter.metal3.io",
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:9443/mutate/spelling"),
+				CABundle: []byte("x")},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+				Rule: admissionregistrationv1.Rule{APIGroups: []string{v1alpha1.Group}, APIVersions: []string{"v1alpha1"},
+					Resources: []string{"tenantclusters", "nodetypes"}, Scope: &all},
+			}},
+			// What it does is in test/webhooks.
+			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "other-form",
+				Expression: configuration.Webhooks[1].MatchConditions[0].Expression}},
+			FailurePolicy: &ignore, MatchPolicy: &equivalent, ReinvocationPolicy: &never, TimeoutSeconds: ptr.To[int32](5),
 			SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 		}},
 	}

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package apis holds the CustomResourceDefinitions of karpenter-provider-metal3, as controller-gen makes them from
-// the Go types, and adds the lengths of fields that controller-gen cannot bound.
+// the Go types, and adds what controller-gen cannot say: the lengths of fields, and fields of other spellings.
 package apis
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"strconv"
@@ -94,7 +95,7 @@ func load(wanted func(path string) bool) ([]*apiextensionsv1.CustomResourceDefin
 		if err := yaml.UnmarshalStrict(content, crd); err != nil {
 			return nil, fmt.Errorf("parsing embedded CRD %s, %w", path, err)
 		}
-		if err := setBounds(crd); err != nil {
+		if err := errors.Join(setBounds(crd), setSpellings(crd)); err != nil {
 			return nil, err
 		}
 		crds = append(crds, crd)

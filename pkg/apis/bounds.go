@@ -25,6 +25,7 @@ type bound struct {
 const (
 	maxKey   = 317 // a DNS name, a slash and a name
 	maxValue = 63
+	maxName  = 253
 )
 
 // bounds are the lengths of fields whose types are not ours, or are values of maps: a marker of controller-gen reaches neither. A
@@ -34,6 +35,7 @@ var bounds = map[string][]bound{
 		[]bound{
 			{path: "spec.properties{}", length: v1alpha1.MaxPropertyLength},
 			{path: "spec.labels{}", length: maxValue},
+			{path: "spec.owner{}", length: maxName},
 			{path: "spec.resources", keys: 64},
 			{path: "spec.resources{}", length: maxValue},
 			{path: "spec.requirements[].key", length: maxKey},
@@ -62,7 +64,7 @@ func setBounds(crd *apiextensionsv1.CustomResourceDefinition) error {
 		root := crd.Spec.Versions[i].Schema.OpenAPIV3Schema
 		for _, bound := range bounds[crd.Spec.Names.Kind] {
 			path := strings.NewReplacer("[]", ".[]", "{}", ".{}").Replace(bound.path)
-			if !bound.set(root, strings.Split(path, ".")) {
+			if !at(root, strings.Split(path, "."), bound.set) {
 				return fmt.Errorf("bounding %s of %s: there is no such field", bound.path, crd.Name)
 			}
 		}
@@ -70,22 +72,27 @@ func setBounds(crd *apiextensionsv1.CustomResourceDefinition) error {
 	return nil
 }
 
-func (b bound) set(schema *apiextensionsv1.JSONSchemaProps, path []string) bool {
+func (b bound) set(schema *apiextensionsv1.JSONSchemaProps) {
+	for bounded, by := range map[**int64]int64{&schema.MaxLength: b.length, &schema.MaxItems: b.items, &schema.MaxProperties: b.keys} {
+		if by > 0 {
+			*bounded = ptr.To(by)
+		}
+	}
+}
+
+// at changes the schema at a path, of which [] is an item of a list and {} a value of a map, and returns whether it is there.
+func at(schema *apiextensionsv1.JSONSchemaProps, path []string, change func(*apiextensionsv1.JSONSchemaProps)) bool {
 	switch {
 	case len(path) == 0:
-		for bounded, by := range map[**int64]int64{&schema.MaxLength: b.length, &schema.MaxItems: b.items, &schema.MaxProperties: b.keys} {
-			if by > 0 {
-				*bounded = ptr.To(by)
-			}
-		}
+		change(schema)
 		return true
 	case path[0] == "[]":
-		return schema.Items != nil && b.set(schema.Items.Schema, path[1:])
+		return schema.Items != nil && at(schema.Items.Schema, path[1:], change)
 	case path[0] == "{}":
-		return schema.AdditionalProperties != nil && b.set(schema.AdditionalProperties.Schema, path[1:])
+		return schema.AdditionalProperties != nil && at(schema.AdditionalProperties.Schema, path[1:], change)
 	}
 	field, found := schema.Properties[path[0]]
-	if found = found && b.set(&field, path[1:]); found {
+	if found = found && at(&field, path[1:], change); found {
 		schema.Properties[path[0]] = field
 	}
 	return found

@@ -182,7 +182,8 @@ func Handlers(all *cluster.Cluster, clk clock.PassiveClock) map[string]admission
 		"/validate/machineconfigtemplates": &handler[v1alpha1.MachineConfigTemplate, *v1alpha1.MachineConfigTemplate]{
 			kind: "MachineConfigTemplate", cluster: all, clock: clk, written: rules.MachineConfigTemplate,
 			deleted: unused[*v1alpha1.MachineConfigTemplate](rules.KindMachineConfigTemplate)},
-		"/mutate/pods": &podHandler{cluster: all, clock: clk},
+		"/mutate/pods":     &podHandler{cluster: all, clock: clk},
+		"/mutate/spelling": spellingHandler{},
 	}
 }
 

@@ -46,11 +46,14 @@ func TestPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods, err := webhook.Pods(webhook.Options{URL: "https://x"})
+	mutating, err := webhook.Mutating(webhook.Options{URL: "https://x"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{strings.TrimPrefix(*pods.Webhooks[0].ClientConfig.URL, "https://x")}
+	var want []string
+	for _, one := range mutating.Webhooks {
+		want = append(want, strings.TrimPrefix(*one.ClientConfig.URL, "https://x"))
+	}
 	for _, one := range configuration.Webhooks {
 		want = append(want, strings.TrimPrefix(*one.ClientConfig.URL, "https://x"))
 	}

@@ -27,10 +27,6 @@ func TestKubectl(t *testing.T) {
 	webhook.await(t)
 	awaitAsked(t)
 
-	kubectl := filepath.Join("..", "..", "bin", "kubectl")
-	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
-		kubectl = filepath.Join(assets, "kubectl")
-	}
 	config := environment.Kubeconfig(t, "")
 	cases, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(cases) == 0 {
@@ -49,7 +45,7 @@ func TestKubectl(t *testing.T) {
 			if target, deletes := strings.CutPrefix(strings.TrimSpace(rest), "# delete "); deletes {
 				arguments = append([]string{"--kubeconfig", config, "delete", "--dry-run=server", "--wait=false"}, strings.Fields(target)...)
 			}
-			output, _ := exec.CommandContext(t.Context(), kubectl, arguments...).CombinedOutput() // that it fails is in its output
+			output, _ := exec.CommandContext(t.Context(), kubectl(), arguments...).CombinedOutput() // that it fails is in its output
 			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
 			if *update {
 				if err := os.WriteFile(golden, output, 0o644); err != nil {
@@ -66,6 +62,14 @@ func TestKubectl(t *testing.T) {
 			}
 		})
 	}
+}
+
+// kubectl is the path of the program.
+func kubectl() string {
+	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
+		return filepath.Join(assets, "kubectl")
+	}
+	return filepath.Join("..", "..", "bin", "kubectl")
 }
 
 // sortedErrors sorts the errors of an object: the API server lists those of its schema in any order.

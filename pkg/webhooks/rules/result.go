@@ -67,6 +67,10 @@ const (
 	RuleKubeletArgs Rule = "kubelet-args"
 	// RulePodClaims: the pods of a tenant refer to its own claims on the host.
 	RulePodClaims Rule = "pod-claims"
+	// RuleSpelling: fields have the form of the schema.
+	RuleSpelling Rule = "spelling"
+	// RuleNoEffect: fields of the reference that do nothing here.
+	RuleNoEffect Rule = "no-effect"
 	// RuleImmutable: what would need a new server does not change.
 	RuleImmutable Rule = "immutable"
 )
