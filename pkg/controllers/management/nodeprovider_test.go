@@ -239,3 +239,83 @@ func TestStaleProviderDeletesNothing(t *testing.T) {
 		t.Error("stale-b was deleted because the provider that was read is from before stale-b was named")
 	}
 }
+
+// TestNodeTypeMetadata: labels and annotations follow the template, and those that others have set stay.
+func TestNodeTypeMetadata(t *testing.T) {
+	w := newProviderTest(t)
+	with := func(labels, annotations map[string]string) v1alpha1.NodeTypeTemplate {
+		template := profileOf("marked", "8")
+		template.Metadata = &v1alpha1.NodeTypeMetadata{Labels: labels, Annotations: annotations}
+		return template
+	}
+	provider := w.create("marks", profileOf("marked", "8"))
+	apply := func(template v1alpha1.NodeTypeTemplate) {
+		t.Helper()
+		if err := environment.Client.Get(t.Context(), client.ObjectKeyFromObject(provider), provider); err != nil {
+			t.Fatal(err)
+		}
+		provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{template}
+		if err := environment.Client.Update(t.Context(), provider); err != nil {
+			t.Fatal(err)
+		}
+		provider = w.reconcile(provider)
+	}
+	expect := func(reason string, labels, annotations map[string]string) {
+		t.Helper()
+		nodeType, _ := w.get("marked")
+		if diff := cmp.Diff(labels, nodeType.Labels); diff != "" {
+			t.Errorf("%s: labels (-want +got):\n%s", reason, diff)
+		}
+		if diff := cmp.Diff(annotations, nodeType.Annotations); diff != "" {
+			t.Errorf("%s: annotations (-want +got):\n%s", reason, diff)
+		}
+		version := nodeType.ResourceVersion
+		w.reconcile(provider)
+		if again, _ := w.get("marked"); again.ResourceVersion != version {
+			t.Errorf("%s: there was nothing to do, and something was written", reason)
+		}
+	}
+	w.reconcile(provider)
+	expect("a type as in earlier versions is not touched", nil, nil)
+
+	nodeType, _ := w.get("marked")
+	nodeType.Labels, nodeType.Annotations = map[string]string{"theirs": "1"}, map[string]string{"theirs": "2", "karpenter.metal3.io/admission": "x"}
+	if err := environment.Client.Update(t.Context(), nodeType); err != nil {
+		t.Fatal(err)
+	}
+	apply(with(map[string]string{"team": "a", "tier": "gold", "karpenter.metal3.io/admission": "ignore"},
+		map[string]string{"example.com/note": "hello", "karpenter.metal3.io/admission": "y", "kubernetes.io/a": "z"}))
+	expect("reserved ones are not written", map[string]string{"theirs": "1", "team": "a", "tier": "gold"}, map[string]string{
+		"theirs": "2", "karpenter.metal3.io/admission": "x", "example.com/note": "hello",
+		"karpenter.metal3.io/provider-labels": "team,tier", "karpenter.metal3.io/provider-annotations": "example.com/note"})
+
+	apply(with(map[string]string{"team": "b"}, nil))
+	expect("what the template has no more is removed", map[string]string{"theirs": "1", "team": "b"}, map[string]string{
+		"theirs": "2", "karpenter.metal3.io/admission": "x", "karpenter.metal3.io/provider-labels": "team"})
+
+	nodeType, _ = w.get("marked")
+	nodeType.Labels["team"] = "by-hand"
+	if err := environment.Client.Update(t.Context(), nodeType); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile(provider)
+	expect("the template counts", map[string]string{"theirs": "1", "team": "b"}, map[string]string{
+		"theirs": "2", "karpenter.metal3.io/admission": "x", "karpenter.metal3.io/provider-labels": "team"})
+
+	apply(profileOf("marked", "8"))
+	expect("nothing of the provider's is left", map[string]string{"theirs": "1"},
+		map[string]string{"theirs": "2", "karpenter.metal3.io/admission": "x"})
+
+	nodeType, _ = w.get("marked")
+	if err := environment.Client.Delete(t.Context(), nodeType); err != nil {
+		t.Fatal(err)
+	}
+	apply(with(map[string]string{"team": "c"}, nil))
+	expect("a new type has them from the start", map[string]string{"team": "c"},
+		map[string]string{"karpenter.metal3.io/provider-labels": "team"})
+
+	apply(with(map[string]string{"a b": "c"}, nil))
+	if condition := meta.FindStatusCondition(provider.Status.Conditions, v1alpha1.ConditionSynced); condition.Reason != v1alpha1.ReasonInvalidSpec {
+		t.Errorf("a label that cannot be one: %s %s", condition.Reason, condition.Message)
+	}
+}

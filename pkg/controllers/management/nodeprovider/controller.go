@@ -135,6 +135,7 @@ func (c *Controller) apply(ctx context.Context, provider *v1alpha1.NodeProvider,
 			},
 			Spec: wanted,
 		}
+		setMetadata(nodeType, from.Metadata)
 		if err := c.client.Create(ctx, nodeType); err != nil {
 			return rejected(from.Name, false, fmt.Errorf("creating NodeType %s, %w", from.Name, err))
 		}
@@ -143,9 +144,13 @@ func (c *Controller) apply(ctx context.Context, provider *v1alpha1.NodeProvider,
 		return conflict(provider, current), nil
 	case !current.DeletionTimestamp.IsZero():
 		return nil, fmt.Errorf("waiting for the old NodeType %s to be deleted", from.Name)
-	case !equality.Semantic.DeepEqual(current.Spec, wanted):
+	default:
 		updated := current.DeepCopy()
 		updated.Spec = wanted
+		setMetadata(updated, from.Metadata)
+		if equality.Semantic.DeepEqual(current, updated) {
+			break
+		}
 		if err := c.client.Update(ctx, updated); err != nil {
 			return rejected(from.Name, true, fmt.Errorf("updating NodeType %s, %w", from.Name, err))
 		}
