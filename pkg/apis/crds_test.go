@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 	"sigs.k8s.io/yaml"
 )
@@ -31,6 +32,35 @@ func TestKarpenterCRDs(t *testing.T) {
 		}
 		if want := strings.ReplaceAll(string(original), "default: 720h", "default: Never"); string(ours) != want {
 			t.Errorf("%s differs in more than the default of expireAfter", crd.Name)
+		}
+	}
+}
+
+// TestDisplayed: each kind that people write says what it is called and for, in a bounded text.
+func TestDisplayed(t *testing.T) {
+	management, err := ManagementCRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenant, err := TenantCRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range append(management, tenant...) {
+		spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+		schemas := map[string]apiextensionsv1.JSONSchemaProps{"spec": spec}
+		switch crd.Spec.Names.Kind {
+		case "IPAddress": // the manager writes it
+			continue
+		case "NodeProvider":
+			schemas["spec.metal3.nodeTypes[]"] = *spec.Properties["metal3"].Properties["nodeTypes"].Items.Schema
+		}
+		for path, schema := range schemas {
+			for field, want := range map[string]int64{"displayName": 256, "description": 1024} {
+				if got := schema.Properties[field]; got.MaxLength == nil || *got.MaxLength != want {
+					t.Errorf("%s: %s.%s is not a text of at most %d characters: %+v", crd.Spec.Names.Kind, path, field, want, got)
+				}
+			}
 		}
 	}
 }

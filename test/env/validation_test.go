@@ -129,10 +129,11 @@ func TestNodeProviderValidation(t *testing.T) {
 
 func TestOtherKindsValidation(t *testing.T) {
 	for name, tc := range map[string]struct{ reason, kind, spec, want string }{
-		"OSImage":      {"the reference", "OSImage", "{properties: {metal3.vcluster.com/image-url: 'https://x/y.qcow2'}}", ""},
-		"OSImageNoURL": {"an image is somewhere", "OSImage", "{properties: {}}", "properties must hold metal3.vcluster.com/image-url"},
+		"OSImage":        {"the reference", "OSImage", "{properties: {metal3.vcluster.com/image-url: 'https://x/y.qcow2'}}", ""},
+		"OSImageNoURL":   {"a Machine may have it, or says that it is missing", "OSImage", "{properties: {}}", ""},
+		"OSImageNothing": {"properties are optional in the reference", "OSImage", "{description: later}", ""},
 		"OSImageFTP": {"Ironic fetches by http", "OSImage", "{properties: {metal3.vcluster.com/image-url: 'ftp://x'}}",
-			"with an http or https URL"},
+			"metal3.vcluster.com/image-url must be an http or https URL"},
 		"OSImagePinned": {"an image is for many servers", "OSImage",
 			"{properties: {metal3.vcluster.com/image-url: 'http://x', metal3.vcluster.com/server-name: s1}}", wantsNoPin},
 		"MetalNodeClass": {"everything has a default", "MetalNodeClass", "{}", ""},
@@ -164,6 +165,9 @@ func TestMachineValidation(t *testing.T) {
 		"Nothing":        {"what would it get", "{}", eitherOr},
 		"Both":           {"they may contradict", "{nodeTypeRef: {name: x}, resources: {cpu: 1}}", eitherOr},
 		"NoName":         {"names something", "{nodeTypeRef: {name: ''}}", "spec.nodeTypeRef.name"},
+		"Power":          {"an empty state is On, as in the reference", "{nodeTypeRef: {name: x}, power: {state: ''}}", ""},
+		"PowerUnset":     {"so is none", "{nodeTypeRef: {name: x}, power: {}}", ""},
+		"PowerSlow":      {"there is no such state", "{nodeTypeRef: {name: x}, power: {state: Slow}}", "spec.power.state: Unsupported value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			check(t, tc.reason, tc.want, refusal(t, object(t, "Machine", "m", namespace, tc.spec)))

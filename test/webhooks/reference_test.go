@@ -100,7 +100,8 @@ tenantcluster.karpenter.metal3.io/forms configured
 Warning: spec.providerRef: is stored as an object: write providerRef: {name: ...}
 nodetype.karpenter.metal3.io/forms configured
 `
-	expect("kubectl apply", kubectlWith(t, config, otherForms, "apply", "--validate=strict"), "tenantcluster.karpenter.metal3.io/forms created", 1)
+	expect("kubectl apply", kubectlWith(t, config, otherForms, "apply", "--validate=strict"),
+		"tenantcluster.karpenter.metal3.io/forms created", 1)
 	expect("kubectl apply, again", kubectlWith(t, config, otherForms, "apply", "--validate=strict"), configured, 1)
 	expect("kubectl replace", kubectlWith(t, config, otherForms, "replace", "--validate=strict"),
 		strings.ReplaceAll(configured, "configured", "replaced"), 1)

@@ -17,10 +17,13 @@ func TestAllows(t *testing.T) {
 		// byHand is whether it may have the type if no NodeProvider lists that.
 		byHand bool
 	}{
-		"Unset":         {"a tenant without a list may have everything that NodeProviders list", nil, true, false},
-		"Empty":         {"an empty list is a list with nothing on it", &[]string{}, false, false},
-		"ByName":        {"the type itself is listed", &[]string{"cpu", "h100-8x"}, true, true},
-		"ByProvider":    {"all types of its provider are listed", &[]string{"metal.*"}, true, false},
+		"Unset":      {"a tenant without a list may have everything that NodeProviders list", nil, true, false},
+		"Empty":      {"an empty list is a list with nothing on it", &[]string{}, false, false},
+		"ByName":     {"the type itself is listed", &[]string{"cpu", "h100-8x"}, true, true},
+		"ByProvider": {"all types of its provider are listed", &[]string{"metal.*"}, true, false},
+		"Qualified":  {"the type itself is listed, with its provider", &[]string{"metal.h100-8x"}, true, false},
+		"OtherQualified": {"the type of this name of another provider", &[]string{"other.h100-8x", "metal.h100", "metal.h100-8x.*"}, false,
+			false},
 		"OtherProvider": {"the star is for that provider only", &[]string{"other.*"}, false, false},
 		"Prefix":        {"the name before the star is a whole name", &[]string{"met.*", "h100.*", "*", ".*"}, false, false},
 		"ProviderName":  {"a provider without the star is the name of a type", &[]string{"metal"}, false, false},
@@ -32,6 +35,27 @@ func TestAllows(t *testing.T) {
 			}
 			if got := cluster.Allows("h100-8x", ""); got != tc.byHand {
 				t.Errorf("%s: made by hand: got %v, want %v", tc.reason, got, tc.byHand)
+			}
+		})
+	}
+}
+
+// TestAllowsDots: names of NodeTypes and NodeProviders may have dots, and what reads as both is both.
+func TestAllowsDots(t *testing.T) {
+	cluster := &TenantCluster{Spec: TenantClusterSpec{AllowedNodeTypes: &[]string{"gpu.h100.v2"}}}
+	for name, tc := range map[string]struct {
+		reason, nodeType, madeBy string
+		want                     bool
+	}{
+		"Exact":       {"a type of that name, of any provider", "gpu.h100.v2", "metal", true},
+		"ByHand":      {"a type of that name that was made by hand", "gpu.h100.v2", "", true},
+		"DotInType":   {"the provider gpu's type h100.v2", "h100.v2", "gpu", true},
+		"DotInMaker":  {"the provider gpu.h100's type v2", "v2", "gpu.h100", true},
+		"HandNoMaker": {"a type that was made by hand has no provider", "h100.v2", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := cluster.Allows(tc.nodeType, tc.madeBy); got != tc.want {
+				t.Errorf("%s: got %v, want %v", tc.reason, got, tc.want)
 			}
 		})
 	}

@@ -205,6 +205,11 @@ const (
 	StandAloneMachinesLabelKey = Group + "/stand-alone-machines"
 	// StandAloneMachinesLabelValue is its value.
 	StandAloneMachinesLabelValue = "allowed"
+	// ProviderLabelsAnnotationKey on a NodeType holds the names, separated by commas, of the labels that its NodeProvider has written, and
+	// removes when they are not in its template any more.
+	ProviderLabelsAnnotationKey = Group + "/provider-labels"
+	// ProviderAnnotationsAnnotationKey on a NodeType holds the same of annotations.
+	ProviderAnnotationsAnnotationKey = Group + "/provider-annotations"
 	// SelectAllHostsAnnotationKey on a NodeProvider or a NodeType names the types, separated by commas, whose empty or
 	// missing selector is meant: they have every server of the namespace.
 	SelectAllHostsAnnotationKey = Group + "/select-all-hosts"

@@ -19,6 +19,14 @@ import (
 // +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) == has(oldSelf.nodeTypeRef) && has(self.requirements) == has(oldSelf.requirements) && has(self.resources) == has(oldSelf.resources) && has(self.requestedDrivers) == has(oldSelf.requestedDrivers) && has(self.tenantClusterRef) == has(oldSelf.tenantClusterRef)",message="nodeTypeRef, requirements, resources, requestedDrivers and tenantClusterRef are immutable: delete the Machine and make another"
 // +kubebuilder:validation:XValidation:rule="!has(self.kubeletArgs) || has(self.tenantClusterRef)",message="kubeletArgs are for the node that a server becomes, and without tenantClusterRef it becomes none: set it, or leave kubeletArgs out"
 type MachineSpec struct {
+	// DisplayName is what people call it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	DisplayName string `json:"displayName,omitempty"`
+	// Description is for people: what it is for.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Description string `json:"description,omitempty"`
 	// NodeTypeRef names the NodeType of the server.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodeTypeRef is immutable: delete the Machine and make another"
@@ -80,7 +88,8 @@ type MachineSpec struct {
 	Bootstrap MachineBootstrap `json:"bootstrap,omitempty"`
 	// Power is whether the server is switched on once its image is installed. If it is unset, the power is not changed.
 	// +optional
-	Power *MachinePower `json:"power,omitempty"`
+	Power     *MachinePower `json:"power,omitempty"`
+	Ownership `json:",inline"`
 }
 
 // MaxPropertyLength is how many characters the value of a property of a Machine or MetalNodeClass may have, and MaxPropertiesLength
@@ -272,7 +281,6 @@ const (
 )
 
 // PowerState of a server.
-// +kubebuilder:validation:Enum=On;Off
 type PowerState string
 
 const (
@@ -284,15 +292,18 @@ const (
 
 // MachinePower says whether a server is to have power.
 type MachinePower struct {
-	// State that the server is to have once its image is installed, On or Off. Installing takes power, so a Machine
-	// that is Off from the start is installed first and then switched off.
-	State PowerState `json:"state"`
+	// State that the server is to have once its image is installed, On or Off; On if it is empty or left out. Installing takes
+	// power, so a Machine that is Off from the start is installed first and then switched off.
+	// +optional
+	// +kubebuilder:validation:Enum=On;Off;""
+	State PowerState `json:"state,omitempty"`
 }
 
 // MachinePowerStatus is what Metal3 says of the power of a server.
 type MachinePowerStatus struct {
 	// State that Metal3 has seen last, On or Off.
 	// +optional
+	// +kubebuilder:validation:Enum=On;Off
 	State PowerState `json:"state,omitempty"`
 	// LastReboot is when a reboot was last requested from Metal3 for the annotation karpenter.metal3.io/reboot.
 	// +optional

@@ -10,6 +10,14 @@ import (
 
 // MetalNodeClassSpec narrows down which servers a NodePool gets and how they are installed.
 type MetalNodeClassSpec struct {
+	// DisplayName is what people call it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	DisplayName string `json:"displayName,omitempty"`
+	// Description is for people: what it is for.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Description string `json:"description,omitempty"`
 	// ProviderRef names the NodeProvider whose types this class offers. If unset, those of all providers.
 	// +optional
 	ProviderRef *NameReference `json:"providerRef,omitempty"`

@@ -19,6 +19,10 @@ type HardwareProfile struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	DisplayName string `json:"displayName,omitempty"`
+	// Description is for people: what it is for.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Description string `json:"description,omitempty"`
 	// Zone is the value of topology.kubernetes.io/zone for all servers of this type. If unset, it is the value of
 	// the host's datacenter label, and "global" for a host that has none.
 	// +optional
@@ -94,7 +98,7 @@ type NodeTypeOverhead struct {
 
 // NodeTypeSpec is the desired state of a NodeType.
 type NodeTypeSpec struct {
-	// ProviderRef names the NodeProvider that the hosts and the inherited properties come from.
+	// ProviderRef names the NodeProvider that the hosts and the inherited properties come from. A name alone is stored as {name: ...}.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="providerRef is immutable: delete the NodeType and create it again"
 	ProviderRef     NameReference `json:"providerRef"`
 	HardwareProfile `json:",inline"`

@@ -33,6 +33,7 @@ type MachineConfigTemplateSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=524288
 	NetworkDataTemplate string `json:"networkDataTemplate,omitempty"`
+	Ownership           `json:",inline"`
 }
 
 // MachineConfigTemplate is a template of what servers read at their first boot, for Machines to refer to in their
@@ -48,6 +49,9 @@ type MachineConfigTemplate struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec MachineConfigTemplateSpec `json:"spec"`
+	// Status is empty: nothing is observed of it.
+	// +optional
+	Status *NoStatus `json:"status,omitempty"`
 }
 
 // MachineConfigTemplateList is a list of MachineConfigTemplates.
@@ -76,6 +80,7 @@ type SSHKeySpec struct {
 	// +kubebuilder:validation:MaxLength=16384
 	// +kubebuilder:validation:XValidation:rule="!self.contains('PRIVATE KEY')",message="publicKey holds a private key: give the public one (the file that ends in .pub), and do not use this key pair any more"
 	PublicKey string `json:"publicKey"`
+	Ownership `json:",inline"`
 }
 
 // SSHKey is a public key that Machines can refer to with the property vcluster.com/ssh-keys, so that its owner can
@@ -91,6 +96,9 @@ type SSHKey struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec SSHKeySpec `json:"spec"`
+	// Status is empty: nothing is observed of it.
+	// +optional
+	Status *NoStatus `json:"status,omitempty"`
 }
 
 // SSHKeyList is a list of SSHKeys.
@@ -109,12 +117,18 @@ type OSImageSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	DisplayName string `json:"displayName,omitempty"`
-	// Properties of the image: metal3.vcluster.com/image-url (required, http or https),
-	// metal3.vcluster.com/image-checksum and metal3.vcluster.com/image-checksum-type.
+	// Description is for people: what it is for.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Description string `json:"description,omitempty"`
+	// Properties of the image: metal3.vcluster.com/image-url (http or https), metal3.vcluster.com/image-checksum and
+	// metal3.vcluster.com/image-checksum-type. Nothing can be installed with an image that has no URL.
+	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="'metal3.vcluster.com/image-url' in self && self['metal3.vcluster.com/image-url'].matches('^https?://.+')",message="properties must hold metal3.vcluster.com/image-url with an http or https URL"
+	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/image-url' in self) || self['metal3.vcluster.com/image-url'].matches('^https?://.+')",message="metal3.vcluster.com/image-url must be an http or https URL"
 	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/server-name' in self)",message="metal3.vcluster.com/server-name pins one Machine to one server: set it on the Machine, not on an OSImage"
-	Properties map[string]string `json:"properties"`
+	Properties map[string]string `json:"properties,omitempty"`
+	Ownership  `json:",inline"`
 }
 
 // OSImage is an operating system that servers can be provisioned with. Editing one changes no running Machine: make
@@ -130,6 +144,9 @@ type OSImage struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec OSImageSpec `json:"spec"`
+	// Status is empty: nothing is observed of it.
+	// +optional
+	Status *NoStatus `json:"status,omitempty"`
 }
 
 // OSImageList is a list of OSImages.

@@ -16,6 +16,14 @@ import (
 
 // TenantClusterSpec is how servers join a tenant and which servers it may have.
 type TenantClusterSpec struct {
+	// DisplayName is what people call it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	DisplayName string `json:"displayName,omitempty"`
+	// Description is for people: what it is for.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Description string `json:"description,omitempty"`
 	// APIServerEndpoint is where servers reach the tenant's API server, as host:port.
 	// +kubebuilder:validation:MaxLength=300
 	// +kubebuilder:validation:Pattern=`^(\[[0-9a-fA-F:]+\]|[^:/]+):[0-9]{1,5}$`
@@ -23,8 +31,9 @@ type TenantClusterSpec struct {
 	// JoinMode is how servers join: Kubeadm (the default) or VCluster.
 	// +optional
 	JoinMode JoinMode `json:"joinMode,omitempty"`
-	// AllowedNodeTypes are the types that this tenant may have, by name, or as "<provider>.*" for all that a NodeProvider lists.
-	// Unset means all that NodeProviders list, an empty list means none. A NodeType that was made by hand must be named.
+	// AllowedNodeTypes are the types that this tenant may have, by name, as "<provider>.<name>", or as "<provider>.*" for all that a
+	// NodeProvider lists. Unset means all that NodeProviders list, an empty list means none. A NodeType that was made by hand must be named
+	// without a provider. Entries of the form {name: ...} are stored as names.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1000
@@ -188,8 +197,9 @@ func (in *TenantCluster) Allows(nodeType, madeBy string) bool {
 	if in.Spec.AllowedNodeTypes == nil {
 		return madeBy != ""
 	}
-	allowed := *in.Spec.AllowedNodeTypes
-	return slices.Contains(allowed, nodeType) || madeBy != "" && slices.Contains(allowed, madeBy+allOfProvider)
+	return slices.ContainsFunc(*in.Spec.AllowedNodeTypes, func(entry string) bool {
+		return entry == nodeType || madeBy != "" && (entry == madeBy+"."+nodeType || entry == madeBy+allOfProvider)
+	})
 }
 
 // Quota bounds what a tenant has at a time. A server counts from its claim until it is clean and back in the pool.

@@ -245,6 +245,7 @@ func TestNodeTypeMetadata(t *testing.T) {
 	w := newProviderTest(t)
 	with := func(labels, annotations map[string]string) v1alpha1.NodeTypeTemplate {
 		template := profileOf("marked", "8")
+		template.ProviderRef = "marks"
 		template.Metadata = &v1alpha1.NodeTypeMetadata{Labels: labels, Annotations: annotations}
 		return template
 	}
@@ -279,7 +280,8 @@ func TestNodeTypeMetadata(t *testing.T) {
 	expect("a type as in earlier versions is not touched", nil, nil)
 
 	nodeType, _ := w.get("marked")
-	nodeType.Labels, nodeType.Annotations = map[string]string{"theirs": "1"}, map[string]string{"theirs": "2", "karpenter.metal3.io/admission": "x"}
+	nodeType.Labels = map[string]string{"theirs": "1"}
+	nodeType.Annotations = map[string]string{"theirs": "2", "karpenter.metal3.io/admission": "x"}
 	if err := environment.Client.Update(t.Context(), nodeType); err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +317,8 @@ func TestNodeTypeMetadata(t *testing.T) {
 		map[string]string{"karpenter.metal3.io/provider-labels": "team"})
 
 	apply(with(map[string]string{"a b": "c"}, nil))
-	if condition := meta.FindStatusCondition(provider.Status.Conditions, v1alpha1.ConditionSynced); condition.Reason != v1alpha1.ReasonInvalidSpec {
-		t.Errorf("a label that cannot be one: %s %s", condition.Reason, condition.Message)
+	synced := meta.FindStatusCondition(provider.Status.Conditions, v1alpha1.ConditionSynced)
+	if synced.Reason != v1alpha1.ReasonInvalidSpec {
+		t.Errorf("a label that cannot be one: %s %s", synced.Reason, synced.Message)
 	}
 }

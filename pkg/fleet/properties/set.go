@@ -337,6 +337,12 @@ func Custom(key string) bool {
 	}))
 }
 
+// known are the properties with a meaning here that are not free text, or that another version of this project reads.
+var known = []string{v1alpha1.NodeTypeLabelKey, "metal3.vcluster.com/ntp-servers"}
+
+// IsKnown returns whether a property has a meaning here. All others are for their author to select by.
+func IsKnown(key string) bool { return slices.Contains(freeText, key) || slices.Contains(known, key) }
+
 // LabelValues returns the values that a property has as a label of nodes: one, or several separated by commas. any is true
 // for "*", which stands for every value. Both are zero if the property cannot be a label. A property with a form of its own
 // has at most one.

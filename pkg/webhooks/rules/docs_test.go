@@ -40,7 +40,7 @@ func TestDocs(t *testing.T) {
 	for _, rule := range []Rule{RulePinning, RuleHostSelector, RuleNodeTypeSelector, RuleResources, RuleProperties, RuleReferences, RuleInUse,
 		RuleNames,
 		RuleNodes, RuleTemplate, RuleSSHKey, RuleAllowed, RuleQuota, RuleNamespaces, RuleDevices, RuleDeadline, RuleKubeletArgs, RulePodClaims,
-		RuleImmutable} {
+		RuleImmutable, RuleNoEffect, RuleSpelling} {
 		if !strings.Contains(docs, "`"+string(rule)+"`") {
 			t.Errorf("the rule %s is not in docs/webhooks.md", rule)
 		}

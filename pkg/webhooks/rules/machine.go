@@ -42,6 +42,9 @@ func Machine(cluster Cluster, before, after *v1alpha1.Machine) Result {
 	if before == nil || !equality.Semantic.DeepEqual(before.Spec.KubeletArgs, after.Spec.KubeletArgs) {
 		r.kubeletArgs(spec.Child("kubeletArgs"), after.Spec.KubeletArgs)
 	}
+	if before == nil || !equality.Semantic.DeepEqual(before.Spec.Ownership, after.Spec.Ownership) {
+		r.ownership(spec, &after.Spec.Ownership)
+	}
 	if before != nil {
 		r.machineChanged(cluster, spec, before, after)
 		return r.done()

@@ -30,6 +30,7 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 	}
 	r.readByAll(spec.Child("properties"), properties.OfProvider(after))
 	r.hostNamespace(cluster, spec.Child("metal3", "clusterRef", "namespace"), namespace)
+	r.metal3(spec.Child("metal3"), &after.Spec.Metal3)
 
 	types := after.Spec.Metal3.NodeTypes
 	owners := ownersOf(cluster)
@@ -39,6 +40,7 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 	}
 	for i := range types {
 		path := spec.Child("metal3", "nodeTypes").Index(i)
+		r.template(path, &types[i], after.Name)
 		r.uniqueName(path.Child("name"), owners, types[i].Name, after.Name)
 		r.profile(path, &types[i].HardwareProfile)
 		layer := properties.Layer{Source: "NodeType " + types[i].Name, Values: types[i].Properties}

@@ -43,6 +43,7 @@ func (r *Result) values(path *field.Path, layer properties.Layer) {
 		r.wrongProperty(path, err)
 	}
 	r.documents(path, set)
+	r.unknownProperties(path, layer)
 	if r.Allowed() && set.Get(v1alpha1.PropertyDNSServers) != "" && set.Get(v1alpha1.PropertyNetworkCIDR) == "" {
 		r.warn(RuleProperties, key(path, v1alpha1.PropertyDNSServers), "has an effect only on servers with %s, and that is not set here: where "+
 			"another DHCP server gives the addresses, set the name servers there", v1alpha1.PropertyNetworkCIDR)
@@ -118,8 +119,12 @@ func OSImage(cluster Cluster, before, after *v1alpha1.OSImage) Result {
 	var wrong *properties.Error
 	if _, err := set.Image(); r.Allowed() && errors.As(err, &wrong) {
 		// Machines may have what the image lacks, so this is no fault of the image yet.
+		if wrong.Property == v1alpha1.PropertyImageURL {
+			wrong.Problem, wrong.Remedy = "is not set, and nothing is installed with an image without one", "set it to the URL of a disk image"
+		}
 		r.warn(RuleProperties, key(path, wrong.Property), "%s: %s", wrong.Problem, wrong.Remedy)
 	}
+	r.ownership(field.NewPath("spec"), &after.Spec.Ownership)
 	if before != nil && r.Allowed() {
 		old := properties.Merge(properties.Layer{Values: before.Spec.Properties})
 		if set.Get(v1alpha1.PropertyImageURL) != old.Get(v1alpha1.PropertyImageURL) ||
@@ -137,6 +142,7 @@ func SSHKey(_ Cluster, _, key *v1alpha1.SSHKey) Result {
 	if _, err := bootstrap.AuthorizedKey(key.Spec.PublicKey); err != nil {
 		r.deny(RuleSSHKey, field.Invalid(field.NewPath("spec", "publicKey"), bytesOf(key.Spec.PublicKey), err.Error()))
 	}
+	r.ownership(field.NewPath("spec"), &key.Spec.Ownership)
 	return r.done()
 }
 
@@ -154,6 +160,7 @@ func MachineConfigTemplate(_ Cluster, _, template *v1alpha1.MachineConfigTemplat
 			r.deny(RuleTemplate, field.Invalid(field.NewPath("spec", one.field), bytesOf(one.text), problemOf(err)))
 		}
 	}
+	r.ownership(field.NewPath("spec"), &template.Spec.Ownership)
 	return r.done()
 }
 

@@ -65,7 +65,8 @@ func TestSpelling(t *testing.T) {
 	}{
 		"Pools": {"a map is one entry", KindTenantCluster, "{privateNodes: {enabled: true, autoNodes: {provider: a, static: [{name: s}]}}}",
 			"{privateNodes: {enabled: true, autoNodes: [{provider: a, static: [{name: s}]}]}}", []string{pools}},
-		"NoPools":   {"an empty map is no entry", KindTenantCluster, "{privateNodes: {autoNodes: {}}}", "{privateNodes: {autoNodes: []}}", []string{pools}},
+		"NoPools": {"an empty map is no entry", KindTenantCluster, "{privateNodes: {autoNodes: {}}}", "{privateNodes: {autoNodes: []}}",
+			[]string{pools}},
 		"PoolsList": {"a list stays", KindTenantCluster, "{privateNodes: {autoNodes: [{provider: a}]}}", "", nil},
 		"PoolsText": {"the schema refuses it", KindTenantCluster, "{privateNodes: {autoNodes: a}}", "", nil},
 		"Allowed": {"objects beside names", KindTenantCluster, "{allowedNodeTypes: [{name: aws.*}, h100, {name: metal3.cpu}]}",

@@ -44,6 +44,7 @@ func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Resul
 		r.networkChanged(spec.Child("network"), before.Spec.Network, after.Spec.Network)
 	}
 	if after.Spec.PrivateNodes != nil {
+		r.privateNodes(spec.Child("privateNodes"), after.Spec.PrivateNodes)
 		r.pools(cluster, spec.Child("privateNodes", "autoNodes"), after)
 	}
 	r.unbounded(before, after)
@@ -120,15 +121,23 @@ func (r *Result) allowedNodeTypes(cluster Cluster, path *field.Path, tenant *v1a
 		name, provider := strings.CutSuffix(entry, allProviderTypes)
 		switch problems := validation.IsDNS1123Subdomain(name); {
 		case len(problems) > 0:
-			r.deny(RuleAllowed, field.Invalid(at, entry, "is neither the name of a NodeType nor that of a NodeProvider followed by .*: "+
-				properties.Because(problems)))
+			r.deny(RuleAllowed, field.Invalid(at, entry, "is neither the name of a NodeType nor that of a NodeProvider followed by .* or "+
+				"by a dot and the name of its type: "+properties.Because(problems)))
 		case r.warningsFull():
 		case provider && !cluster.Exists(KindNodeProvider, name):
 			r.warn(RuleReferences, at, "there is no NodeProvider %q yet", name)
-		case !provider && cluster.NodeType(name) == nil:
+		case !provider && cluster.NodeType(name) == nil && !isQualified(cluster, name):
 			r.warn(RuleReferences, at, "there is no NodeType %q yet (there are: %s)", name, orNone(typeNames(cluster)))
 		}
 	}
+}
+
+// isQualified returns whether a name is that of a NodeProvider, a dot, and that of a type that it lists.
+func isQualified(cluster Cluster, name string) bool {
+	return slices.ContainsFunc(cluster.NodeProviders(), func(provider *v1alpha1.NodeProvider) bool {
+		nodeType, of := strings.CutPrefix(name, provider.Name+".")
+		return of && slices.Contains(templateNames(provider), nodeType)
+	})
 }
 
 // pools validates the pools of a tenant.

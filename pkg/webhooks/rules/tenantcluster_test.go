@@ -26,7 +26,11 @@ func TestTenantCluster(t *testing.T) {
 		reason, namespace, spec string
 		want                    []string
 	}{
-		"Good": {"types and providers that exist", "c", "allowedNodeTypes: [h100, fleet.*]", nil},
+		"Good":      {"types and providers that exist", "c", "allowedNodeTypes: [h100, fleet.*]", nil},
+		"Qualified": {"a type of its provider", "c", "allowedNodeTypes: [fleet.h100]", nil},
+		"NotQualified": {"no such type, or not of that provider", "c", "allowedNodeTypes: [fleet.h10, other.h100]", []string{
+			`warning: spec.allowedNodeTypes[0]: there is no NodeType "fleet.h10" yet (there are: `,
+			`warning: spec.allowedNodeTypes[1]: there is no NodeType "other.h100" yet (there are: `}},
 		"Allowed": {"they may come later", "c", "allowedNodeTypes: [h10, fleat.*]",
 			[]string{`warning: spec.allowedNodeTypes[0]: there is no NodeType "h10" yet (there are: `,
 				`warning: spec.allowedNodeTypes[1]: there is no NodeProvider "fleat" yet`}},
@@ -237,6 +241,9 @@ func TestOtherKinds(t *testing.T) {
 		"Image": {"url and checksum", OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/image-checksum: "+sum)), nil},
 		"NoChecksum": {"a Machine may have it", OSImage(newCluster(t), nil, image(url)),
 			[]string{"warning: " + at("image-checksum") + "is not set, and Metal3 installs no disk image without one"}},
+		"NoURL": {"a Machine may have it", OSImage(newCluster(t), nil, image("kubevirt.vcluster.com/disk: a")), []string{
+			"warning: " + `spec.properties["kubevirt.vcluster.com/disk"]: has no effect here`,
+			"warning: " + at("image-url") + "is not set, and nothing is installed with an image without one: set it to the URL of a disk image"}},
 		"Checksum": {"of no length", OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/image-checksum: abc")),
 			[]string{at("image-checksum") + `Invalid value: "abc": is neither a checksum nor`}},
 		"ChecksumType": {"of another length",

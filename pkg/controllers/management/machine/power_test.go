@@ -30,7 +30,7 @@ func TestPower(t *testing.T) {
 	if machine := w.get(key); machine.Status.Phase != v1alpha1.MachineProvisioned || w.hosts()[0].Spec.Image == nil {
 		t.Errorf("phase %s, image %v: switching off is not taking the image off", machine.Status.Phase, w.hosts()[0].Spec.Image)
 	}
-	w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Power.State = v1alpha1.PowerOn })
+	w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Power.State = "" }) // On, as in the reference
 	w.until("on", running, is(v1alpha1.ReasonStandAlone, v1alpha1.PowerOn))
 	w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Power = nil })
 	host := w.hosts()[0]

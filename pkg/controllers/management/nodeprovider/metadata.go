@@ -22,7 +22,8 @@ func setMetadata(nodeType *v1alpha1.NodeType, from *v1alpha1.NodeTypeMetadata) {
 	nodeType.Labels = replaced(nodeType.Labels, recorded[v1alpha1.ProviderLabelsAnnotationKey], labels, from.Labels)
 	nodeType.Annotations = replaced(recorded, recorded[v1alpha1.ProviderAnnotationsAnnotationKey], annotations, from.Annotations)
 	record := map[string]string{
-		v1alpha1.ProviderLabelsAnnotationKey: strings.Join(labels, ","), v1alpha1.ProviderAnnotationsAnnotationKey: strings.Join(annotations, ","),
+		v1alpha1.ProviderLabelsAnnotationKey:      strings.Join(labels, ","),
+		v1alpha1.ProviderAnnotationsAnnotationKey: strings.Join(annotations, ","),
 	}
 	maps.DeleteFunc(record, func(_, names string) bool { return names == "" })
 	names := v1alpha1.ProviderLabelsAnnotationKey + "," + v1alpha1.ProviderAnnotationsAnnotationKey
