@@ -25,7 +25,8 @@ func TestOpaqueFieldsAreKept(t *testing.T) {
 		typed              client.Object
 		list               client.ObjectList
 	}{
-		"TenantCluster": {"of a vcluster.yaml", "TenantCluster", "{apiServerEndpoint: 'a:6443', privateNodes: {kubelet: " + anything + ", joinNode: " + anything + ", vpn: " + anything + "}}",
+		"TenantCluster": {"of a vcluster.yaml", "TenantCluster", "{apiServerEndpoint: 'a:6443', privateNodes: {kubelet: " + anything + ", " +
+			"joinNode: " + anything + ", vpn: " + anything + "}}",
 			&v1alpha1.TenantCluster{}, &v1alpha1.TenantClusterList{}},
 		"NodeProvider": {"of the reference's NodeProvider", "NodeProvider", "{metal3: {clusterRef: {namespace: x}, deploy: " + anything +
 			", netris: " + anything + "}}", &v1alpha1.NodeProvider{}, &v1alpha1.NodeProviderList{}},
