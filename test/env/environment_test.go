@@ -22,6 +22,7 @@ func TestEveryKindIsServed(t *testing.T) {
 		"NodeProvider":   &v1alpha1.NodeProviderList{},
 		"NodeType":       &v1alpha1.NodeTypeList{},
 		"Machine":        &v1alpha1.MachineList{},
+		"NodeProfile":    &v1alpha1.NodeProfileList{},
 		"OSImage":        &v1alpha1.OSImageList{},
 		"TenantCluster":  &v1alpha1.TenantClusterList{},
 		"MetalNodeClass": &v1alpha1.MetalNodeClassList{},

@@ -14,6 +14,10 @@ type PrivateNodes struct {
 	// AutoUpgrade is whether servers follow the tenant's Kubernetes version.
 	// +optional
 	AutoUpgrade AutoUpgrade `json:"autoUpgrade,omitempty"`
+	// DefaultProfile names the NodeProfile of the nodes whose pool or Machine names none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	DefaultProfile string `json:"defaultProfile,omitempty"`
 	// AutoNodes are the pools of servers that the tenant has. A single entry that is not in a list is stored as a list.
 	// +optional
 	// +listType=atomic
@@ -130,6 +134,10 @@ type NodesTemplate struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+	// Profile names the NodeProfile of the nodes. A change is put onto the nodes that run, and reinstalls none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Profile string `json:"profile,omitempty"`
 	// Limits of the pool: the sum of a resource over its nodes, or how many nodes. A static pool takes nodes only.
 	// +optional
 	Limits corev1.ResourceList `json:"limits,omitempty"`

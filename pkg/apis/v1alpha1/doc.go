@@ -28,6 +28,7 @@ var (
 			&NodeProvider{}, &NodeProviderList{},
 			&NodeType{}, &NodeTypeList{},
 			&Machine{}, &MachineList{},
+			&NodeProfile{}, &NodeProfileList{},
 			&OSImage{}, &OSImageList{},
 			&SSHKey{}, &SSHKeyList{},
 			&MachineConfigTemplate{}, &MachineConfigTemplateList{},

@@ -181,6 +181,16 @@ const (
 	// NarrowedAnnotationKey is on MetalNodeClasses of a TenantCluster's pools: the properties that narrow the NodeTypes of the pool, as
 	// keys separated by commas. A property that is not among them narrows only when no node would be replaced for it.
 	NarrowedAnnotationKey = Group + "/narrowed"
+	// NodeProfileLabelKey is the label of the reference that names a NodeProfile: on a NodePool for its nodes, and on a Node whose
+	// pool or Machine names one.
+	NodeProfileLabelKey = "vcluster.com/node-profile"
+	// NodeProfileRestrictedLabelKey has the same value on the Node. No kubelet may set or remove it.
+	NodeProfileRestrictedLabelKey = "node-restriction.kubernetes.io/node-profile"
+	// NodeProfileAppliedAnnotationKey is on Nodes: what their NodeProfile has put onto them, as JSON, so that it is removed with
+	// the profile. On NodeClaims and Machines it holds what the node registers with.
+	NodeProfileAppliedAnnotationKey = Group + "/node-profile-applied"
+	// NodePoolHashAnnotationKey is on NodePools and NodeClaims in memory only: the hash of the NodePool without its NodeProfile.
+	NodePoolHashAnnotationKey = Group + "/nodepool-hash"
 	// DriftAnnotationKey is on NodeClaims: what has changed since the server was installed, in words.
 	DriftAnnotationKey = Group + "/drift"
 )

@@ -74,6 +74,9 @@ type MachineSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=128
 	StartupTaints []corev1.Taint `json:"startupTaints,omitempty"`
+	// ProfileRef names the NodeProfile of the node. Unset: that of the pool of the node, or the default of the TenantCluster.
+	// +optional
+	ProfileRef *NameReference `json:"profileRef,omitempty"`
 	// Labels that the node registers with, beside those of its type and host.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=256

@@ -38,6 +38,18 @@ type TenantClusterSpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1000
 	AllowedNodeTypes *[]string `json:"allowedNodeTypes,omitempty"`
+	// AllowedNodeProfiles are the NodeProfiles that the tenant's nodes may have: each entry is a name, or "<prefix>.*" for all whose
+	// name begins with the prefix and a dot. Unset means all, an empty list means none.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=1000
+	AllowedNodeProfiles *[]NameReference `json:"allowedNodeProfiles,omitempty"`
+	// DefaultNodeProfile names the NodeProfile of the nodes for which neither a pool nor a Machine nor privateNodes.defaultProfile
+	// names one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	DefaultNodeProfile string `json:"defaultNodeProfile,omitempty"`
 	// Network is the network that servers are moved into before they boot this tenant's image. A network controller
 	// moves them; until it has confirmed that, nothing is installed, and until it has confirmed the return, no other
 	// Machine can claim the server. If it is unset, servers are not moved.

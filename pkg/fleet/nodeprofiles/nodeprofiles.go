@@ -1,0 +1,201 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodeprofiles decides which NodeProfile a node has, and what of it is to be changed on the node.
+//
+// What a profile has put onto a node is recorded there, in an annotation that is written together with it. Server-side apply would
+// keep such a record for labels and annotations, but the taints of a Node are one list with one owner.
+package nodeprofiles
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Profile is the NodeProfile of a node. The zero value is none.
+type Profile struct {
+	name string
+	spec v1alpha1.NodeProfileSpec
+	// explicit: the pool or the Machine names it, and no default does.
+	explicit bool
+}
+
+// Find reads a NodeProfile. It returns nil if there is none of that name.
+type Find func(name string) (*v1alpha1.NodeProfile, error)
+
+// Resolve returns the profile of a node whose pool or Machine names one, or none. The problem says why the node cannot have it.
+func Resolve(tenant *v1alpha1.TenantCluster, explicit string, find Find) (profile Profile, problem string, err error) {
+	name := tenant.NodeProfileFor(explicit)
+	if name == "" {
+		return Profile{}, "", nil
+	}
+	if problem := NotAllowed(tenant, name); problem != "" { // not looked up: the problem would tell whether it exists
+		return Profile{}, problem, nil
+	}
+	found, err := find(name)
+	if err != nil {
+		return Profile{}, "", err
+	}
+	if found == nil {
+		return Profile{}, fmt.Sprintf("there is no NodeProfile %q: create it, or name another", name), nil
+	}
+	return Profile{name: name, spec: found.Spec, explicit: explicit != ""}, "", nil
+}
+
+// NotAllowed says why a tenant may not have a profile, empty if it may.
+func NotAllowed(tenant *v1alpha1.TenantCluster, name string) string {
+	if tenant.AllowsNodeProfile(name) {
+		return ""
+	}
+	return fmt.Sprintf("allowedNodeProfiles of TenantCluster %s does not permit NodeProfile %q: name another, or have it extended",
+		tenant.Name, name)
+}
+
+// IsNone returns whether the node has no profile.
+func (p Profile) IsNone() bool { return p.name == "" }
+
+// Applied is what a profile has put onto a node. The zero value is nothing.
+type Applied struct {
+	// Profile is the name of the NodeProfile.
+	Profile string `json:"profile"`
+	// Labels and Annotations are keys.
+	Labels      []string `json:"labels,omitempty"`
+	Annotations []string `json:"annotations,omitempty"`
+	// Taints are written key:effect.
+	Taints        []string `json:"taints,omitempty"`
+	StartupTaints []string `json:"startupTaints,omitempty"`
+}
+
+// Read returns what an annotation records. One that cannot be read records nothing.
+func Read(annotation string) Applied {
+	applied := Applied{}
+	if json.Unmarshal([]byte(annotation), &applied) != nil {
+		return Applied{}
+	}
+	return applied
+}
+
+// String is the annotation, empty for nothing.
+func (a Applied) String() string {
+	if a.Profile == "" && len(a.Labels)+len(a.Annotations)+len(a.Taints)+len(a.StartupTaints) == 0 {
+		return ""
+	}
+	encoded, err := json.Marshal(a)
+	if err != nil {
+		return "" // not of strings
+	}
+	return string(encoded)
+}
+
+// Base is what a node has from its pool. It comes back where a profile no longer says something else.
+type Base struct {
+	Labels, Annotations map[string]string
+	Taints              []corev1.Taint
+}
+
+// Apply changes a node to what the profile says, and returns what it has from it then. Keys that the node had with the same value
+// before are not the profile's, and stay when it is changed.
+func (p Profile) Apply(node *corev1.Node, before Applied, base Base) Applied {
+	labels := p.labels()
+	after := Applied{Profile: p.name, StartupTaints: before.StartupTaints}
+	node.Labels, after.Labels = apply(node.Labels, labels, base.Labels, before.Labels)
+	node.Annotations, after.Annotations = apply(node.Annotations, p.spec.NodeAnnotations, base.Annotations, before.Annotations)
+	values := func(taints []corev1.Taint) map[string]string {
+		return lo.SliceToMap(taints, func(taint corev1.Taint) (string, string) { return idOf(taint), taint.Value })
+	}
+	var wanted map[string]string
+	wanted, after.Taints = apply(values(node.Spec.Taints), values(p.spec.Taints), values(base.Taints), before.Taints)
+	node.Spec.Taints = withValues(slices.Concat(node.Spec.Taints, p.spec.Taints, base.Taints), wanted)
+	return after
+}
+
+func (p Profile) labels() map[string]string {
+	if !p.explicit {
+		return p.spec.NodeLabels
+	}
+	return lo.Assign(p.spec.NodeLabels, map[string]string{
+		v1alpha1.NodeProfileLabelKey: p.name, v1alpha1.NodeProfileRestrictedLabelKey: p.name,
+	})
+}
+
+// apply changes values to what is wanted, takes away what was applied before and is not wanted any more, and returns the keys that
+// it has applied. A base value comes back. The map that is returned is another one if it has changed.
+func apply(values, wanted, base map[string]string, before []string) (map[string]string, []string) {
+	result := maps.Clone(values)
+	var applied []string
+	for _, key := range slices.Sorted(maps.Keys(wanted)) {
+		value, found := values[key]
+		if !found || value != wanted[key] {
+			result = lo.Assign(result, map[string]string{key: wanted[key]})
+		} else if !slices.Contains(before, key) {
+			continue
+		}
+		applied = append(applied, key)
+	}
+	for _, key := range before {
+		if _, still := wanted[key]; still {
+			continue
+		}
+		delete(result, key)
+		if value, found := base[key]; found {
+			result = lo.Assign(result, map[string]string{key: value})
+		}
+	}
+	return result, applied
+}
+
+// withValues returns the taints whose IDs have a value, each once and with that value, in the order in which they are first there.
+func withValues(taints []corev1.Taint, values map[string]string) []corev1.Taint {
+	var result []corev1.Taint
+	for _, taint := range taints {
+		value, found := values[idOf(taint)]
+		if !found || slices.ContainsFunc(result, func(other corev1.Taint) bool { return other.MatchTaint(&taint) }) {
+			continue
+		}
+		taint.Value = value
+		result = append(result, taint)
+	}
+	return result
+}
+
+// Started takes the startup taints away from a node that is Ready. They are not the profile's any more then.
+func (a Applied) Started(node *corev1.Node) Applied {
+	if len(a.StartupTaints) == 0 || !slices.ContainsFunc(node.Status.Conditions, func(one corev1.NodeCondition) bool {
+		return one.Type == corev1.NodeReady && one.Status == corev1.ConditionTrue
+	}) {
+		return a
+	}
+	node.Spec.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(taint corev1.Taint) bool {
+		return slices.Contains(a.StartupTaints, idOf(taint))
+	})
+	a.StartupTaints = nil
+	return a
+}
+
+// Register adds to what a node registers with, its labels, taints and startup taints, what the profile says, and returns what that
+// is. The annotations follow once there is a Node. Labels for which skip returns true follow then, too.
+func (p Profile) Register(labels map[string]string, taints, startupTaints []corev1.Taint, skip func(key string) bool) (
+	map[string]string, []corev1.Taint, []corev1.Taint, Applied) {
+	p.spec.NodeLabels = lo.OmitBy(p.labels(), func(key, _ string) bool { return skip(key) })
+	p.spec.NodeAnnotations, p.explicit = nil, false
+	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: taints}}
+	node.Labels = labels
+	applied := p.Apply(node, Applied{}, Base{})
+	known := lo.Map(slices.Concat(node.Spec.Taints, startupTaints), func(taint corev1.Taint, _ int) string { return idOf(taint) })
+	for _, taint := range p.spec.StartupTaints {
+		if id := idOf(taint); !slices.Contains(known, id) {
+			startupTaints, known = append(slices.Clone(startupTaints), taint), append(known, id)
+			applied.StartupTaints = append(applied.StartupTaints, id)
+		}
+	}
+	return node.Labels, node.Spec.Taints, startupTaints, applied
+}
+
+func idOf(taint corev1.Taint) string { return taint.Key + ":" + string(taint.Effect) }
