@@ -25,6 +25,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/joining"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclaimstatus"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclass"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeprofiles"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/protection"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/unschedulable"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
@@ -65,6 +66,7 @@ func (o *options) provisioningControllers(
 		garbagecollection.NewNodeClaimController(clusters, recorder),
 		garbagecollection.NewNodeController(clusters),
 		nodeclaimstatus.NewController(realClock, clusters, recorder, o.resourcesGrace),
+		nodeprofiles.NewController(clusters, recorder),
 		nodeclass.NewController(realClock, clusters, recorder),
 		protection.NewPoolController(clusters, o.trustedUsers),
 		autonodes.NewController(realClock, clusters, catalog, servers, o.instanceTypes.CapacityType),

@@ -46,6 +46,7 @@ func (o *options) preflight(ctx context.Context, tenant, management *rest.Config
 		inManagement = append(inManagement,
 			kind(v1alpha1.Group, "v1alpha1", "NodeType", managementRemedy),
 			kind(v1alpha1.Group, "v1alpha1", "NodeProvider", managementRemedy),
+			kind(v1alpha1.Group, "v1alpha1", "NodeProfile", managementRemedy),
 			kind(v1alpha1.Group, "v1alpha1", "Machine", managementRemedy),
 		)
 	}

@@ -50,6 +50,7 @@ func NewManagement(ctx context.Context, informers cache.Cache, writer client.Cli
 		{&v1alpha1.NodeType{}, controllers.Handler(catalog.Set, func(nodeType *v1alpha1.NodeType) { catalog.Delete(nodeType.Name) })},
 		{&v1alpha1.Machine{}, m.machines.handler(func() { m.released.Add(1) })},
 		{&v1alpha1.TenantCluster{}, toolscache.ResourceEventHandlerFuncs{}},
+		{&v1alpha1.NodeProfile{}, toolscache.ResourceEventHandlerFuncs{}},
 	} {
 		registration, _, err := controllers.Watch(ctx, informers, watch.kind, watch.handler)
 		if err != nil {

@@ -7,6 +7,7 @@ package autonodes
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/nodeprofiles"
 )
 
 const (
@@ -103,6 +105,13 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	pools := poolsOf(cluster, servers{capacityType: c.capacityType, advertises: c.catalog.Advertises, exists: c.catalog.Exists,
 		offered: c.catalog.Offered}, existing.Items...)
+	for i := range pools {
+		problem, err := c.profileProblem(ctx, cluster, &pools[i])
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		pools[i].problem = cmp.Or(pools[i].problem, problem)
+	}
 	outcome := c.apply(ctx, pools)
 	outcome.errs = append(outcome.errs, c.prune(ctx, pools))
 	if err := c.writeStatus(ctx, cluster, outcome); err != nil {
@@ -140,6 +149,12 @@ func (c *Controller) apply(ctx context.Context, pools []pool) outcome {
 	}
 	result.notes = append(renamed(pools), result.notes...)
 	return result
+}
+
+// profileProblem is why the nodes of a pool cannot have their NodeProfile, empty if they can or have none.
+func (c *Controller) profileProblem(ctx context.Context, cluster *v1alpha1.TenantCluster, p *pool) (string, error) {
+	_, problem, err := nodeprofiles.Resolve(cluster, p.nodePool.Labels[v1alpha1.NodeProfileLabelKey], c.clusters.FindNodeProfile(ctx))
+	return problem, err
 }
 
 // prune deletes our objects that are in no pool any more. NodePools come first: their MetalNodeClasses wait for the NodeClaims.
@@ -192,6 +207,9 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeType{},
 			handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, *v1alpha1.NodeType) []reconcile.Request { return request }),
 			predicate.TypedGenerationChangedPredicate[*v1alpha1.NodeType]{})).
+		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeProfile{},
+			handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, *v1alpha1.NodeProfile) []reconcile.Request { return request }),
+			predicate.TypedGenerationChangedPredicate[*v1alpha1.NodeProfile]{})).
 		Complete(c)
 }
 
@@ -281,8 +299,9 @@ func (c *Controller) put(ctx context.Context, p *pool) error {
 			recreate = true
 			return true
 		}
-		same := sameSpec(nodePool, p.nodePool)
+		same := sameSpec(nodePool, p.nodePool) && hasProfile(nodePool, p.nodePool)
 		nodePool.Spec = p.nodePool.Spec
+		setProfile(nodePool, p.nodePool)
 		return setOwner(nodePool, p.nodePool) && same
 	}); err != nil {
 		return err
@@ -339,6 +358,19 @@ func sameSpec(a, b *karpv1.NodePool) bool {
 
 func setOwner(existing, wanted client.Object) (had bool) {
 	return controllers.SetLabel(existing, v1alpha1.TenantPoolLabelKey, wanted.GetLabels()[v1alpha1.TenantPoolLabelKey])
+}
+
+// hasProfile returns whether the label that says which NodeProfile the nodes of a pool have is as it should be.
+func hasProfile(existing, wanted *karpv1.NodePool) bool {
+	return existing.Labels[v1alpha1.NodeProfileLabelKey] == wanted.Labels[v1alpha1.NodeProfileLabelKey]
+}
+
+func setProfile(existing, wanted *karpv1.NodePool) {
+	if profile := wanted.Labels[v1alpha1.NodeProfileLabelKey]; profile != "" {
+		controllers.SetLabel(existing, v1alpha1.NodeProfileLabelKey, profile)
+	} else {
+		delete(existing.Labels, v1alpha1.NodeProfileLabelKey)
+	}
 }
 
 func kindOf(object client.Object) string {

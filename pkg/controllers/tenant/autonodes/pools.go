@@ -98,6 +98,9 @@ func newPool(from *entry, name, owner string, servers servers) pool {
 		},
 		nodePool: &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(labels)}},
 	}
+	if template.Profile != "" {
+		p.nodePool.Labels[v1alpha1.NodeProfileLabelKey] = template.Profile
+	}
 	requirements, problem := requirementsOf(template.NodeTypeSelector, from.of.Provider, servers)
 	p.problem = problem
 	p.narrowing = matching.Narrowing(p.nodeClass.Spec.Properties, servers.offered(from.of.Provider))

@@ -43,14 +43,24 @@ func (c *Controller) issue(ctx context.Context, machine *v1alpha1.Machine) (reco
 	}
 	// From the reference on the join stays as it is, because a server may be booting with it, unless its token is lost.
 	referenced := machine.Spec.Bootstrap.DataSecretName == joinSecretName(machine)
+	applied := machine.Annotations[v1alpha1.NodeProfileAppliedAnnotationKey]
 	if !referenced || issued != token {
-		if err := c.writeJoin(ctx, machine, tenantCluster, secret, token); err != nil {
+		var profiled *v1alpha1.Machine
+		if profiled, applied, err = c.withProfile(ctx, machine, tenantCluster); err != nil {
+			return reconcile.Result{}, err
+		}
+		if err := c.writeJoin(ctx, profiled, tenantCluster, secret, token); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	if !referenced {
+	if !referenced || applied != machine.Annotations[v1alpha1.NodeProfileAppliedAnnotationKey] {
 		if err := controllers.Patch(ctx, c.clusters.Management.Client, machine, "setting spec.bootstrap.dataSecretName of", func() {
 			machine.Spec.Bootstrap.DataSecretName = joinSecretName(machine)
+			if applied != "" {
+				metav1.SetMetaDataAnnotation(&machine.ObjectMeta, v1alpha1.NodeProfileAppliedAnnotationKey, applied)
+			} else {
+				delete(machine.Annotations, v1alpha1.NodeProfileAppliedAnnotationKey)
+			}
 		}); err != nil {
 			return reconcile.Result{}, err
 		}

@@ -1,0 +1,193 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodeprofiles puts NodeProfiles onto the Nodes of a tenant, and takes away what a profile no longer says.
+package nodeprofiles
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/nodeprofiles"
+)
+
+// reasonNotApplied: the node cannot have the NodeProfile that it is to have. An event on the Node.
+const reasonNotApplied = "NodeProfileNotApplied"
+
+// Controller puts NodeProfiles onto Nodes.
+type Controller struct {
+	clusters tenant.Clusters
+	recorder events.Recorder
+}
+
+// NewController constructs a controller.
+func NewController(clusters tenant.Clusters, recorder events.Recorder) *Controller {
+	return &Controller{clusters: clusters, recorder: recorder}
+}
+
+// Reconcile writes what has to change on one Node, with the record of it, in one write.
+func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	machine, err := c.machineOf(ctx, node)
+	if err != nil || machine == nil {
+		return reconcile.Result{}, err
+	}
+	// 1. Core registers the Node: it puts the labels, taints and record of the NodeClaim onto it, over what is there.
+	if machine.Labels[v1alpha1.NodeClaimLabelKey] != "" && node.Labels[karpv1.NodeRegisteredLabelKey] == "" {
+		return reconcile.Result{}, nil
+	}
+	// 2. Its pool is gone, so what it is to have is not known. The Node is about to go, too.
+	explicit, base, known, err := c.poolOf(ctx, machine)
+	if err != nil || !known {
+		return reconcile.Result{}, err
+	}
+	if machine.Spec.ProfileRef != nil {
+		explicit = machine.Spec.ProfileRef.Name
+	}
+	resolve, err := c.clusters.NodeProfiles(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	profile, problem, err := resolve(explicit)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	stored := node.DeepCopy()
+	recorded, found := node.Annotations[v1alpha1.NodeProfileAppliedAnnotationKey]
+	if !found {
+		recorded = machine.Annotations[v1alpha1.NodeProfileAppliedAnnotationKey] // what a Node without a NodeClaim registers with
+	}
+	applied := nodeprofiles.Read(recorded)
+	if problem == "" {
+		applied = profile.Apply(node, applied, base)
+	} else {
+		// What the Node has stays: without its taints it would get pods that must not run there.
+		c.recorder.Publish(tenant.Warning(node, reasonNotApplied, "labels, annotations and taints stay as they are: "+problem))
+	}
+	// An empty record is written, too: without it, that of the Machine would count again.
+	if text := applied.Started(node).String(); text != recorded {
+		metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1alpha1.NodeProfileAppliedAnnotationKey, text)
+	}
+	if equality.Semantic.DeepEqual(stored, node) {
+		return reconcile.Result{}, nil
+	}
+	log.FromContext(ctx).Info("putting a NodeProfile onto a node", "node", node.Name, "profile", applied.Profile)
+	changed := node.DeepCopy()
+	stored.DeepCopyInto(node)
+	return controllers.RetryConflict(client.IgnoreNotFound(
+		controllers.Patch(ctx, c.clusters.Tenant.Client, node, "putting a NodeProfile onto", func() { changed.DeepCopyInto(node) })))
+}
+
+// machineOf returns the Machine of a Node, nil if it has none that has joined as this Node.
+func (c *Controller) machineOf(ctx context.Context, node *corev1.Node) (*v1alpha1.Machine, error) {
+	_, _, name, ours := v1alpha1.ParseProviderID(node.Spec.ProviderID)
+	if !ours || !node.DeletionTimestamp.IsZero() {
+		return nil, nil
+	}
+	machine := &v1alpha1.Machine{}
+	found, err := controllers.Find(ctx, c.clusters.Management.Client, c.clusters.MachineKey(name), machine)
+	if err != nil || !found || !c.clusters.Owns(machine) || machine.Status.ProviderID != node.Spec.ProviderID ||
+		machine.Annotations[v1alpha1.NodeNameAnnotationKey] != node.Name {
+		return nil, err
+	}
+	return machine, nil
+}
+
+// poolOf returns the profile that the pool of a Machine names, and what its nodes have from it. It is known of a Machine without a
+// pool: neither. The Machine says which pool, because a kubelet can change that label of its Node.
+func (c *Controller) poolOf(ctx context.Context, machine *v1alpha1.Machine) (profile string, base nodeprofiles.Base, known bool,
+	err error) {
+	name := machine.Labels[karpv1.NodePoolLabelKey]
+	if name == "" {
+		return "", nodeprofiles.Base{Labels: machine.Spec.Labels, Taints: machine.Spec.Taints}, true, nil
+	}
+	nodePool := &karpv1.NodePool{}
+	found, err := controllers.Find(ctx, c.clusters.Tenant.Client, client.ObjectKey{Name: name}, nodePool)
+	template := nodePool.Spec.Template
+	return nodePool.Labels[v1alpha1.NodeProfileLabelKey], nodeprofiles.Base{
+		Labels: template.Labels, Annotations: template.Annotations, Taints: template.Spec.Taints,
+	}, found, err
+}
+
+// Name implements Karpenter's controller interface.
+func (c *Controller) Name() string { return "node.profile" }
+
+// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: func(e event.UpdateEvent) bool {
+				return !equality.Semantic.DeepEqual(relevant(e.ObjectOld), relevant(e.ObjectNew))
+			},
+			DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
+		Watches(&karpv1.NodePool{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
+			return c.all(ctx)
+		}), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
+			handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
+				return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: machine.Annotations[v1alpha1.NodeNameAnnotationKey]}}}
+			}), predicate.TypedFuncs[*v1alpha1.Machine]{
+				UpdateFunc: func(e event.TypedUpdateEvent[*v1alpha1.Machine]) bool {
+					return !equality.Semantic.DeepEqual(e.ObjectOld.Spec.ProfileRef, e.ObjectNew.Spec.ProfileRef) ||
+						e.ObjectOld.Annotations[v1alpha1.NodeNameAnnotationKey] != e.ObjectNew.Annotations[v1alpha1.NodeNameAnnotationKey]
+				},
+				DeleteFunc: func(event.TypedDeleteEvent[*v1alpha1.Machine]) bool { return false },
+			})).
+		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.TenantCluster{},
+			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, cluster *v1alpha1.TenantCluster) []reconcile.Request {
+				if client.ObjectKeyFromObject(cluster) != c.clusters.TenantCluster {
+					return nil
+				}
+				return c.all(ctx)
+			}), predicate.TypedGenerationChangedPredicate[*v1alpha1.TenantCluster]{})).
+		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeProfile{},
+			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.NodeProfile) []reconcile.Request { return c.all(ctx) }),
+			predicate.TypedGenerationChangedPredicate[*v1alpha1.NodeProfile]{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		Complete(reconcile.AsReconciler(c.clusters.Tenant.Client, c))
+}
+
+// all are the requests for all Nodes. What changes profiles is rare, and a Node that has what it is to have costs no write.
+func (c *Controller) all(ctx context.Context) []reconcile.Request {
+	return controllers.Requests(ctx, c.clusters.Tenant.Client, &corev1.NodeList{})
+}
+
+// relevant are the parts of a Node that decide whether it is reconciled again.
+func relevant(object client.Object) (parts struct {
+	Labels, Annotations map[string]string
+	Spec                corev1.NodeSpec
+	Ready               corev1.ConditionStatus
+}) {
+	if node, ok := object.(*corev1.Node); ok {
+		parts.Labels, parts.Annotations, parts.Spec = node.Labels, node.Annotations, node.Spec
+		for i := range node.Status.Conditions {
+			if node.Status.Conditions[i].Type == corev1.NodeReady {
+				parts.Ready = node.Status.Conditions[i].Status
+			}
+		}
+	}
+	return parts
+}
