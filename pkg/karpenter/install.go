@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpcloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	cloudprovidermetrics "sigs.k8s.io/karpenter/pkg/cloudprovider/metrics"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
@@ -35,6 +36,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/accelerators"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/gangs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/nodeprofiles"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/resourceclaims"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/rollout"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/staticpools"
@@ -77,6 +79,8 @@ func Install(ctx context.Context, d Dependencies) (*Core, error) {
 	})
 	coreClient := interceptor.NewClient(tenantClient,
 		interceptor.OnCreate(instancetypes.RemoveReservationIDs),
+		interceptor.OnCreate(nodeprofiles.StoredHash),
+		nodeprofiles.NodePools(d.Clusters),
 		resourceclaims.Claims(tenantClient),
 		accelerators.Templates(),
 		accelerators.Pods(),
@@ -132,6 +136,9 @@ func (c *Core) replaceControllers(ctx context.Context, d Dependencies, coreClien
 			Nodes: func(nodePool string) (running, replaced int) {
 				running, _, replaced = c.Cluster.NodePoolState.GetNodeCount(nodePool)
 				return running, replaced
+			},
+			Planned: func(ctx context.Context, nodePool *karpenterv1.NodePool) (*karpenterv1.NodePool, string, error) {
+				return nodeprofiles.Planned(ctx, d.Clusters, nodePool)
 			},
 		})
 	})

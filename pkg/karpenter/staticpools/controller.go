@@ -39,6 +39,8 @@ import (
 const (
 	// reasonNotEnoughServers: the NodePool has more replicas than servers are available. An event on the NodePool.
 	reasonNotEnoughServers = "NotEnoughServers"
+	// reasonNoNodeProfile: the nodes of the NodePool cannot have their NodeProfile. An event on the NodePool.
+	reasonNoNodeProfile = "NoNodeProfile"
 
 	// batchPeriod is how long changes of NodeTypes are collected before NodePools that wait are reconciled.
 	batchPeriod = 200 * time.Millisecond
@@ -72,6 +74,8 @@ type Dependencies struct {
 	// Nodes returns how many nodes a NodePool has, registered or not, and how many of them are about to be replaced.
 	Nodes   func(nodePool string) (running, replaced int)
 	Servers Servers
+	// Planned returns a NodePool with the NodeProfile of its nodes, and why they cannot have it.
+	Planned func(ctx context.Context, nodePool *karpenterv1.NodePool) (planned *karpenterv1.NodePool, problem string, err error)
 	// OnChange adds a listener that is called when servers may have become free.
 	OnChange func(listener func())
 	// CloudProvider selects the NodePools of this provider.
@@ -129,8 +133,17 @@ func (c *Controller) Reconcile(ctx context.Context, nodePool *karpenterv1.NodePo
 		}
 		return reconcile.Result{RequeueAfter: min(period, cmp.Or(c.Servers.RetryAfter(nodePool.Name), period))}, nil
 	}
-	// 3. Core creates as many as there are servers. The NodePool that it gets is never written.
-	limited := nodePool.DeepCopy()
+	// 3. Its nodes cannot have their NodeProfile.
+	planned, problem, err := c.Planned(ctx, nodePool)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("finding the NodeProfile of NodePool %s, %w", nodePool.Name, err)
+	}
+	if problem != "" {
+		c.publish(nodePool, reasonNoNodeProfile, problem)
+		return reconcile.Result{RequeueAfter: recheckPeriod}, nil
+	}
+	// 4. Core creates as many as there are servers. The NodePool that it gets is never written.
+	limited := planned.DeepCopy()
 	*limited.Spec.Replicas = nodes + min(missing, free)
 	return c.Core.Reconcile(ctx, limited)
 }
@@ -155,10 +168,14 @@ func (c *Controller) launching(ctx context.Context, nodePool *karpenterv1.NodePo
 }
 
 func (c *Controller) publishShortage(nodePool *karpenterv1.NodePool, nodes, free int64) {
-	shortage := tenant.Warning(nodePool, reasonNotEnoughServers, fmt.Sprintf("it has %d nodes of the %d that replicas asks for, and %d "+
+	c.publish(nodePool, reasonNotEnoughServers, fmt.Sprintf("it has %d nodes of the %d that replicas asks for, and %d "+
 		"servers that it could have are free: the rest follows as servers come back", nodes, *nodePool.Spec.Replicas, free))
-	shortage.DedupeTimeout = repeatPeriod
-	c.Recorder.Publish(shortage)
+}
+
+func (c *Controller) publish(nodePool *karpenterv1.NodePool, reason, message string) {
+	warning := tenant.Warning(nodePool, reason, message)
+	warning.DedupeTimeout = repeatPeriod
+	c.Recorder.Publish(warning)
 }
 
 func (c *Controller) setWaiting(nodePool string, waits bool) {

@@ -29,6 +29,8 @@ type fixture struct {
 	free              int64
 	retryAfter        time.Duration
 	err               error
+	// problem with the NodeProfile of the pool.
+	problem string
 	// asked are the replicas that core was shown, call by call.
 	asked []int64
 }
@@ -72,6 +74,9 @@ func newController(w *fixture, recorder record.EventRecorder, objects ...client.
 		Core: w, Servers: w, Recorder: events.NewRecorder(recorder),
 		Tenant: fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).Build(),
 		Nodes:  func(string) (int, int) { return w.running, w.replaced },
+		Planned: func(_ context.Context, nodePool *karpenterv1.NodePool) (*karpenterv1.NodePool, string, error) {
+			return nodePool, w.problem, nil
+		},
 	})
 }
 
@@ -180,4 +185,22 @@ type queue struct {
 
 func (q *queue) AddAfter(request reconcile.Request, _ time.Duration) {
 	q.added = append(q.added, request)
+}
+
+// TestNoNodeProfile: nodes without the taints of their profile would get pods that must not run there.
+func TestNoNodeProfile(t *testing.T) {
+	recorder := record.NewFakeRecorder(10)
+	w := &fixture{free: 2, problem: "there is no NodeProfile"}
+	result, err := newController(w, recorder).Reconcile(t.Context(), pool(2))
+	if err != nil || len(w.asked) > 0 || result.RequeueAfter != recheckPeriod {
+		t.Errorf("core was shown %v, and it is looked at again in %v, %v", w.asked, result.RequeueAfter, err)
+	}
+	select {
+	case said := <-recorder.Events:
+		if !strings.Contains(said, "NoNodeProfile there is no NodeProfile") {
+			t.Errorf("the event says %s", said)
+		}
+	default:
+		t.Error("no event says why")
+	}
 }
