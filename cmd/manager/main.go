@@ -67,8 +67,8 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	kinds := operator.ManagementKinds("NodeProvider", "NodeType", "Machine", "OSImage", "SSHKey", "MachineConfigTemplate", "IPAddress",
-		"TenantCluster")
+	kinds := operator.ManagementKinds("NodeProvider", "NodeType", "Machine", "NodeProfile", "OSImage", "SSHKey",
+		"MachineConfigTemplate", "IPAddress", "TenantCluster")
 	if err := o.process.Preflight(ctx, config, o.cluster.Name, kinds...); err != nil {
 		return err
 	}

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command webhook runs in the management cluster. It validates NodeProviders, NodeTypes, Machines, TenantClusters,
-// OSImages, SSHKeys and MachineConfigTemplates, and it gives the claims of the pods that tenants' vClusters create the names
+// NodeProfiles, OSImages, SSHKeys and MachineConfigTemplates, and it gives the claims of the pods that tenants' vClusters create the names
 // that the claims have there. It writes only its certificates.
 package main
 

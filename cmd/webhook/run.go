@@ -43,7 +43,8 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	kinds := operator.ManagementKinds("NodeProvider", "NodeType", "Machine", "OSImage", "SSHKey", "MachineConfigTemplate", "TenantCluster")
+	kinds := operator.ManagementKinds("NodeProvider", "NodeType", "Machine", "NodeProfile", "OSImage", "SSHKey", "MachineConfigTemplate",
+		"TenantCluster")
 	if err := o.process.Preflight(ctx, config, o.cluster.Name, kinds...); err != nil {
 		return err
 	}
@@ -132,8 +133,8 @@ func (o *options) register(ctx context.Context, mgr manager.Manager, callers *we
 		return err
 	}
 	// Kinds that are only read by name are watched from the start, too, not from the first request on.
-	for _, kind := range []client.Object{&v1alpha1.OSImage{}, &v1alpha1.SSHKey{}, &v1alpha1.MachineConfigTemplate{},
-		controllers.NamespaceMetadata()} {
+	for _, kind := range []client.Object{&v1alpha1.NodeProfile{}, &v1alpha1.OSImage{}, &v1alpha1.SSHKey{},
+		&v1alpha1.MachineConfigTemplate{}, controllers.NamespaceMetadata()} {
 		if _, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("watching %T, %w", kind, err)
 		}

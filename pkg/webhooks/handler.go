@@ -175,6 +175,9 @@ func Handlers(all *cluster.Cluster, clk clock.PassiveClock) map[string]admission
 			kind: "Machine", cluster: all, clock: clk, written: rules.Machine},
 		"/validate/tenantclusters": &handler[v1alpha1.TenantCluster, *v1alpha1.TenantCluster]{
 			kind: "TenantCluster", cluster: all, clock: clk, written: rules.TenantCluster, deleted: rules.TenantDeleted},
+		"/validate/nodeprofiles": &handler[v1alpha1.NodeProfile, *v1alpha1.NodeProfile]{
+			kind: "NodeProfile", cluster: all, clock: clk, written: rules.NodeProfile,
+			deleted: unused[*v1alpha1.NodeProfile](rules.KindNodeProfile)},
 		"/validate/osimages": &handler[v1alpha1.OSImage, *v1alpha1.OSImage]{
 			kind: "OSImage", cluster: all, clock: clk, written: rules.OSImage, deleted: unused[*v1alpha1.OSImage](rules.KindOSImage)},
 		"/validate/sshkeys": &handler[v1alpha1.SSHKey, *v1alpha1.SSHKey]{

@@ -118,7 +118,8 @@ func (v *View) NodeType(name string) *v1alpha1.NodeType {
 func (v *View) Exists(kind rules.Kind, name string) bool {
 	into := map[rules.Kind]client.Object{
 		rules.KindNodeProvider: &v1alpha1.NodeProvider{}, rules.KindNodeType: &v1alpha1.NodeType{}, rules.KindOSImage: &v1alpha1.OSImage{},
-		rules.KindSSHKey: &v1alpha1.SSHKey{}, rules.KindMachineConfigTemplate: &v1alpha1.MachineConfigTemplate{},
+		rules.KindNodeProfile: &v1alpha1.NodeProfile{}, rules.KindSSHKey: &v1alpha1.SSHKey{},
+		rules.KindMachineConfigTemplate: &v1alpha1.MachineConfigTemplate{},
 	}[kind]
 	return v.get(types.NamespacedName{Name: name}, into)
 }
@@ -180,6 +181,12 @@ func (v *View) Users(kind rules.Kind, name string) []string {
 	if kind == rules.KindOSImage || kind == rules.KindSSHKey || kind == rules.KindMachineConfigTemplate {
 		// What a tenant may not name can be deleted all the same.
 		machines.Items = lo.Filter(machines.Items, func(machine v1alpha1.Machine, _ int) bool { return v.mayName(&machine) })
+	}
+	if kind == rules.KindNodeProfile {
+		machines.Items = lo.Filter(machines.Items, func(machine v1alpha1.Machine, _ int) bool {
+			tenant := quota.ChargedTo(&machine, v.TenantClusters(machine.Namespace))
+			return tenant != nil && tenant.AllowsNodeProfile(name)
+		})
 	}
 	return slices.Concat(named("Machine", machines.Items), named("NodeProvider", providers.Items), named("NodeType", nodeTypes.Items),
 		named("TenantCluster", tenants.Items))
@@ -323,6 +330,9 @@ func ofType(nodeType *v1alpha1.NodeType) []string {
 // ofMachine is what a Machine names, and the type that was chosen for it.
 func ofMachine(machine *v1alpha1.Machine) []string {
 	named := inProperties(machine.Spec.Properties)
+	if machine.Spec.ProfileRef != nil {
+		named = append(named, ofProfile(machine.Spec.ProfileRef.Name)...)
+	}
 	for _, one := range []*v1alpha1.NameReference{machine.Spec.NodeTypeRef, machine.Status.NodeTypeRef} {
 		if one != nil {
 			named = append(named, reference(rules.KindNodeType, one.Name))
@@ -331,12 +341,13 @@ func ofMachine(machine *v1alpha1.Machine) []string {
 	return named
 }
 
-// ofTenant is what the pools of a tenant name, and the types that they select by name.
+// ofTenant is what a tenant and its pools name, and the types that they select by name.
 func ofTenant(tenant *v1alpha1.TenantCluster) []string {
+	named := ofProfile(tenant.Spec.DefaultNodeProfile)
 	if tenant.Spec.PrivateNodes == nil {
-		return nil
+		return named
 	}
-	var named []string
+	named = append(named, ofProfile(tenant.Spec.PrivateNodes.DefaultProfile)...)
 	for i := range tenant.Spec.PrivateNodes.AutoNodes {
 		entry := &tenant.Spec.PrivateNodes.AutoNodes[i]
 		named = append(named, inProperties(entry.Properties)...)
@@ -350,8 +361,16 @@ func ofTenant(tenant *v1alpha1.TenantCluster) []string {
 	return named
 }
 
+// ofProfile is the NodeProfile of that name, none for no name.
+func ofProfile(name string) []string {
+	if name == "" {
+		return nil
+	}
+	return []string{reference(rules.KindNodeProfile, name)}
+}
+
 func ofPool(provider string, pool *v1alpha1.NodesTemplate) []string {
-	named := inProperties(pool.Properties)
+	named := append(inProperties(pool.Properties), ofProfile(pool.Profile)...)
 	for i := range pool.NodeTypeSelector {
 		one := &pool.NodeTypeSelector[i]
 		if !matching.NamesTypes(one.Property) || one.Operator != "" && one.Operator != v1alpha1.SelectorIn {

@@ -39,13 +39,14 @@ func TestDocs(t *testing.T) {
 	docs := read("docs/webhooks.md")
 	for _, rule := range []Rule{RulePinning, RuleHostSelector, RuleNodeTypeSelector, RuleResources, RuleProperties, RuleReferences, RuleInUse,
 		RuleNames,
-		RuleNodes, RuleTemplate, RuleSSHKey, RuleAllowed, RuleQuota, RuleNamespaces, RuleDevices, RuleDeadline, RuleKubeletArgs, RulePodClaims,
-		RuleImmutable, RuleNoEffect, RuleSpelling} {
+		RuleNodes, RuleTemplate, RuleSSHKey, RuleAllowed, RuleNodeProfile, RuleQuota, RuleNamespaces, RuleDevices, RuleDeadline,
+		RuleKubeletArgs, RulePodClaims, RuleImmutable, RuleNoEffect, RuleSpelling} {
 		if !strings.Contains(docs, "`"+string(rule)+"`") {
 			t.Errorf("the rule %s is not in docs/webhooks.md", rule)
 		}
 	}
-	said := read("pkg/webhooks/rules/*.go", "pkg/fleet/properties/*.go", "pkg/bootstrap/*.go", "pkg/inventory/*.go", "pkg/fleet/quota/*.go",
+	said := read("pkg/webhooks/rules/*.go", "pkg/fleet/properties/*.go", "pkg/bootstrap/*.go", "pkg/inventory/*.go",
+		"pkg/fleet/quota/*.go", "pkg/fleet/nodeprofiles/*.go",
 		"pkg/apis/v1alpha1/*.go", "test/webhooks/testdata/*.golden")
 	_, tables, _ := strings.Cut(docs, "## The rules")
 	tables, _, _ = strings.Cut(tables, "\n## ")

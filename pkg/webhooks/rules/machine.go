@@ -45,6 +45,9 @@ func Machine(cluster Cluster, before, after *v1alpha1.Machine) Result {
 	if before == nil || !equality.Semantic.DeepEqual(before.Spec.Ownership, after.Spec.Ownership) {
 		r.ownership(spec, &after.Spec.Ownership)
 	}
+	if before == nil || !equality.Semantic.DeepEqual(before.Spec.ProfileRef, after.Spec.ProfileRef) {
+		r.machineProfile(cluster, spec.Child("profileRef", "name"), after)
+	}
 	if before != nil {
 		r.machineChanged(cluster, spec, before, after)
 		return r.done()

@@ -55,6 +55,8 @@ const (
 	RuleSSHKey Rule = "ssh-key"
 	// RuleAllowed: the tenant is allowed to use the type.
 	RuleAllowed Rule = "allowed-types"
+	// RuleNodeProfile: the tenant is allowed to use the NodeProfile.
+	RuleNodeProfile Rule = "allowed-profiles"
 	// RuleQuota: the tenant may have another server.
 	RuleQuota Rule = "quota"
 	// RuleNamespaces: tenants do not share a namespace with servers, and do not refer to each other.
@@ -203,6 +205,7 @@ type Kind string
 const (
 	KindNodeProvider          Kind = "NodeProvider"
 	KindNodeType              Kind = "NodeType"
+	KindNodeProfile           Kind = "NodeProfile"
 	KindOSImage               Kind = "OSImage"
 	KindSSHKey                Kind = "SSHKey"
 	KindMachineConfigTemplate Kind = "MachineConfigTemplate"

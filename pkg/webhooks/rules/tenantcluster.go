@@ -26,6 +26,7 @@ func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Resul
 	spec := field.NewPath("spec")
 	r.endpoint(spec.Child("apiServerEndpoint"), after.Spec.APIServerEndpoint)
 	r.allowedNodeTypes(cluster, spec.Child("allowedNodeTypes"), after)
+	r.nodeProfiles(cluster, spec, after)
 	if selector := after.Spec.Sync.FromHost.DeviceClasses.Selector; selector != nil {
 		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
 			r.deny(RuleHostSelector, field.Invalid(spec.Child("sync", "fromHost", "deviceClasses", "selector"), "", err.Error()))
@@ -229,6 +230,7 @@ func (r *Result) pool(cluster Cluster, p pool, types []offeredType, names poolNa
 	r.properties(cluster, p.path.Child("properties"), properties.Layer{Source: "pool " + p.template.Name, Values: p.template.Properties})
 	r.deny(RuleNodes, bootstrap.CheckLabels(p.path.Child("nodeLabels"), p.template.NodeLabels)...)
 	r.deny(RuleNodes, bootstrap.CheckTaints(p.path.Child("taints"), p.template.Taints)...)
+	r.nodeProfile(cluster, p.path.Child("profile"), p.tenant, p.template.Profile)
 	limits := corev1.ResourceList{}
 	for name, quantity := range p.template.Limits {
 		if name != nodesLimit {

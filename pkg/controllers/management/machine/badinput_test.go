@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -184,4 +185,24 @@ func (w *fixture) typeProperty(key, value string) {
 	if err := w.client.Update(w.t.Context(), nodeType); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// TestNodeProfile: no server is claimed for a Machine whose node could not have its NodeProfile, until it could.
+func TestNodeProfile(t *testing.T) {
+	w := newFixture(t, 1)
+	w.endpoint("tenant.example.com:6443")
+	name := "profile-" + w.metal3
+	key := w.machine("m", func(m *v1alpha1.Machine) { m.Spec.ProfileRef = &v1alpha1.NameReference{Name: name} })
+	manager := w.start(w.client)
+	manager.round()
+	claimed := condition(w.get(key), v1alpha1.ConditionClaimed)
+	if want := fmt.Sprintf("NodeProfile %q does not exist: create "+
+		"it", name); claimed.Reason != v1alpha1.ReasonInvalidSpec || claimed.Message != want {
+		t.Errorf("Claimed is %s: %s, want %s", claimed.Reason, claimed.Message, want)
+	}
+	if w.get(key).Status.HostRef != nil || w.hosts()[0].Spec.ConsumerRef != nil {
+		t.Error("a server is claimed")
+	}
+	w.create(&v1alpha1.NodeProfile{ObjectMeta: metaName(name)})
+	w.until("claimed", func() *process { return manager }, func() bool { return w.get(key).Status.HostRef != nil })
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/nodeprofiles"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 )
@@ -171,6 +172,9 @@ func (r *Reconciler) planOf(ctx context.Context, machine *v1alpha1.Machine, type
 	if err := r.permitted(ctx, machine); err != nil {
 		return nil, err
 	}
+	if err := r.profiled(ctx, machine); err != nil {
+		return nil, err
+	}
 	set := properties.Merge(properties.OfProvider(provider), properties.OfType(nodeType), properties.OfMachine(machine))
 	p, err := r.refer(ctx, set)
 	if err != nil {
@@ -315,6 +319,23 @@ func (r *Reconciler) permitted(ctx context.Context, machine *v1alpha1.Machine) e
 	}
 	return invalidBecause("", properties.CheckTenant(
 		layer, tenant, lo.ToSlicePtr(nodeTypes.Items), lo.ToSlicePtr(providers.Items))...)
+}
+
+// profiled checks the NodeProfile that a Machine names, before a server is claimed that could not join with it. What happens to the
+// profile later concerns the Node, and reinstalls nothing.
+func (r *Reconciler) profiled(ctx context.Context, machine *v1alpha1.Machine) error {
+	if machine.Spec.ProfileRef == nil || machine.Status.HostRef != nil {
+		return nil
+	}
+	tenants, err := r.tenantsOf(ctx, machine.Namespace)
+	tenant := quota.ChargedTo(machine, tenants)
+	if err != nil || tenant == nil {
+		return err
+	}
+	if problem := nodeprofiles.NotAllowed(tenant, machine.Spec.ProfileRef.Name); problem != "" {
+		return invalidf("spec.profileRef of Machine %s/%s: %s", machine.Namespace, machine.Name, problem)
+	}
+	return r.find(ctx, machine.Spec.ProfileRef.Name, &v1alpha1.NodeProfile{}, "NodeProfile", "")
 }
 
 // refersTo says where a property is written and what it says.

@@ -83,6 +83,7 @@ func (r *Reconciler) register(mgr manager.Manager) error {
 		Watches(&v1alpha1.Machine{}, claimsFirst()).
 		Watches(&bmov1alpha1.BareMetalHost{}, controllers.Enqueue(r.machinesOfHost), builder.WithPredicates(hostUpdated)).
 		Watches(&v1alpha1.TenantCluster{}, r.movePending(), onSpec).
+		Watches(&v1alpha1.NodeProfile{}, r.movePending(), onSpec).
 		WatchesMetadata(&corev1.Namespace{}, r.movePending(), builder.WithPredicates(standAloneChanged)).
 		Watches(&v1alpha1.IPAddress{}, r.movePendingForAddress()).
 		Watches(&v1alpha1.NodeType{}, controllers.Enqueue(r.installedOfType), onSpec).
