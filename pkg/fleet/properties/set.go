@@ -338,7 +338,7 @@ func Custom(key string) bool {
 }
 
 // known are the properties with a meaning here that are not free text, or that another version of this project reads.
-var known = []string{v1alpha1.NodeTypeLabelKey, "metal3.vcluster.com/ntp-servers"}
+var known = []string{v1alpha1.NodeTypeLabelKey}
 
 // IsKnown returns whether a property has a meaning here. All others are for their author to select by.
 func IsKnown(key string) bool { return slices.Contains(freeText, key) || slices.Contains(known, key) }

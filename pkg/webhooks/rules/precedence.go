@@ -19,8 +19,8 @@ func (r *Result) precedence(path *field.Path, layer properties.Layer, provider *
 	} {
 		_, own := layer.Values[one.document]
 		if layer.Values[one.template] != "" && !own && general.Get(one.document) != "" {
-			r.warn(RuleProperties, key(path, one.template), "takes the place of %s of %s, which is less specific; in the reference the document wins: "+
-				"leave the template out to have it", one.document, general.Source(one.document))
+			r.warn(RuleProperties, key(path, one.template), "takes the place of %s of %s, which is less specific; in the reference "+
+				"the document wins: leave the template out to have it", one.document, general.Source(one.document))
 		}
 	}
 }

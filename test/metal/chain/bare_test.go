@@ -117,7 +117,7 @@ func (w *fixture) bareUserData(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	document, err := bootstrap.UserData(nil, nil, join)
+	document, err := bootstrap.UserData(nil, nil, nil, join)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -193,7 +193,7 @@ func (w *fixture) nodeUserData(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	document, err := bootstrap.UserData(append([]byte("#cloud-config\n"), proxy...), nil, join)
+	document, err := bootstrap.UserData(append([]byte("#cloud-config\n"), proxy...), nil, nil, join)
 	if err != nil {
 		t.Fatal(err)
 	}

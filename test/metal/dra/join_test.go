@@ -140,7 +140,7 @@ func (v *tenant) joinData(t *testing.T, provider client.Client, token bootstrap.
 	if err != nil {
 		t.Fatal(err)
 	}
-	document, err := bootstrap.UserData(nil, nil, join)
+	document, err := bootstrap.UserData(nil, nil, nil, join)
 	if err != nil {
 		t.Fatal(err)
 	}

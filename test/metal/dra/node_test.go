@@ -98,7 +98,7 @@ func (w *fixture) userData(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	document, err := bootstrap.UserData(nil, nil, join)
+	document, err := bootstrap.UserData(nil, nil, nil, join)
 	if err != nil {
 		t.Fatal(err)
 	}

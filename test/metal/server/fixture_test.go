@@ -144,7 +144,7 @@ func (w *fixture) userDataOf(ctx context.Context, t *testing.T, mode v1alpha1.Jo
 	if err != nil {
 		t.Fatal(err)
 	}
-	document, err := bootstrap.UserData([]byte("#cloud-config\nwrite_files:\n- path: /etc/asset-tag\n  content: A-1\n"), nil, join)
+	document, err := bootstrap.UserData([]byte("#cloud-config\nwrite_files:\n- path: /etc/asset-tag\n  content: A-1\n"), nil, nil, join)
 	if err != nil {
 		t.Fatal(err)
 	}
