@@ -260,8 +260,8 @@ type host struct {
 	lacks map[string]string
 	// suspectOf is the namespace on whose word alone the host is quarantined, and suspectAs the type that it had it as; empty if none.
 	suspectOf, suspectAs string
-	// matches are the names of those types, as sharing writes them.
-	matches string
+	// matches are the names of those types, sorted.
+	matches []string
 }
 
 func newHost(from *bmov1alpha1.BareMetalHost) *host {

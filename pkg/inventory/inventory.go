@@ -132,8 +132,7 @@ func (i *Inventory) SetType(profile Profile) {
 		i.byCost = insert(i.byCost, t, byCost)
 		for _, h := range i.hosts {
 			if profile.selects(h) {
-				t.add(h, i.topology)
-				h.reshare(changed)
+				i.fill(h, append(i.empty(h, changed), profile.Name), changed)
 			}
 		}
 	})
@@ -233,21 +232,38 @@ func (i *Inventory) put(h *host, changed changed) {
 		i.suspects[h.suspectOf][h] = struct{}{}
 	}
 	i.use(h.usedAs(), 1, changed)
+	var matches []string
 	for name, t := range i.types {
 		if t.profile.selects(h) {
-			t.add(h, i.topology)
-			changed.add(name)
+			matches = append(matches, name)
 		}
 	}
-	h.reshare(changed)
+	i.fill(h, matches, changed)
+}
+
+// fill puts a host that is in no bucket into those of the types that it matches.
+func (i *Inventory) fill(h *host, matches []string, changed changed) {
+	slices.Sort(matches)
+	h.matches = matches
+	for _, name := range matches {
+		i.types[name].add(h, i.topology)
+		changed.add(name)
+	}
+}
+
+// empty takes a host out of its buckets, and returns the types of these.
+func (i *Inventory) empty(h *host, changed changed) (matches []string) {
+	matches = slices.Collect(maps.Keys(h.buckets))
+	for _, name := range matches {
+		i.types[name].remove(h)
+		changed.add(name)
+	}
+	return matches
 }
 
 // take removes a known host. The host keeps the Machine that it was assumed for.
 func (i *Inventory) take(h *host, changed changed) {
-	for name := range h.buckets {
-		i.types[name].remove(h)
-		changed.add(name)
-	}
+	i.empty(h, changed)
 	i.use(h.usedAs(), -1, changed)
 	if h.assumedBy != "" {
 		delete(i.assumed, h.assumedBy)
@@ -302,7 +318,7 @@ func (i *Inventory) drop(t *nodeType, changed changed) {
 		if _, member := h.buckets[t.profile.Name]; member {
 			delete(h.buckets, t.profile.Name)
 			delete(h.lacks, t.profile.Name)
-			h.reshare(changed)
+			i.fill(h, i.empty(h, changed), changed)
 		}
 	}
 	i.byCost = remove(i.byCost, t, byCost)

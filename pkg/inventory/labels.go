@@ -23,6 +23,9 @@ import (
 func typeLabels(profile Profile) (set labels.Set, choices matching.Offered) {
 	set, choices = labels.Set{}, matching.Offered{}
 	for key, value := range profile.Properties {
+		if v1alpha1.IsTypeLabel(key) {
+			continue
+		}
 		switch values, any := properties.LabelValues(key, value); {
 		case any || len(values) > 1:
 			choices[key] = values
@@ -121,12 +124,15 @@ func (n nodeLabels) Lookup(key string) (string, bool) {
 	return value, found
 }
 
-// bucketKey is the same for hosts whose nodes have the same labels.
-func bucketKey(topology []string, set labels.Set) string {
+// bucketKey is the same for hosts whose nodes have the same labels. In one place, those that match no other type come first.
+func bucketKey(topology []string, set labels.Set, matches []string) string {
 	var key strings.Builder
 	for _, label := range append([]string{corev1.LabelTopologyZone, corev1.LabelArchStable}, topology...) {
 		key.WriteString(set[label])
 		key.WriteByte('/') // in no label value
+	}
+	if len(matches) > 1 {
+		key.WriteString(strings.Join(matches, sharing))
 	}
 	return key.String()
 }
@@ -137,32 +143,6 @@ const MaxDomains = 1000
 
 // sharing separates the names of the types that a host matches. No name contains it.
 const sharing = ","
-
-// reshare takes in that the host matches other types than before. All types that it matches have changed if so: it is
-// shared with others now.
-func (h *host) reshare(changed changed) {
-	matches := strings.Join(slices.Sorted(maps.Keys(h.buckets)), sharing)
-	if matches == h.matches {
-		return
-	}
-	counts := h.counts()
-	for name, b := range h.buckets {
-		b.share(h.matches, h.as(name, counts), Counts{})
-		b.share(matches, Counts{}, h.as(name, counts))
-		changed.add(name)
-	}
-	h.matches = matches
-}
-
-// share replaces what a host that matches these types adds to the counts.
-func (b *bucket) share(matches string, old, new Counts) {
-	counts := b.shared[matches].minus(old).plus(new)
-	if counts.Total == 0 {
-		delete(b.shared, matches)
-		return
-	}
-	b.shared[matches] = counts
-}
 
 // domains returns the buckets of a type in the form of its status, and how many there are. The architecture is not a
 // domain.
@@ -179,10 +159,8 @@ func (t *nodeType) domains(remaining int32, topology []string) ([]v1alpha1.Domai
 			key.WriteString(place.Get(label))
 			key.WriteByte('/')
 		}
-		for matches, counts := range b.shared {
-			shared := key.String() + matches
-			found[shared] = domain{b, found[shared].counts.plus(counts)}
-		}
+		key.WriteString(strings.Join(b.matches, sharing))
+		found[key.String()] = domain{b, found[key.String()].counts.plus(b.counts)}
 	}
 	if len(found) > MaxDomains {
 		return nil, len(found)
@@ -190,12 +168,12 @@ func (t *nodeType) domains(remaining int32, topology []string) ([]v1alpha1.Domai
 	var result []v1alpha1.DomainCapacity
 	for _, key := range slices.Sorted(maps.Keys(found)) {
 		place := nodeLabels{found[key].bucket.labels, t.labels}
-		matches := strings.Split(key[strings.LastIndexByte(key, '/')+1:], sharing)
 		capacity := v1alpha1.DomainCapacity{
 			Zone:     place.Get(corev1.LabelTopologyZone),
 			Capacity: found[key].counts.capacity(remaining),
 		}
-		if others := slices.DeleteFunc(matches, func(name string) bool { return name == t.profile.Name }); len(others) > 0 {
+		others := slices.DeleteFunc(slices.Clone(found[key].bucket.matches), func(name string) bool { return name == t.profile.Name })
+		if len(others) > 0 {
 			capacity.SharedWith = others
 		}
 		for _, label := range topology {

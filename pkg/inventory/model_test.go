@@ -73,7 +73,18 @@ func (m *model) typeLabels(profile Profile) labels.Set {
 func (m *model) labels(profile Profile, host *bmov1alpha1.BareMetalHost) labels.Set {
 	set := m.typeLabels(profile)
 	maps.Copy(set, hostLabels(profile.Zone, architecture(host), m.topology, host.Labels))
+	maps.Copy(set, v1alpha1.TypeLabels(m.matching(host)))
 	return set
+}
+
+// matching are the types that a host matches, sorted.
+func (m *model) matching(host *bmov1alpha1.BareMetalHost) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(m.types)) {
+		if m.matches(m.types[name], host) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (m *model) free(profile Profile, host *bmov1alpha1.BareMetalHost, tenant string) bool {
@@ -151,13 +162,10 @@ func (m *model) summary(name string) Summary {
 		if rack := set["rack"]; rack != "" {
 			domain.Labels = map[string]string{"rack": rack}
 		}
-		matches := []string{}
-		for _, other := range slices.Sorted(maps.Keys(m.types)) {
-			if m.matches(m.types[other], host) {
-				matches = append(matches, other)
-				if other != name {
-					domain.SharedWith = append(domain.SharedWith, other)
-				}
+		matches := m.matching(host)
+		for _, other := range matches {
+			if other != name {
+				domain.SharedWith = append(domain.SharedWith, other)
 			}
 		}
 		place := domain.Zone + "/" + set["rack"] + "/" + strings.Join(matches, ",")
@@ -210,7 +218,7 @@ func (m *model) choose(request Request) (types.NamespacedName, string) {
 				own = "0 "
 			}
 			labels := hostLabels(profile.Zone, architecture(host), m.topology, host.Labels)
-			return own + bucketKey(m.topology, labels) + host.Namespace + "/" + host.Name
+			return own + bucketKey(m.topology, labels, m.matching(host)) + host.Namespace + "/" + host.Name
 		}
 		for _, host := range m.hosts {
 			if m.suits(profile, host, request) && (best == nil || rank(host) < rank(best)) {
@@ -332,7 +340,8 @@ func (f fleet) profile() Profile {
 func (f fleet) request() Request {
 	request := Request{Machine: types.UID(fmt.Sprintf("m%d", f.IntN(8))), Tenant: f.one("blue", "red", "green", ""),
 		Resources: list("cpu", f.one("2", "6"), "nvidia.com/gpu", f.one("0", "1"))}
-	for key, values := range map[string][]string{"rack": {"r1", "r2", "r7"}, "team": {"x"}, corev1.LabelTopologyZone: {"d1", "z", "global"}} {
+	for key, values := range map[string][]string{"rack": {"r1", "r2", "r7"}, "team": {"x"}, corev1.LabelTopologyZone: {"d1", "z", "global"},
+		v1alpha1.TypeLabelKey(f.one("t0", "t1")): {"true"}} {
 		if f.IntN(4) == 0 {
 			request.Requirements = append(request.Requirements, in(key, values[:1+f.IntN(len(values))]...))
 		}

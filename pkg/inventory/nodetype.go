@@ -5,6 +5,7 @@ package inventory
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -19,13 +20,13 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// bucket holds the hosts of one type whose nodes have the same labels. Requirements are met by all of them or by none.
+// bucket holds the hosts of one type whose nodes have the same labels, and that match the same types. Requirements are met by all of them or by none.
 type bucket struct {
 	key    string
 	labels labels.Set
 	counts Counts
-	// shared are the counts by the types that the hosts match, this one included.
-	shared map[string]Counts
+	// matches are the types that the hosts match, this one included, sorted.
+	matches []string
 	// free are the hosts that can be claimed, in order: by any tenant under "", and those that were not cleaned by their tenant.
 	free map[string][]*host
 	// anyTenant is true if any tenant may have the hosts that were not cleaned.
@@ -78,10 +79,11 @@ func newNodeType(profile Profile) *nodeType {
 // add puts a host into its bucket.
 func (t *nodeType) add(h *host, topology []string) {
 	set := hostLabels(t.profile.Zone, h.arch, topology, h.labels)
-	key := bucketKey(topology, set)
+	maps.Copy(set, v1alpha1.TypeLabels(h.matches))
+	key := bucketKey(topology, set, h.matches)
 	b, found := t.buckets[key]
 	if !found {
-		b = &bucket{key: key, labels: set, shared: map[string]Counts{}, free: map[string][]*host{}, anyTenant: t.profile.AnyTenant,
+		b = &bucket{key: key, labels: set, matches: h.matches, free: map[string][]*host{}, anyTenant: t.profile.AnyTenant,
 			leftOut: t.profile.LeftOut}
 		t.buckets[key] = b
 		t.requirements = nil
@@ -130,7 +132,6 @@ func (t *nodeType) remove(h *host) {
 // count replaces what a host adds to the counts.
 func (t *nodeType) count(h *host, b *bucket, old, new Counts) {
 	b.counts = b.counts.minus(old).plus(new)
-	b.share(h.matches, old, new)
 	t.counts = t.counts.minus(old).plus(new)
 	zone := b.labels[corev1.LabelTopologyZone]
 	if t.zones[zone] = t.zones[zone].minus(old).plus(new); t.zones[zone].Total == 0 {
