@@ -29,12 +29,16 @@ type offeredType struct {
 	matching.Offered
 }
 
+// capacityTypeLabelKey is Karpenter's. Which of the two it is follows from the NodePool.
+const capacityTypeLabelKey = "karpenter.sh/capacity-type"
+
 func typesOf(cluster Cluster) []offeredType {
 	var all []offeredType
 	for _, nodeType := range cluster.NodeTypes() {
 		one := offeredType{name: nodeType.Name, provider: nodeType.Spec.ProviderRef.Name, madeBy: nodeType.MadeBy(), Offered: matching.Offered{
 			// Known whatever servers there are.
 			v1alpha1.NodeTypeLabelKey: {nodeType.Name}, corev1.LabelInstanceTypeStable: {nodeType.Name},
+			capacityTypeLabelKey: {"on-demand", "reserved"},
 		}}
 		for _, offered := range cluster.Offered(nodeType.Name) {
 			one.Offered[offered.Key] = offered.Values
@@ -48,12 +52,7 @@ func typesOf(cluster Cluster) []offeredType {
 func (r *Result) nodeTypeSelector(p pool, types []offeredType) {
 	path := p.path.Child("nodeTypeSelector")
 	before := r.errorCount()
-	var parsed []labels.Requirement
-	for i := range p.template.NodeTypeSelector {
-		if one := r.selectorEntry(path.Index(i), p, &p.template.NodeTypeSelector[i], types); one != nil {
-			parsed = append(parsed, *one)
-		}
-	}
+	entries, parsed := r.selector(path, p, types)
 	if r.errorCount() > before {
 		return
 	}
@@ -61,15 +60,42 @@ func (r *Result) nodeTypeSelector(p pool, types []offeredType) {
 		r.deny(RuleNodeTypeSelector, field.Invalid(path, about, "no NodeType can match: of this property, "+why+": take one of the two away"))
 		return
 	}
-	r.namedTypes(path, p, parsed, types)
+	r.namedTypes(path, p, entries, types)
 	if r.errorCount() == before && !r.warningsFull() && len(types) > 0 {
 		r.satisfied(path, p, parsed, types)
 	}
 }
 
-// selectorEntry validates one entry, and returns it parsed; nil if it is not valid.
+// selector validates the entries one by one, and returns them, and what they ask for together. It is incomplete if they are not valid.
+func (r *Result) selector(path *field.Path, p pool, types []offeredType) (
+	entries []corev1.NodeSelectorRequirement, parsed []labels.Requirement,
+) {
+	before := r.errorCount()
+	for i := range p.template.NodeTypeSelector {
+		if one := r.selectorEntry(path.Index(i), p, &p.template.NodeTypeSelector[i], types); one != nil {
+			entries = append(entries, *one)
+		}
+	}
+	if r.errorCount() > before {
+		return entries, nil
+	}
+	composed, err := matching.Compose(path, entries)
+	if err != nil {
+		r.deny(RuleNodeTypeSelector, err)
+		return entries, nil
+	}
+	for i := range composed {
+		one, errs := matching.Requirement(path.Index(i), composed[i])
+		if r.deny(RuleNodeTypeSelector, errs...); one != nil {
+			parsed = append(parsed, *one)
+		}
+	}
+	return entries, parsed
+}
+
+// selectorEntry validates one entry, and returns it converted; nil if it is not valid.
 func (r *Result) selectorEntry(path *field.Path, p pool, entry *v1alpha1.NodeTypeSelectorRequirement,
-	types []offeredType) *labels.Requirement {
+	types []offeredType) *corev1.NodeSelectorRequirement {
 	converted, err := matching.NodeTypeSelector(path, *entry)
 	if err != nil {
 		r.deny(RuleNodeTypeSelector, err)
@@ -95,22 +121,20 @@ func (r *Result) selectorEntry(path *field.Path, p pool, entry *v1alpha1.NodeTyp
 			})
 		})
 	}
-	one, errs := matching.Requirement(path, converted)
-	r.deny(RuleNodeTypeSelector, errs...)
-	return one
+	return &converted
 }
 
 // namedTypes refuses types that are named and that the tenant may not have.
-func (r *Result) namedTypes(path *field.Path, p pool, parsed []labels.Requirement, offered []offeredType) {
+func (r *Result) namedTypes(path *field.Path, p pool, entries []corev1.NodeSelectorRequirement, offered []offeredType) {
 	madeBy := map[string]string{}
 	for i := range offered {
 		madeBy[offered[i].name] = offered[i].madeBy
 	}
-	for i := range parsed {
-		if !matching.NamesTypes(parsed[i].Key()) || parsed[i].Operator() != selection.In {
+	for i := range entries {
+		if !matching.NamesType(entries[i]) {
 			continue
 		}
-		for _, name := range parsed[i].Values().List() {
+		for _, name := range slices.Sorted(slices.Values(entries[i].Values)) {
 			maker, exists := madeBy[name]
 			if !exists {
 				maker = p.entry.Provider
@@ -127,7 +151,12 @@ func (r *Result) namedTypes(path *field.Path, p pool, parsed []labels.Requiremen
 func (r *Result) satisfied(path *field.Path, p pool, parsed []labels.Requirement, offered []offeredType) {
 	for i := range parsed {
 		name := parsed[i].Key()
-		if !slices.ContainsFunc(offered, func(t offeredType) bool { _, has := t.Offered[name]; return has }) {
+		known := slices.ContainsFunc(offered, func(t offeredType) bool { _, has := t.Offered[name]; return has })
+		if !known && v1alpha1.IsTypeLabel(name) {
+			r.warn(RuleNodeTypeSelector, path.Index(i), "no server matches this NodeType and another one too: label the BareMetalHosts that are meant")
+			return
+		}
+		if !known {
 			r.warn(RuleNodeTypeSelector, path.Index(i).Child("property"), "no NodeType has the property %q (there are: %s)", shown(name),
 				orNone(offeredKeys(offered)))
 			return
@@ -147,13 +176,10 @@ func (r *Result) satisfied(path *field.Path, p pool, parsed []labels.Requirement
 
 // fitting are the types that the pool selects, also without a server; nil if its selector is not valid.
 func (p pool) fitting(offered []offeredType) []string {
-	var parsed []labels.Requirement
-	for i := range p.template.NodeTypeSelector {
-		one := (&Result{}).selectorEntry(p.path, p, &p.template.NodeTypeSelector[i], offered)
-		if one == nil {
-			return nil
-		}
-		parsed = append(parsed, *one)
+	scratch := &Result{}
+	_, parsed := scratch.selector(p.path, p, offered)
+	if scratch.errorCount() > 0 {
+		return nil
 	}
 	parsed = append(parsed, p.narrowing(offered)...)
 	fitting := []string{}
