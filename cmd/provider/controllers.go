@@ -70,8 +70,8 @@ func (o *options) provisioningControllers(
 		nodeclass.NewController(realClock, clusters, recorder),
 		protection.NewPoolController(clusters, o.trustedUsers),
 		autonodes.NewController(realClock, clusters, catalog, servers, o.instanceTypes.CapacityType),
-		unschedulable.NewNodePoolController(core.CloudProvider, o.instanceTypes.CapacityType, metal3.Meets, recorder),
-		unschedulable.NewPodController(clusters, recorder, func(pod types.NamespacedName) bool {
+		unschedulable.NewNodePoolController(core.CloudProvider, metal3.Meets, recorder),
+		unschedulable.NewPodController(clusters, o.instanceTypes, recorder, func(pod types.NamespacedName) bool {
 			return core.Cluster.PodNodeClaimMapping(pod) != ""
 		}, func(ctx context.Context, pod *corev1.Pod) (unschedulable.Explanation, error) {
 			reached, err := metal3.QuotaReached(ctx, pod)

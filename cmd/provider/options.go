@@ -90,8 +90,8 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 
 	capacity := sections.FlagSet("capacity")
 	capacity.StringVar(&o.instanceTypes.CapacityType, "capacity-type", o.instanceTypes.CapacityType,
-		"Capacity type of all servers: reserved, with which Karpenter never asks for more servers than there are, or on-demand. NodePools must "+
-			"allow it.")
+		"Capacity type of all servers: reserved, with which Karpenter never asks for more servers than there are, or on-demand. To NodePools "+
+			"that allow only the other one, servers are that.")
 	capacity.Int64Var(&o.instanceTypes.Pods, "pods-per-node", o.instanceTypes.Pods,
 		"How many pods a node takes whose NodeType has no resource pods: kubelet's maxPods.")
 	capacity.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,

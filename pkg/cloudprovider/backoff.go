@@ -184,7 +184,7 @@ func (c *CloudProvider) RefusedFor(ctx context.Context, pod *corev1.Pod) (string
 			return "", err
 		}
 		refused := c.refused(ctx, of)
-		for _, instanceType := range of.remaining.LimitTypes(c.management.Catalog.InstanceTypes(of.filter())) {
+		for _, instanceType := range of.remaining.LimitTypes(c.management.Catalog.ForNodePool(&pools.Items[i]).InstanceTypes(of.filter())) {
 			if !instancetypes.HasFree(instanceType, wanted) || !holds(instanceType, resources.RequestsForPods(pod)) {
 				continue
 			}
@@ -207,8 +207,7 @@ func wantedBy(pod *corev1.Pod, nodePool *karpenterv1.NodePool) (scheduling.Requi
 		scheduling.Taints(template.Spec.Taints).ToleratesPod(pod) != nil {
 		return nil, false
 	}
-	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(template.Spec.Requirements...)
-	wanted.Add(scheduling.NewLabelRequirements(template.Labels).Values()...)
+	wanted := instancetypes.OfNodePool(nodePool)
 	wanted.Add(scheduling.NewRequirement(karpenterv1.NodePoolLabelKey, corev1.NodeSelectorOpIn, nodePool.Name))
 	ofPod := scheduling.NewPodRequirements(pod)
 	if wanted.Compatible(ofPod, scheduling.AllowUndefinedWellKnownLabels) != nil {

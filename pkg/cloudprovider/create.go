@@ -38,7 +38,7 @@ func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpenterv1.NodeC
 	if err != nil {
 		return nil, createError(reasonManagementUnavailable, err)
 	}
-	types := remaining.LimitTypes(c.management.Catalog.InstanceTypes(instancetypes.NewFilter(tenant, class)))
+	types := remaining.LimitTypes(c.management.Catalog.ForNodeClaim(nodeClaim).InstanceTypes(instancetypes.NewFilter(tenant, class)))
 	launch, err := c.newLaunch(ctx, nodeClaim, class, tenant, types)
 	if err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func (c *CloudProvider) succeed(nodeClaim *karpenterv1.NodeClaim, machine *v1alp
 		Message:        claimedMessage(machine, condition),
 		DedupeValues:   []string{string(nodeClaim.UID), machine.Status.ProviderID},
 	})
-	launched := c.nodeClaimOf(machine)
+	launched := c.nodeClaimOf(machine, c.management.Catalog.ForNodeClaim(nodeClaim))
 	launched.Annotations = awaitedDrivers(nodeClaim, instanceType)
 	return launched, nil
 }

@@ -39,7 +39,7 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpente
 	if err != nil {
 		return nil, err
 	}
-	offered := of.remaining.LimitTypes(c.management.Catalog.InstanceTypesFor(of.filter(), demand))
+	offered := of.remaining.LimitTypes(c.management.Catalog.ForNodePool(nodePool).InstanceTypesFor(of.filter(), demand))
 	return append(withoutRefused(offered, c.refused(ctx, of)), gone...), nil
 }
 
@@ -59,7 +59,7 @@ func (c *CloudProvider) goneTypes(ctx context.Context, nodePool *karpenterv1.Nod
 			continue
 		}
 		if _, found := c.management.Catalog.InstanceType(reference.Name); !found {
-			gone = append(gone, c.management.Catalog.Gone(reference.Name, ptr.Deref(machine.Status.Cost, 0)))
+			gone = append(gone, c.management.Catalog.ForNodePool(nodePool).Gone(reference.Name, ptr.Deref(machine.Status.Cost, 0)))
 		}
 	}
 	return gone, nil
@@ -139,20 +139,20 @@ func (c *CloudProvider) FreeFor(ctx context.Context, nodePool *karpenterv1.NodeP
 	if err != nil {
 		return 0, err
 	}
-	filter, remaining, refused := of.filter(), of.remaining, c.refused(ctx, of)
+	filter, remaining, refused, catalog := of.filter(), of.remaining, c.refused(ctx, of), c.management.Catalog.ForNodePool(nodePool)
 	nodeClaim := nodePool.Spec.Template.ToNodeClaim()
-	requested := oneAccelerator(nodeClaim, c.management.Catalog.InstanceTypes(filter))
+	requested := oneAccelerator(nodeClaim, catalog.InstanceTypes(filter))
 	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(nodeClaim.Spec.Requirements...)
 
 	byType, limits, counted := map[string]int64{}, map[string]int64{}, map[string]bool{}
-	for _, servers := range remaining.LimitServers(c.management.Catalog.FreeServers(filter)) {
+	for _, servers := range remaining.LimitServers(catalog.FreeServers(filter)) {
 		capacity := servers.InstanceType.Capacity
 		if (len(v1alpha1.Accelerators(capacity)) > 0 || len(requested) > 0) && !v1alpha1.AsksForAccelerator(requested, capacity) {
 			continue // A server with accelerators is for NodeClaims that request them.
 		}
 		_, found := refused[servers.InstanceType.Name]
 		if found || counted[servers.ID] || servers.InstanceType.Requirements.Intersects(wanted) != nil ||
-			scheduling.NewLabelRequirements(servers.Labels).Intersects(wanted) != nil {
+			!servers.In(wanted) {
 			continue
 		}
 		counted[servers.ID] = true
@@ -169,8 +169,8 @@ func (c *CloudProvider) FreeFor(ctx context.Context, nodePool *karpenterv1.NodeP
 	return total, nil
 }
 
-// Meets returns whether some server that a NodePool could get meets a requirement, whether or not it is free.
-func (c *CloudProvider) Meets(ctx context.Context, nodePool *karpenterv1.NodePool, requirement *labels.Requirement) (bool, error) {
+// Meets returns whether servers of some type that a NodePool could get meet each of the requirements, whether or not they are free.
+func (c *CloudProvider) Meets(ctx context.Context, nodePool *karpenterv1.NodePool, requirements ...*labels.Requirement) (bool, error) {
 	of, err := c.scopeOf(ctx, nodePool)
 	if apierrors.IsNotFound(err) {
 		return true, nil // The class or the TenantCluster is missing, which their own conditions report.
@@ -178,5 +178,5 @@ func (c *CloudProvider) Meets(ctx context.Context, nodePool *karpenterv1.NodePoo
 	if err != nil {
 		return false, err
 	}
-	return c.management.Catalog.Meets(of.filter(), requirement), nil
+	return c.management.Catalog.Meets(of.filter(), requirements...), nil
 }

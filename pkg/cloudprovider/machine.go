@@ -101,11 +101,12 @@ func cheapestAccelerated(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovide
 	return fitting.OrderByPrice(wanted)[0]
 }
 
-// nodeClaimOf is the NodeClaim of a claimed Machine. It has no capacity if the NodeType does not exist any more.
-func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine) *karpenterv1.NodeClaim {
+// nodeClaimOf is the NodeClaim of a claimed Machine, with the capacity type of a catalog. It has no capacity if the NodeType does not
+// exist any more.
+func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine, catalog *instancetypes.Catalog) *karpenterv1.NodeClaim {
 	var instanceType *cloudprovider.InstanceType
 	if reference := machine.Status.NodeTypeRef; reference != nil {
-		if found, ok := c.management.Catalog.InstanceType(reference.Name); ok {
+		if found, ok := catalog.InstanceType(reference.Name); ok {
 			kubelet, _ := capacity.ParseKubelet(machine.Spec.KubeletArgs)
 			instanceType = instancetypes.WithKubelet(found, kubelet)
 		}
@@ -159,12 +160,13 @@ var anyServer = corev1.NodeSelectorRequirement{
 }
 
 // requirementsFor are those of a NodeClaim that servers can meet. No server meets those for Karpenter and the NodePool, such
-// as the name of the NodePool or labels that the node will get. Labels that are selectable in core stay even if no type has
-// them: without one a server that does not have it could be claimed.
+// as the name of the NodePool or labels that the node will get. Labels that are selectable in core, and those
+// that say which types a server matches, stay even if no type has them: without one a server that does not have it could be claimed.
 func requirementsFor(nodeClaim *karpenterv1.NodeClaim, advertised func(key string) bool) []corev1.NodeSelectorRequirement {
 	var result []corev1.NodeSelectorRequirement
 	for _, requirement := range nodeClaim.Spec.Requirements {
-		if instancetypes.Selectable(requirement.Key) && (advertised(requirement.Key) || karpenterv1.WellKnownLabels.Has(requirement.Key)) {
+		known := advertised(requirement.Key) || karpenterv1.WellKnownLabels.Has(requirement.Key) || v1alpha1.IsTypeLabel(requirement.Key)
+		if known && instancetypes.Selectable(requirement.Key) {
 			result = append(result, nodeSelectorRequirement(requirement))
 		}
 	}

@@ -57,6 +57,12 @@ func TestRequirementsFor(t *testing.T) {
 			in:     []requirement{{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"r9"}}},
 			want:   []corev1.NodeSelectorRequirement{{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"r9"}}},
 		},
+		"another type": {
+			reason: "as above: dropped, it would get a server of another tenant's",
+			in:     []requirement{{Key: "type.karpenter.metal3.io/customer-a", Operator: corev1.NodeSelectorOpIn, Values: []string{"true"}}},
+			want: []corev1.NodeSelectorRequirement{{Key: "type.karpenter.metal3.io/customer-a", Operator: corev1.NodeSelectorOpIn,
+				Values: []string{"true"}}},
+		},
 		"nothing": {
 			reason: "a Machine must ask for something",
 			want:   []corev1.NodeSelectorRequirement{anyServer},

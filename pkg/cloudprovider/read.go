@@ -33,7 +33,7 @@ func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpenterv
 	for _, reader := range []client.Reader{c.management.Client, c.management.Live} {
 		err := reader.Get(ctx, c.machineKey(name), machine)
 		if err == nil && c.isOurs(machine) && machine.Status.ProviderID == providerID {
-			return c.nodeClaimOf(machine), nil
+			return c.nodeClaimOf(machine, c.management.Catalog), nil
 		}
 		if err != nil && !controllers.IsGone(err) {
 			return nil, fmt.Errorf("reading machine %s, %w", name, err)
@@ -73,10 +73,10 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpenterv1.NodeClaim, err
 			continue
 		}
 		if conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady).Reason == v1alpha1.ReasonHostLost {
-			lost = append(lost, c.nodeClaimOf(machine))
+			lost = append(lost, c.nodeClaimOf(machine, c.management.Catalog))
 			continue
 		}
-		nodeClaims = append(nodeClaims, c.nodeClaimOf(machine))
+		nodeClaims = append(nodeClaims, c.nodeClaimOf(machine, c.management.Catalog))
 	}
 	if all := len(nodeClaims) + len(lost); len(lost) > tenant.GoneAtOnce(all) {
 		log.FromContext(ctx).Info("too many machines have lost their server: no nodeclaim is deleted because of that", "lost", len(lost),

@@ -23,6 +23,8 @@ import (
 // callers must not change them, and core does not.
 type Catalog struct {
 	settings Settings
+	// other has the same types with the other capacity type. It converts them only once a NodePool asks for that. Nil in the other.
+	other *Catalog
 
 	mu    sync.Mutex
 	types map[string]*entry
@@ -62,7 +64,9 @@ type item struct {
 
 // NewCatalog returns an empty catalog.
 func NewCatalog(settings Settings) *Catalog {
-	return &Catalog{settings: settings, types: map[string]*entry{}}
+	other := settings
+	other.CapacityType = settings.otherCapacityType()
+	return &Catalog{settings: settings, types: map[string]*entry{}, other: &Catalog{settings: other, types: map[string]*entry{}}}
 }
 
 // OnChange adds a listener that is called after each change, by the goroutine that made it. It must not block.
@@ -74,6 +78,9 @@ func (c *Catalog) OnChange(listener func()) {
 
 // Set adds a NodeType or replaces it. The catalog keeps it: it must not be changed afterwards.
 func (c *Catalog) Set(nodeType *v1alpha1.NodeType) {
+	if c.other != nil {
+		c.other.Set(nodeType)
+	}
 	c.mu.Lock()
 	if old := c.types[nodeType.Name]; old != nil && old.nodeType.UID == nodeType.UID &&
 		old.nodeType.ResourceVersion == nodeType.ResourceVersion && nodeType.ResourceVersion != "" {
@@ -86,6 +93,9 @@ func (c *Catalog) Set(nodeType *v1alpha1.NodeType) {
 
 // Delete removes a NodeType.
 func (c *Catalog) Delete(name string) {
+	if c.other != nil {
+		c.other.Delete(name)
+	}
 	c.mu.Lock()
 	delete(c.types, name)
 	c.changed()
@@ -134,9 +144,9 @@ func (c *Catalog) InstanceTypesFor(filter Filter, demand *Demand) []*cloudprovid
 	return types
 }
 
-// withDemand returns the type itself if the demand uses no topology label of its servers.
+// withDemand returns the type itself if the demand uses no label that tells its servers apart.
 func withDemand(item *item, settings Settings, demand *Demand) *cloudprovider.InstanceType {
-	used := slices.ContainsFunc(item.nodeType.Status.Domains, func(domain v1alpha1.DomainCapacity) bool {
+	used := len(demand.typeLabels()) > 0 || slices.ContainsFunc(item.nodeType.Status.Domains, func(domain v1alpha1.DomainCapacity) bool {
 		for key := range domain.Labels {
 			if demand.uses(key) {
 				return true

@@ -97,6 +97,9 @@ func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, ke
 	for _, key := range open {
 		result[key] = scheduling.NewRequirement(key, corev1.NodeSelectorOpExists)
 	}
+	for _, key := range someMatch(nodeType) {
+		delete(result, key) // it is the offerings' to say
+	}
 	if settings.Reserved() {
 		// Which there are is the offerings' to say: they may be hundreds.
 		result[v1alpha1.ReservationIDLabelKey] = scheduling.NewRequirement(v1alpha1.ReservationIDLabelKey, corev1.NodeSelectorOpExists)

@@ -6,9 +6,12 @@ package instancetypes
 import (
 	"maps"
 	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 // Demand is by which labels of nodes the pending pods select, spread or gather, and how many select which value. Offerings
@@ -132,6 +135,20 @@ func (d *Demand) addNodeAffinity(affinity *corev1.NodeAffinity, selector map[str
 
 // uses returns whether servers are told apart by a label. Without a demand they are by all.
 func (d *Demand) uses(key string) bool { return d == nil || d.keys[key] != nil }
+
+// typeLabels are the labels in use that say which types servers match. Without a demand there are none.
+func (d *Demand) typeLabels() (keys []string) {
+	if d == nil {
+		return nil
+	}
+	for key := range d.keys {
+		if v1alpha1.IsTypeLabel(key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
 
 // atMost is how many pods could need a server with these labels, at most.
 func (d *Demand) atMost(labels map[string]string) int64 {

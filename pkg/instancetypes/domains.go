@@ -33,6 +33,8 @@ type layout struct {
 	keys []string
 	// common are the zone and the topology labels that all servers have alike.
 	common map[string]string
+	// absent are the labels in use that say which types servers match, and that no server of this type has.
+	absent []string
 	// domains by place and pool.
 	domains []domain
 }
@@ -42,12 +44,20 @@ type layout struct {
 // the demand uses tell domains apart.
 func layoutOf(nodeType *v1alpha1.NodeType, settings Settings, demand *Demand) layout {
 	var domains []domain
-	free := int32(0)
+	free, used := int32(0), demand.typeLabels()
 	for _, reported := range nodeType.Status.Domains {
 		place := map[string]string{corev1.LabelTopologyZone: reported.Zone}
 		for key, value := range reported.Labels {
 			if Selectable(key) && demand.uses(key) {
 				place[key] = value
+			}
+		}
+		if len(used) > 0 {
+			labels := reported.NodeLabels(nodeType.Name)
+			for _, key := range used {
+				if value, has := labels[key]; has {
+					place[key] = value
+				}
 			}
 		}
 		one := domain{place: place, available: reported.Available}
@@ -69,7 +79,12 @@ func layoutOf(nodeType *v1alpha1.NodeType, settings Settings, demand *Demand) la
 			domains[i].available, domains[i].limited = min(domains[i].available, total), true
 		}
 	}
-	return condense(domains)
+	result := condense(domains)
+	result.absent = slices.DeleteFunc(used, func(key string) bool {
+		_, common := result.common[key]
+		return common || slices.Contains(result.keys, key)
+	})
+	return result
 }
 
 // freePlaces are the values of the labels of domains that a new server could have now. Core spreads pods over the values
@@ -90,11 +105,26 @@ func freePlaces(nodeType *v1alpha1.NodeType) map[string][]string {
 	}
 	for _, reported := range nodeType.Status.Domains {
 		insert(corev1.LabelTopologyZone, reported.Zone, reported.Available > 0)
-		for key, value := range reported.Labels {
+		for key, value := range reported.NodeLabels(nodeType.Name) {
 			insert(key, value, reported.Available > 0)
 		}
 	}
 	return values
+}
+
+// someMatch are the labels that some servers of a type have because they match another type, and others do not. A requirement of the
+// type would keep those off that ask for the others.
+func someMatch(nodeType *v1alpha1.NodeType) []string {
+	count := map[string]int{}
+	for i := range nodeType.Status.Domains {
+		for key := range nodeType.Status.Domains[i].NodeLabels(nodeType.Name) {
+			if v1alpha1.IsTypeLabel(key) {
+				count[key]++
+			}
+		}
+	}
+	maps.DeleteFunc(count, func(_ string, domains int) bool { return domains == len(nodeType.Status.Domains) })
+	return slices.Collect(maps.Keys(count))
 }
 
 // anyValue is no value of a label.

@@ -48,9 +48,9 @@ func (f Filter) Allows(nodeType *v1alpha1.NodeType) bool {
 	return f.tenant == nil || f.tenant.Allows(nodeType.Name, nodeType.MadeBy())
 }
 
-// Meets returns whether some server of some type that passes the filter could meet a requirement, whether or not it is
+// Meets returns whether servers of some type that passes the filter could meet each of the requirements, whether or not they are
 // free.
-func (c *Catalog) Meets(filter Filter, requirement *labels.Requirement) bool {
+func (c *Catalog) Meets(filter Filter, requirements ...*labels.Requirement) bool {
 	return slices.ContainsFunc(c.read().items, func(one item) bool {
 		if !filter.Allows(one.nodeType) {
 			return false
@@ -59,7 +59,7 @@ func (c *Catalog) Meets(filter Filter, requirement *labels.Requirement) bool {
 		if len(offered[corev1.LabelTopologyZone]) == 0 {
 			delete(offered, corev1.LabelTopologyZone) // a type without servers would be in every zone
 		}
-		return offered.Meets(requirement)
+		return !slices.ContainsFunc(requirements, func(one *labels.Requirement) bool { return !offered.Meets(one) })
 	})
 }
 
@@ -72,6 +72,10 @@ type FreeServers struct {
 	// ID is the same for another type if that matches the same servers.
 	ID    string
 	Count int32
+	// of and kubelet are for For, absent is for In: labels of other servers of the type.
+	of      *Catalog
+	kubelet capacity.Kubelet
+	absent  []string
 	// Limit is how many servers of the type are available in all domains together.
 	Limit int32
 }
@@ -92,28 +96,57 @@ func (c *Catalog) FreeServers(filter Filter) []FreeServers {
 					result = append(result, FreeServers{
 						InstanceType: instanceType, Labels: map[string]string{corev1.LabelTopologyZone: zone.Name},
 						ID: items[i].name + separator + zone.Name, Count: zone.Available, Limit: items[i].nodeType.Status.Capacity.Available,
+						of: c, kubelet: filter.kubelet,
 					})
 				}
 			}
 			continue
 		}
+		keys := slices.Collect(maps.Keys(freePlaces(items[i].nodeType)))
 		for _, reported := range items[i].nodeType.Status.Domains {
 			if reported.Available <= 0 {
 				continue
 			}
 			labels := map[string]string{corev1.LabelTopologyZone: reported.Zone}
-			maps.Copy(labels, reported.Labels)
+			maps.Copy(labels, reported.NodeLabels(items[i].name))
 			pool := append(slices.Clone(reported.SharedWith), items[i].name)
 			slices.Sort(pool)
 			place := placeOf(slices.Sorted(maps.Keys(reported.Labels)), reported.Labels)
 			result = append(result, FreeServers{
 				InstanceType: instanceType, Labels: labels,
 				ID: strings.Join(pool, separator) + separator + place + ownZone(reported), Count: reported.Available,
-				Limit: items[i].nodeType.Status.Capacity.Available,
+				Limit: items[i].nodeType.Status.Capacity.Available, of: c, kubelet: filter.kubelet,
+				absent: slices.DeleteFunc(slices.Clone(keys), func(key string) bool { _, has := labels[key]; return has }),
 			})
 		}
 	}
 	return result
+}
+
+// In returns whether the servers are where the requirements ask for. Those that only other servers of the type have, and those that
+// say which types servers match, they do not have.
+func (f FreeServers) In(wanted scheduling.Requirements) bool {
+	place := scheduling.NewLabelRequirements(f.Labels)
+	for _, key := range f.absent {
+		place.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
+	}
+	for key := range wanted {
+		if v1alpha1.IsTypeLabel(key) && !place.Has(key) {
+			place.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
+		}
+	}
+	return place.Intersects(wanted) == nil
+}
+
+// For is the type of the servers as a NodePool with these requirements has it.
+func (f FreeServers) For(requirements scheduling.Requirements) *cloudprovider.InstanceType {
+	if f.of == nil || f.of.For(requirements) == f.of {
+		return f.InstanceType
+	}
+	if found, known := f.of.For(requirements).InstanceType(f.InstanceType.Name); known {
+		return WithKubelet(found, f.kubelet)
+	}
+	return f.InstanceType
 }
 
 // ownZone tells the servers of one type in several zones apart. Types that share a server may each say another zone.

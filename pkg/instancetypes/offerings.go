@@ -45,8 +45,8 @@ func offerings(nodeType *v1alpha1.NodeType, settings Settings, demand *Demand) c
 		if pool.available <= 0 || demand.onlySelects(layout.keys) {
 			continue
 		}
-		offering := maker.offering(pool.available, maker.id(pool, ""))
-		for _, key := range layout.keys {
+		offering := maker.offering(pool.available, maker.id(pool, nil))
+		for _, key := range slices.Concat(layout.keys, layout.absent) {
 			offering.Requirements.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
 		}
 		if zone, same := layout.common[corev1.LabelTopologyZone]; same {
@@ -58,7 +58,7 @@ func offerings(nodeType *v1alpha1.NodeType, settings Settings, demand *Demand) c
 		return result // there is but one place, which is the pool
 	}
 	for _, domain := range layout.joinAmple(demand, nodeType.Status.Capacity.Available) {
-		offering := maker.offering(domain.available, maker.id(domain, placeOf(layout.keys, domain.place)))
+		offering := maker.offering(domain.available, maker.id(domain, layout.keys))
 		for _, key := range layout.keys {
 			if value, has := domain.place[key]; value == anyValue {
 				offering.Requirements.Add(in(key, domain.values...))
@@ -67,6 +67,9 @@ func offerings(nodeType *v1alpha1.NodeType, settings Settings, demand *Demand) c
 			} else {
 				offering.Requirements.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
 			}
+		}
+		for _, key := range layout.absent {
+			offering.Requirements.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
 		}
 		if zone, same := layout.common[corev1.LabelTopologyZone]; same {
 			offering.Requirements.Add(in(corev1.LabelTopologyZone, zone))
@@ -99,12 +102,13 @@ func (m offeringMaker) offering(available int32, reservation string) *cloudprovi
 }
 
 // id of the reservation that an offering draws from. Core takes the least of what offerings with the same ID say, so
-// servers of several types share one only if no maxCapacity makes one of the types say less than there is.
-func (m offeringMaker) id(of domain, place string) string {
+// servers of several types share one only if no maxCapacity makes one of the types say less than there is. Which types they match
+// is in the pool: to one of the types it may be no difference between its servers.
+func (m offeringMaker) id(of domain, keys []string) string {
 	if len(of.pool) == 0 || of.limited {
-		return poolID(m.nodeType.Name, place)
+		return poolID(m.nodeType.Name, placeOf(keys, of.place))
 	}
-	return sharedPoolID(of.pool, place)
+	return sharedPoolID(of.pool, placeOf(slices.DeleteFunc(slices.Clone(keys), v1alpha1.IsTypeLabel), of.place))
 }
 
 func in(key string, values ...string) *scheduling.Requirement {

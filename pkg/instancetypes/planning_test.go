@@ -96,6 +96,24 @@ func TestPassStaysWithinFreeServers(t *testing.T) {
 		planning.NodeType("a100", 4, shared(planning.Domain(3, "rack", "r1"), "a100-big"), shared(planning.Domain(2, "rack", "r2"), "a100-big")),
 		planning.NodeType("a100-big", 4, shared(planning.Domain(3, "rack", "r1"), "a100"), shared(planning.Domain(2, "rack", "r2"), "a100")),
 	}
+	// Two of the h100 are for customer-a, in a rack each, and so are two a100 that match no other type.
+	fleet := []*v1alpha1.NodeType{
+		planning.NodeType("a100", 4, planning.Domain(0, "rack", "r1")),
+		planning.NodeType("customer-a", 4, shared(planning.Domain(1, "rack", "r1"), "h100"), shared(planning.Domain(1, "rack", "r2"), "h100")),
+		planning.NodeType("h100", 4, planning.Domain(3, "rack", "r1"), shared(planning.Domain(1, "rack", "r1"), "customer-a"),
+			shared(planning.Domain(1, "rack", "r2"), "customer-a")),
+	}
+	alsoOf := func(name string) func(*corev1.Pod) { return planning.Selecting(v1alpha1.TypeLabelKey(name), "true") }
+	require := func(key string, values ...string) karpenterv1.NodeSelectorRequirementWithMinValues {
+		return karpenterv1.NodeSelectorRequirementWithMinValues{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
+	}
+	requiring := func(requirements ...karpenterv1.NodeSelectorRequirementWithMinValues) func(*karpenterv1.NodePool) {
+		return func(pool *karpenterv1.NodePool) { pool.Spec.Template.Spec.Requirements = requirements }
+	}
+	// Core lets pods select on labels that a NodePool names.
+	aware := []*karpenterv1.NodePool{planning.Pool("aware", requiring(
+		karpenterv1.NodeSelectorRequirementWithMinValues{Key: v1alpha1.TypeLabelKey("customer-a"), Operator: corev1.NodeSelectorOpExists},
+		karpenterv1.NodeSelectorRequirementWithMinValues{Key: v1alpha1.TypeLabelKey("h100"), Operator: corev1.NodeSelectorOpExists}))}
 	two := int64(2)
 	for name, tc := range map[string]struct {
 		reason string
@@ -147,6 +165,93 @@ func TestPassStaysWithinFreeServers(t *testing.T) {
 			plan: planning.Plan{Types: twins,
 				Objects: slices.Concat(pods("big", 9, ofType("a100-big"), inRack("r1")), pods("small", 9, ofType("a100"), inRack("r1")))},
 			total: 3,
+		},
+		"two dimensions": {
+			reason: "pods that ask for servers of both types get those that match both, and no more",
+			plan:   planning.Plan{Types: fleet, Objects: pods("both", 9, ofType("h100"), alsoOf("customer-a")), Pools: aware},
+			want:   map[string]int{"[h100]": 2},
+		},
+		"two dimensions, whichever the servers are of": {
+			reason: "the labels alone ask for both",
+			plan:   planning.Plan{Types: fleet, Objects: pods("both", 9, alsoOf("customer-a"), alsoOf("h100")), Pools: aware}, total: 2,
+		},
+		"both dimensions and one": {
+			reason: "no more than there are: each of three that could be either takes one that matches both, too, until it has its server",
+			plan: planning.Plan{Types: fleet, Pools: append(aware, planning.Pool("own", nil)), Objects: slices.Concat(
+				pods("tenant", 9, ofType("customer-a")), pods("any", 9, ofType("h100")), pods("both", 9, ofType("h100"), alsoOf("customer-a")))},
+			total: 3,
+		},
+		"two dimensions in a rack": {
+			reason: "of the servers that match both, those in the rack",
+			plan: planning.Plan{Types: fleet, Objects: pods("both", 9, ofType("h100"), alsoOf("customer-a"), inRack("r2")),
+				Pools: aware},
+			want: map[string]int{"[h100] [r2]": 1},
+		},
+		"one dimension and not the other": {
+			reason: "servers that are for a tenant are left to it",
+			plan: planning.Plan{Types: fleet, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{planning.Pool("others",
+				requiring(require(v1alpha1.NodeTypeLabelKey, "h100"), karpenterv1.NodeSelectorRequirementWithMinValues{
+					Key: v1alpha1.TypeLabelKey("customer-a"), Operator: corev1.NodeSelectorOpDoesNotExist}))}},
+			want: map[string]int{"[h100]": 3},
+		},
+		"a pool of two dimensions": {
+			reason: "the NodePool asks for both",
+			plan: planning.Plan{Types: fleet, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{planning.Pool("both",
+				requiring(require(v1alpha1.NodeTypeLabelKey, "h100"), require(v1alpha1.TypeLabelKey("customer-a"), "true")))}},
+			want: map[string]int{"[h100]": 2},
+		},
+		"no server matches both": {
+			reason: "whatever is free of each",
+			plan: planning.Plan{Types: fleet, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{planning.Pool("both",
+				requiring(require(v1alpha1.NodeTypeLabelKey, "a100"), require(v1alpha1.TypeLabelKey("customer-a"), "true")))}},
+			want: map[string]int{},
+		},
+		"no server matches two types": {
+			reason: "a NodePool that asks for it gets none, although no type says anything about the label",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{planning.Pool("both",
+				requiring(require(v1alpha1.TypeLabelKey("customer-a"), "true")))}},
+			want: map[string]int{},
+		},
+		"on-demand, for this NodePool": {
+			reason: "as many NodeClaims as there are pods: nothing is counted, and the manager refuses the rest",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{planning.Pool("cloud",
+				requiring(require(karpenterv1.CapacityTypeLabelKey, "on-demand", "spot")))}},
+			want: map[string]int{"[a100]": 9},
+		},
+		"on-demand, for another NodePool": {
+			reason: "the servers of this one are counted as before",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{
+				planning.Pool("cloud", func(pool *karpenterv1.NodePool) {
+					requiring(require(karpenterv1.CapacityTypeLabelKey, "on-demand"))(pool)
+					pool.Spec.Template.Spec.Taints = []corev1.Taint{{Key: "not-for-these", Effect: corev1.TaintEffectNoSchedule}}
+				}), planning.Pool("own", nil)}},
+			want: map[string]int{"[a100]": 5},
+		},
+		"a full rack, on-demand for this NodePool": {
+			reason: "a place without a free server is not asked for",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("r3", 9, inRack("r3")), Pools: []*karpenterv1.NodePool{
+				planning.Pool("cloud", requiring(require(karpenterv1.CapacityTypeLabelKey, "on-demand")))}},
+			want: map[string]int{},
+		},
+		"both capacity types": {
+			reason: "a NodePool that allows what servers are anyway has them counted",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{
+				planning.Pool("both", requiring(require(karpenterv1.CapacityTypeLabelKey, "on-demand", "reserved")))}},
+			want: map[string]int{"[a100]": 5},
+		},
+		"reserved, of on-demand servers": {
+			reason: "the other way round",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9),
+				Settings: instancetypes.Settings{CapacityType: karpenterv1.CapacityTypeOnDemand, Pods: instancetypes.DefaultPods},
+				Pools: []*karpenterv1.NodePool{
+					planning.Pool("own", requiring(require(karpenterv1.CapacityTypeLabelKey, "reserved")))}},
+			want: map[string]int{"[a100]": 5},
+		},
+		"spot": {
+			reason: "there are no such servers",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{
+				planning.Pool("spot", requiring(require(karpenterv1.CapacityTypeLabelKey, "spot")))}},
+			want: map[string]int{},
 		},
 		"not in a rack": {
 			reason: "a free server in a rack that is not wanted is none",

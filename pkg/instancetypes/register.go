@@ -72,8 +72,8 @@ const DefaultPods = 110
 
 // Settings are what instance types depend on besides the NodeType.
 type Settings struct {
-	// CapacityType of all offerings: reserved, which lets Karpenter count how many servers there are, or on-demand,
-	// for NodePools that allow nothing else.
+	// CapacityType of the offerings: reserved, which lets Karpenter count how many servers there are, or on-demand. A NodePool
+	// that allows only the other one gets that.
 	CapacityType string
 	// Pods is how many pods a node takes whose NodeType has no resource "pods".
 	Pods int64

@@ -54,7 +54,7 @@ func NodeType(name string, gpus int, domains ...v1alpha1.DomainCapacity) *v1alph
 	zones := map[string]int{}
 	for _, domain := range domains {
 		insert(corev1.LabelTopologyZone, domain.Zone)
-		for key, value := range domain.Labels {
+		for key, value := range domain.NodeLabels(name) {
 			insert(key, value)
 		}
 		at, found := zones[domain.Zone]

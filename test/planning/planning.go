@@ -133,7 +133,7 @@ type typesOnly struct {
 	tenant    client.Reader
 }
 
-func (p typesOnly) GetInstanceTypes(ctx context.Context, _ *karpenterv1.NodePool) ([]*cloudprovider.InstanceType, error) {
+func (p typesOnly) GetInstanceTypes(ctx context.Context, pool *karpenterv1.NodePool) ([]*cloudprovider.InstanceType, error) {
 	pods, pools := &corev1.PodList{}, &karpenterv1.NodePoolList{}
 	if err := p.tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (p typesOnly) GetInstanceTypes(ctx context.Context, _ *karpenterv1.NodePool
 		return nil, err
 	}
 	demand := instancetypes.NewDemand(pods.Items, pools.Items)
-	return p.remaining.LimitTypes(p.catalog.InstanceTypesFor(instancetypes.NewFilter(nil, p.class), demand)), nil
+	return p.remaining.LimitTypes(p.catalog.ForNodePool(pool).InstanceTypesFor(instancetypes.NewFilter(nil, p.class), demand)), nil
 }
 
 func (p typesOnly) GetSupportedNodeClasses() []status.Object {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/unschedulable"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,6 +94,7 @@ func TestPodEvents(t *testing.T) {
 			cluster := tenanttest.TenantCluster(t, &environment)
 			published := record.NewFakeRecorder(10)
 			controller := unschedulable.NewPodController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
+				instancetypes.DefaultSettings(),
 				events.NewRecorder(published),
 				func(types.NamespacedName) bool { return tc.planned })
 			waiting := unschedulablePod(cluster.Namespace)
@@ -127,6 +129,7 @@ func TestEventRepeatedOnChange(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	published := record.NewFakeRecorder(10)
 	controller := unschedulable.NewPodController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
+		instancetypes.DefaultSettings(),
 		events.NewRecorder(published), nil)
 	for _, step := range []struct {
 		change func(*v1alpha1.NodeType)
@@ -210,6 +213,7 @@ func TestPodWaitsForAnotherNodeClaim(t *testing.T) {
 			}
 			published := record.NewFakeRecorder(10)
 			controller := unschedulable.NewPodController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
+				instancetypes.DefaultSettings(),
 				events.NewRecorder(published), nil)
 			waiting := unschedulablePod(cluster.Namespace)
 			if _, err := controller.Reconcile(t.Context(), waiting); err != nil {
@@ -236,7 +240,7 @@ func TestPodEventIsWritten(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	tenanttest.Run(t, &environment, cluster, func(clusters tenant.Clusters, m manager.Manager) tenanttest.Registrar {
 		//lint:ignore SA1019 Karpenter's recorder takes no other.
-		return unschedulable.NewPodController(clusters, events.NewRecorder(m.GetEventRecorderFor("karpenter")), nil)
+		return unschedulable.NewPodController(clusters, instancetypes.DefaultSettings(), events.NewRecorder(m.GetEventRecorderFor("karpenter")), nil)
 	})
 	waiting := unschedulablePod(cluster.Namespace)
 	waiting.UID = ""

@@ -21,7 +21,7 @@ func Compose(path *field.Path, entries []corev1.NodeSelectorRequirement) ([]core
 	composed := slices.Clone(entries)
 	var named []string
 	for i, entry := range entries {
-		if !NamesType(entry) {
+		if !SelectsTypes(entry) {
 			continue
 		}
 		common := entry.Values
@@ -43,9 +43,8 @@ func Compose(path *field.Path, entries []corev1.NodeSelectorRequirement) ([]core
 	return composed, nil
 }
 
-// NamesType returns whether a requirement names the NodeTypes that a server may be of. One with a wildcard does not.
-func NamesType(one corev1.NodeSelectorRequirement) bool {
-	return (one.Key == v1alpha1.NodeTypeLabelKey || one.Key == corev1.LabelInstanceTypeStable) &&
-		one.Operator == corev1.NodeSelectorOpIn && len(one.Values) > 0 &&
+// SelectsTypes returns whether a requirement names the NodeTypes that a server may be of. One with a wildcard does not.
+func SelectsTypes(one corev1.NodeSelectorRequirement) bool {
+	return NamesTypes(one.Key) && one.Operator == corev1.NodeSelectorOpIn && len(one.Values) > 0 &&
 		!slices.ContainsFunc(one.Values, func(value string) bool { return strings.Contains(value, "*") })
 }

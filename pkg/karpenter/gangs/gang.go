@@ -23,7 +23,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
@@ -359,24 +358,23 @@ func (r podRequest) perServer(allocatable corev1.ResourceList) int64 {
 
 // fits is how many pods fit on each of the free servers, zero if no NodePool allows them there.
 func (s *snapshot) fits(free instancetypes.FreeServers, request podRequest) int64 {
-	place := scheduling.NewLabelRequirements(free.Labels)
-	if free.InstanceType.Requirements.Intersects(request.requirements) != nil || place.Intersects(request.requirements) != nil {
+	if !free.In(request.requirements) {
 		return 0
 	}
 	for i := range s.pools {
-		if allows(&s.pools[i], free.InstanceType, place, request) {
+		if allows(&s.pools[i], free, request) {
 			return request.perServer(free.InstanceType.Allocatable())
 		}
 	}
 	return 0
 }
 
-func allows(pool *karpenterv1.NodePool, instanceType *cloudprovider.InstanceType, place scheduling.Requirements, request podRequest) bool {
-	template := &pool.Spec.Template
-	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(template.Spec.Requirements...)
-	requirements.Add(scheduling.NewLabelRequirements(template.Labels).Values()...)
-	return scheduling.Taints(template.Spec.Taints).ToleratesPod(request.pod) == nil &&
+func allows(pool *karpenterv1.NodePool, free instancetypes.FreeServers, request podRequest) bool {
+	requirements := instancetypes.OfNodePool(pool)
+	instanceType := free.For(requirements)
+	return scheduling.Taints(pool.Spec.Template.Spec.Taints).ToleratesPod(request.pod) == nil &&
 		requirements.Intersects(request.requirements) == nil &&
+		instanceType.Requirements.Intersects(request.requirements) == nil &&
 		instanceType.Requirements.Intersects(requirements) == nil &&
-		place.Intersects(requirements) == nil
+		free.In(requirements)
 }

@@ -273,22 +273,17 @@ func (d *StaticDrift) canReuseServer(ctx context.Context, nodePool *karpv1.NodeP
 	if err != nil {
 		return false, fmt.Errorf("looking for the type of NodeClaim %s, %w", candidate.NodeClaim.Name, err)
 	}
-	wanted := wantedBy(nodePool)
+	wanted := instancetypes.OfNodePool(nodePool)
 	for _, instanceType := range types {
 		if instanceType.Name != labels[corev1.LabelInstanceTypeStable] {
 			continue
 		}
 		server := maps.Clone(labels)
-		// The other labels come from the NodePool, and the new node gets those that it has then.
-		maps.DeleteFunc(server, func(key, _ string) bool { return !instanceType.Requirements.Has(key) })
+		// The other labels come from the NodePool, as the capacity type does, and the new node gets those that it has then.
+		maps.DeleteFunc(server, func(key, _ string) bool {
+			return !instanceType.Requirements.Has(key) || key == karpv1.CapacityTypeLabelKey
+		})
 		return instancetypes.HasFree(instanceType, wanted) && requirements.NewLabelRequirements(server).Intersects(wanted) == nil, nil
 	}
 	return false, nil
-}
-
-// wantedBy is what a pool requires of its servers.
-func wantedBy(nodePool *karpv1.NodePool) requirements.Requirements {
-	wanted := requirements.NewNodeSelectorRequirementsWithMinValues(nodePool.Spec.Template.Spec.Requirements...)
-	wanted.Add(requirements.NewLabelRequirements(nodePool.Spec.Template.Labels).Values()...)
-	return wanted
 }

@@ -46,6 +46,8 @@ func TestStaticDriftNeedsAReusableServer(t *testing.T) {
 			types: []*cloudprovider.InstanceType{full("h100"), full("b200")}, requirements: wants(corev1.LabelInstanceTypeStable, "b200")},
 		"AnotherZone": {reason: "the pool has come to require another zone", types: []*cloudprovider.InstanceType{full("h100")},
 			requirements: wants(corev1.LabelTopologyZone, "dc2")},
+		"AnotherCapacityType": {reason: "the pool has come to require on-demand, which its server is then",
+			types: []*cloudprovider.InstanceType{onDemand("h100")}, requirements: wants(karpv1.CapacityTypeLabelKey, "on-demand"), want: true},
 		"Outage": {reason: "the management cluster does not answer, and core goes on with its other methods",
 			types: []*cloudprovider.InstanceType{full("h100")}, outage: true},
 		"TypeNotThere": {reason: "the type is gone, or the tenant may not have it any more", types: []*cloudprovider.InstanceType{full("b200")}},
@@ -72,6 +74,7 @@ func TestStaticDriftNeedsAReusableServer(t *testing.T) {
 			method := &StaticDrift{terminator: terminator{Dependencies: d, replacements: newReplacements(d, nil, nil)}}
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{
 				corev1.LabelInstanceTypeStable: "h100", corev1.LabelTopologyZone: "dc1", karpv1.NodeRegisteredLabelKey: "true",
+				karpv1.CapacityTypeLabelKey: karpv1.CapacityTypeReserved,
 			}}}
 			candidate := &disruption.Candidate{StateNode: &state.StateNode{NodeClaim: nodeClaim.DeepCopy(), Node: node}, NodePool: nodePool}
 			commands, err := method.computePool(t.Context(), &pool{live: nodePool.DeepCopy(), left: 1}, []*disruption.Candidate{candidate})
@@ -95,6 +98,15 @@ func full(name string) *cloudprovider.InstanceType {
 			scheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "dc1"),
 		)}},
 	}
+}
+
+// onDemand is full as a pool has it that allows nothing else.
+func onDemand(name string) *cloudprovider.InstanceType {
+	result := full(name)
+	onDemand := scheduling.NewRequirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeOnDemand)
+	result.Requirements[karpv1.CapacityTypeLabelKey] = onDemand
+	result.Offerings[0].Requirements[karpv1.CapacityTypeLabelKey] = onDemand
+	return result
 }
 
 // catalog is as much of a cloud provider as is asked here.

@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,6 +34,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 	nodepoolutils "sigs.k8s.io/karpenter/pkg/utils/nodepool"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 )
 
@@ -169,13 +171,27 @@ func (c *Controller) launching(ctx context.Context, nodePool *karpenterv1.NodePo
 
 func (c *Controller) publishShortage(nodePool *karpenterv1.NodePool, nodes, free int64) {
 	c.publish(nodePool, reasonNotEnoughServers, fmt.Sprintf("it has %d nodes of the %d that replicas asks for, and %d "+
-		"servers that it could have are free: the rest follows as servers come back", nodes, *nodePool.Spec.Replicas, free))
+		"servers that it could have are free%s: the rest follows as servers come back", nodes, *nodePool.Spec.Replicas, free, alsoOf(nodePool)))
 }
 
 func (c *Controller) publish(nodePool *karpenterv1.NodePool, reason, message string) {
 	warning := tenant.Warning(nodePool, reason, message)
 	warning.DedupeTimeout = repeatPeriod
 	c.Recorder.Publish(warning)
+}
+
+// alsoOf names the NodeTypes that the servers of a NodePool must match besides the one that they are of.
+func alsoOf(nodePool *karpenterv1.NodePool) string {
+	var names []string
+	for _, requirement := range nodePool.Spec.Template.Spec.Requirements {
+		if name, found := strings.CutPrefix(requirement.Key, v1alpha1.TypeLabelPrefix+"/"); found {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (they must match NodeType " + strings.Join(names, " and ") + " as well)"
 }
 
 func (c *Controller) setWaiting(nodePool string, waits bool) {

@@ -204,3 +204,25 @@ func TestNoNodeProfile(t *testing.T) {
 		t.Error("no event says why")
 	}
 }
+
+// A NodePool that waits for servers of two types says so: of each of the two there may be enough.
+func TestShortageNamesTheOtherType(t *testing.T) {
+	recorder := record.NewFakeRecorder(10)
+	nodePool := pool(2)
+	nodePool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{
+		{Key: "vcluster.com/node-type", Operator: "In", Values: []string{"h100"}},
+		{Key: "type.karpenter.metal3.io/customer-a", Operator: "In", Values: []string{"true"}},
+	}
+	if _, err := newController(&fixture{running: 1}, recorder).Reconcile(t.Context(), nodePool); err != nil {
+		t.Fatal(err)
+	}
+	const want = "0 servers that it could have are free (they must match NodeType customer-a as well): the rest follows"
+	select {
+	case got := <-recorder.Events:
+		if !strings.Contains(got, want) {
+			t.Errorf("got %q, want %q in it", got, want)
+		}
+	default:
+		t.Error("there is no event")
+	}
+}

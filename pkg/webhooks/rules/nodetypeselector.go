@@ -131,7 +131,7 @@ func (r *Result) namedTypes(path *field.Path, p pool, entries []corev1.NodeSelec
 		madeBy[offered[i].name] = offered[i].madeBy
 	}
 	for i := range entries {
-		if !matching.NamesType(entries[i]) {
+		if !matching.SelectsTypes(entries[i]) {
 			continue
 		}
 		for _, name := range slices.Sorted(slices.Values(entries[i].Values)) {

@@ -219,23 +219,23 @@ func (p *pool) duration(field, text string) (result karpv1.NillableDuration) {
 func requirementsOf(
 	selector []v1alpha1.NodeTypeSelectorRequirement, provider string, servers servers,
 ) ([]karpv1.NodeSelectorRequirementWithMinValues, string) {
-	requirements := []karpv1.NodeSelectorRequirementWithMinValues{{
-		Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{servers.capacityType},
-	}}
-	for i, entry := range selector {
+	entries, err := selectorEntries(selector, provider, servers)
+	if err != nil {
+		return nil, err.Error()
+	}
+	requirements, problem := capacityTypeOf(entries, servers)
+	if problem != "" {
+		return nil, problem
+	}
+	for i, one := range entries {
 		path := field.NewPath("nodeTypeSelector").Index(i)
-		one, err := matching.NodeTypeSelector(path, entry)
-		if err != nil {
-			return nil, err.Error()
-		}
-		if matching.NamesTypes(one.Key) {
-			one.Values = lo.Map(one.Values, func(name string, _ int) string { return matching.WithoutProvider(name, provider, servers.exists) })
-		}
 		selects := one.Operator == corev1.NodeSelectorOpIn || one.Operator == corev1.NodeSelectorOpExists
 		switch {
 		case servers.advertises(one.Key), karpv1.WellKnownLabels.Has(one.Key):
 			requirements = append(requirements,
 				karpv1.NodeSelectorRequirementWithMinValues{Key: one.Key, Operator: one.Operator, Values: one.Values})
+		case selects && v1alpha1.IsTypeLabel(one.Key):
+			return nil, fmt.Sprintf("%s: no server matches this NodeType and another one too: label the BareMetalHosts that are meant", path)
 		case selects:
 			return nil, fmt.Sprintf("%s: no NodeType has the property %s: correct it, or give it to the NodeTypes that are meant", path, one.Key)
 		}

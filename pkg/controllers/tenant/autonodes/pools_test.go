@@ -27,7 +27,7 @@ var known = servers{
 	capacityType: "reserved",
 	advertises: func(key string) bool {
 		return slices.Contains([]string{"vcluster.com/node-type", "node.kubernetes.io/instance-type", "vcluster.com/os-image", "rack",
-			"example.com/tier", "example.com/fabric"}, key)
+			"example.com/tier", "example.com/fabric", "type.karpenter.metal3.io/customer-a"}, key)
 	},
 	exists: func(name string) bool { return slices.Contains([]string{"h100", "metal3.exact"}, name) },
 	offered: func(provider string) []matching.Offered {
@@ -73,6 +73,24 @@ func TestSelector(t *testing.T) {
 		"NoValue": {"In what", "[{property: rack, operator: In}]", nil,
 			"nodeTypeSelector[0].value: Required value: In and NotIn compare with values"},
 		"UselessValue": {"it would be ignored silently", "[{property: rack, operator: Exists, value: r1}]", nil, "take neither"},
+		"TwoTypes": {"servers that match both", "[{property: vcluster.com/node-type, value: h100}, {property: vcluster.com/node-type, value: " +
+			"customer-a}]", []string{"vcluster.com/node-type In h100", "type.karpenter.metal3.io/customer-a In true"}, ""},
+		"TwoTypesInVain": {"no server matches it and another type",
+			"[{property: vcluster.com/node-type, value: h100}, {property: vcluster.com/node-type, value: customer-b}]", nil,
+			"nodeTypeSelector[1]: no server matches this NodeType and another one too: label the BareMetalHosts that are meant"},
+		"TypeAndSeveral": {"a label says one or the other",
+			"[{property: vcluster.com/node-type, value: h100}, {property: vcluster.com/node-type, values: [customer-a, customer-b]}]", nil,
+			"name one type here, or make a pool for each"},
+		"OnDemand": {"as in every example of Karpenter's", "[{property: karpenter.sh/capacity-type, value: on-demand}]",
+			[]string{"-karpenter.sh/capacity-type In reserved", "karpenter.sh/capacity-type In on-demand"}, ""},
+		"OnDemandOrSpot": {"the same", "[{property: karpenter.sh/capacity-type, values: [spot, on-demand]}]",
+			[]string{"-karpenter.sh/capacity-type In reserved", "karpenter.sh/capacity-type In spot,on-demand"}, ""},
+		"NotReserved": {"the same", "[{property: karpenter.sh/capacity-type, operator: NotIn, value: reserved}]",
+			[]string{"-karpenter.sh/capacity-type In reserved", "karpenter.sh/capacity-type NotIn reserved"}, ""},
+		"OnDemandOrReserved": {"what is allowed stays reserved", "[{property: karpenter.sh/capacity-type, values: [on-demand, reserved]}]",
+			[]string{"karpenter.sh/capacity-type In on-demand,reserved"}, ""},
+		"Spot": {"it would wait for ever", "[{property: karpenter.sh/capacity-type, value: spot}]", nil,
+			"nodeTypeSelector: karpenter.sh/capacity-type allows neither reserved nor on-demand, and servers are nothing else"},
 		"Operator": {"as Kubernetes calls it", "[{property: rack, operator: DoesNotExist}]", nil,
 			`nodeTypeSelector[0].operator: Unsupported value: "DoesNotExist": supported values: "In", "NotIn", "Exists", "NotExists"`},
 		"OfProvider": {"as the reference writes the name of a type", "[{property: vcluster.com/node-type, values: [metal3.h100, h100]}, " +
@@ -96,6 +114,9 @@ func TestSelector(t *testing.T) {
 				return
 			}
 			want := append([]string{"karpenter.sh/capacity-type In reserved"}, tc.want...)
+			if len(tc.want) > 0 && tc.want[0] == "-"+want[0] {
+				want = tc.want[1:]
+			}
 			var got []string
 			for _, r := range pools[0].nodePool.Spec.Template.Spec.Requirements {
 				got = append(got, r.Key+" "+string(r.Operator)+" "+strings.Join(r.Values, ","))

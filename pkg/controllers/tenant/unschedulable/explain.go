@@ -82,7 +82,7 @@ func Explain(pod *corev1.Pod, nodeTypes []v1alpha1.NodeType, allowed func(nodeTy
 	if len(kubelets) == 0 {
 		kubelets = []fleetcapacity.Kubelet{{}}
 	}
-	labels := newSelector(pod, nodeTypes)
+	labels := newSelector(pod, serverLabels(nodeTypes))
 	mismatches := make([]mismatch, 0, len(nodeTypes))
 	for i := range nodeTypes {
 		reason, clause := explainType(&nodeTypes[i], request, kubelets, labels)
@@ -160,7 +160,7 @@ func capacityFor(nodeType *v1alpha1.NodeType, offered matching.Offered, s select
 	domains := domainsOf(nodeType)
 	varying := map[string][]string{corev1.LabelTopologyZone: nil}
 	for _, domain := range domains {
-		for key := range domain.Labels {
+		for key := range domain.NodeLabels(nodeType.Name) {
 			varying[key] = nil
 		}
 	}
@@ -171,7 +171,7 @@ func capacityFor(nodeType *v1alpha1.NodeType, offered matching.Offered, s select
 		here := maps.Clone(offered)
 		maps.DeleteFunc(here, func(key string, _ []string) bool { _, varies := varying[key]; return varies })
 		here[corev1.LabelTopologyZone] = []string{domain.Zone}
-		for key, value := range domain.Labels {
+		for key, value := range domain.NodeLabels(nodeType.Name) {
 			here[key] = []string{value}
 		}
 		if len(s.unmet(here)) > 0 {
@@ -179,7 +179,7 @@ func capacityFor(nodeType *v1alpha1.NodeType, offered matching.Offered, s select
 		}
 		accepted++
 		capacity = plus(capacity, domain.Capacity)
-		if name := s.nameOf(domain); !slices.Contains(names, name) {
+		if name := s.nameOf(nodeType.Name, domain); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -209,12 +209,18 @@ func domainsOf(nodeType *v1alpha1.NodeType) []v1alpha1.DomainCapacity {
 	return domains
 }
 
-// nameOf names a domain by those of its labels that the selector mentions: "rack r1". A zone is named without its label.
-func (s selector) nameOf(domain v1alpha1.DomainCapacity) string {
+// nameOf names a domain by those of its labels that the selector mentions: "rack r1". A zone is named without its label, and
+// another type that the servers match by its name.
+func (s selector) nameOf(nodeType string, domain v1alpha1.DomainCapacity) string {
 	var parts []string
-	for _, key := range slices.Sorted(maps.Keys(domain.Labels)) {
-		if s.names(key) {
-			parts = append(parts, key+" "+domain.Labels[key])
+	labels := domain.NodeLabels(nodeType)
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		switch {
+		case !s.names(key):
+		case v1alpha1.IsTypeLabel(key):
+			parts = append(parts, strings.TrimPrefix(key, v1alpha1.TypeLabelPrefix+"/"))
+		default:
+			parts = append(parts, key+" "+labels[key])
 		}
 	}
 	if s.names(corev1.LabelTopologyZone) {
@@ -278,10 +284,9 @@ type selector struct {
 	terms [][]requirement
 }
 
-// newSelector leaves out the labels that servers do not decide: NodePools can give any other label to their nodes, and
-// Karpenter itself reports a label that no NodePool gives.
-func newSelector(pod *corev1.Pod, nodeTypes []v1alpha1.NodeType) selector {
-	known := serverLabels(nodeTypes)
+// newSelector leaves out the labels that are not known. Those are the ones that servers do not decide: NodePools can give any other
+// label to their nodes, and Karpenter itself reports a label that no NodePool gives.
+func newSelector(pod *corev1.Pod, known sets.Set[string]) selector {
 	convert := func(from []corev1.NodeSelectorRequirement) []requirement {
 		list := make([]requirement, 0, len(from))
 		for _, one := range from {

@@ -31,6 +31,10 @@ func requires(key string, operator corev1.NodeSelectorOperator, values ...string
 func TestNodePoolRequirements(t *testing.T) {
 	catalog := instancetypes.NewCatalog(instancetypes.DefaultSettings())
 	catalog.Set(planning.NodeType("a100", 4, planning.Domain(0, "rack", "r1"), planning.Domain(2, "rack", "r2")))
+	shared := planning.NodeType("t4", 4, planning.Domain(0))
+	shared.Status.Requirements = append(shared.Status.Requirements, v1alpha1.NodeTypeRequirement{
+		Key: v1alpha1.TypeLabelKey("customer-a"), Values: []string{"true"}})
+	catalog.Set(shared)
 	everything := instancetypes.NewFilter(nil, nil)
 	for name, tc := range map[string]struct {
 		reason string
@@ -39,10 +43,11 @@ func TestNodePoolRequirements(t *testing.T) {
 	}{
 		"reserved": {"it is what servers are", requires(karpenterv1.CapacityTypeLabelKey, "In", "reserved", "spot"), nil},
 		"not spot": {"as above", requires(karpenterv1.CapacityTypeLabelKey, "NotIn", "spot"), nil},
-		"on-demand": {"nothing of that is to be had", requires(karpenterv1.CapacityTypeLabelKey, "In", "on-demand", "spot"),
-			[]string{"NoCapacityType: requirement karpenter.sh/capacity-type In [on-demand, spot] leaves out reserved, the only capacity type " +
-				"that " +
-				"servers have here: allow it, or run the provider with another --capacity-type"}},
+		"on-demand": {"servers are that to a NodePool that allows nothing else", requires(karpenterv1.CapacityTypeLabelKey, "In", "on-demand", "spot"),
+			nil},
+		"spot": {"nothing of that is to be had", requires(karpenterv1.CapacityTypeLabelKey, "In", "spot"),
+			[]string{"NoCapacityType: requirement karpenter.sh/capacity-type In [spot] allows neither reserved nor on-demand, and servers are " +
+				"nothing else: allow one of the two"}},
 		"a full rack": {"servers come back", requires("rack", "In", "r1"), nil},
 		"no such rack": {"none will ever be there", requires("rack", "In", "r9"),
 			[]string{"NoServerMatches: requirement rack In [r9] is met by no server that this tenant may have: correct it, or label the " +
@@ -55,7 +60,11 @@ func TestNodePoolRequirements(t *testing.T) {
 		"no such type": {"it is a mistake, or the type is created later", requires(corev1.LabelInstanceTypeStable, "In", "h100"),
 			[]string{"NoServerMatches: requirement node.kubernetes.io/instance-type In [h100] is met by no server that this tenant may have: " +
 				"correct it, or label the BareMetalHosts"}},
-		"more than": {"every bound is met by some server", requires("gpus", karpenterv1.NodeSelectorOpGte, "8"), nil},
+		"more than":    {"every bound is met by some server", requires("gpus", karpenterv1.NodeSelectorOpGte, "8"), nil},
+		"another type": {"a server of the a100 matches it too", requires("type.karpenter.metal3.io/customer-a", "In", "true"), nil},
+		"no such other type": {"no server does", requires("type.karpenter.metal3.io/customer-b", "In", "true"),
+			[]string{"NoServerMatches: requirement type.karpenter.metal3.io/customer-b In [true] is met by no server that this tenant may have: " +
+				"correct it, or label the BareMetalHosts"}},
 		"own label": {"NodePools may give their nodes any other label", requires("team", "In", "blue"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,9 +72,9 @@ func TestNodePoolRequirements(t *testing.T) {
 				pool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{tc.of}
 			})
 			recorder := &recorded{}
-			c := NewNodePoolController(nil, "reserved",
-				func(_ context.Context, _ *karpenterv1.NodePool, requirement *labels.Requirement) (bool, error) {
-					return catalog.Meets(everything, requirement), nil
+			c := NewNodePoolController(nil,
+				func(_ context.Context, _ *karpenterv1.NodePool, requirements ...*labels.Requirement) (bool, error) {
+					return catalog.Meets(everything, requirements...), nil
 				}, recorder)
 			if _, err := c.Reconcile(t.Context(), nodePool); err != nil {
 				t.Fatal(err)
@@ -81,11 +90,38 @@ func TestNodePoolRequirements(t *testing.T) {
 	}
 }
 
+// A server of one type may match another type as well, and those of the type that the NodePool names do not.
+func TestNodePoolOfTwoTypes(t *testing.T) {
+	catalog := instancetypes.NewCatalog(instancetypes.DefaultSettings())
+	for name, also := range map[string]string{"a100": "customer-a", "h100": "customer-b"} {
+		nodeType := planning.NodeType(name, 4, planning.Domain(2))
+		nodeType.Status.Requirements = append(nodeType.Status.Requirements, v1alpha1.NodeTypeRequirement{
+			Key: v1alpha1.TypeLabelKey(also), Values: []string{"true"}})
+		catalog.Set(nodeType)
+	}
+	for also, want := range map[string]int{"customer-a": 0, "customer-b": 1} {
+		recorder := &recorded{}
+		c := NewNodePoolController(nil, func(_ context.Context, _ *karpenterv1.NodePool, requirements ...*labels.Requirement) (bool, error) {
+			return catalog.Meets(instancetypes.NewFilter(nil, nil), requirements...), nil
+		}, recorder)
+		nodePool := planning.Pool("pool", func(pool *karpenterv1.NodePool) {
+			pool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{
+				requires(v1alpha1.NodeTypeLabelKey, "In", "a100"), requires(v1alpha1.TypeLabelKey(also), "In", "true")}
+		})
+		if _, err := c.Reconcile(t.Context(), nodePool); err != nil {
+			t.Fatal(err)
+		}
+		if len(*recorder) != want {
+			t.Errorf("%s: %d events, want %d: %v", also, len(*recorder), want, *recorder)
+		}
+	}
+}
+
 // While the servers are not known, no event says that there are none.
 func TestNoEventBeforeCacheSync(t *testing.T) {
 	recorder := record.NewFakeRecorder(10)
 	notSynced := errors.New("the cache of the management cluster is not filled yet")
-	c := NewNodePoolController(nil, "reserved", func(context.Context, *karpenterv1.NodePool, *labels.Requirement) (bool, error) {
+	c := NewNodePoolController(nil, func(context.Context, *karpenterv1.NodePool, ...*labels.Requirement) (bool, error) {
 		return false, notSynced
 	}, events.NewRecorder(recorder))
 	nodePool := planning.Pool("pool", func(pool *karpenterv1.NodePool) {

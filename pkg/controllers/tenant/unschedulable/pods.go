@@ -33,6 +33,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
 const (
@@ -59,18 +60,20 @@ type Check func(ctx context.Context, pod *corev1.Pod) (Explanation, error)
 // PodController writes an event on pods for which no server is available.
 type PodController struct {
 	clusters tenant.Clusters
+	settings instancetypes.Settings
 	recorder events.Recorder
 	planned  Planned
 	checks   []Check
 }
 
-// NewPodController constructs a controller of pending pods. The recorder writes to the tenant cluster. Without planned, a
+// NewPodController constructs a controller of pending pods. The settings are those of the instance types. The recorder writes to the tenant cluster. Without planned, a
 // pod whose server is booting gets an event too if there is no other server. The first check that finds a reason decides.
-func NewPodController(clusters tenant.Clusters, recorder events.Recorder, planned Planned, checks ...Check) *PodController {
+func NewPodController(clusters tenant.Clusters, settings instancetypes.Settings, recorder events.Recorder, planned Planned,
+	checks ...Check) *PodController {
 	if planned == nil {
 		planned = func(types.NamespacedName) bool { return false }
 	}
-	return &PodController{clusters: clusters, recorder: recorder, planned: planned, checks: checks}
+	return &PodController{clusters: clusters, settings: settings, recorder: recorder, planned: planned, checks: checks}
 }
 
 // Reconcile explains why one pod is pending.
@@ -100,6 +103,10 @@ func (c *PodController) Reconcile(ctx context.Context, pod *corev1.Pod) (reconci
 }
 
 func (c *PodController) explain(ctx context.Context, pod *corev1.Pod) (Explanation, error) {
+	// Free servers do not change this, so it comes first.
+	if explanation, err := c.noCapacityType(ctx, pod); err != nil || explanation != (Explanation{}) {
+		return explanation, err
+	}
 	// The items are shared with the cache and must not be changed. Copying them for each pod would be most of the work.
 	nodeTypes := &v1alpha1.NodeTypeList{}
 	if err := c.clusters.Management.Client.List(ctx, nodeTypes, client.UnsafeDisableDeepCopy); err != nil {
@@ -184,7 +191,7 @@ func (c *PodController) Register(_ context.Context, m manager.Manager) error {
 
 // Reasons of the events on NodePools.
 const (
-	// ReasonNoCapacityType: the NodePool does not allow the capacity type of the servers.
+	// ReasonNoCapacityType: the NodePool allows no capacity type that servers can have. On a pod: no NodePool has the one that it selects.
 	ReasonNoCapacityType = "NoCapacityType"
 	// ReasonNoServerMatches: no server that the tenant may have could ever meet a requirement of the NodePool.
 	ReasonNoServerMatches = "NoServerMatches"
@@ -193,22 +200,20 @@ const (
 // nodePoolPeriod is how soon a NodePool is checked again: BareMetalHosts get labels, and NodeTypes are created.
 const nodePoolPeriod = 5 * time.Minute
 
-// Meets returns whether some server that a NodePool could have meets a requirement. An error means that this is not known.
-type Meets func(ctx context.Context, nodePool *karpenterv1.NodePool, requirement *labels.Requirement) (bool, error)
+// Meets returns whether servers of some type that a NodePool could have meet each of the requirements. An error means that this is not known.
+type Meets func(ctx context.Context, nodePool *karpenterv1.NodePool, requirements ...*labels.Requirement) (bool, error)
 
 // NodePoolController writes an event on NodePools with a requirement that no server could meet. Core skips such a
 // NodePool without naming the requirement.
 type NodePoolController struct {
-	provider     cloudprovider.CloudProvider
-	capacityType string
-	meets        Meets
-	recorder     events.Recorder
+	provider cloudprovider.CloudProvider
+	meets    Meets
+	recorder events.Recorder
 }
 
-// NewNodePoolController constructs a controller. The capacity type is that of all offerings.
-func NewNodePoolController(provider cloudprovider.CloudProvider, capacityType string, meets Meets,
-	recorder events.Recorder) *NodePoolController {
-	return &NodePoolController{provider: provider, capacityType: capacityType, meets: meets, recorder: recorder}
+// NewNodePoolController constructs a controller.
+func NewNodePoolController(provider cloudprovider.CloudProvider, meets Meets, recorder events.Recorder) *NodePoolController {
+	return &NodePoolController{provider: provider, meets: meets, recorder: recorder}
 }
 
 // Name implements Karpenter's controller interface.
@@ -244,16 +249,28 @@ func (c *NodePoolController) check(
 		return "", "", nil // core's validation reports it
 	}
 	if one.key == karpenterv1.CapacityTypeLabelKey {
-		if one.Matches(labels.Set{one.key: c.capacityType}) {
-			return "", "", nil
+		for _, possible := range []string{karpenterv1.CapacityTypeReserved, karpenterv1.CapacityTypeOnDemand} {
+			if one.Matches(labels.Set{one.key: possible}) {
+				return "", "", nil
+			}
 		}
-		return ReasonNoCapacityType, fmt.Sprintf("requirement %s leaves out %s, the only capacity type that servers have here: "+
-			"allow it, or run the provider with another --capacity-type", one.text, c.capacityType), nil
+		return ReasonNoCapacityType, fmt.Sprintf("requirement %s allows neither %s nor %s, and servers are nothing else: allow one of the two",
+			one.text, karpenterv1.CapacityTypeReserved, karpenterv1.CapacityTypeOnDemand), nil
 	}
-	if !karpenterv1.WellKnownLabels.Has(one.key) {
+	together := []*labels.Requirement{one.Requirement}
+	switch {
+	case v1alpha1.IsTypeLabel(one.key):
+		// Which types have servers that match this one too depends on the type.
+		for _, from := range nodePool.Spec.Template.Spec.Requirements {
+			other := newRequirement(corev1.NodeSelectorRequirement{Key: from.Key, Operator: from.Operator, Values: from.Values})
+			if other.Requirement != nil && (other.key == v1alpha1.NodeTypeLabelKey || other.key == corev1.LabelInstanceTypeStable) {
+				together = append(together, other.Requirement)
+			}
+		}
+	case !karpenterv1.WellKnownLabels.Has(one.key):
 		return "", "", nil // the NodePool gives its nodes this label
 	}
-	met, err := c.meets(ctx, nodePool, one.Requirement)
+	met, err := c.meets(ctx, nodePool, together...)
 	if err != nil || met {
 		return "", "", err
 	}

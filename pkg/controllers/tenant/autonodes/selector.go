@@ -1,0 +1,54 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autonodes
+
+import (
+	"fmt"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+)
+
+// selectorEntries converts the nodeTypeSelector of a pool of that provider.
+func selectorEntries(selector []v1alpha1.NodeTypeSelectorRequirement, provider string, servers servers) (
+	[]corev1.NodeSelectorRequirement, *field.Error,
+) {
+	path := field.NewPath("nodeTypeSelector")
+	var entries []corev1.NodeSelectorRequirement
+	for i, entry := range selector {
+		one, err := matching.NodeTypeSelector(path.Index(i), entry)
+		if err != nil {
+			return nil, err
+		}
+		if matching.NamesTypes(one.Key) {
+			one.Values = lo.Map(one.Values, func(name string, _ int) string { return matching.WithoutProvider(name, provider, servers.exists) })
+		}
+		entries = append(entries, one)
+	}
+	return matching.Compose(path, entries)
+}
+
+// capacityTypeOf is the requirement on the capacity type, which a pool has beside those of its entries: that of all servers, and
+// none if the entries allow only the other one.
+func capacityTypeOf(entries []corev1.NodeSelectorRequirement, servers servers) ([]karpv1.NodeSelectorRequirementWithMinValues, string) {
+	about := lo.Filter(entries, func(one corev1.NodeSelectorRequirement, _ int) bool { return one.Key == karpv1.CapacityTypeLabelKey })
+	settings := instancetypes.Settings{CapacityType: servers.capacityType}
+	switch settings.CapacityTypeFor(scheduling.NewNodeSelectorRequirements(about...)) {
+	case servers.capacityType:
+		return []karpv1.NodeSelectorRequirementWithMinValues{{
+			Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{servers.capacityType},
+		}}, ""
+	case "":
+		return nil, fmt.Sprintf("nodeTypeSelector: %s allows neither %s nor %s, and servers are nothing else: write one of the two, or leave "+
+			"it out", karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeReserved, karpv1.CapacityTypeOnDemand)
+	}
+	return nil, ""
+}
