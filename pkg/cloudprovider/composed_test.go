@@ -19,7 +19,8 @@ import (
 func (f *fixture) poolRequiring(requirements ...requirement) *karpenterv1.NodePool {
 	nodePool := &karpenterv1.NodePool{}
 	nodePool.Name = "gpu"
-	nodePool.Spec.Template.Spec.NodeClassRef = &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: f.class.Name}
+	nodePool.Spec.Template.Spec.NodeClassRef = &karpenterv1.NodeClassReference{
+		Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: f.class.Name}
 	nodePool.Spec.Template.Spec.Requirements = requirements
 	return nodePool
 }

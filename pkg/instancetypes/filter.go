@@ -123,8 +123,8 @@ func (c *Catalog) FreeServers(filter Filter) []FreeServers {
 	return result
 }
 
-// In returns whether the servers are where the requirements ask for. Those that only other servers of the type have, and those that
-// say which types servers match, they do not have.
+// In returns whether the servers are where the requirements ask for. Labels that only other servers of the type have, and labels of
+// types that these servers do not match, are absent.
 func (f FreeServers) In(wanted scheduling.Requirements) bool {
 	place := scheduling.NewLabelRequirements(f.Labels)
 	for _, key := range f.absent {

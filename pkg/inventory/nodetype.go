@@ -20,7 +20,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// bucket holds the hosts of one type whose nodes have the same labels, and that match the same types. Requirements are met by all of them or by none.
+// bucket holds the hosts of one type whose nodes have the same labels, and that match the same types.
+// Requirements are met by all of them or by none.
 type bucket struct {
 	key    string
 	labels labels.Set

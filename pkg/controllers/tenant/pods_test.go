@@ -240,7 +240,8 @@ func TestPodEventIsWritten(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	tenanttest.Run(t, &environment, cluster, func(clusters tenant.Clusters, m manager.Manager) tenanttest.Registrar {
 		//lint:ignore SA1019 Karpenter's recorder takes no other.
-		return unschedulable.NewPodController(clusters, instancetypes.DefaultSettings(), events.NewRecorder(m.GetEventRecorderFor("karpenter")), nil)
+		return unschedulable.NewPodController(clusters, instancetypes.DefaultSettings(),
+			events.NewRecorder(m.GetEventRecorderFor("karpenter")), nil)
 	})
 	waiting := unschedulablePod(cluster.Namespace)
 	waiting.UID = ""

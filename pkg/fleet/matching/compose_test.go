@@ -25,11 +25,12 @@ func TestCompose(t *testing.T) {
 		want      []corev1.NodeSelectorRequirement
 		wantError string
 	}{
-		"one type":  {"nothing changes", []corev1.NodeSelectorRequirement{in("rack", "r1"), in(nodeType, "h100")}, nil, ""},
-		"no type":   {"as above", []corev1.NodeSelectorRequirement{in("rack", "r1"), in("rack", "r2")}, nil, ""},
-		"not":       {"it names none", []corev1.NodeSelectorRequirement{not, in(nodeType, "h100")}, nil, ""},
-		"the same":  {"nothing is added", []corev1.NodeSelectorRequirement{in(nodeType, "h100"), in(instanceType, "h100")}, nil, ""},
-		"narrower":  {"both can be met by one type", []corev1.NodeSelectorRequirement{in(nodeType, "h100", "a100"), in(nodeType, "a100")}, nil, ""},
+		"one type": {"nothing changes", []corev1.NodeSelectorRequirement{in("rack", "r1"), in(nodeType, "h100")}, nil, ""},
+		"no type":  {"as above", []corev1.NodeSelectorRequirement{in("rack", "r1"), in("rack", "r2")}, nil, ""},
+		"not":      {"it names none", []corev1.NodeSelectorRequirement{not, in(nodeType, "h100")}, nil, ""},
+		"the same": {"nothing is added", []corev1.NodeSelectorRequirement{in(nodeType, "h100"), in(instanceType, "h100")}, nil, ""},
+		"narrower": {"both can be met by one type",
+			[]corev1.NodeSelectorRequirement{in(nodeType, "h100", "a100"), in(nodeType, "a100")}, nil, ""},
 		"wildcards": {"they name no type", []corev1.NodeSelectorRequirement{in(nodeType, "h100"), in(nodeType, "*-a")}, nil, ""},
 		"two": {"the first is what the servers are of",
 			[]corev1.NodeSelectorRequirement{in(nodeType, "h100"), in("rack", "r1"), in(nodeType, "customer-a")},

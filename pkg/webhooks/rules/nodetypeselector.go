@@ -153,7 +153,8 @@ func (r *Result) satisfied(path *field.Path, p pool, parsed []labels.Requirement
 		name := parsed[i].Key()
 		known := slices.ContainsFunc(offered, func(t offeredType) bool { _, has := t.Offered[name]; return has })
 		if !known && v1alpha1.IsTypeLabel(name) {
-			r.warn(RuleNodeTypeSelector, path.Index(i), "no server matches this NodeType and another one too: label the BareMetalHosts that are meant")
+			r.warn(RuleNodeTypeSelector, path.Index(i),
+				"no server matches this NodeType and another one too: label the BareMetalHosts that are meant")
 			return
 		}
 		if !known {

@@ -43,7 +43,8 @@ func TestNodePoolRequirements(t *testing.T) {
 	}{
 		"reserved": {"it is what servers are", requires(karpenterv1.CapacityTypeLabelKey, "In", "reserved", "spot"), nil},
 		"not spot": {"as above", requires(karpenterv1.CapacityTypeLabelKey, "NotIn", "spot"), nil},
-		"on-demand": {"servers are that to a NodePool that allows nothing else", requires(karpenterv1.CapacityTypeLabelKey, "In", "on-demand", "spot"),
+		"on-demand": {"servers are that to a NodePool that allows nothing else",
+			requires(karpenterv1.CapacityTypeLabelKey, "In", "on-demand", "spot"),
 			nil},
 		"spot": {"nothing of that is to be had", requires(karpenterv1.CapacityTypeLabelKey, "In", "spot"),
 			[]string{"NoCapacityType: requirement karpenter.sh/capacity-type In [spot] allows neither reserved nor on-demand, and servers are " +

@@ -66,7 +66,8 @@ type PodController struct {
 	checks   []Check
 }
 
-// NewPodController constructs a controller of pending pods. The settings are those of the instance types. The recorder writes to the tenant cluster. Without planned, a
+// NewPodController constructs a controller of pending pods. The settings are those of the instance types.
+// The recorder writes to the tenant cluster. Without planned, a
 // pod whose server is booting gets an event too if there is no other server. The first check that finds a reason decides.
 func NewPodController(clusters tenant.Clusters, settings instancetypes.Settings, recorder events.Recorder, planned Planned,
 	checks ...Check) *PodController {
@@ -191,7 +192,8 @@ func (c *PodController) Register(_ context.Context, m manager.Manager) error {
 
 // Reasons of the events on NodePools.
 const (
-	// ReasonNoCapacityType: the NodePool allows no capacity type that servers can have. On a pod: no NodePool has the one that it selects.
+	// ReasonNoCapacityType: the NodePool allows no capacity type that servers can have. On a pod: no NodePool has the one that it
+	// selects.
 	ReasonNoCapacityType = "NoCapacityType"
 	// ReasonNoServerMatches: no server that the tenant may have could ever meet a requirement of the NodePool.
 	ReasonNoServerMatches = "NoServerMatches"
@@ -200,7 +202,8 @@ const (
 // nodePoolPeriod is how soon a NodePool is checked again: BareMetalHosts get labels, and NodeTypes are created.
 const nodePoolPeriod = 5 * time.Minute
 
-// Meets returns whether servers of some type that a NodePool could have meet each of the requirements. An error means that this is not known.
+// Meets returns whether servers of some type that a NodePool could have meet each of the requirements. An error means that this is not
+// known.
 type Meets func(ctx context.Context, nodePool *karpenterv1.NodePool, requirements ...*labels.Requirement) (bool, error)
 
 // NodePoolController writes an event on NodePools with a requirement that no server could meet. Core skips such a
