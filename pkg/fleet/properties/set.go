@@ -327,7 +327,7 @@ var freeText = []string{
 }
 
 // builtInDomains are those of keys that have a meaning, or that are labels of every node.
-var builtInDomains = []string{"vcluster.com", "metal3.io", "karpenter.sh", "kubernetes.io", "k8s.io"}
+var builtInDomains = []string{referenceDomain, "metal3.io", "karpenter.sh", "kubernetes.io", "k8s.io"}
 
 // Custom returns whether a property has no meaning but what its author gives it.
 func Custom(key string) bool {
@@ -340,8 +340,14 @@ func Custom(key string) bool {
 // known are the properties with a meaning here that are not free text, or that another version of this project reads.
 var known = []string{v1alpha1.NodeTypeLabelKey}
 
-// IsKnown returns whether a property has a meaning here. All others are for their author to select by.
-func IsKnown(key string) bool { return slices.Contains(freeText, key) || slices.Contains(known, key) }
+// ReferenceOnly returns whether a property is in the reference's domain and has no meaning here. At most it is a label of nodes.
+func ReferenceOnly(key string) bool {
+	domain, _, qualified := strings.Cut(key, "/")
+	return qualified && (domain == referenceDomain || strings.HasSuffix(domain, "."+referenceDomain)) &&
+		!slices.Contains(freeText, key) && !slices.Contains(known, key)
+}
+
+const referenceDomain = "vcluster.com"
 
 // LabelValues returns the values that a property has as a label of nodes: one, or several separated by commas. any is true
 // for "*", which stands for every value. Both are zero if the property cannot be a label. A property with a form of its own
@@ -365,7 +371,7 @@ func LabelValues(key, value string) (values []string, any bool) {
 
 // ValidateLabels returns what of the set cannot be a label, each fault as an *Error, in the order of the keys; nil if
 // nothing is wrong. Keys must be those of labels. Values too, or several of them separated by commas, or "*", unless
-// the property has a form of its own. Machines do not fail for it; such a property could not be selected by.
+// the property has a form of its own or is the reference's alone. Machines do not fail for it; such a property could not be selected by.
 func (s Set) ValidateLabels() []error {
 	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(s.properties)) {
@@ -374,7 +380,7 @@ func (s Set) ValidateLabels() []error {
 				"write a name, or a domain, a slash and a name, for example example.com/team"))
 			continue
 		}
-		if slices.Contains(freeText, key) {
+		if slices.Contains(freeText, key) || ReferenceOnly(key) {
 			continue
 		}
 		for _, value := range s.list(key) {

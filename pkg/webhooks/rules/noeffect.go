@@ -45,16 +45,12 @@ func (r *Result) ownership(path *field.Path, ownership *v1alpha1.Ownership) {
 		"TenantCluster what its tenant may name (%s)", shown(strings.Join(rules, "; "))))
 }
 
-// reservedDomain is the domain of the reference's properties.
-const reservedDomain = "vcluster.com"
-
 // unknownProperties warns of properties in the reference's domains that have no meaning here. They become labels of nodes, as
 // properties of one's own do.
 func (r *Result) unknownProperties(path *field.Path, layer properties.Layer) {
 	for _, name := range sortedKeys(layer.Values) {
-		domain, _, found := strings.Cut(name, "/")
 		switch {
-		case !found || domain != reservedDomain && !strings.HasSuffix(domain, "."+reservedDomain) || properties.IsKnown(name):
+		case !properties.ReferenceOnly(name):
 		case name == networkEnvironment:
 			r.noEffect(key(path, name), true, "there are no NodeEnvironments: write its properties into the pool, the NodeType or the "+
 				"NodeProvider")
