@@ -94,8 +94,7 @@ func TestPodEvents(t *testing.T) {
 			cluster := tenanttest.TenantCluster(t, &environment)
 			published := record.NewFakeRecorder(10)
 			controller := unschedulable.NewPodController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
-				instancetypes.DefaultSettings(),
-				events.NewRecorder(published),
+				instancetypes.DefaultSettings(), events.NewRecorder(published),
 				func(types.NamespacedName) bool { return tc.planned })
 			waiting := unschedulablePod(cluster.Namespace)
 			if tc.change != nil {
@@ -129,8 +128,7 @@ func TestEventRepeatedOnChange(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	published := record.NewFakeRecorder(10)
 	controller := unschedulable.NewPodController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
-		instancetypes.DefaultSettings(),
-		events.NewRecorder(published), nil)
+		instancetypes.DefaultSettings(), events.NewRecorder(published), nil)
 	for _, step := range []struct {
 		change func(*v1alpha1.NodeType)
 		want   string
@@ -213,8 +211,7 @@ func TestPodWaitsForAnotherNodeClaim(t *testing.T) {
 			}
 			published := record.NewFakeRecorder(10)
 			controller := unschedulable.NewPodController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
-				instancetypes.DefaultSettings(),
-				events.NewRecorder(published), nil)
+				instancetypes.DefaultSettings(), events.NewRecorder(published), nil)
 			waiting := unschedulablePod(cluster.Namespace)
 			if _, err := controller.Reconcile(t.Context(), waiting); err != nil {
 				t.Fatal(err)
@@ -240,8 +237,8 @@ func TestPodEventIsWritten(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	tenanttest.Run(t, &environment, cluster, func(clusters tenant.Clusters, m manager.Manager) tenanttest.Registrar {
 		//lint:ignore SA1019 Karpenter's recorder takes no other.
-		return unschedulable.NewPodController(clusters, instancetypes.DefaultSettings(),
-			events.NewRecorder(m.GetEventRecorderFor("karpenter")), nil)
+		recorder := m.GetEventRecorderFor("karpenter")
+		return unschedulable.NewPodController(clusters, instancetypes.DefaultSettings(), events.NewRecorder(recorder), nil)
 	})
 	waiting := unschedulablePod(cluster.Namespace)
 	waiting.UID = ""
