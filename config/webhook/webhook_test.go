@@ -23,7 +23,7 @@ func TestManagementRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if configuration.Name != ConfigurationName || len(configuration.Webhooks) != 7 {
+	if configuration.Name != ConfigurationName || len(configuration.Webhooks) != 8 {
 		t.Fatalf("%s has %d webhooks", configuration.Name, len(configuration.Webhooks))
 	}
 	for _, one := range configuration.Webhooks {

@@ -181,5 +181,6 @@ func TestFlags(t *testing.T) {
 var otherFlags = map[string]bool{
 	"config": true, "take-ownership": true, "management-kubeconfig": true, "bump-revision": true, "mark-compacted": true, "secure-port": true,
 	"admission-control-config-file": true, "management-kube-api-qps": true, "tenant-allow-unsafe-kubeconfig": true,
-	"enable-bootstrap-token-auth": true,
+	"enable-bootstrap-token-auth": true, "inspector-collectors": true, "inspector-extra-kernel-param": true,
+	"installer-extra-kernel-param": true, "callback-insecure-skip-verify": true,
 }

@@ -36,6 +36,7 @@ var testedElsewhere = map[string]string{
 	"docs/README.md":                     "it starts the sandbox that the pages are run on here",
 	"docs/testing.md":                    "it is about running the tests",
 	"docs/backup.md":                     "TestBackup runs it",
+	"docs/network.md":                    "it is for an endpoint elsewhere: TestServers of test/metal moves servers by one",
 	"docs/dra.md":                        "test/dra runs every line of it",
 	"docs/migration.md":                  "TestAServerJoinsAVCluster of test/metal/dra runs it",
 	"docs/webhooks.md":                   "test/webhooks runs it, and keeps what kubectl prints in testdata",
