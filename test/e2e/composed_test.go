@@ -18,11 +18,13 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // One NodeType is by hardware and another by tenant, and one of the three servers has the labels of both. A static pool that asks for
 // both gets that server. Another one that asks for both waits while two servers of the hardware are free, and says what they lack.
 func TestComposedTypes(t *testing.T) {
+	system.Only(t)
 	w := enter(t, edge)
 	w.needsServers(t)
 	hosts, err := w.hosts(t.Context())
@@ -41,7 +43,8 @@ func TestComposedTypes(t *testing.T) {
 	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
 	byTenant := v1alpha1.NodeTypeTemplate{Name: "customer-a"}
 	byTenant.Resources = resources("cpu", "8", "memory", "32Gi")
-	byTenant.BareMetalHosts.Selector.MatchLabels = map[string]string{"tenant": "customer-a"}
+	byTenant.BareMetalHosts = &v1alpha1.HostSelection{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tenant": "customer-a"}}}
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{byTenant}
 	if err := w.management.Create(t.Context(), provider); err != nil {
 		t.Fatal(err)
