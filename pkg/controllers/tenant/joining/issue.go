@@ -49,7 +49,7 @@ func (c *Controller) issue(ctx context.Context, machine *v1alpha1.Machine) (reco
 		if profiled, applied, err = c.withProfile(ctx, machine, tenantCluster); err != nil {
 			return reconcile.Result{}, err
 		}
-		if err := c.writeJoin(ctx, profiled, tenantCluster, secret, token); err != nil {
+		if err := c.writeJoin(ctx, machine, profiled, tenantCluster, secret, token); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
@@ -88,13 +88,14 @@ func (c *Controller) ensureToken(ctx context.Context, machine *v1alpha1.Machine,
 }
 
 // writeJoin writes the Secret with the Machine's join, and before it the tenant's version into the Machine: its server installs that.
-func (c *Controller) writeJoin(ctx context.Context, machine *v1alpha1.Machine, tenantCluster *v1alpha1.TenantCluster,
+// Profiled is the Machine with what its NodeProfile adds.
+func (c *Controller) writeJoin(ctx context.Context, machine, profiled *v1alpha1.Machine, tenantCluster *v1alpha1.TenantCluster,
 	existing *corev1.Secret, token bootstrap.Token) error {
 	version, err := c.version(ctx)
 	if err != nil {
 		return err
 	}
-	join, err := c.join(ctx, machine, tenantCluster, token, version)
+	join, err := c.join(ctx, profiled, tenantCluster, token, version)
 	if err != nil {
 		return err
 	}
