@@ -57,10 +57,6 @@ func explainCapacityType(selected selector, nodePools []karpenterv1.NodePool, se
 	if len(others) == 0 {
 		return Explanation{}
 	}
-	slices.Sort(others)
-	if len(others) > listed {
-		others = append(others[:listed], "...")
-	}
 	var wanted []string
 	for _, one := range append(slices.Concat(selected.terms...), selected.required...) {
 		wanted = append(wanted, one.text)
@@ -69,7 +65,7 @@ func explainCapacityType(selected selector, nodePools []karpenterv1.NodePool, se
 		if len(unmet(possible)) == 0 {
 			return Explanation{Reason: ReasonNoCapacityType, Message: conditions.Truncate(fmt.Sprintf("no NodePool has servers for "+
 				"nodeSelector/affinity %s: there are %s: leave it out of the pod, or give a NodePool the requirement %s In [%s]",
-				strings.Join(wanted, " and "), strings.Join(others, ", "), karpenterv1.CapacityTypeLabelKey, possible), conditions.MaxEventNote)}
+				strings.Join(wanted, " and "), list(others), karpenterv1.CapacityTypeLabelKey, possible), conditions.MaxEventNote)}
 		}
 	}
 	return Explanation{Reason: ReasonNoCapacityType, Message: conditions.Truncate(fmt.Sprintf("no server can ever match "+

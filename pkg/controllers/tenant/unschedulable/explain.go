@@ -190,11 +190,7 @@ func capacityFor(nodeType *v1alpha1.NodeType, offered matching.Offered, s select
 	case accepted == 0:
 		return capacity, " nodeSelector/affinity as a whole"
 	}
-	slices.Sort(names)
-	if len(names) > listed {
-		names = append(names[:listed], "...")
-	}
-	return capacity, " in " + strings.Join(names, ", ")
+	return capacity, " in " + list(names)
 }
 
 // domainsOf are the topology domains of a type: its zones, if its servers have no topology labels.
@@ -239,6 +235,15 @@ func plus(a, b v1alpha1.Capacity) v1alpha1.Capacity {
 // listed is how many values or places a message names.
 const listed = 3
 
+// list joins names in their order, and leaves out those for which a message has no room.
+func list(names []string) string {
+	sorted := slices.Sorted(slices.Values(names))
+	if len(sorted) > listed {
+		sorted = append(sorted[:listed], "...")
+	}
+	return strings.Join(sorted, ", ")
+}
+
 // requirement is one requirement of a pod or a NodePool, with the words of its author.
 type requirement struct {
 	*labels.Requirement
@@ -269,11 +274,7 @@ func describe(from corev1.NodeSelectorRequirement) string {
 	if len(from.Values) == 0 {
 		return fmt.Sprintf("%s %s", from.Key, from.Operator)
 	}
-	values := slices.Sorted(slices.Values(from.Values))
-	if len(values) > listed {
-		values = append(values[:listed], "...")
-	}
-	return fmt.Sprintf("%s %s [%s]", from.Key, from.Operator, strings.Join(values, ", "))
+	return fmt.Sprintf("%s %s [%s]", from.Key, from.Operator, list(from.Values))
 }
 
 // selector is what a pod requires of the labels of its node.
