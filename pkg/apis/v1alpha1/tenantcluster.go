@@ -24,7 +24,7 @@ type TenantClusterSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
-	// APIServerEndpoint is where servers reach the tenant's API server, as host:port.
+	// APIServerEndpoint is where servers reach the tenant's API server, as host:port, with an IPv6 address in brackets.
 	// +kubebuilder:validation:MaxLength=300
 	// +kubebuilder:validation:Pattern=`^(\[[0-9a-fA-F:]+\]|[^:/]+):[0-9]{1,5}$`
 	APIServerEndpoint string `json:"apiServerEndpoint"`

@@ -255,6 +255,10 @@ func (s Set) Network() (Network, bool, error) {
 // cidr returns the gateway and its prefix length.
 func (s Set) cidr() (netip.Prefix, error) {
 	const key = v1alpha1.PropertyNetworkCIDR
+	if strings.Contains(s.Get(key), ",") {
+		return netip.Prefix{}, s.wrong(key, "names several networks, and a server gets one address",
+			"name one of them, and give the address of the other family by a network data template")
+	}
 	prefix, err := netip.ParsePrefix(s.Get(key))
 	if err != nil || prefix.Addr().Is4In6() {
 		return netip.Prefix{},

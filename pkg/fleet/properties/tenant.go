@@ -162,7 +162,8 @@ func (s Set) CheckImageHosts(provider *v1alpha1.NodeProvider) error {
 	return nil
 }
 
-// isHost returns whether a URL is on an allowed host: a name for all its ports, or a name and a port.
+// isHost returns whether a URL is on an allowed host: a name or an address for all its ports, or with a port. An IPv6 address may be in
+// brackets, as it is in URLs.
 func isHost(location *url.URL, allowed string) bool {
-	return strings.EqualFold(location.Hostname(), allowed) || strings.EqualFold(location.Host, allowed)
+	return strings.EqualFold(location.Hostname(), strings.Trim(allowed, "[]")) || strings.EqualFold(location.Host, allowed)
 }

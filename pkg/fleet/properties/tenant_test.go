@@ -144,6 +144,9 @@ func TestCheckImageHosts(t *testing.T) {
 		"SamePort": {"the same port", []string{"example.com:8443"}, map[string]string{url: "https://example.com:8443/x"}, ""},
 		"Checksum": {"the conductor fetches it, too", []string{"example.com"},
 			map[string]string{url: "http://example.com/x", checksum: "http://169.254.169.254/latest"}, checksum},
+		"IPv6":     {"an address, as in a list", []string{"2001:db8::1"}, map[string]string{url: "http://[2001:db8::1]:8080/x"}, ""},
+		"Brackets": {"an address, as in a URL", []string{"[2001:db8::1]"}, map[string]string{url: "http://[2001:db8::1]:8080/x"}, ""},
+		"IPv6Port": {"for one port", []string{"[2001:db8::1]:8443"}, map[string]string{url: "http://[2001:db8::1]:8080/x"}, url},
 		"Digest": {"nothing is fetched", []string{"example.com"},
 			map[string]string{url: "http://example.com/x", checksum: "d41d8cd98f00b204e9800998ecf8427e"}, ""},
 	} {

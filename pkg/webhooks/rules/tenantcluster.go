@@ -98,7 +98,7 @@ func networkName(network *v1alpha1.TenantNetwork) string {
 func (r *Result) endpoint(path *field.Path, endpoint string) {
 	_, port, err := net.SplitHostPort(endpoint)
 	if err != nil {
-		r.deny(RuleNames, field.Invalid(path, endpoint, "is not host:port: write it like tenant.example.com:6443"))
+		r.deny(RuleNames, field.Invalid(path, endpoint, "is not host:port: write it like tenant.example.com:6443 or [2001:db8::1]:6443"))
 		return
 	}
 	if number, err := strconv.Atoi(port); err != nil || number < 1 || number > 65535 {
