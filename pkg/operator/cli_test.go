@@ -173,7 +173,7 @@ func TestCheckAddress(t *testing.T) {
 	defer busy.Close()
 	checkProblem(t, "the address is in use", CheckAddress("metrics-bind-address", busy.Addr().String()),
 		[]string{"--metrics-bind-address", busy.Addr().String(), "choose another address"})
-	for _, good := range []string{Disabled, "", "127.0.0.1:0"} {
+	for _, good := range []string{Disabled, "", "127.0.0.1:0", "[::1]:0", "[::]:0", ":0"} {
 		if err := CheckAddress("metrics-bind-address", good); err != nil {
 			t.Errorf("%q: %v", good, err)
 		}

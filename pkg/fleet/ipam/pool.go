@@ -188,6 +188,11 @@ func (p Pool) String() string { return p.text }
 // Contains returns whether a server can have the address.
 func (p Pool) Contains(address netip.Addr) bool { return p.set != nil && p.set.Contains(address) }
 
+// Example stands for the allocation that a server gets once it is claimed: it is of the same family, and has the same gateway.
+func (p Pool) Example() Allocation {
+	return Allocation{Address: netip.PrefixFrom(p.set.Ranges()[0].From(), p.network.Bits()), Gateway: p.gateway}
+}
+
 // Size is the number of addresses that servers can have. Where an IPv6 pool has more, it is the largest uint64.
 func (p Pool) Size() uint64 {
 	size := p.size()

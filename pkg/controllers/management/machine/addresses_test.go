@@ -143,6 +143,52 @@ func (f failingInstall) Patch(ctx context.Context, object client.Object, patch c
 	return f.Client.Patch(ctx, object, patch, options...)
 }
 
+// TestAddressesOfBothFamilies: a server gets one address, of either family, and a template can make one of the other from it.
+func TestAddressesOfBothFamilies(t *testing.T) {
+	const byTemplate = "version: 2\nethernets:\n  eth0:\n    addresses: ['{{ .Values.AllocatedIP }}/{{ .Values.PrefixLength }}'%s]\n" +
+		"    gateway%d: '{{ .Values.Gateway }}'\n"
+	for name, tc := range map[string]struct {
+		reason, cidr, ranges, template string
+		want                           []string
+	}{
+		"IPv6": {reason: "the network data follow from the network", cidr: "2001:db8:1::1/64", ranges: "2001:db8:1::a",
+			want: []string{`"type": "ipv6"`, `"ip_address": "2001:db8:1::a"`, `"netmask": "ffff:ffff:ffff:ffff::"`, `"gateway": "2001:db8:1::1"`}},
+		"IPv6Template": {reason: "before there is an address, a template is tried with one of the same family", cidr: "2001:db8:2::1/64",
+			ranges: "2001:db8:2::a", template: fmt.Sprintf(byTemplate, "", 6),
+			want: []string{`"ip_address": "2001:db8:2::a"`, `"gateway": "2001:db8:2::1"`}},
+		"DualStack": {reason: "the address of the other family is made from the one that is allocated", cidr: "10.204.0.1/24",
+			ranges: "10.204.0.10", template: fmt.Sprintf(byTemplate, ", '2001:db8::{{ .Values.AllocatedIP }}/64'", 4),
+			want: []string{`"ip_address": "10.204.0.10"`, `"ip_address": "2001:db8::acc:a"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture(t, 1)
+			w.typeProperty(v1alpha1.PropertyNetworkCIDR, tc.cidr)
+			w.typeProperty(v1alpha1.PropertyNetworkIPRange, tc.ranges)
+			if tc.template != "" {
+				w.create(&v1alpha1.MachineConfigTemplate{ObjectMeta: metaName("template-" + w.metal3),
+					Spec: v1alpha1.MachineConfigTemplateSpec{NetworkDataTemplate: tc.template}})
+				w.typeProperty(v1alpha1.PropertyNetworkDataTemplate, "template-"+w.metal3)
+			}
+			key, manager := w.machine("m", standAlone), w.start(w.client)
+			w.until("provisioned", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+			host, secret := w.hosts()[0], &corev1.Secret{}
+			if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: w.metal3, Name: host.Spec.NetworkData.Name}, secret); err != nil {
+				t.Fatal(err)
+			}
+			data := string(secret.Data["networkData"])
+			for _, part := range tc.want {
+				if !strings.Contains(data, part) {
+					t.Errorf("%s: the network data lack %s:\n%s", tc.reason, part, data)
+				}
+			}
+			address := netip.MustParsePrefix(host.Annotations[v1alpha1.IPAddressAnnotationKey]).Addr().String()
+			if got := w.get(key).Status.Addresses; len(got) != 1 || got[0].Address != address {
+				t.Errorf("%s: the Machine has the addresses %v, want %s", tc.reason, got, address)
+			}
+		})
+	}
+}
+
 // TestOverlapEvent: the Machine whose pool shares addresses with another says so.
 func TestOverlapEvent(t *testing.T) {
 	api, subnet := env.Fake(t), subnets.Add(1)&0xff

@@ -29,9 +29,6 @@ import (
 // joinBytes is reserved in the user data for the join, which is not known before a server is claimed.
 const joinBytes = 64 << 10
 
-// exampleAddress stands for the address that is allocated once a server is claimed. Its networks are for documentation.
-var exampleAddress = ipam.Allocation{Address: netip.MustParsePrefix("192.0.2.10/24"), Gateway: netip.MustParseAddr("192.0.2.1")}
-
 // plan is what is to be installed on a server, before it is known which.
 type plan struct {
 	set   properties.Set
@@ -67,7 +64,7 @@ func (p *plan) effective() []v1alpha1.MachineProperty {
 func (p *plan) validate(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) error {
 	var address *Address
 	if p.pool != nil {
-		address = &Address{Allocation: exampleAddress, DNS: p.dns}
+		address = &Address{Allocation: p.pool.Example(), DNS: p.dns}
 	}
 	rendered, err := p.render(machine, host, address, nil)
 	if err != nil {

@@ -49,9 +49,10 @@ func TestStateOf(t *testing.T) {
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.Annotations = nil }},
 		"StandAlone": {reason: "it has no cluster to join", want: provisioned,
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.Spec.TenantClusterRef = nil }},
-		"Installing": {reason: "Metal3 is at it", want: provisioning, change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
-			h.Status.Provisioning.State = bmov1alpha1.StateProvisioning
-		}},
+		"Installing": {reason: "Metal3 is not done, although the node has registered already", want: provisioning,
+			change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
+				h.Status.Provisioning.State = bmov1alpha1.StateProvisioning
+			}},
 		"AnotherImage": {reason: "provisioned, but with what was there before", want: provisioning,
 			change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
 				h.Status.Provisioning.Image.URL = "http://x/old"
