@@ -122,7 +122,7 @@ func (j Join) Validate() error {
 func CheckEndpoint(endpoint string) error {
 	host, port, err := net.SplitHostPort(endpoint)
 	if err != nil || host == "" {
-		return fmt.Errorf("API server endpoint %q is not host:port, such as 10.0.0.1:6443", endpoint)
+		return fmt.Errorf("API server endpoint %q is not host:port, such as 10.0.0.1:6443 or [2001:db8::1]:6443", endpoint)
 	}
 	if number, err := strconv.ParseUint(port, 10, 16); err != nil || number == 0 {
 		return fmt.Errorf("API server endpoint %q has no port between 1 and 65535", endpoint)

@@ -46,9 +46,13 @@ func TestValidate(t *testing.T) {
 		change func(*Join)
 		want   string
 	}{
-		"Valid":            {"the example is complete", func(*Join) {}, ""},
-		"DNSEndpoint":      {"an endpoint may be a name", func(j *Join) { j.APIServerEndpoint = "api.tenant.example:443" }, ""},
-		"IPv6Endpoint":     {"an endpoint may be an IPv6 address", func(j *Join) { j.APIServerEndpoint = "[fd00::1]:6443" }, ""},
+		"Valid":        {"the example is complete", func(*Join) {}, ""},
+		"DNSEndpoint":  {"an endpoint may be a name", func(j *Join) { j.APIServerEndpoint = "api.tenant.example:443" }, ""},
+		"IPv6Endpoint": {"an endpoint may be an IPv6 address", func(j *Join) { j.APIServerEndpoint = "[fd00::1]:6443" }, ""},
+		"IPv6Bare": {"which colon would be the port's", func(j *Join) { j.APIServerEndpoint = "fd00::1:6443" },
+			"is not host:port, such as 10.0.0.1:6443 or [2001:db8::1]:6443"},
+		"IPv6Zone": {"a zone means something on one machine only", func(j *Join) { j.APIServerEndpoint = "[fe80::1%eth0]:6443" },
+			"neither an IP address nor a DNS name"},
 		"NoNodeName":       {"a Node needs a name", func(j *Join) { j.NodeName = "" }, `node name "" is not valid`},
 		"LongNodeName":     {"it is a hostname too", func(j *Join) { j.NodeName = strings.Repeat("a", 64) }, "longer than the 63 characters"},
 		"NoProviderID":     {"Karpenter finds the Node by it", func(j *Join) { j.ProviderID = "" }, "provider ID is empty"},

@@ -204,13 +204,17 @@ func kubeadmScript(j Join) (joinScript, error) {
 	if err != nil {
 		return joinScript{}, fmt.Errorf("encoding the kubeadm configuration, %w", err)
 	}
+	prepare := "sh " + inRoot(prepareScriptPath)
+	if strings.HasPrefix(j.APIServerEndpoint, "[") {
+		prepare += " --ipv6"
+	}
 	return joinScript{
 		files: []joinFile{
 			{prepareScriptPath, "0755", prepareScript},
 			{joinConfigurationPath, "0600", string(configuration)},
 		},
 		commands: []string{
-			strings.TrimSpace("sh " + inRoot(prepareScriptPath) + " " + j.KubernetesVersion),
+			strings.TrimSpace(prepare + " " + j.KubernetesVersion),
 			"kubeadm join --config " + inRoot(joinConfigurationPath),
 		},
 	}, nil

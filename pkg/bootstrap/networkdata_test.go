@@ -105,6 +105,18 @@ func TestNetworkDataRefuses(t *testing.T) {
 	}
 }
 
+// TestDHCPOfIPv6: DHCPv6 gives no routes. A server that forwards takes them from router advertisements only where it is told to.
+func TestDHCPOfIPv6(t *testing.T) {
+	data, err := ReadNetworkData([]byte("version: 2\nethernets: {eth0: {dhcp6: true}}\n"), exampleHost())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := converted(t, data, "eth0,"+exampleMAC)
+	if !strings.Contains(text, "dhcp6: true") || !strings.Contains(text, "accept-ra: true") {
+		t.Errorf("the server has no route:\n%s", text)
+	}
+}
+
 func TestReadNetworkData(t *testing.T) {
 	const openStack = "links:\n- {id: a, type: phy, ethernet_mac_address: '" + exampleMAC +
 		"', x: kept}\nnetworks:\n- {id: net, link: a, type: ipv4_dhcp}\n"

@@ -5,9 +5,13 @@
 # Makes a server fit to be a Kubernetes node: a container runtime that kubelet can talk to, kubelet, kubeadm, and the
 # kernel settings that they need. What the image has is left as it is, and nothing is installed that it has.
 #
-# usage: prepare-node.sh [MINOR]   (MINOR is the Kubernetes version to install where it is missing, such as v1.35)
+# usage: prepare-node.sh [--ipv6] [MINOR]
+#   --ipv6   the API server is joined by an IPv6 address
+#   MINOR    the Kubernetes version to install where it is missing, such as v1.35
 set -eu
 
+ipv6=
+if [ "${1:-}" = --ipv6 ]; then ipv6=$1; shift; fi
 minor=${1:-}
 # NODE_ROOT is empty on a server; tests set it.
 root=${NODE_ROOT:-}
@@ -50,26 +54,40 @@ packaged() {
   dpkg-query --show --showformat '${Conffiles}\n' | grep -q "^ $1 ${sum%% *}"
 }
 
+# setting sets one of the kernel's, now and at each boot, unless it is so already. In the name of an interface, sysctl has / for a dot.
+setting() {
+  if [ "$(cat "$root/proc/sys/$1" 2>/dev/null)" = "$2" ]; then return; fi
+  mkdir -p "$root/etc/sysctl.d"
+  key=$(echo "$1" | tr ./ /.)
+  echo "$key = $2" >>"$root/etc/sysctl.d/90-kubernetes-node.conf"
+  sysctl -w "$key=$2" || say "$key cannot be set"
+}
+
 kernel() {
-  settings=$root/etc/sysctl.d/90-kubernetes-node.conf
   for name in overlay br_netfilter; do
     if [ -d "$root/sys/module/$name" ]; then continue; fi
     mkdir -p "$root/etc/modules-load.d"
     echo "$name" >>"$root/etc/modules-load.d/kubernetes-node.conf"
     modprobe "$name" || say "no kernel module $name; it may be built in"
   done
-  for name in net/ipv4/ip_forward net/bridge/bridge-nf-call-iptables net/bridge/bridge-nf-call-ip6tables; do
-    if [ "$(cat "$root/proc/sys/$name" 2>/dev/null)" = 1 ]; then continue; fi
-    mkdir -p "$root/etc/sysctl.d"
-    key=$(echo "$name" | tr / .)
-    echo "$key = 1" >>"$settings"
-    sysctl -w "$key=1" || say "$key cannot be set"
-  done
+  for name in net/ipv4/ip_forward net/bridge/bridge-nf-call-iptables net/bridge/bridge-nf-call-ip6tables; do setting "$name" 1; done
+  if [ -n "$ipv6" ]; then forward_ipv6; fi
   if [ "$(wc -l <"$root/proc/swaps")" -gt 1 ]; then
     say "turning swap off, which kubelet does not start with"
     swapoff -a
     unit mask swap.target
   fi
+}
+
+# Without forwarding, kubeadm does not join by an IPv6 address. With it, an interface takes no more routes from router advertisements
+# unless accept_ra is 2. The interfaces of pods must take none, so the default of interfaces to come stays.
+forward_ipv6() {
+  for file in "$root"/proc/sys/net/ipv6/conf/*/accept_ra; do
+    name=${file#"$root/proc/sys/"}
+    case $name in */all/* | */default/* | */lo/*) continue ;; esac
+    if [ "$(cat "$file" 2>/dev/null)" = 1 ]; then setting "$name" 2; fi
+  done
+  for name in all default; do setting "net/ipv6/conf/$name/forwarding" 1; done
 }
 
 runtime() {

@@ -175,6 +175,28 @@ func TestPrepareNode(t *testing.T) {
 			}
 		}
 	})
+	t.Run("IPv6", func(t *testing.T) {
+		image := newImage(t, all...)
+		image.prepared()
+		for path, value := range map[string]string{"all/forwarding": "0", "default/forwarding": "0", "all/accept_ra": "1",
+			"default/accept_ra": "1", "lo/accept_ra": "1", "eth0/accept_ra": "0", "eth1.100/accept_ra": "1"} {
+			image.write("/proc/sys/net/ipv6/conf/"+path, value+"\n")
+		}
+		got, out, err := image.run(prepareScript, "--ipv6", "v1.35")
+		if err != nil {
+			t.Fatalf("%v:\n%s", err, out)
+		}
+		want := []string{"sysctl -w net.ipv6.conf.eth1/100.accept_ra=2", "sysctl -w net.ipv6.conf.all.forwarding=1",
+			"sysctl -w net.ipv6.conf.default.forwarding=1"}
+		got = slices.DeleteFunc(got, func(line string) bool { return !strings.HasPrefix(line, "sysctl") })
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("kubeadm joins by IPv6 only with forwarding, and routes of router advertisements stay (-want +got):\n%s", diff)
+		}
+		if got := image.read("/etc/sysctl.d/90-kubernetes-node.conf"); got != "net.ipv6.conf.eth1/100.accept_ra = 2\n"+
+			"net.ipv6.conf.all.forwarding = 1\nnet.ipv6.conf.default.forwarding = 1\n" {
+			t.Errorf("the settings are gone after a reboot: %q", got)
+		}
+	})
 	t.Run("DockersContainerd", func(t *testing.T) {
 		image := newImage(t, all...)
 		image.prepared()

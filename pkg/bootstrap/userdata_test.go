@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 )
 
 const (
@@ -196,6 +197,28 @@ func TestUserData(t *testing.T) {
 				t.Errorf("%s: cloud-init warns: %q", tc.reason, server.Warnings)
 			}
 		})
+	}
+}
+
+// TestJoinByIPv6: an IPv6 address is in brackets everywhere, and the server forwards IPv6, without which kubeadm refuses to join.
+func TestJoinByIPv6(t *testing.T) {
+	const endpoint = "[fd00::1]:6443"
+	byKubeadm, byVCluster := exampleJoin(t), vclusterJoin(t)
+	byKubeadm.APIServerEndpoint, byVCluster.APIServerEndpoint = endpoint, endpoint
+	server := boot(t, mustJoin(t, byKubeadm))
+	var configuration joinConfiguration
+	if err := yaml.Unmarshal([]byte(server.read(joinConfigurationPath)), &configuration); err != nil {
+		t.Fatal(err)
+	}
+	if got := configuration.Discovery.BootstrapToken.APIServerEndpoint; got != endpoint {
+		t.Errorf("kubeadm joins %q, want %q", got, endpoint)
+	}
+	want := slices.Concat([]string{"sysctl -w net.ipv6.conf.all.forwarding=1", "sysctl -w net.ipv6.conf.default.forwarding=1"}, joinCommands)
+	if diff := cmp.Diff(want, server.runs); diff != "" {
+		t.Errorf("the commands (-want +got):\n%s", diff)
+	}
+	if script := string(mustJoin(t, byVCluster)); !strings.Contains(script, `url = "https://[fd00::1]:6443/node/join?token=`) {
+		t.Errorf("the script of the vCluster is fetched from elsewhere:\n%s", script)
 	}
 }
 
