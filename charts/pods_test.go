@@ -4,7 +4,9 @@
 package charts
 
 import (
+	"fmt"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -41,6 +43,26 @@ func TestPods(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNoAddressFamily: the charts are the same for clusters of IPv4, of IPv6 and of both. Their programs listen on all addresses, and
+// Services are of the family that the cluster has.
+func TestNoAddressFamily(t *testing.T) {
+	ipv4 := regexp.MustCompile(`\b[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+\b`)
+	for _, name := range []string{"management", "tenant-management", "tenant-tenant"} {
+		for _, object := range render(t, releases[name].chart, releases[name].flags...) {
+			if object.GetKind() == "CustomResourceDefinition" {
+				continue // its descriptions have examples
+			}
+			text := fmt.Sprint(object.Object)
+			if found := ipv4.FindString(text); found != "" {
+				t.Errorf("%s: %s %s has the address %s", name, object.GetKind(), object.GetName(), found)
+			}
+			if strings.Contains(text, "ipFamil") || strings.Contains(text, "clusterIP") {
+				t.Errorf("%s: %s %s chooses a family", name, object.GetKind(), object.GetName())
+			}
+		}
 	}
 }
 
