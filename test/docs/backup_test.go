@@ -19,6 +19,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
@@ -62,19 +63,19 @@ var mark = regexp.MustCompile(`(?m)^<!-- test: (.+) -->$`)
 func TestBackup(t *testing.T) {
 	system.Only(t)
 	l := newLossyCluster(t)
-	page := read(t, backupPage)
+	content := read(t, backupPage)
 	stops := l.stops()
-	if found := len(mark.FindAllString(page, -1)); found != len(stops) {
+	if found := len(mark.FindAllString(content, -1)); found != len(stops) {
 		t.Fatalf("%s has %d marks, want %d", backupPage, found, len(stops))
 	}
 	line := 0
-	for n, text := range mark.Split(page, -1) {
-		for _, block := range blocks(text) {
-			placement := fmt.Sprintf("%s:%d", backupPage, line+block.line)
+	for n, text := range mark.Split(content, -1) {
+		for _, block := range page.Blocks(text) {
+			placement := fmt.Sprintf("%s:%d", backupPage, line+block.Line)
 			switch {
-			case block.notRun != "":
-				t.Logf("%s: not run: %s", placement, block.notRun)
-			case block.commands():
+			case block.NotRun != "":
+				t.Logf("%s: not run: %s", placement, block.NotRun)
+			case block.HasCommands():
 				all, err := steps(block)
 				if err != nil {
 					t.Fatalf("%s: %v", placement, err)
@@ -86,7 +87,7 @@ func TestBackup(t *testing.T) {
 		}
 		line += strings.Count(text, "\n")
 		if n < len(stops) {
-			if name := mark.FindAllStringSubmatch(page, -1)[n][1]; name != stops[n].name {
+			if name := mark.FindAllStringSubmatch(content, -1)[n][1]; name != stops[n].name {
 				t.Fatalf("mark %d of %s is %q, want %q", n+1, backupPage, name, stops[n].name)
 			}
 			t.Log(stops[n].name)
@@ -116,10 +117,10 @@ func newLossyCluster(t *testing.T) *lossyCluster {
 	}
 	l.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+l.dir, "KUBECONFIG="+kubeconfigs.Management,
 		"ETCDCTL_ENDPOINTS="+etcd.URL, "ETCDCTL_CACERT="+etcd.CAFile, "ETCDCTL_CERT="+etcd.CertFile, "ETCDCTL_KEY="+etcd.CertKey)
-	for _, block := range blocks(read(t, "docs/first-server.md")) {
-		if name, ok := strings.CutPrefix(block.lines[0], "# "); ok && block.language == "yaml" &&
+	for _, block := range blocks(t, "docs/first-server.md") {
+		if name, ok := strings.CutPrefix(block.Lines[0], "# "); ok && block.Language == "yaml" &&
 			(name == "provider.yaml" || name == "pool.yaml") {
-			if err := os.WriteFile(filepath.Join(l.dir, name), []byte(strings.Join(block.lines, "\n")), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(l.dir, name), []byte(block.Text()), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}

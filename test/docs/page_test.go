@@ -10,23 +10,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
 )
-
-// block is a fenced block of a page.
-type block struct {
-	language string
-	// line is where it begins.
-	line  int
-	lines []string
-	// notRun is the reason why it is not run; empty if it is.
-	notRun string
-}
-
-var notRun = regexp.MustCompile(`^<!-- not run: (.+) -->$`)
-
-func (b block) commands() bool {
-	return b.language == "console" || b.language == "sh" || b.language == "bash" || b.language == "shell"
-}
 
 func root(parts ...string) string { return filepath.Join(append([]string{"..", ".."}, parts...)...) }
 
@@ -39,28 +25,10 @@ func read(t *testing.T, path string) string {
 	return string(content)
 }
 
-func blocks(page string) []block {
-	var all []block
-	var current *block
-	reason := ""
-	number := 0
-	for line := range strings.SplitSeq(page, "\n") {
-		number++
-		language, fence := strings.CutPrefix(strings.TrimSpace(line), "```")
-		switch {
-		case fence && current == nil:
-			current = &block{language: language, line: number, notRun: reason}
-		case fence:
-			all, current, reason = append(all, *current), nil, ""
-		case current != nil:
-			current.lines = append(current.lines, line)
-		case notRun.MatchString(line):
-			reason = notRun.FindStringSubmatch(line)[1]
-		case strings.TrimSpace(line) != "":
-			reason = ""
-		}
-	}
-	return all
+// blocks are the fenced blocks of a page.
+func blocks(t *testing.T, path string) []page.Block {
+	t.Helper()
+	return page.Blocks(read(t, path))
 }
 
 // step is a command and its output; shown is whether the page has the output.
@@ -73,14 +41,14 @@ type step struct {
 var hereDocument = regexp.MustCompile(`<<'?(\w+)'?`)
 
 // steps are the commands of a console block.
-func steps(b block) ([]step, error) {
-	if !strings.Contains("\n"+strings.Join(b.lines, "\n"), "\n$ ") {
-		return []step{{command: strings.Join(b.lines, "\n")}}, nil
+func steps(b page.Block) ([]step, error) {
+	if !strings.Contains("\n"+strings.Join(b.Lines, "\n"), "\n$ ") {
+		return []step{{command: strings.Join(b.Lines, "\n")}}, nil
 	}
 	var all []step
 	until := ""
 	more := false
-	for _, line := range b.lines {
+	for _, line := range b.Lines {
 		command, isCommand := strings.CutPrefix(line, "$ ")
 		switch {
 		case more || until != "":
@@ -156,7 +124,7 @@ func TestMatches(t *testing.T) {
 }
 
 func TestSteps(t *testing.T) {
-	all, err := steps(block{lines: []string{"$ kubectl apply -f - <<EOF", "a: 1", "EOF", "applied", "$ one \\", "  two", "$ three"}})
+	all, err := steps(page.Block{Lines: []string{"$ kubectl apply -f - <<EOF", "a: 1", "EOF", "applied", "$ one \\", "  two", "$ three"}})
 	if err != nil || len(all) != 3 {
 		t.Fatalf("%d steps, %v", len(all), err)
 	}

@@ -56,16 +56,16 @@ func TestPages(t *testing.T) {
 				s.deleteFailedServer(t)
 			}
 			commands := 0
-			for _, block := range blocks(read(t, page)) {
-				placement := fmt.Sprintf("%s:%d", page, block.line)
+			for _, block := range blocks(t, page) {
+				placement := fmt.Sprintf("%s:%d", page, block.Line)
 				switch {
-				case block.notRun != "":
-					t.Logf("%s: not run: %s", placement, block.notRun)
-				case block.language == "yaml":
-					if name, ok := strings.CutPrefix(block.lines[0], "# "); ok && strings.HasSuffix(name, ".yaml") {
-						s.write(t, name, strings.Join(block.lines, "\n")+"\n")
+				case block.NotRun != "":
+					t.Logf("%s: not run: %s", placement, block.NotRun)
+				case block.Language == "yaml":
+					if name, ok := strings.CutPrefix(block.Lines[0], "# "); ok && strings.HasSuffix(name, ".yaml") {
+						s.write(t, name, block.Text())
 					}
-				case block.commands():
+				case block.HasCommands():
 					all, err := steps(block)
 					if err != nil {
 						t.Fatalf("%s: %v", placement, err)
@@ -92,16 +92,16 @@ func TestEveryCommand(t *testing.T) {
 		if strings.HasPrefix(page, "test/") {
 			continue // the README of a test tool is covered by the tool's own tests
 		}
-		for _, block := range blocks(read(t, page)) {
-			if !block.commands() {
+		for _, block := range blocks(t, page) {
+			if !block.HasCommands() {
 				continue
 			}
 			reason, known := testedElsewhere[page]
 			switch {
 			case known:
-				t.Logf("%s:%d: not run here: %s", page, block.line, reason)
-			case !contains(pages, page) && block.notRun == "":
-				t.Errorf("%s:%d: a block of commands on a page that no test runs", page, block.line)
+				t.Logf("%s:%d: not run here: %s", page, block.Line, reason)
+			case !contains(pages, page) && block.NotRun == "":
+				t.Errorf("%s:%d: a block of commands on a page that no test runs", page, block.Line)
 			}
 		}
 	}

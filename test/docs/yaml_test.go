@@ -26,13 +26,13 @@ func TestYAML(t *testing.T) {
 	strict := client.WithFieldValidation(client.NewDryRunClient(environment.Client), metav1.FieldValidationStrict)
 	objects := 0
 	for _, page := range allPages(t) {
-		for _, block := range blocks(read(t, page)) {
-			if block.language != "yaml" {
+		for _, block := range blocks(t, page) {
+			if block.Language != "yaml" {
 				continue
 			}
-			for document := range strings.SplitSeq("\n"+strings.Join(block.lines, "\n"), "\n---\n") {
+			for document := range strings.SplitSeq("\n"+block.Text(), "\n---\n") {
 				object := &unstructured.Unstructured{}
-				placement := fmt.Sprintf("%s:%d", page, block.line)
+				placement := fmt.Sprintf("%s:%d", page, block.Line)
 				if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
 					t.Errorf("%s: %v", placement, err)
 					continue

@@ -23,6 +23,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/environment"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -39,18 +40,18 @@ func TestPage(t *testing.T) {
 	dir := t.TempDir()
 	shell := newShell(t, w, dir)
 	commands := 0
-	for _, block := range blocks(string(content)) {
-		switch block.language {
+	for _, block := range page.Blocks(string(content)) {
+		switch block.Language {
 		case "yaml":
-			name, ok := strings.CutPrefix(block.lines[0], "# ")
+			name, ok := strings.CutPrefix(block.Lines[0], "# ")
 			if !ok {
-				t.Fatalf("a YAML block does not begin with the name of its file: %s", block.lines[0])
+				t.Fatalf("a YAML block does not begin with the name of its file: %s", block.Lines[0])
 			}
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Join(block.lines, "\n")), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(block.Text()), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		case "console":
-			for _, step := range steps(t, block.lines) {
+			for _, step := range steps(t, block.Lines) {
 				shell.run(t, step)
 				commands++
 			}
@@ -73,29 +74,6 @@ func removeTenantClusters(t *testing.T, w *environment.Environment) {
 			return nil
 		})
 	}
-}
-
-// block is a fenced block of a page.
-type block struct {
-	language string
-	lines    []string
-}
-
-func blocks(page string) []block {
-	var all []block
-	var current *block
-	for line := range strings.SplitSeq(page, "\n") {
-		language, fence := strings.CutPrefix(line, "```")
-		switch {
-		case fence && current == nil:
-			current = &block{language: language}
-		case fence:
-			all, current = append(all, *current), nil
-		case current != nil:
-			current.lines = append(current.lines, line)
-		}
-	}
-	return all
 }
 
 // step is a command and its output.
