@@ -20,12 +20,12 @@ func TestAcceleratorsByName(t *testing.T) {
 	w.createPod(t, "rocm", resources("cpu", "1", "amd.com/gpu", "1"))
 	w.createPod(t, "other-slice", resources("cpu", "1", "nvidia.com/mig-3g.40gb", "1"))
 	for pod, want := range map[string]string{"slice": "mig", "rocm": "amd"} {
-		w.eventually(t, "the pod runs", w.runs(pod))
+		w.untilRuns(t, pod)
 		if got := w.machineOf(t, pod).Status.HostRef.Name; got != want {
 			t.Errorf("pod %s got server %s, want %s", pod, got, want)
 		}
 	}
-	w.eventually(t, "a pod that asks for what no server has is told so",
+	w.eventually(t, "an event on pod other-slice says that no server has what it asks for",
 		w.podHasEvent("other-slice", "no NodeType fits", "mig: has no nvidia.com/mig-3g.40gb"))
 	if claimed := w.claimedHosts(t.Context(), t); len(claimed) != 2 {
 		t.Errorf("claimed servers are %v, want mig and amd", claimed)

@@ -22,9 +22,6 @@ import (
 // What a user gets wrong ends in one clear sentence and an exit code that is not zero.
 func TestBadInput(t *testing.T) {
 	system.Only(t)
-	if os.Getenv(managementVariable) != "" {
-		t.Skip("this test starts programs with input of its own, and needs no clusters")
-	}
 	t.Parallel()
 	dir := t.TempDir()
 	write := func(name, content string) string {

@@ -25,7 +25,7 @@ func TestBuffersKeepServerReady(t *testing.T) {
 	// A buffer is looked at every 30 seconds. A node that may be empty for less would go in between.
 	w.consolidateAfter(t, "10m")
 	w.buffer(t, "training", 1, resources("cpu", "4", gpu, "8"))
-	w.eventually(t, "the buffer has its server", func(ctx context.Context) (string, error) {
+	w.eventually(t, "CapacityBuffer training has its server", func(ctx context.Context) (string, error) {
 		if missing, err := w.readyNodes(ctx, 1); missing != "" || err != nil {
 			return missing, err
 		}
@@ -34,13 +34,13 @@ func TestBuffersKeepServerReady(t *testing.T) {
 	ready := w.claimedHosts(t.Context(), t)
 
 	w.createPod(t, "train", resources("cpu", "4", gpu, "8"))
-	w.eventually(t, "the pod runs", w.runs("train"))
+	w.untilRuns(t, "train")
 	host := w.machineOf(t, "train").Status.HostRef.Name
 	if _, held := ready[host]; !held {
 		t.Errorf("the pod runs on %s, want the server that was held ready: %v", host, ready)
 	}
 
-	w.eventually(t, "the buffer has another server", func(ctx context.Context) (string, error) {
+	w.eventually(t, "CapacityBuffer training has another server", func(ctx context.Context) (string, error) {
 		if missing, err := w.readyNodes(ctx, 2); missing != "" || err != nil {
 			return missing, err
 		}
@@ -55,7 +55,7 @@ func TestBuffersPlainPodsGetNoGPUServer(t *testing.T) {
 	w.consolidateAfter(t, "10m")
 	// Two of these need two servers, and one plain server is there.
 	w.buffer(t, "web", 2, resources("cpu", "20"))
-	w.eventually(t, "the plain server is held", func(ctx context.Context) (string, error) {
+	w.eventually(t, "a plain server is held for CapacityBuffer web", func(ctx context.Context) (string, error) {
 		if missing, err := w.readyNodes(ctx, 1); missing != "" || err != nil {
 			return missing, err
 		}

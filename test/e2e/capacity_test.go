@@ -45,9 +45,7 @@ func TestCapacityCheapestType(t *testing.T) {
 		}
 		return "", err
 	})
-	for _, pod := range []string{"web-no-gpu", "train-8-gpus", "infer-1-gpu"} {
-		w.eventually(t, "the pod runs", w.runs(pod))
-	}
+	w.untilRuns(t, "web-no-gpu", "train-8-gpus", "infer-1-gpu")
 	if got := w.machineOf(t, "train-8-gpus").Status.NodeTypeRef.Name; got != "h100-8x" {
 		t.Errorf("pod train-8-gpus runs on a server of type %s, want h100-8x, the only one with eight GPUs", got)
 	}
@@ -56,7 +54,7 @@ func TestCapacityCheapestType(t *testing.T) {
 	if err := w.deletePods(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, "all servers are back in the pool", w.leftOver)
+	w.eventually(t, "all servers of the reference fleet are available again", w.leftOver)
 }
 
 // The tenant has a log shipper that requests disk on every node, and no NodeType declares any. Core plans a DaemonSet's pods on
@@ -77,8 +75,8 @@ func TestCapacityDaemonSetWithDisk(t *testing.T) {
 	}
 	t.Cleanup(func() { w.remove(t, w.tenant, daemonSet) })
 	w.createPod(t, "infer-1-gpu", resources("cpu", "4", "memory", "16Gi", gpu, "1"))
-	w.eventually(t, "the pod runs", w.runs("infer-1-gpu"))
-	w.eventually(t, "the log shipper runs on its node", func(ctx context.Context) (string, error) {
+	w.untilRuns(t, "infer-1-gpu")
+	w.eventually(t, "DaemonSet log-shipper runs on the node of pod infer-1-gpu", func(ctx context.Context) (string, error) {
 		err := w.tenant.Get(ctx, client.ObjectKeyFromObject(daemonSet), daemonSet)
 		if daemonSet.Status.NumberReady == 1 {
 			return "", err
@@ -116,7 +114,7 @@ func TestCapacityCostOverride(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	w.eventually(t, "the new cost is in effect", func(ctx context.Context) (string, error) {
+	w.eventually(t, "NodeType h100-8x has the new cost", func(ctx context.Context) (string, error) {
 		nodeType := &v1alpha1.NodeType{}
 		if err := w.management.Get(ctx, client.ObjectKey{Name: "h100-8x"}, nodeType); err != nil {
 			return "", err
@@ -127,7 +125,7 @@ func TestCapacityCostOverride(t *testing.T) {
 		return "", nil
 	})
 	w.createPod(t, "one-gpu", resources("cpu", "4", "memory", "16Gi", gpu, "1"))
-	w.eventually(t, "the pod runs", w.runs("one-gpu"))
+	w.untilRuns(t, "one-gpu")
 	if got := w.machineOf(t, "one-gpu").Status.NodeTypeRef.Name; got != "h100-8x" {
 		t.Errorf("the pod got a server of type %s, want h100-8x, which costs 1000 now", got)
 	}
@@ -139,12 +137,12 @@ func TestCapacityCPUPodNeverGetsGPUServer(t *testing.T) {
 	system.Only(t)
 	w := enterAlone(t, reference)
 	w.createPod(t, "first", resources("cpu", "20", "memory", "64Gi"))
-	w.eventually(t, "the first pod runs", w.runs("first"))
+	w.untilRuns(t, "first")
 	if got := w.machineOf(t, "first").Status.HostRef.Name; got != "server-05" {
 		t.Errorf("the first pod got %s, want server-05, the CPU server that is no other tenant's", got)
 	}
 	w.createPod(t, "second", resources("cpu", "20", "memory", "64Gi"))
-	w.eventually(t, "an event on the second pod says why", w.podHasEvent("second",
+	w.eventually(t, "an event on pod second says why it gets no server", w.podHasEvent("second",
 		"cpu: 1 server matches, 1 claimed, 0 in error",
 		"a100-4x: has accelerators (nvidia.com/gpu) and the pod requests none",
 		"h100-8x: has accelerators (nvidia.com/gpu) and the pod requests none"))
@@ -171,7 +169,7 @@ func TestCapacityBurstBeyondFleet(t *testing.T) {
 	for i := range pods {
 		w.createPod(t, fmt.Sprintf("eight-gpus-%d", i), resources("cpu", "8", "memory", "64Gi", gpu, "8"))
 	}
-	w.eventually(t, "two pods run, and events on the other eight say why not", func(ctx context.Context) (string, error) {
+	w.eventually(t, "two of the pods eight-gpus run, and events on the other eight say why not", func(ctx context.Context) (string, error) {
 		running, told := 0, 0
 		for i := range pods {
 			name := fmt.Sprintf("eight-gpus-%d", i)

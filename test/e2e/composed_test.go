@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -62,7 +61,7 @@ func TestComposedTypes(t *testing.T) {
 		pool.Spec.Template.Spec.Requirements = append(pool.Spec.Template.Spec.Requirements, also)
 	})
 
-	w.eventually(t, "the first pool has its node", w.edgeNodes(1))
+	w.eventually(t, "NodePool edge has its node", w.edgeNodes(1))
 	if claimed := slices.Collect(maps.Keys(w.claimedHosts(t.Context(), t))); !slices.Equal(claimed, []string{both.Name}) {
 		t.Errorf("server %v was claimed, want %s", claimed, both.Name)
 	}
@@ -77,19 +76,8 @@ func TestComposedTypes(t *testing.T) {
 	t.Cleanup(func() { w.remove(t, w.tenant, second) })
 	const want = "it has 0 nodes of the 1 that replicas asks for, and 0 servers that it could have are free (they must match NodeType " +
 		"customer-a as well)"
-	w.eventually(t, "the second pool says what it waits for", func(ctx context.Context) (string, error) {
-		events := &corev1.EventList{}
-		if err := w.tenant.List(ctx, events); err != nil {
-			return "", err
-		}
-		if !slices.ContainsFunc(events.Items, func(event corev1.Event) bool {
-			return event.InvolvedObject.Name == "edge-second" && strings.Contains(event.Message, want)
-		}) {
-			return "no event says so", nil
-		}
-		return "", nil
-	})
-	w.eventually(t, "the two other servers are free", w.edgeServersFree(2))
+	w.eventually(t, "an event on NodePool edge-second says what it waits for", w.hasEvent("NodePool", "edge-second", "NotEnoughServers", want))
+	w.eventually(t, "two servers of NodeType edge are free", w.edgeServersFree(2))
 	if claims, err := w.nodeClaims(t.Context()); err != nil || len(claims) != 1 {
 		t.Errorf("%d NodeClaims, want the one of the first pool (%v)", len(claims), err)
 	}
@@ -128,7 +116,7 @@ func TestGettingStarted(t *testing.T) {
 	pods := w.createPods(t, "inflate", 1, resources("cpu", "1"), func(pod *corev1.Pod) {
 		pod.Spec.NodeSelector = map[string]string{karpv1.CapacityTypeLabelKey: "on-demand"}
 	})
-	w.eventually(t, "the pod runs", w.exactly(1, pods))
+	w.eventually(t, "pod inflate-0 runs", w.exactly(1, pods))
 	if diff := cmp.Diff(map[string]int{"on-demand": 1}, w.labelsOfEdgeNodes(t, karpv1.CapacityTypeLabelKey)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

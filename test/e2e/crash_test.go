@@ -6,7 +6,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +22,6 @@ import (
 // The manager is killed between choosing a server and having it: the next one finishes the claim, on one server.
 func TestCrashManagerMidClaim(t *testing.T) {
 	w := enterAlone(t, reference)
-	w.needsSandbox(t)
 	killed := w.killWhen(t, "manager", w.management, &v1alpha1.MachineList{}, func(object client.Object) bool {
 		machine, ok := object.(*v1alpha1.Machine)
 		return ok && machine.Status.HostRef != nil && !meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionProvisioned)
@@ -32,10 +30,7 @@ func TestCrashManagerMidClaim(t *testing.T) {
 		w.createPod(t, fmt.Sprintf("eight-gpus-%d", i), resources("cpu", "8", gpu, "8"))
 	}
 	<-killed
-	for i := range 2 {
-		name := fmt.Sprintf("eight-gpus-%d", i)
-		w.eventually(t, name+" runs after the manager came back", w.runs(name))
-	}
+	w.untilRuns(t, "eight-gpus-0", "eight-gpus-1")
 	if claimed := w.claimedHosts(t.Context(), t); len(claimed) != 2 {
 		t.Errorf("claimed servers are %v, want two", claimed)
 	}
@@ -45,14 +40,13 @@ func TestCrashManagerMidClaim(t *testing.T) {
 func TestCrashProviderMidLaunch(t *testing.T) {
 	system.Only(t)
 	w := enterAlone(t, reference)
-	w.needsSandbox(t)
 	killed := w.killWhen(t, "provider", w.management, &v1alpha1.MachineList{}, func(object client.Object) bool {
 		_, ok := object.(*v1alpha1.Machine)
 		return ok
 	})
 	w.createPod(t, "one-gpu", resources("cpu", "4", gpu, "1"))
 	<-killed
-	w.eventually(t, "the pod runs after the provider came back", w.runs("one-gpu"))
+	w.untilRuns(t, "one-gpu")
 	machines, err := w.machines(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -70,9 +64,8 @@ func TestCrashProviderMidLaunch(t *testing.T) {
 func TestCrashProviderMidDelete(t *testing.T) {
 	system.Only(t)
 	w := enterAlone(t, reference)
-	w.needsSandbox(t)
 	w.createPod(t, "one-gpu", resources("cpu", "4", gpu, "1"))
-	w.eventually(t, "the pod runs", w.runs("one-gpu"))
+	w.untilRuns(t, "one-gpu")
 	killed := w.killWhen(t, "provider", w.management, &v1alpha1.MachineList{}, func(object client.Object) bool {
 		return object.GetDeletionTimestamp() != nil
 	})
@@ -83,7 +76,7 @@ func TestCrashProviderMidDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-killed
-	w.eventually(t, "everything is back after the provider came back", w.leftOver)
+	w.eventually(t, "the server of pod one-gpu is given back after the provider came back", w.leftOver)
 }
 
 // The management API is down while a tenant asks for another server. Nothing is deleted because of it, and once it is
@@ -91,29 +84,14 @@ func TestCrashProviderMidDelete(t *testing.T) {
 func TestCrashManagementOutage(t *testing.T) {
 	system.Only(t)
 	w := enterAlone(t, reference)
-	w.needsSandbox(t)
+	w.needsOutage(t)
 	w.createPod(t, "one-gpu", resources("cpu", "4", gpu, "1"))
-	w.eventually(t, "the pod runs", w.runs("one-gpu"))
+	w.untilRuns(t, "one-gpu")
 	before := w.identities(t)
 
-	const apiServer = "management-kube-apiserver"
-	processes := w.sandbox.box.Processes()
-	if err := processes.Stop(apiServer); err != nil {
-		t.Fatal(err)
-	}
-	up := false
-	resume := func() {
-		if up {
-			return
-		}
-		if err := processes.StartAgain(apiServer); err != nil {
-			t.Fatal(err)
-		}
-		up = true
-	}
-	defer resume()
+	resume := w.stopManagement(t)
 	w.createPod(t, "during-the-outage", resources("cpu", "8", gpu, "8"))
-	w.eventually(t, "the new NodeClaim says what it waits for", func(ctx context.Context) (string, error) {
+	w.eventually(t, "a NodeClaim says that the management cluster is unavailable", func(ctx context.Context) (string, error) {
 		claims, err := w.nodeClaims(ctx)
 		if err != nil {
 			return "", err
@@ -128,7 +106,7 @@ func TestCrashManagementOutage(t *testing.T) {
 	})
 	resume()
 
-	w.eventually(t, "the new pod runs after the outage", w.runs("during-the-outage"))
+	w.untilRuns(t, "during-the-outage")
 	after := w.identities(t)
 	for uid, name := range before {
 		if _, ok := after[uid]; !ok {
@@ -137,7 +115,7 @@ func TestCrashManagementOutage(t *testing.T) {
 	}
 }
 
-// identities returns what must survive: NodeClaims, Nodes and Machines, by UID.
+// identities returns what must survive: NodeClaims, Nodes and Machines of the group, by UID.
 func (w *fixture) identities(t *testing.T) map[types.UID]string {
 	t.Helper()
 	found := map[types.UID]string{}
@@ -157,18 +135,23 @@ func (w *fixture) identities(t *testing.T) map[types.UID]string {
 			t.Fatal(err)
 		}
 		for _, item := range items {
-			object := item.(client.Object)
-			found[object.GetUID()] = fmt.Sprintf("%T %s", object, object.GetName())
+			if object := item.(client.Object); w.ownsObject(object) {
+				found[object.GetUID()] = fmt.Sprintf("%T %s", object, object.GetName())
+			}
 		}
 	}
 	return found
 }
 
-// killWhen kills a process of the sandbox, without warning, at the first object that is as wanted.
-func (w *fixture) killWhen(t *testing.T, process string, cluster client.WithWatch, list client.ObjectList,
+// killWhen kills one of our programs, without warning, at the first object that is as wanted.
+func (w *fixture) killWhen(t *testing.T, program string, cluster client.WithWatch, list client.ObjectList,
 	wanted func(client.Object) bool) <-chan struct{} {
 	t.Helper()
-	pid := w.sandbox.pid(t, process)
+	kill, err := w.programs.aim(t.Context(), program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.untilReady(t) })
 	watcher, err := cluster.Watch(t.Context(), list)
 	if err != nil {
 		t.Fatal(err)
@@ -178,9 +161,9 @@ func (w *fixture) killWhen(t *testing.T, process string, cluster client.WithWatc
 		defer close(killed)
 		defer watcher.Stop()
 		for event := range watcher.ResultChan() {
-			if object, ok := event.Object.(client.Object); ok && event.Type != watch.Deleted && wanted(object) {
-				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-					t.Errorf("killing %s (pid %d), %v", process, pid, err)
+			if object, ok := event.Object.(client.Object); ok && event.Type != watch.Deleted && w.ownsObject(object) && wanted(object) {
+				if err := kill(t.Context()); err != nil {
+					t.Errorf("killing the %s, %v", program, err)
 				}
 				return
 			}

@@ -22,43 +22,17 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
-// deviceServers publish their GPUs by a DRA driver, and by no device plugin.
-const deviceServers = `
-apiVersion: sandbox.karpenter.metal3.io/v1alpha1
-kind: Fleet
-servers:
-- name: gpu-40
-  labels: {devices: gpu-40}
-  capacity: {cpu: 64, memory: 256Gi}
-  devices:
-  - driver: gpu.example.com
-    count: 4
-    attributes: {model: {string: small}}
-    capacity: {memory: 40Gi}
-- name: gpu-80
-  labels: {devices: gpu-80}
-  capacity: {cpu: 64, memory: 256Gi}
-  devices:
-  - driver: gpu.example.com
-    count: 4
-    attributes: {model: {string: big}}
-    capacity: {memory: 80Gi}
-    pcieRoots: [a, b]
-  - driver: nic.example.com
-    count: 2
-    pcieRoots: [a, b]
-`
-
 // A pod claims a device with at least 80 GiB. Of two types only the dearer one has such devices; its server is claimed,
 // although there is no node yet on which a driver could have said so. When the driver has published them, the scheduler
 // allocates one of them, and the pod runs.
 func TestDRAClaimSelectsNodeType(t *testing.T) {
 	w := enter(t, devices)
+	w.needsDrivers(t)
 	w.deviceTypes(t)
 	w.createClaimingPod(t, "train-80", resourcev1.DeviceClaim{
 		Requests: []resourcev1.DeviceRequest{deviceRequest("gpu", `device.capacity["gpu.example.com"].memory.compareTo(quantity("80Gi")) >= 0`)},
 	})
-	w.eventually(t, "the pod runs", w.runs("train-80"))
+	w.untilRuns(t, "train-80")
 	machine := w.machineOf(t, "train-80")
 	if got := machine.Status.NodeTypeRef.Name; got != "dra-80" {
 		t.Errorf("the pod got a server of type %s, want dra-80, the only one with devices of 80Gi", got)
@@ -69,7 +43,7 @@ func TestDRAClaimSelectsNodeType(t *testing.T) {
 	if got := w.allocatedTo(t, "train-80"); len(got) != 1 || got[0].Driver != "gpu.example.com" {
 		t.Errorf("the scheduler has allocated %v, want one device of gpu.example.com", got)
 	}
-	w.eventually(t, "the node is initialized, which waits for the driver", func(ctx context.Context) (string, error) {
+	w.eventually(t, "the NodeClaim of pod train-80 is initialized, which waits for the driver", func(ctx context.Context) (string, error) {
 		claims, err := w.nodeClaims(ctx)
 		if err != nil || len(claims) != 1 {
 			return fmt.Sprintf("%d NodeClaims", len(claims)), err
@@ -87,13 +61,14 @@ func TestDRAClaimSelectsNodeType(t *testing.T) {
 func TestDRAMatchAttribute(t *testing.T) {
 	system.Only(t)
 	w := enter(t, devices)
+	w.needsDrivers(t)
 	w.deviceTypes(t)
 	w.createClaimingPod(t, "rdma", resourcev1.DeviceClaim{
 		Requests: []resourcev1.DeviceRequest{deviceRequest("gpu", `device.driver == "gpu.example.com"`),
 			deviceRequest("nic", `device.driver == "nic.example.com"`)},
 		Constraints: []resourcev1.DeviceConstraint{{MatchAttribute: ptr.To(resourcev1.FullyQualifiedName("resource.kubernetes.io/pcieRoot"))}},
 	})
-	w.eventually(t, "the pod runs", w.runs("rdma"))
+	w.untilRuns(t, "rdma")
 	if got := w.machineOf(t, "rdma").Status.NodeTypeRef.Name; got != "dra-80" {
 		t.Errorf("the pod got a server of type %s, want dra-80, the only one with network cards", got)
 	}
@@ -117,7 +92,7 @@ func TestDRANodeTypeNeedsClaim(t *testing.T) {
 	if err := w.tenant.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, "an event on the pod says why it waits",
+	w.eventually(t, "an event on pod web says why it waits",
 		w.podHasEvent("web", "dra-40", "has accelerators (gpu.example.com) and the pod requests none of them"))
 	machines, err := w.machines(t.Context())
 	if err != nil {
@@ -148,7 +123,7 @@ func (w *fixture) deviceTypes(t *testing.T) {
 	provider := &v1alpha1.NodeProvider{
 		ObjectMeta: metav1.ObjectMeta{Name: "dra"},
 		Spec: v1alpha1.NodeProviderSpec{
-			Properties: map[string]string{v1alpha1.PropertyOSImage: "ubuntu-noble-gpu"},
+			Properties: w.fleetProperties(t),
 			Metal3: v1alpha1.Metal3Fleet{ClusterRef: v1alpha1.Metal3ClusterRef{Namespace: hostNamespace}, NodeTypes: []v1alpha1.NodeTypeTemplate{
 				nodeType("40", 1000, gpus("40Gi")),
 				nodeType("80", 2000, gpus("80Gi", "a", "b"),
@@ -179,7 +154,7 @@ func (w *fixture) deviceTypes(t *testing.T) {
 	w.make(t, w.tenant, pool)
 	w.make(t, w.tenant, devices)
 	t.Cleanup(func() { w.giveBack(t) }) // before the types go
-	w.eventually(t, "the pool can serve pods", func(ctx context.Context) (string, error) {
+	w.eventually(t, "NodePool dra has servers and is ready", func(ctx context.Context) (string, error) {
 		for _, name := range []string{"dra-40", "dra-80"} {
 			nodeType := &v1alpha1.NodeType{}
 			if err := w.management.Get(ctx, client.ObjectKey{Name: name}, nodeType); client.IgnoreNotFound(err) != nil {

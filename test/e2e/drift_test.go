@@ -44,7 +44,7 @@ func TestDriftReplacesFullPool(t *testing.T) {
 	before := w.trioMachines(t, trioSize)
 	up := w.watchUp(t, trioSize)
 	w.pointTrioAt(t, newImage)
-	w.eventually(t, "a NodeClaim says what has changed", func(ctx context.Context) (string, error) {
+	w.eventually(t, "a NodeClaim of NodePool trio says what has changed", func(ctx context.Context) (string, error) {
 		claims, err := w.nodeClaims(ctx)
 		if err != nil {
 			return "", err
@@ -55,11 +55,11 @@ func TestDriftReplacesFullPool(t *testing.T) {
 				return "", nil
 			}
 		}
-		return "none does", nil
+		return fmt.Sprintf("none of %d NodeClaims does", len(claims)), nil
 	})
-	w.eventually(t, "the first is on the new image", w.onNewImage(1))
-	w.eventually(t, "the second is on the new image", w.onNewImage(2))
-	w.eventually(t, "all are on the new image, and every pod runs", w.onNewImage(trioSize))
+	w.eventually(t, "the first node of NodePool trio is on the new image", w.onNewImage(1))
+	w.eventually(t, "the second node of NodePool trio is on the new image", w.onNewImage(2))
+	w.eventually(t, "all nodes of NodePool trio are on the new image", w.onNewImage(trioSize))
 	if least := up.stop(); least < trioSize-1 {
 		t.Errorf("only %d of %d nodes were there at a time, and the budget is one", least, trioSize)
 	}
@@ -86,8 +86,8 @@ func TestDriftReplacesFullStaticPool(t *testing.T) {
 	w.trioMachines(t, replicas)
 	up := w.watchUp(t, replicas)
 	w.pointTrioAt(t, newImage)
-	w.eventually(t, "the first is on the new image", w.onNewImage(1))
-	w.eventually(t, "all are on the new image", w.onNewImage(replicas))
+	w.eventually(t, "the first node of NodePool trio is on the new image", w.onNewImage(1))
+	w.eventually(t, "all nodes of NodePool trio are on the new image", w.onNewImage(replicas))
 	if least := up.stop(); least < replicas-1 {
 		t.Errorf("only %d of %d nodes were there at a time, and the budget is one", least, replicas)
 	}
@@ -106,7 +106,7 @@ func TestDriftWaitsForPodDisruptionBudget(t *testing.T) {
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": trio}}},
 	}
 	w.make(t, w.tenant, budget)
-	w.eventually(t, "the budget is in force", func(ctx context.Context) (string, error) {
+	w.eventually(t, "PodDisruptionBudget trio is in force", func(ctx context.Context) (string, error) {
 		seen := &policyv1.PodDisruptionBudget{}
 		err := w.tenant.Get(ctx, client.ObjectKeyFromObject(budget), seen)
 		if seen.Status.ObservedGeneration == 0 {
@@ -117,19 +117,8 @@ func TestDriftWaitsForPodDisruptionBudget(t *testing.T) {
 	// The other two servers are busy with something else, so that there is no spare one.
 	w.occupyTheRest(t)
 	w.pointTrioAt(t, newImage)
-	w.eventually(t, "an event says what it waits for", func(ctx context.Context) (string, error) {
-		events := &corev1.EventList{}
-		if err := w.tenant.List(ctx, events); err != nil {
-			return "", err
-		}
-		for _, event := range events.Items {
-			if event.InvolvedObject.Kind == "NodeClaim" && event.Reason == "DisruptionBlocked" &&
-				containsAll(event.Message, w.group.namespace+"/"+trio) == "" {
-				return "", nil
-			}
-		}
-		return "none does", nil
-	})
+	w.eventually(t, "an event on a NodeClaim of NodePool trio names the PodDisruptionBudget",
+		w.hasEvent("NodeClaim", "", "DisruptionBlocked", w.group.namespace+"/"+trio))
 	for name := range w.trioMachines(t, 1) {
 		if _, stayed := before[name]; !stayed {
 			t.Errorf("Machine %s was given up, and its pod may not be moved", name)
@@ -138,7 +127,7 @@ func TestDriftWaitsForPodDisruptionBudget(t *testing.T) {
 	if err := w.tenant.Delete(t.Context(), budget); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, "the node is on the new image", w.onNewImage(1))
+	w.eventually(t, "the node of NodePool trio is on the new image", w.onNewImage(1))
 }
 
 // An OSImage is edited in place, and then the type is pointed at one that does not exist. Neither moves anything.
@@ -157,7 +146,7 @@ func TestDriftIgnoresEditsAndUnknownImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.pointTrioAt(t, "trio-typo")
-	w.eventually(t, "the NodeClaim says what is wrong", func(ctx context.Context) (string, error) {
+	w.eventually(t, "the NodeClaim of NodePool trio says what is wrong with the image", func(ctx context.Context) (string, error) {
 		claims, err := w.nodeClaims(ctx)
 		if err != nil || len(claims) != 1 {
 			return fmt.Sprintf("there are %d", len(claims)), err
@@ -182,7 +171,7 @@ func (w *fixture) createTrio(t *testing.T, change func(*karpv1.NodePool)) {
 	for _, name := range []string{oldImage, newImage} {
 		w.newImage(t, name)
 	}
-	if w.sandbox == nil { // its servers have the label
+	if !w.settings.allServers { // the servers trio have the label
 		for _, server := range []string{"server-01", "server-02", "server-03"} {
 			w.labelHost(t, server, trio, "true")
 		}
@@ -211,7 +200,7 @@ func (w *fixture) createTrio(t *testing.T, change func(*karpv1.NodePool)) {
 	}
 	w.make(t, w.tenant, class)
 	w.make(t, w.tenant, pool)
-	w.eventually(t, "the type has three servers", func(ctx context.Context) (string, error) {
+	w.eventually(t, "NodeType trio has three servers", func(ctx context.Context) (string, error) {
 		nodeType := &v1alpha1.NodeType{}
 		if err := w.management.Get(ctx, client.ObjectKey{Name: trio}, nodeType); client.IgnoreNotFound(err) != nil {
 			return "", err
@@ -272,7 +261,7 @@ func (w *fixture) occupyTheRest(t *testing.T) {
 		machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: trio}
 		w.make(t, w.management, machine)
 	}
-	w.eventually(t, "no server of the type is free", func(ctx context.Context) (string, error) {
+	w.eventually(t, "no server of NodeType trio is free", func(ctx context.Context) (string, error) {
 		nodeType := &v1alpha1.NodeType{}
 		err := w.management.Get(ctx, client.ObjectKey{Name: trio}, nodeType)
 		if nodeType.Status.Capacity.Available != 0 {
@@ -286,7 +275,7 @@ func (w *fixture) occupyTheRest(t *testing.T) {
 func (w *fixture) trioMachines(t *testing.T, count int) map[string]string {
 	t.Helper()
 	servers := map[string]string{}
-	w.eventually(t, fmt.Sprintf("the pool has %d nodes", count), func(ctx context.Context) (string, error) {
+	w.eventually(t, fmt.Sprintf("NodePool trio has %d nodes", count), func(ctx context.Context) (string, error) {
 		clear(servers)
 		claims, err := w.nodeClaims(ctx)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -24,10 +25,17 @@ import (
 func TestErrorsHoldAndReplace(t *testing.T) {
 	system.Only(t)
 	w := enter(t, flaky)
+	fails := w.faulty(t, demoFails, "flaky", faults.ImageWriteFails)
+	// In Metal3's demo mode, and in Ironic's words.
+	why := "validation failed"
+	if w.sandbox == nil {
+		why = "Image provisioning failed"
+	}
 	w.createFaultyPool(t, "flaky", func(*v1alpha1.HardwareProfile) {}, fails, "spare")
 	w.createPodOn(t, "waiting", "flaky", resources("cpu", "4", "memory", "8Gi"))
-	w.eventually(t, "the NodeClaim says what is wrong and what to do", w.claimHasCondition("flaky", v1alpha1.ReasonHostError,
-		"server metal3-system/"+fails, "provisioning error", "validation failed", "repair the server, or delete the Machine"))
+	w.eventually(t, "the NodeClaim of NodePool flaky says what is wrong with server "+fails+" and what to do",
+		w.claimHasCondition("flaky", v1alpha1.ReasonHostError, "server metal3-system/"+fails, "provisioning error", why,
+			"repair the server, or delete the Machine"))
 	if annotation, err := w.quarantine(t.Context(), fails); err != nil || annotation != "" {
 		t.Errorf("the server is quarantined (%q, error %v), although onError is not Replace", annotation, err)
 	}
@@ -44,9 +52,9 @@ func TestErrorsHoldAndReplace(t *testing.T) {
 	if err := w.management.Update(t.Context(), provider); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, "an event on the NodePool says that the server is replaced", w.hasEvent("NodePool", "flaky", "ServerGivenUp",
-		"NodeClaim "+held[0].Name+" is deleted", "because its server is in error", "validation failed"))
-	w.eventually(t, "the pod runs elsewhere", w.runs("waiting"))
+	w.eventually(t, "an event on NodePool flaky says that server "+fails+" is replaced", w.hasEvent("NodePool", "flaky", "ServerGivenUp",
+		"NodeClaim "+held[0].Name+" is deleted", "because its server is in error", why))
+	w.untilRuns(t, "waiting")
 	machine := w.machineOf(t, "waiting")
 	if machine.Status.HostRef.Name != "spare" {
 		t.Errorf("the pod runs on %s, want spare", machine.Status.HostRef.Name)
@@ -65,15 +73,18 @@ func TestErrorsHoldAndReplace(t *testing.T) {
 		w.editHost(t, "spare", func(host *bmov1alpha1.BareMetalHost) { delete(host.Annotations, bmov1alpha1.PausedAnnotation) })
 	})
 	w.failHost(t, "spare", bmov1alpha1.PowerManagementError, "the BMC does not answer")
-	w.eventually(t, "the NodeClaim says so", w.claimHasCondition("flaky", v1alpha1.ReasonHostError, "the BMC does not answer"))
-	w.eventually(t, "the node says so", w.nodeHasCondition(machine.Status.NodeName, corev1.ConditionFalse, "the BMC does not answer"))
-	w.eventually(t, "an event on the node says so",
+	w.eventually(t, "the NodeClaim of NodePool flaky says that the BMC does not answer",
+		w.claimHasCondition("flaky", v1alpha1.ReasonHostError, "the BMC does not answer"))
+	w.eventually(t, "Node "+machine.Status.NodeName+" says that the BMC does not answer",
+		w.nodeHasCondition(machine.Status.NodeName, corev1.ConditionFalse, "the BMC does not answer"))
+	w.eventually(t, "an event on Node "+machine.Status.NodeName+" says that the BMC does not answer",
 		w.hasEvent("Node", machine.Status.NodeName, v1alpha1.ReasonHostError, "the BMC does not answer"))
 	if missing, err := w.runs("waiting")(t.Context()); missing != "" || err != nil {
 		t.Errorf("the pod is not left alone: %s, %v", missing, err)
 	}
 	w.failHost(t, "spare", "", "")
-	w.eventually(t, "the node says that all is well", w.nodeHasCondition(machine.Status.NodeName, corev1.ConditionTrue))
+	w.eventually(t, "Node "+machine.Status.NodeName+" says that its server is well",
+		w.nodeHasCondition(machine.Status.NodeName, corev1.ConditionTrue))
 }
 
 func (w *fixture) nodeHasCondition(node string, is corev1.ConditionStatus, parts ...string) func(context.Context) (string, error) {

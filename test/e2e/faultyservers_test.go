@@ -6,6 +6,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -19,25 +20,61 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 )
 
 const (
-	// hangs is a server on which Metal3's demo mode never gets done with writing an image.
-	hangs = "demo-provisioning"
-	// fails is one on which it fails to.
-	fails = "demo-validation-error"
+	// demoHangs is a server on which Metal3's demo mode never gets done with writing an image.
+	demoHangs = "demo-provisioning"
+	// demoFails is one on which it fails to.
+	demoFails = "demo-validation-error"
 
 	faultyLabel = "e2e-faulty"
-	faultyImage = "https://images.example.com/ubuntu-noble-gpu.qcow2"
 )
+
+// faulty returns a server that has the fault when it is installed, until createFaultyPool gives it back: one of Metal3's demo mode on a
+// sandbox, elsewhere one of the rack.
+func (w *fixture) faulty(t *testing.T, demo, server string, kind faults.Kind) string {
+	t.Helper()
+	w.needsFaults(t)
+	if w.sandbox != nil {
+		return demo
+	}
+	w.askRack(t, http.MethodPut, server+"/faults/"+string(kind))
+	return server
+}
+
+// mend takes the fault off a server.
+func (w *fixture) mend(t *testing.T, server string) {
+	t.Helper()
+	if w.sandbox == nil {
+		w.askRack(t, http.MethodDelete, server+"/faults")
+	}
+}
+
+func (w *fixture) askRack(t *testing.T, method, path string) {
+	t.Helper()
+	url := strings.TrimSuffix(w.settings.rack, "/") + "/v1/servers/" + path
+	request, err := http.NewRequestWithContext(context.Background(), method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatalf("asking the rack that %s names, %v", rackVariable, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("the rack that %s names refuses %s %s, %s", rackVariable, method, url, response.Status)
+	}
+}
 
 // createFaultyPool gives the tenant a NodePool with a NodeType of its own name, of which the servers are those that are named:
 // some of the fleet, and others that Metal3 has trouble with and that never boot. It all goes at the end of the test.
 func (w *fixture) createFaultyPool(t *testing.T, name string, change func(*v1alpha1.HardwareProfile), servers ...string) {
 	t.Helper()
-	w.needsServers(t)
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	provider.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "ubuntu-noble-gpu"}
+	provider.Spec.Properties = w.fleetProperties(t)
 	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
 	profile := v1alpha1.HardwareProfile{Zone: "us-east-1", Resources: resources("cpu", "32", "memory", "128Gi")}
 	profile.BareMetalHosts = &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{faultyLabel: name}}}
@@ -72,7 +109,7 @@ func (w *fixture) createFaultyPool(t *testing.T, name string, change func(*v1alp
 			t.Fatal(err)
 		}
 	}
-	w.eventually(t, "the servers of the pool are ready", func(ctx context.Context) (string, error) {
+	w.eventually(t, "NodePool "+name+" and its servers are ready", func(ctx context.Context) (string, error) {
 		nodeType, ready := &v1alpha1.NodeType{}, &karpv1.NodePool{}
 		if err := w.management.Get(ctx, client.ObjectKey{Name: name}, nodeType); err != nil {
 			return "there is no NodeType", client.IgnoreNotFound(err)
@@ -122,6 +159,9 @@ func (w *fixture) releaseFaulty(t *testing.T, pool string, servers []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), w.settings.timeout)
 	defer cancel()
+	for _, server := range servers {
+		w.mend(t, server) // or Metal3 could not clean it
+	}
 	w.deleteAll(ctx, t)
 	if err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
 		machines, err := w.machines(ctx)

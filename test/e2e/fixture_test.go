@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,6 +47,7 @@ type fixture struct {
 	managementKubeconfig, tenantKubeconfig string
 	// sandbox is nil if the clusters were there before.
 	sandbox  *sandbox
+	programs programs
 	settings settings
 	// group is that of the test.
 	group *group
@@ -71,11 +72,8 @@ func newFixture() (*fixture, error) {
 		if err != nil {
 			return nil, err
 		}
-		w.sandbox = box
+		w.sandbox, w.programs, w.settings.allServers = box, box, true
 		w.managementKubeconfig, w.tenantKubeconfig = box.kubeconfigs.Management, box.kubeconfigs.Tenant
-	}
-	if w.sandbox == nil {
-		threeServers.servers = reference.servers
 	}
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
@@ -99,21 +97,48 @@ func newFixture() (*fixture, error) {
 			return nil, fmt.Errorf("connecting with kubeconfig %s, %w", cluster.kubeconfig, err)
 		}
 	}
+	if w.sandbox == nil {
+		config, err := clientcmd.BuildConfigFromFlags("", w.managementKubeconfig)
+		if err != nil {
+			return nil, err
+		}
+		clientset, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return nil, err
+		}
+		w.programs = &pods{management: w.management, tenant: w.tenant, clientset: clientset, kubeconfig: w.managementKubeconfig,
+			settings: w.settings}
+		undo, err := w.allowMachines(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		atEnd = undo
+	}
+	if !w.settings.allServers {
+		threeServers.servers = reference.servers
+	}
 	return w, w.describeFleet(context.Background()) // all groups need its image
 }
 
 // eventually waits until nothing is missing, and fails with what was missing last.
 func (w *fixture) eventually(t *testing.T, goal string, check func(context.Context) (missing string, err error)) {
 	t.Helper()
-	missing := "never looked"
-	err := wait.PollUntilContextTimeout(t.Context(), interval, w.settings.timeout, true, func(ctx context.Context) (bool, error) {
-		var err error
-		missing, err = check(ctx)
-		return missing == "" && err == nil, err
-	})
-	if err != nil {
+	if missing, err := w.poll(t.Context(), check); err != nil {
 		t.Fatalf("waiting until %s: %s (%v)", goal, missing, err)
 	}
+}
+
+// poll waits until nothing is missing, or returns what was missing last, and an error. The last look may fail for the lack of time.
+func (w *fixture) poll(ctx context.Context, check func(context.Context) (missing string, err error)) (missing string, err error) {
+	missing = "never looked"
+	err = wait.PollUntilContextTimeout(ctx, interval, w.settings.timeout, true, func(ctx context.Context) (bool, error) {
+		now, err := check(ctx)
+		if now != "" || err == nil {
+			missing = now
+		}
+		return missing == "" && err == nil, err
+	})
+	return missing, err
 }
 
 // remove deletes an object, as soon as nothing uses it any more: until then the webhook refuses.
@@ -155,8 +180,8 @@ func (w *fixture) fleetIsReady(ctx context.Context) (string, error) {
 // deleteAll deletes the pods and the NodeClaims of a test, and keeps the logs of one that has failed.
 func (w *fixture) deleteAll(ctx context.Context, t *testing.T) {
 	t.Helper()
-	if t.Failed() && w.sandbox != nil {
-		w.sandbox.keepLogs(t)
+	if t.Failed() {
+		w.showLogs(ctx, t)
 	}
 	if err := w.deletePods(ctx); err != nil {
 		t.Errorf("deleting the pods, %v", err)
@@ -174,12 +199,7 @@ func (w *fixture) giveBack(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), w.settings.timeout)
 	defer cancel()
 	w.deleteAll(ctx, t)
-	missing := ""
-	if err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
-		var err error
-		missing, err = w.leftOver(ctx)
-		return missing == "", err
-	}); err != nil {
+	if missing, err := w.poll(ctx, w.leftOver); err != nil {
 		t.Errorf("giving everything back: %s (%v)", missing, err)
 	}
 }
@@ -195,7 +215,7 @@ func (w *fixture) leftOver(ctx context.Context) (string, error) {
 		{w.tenant, &corev1.NodeList{}, nil},
 		{w.tenant, &corev1.SecretList{},
 			[]client.ListOption{client.InNamespace(metav1.NamespaceSystem), client.HasLabels{v1alpha1.MachineUIDLabelKey}}},
-		{w.management, &v1alpha1.MachineList{}, nil},
+		{w.management, &v1alpha1.MachineList{}, []client.ListOption{client.InNamespace(tenantNamespace)}},
 		{w.management, &corev1.SecretList{}, []client.ListOption{client.HasLabels{v1alpha1.MachineLabelKey}}},
 	} {
 		if err := left.from.List(ctx, left.list, left.options...); err != nil {
@@ -224,14 +244,20 @@ func (w *fixture) leftOver(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// ownsObject returns whether an object is of the group. A secret says of which Machine it is.
+// ownsObject returns whether an object is of the group. Clusters have nodes of their own, and Machines and Secrets of other tenants.
 func (w *fixture) ownsObject(object client.Object) bool {
 	switch object := object.(type) {
 	case *v1alpha1.Machine:
-		return w.group.ownsMachine(object)
+		return object.Namespace == tenantNamespace && w.group.ownsMachine(object)
+	case *corev1.Node:
+		_, _, machine, ours := v1alpha1.ParseProviderID(object.Spec.ProviderID)
+		return ours && w.group.owns(machine)
 	case *corev1.Secret:
-		machine := cmp.Or(object.Labels[v1alpha1.MachineLabelKey], path.Base(object.Annotations[v1alpha1.MachineLabelKey]))
-		return w.group.owns(machine)
+		// User data and tokens say in an annotation of which Machine they are; a join is beside its Machine.
+		of := cmp.Or(object.Annotations[v1alpha1.MachineAnnotationKey], object.Annotations[v1alpha1.MachineLabelKey],
+			object.Namespace+"/"+object.Labels[v1alpha1.MachineLabelKey])
+		namespace, machine, _ := strings.Cut(of, "/")
+		return namespace == tenantNamespace && w.group.owns(machine)
 	}
 	return w.group.owns(object.GetName())
 }
@@ -280,15 +306,18 @@ func (w *fixture) claimedHosts(ctx context.Context, t *testing.T) map[string]str
 	return claimed
 }
 
-// events returns the messages of the events on a pod.
-func (w *fixture) events(ctx context.Context, pod string) ([]string, error) {
-	events := &corev1.EventList{}
+// events returns the messages of the events on a pod, and not those on a pod of an earlier test that had its name.
+func (w *fixture) events(ctx context.Context, name string) ([]string, error) {
+	pod, events := &corev1.Pod{}, &corev1.EventList{}
+	if err := w.tenant.Get(ctx, client.ObjectKey{Namespace: w.group.namespace, Name: name}, pod); err != nil {
+		return nil, err
+	}
 	if err := w.tenant.List(ctx, events, client.InNamespace(w.group.namespace)); err != nil {
 		return nil, err
 	}
 	var messages []string
 	for _, event := range events.Items {
-		if event.InvolvedObject.Kind == "Pod" && event.InvolvedObject.Name == pod {
+		if event.InvolvedObject.UID == pod.UID {
 			messages = append(messages, event.Reason+": "+event.Message)
 		}
 	}

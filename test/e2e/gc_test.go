@@ -33,7 +33,7 @@ func TestGarbageCollection(t *testing.T) {
 	if err := w.management.Delete(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, "NodeClaim, Node and Machine are gone", func(ctx context.Context) (string, error) {
+	w.eventually(t, "Machine "+machine.Name+", its NodeClaim and its Node are gone", func(ctx context.Context) (string, error) {
 		for _, one := range []struct {
 			from   client.Client
 			object client.Object
@@ -51,8 +51,8 @@ func TestGarbageCollection(t *testing.T) {
 		}
 		return "", nil
 	})
-	w.eventually(t, "the NodeClaim said why it went", w.hasEvent("NodeClaim", machine.Labels[v1alpha1.NodeClaimLabelKey], "MachineDeleted",
-		"its Machine "+machine.Name+" is being deleted"))
+	w.eventually(t, "an event on the NodeClaim of Machine "+machine.Name+" says why it is gone",
+		w.hasEvent("NodeClaim", machine.Labels[v1alpha1.NodeClaimLabelKey], "MachineDeleted", "its Machine "+machine.Name+" is being deleted"))
 	next := w.machineOf(t, w.podOf(t, deployment))
 	if next.Name == machine.Name {
 		t.Errorf("the pod is still on Machine %s", next.Name)
@@ -73,7 +73,7 @@ func TestGarbageCollection(t *testing.T) {
 	if err := client.IgnoreNotFound(w.tenant.Patch(t.Context(), claim, client.MergeFrom(before))); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, "the Machine of the NodeClaim that vanished is released", func(ctx context.Context) (string, error) {
+	w.eventually(t, "Machine "+next.Name+", whose NodeClaim has vanished, is released", func(ctx context.Context) (string, error) {
 		err := w.management.Get(ctx, client.ObjectKeyFromObject(next), &v1alpha1.Machine{})
 		if err == nil {
 			return "it is still there", nil

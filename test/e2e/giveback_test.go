@@ -66,10 +66,10 @@ func TestGiveBackDefaults(t *testing.T) {
 		}, "48h"},
 	} {
 		pool := &karpv1.NodePool{}
-		w.eventually(t, "the tenant has the pool "+name, func(ctx context.Context) (string, error) {
+		w.eventually(t, "the tenant has NodePool "+name, func(ctx context.Context) (string, error) {
 			err := w.tenant.Get(ctx, client.ObjectKey{Name: name}, pool)
 			if client.IgnoreNotFound(err) == nil && err != nil {
-				return "it has not", nil
+				return "there is no such NodePool", nil
 			}
 			return "", err
 		})
@@ -99,14 +99,13 @@ func TestGiveBackEmptyServers(t *testing.T) {
 	for _, name := range []string{"done", "busy"} {
 		w.createPod(t, name, resources("cpu", "60", gpu, "4")) // no server takes two of them
 	}
-	w.eventually(t, "the first pod runs", w.runs("done"))
-	w.eventually(t, "the second pod runs", w.runs("busy"))
+	w.untilRuns(t, "done", "busy")
 	done, busy := w.machineOf(t, "done").Status.HostRef.Name, w.machineOf(t, "busy").Status.HostRef.Name
 	if err := w.tenant.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: "done"}},
 		client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, "the empty server is back in the pool", func(ctx context.Context) (string, error) {
+	w.eventually(t, "server "+done+", which is empty, is given back", func(ctx context.Context) (string, error) {
 		if consumer := w.claimedHosts(ctx, t)[done]; consumer != "" {
 			return "it is claimed by " + consumer, nil
 		}
@@ -115,5 +114,5 @@ func TestGiveBackEmptyServers(t *testing.T) {
 	if consumer := w.claimedHosts(t.Context(), t)[busy]; consumer == "" {
 		t.Error("the server of a pod that runs was given back")
 	}
-	w.eventually(t, "the second pod still runs", w.runs("busy"))
+	w.untilRuns(t, "busy")
 }

@@ -5,7 +5,6 @@ package e2e
 
 import (
 	"context"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -34,7 +33,7 @@ type group struct {
 
 var (
 	reference = &group{
-		namespace: metav1.NamespaceDefault, pools: []string{"default", "defaults", "explicit"},
+		namespace: "reference", pools: []string{"default", "defaults", "explicit"},
 		types: []string{"h100-8x", "a100-4x", "cpu"}, servers: []string{"server-"},
 	}
 	threeServers = newGroup("trio", "trio-")
@@ -43,8 +42,8 @@ var (
 	edge         = newGroup("edge", "edge-")
 	otherNames   = &group{namespace: "other-names", pools: []string{"mig", "amd"}, types: []string{"mig", "amd"},
 		servers: []string{"mig", "amd"}}
-	slow  = newGroup("slow", hangs)
-	flaky = newGroup("flaky", fails, "spare")
+	slow  = newGroup("slow", demoHangs, "slow")
+	flaky = newGroup("flaky", demoFails, "flaky", "spare")
 )
 
 // newGroup is a group with one NodePool and one NodeType of its own name.
@@ -90,11 +89,12 @@ func (l *group) place(spec *corev1.PodSpec) {
 	}}
 }
 
-// enter returns the clusters, with the servers of the group free. The test runs at the same time as those of other groups.
+// enter returns the clusters, with the servers of the group free. The test runs at the same time as those of other groups, unless they all
+// have the servers of the reference fleet.
 func enter(t *testing.T, l *group) *fixture {
 	t.Helper()
-	if os.Getenv(managementVariable) == "" {
-		t.Parallel() // elsewhere all groups have the servers of the reference fleet
+	if clusters, err := theFixture(); err == nil && clusters.settings.allServers {
+		t.Parallel()
 	}
 	return enterAlone(t, l)
 }
@@ -112,18 +112,26 @@ func enterAlone(t *testing.T, l *group) *fixture {
 	}
 	w := *clusters
 	w.group = l
-	if l.namespace != metav1.NamespaceDefault {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.namespace}}
-		if err := w.tenant.Create(t.Context(), namespace); err != nil && !apierrors.IsAlreadyExists(err) {
-			t.Fatal(err)
-		}
+	w.settings.slots <- struct{}{}
+	t.Cleanup(func() { <-w.settings.slots })
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.namespace}}
+	if err := w.tenant.Create(t.Context(), namespace); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
 	}
+	// Without it the API server denies pods.
+	w.eventually(t, "namespace "+l.namespace+" has its ServiceAccount", func(ctx context.Context) (string, error) {
+		err := w.tenant.Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: "default"}, &corev1.ServiceAccount{})
+		if apierrors.IsNotFound(err) {
+			return "there is no ServiceAccount default", nil
+		}
+		return "", err
+	})
 	t.Cleanup(func() { w.giveBack(t) })
 	if l == reference {
 		if err := w.describeFleet(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		w.eventually(t, "the fleet is ready", w.fleetIsReady)
+		w.eventually(t, "the NodeTypes and the NodePool of the reference fleet are ready", w.fleetIsReady)
 	}
 	return &w
 }

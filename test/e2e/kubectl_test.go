@@ -19,7 +19,7 @@ func TestKubectlOutput(t *testing.T) {
 	system.Only(t)
 	w := enter(t, reference)
 	w.createPod(t, "one-gpu", resources("cpu", "4", gpu, "1"))
-	w.eventually(t, "the pod runs", w.runs("one-gpu"))
+	w.untilRuns(t, "one-gpu")
 	machine := w.machineOf(t, "one-gpu")
 
 	// Karpenter notes that a NodeClaim is ready a moment after its pods run.
@@ -55,20 +55,25 @@ func TestKubectlOutput(t *testing.T) {
 
 func (w *fixture) kubectl(ctx context.Context, t *testing.T, kubeconfig string, arguments ...string) string {
 	t.Helper()
+	output, err := exec.CommandContext(ctx, kubectlPath(t), append([]string{"--kubeconfig", kubeconfig}, arguments...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl %s, %v:\n%s", strings.Join(arguments, " "), err, output)
+	}
+	return string(output)
+}
+
+// kubectlPath returns the path of the kubectl in bin, or of the one that is installed.
+func kubectlPath(t *testing.T) string {
+	t.Helper()
 	path, err := binary("kubectl")
 	if err != nil {
-		// On clusters of your own, the installed one will do.
 		installed, missing := exec.LookPath("kubectl")
 		if missing != nil {
 			t.Fatalf("%v; and there is none in the PATH", err)
 		}
 		path = installed
 	}
-	output, err := exec.CommandContext(ctx, path, append([]string{"--kubeconfig", kubeconfig}, arguments...)...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("kubectl %s, %v:\n%s", strings.Join(arguments, " "), err, output)
-	}
-	return string(output)
+	return path
 }
 
 // missingIn returns which cell the row of that name lacks, or that there is no such row.

@@ -30,7 +30,7 @@ func TestLimitsInBurst(t *testing.T) {
 	pods := w.createPods(t, "burst", 8, resources("cpu", "4", gpu, "8"), func(pod *corev1.Pod) {
 		pod.Spec.NodeSelector = map[string]string{karpv1.NodePoolLabelKey: "nvl"}
 	})
-	w.eventually(t, "three pods run, and Karpenter names the limit to the others",
+	w.eventually(t, "three of the pods burst run, and Karpenter names the limit to the others",
 		w.exactly(3, pods, "node limits have been exhausted for nodepool"))
 
 	w.quota(t, 5)
@@ -39,7 +39,8 @@ func TestLimitsInBurst(t *testing.T) {
 	if err := w.tenant.Patch(t.Context(), unlimited, client.MergeFrom(nodePool)); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, "five pods run, and the others are told of the quota", w.exactly(5, pods, "has 5 servers and its spec.quota.servers is 5"))
+	w.eventually(t, "five of the pods burst run, and events on the others name the quota",
+		w.exactly(5, pods, "has 5 servers and its spec.quota.servers is 5"))
 	stop()
 	<-counted
 	if len(made) != 5 {

@@ -31,11 +31,11 @@ func TestCredentialsOfNode(t *testing.T) {
 	system.Only(t)
 	w := enter(t, reference)
 	w.createPod(t, "first", resources("cpu", "4", gpu, "4"))
-	w.eventually(t, "the first pod runs", w.runs("first"))
+	w.untilRuns(t, "first")
 	other := w.machineOf(t, "first")
 	w.createPod(t, "second", resources("cpu", "4", gpu, "8"))
 	var join bootstrap.Join
-	w.eventually(t, "a server boots with user data that has a token", func(ctx context.Context) (missing string, err error) {
+	w.eventually(t, "the server of pod second has user data with a token", func(ctx context.Context) (missing string, err error) {
 		join, missing, err = w.joinOf(ctx, t)
 		return missing, err
 	})
@@ -60,7 +60,7 @@ func TestCredentialsOfNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, "the second pod runs", w.runs("second"))
+	w.untilRuns(t, "second")
 	withCertificate := func(of *rest.Config) *rest.Config {
 		config := rest.AnonymousClientConfig(of)
 		config.CertData, config.KeyData = certificate, key
@@ -69,7 +69,7 @@ func TestCredentialsOfNode(t *testing.T) {
 	t.Run("Certificate", func(t *testing.T) { w.attempts(t, withCertificate(tenant), join.NodeName, other.Name) })
 	t.Run("CertificateInManagement", func(t *testing.T) { isUnknown(t, withCertificate(management)) })
 	t.Run("UsedToken", func(t *testing.T) {
-		w.eventually(t, "the token is worth nothing", func(ctx context.Context) (string, error) {
+		w.eventually(t, "the token of Node "+join.NodeName+" is worth nothing", func(ctx context.Context) (string, error) {
 			if _, err := clientset.CoreV1().Nodes().Get(ctx, join.NodeName, metav1.GetOptions{}); !apierrors.IsUnauthorized(err) {
 				return fmt.Sprintf("it reads its node: %v", err), nil
 			}

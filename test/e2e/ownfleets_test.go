@@ -17,20 +17,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// otherServers are servers beside the reference fleet. Those with the label group are of no NodeType until a test makes one.
-const otherServers = `
-apiVersion: sandbox.karpenter.metal3.io/v1alpha1
-kind: Fleet
-servers:
-  - {name: nvl-a, count: 4, labels: {group: nvl, rack: r1, nvlink-domain: n1, datacenter: us-east-1}, capacity: {cpu: 16, memory: 64Gi, nvidia.com/gpu: 8}}
-  - {name: nvl-b, count: 6, labels: {group: nvl, rack: r2, nvlink-domain: n2, datacenter: us-east-1}, capacity: {cpu: 16, memory: 64Gi, nvidia.com/gpu: 8}}
-  - {name: edge, count: 3, labels: {group: edge, datacenter: us-east-1}, capacity: {cpu: 8, memory: 32Gi}}
-  - {name: mig, labels: {group: mig, datacenter: us-east-1}, capacity: {cpu: 16, memory: 64Gi, nvidia.com/mig-1g.10gb: 7}}
-  - {name: amd, labels: {group: amd, datacenter: us-east-1}, capacity: {cpu: 16, memory: 64Gi, amd.com/gpu: 4}}
-  - {name: trio, count: 3, labels: {trio: "true", datacenter: us-east-1}, capacity: {cpu: 64, memory: 256Gi, nvidia.com/gpu: 4}}
-  - {name: spare, labels: {datacenter: us-east-1}, capacity: {cpu: 32, memory: 128Gi}}
-`
-
 // createPool makes the servers of a group a NodeType, with a NodeProvider, a MetalNodeClass and a NodePool of the same name.
 // Change may change the NodePool before it is made; it may be nil.
 func (w *fixture) createPool(t *testing.T, name string, servers int32, has corev1.ResourceList,
@@ -38,7 +24,7 @@ func (w *fixture) createPool(t *testing.T, name string, servers int32, has corev
 	t.Helper()
 	w.needsServers(t)
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	provider.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "ubuntu-noble-gpu"}
+	provider.Spec.Properties = w.fleetProperties(t)
 	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
 	nodeType := v1alpha1.NodeTypeTemplate{Name: name}
 	nodeType.Resources = has

@@ -4,8 +4,11 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -13,8 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/yaml"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+	scheduling "github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/scheduler"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -22,15 +26,18 @@ import (
 // other one stays empty and is given back.
 func TestPackingFillsOneServer(t *testing.T) {
 	w := enter(t, reference)
-	w.needsSandbox(t)
+	scheduler := corev1.DefaultSchedulerName // the sandbox's is configured so
+	if w.sandbox == nil {
+		scheduler = w.startScheduler(t, "packing", scheduling.Packing)
+	}
 	w.twoFreeServers(t)
-	pods := w.eightPods(t)
+	pods := w.eightPods(t, scheduler)
 	used := w.nodesOf(t, pods)
 	if len(used) != 1 {
 		t.Fatalf("eight one-GPU pods run on %d servers, want 1: %v", len(used), used)
 	}
 	w.consolidateAfter(t, "1s")
-	w.eventually(t, "the empty server is back in the pool", func(ctx context.Context) (string, error) {
+	w.eventually(t, "the empty one of two h100-8x servers is given back", func(ctx context.Context) (string, error) {
 		if claimed := w.claimedHosts(ctx, t); len(claimed) != 1 {
 			return fmt.Sprintf("%d servers are claimed: %v", len(claimed), claimed), nil
 		}
@@ -44,11 +51,10 @@ func TestPackingFillsOneServer(t *testing.T) {
 // The same with the scheduler as it comes: half of each server is used, and neither ever becomes empty.
 func TestPackingDisabledSpreads(t *testing.T) {
 	system.Only(t)
-	w := enterAlone(t, reference)
-	w.needsSandbox(t)
-	w.schedulerAsItComes(t)
+	w := enter(t, reference)
+	scheduler := w.startScheduler(t, "as-it-comes", []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"))
 	w.twoFreeServers(t)
-	used := w.nodesOf(t, w.eightPods(t))
+	used := w.nodesOf(t, w.eightPods(t, scheduler))
 	if len(used) != 2 {
 		t.Errorf("eight one-GPU pods run on %d servers, want 2, or packing has nothing to improve: %v", len(used), used)
 	}
@@ -61,13 +67,11 @@ func (w *fixture) twoFreeServers(t *testing.T) {
 	for _, name := range []string{"holder-1", "holder-2"} {
 		w.createPod(t, name, resources("cpu", "4", gpu, "8"))
 	}
-	for _, name := range []string{"holder-1", "holder-2"} {
-		w.eventually(t, "server of "+name+" is there", w.runs(name))
-	}
+	w.untilRuns(t, "holder-1", "holder-2")
 	if err := w.deletePods(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, "both servers are free", func(ctx context.Context) (string, error) {
+	w.eventually(t, "both h100-8x servers are nodes without pods", func(ctx context.Context) (string, error) {
 		pods := &corev1.PodList{}
 		if err := w.tenant.List(ctx, pods, client.InNamespace(w.group.namespace)); err != nil || len(pods.Items) > 0 {
 			return fmt.Sprintf("%d pods are left", len(pods.Items)), err
@@ -81,17 +85,13 @@ func (w *fixture) twoFreeServers(t *testing.T) {
 	})
 }
 
-// eightPods want one GPU each.
-func (w *fixture) eightPods(t *testing.T) []string {
+// eightPods want one GPU each, and are bound by the scheduler of that name.
+func (w *fixture) eightPods(t *testing.T, scheduler string) []string {
 	t.Helper()
-	var names []string
-	for n := range 8 {
-		names = append(names, fmt.Sprintf("infer-%d", n))
-		w.createPod(t, names[n], resources("cpu", "4", "memory", "16Gi", gpu, "1"))
-	}
-	for _, name := range names {
-		w.eventually(t, name+" runs", w.runs(name))
-	}
+	names := w.createPods(t, "infer", 8, resources("cpu", "4", "memory", "16Gi", gpu, "1"), func(pod *corev1.Pod) {
+		pod.Spec.SchedulerName = scheduler
+	})
+	w.untilRuns(t, names...)
 	return names
 }
 
@@ -119,30 +119,46 @@ func (w *fixture) consolidateAfter(t *testing.T, after string) {
 	}
 }
 
-// schedulerAsItComes runs kube-scheduler without our configuration until the test ends.
-func (w *fixture) schedulerAsItComes(t *testing.T) {
+// startScheduler runs a kube-scheduler with that configuration beside the tenant's own, for the pods that name it, until the test ends.
+func (w *fixture) startScheduler(t *testing.T, name string, configuration []byte) string {
 	t.Helper()
-	const packing, plain = "tenant-kube-scheduler", "tenant-kube-scheduler-as-it-comes"
 	path, err := binary("kube-scheduler")
 	if err != nil {
 		t.Fatal(err)
 	}
-	processes := w.sandbox.box.Processes()
-	if err := processes.Stop(packing); err != nil {
+	config := map[string]any{}
+	if err := yaml.Unmarshal(configuration, &config); err != nil {
+		t.Fatal(err)
+	}
+	profiles, _ := config["profiles"].([]any)
+	if profiles == nil {
+		profiles = []any{map[string]any{}}
+	}
+	profiles[0].(map[string]any)["schedulerName"] = name
+	config["profiles"] = profiles
+	config["clientConnection"] = map[string]any{"kubeconfig": w.tenantKubeconfig}
+	config["leaderElection"] = map[string]any{"leaderElect": false}
+	content, err := yaml.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "scheduler.yaml")
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	output := &bytes.Buffer{}
+	command := exec.CommandContext(ctx, path, "--config="+file, "--secure-port=0")
+	command.Stdout, command.Stderr = output, output
+	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := processes.Stop(plain); err != nil {
-			t.Error(err)
-		}
-		if err := processes.StartAgain(packing); err != nil {
-			t.Error(err)
+		stop()
+		_ = command.Wait() // it was killed
+		if t.Failed() {
+			t.Logf("the scheduler %s says:\n%s", name, output)
 		}
 	})
-	if err := processes.Start(process.Spec{Name: plain, Path: path, Args: []string{
-		"--kubeconfig=" + filepath.Join(w.sandbox.dir, "tenant", "pki", "scheduler.kubeconfig"),
-		"--leader-elect=false", "--secure-port=0", "--profiling=false",
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	return name
 }

@@ -55,6 +55,14 @@ func (w *fixture) runs(name string) func(context.Context) (string, error) {
 	}
 }
 
+// untilRuns waits until the pods run.
+func (w *fixture) untilRuns(t *testing.T, pods ...string) {
+	t.Helper()
+	for _, name := range pods {
+		w.eventually(t, "pod "+w.group.namespace+"/"+name+" runs", w.runs(name))
+	}
+}
+
 // podHasEvent is a condition: an event on the pod holds all parts.
 func (w *fixture) podHasEvent(name string, parts ...string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
@@ -71,7 +79,8 @@ func (w *fixture) podHasEvent(name string, parts ...string) func(context.Context
 	}
 }
 
-// machineOf returns the Machine that the pod's node is.
+// machineOf returns the Machine that the pod's node is, once it says so: Metal3 asks Ironic every ten seconds, and a server may have
+// booted and joined before Metal3 knows that it is provisioned.
 func (w *fixture) machineOf(t *testing.T, pod string) *v1alpha1.Machine {
 	t.Helper()
 	placed := &corev1.Pod{}
@@ -82,15 +91,17 @@ func (w *fixture) machineOf(t *testing.T, pod string) *v1alpha1.Machine {
 	if err := w.tenant.Get(t.Context(), client.ObjectKey{Name: placed.Spec.NodeName}, node); err != nil {
 		t.Fatal(err)
 	}
-	machines, err := w.machines(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range machines {
-		if machines[i].Status.ProviderID == node.Spec.ProviderID && node.Spec.ProviderID != "" {
-			return &machines[i]
+	_, _, name, _ := v1alpha1.ParseProviderID(node.Spec.ProviderID)
+	machine := &v1alpha1.Machine{}
+	w.eventually(t, "Machine "+name+" has joined as node "+node.Name, func(ctx context.Context) (string, error) {
+		err := w.management.Get(ctx, client.ObjectKey{Namespace: tenantNamespace, Name: name}, machine)
+		if err == nil && machine.Status.Phase != v1alpha1.MachineJoined {
+			return "it is " + string(machine.Status.Phase), nil
 		}
+		return "", err
+	})
+	if machine.Status.ProviderID != node.Spec.ProviderID {
+		t.Fatalf("Machine %s has the provider ID %q, and node %s has %q", name, machine.Status.ProviderID, node.Name, node.Spec.ProviderID)
 	}
-	t.Fatalf("no Machine has the provider ID %q of node %s", node.Spec.ProviderID, node.Name)
-	return nil
+	return machine
 }

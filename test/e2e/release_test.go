@@ -22,7 +22,7 @@ func TestReleaseDeletedNodeClaim(t *testing.T) {
 	system.Only(t)
 	w := enter(t, reference)
 	w.createPod(t, "one-gpu", resources("cpu", "4", gpu, "1"))
-	w.eventually(t, "the pod runs", w.runs("one-gpu"))
+	w.untilRuns(t, "one-gpu")
 	host := w.machineOf(t, "one-gpu").Status.HostRef.Name
 
 	secrets := &corev1.SecretList{}
@@ -41,7 +41,7 @@ func TestReleaseDeletedNodeClaim(t *testing.T) {
 	if err := client.IgnoreNotFound(w.tenant.Delete(t.Context(), pod, client.GracePeriodSeconds(0))); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, "nothing is left over", w.leftOver)
+	w.eventually(t, "nothing of pod one-gpu's server is left", w.leftOver)
 	if claimed := w.claimedHosts(t.Context(), t); claimed[host] != "" {
 		t.Errorf("server %s is still claimed by %s", host, claimed[host])
 	}
@@ -52,8 +52,8 @@ func TestReleaseRevokesJoinToken(t *testing.T) {
 	system.Only(t)
 	w := enter(t, reference)
 	w.createPod(t, "one-gpu", resources("cpu", "4", gpu, "1"))
-	w.eventually(t, "the pod runs", w.runs("one-gpu"))
-	w.eventually(t, "the token is gone from both clusters", func(ctx context.Context) (string, error) {
+	w.untilRuns(t, "one-gpu")
+	w.eventually(t, "the join token of pod one-gpu's server is gone from both clusters", func(ctx context.Context) (string, error) {
 		tokens := &corev1.SecretList{}
 		if err := w.tenant.List(ctx, tokens, client.InNamespace(metav1.NamespaceSystem),
 			client.HasLabels{v1alpha1.MachineUIDLabelKey}); err != nil {

@@ -12,13 +12,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/e2e/servers"
 	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
 
 // running is the sandbox that this run of the tests started, if it did.
@@ -39,6 +39,10 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
+	if err := atEnd(); err != nil {
+		fmt.Fprintln(os.Stderr, "error: putting the TenantCluster back,", err)
+		code = 1
+	}
 	if running != nil {
 		running.box.Close()
 		if err := os.RemoveAll(running.dir); err != nil {
@@ -54,24 +58,10 @@ func startSandbox() (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	content, err := examples.Read(examples.FleetFile)
+	all, err := servers.All()
 	if err != nil {
 		return nil, err
 	}
-	servers, err := fleet.Parse(examples.FleetFile, content)
-	if err != nil {
-		return nil, err
-	}
-	withDevices, err := fleet.Parse("the servers with devices", []byte(deviceServers))
-	if err != nil {
-		return nil, err
-	}
-	servers = append(servers, withDevices...)
-	others, err := fleet.Parse("the other servers", []byte(otherServers))
-	if err != nil {
-		return nil, err
-	}
-	servers = append(servers, others...)
 	dir, err := os.MkdirTemp("", "e2e-sandbox-")
 	if err != nil {
 		return nil, err
@@ -80,7 +70,7 @@ func startSandbox() (*sandbox, error) {
 	box, err := sandboxes.Up(context.Background(), sandboxes.Config{
 		Dir:       dir,
 		Binaries:  controlplane.Binaries{filepath.Dir(assets)},
-		Fleet:     servers,
+		Fleet:     all,
 		Progress:  os.Stdout,
 		AuditLogs: os.Getenv(audit.DirectoryVariable),
 	})
@@ -91,47 +81,44 @@ func startSandbox() (*sandbox, error) {
 	return running, nil
 }
 
-// needsSandbox skips a test that kills processes where there are none to kill.
-func (w *fixture) needsSandbox(t *testing.T) {
-	t.Helper()
-	if w.sandbox == nil {
-		t.Skip("this test kills processes; it needs a sandbox of its own, so unset " + managementVariable)
-	}
-}
-
-// needsServers skips a test about servers that are not in the reference fleet (with devices, of other groups, or that Metal3's demo mode
-// has trouble with) on clusters that do not have them.
-func (w *fixture) needsServers(t *testing.T) {
-	t.Helper()
-	if w.sandbox == nil {
-		t.Skip("this test is about servers beside the reference fleet, which only a sandbox of its own has, so unset " + managementVariable)
-	}
-}
-
-func (s *sandbox) pid(t *testing.T, process string) int {
-	t.Helper()
-	content, err := os.ReadFile(filepath.Join(s.dir, "run", process+".pid"))
+// aim implements programs.
+func (s *sandbox) aim(_ context.Context, program string) (kill func(context.Context) error, err error) {
+	content, err := os.ReadFile(filepath.Join(s.dir, "run", program+".pid"))
 	if err != nil {
-		t.Fatalf("finding the %s process, %v", process, err)
+		return nil, fmt.Errorf("finding the %s process, %w", program, err)
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
 	if err != nil {
-		t.Fatalf("reading the pid of %s, %v", process, err)
+		return nil, fmt.Errorf("reading the pid of %s, %w", program, err)
 	}
-	return pid
+	return func(context.Context) error { return syscall.Kill(pid, syscall.SIGKILL) }, nil
 }
 
-// keepLogs prints the end of the logs of our own processes, for a test that failed.
-func (s *sandbox) keepLogs(t *testing.T) {
-	t.Helper()
-	const lines = 40
-	for _, process := range []string{"manager", "provider", "webhook"} {
-		content, err := os.ReadFile(filepath.Join(s.dir, "log", process+".log"))
-		if err != nil {
-			t.Logf("reading the log of the %s, %v", process, err)
-			continue
-		}
-		all := bytes.Split(bytes.TrimSpace(content), []byte("\n"))
-		t.Logf("the last lines of the log of the %s:\n%s", process, bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
+// stop implements programs.
+func (s *sandbox) stop(_ context.Context, program string) (start func(context.Context) error, err error) {
+	processes := s.box.Processes()
+	return func(context.Context) error { return processes.StartAgain(program) }, processes.Stop(program)
+}
+
+// stopManagement implements programs.
+func (s *sandbox) stopManagement(ctx context.Context) (start func(context.Context) error, err error) {
+	return s.stop(ctx, sandboxes.ManagementAPIServerName)
+}
+
+// isReady implements programs. The tests wait for what a program that was started again does.
+func (s *sandbox) isReady(context.Context, string) (string, error) { return "", nil }
+
+// metrics implements programs.
+func (s *sandbox) metrics(_ *testing.T, program string) (url, token string) {
+	return s.box.Metrics(program), ""
+}
+
+// logs implements programs.
+func (s *sandbox) logs(_ context.Context, program string) (map[string][]byte, error) {
+	content, err := os.ReadFile(filepath.Join(s.dir, "log", program+".log"))
+	if err != nil {
+		return nil, err
 	}
+	all := bytes.Split(bytes.TrimSpace(content), []byte("\n"))
+	return map[string][]byte{program: bytes.Join(all[max(0, len(all)-logLines):], []byte("\n"))}, nil
 }

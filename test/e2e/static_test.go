@@ -6,7 +6,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,7 +33,7 @@ func TestStaticPool(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	w.eventually(t, "one server is on loan", w.edgeServersFree(2))
+	w.eventually(t, "one server of NodeType edge is on loan", w.edgeServersFree(2))
 	ctx, stop := context.WithCancel(t.Context())
 	made, counted := w.countNodeClaims(ctx, t)
 	scale := func(to int64) {
@@ -48,27 +47,16 @@ func TestStaticPool(t *testing.T) {
 	}
 
 	scale(3)
-	w.eventually(t, "the pool has two nodes", w.edgeNodes(2))
-	w.eventually(t, "the pool says that it wants more", func(ctx context.Context) (string, error) {
-		events := &corev1.EventList{}
-		if err := w.tenant.List(ctx, events); err != nil {
-			return "", err
-		}
-		for _, event := range events.Items {
-			if event.InvolvedObject.Kind == "NodePool" && event.Reason == "NotEnoughServers" &&
-				strings.Contains(event.Message, "of the 3 that replicas asks for") {
-				return "", nil
-			}
-		}
-		return "no event says so", nil
-	})
+	w.eventually(t, "NodePool edge has two nodes", w.edgeNodes(2))
+	w.eventually(t, "an event on NodePool edge says that it wants more servers",
+		w.hasEvent("NodePool", "edge", "NotEnoughServers", "of the 3 that replicas asks for"))
 	if err := w.management.Delete(t.Context(), loan); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, "the third server has come back and joined", w.edgeNodes(3))
+	w.eventually(t, "NodePool edge has three nodes", w.edgeNodes(3))
 	scale(1)
-	w.eventually(t, "one node is left", w.edgeNodes(1))
-	w.eventually(t, "two servers are back", w.edgeServersFree(2))
+	w.eventually(t, "NodePool edge has one node", w.edgeNodes(1))
+	w.eventually(t, "two servers of NodeType edge are free", w.edgeServersFree(2))
 	stop()
 	<-counted
 	if len(made) != 3 {

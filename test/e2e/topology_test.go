@@ -34,13 +34,13 @@ func TestTopologyGangAndRack(t *testing.T) {
 			}},
 		}}
 	})
-	w.eventually(t, "the gang runs", w.exactly(5, gang))
+	w.eventually(t, "the five pods train run", w.exactly(5, gang))
 	if diff := cmp.Diff(map[string]int{"n2": 5}, w.nodeLabels(t, "nvlink-domain", gang)); diff != "" {
 		t.Errorf("all five must be in the domain of six (-want +got):\n%s", diff)
 	}
 
 	inRack := w.createPods(t, "in-r1", 5, whole, func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"rack": "r1"} })
-	w.eventually(t, "four pods run in the rack, and an event on the fifth says why not",
+	w.eventually(t, "four of the pods in-r1 run, and an event on the fifth says why not",
 		w.exactly(4, inRack, "nvl: 4 servers match in rack r1, 4 claimed, 0 in error"))
 	if diff := cmp.Diff(map[string]int{"r1": 4}, w.nodeLabels(t, "rack", inRack)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

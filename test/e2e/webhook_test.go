@@ -15,6 +15,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -52,7 +53,7 @@ func TestWebhookDenies(t *testing.T) {
 	}
 	w.make(t, w.management, provider)
 	image := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: inUse}}
-	w.eventually(t, "the webhook denies it, and names what uses the image", func(ctx context.Context) (string, error) {
+	w.eventually(t, "the webhook denies the deletion of OSImage in-use, and names what uses it", func(ctx context.Context) (string, error) {
 		err := w.management.Delete(ctx, image, client.DryRunAll)
 		if !apierrors.IsForbidden(err) || containsAll(err.Error(), "in use by NodeProvider "+inUse) != "" {
 			return fmt.Sprintf("deleting it: %v", err), nil
@@ -66,28 +67,12 @@ func TestWebhookDenies(t *testing.T) {
 func TestWebhookOutage(t *testing.T) {
 	system.Only(t)
 	w := enterAlone(t, reference)
-	w.needsSandbox(t)
-	const webhook = "webhook"
-	processes := w.sandbox.box.Processes()
 	w.createPod(t, "before", resources("cpu", "4", gpu, "1"))
-	w.eventually(t, "the pod runs", w.runs("before"))
-	if err := processes.Stop(webhook); err != nil {
-		t.Fatal(err)
-	}
-	up := false
-	resume := func() {
-		if up {
-			return
-		}
-		if err := processes.StartAgain(webhook); err != nil {
-			t.Fatal(err)
-		}
-		up = true
-	}
-	defer resume()
+	w.untilRuns(t, "before")
+	resume := w.stop(t, sandboxes.WebhookName)
 	w.createPod(t, "meanwhile", resources("cpu", "8", gpu, "8"))
 	waiting := ""
-	w.eventually(t, "the new NodeClaim says what it waits for", func(ctx context.Context) (string, error) {
+	w.eventually(t, "the NodeClaim of pod meanwhile says that the webhook does not answer", func(ctx context.Context) (string, error) {
 		claims, err := w.nodeClaims(ctx)
 		for _, claim := range claims {
 			launched := claim.StatusConditions().Get(karpv1.ConditionTypeLaunched)
@@ -107,7 +92,7 @@ func TestWebhookOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.eventually(t, "its server is back", func(ctx context.Context) (string, error) {
+	w.eventually(t, "the server of pod before is given back", func(ctx context.Context) (string, error) {
 		machines, err := w.machines(ctx)
 		if len(machines) > 0 {
 			return fmt.Sprintf("%d Machines are left", len(machines)), err
@@ -115,7 +100,7 @@ func TestWebhookOutage(t *testing.T) {
 		return "", err
 	})
 	resume()
-	w.eventually(t, "the pod runs now", w.runs("meanwhile"))
+	w.untilRuns(t, "meanwhile")
 	claims, err := w.nodeClaims(t.Context())
 	if err != nil {
 		t.Fatal(err)
