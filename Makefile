@@ -59,8 +59,8 @@ build: check-go ## Build our own commands into bin/
 	  go build -trimpath -ldflags "$(LDFLAGS)" -o bin/$${command##*/} ./$$command || exit 1; \
 	done
 
-# What the charts run, under the names that they give it. Nothing is taken from a registry, nor put into one.
-IMAGES         := manager provider webhook
+# What the charts run, under the names that they give it, and the rack of emulated servers. Nothing is taken from a registry, nor put into one.
+IMAGES         := manager provider webhook rack
 PLATFORMS      ?= linux/amd64 linux/arm64
 IMAGE_REGISTRY ?= $(shell awk '$$1 == "registry:" {print $$2; exit}' charts/karpenter-metal3/values.yaml)
 IMAGE_TAG      ?= $(shell awk '$$1 == "appVersion:" {print $$2; exit}' charts/karpenter-metal3/Chart.yaml)
@@ -69,11 +69,11 @@ IMAGES_DIR     ?= $(CURDIR)/bin/images
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 .PHONY: images
-images: check-go ## Build the images of manager, provider and webhook into bin/images/, for amd64 and arm64, without a registry
+images: check-go ## Build the images of manager, provider, webhook and the emulated rack into bin/images/, for amd64 and arm64, without a registry
 	@for platform in $(PLATFORMS); do \
 	  for image in $(IMAGES); do \
 	    GOOS=$${platform%%/*} GOARCH=$${platform##*/} go build -trimpath -buildvcs=false -ldflags "-s -w $(LDFLAGS)" \
-	      -o $(IMAGES_DIR)/programs/$${platform/\//-}/$$image ./cmd/$$image || exit 1; \
+	      -o $(IMAGES_DIR)/programs/$${platform/\//-}/$$image ./$$(ls -d cmd/$$image test/emulator/cmd/$$image 2>/dev/null) || exit 1; \
 	  done; \
 	done
 	@go -C tools/images run . --registry "$(IMAGE_REGISTRY)" --tag "$(IMAGE_TAG)" --version "$(VERSION)" --revision "$(COMMIT)" \

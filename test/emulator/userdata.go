@@ -180,8 +180,9 @@ func readKubeadmJoin(files map[string]string, commands []string, path string) (b
 		}
 	}
 	for _, command := range commands {
-		if words := strings.Fields(command); len(words) == 3 && strings.HasSuffix(words[1], "/prepare-node.sh") {
-			j.KubernetesVersion = words[2]
+		words := strings.Fields(command)
+		if len(words) > 2 && strings.HasSuffix(words[1], "/prepare-node.sh") && strings.HasPrefix(words[len(words)-1], "v") {
+			j.KubernetesVersion = words[len(words)-1]
 		}
 	}
 	return j, nil

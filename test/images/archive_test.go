@@ -42,6 +42,15 @@ type manifest struct {
 	Layers    []descriptor `json:"layers"`
 }
 
+// blobs are the names of its files in the archive.
+func (m manifest) blobs() []string {
+	var names []string
+	for _, described := range append([]descriptor{m.Config}, m.Layers...) {
+		names = append(names, "blobs/"+strings.Replace(described.Digest, ":", "/", 1))
+	}
+	return names
+}
+
 type config struct {
 	OS           string `json:"os"`
 	Architecture string `json:"architecture"`
@@ -110,6 +119,23 @@ func (a archive) images(t *testing.T) (descriptor, index) {
 	}
 	a.parse(t, layout.Manifests[0], &images)
 	return layout.Manifests[0], images
+}
+
+// loaded is the image that "docker load" makes where Docker has no containerd image store.
+func (a archive) loaded(t *testing.T) (name string, blobs []string) {
+	t.Helper()
+	var images []struct {
+		Config   string
+		RepoTags []string
+		Layers   []string
+	}
+	if err := json.Unmarshal(a["manifest.json"], &images); err != nil {
+		t.Fatalf("reading manifest.json, %v", err)
+	}
+	if len(images) != 1 || len(images[0].RepoTags) != 1 {
+		t.Fatalf("manifest.json has %+v, want one image with one name", images)
+	}
+	return images[0].RepoTags[0], append([]string{images[0].Config}, images[0].Layers...)
 }
 
 // entry is a file of a layer.

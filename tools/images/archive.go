@@ -5,6 +5,7 @@ package main
 
 import (
 	"archive/tar"
+	"encoding/json"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 // writeArchive writes the index into path, as the tar of an OCI image layout. containerd takes the image's name from
@@ -33,11 +35,40 @@ func writeArchive(path, reference, tag string, index v1.ImageIndex) error {
 	})); err != nil {
 		return err
 	}
+	if err := writeDockerManifest(filepath.Join(string(images), "manifest.json"), reference, index); err != nil {
+		return err
+	}
 	finished := filepath.Join(dir, "archive")
 	if err := pack(finished, string(images)); err != nil {
 		return err
 	}
 	return os.Rename(finished, path)
+}
+
+// writeDockerManifest writes what "docker load" reads where Docker has no containerd image store. It knows one platform: the first.
+func writeDockerManifest(path, reference string, index v1.ImageIndex) error {
+	described, err := index.IndexManifest()
+	if err != nil {
+		return err
+	}
+	image, err := index.Image(described.Manifests[0].Digest)
+	if err != nil {
+		return err
+	}
+	manifest, err := image.Manifest()
+	if err != nil {
+		return err
+	}
+	blob := func(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
+	loaded := tarball.Descriptor{Config: blob(manifest.Config.Digest), RepoTags: []string{reference}}
+	for _, layer := range manifest.Layers {
+		loaded.Layers = append(loaded.Layers, blob(layer.Digest))
+	}
+	content, err := json.Marshal(tarball.Manifest{loaded})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, content, 0o644)
 }
 
 // pack writes the regular files under dir into a tar, in the order of their names and without a time.

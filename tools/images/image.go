@@ -24,6 +24,23 @@ import (
 // user runs the programs. No server has this user. It is a number, so that the kubelet can verify that it is not root.
 const user = "65532:65532"
 
+// A variant is what an image has besides its program and the common files.
+type variant struct {
+	environment []string
+	files       []file
+}
+
+// variants by program. In a container loopback is of use to the rack alone, and its user cannot write to the directory that it is started
+// in. Like /tmp, /data is for every user: a volume that is made there has the same mode.
+var variants = map[string]variant{
+	"rack": {
+		environment: []string{
+			"KARPENTER_METAL3_REDFISH_BIND_ADDRESS=:8000", "KARPENTER_METAL3_ADMIN_BIND_ADDRESS=:8090", "KARPENTER_METAL3_DATA_DIR=/data",
+		},
+		files: []file{{"data/", 0o1777, nil}},
+	},
+}
+
 // file is one entry of a layer. A folder has a name that ends in a slash.
 type file struct {
 	name    string
@@ -43,7 +60,7 @@ func (r release) image(name string) (v1.ImageIndex, error) {
 		if err != nil {
 			return nil, err
 		}
-		own, err := layer(r.created, []file{{name, 0o555, program}})
+		own, err := layer(r.created, append(variants[name].files, file{name, 0o555, program}))
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +81,7 @@ func (r release) image(name string) (v1.ImageIndex, error) {
 			Entrypoint: []string{"/" + name},
 			User:       user,
 			WorkingDir: "/",
-			Env:        []string{"SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"},
+			Env:        append([]string{"SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"}, variants[name].environment...),
 			Labels:     r.labels(name),
 		}
 		if image, err = mutate.ConfigFile(image, config); err != nil {

@@ -6,6 +6,7 @@ package baremetal
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -65,13 +66,9 @@ func (s *Server) bootMedium(ctx context.Context, media map[string]string) {
 }
 
 func (s *Server) runAgent(ctx context.Context, parameters deployagent.Parameters, from string) {
-	diskName := "/dev/sda"
-	if len(s.hardware.Disks) > 0 {
-		diskName = s.hardware.Disks[0].Name
-	}
 	agent := deployagent.New(deployagent.Options{
 		Server: deployagent.Server{
-			MACs: s.hardware.MACs(), Disk: s.disk, DiskName: diskName, Faults: &s.faults,
+			Name: s.identity.Name, Hardware: s.hardware, Disk: s.disk, Faults: &s.faults,
 			PowerOff: func() { s.press(schemas.ForceOffResetType) },
 			Reboot:   func() { s.press(schemas.ForceRestartResetType) },
 		},
@@ -88,8 +85,10 @@ func (s *Server) runAgent(ctx context.Context, parameters deployagent.Parameters
 // Parameters of the kernel command line, or of parameters.txt on a removable medium. File systems keep such small files in
 // one piece, so that they can be found without knowing which file system it is.
 var (
-	apiURL     = regexp.MustCompile(`\bipa-api-url=([^\s"'\x00]+)`)
-	agentToken = regexp.MustCompile(`\bipa-agent-token=([A-Za-z0-9_-]+)`)
+	apiURL        = regexp.MustCompile(`\bipa-api-url=([^\s"'\x00]+)`)
+	agentToken    = regexp.MustCompile(`\bipa-agent-token=([A-Za-z0-9_-]+)`)
+	inspectionURL = regexp.MustCompile(`\bipa-inspection-callback-url=(http[^\s"'\x00]+)`)
+	insecure      = regexp.MustCompile(`\bipa-insecure=1\b`)
 )
 
 // overlap is longer than any parameter: a parameter that two blocks share is found in the second.
@@ -101,7 +100,8 @@ func readParameters(ctx context.Context, from string, parameters *deployagent.Pa
 	if err != nil {
 		return fmt.Errorf("reading the medium, %w", err)
 	}
-	client := &http.Client{Transport: &http.Transport{}}
+	// A BMC does not check the certificate of a medium unless it is told to.
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	response, err := client.Do(request)
 	if err != nil {
@@ -121,6 +121,10 @@ func readParameters(ctx context.Context, from string, parameters *deployagent.Pa
 		if found := agentToken.FindSubmatch(text); found != nil {
 			parameters.Token = string(bytes.Clone(found[1]))
 		}
+		if found := inspectionURL.FindSubmatch(text); found != nil {
+			parameters.InspectionURL = string(bytes.Clone(found[1]))
+		}
+		parameters.Insecure = parameters.Insecure || insecure.Match(text)
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil
 		}

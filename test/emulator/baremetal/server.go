@@ -24,7 +24,7 @@ import (
 type Options struct {
 	// IronicURL is the default for deploy agents whose medium has no URL.
 	IronicURL string
-	// AgentHost is the host, an address of this machine, that deploy agents serve their API on.
+	// AgentHost is the address of this machine that deploy agents serve their API on; empty means the one that reaches Ironic.
 	AgentHost string
 	// Heartbeat and Retry are the deploy agents' intervals.
 	Heartbeat, Retry time.Duration

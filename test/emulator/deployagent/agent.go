@@ -5,6 +5,7 @@ package deployagent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
 )
 
 // version of ironic-python-agent that this agent reports.
@@ -30,12 +32,12 @@ const lastAnswers = time.Second
 
 // Server is what an agent runs on.
 type Server struct {
-	// MACs are its addresses: Ironic finds the node by one of them.
-	MACs []string
+	// Name of the server, which is its host name.
+	Name string
+	// Hardware that the agent finds. Ironic finds the node by one of its MAC addresses.
+	Hardware inventory.Hardware
 	// Disk takes the image.
 	Disk disk.Disk
-	// DiskName is the device name of the disk, for messages.
-	DiskName string
 	// Faults of the server.
 	Faults *faults.Set
 	// PowerOff and Reboot are called once, at the end of the agent's last command. They return at once.
@@ -48,13 +50,18 @@ type Parameters struct {
 	IronicURL string
 	// Token is the agent token on the medium; empty means that the agent requests one from Ironic.
 	Token string
+	// InspectionURL is where the inventory is sent to, before anything else; empty means nowhere.
+	InspectionURL string
+	// Insecure is whether any certificate of Ironic is accepted.
+	Insecure bool
 }
 
 // Options of an agent.
 type Options struct {
 	Server     Server
 	Parameters Parameters
-	// Listen is the host that the agents' APIs are served on, each agent on another port.
+	// Listen is the address that the agents' APIs are served on, each agent on another port. Empty means the address of this machine
+	// from which it reaches Ironic.
 	Listen string
 	// Heartbeat is the time between two heartbeats. The end of a command sends one at once.
 	Heartbeat time.Duration
@@ -82,7 +89,7 @@ func New(options Options) *Agent {
 	a := &Agent{
 		options: options, beat: make(chan struct{}, 1), state: "starting",
 		// Each agent has its own connections, which end with it.
-		client: &http.Client{Transport: &http.Transport{}},
+		client: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: options.Parameters.Insecure}}},
 	}
 	a.commands = newCommands(a.execute, a.heartbeatNow)
 	return a
@@ -109,7 +116,11 @@ func (a *Agent) setState(format string, args ...any) {
 // not do its work at all.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.client.CloseIdleConnections()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(a.options.Listen, "0"))
+	address := a.address(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		return fmt.Errorf("listening for Ironic, %w", err)
 	}
@@ -131,8 +142,34 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// call looks the server up and then heartbeats until the context ends.
+// address returns the address to listen on. Without a given one it tries until it knows how to reach Ironic, whose name may not exist
+// yet, or until the context ends.
+func (a *Agent) address(ctx context.Context) string {
+	found := a.options.Listen
+	for found == "" && ctx.Err() == nil {
+		var err error
+		if found, err = addressToward(ctx, a.options.Parameters.IronicURL); err != nil {
+			a.setState("finding the address at which Ironic can reach it: %v", err)
+			a.wait(ctx, a.options.Retry)
+		}
+	}
+	return found
+}
+
+// call is inspected if that is asked for, looks the server up, and then heartbeats until the context ends.
 func (a *Agent) call(ctx context.Context, callback string) {
+	for inspected := a.options.Parameters.InspectionURL == ""; ctx.Err() == nil && !inspected; {
+		if a.silent(ctx) {
+			continue
+		}
+		a.setState("sending its inventory")
+		if err := a.inspect(ctx); err != nil {
+			a.setState("sending its inventory: %v", err)
+			a.wait(ctx, a.options.Retry)
+			continue
+		}
+		inspected = true
+	}
 	var node string
 	for ctx.Err() == nil && node == "" {
 		if a.silent(ctx) {

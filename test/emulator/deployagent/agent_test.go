@@ -6,18 +6,24 @@ package deployagent
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
@@ -280,5 +286,62 @@ func TestLogs(t *testing.T) {
 	}
 	if _, err := gzip.NewReader(bytes.NewReader(data)); err != nil {
 		t.Errorf("logs are not what Ironic keeps them as: %v", err)
+	}
+}
+
+// An agent whose Ironic has no name yet finds its own address later, and ends without it.
+func TestAddressOfAgent(t *testing.T) {
+	if got, err := addressToward(t.Context(), "http://127.0.0.1:6385"); err != nil || got != "127.0.0.1" {
+		t.Errorf("loopback is reached from %q, %v", got, err)
+	}
+	if got, err := addressToward(t.Context(), "https://[::1"); err == nil {
+		t.Errorf("what is no URL is reached from %q", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	a := New(Options{
+		Parameters: Parameters{IronicURL: "http://ironic.invalid"}, Retry: time.Millisecond, Clock: clock.RealClock{}, Logger: logr.Discard(),
+	})
+	ended := make(chan error)
+	go func() { ended <- a.Run(ctx) }()
+	for !strings.Contains(a.State(), "finding the address") {
+		runtime.Gosched()
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("its power is cut, and the error is %v", err)
+	}
+}
+
+// An agent with a callback for inspections sends its inventory before it looks itself up, again if Ironic refuses it.
+func TestInspection(t *testing.T) {
+	ironic := newFakeIronic(t)
+	ironic.refusals = 2
+	boot(t, ironic, Parameters{InspectionURL: ironic.URL + "/v1/continue_inspection"}).known()
+	if lookups := ironic.lookedUp(); len(lookups) != 1 {
+		t.Errorf("%d lookups, want one, after the inspection", len(lookups))
+	}
+	ironic.mu.Lock()
+	defer ironic.mu.Unlock()
+	got := ironic.inspected
+	if got.BootInterface != "52:54:00:00:00:01" || len(got.Inventory.Interfaces) != 2 || got.Inventory.Hostname != "server-1" {
+		t.Errorf("its network is %s, %+v", got.BootInterface, got.Inventory.Interfaces)
+	}
+	if got.Inventory.CPU.Count != 32 || got.Inventory.CPU.Architecture != "x86_64" || got.Inventory.Memory.PhysicalMB != 64<<10 {
+		t.Errorf("its processors are %+v, its memory is %+v", got.Inventory.CPU, got.Inventory.Memory)
+	}
+	if got.RootDisk == nil || got.RootDisk.Size != 960e9 || len(got.PCIDevices) != 2 || got.PCIDevices[0].Vendor != "10de" {
+		t.Errorf("its disk is %+v, its devices are %+v", got.RootDisk, got.PCIDevices)
+	}
+}
+
+// The certificate of an Ironic is checked unless the medium says otherwise.
+func TestInsecure(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	for insecure, want := range map[bool]string{false: "certificate", true: "404 Not Found"} {
+		a := New(Options{Parameters: Parameters{IronicURL: server.URL, Insecure: insecure}, Clock: clock.RealClock{}, Logger: logr.Discard()})
+		if _, err := a.lookUp(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("insecure is %t, and the error is %v", insecure, err)
+		}
 	}
 }

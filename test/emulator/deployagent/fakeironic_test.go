@@ -21,7 +21,15 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
 )
+
+var hardware = inventory.Hardware{
+	Processors: []inventory.Processor{{Count: 2, Cores: 8, Threads: 16}}, MemoryGiB: 64,
+	NICs:  []inventory.NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}},
+	Disks: []inventory.Disk{{Name: "/dev/nvme0n1", SizeGB: 960}},
+	GPUs:  []inventory.GPU{{Count: 2, Model: "H100"}},
+}
 
 // fakeIronic implements the parts of Ironic that an agent needs.
 type fakeIronic struct {
@@ -37,6 +45,8 @@ type fakeIronic struct {
 	// refusals is how many lookups fail, as they do while a node cannot be deployed.
 	refusals int
 	lookups  []url.Values
+	// inspected is the inventory that was sent.
+	inspected inspected
 }
 
 func newFakeIronic(t *testing.T) *fakeIronic {
@@ -63,6 +73,19 @@ func newFakeIronic(t *testing.T) *fakeIronic {
 		}
 		w.WriteHeader(http.StatusAccepted)
 		s.beats <- beat
+	})
+	mux.HandleFunc("POST /v1/continue_inspection", func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.refusals > 0 {
+			s.refusals--
+			http.Error(w, `{"error_message": "not found"}`, http.StatusNotFound)
+			return
+		}
+		if err := json.NewDecoder(r.Body).Decode(&s.inspected); err != nil {
+			t.Errorf("inspection: %v", err)
+		}
+		writeJSON(w, http.StatusAccepted, map[string]string{"uuid": "node-1"})
 	})
 	mux.HandleFunc("GET /files/{name}", func(w http.ResponseWriter, r *http.Request) {
 		data, ok := s.files[r.PathValue("name")]
@@ -119,10 +142,10 @@ func boot(t *testing.T, ironic *fakeIronic, parameters Parameters, has ...faults
 	}
 	b.agent = New(Options{
 		Server: Server{
-			MACs: []string{"52:54:00:00:00:01", "52:54:00:00:00:02"}, Disk: b.disk, DiskName: "/dev/nvme0n1", Faults: b.faults,
+			Name: "server-1", Hardware: hardware.Complete("server-1"), Disk: b.disk, Faults: b.faults,
 			PowerOff: func() { b.powered <- "off" }, Reboot: func() { b.powered <- "reboot" },
 		},
-		Parameters: parameters, Listen: "127.0.0.1", Heartbeat: time.Hour, Retry: time.Millisecond, Clock: clock.RealClock{},
+		Parameters: parameters, Heartbeat: time.Hour, Retry: time.Millisecond, Clock: clock.RealClock{},
 		Logger: logr.Discard(),
 	})
 	go func() { b.ended <- b.agent.Run(ctx) }()

@@ -50,7 +50,7 @@ func (a *Agent) writeImage(ctx context.Context, arguments map[string]any) (strin
 	}
 	if a.options.Server.Faults.Has(faults.ImageWriteFails) {
 		return "", writeError("Writing image to device %s failed with exit code 1. stdout: . stderr: qemu-img: error while writing at byte "+
-			"1048576: Input/output error", a.options.Server.DiskName)
+			"1048576: Input/output error", a.diskName())
 	}
 	configDrive, err := a.configDrive(ctx, info.ConfigDrive)
 	if err != nil {
@@ -67,7 +67,7 @@ func (a *Agent) writeImage(ctx context.Context, arguments map[string]any) (strin
 			return "", writeError("%v", err)
 		}
 		a.options.Logger.Info("Agent wrote an image", "url", from, "bytes", image.Bytes, "configDrive", len(configDrive))
-		return fmt.Sprintf("image (%s) written to device %s", info.ID, a.options.Server.DiskName), nil
+		return fmt.Sprintf("image (%s) written to device %s", info.ID, a.diskName()), nil
 	}
 	return "", &commandError{Type: "ImageDownloadError", Code: 500, Message: "Error downloading image",
 		Details: errors.Join(failures...).Error()}

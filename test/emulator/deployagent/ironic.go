@@ -5,10 +5,12 @@ package deployagent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -30,8 +32,8 @@ func (a *Agent) lookUp(ctx context.Context) (string, error) {
 			AgentToken string `json:"agent_token"`
 		} `json:"config"`
 	}
-	query := url.Values{"addresses": {strings.Join(a.options.Server.MACs, ",")}}
-	if err := a.ask(ctx, http.MethodGet, "/v1/lookup?"+query.Encode(), nil, &answer); err != nil {
+	query := url.Values{"addresses": {strings.Join(a.options.Server.Hardware.MACs(), ",")}}
+	if err := a.ask(ctx, http.MethodGet, a.url("/v1/lookup?"+query.Encode()), microversion, nil, &answer); err != nil {
 		return "", err
 	}
 	token := answer.Config.AgentToken
@@ -47,9 +49,25 @@ func (a *Agent) lookUp(ctx context.Context) (string, error) {
 	return answer.Node.UUID, nil
 }
 
+// addressToward returns the address of this machine from which it reaches a URL. It sends nothing: a UDP socket that is connected has
+// the address of its route.
+func addressToward(ctx context.Context, to string) (string, error) {
+	parsed, err := url.Parse(to)
+	if err != nil {
+		return "", fmt.Errorf("reading Ironic's URL, %w", err)
+	}
+	// Any port has the same route.
+	connection, err := (&net.Dialer{}).DialContext(ctx, "udp", net.JoinHostPort(parsed.Hostname(), cmp.Or(parsed.Port(), "443")))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = connection.Close() }() // nothing was sent
+	return connection.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().String(), nil
+}
+
 // heartbeat sends the agent's URL to Ironic.
 func (a *Agent) heartbeat(ctx context.Context, node, callback string) error {
-	return a.ask(ctx, http.MethodPost, "/v1/heartbeat/"+node, map[string]string{
+	return a.ask(ctx, http.MethodPost, a.url("/v1/heartbeat/"+node), microversion, map[string]string{
 		"callback_url": callback, "agent_version": version, "agent_token": a.secret(),
 	}, nil)
 }
@@ -60,8 +78,18 @@ func (a *Agent) secret() string {
 	return a.token
 }
 
+// inspect sends the inventory to Ironic's inspection. As the real agent does, it names no microversion.
+func (a *Agent) inspect(ctx context.Context) error {
+	return a.ask(ctx, http.MethodPost, a.options.Parameters.InspectionURL, "", a.inventory(), nil)
+}
+
+// url returns that of a path of Ironic's API.
+func (a *Agent) url(path string) string {
+	return strings.TrimSuffix(a.options.Parameters.IronicURL, "/") + path
+}
+
 // ask makes a call to Ironic and decodes the response into into, which may be nil.
-func (a *Agent) ask(ctx context.Context, method, path string, body, into any) error {
+func (a *Agent) ask(ctx context.Context, method, to, microversion string, body, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var reader io.Reader
@@ -72,13 +100,15 @@ func (a *Agent) ask(ctx context.Context, method, path string, body, into any) er
 		}
 		reader = bytes.NewReader(data)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(a.options.Parameters.IronicURL, "/")+path, reader)
+	request, err := http.NewRequestWithContext(ctx, method, to, reader)
 	if err != nil {
 		return fmt.Errorf("making a request, %w", err)
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json")
-	request.Header.Set("X-OpenStack-Ironic-API-Version", microversion)
+	if microversion != "" {
+		request.Header.Set("X-OpenStack-Ironic-API-Version", microversion)
+	}
 	response, err := a.client.Do(request)
 	if err != nil {
 		return err
@@ -86,16 +116,16 @@ func (a *Agent) ask(ctx context.Context, method, path string, body, into any) er
 	defer func() { _ = response.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	if err != nil {
-		return fmt.Errorf("reading the response to %s %s, %w", method, path, err)
+		return fmt.Errorf("reading the response to %s %s, %w", method, to, err)
 	}
 	if response.StatusCode >= http.StatusMultipleChoices {
-		return fmt.Errorf("%s %s: %s: %.300s", method, path, response.Status, data)
+		return fmt.Errorf("%s %s: %s: %.300s", method, to, response.Status, data)
 	}
 	if into == nil {
 		return nil
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("reading the response to %s %s, %w", method, path, err)
+		return fmt.Errorf("reading the response to %s %s, %w", method, to, err)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ type options struct {
 func newOptions() *options {
 	return &options{
 		dataDir: "rack-data", redfishAddress: "127.0.0.1:8000", adminAddress: "127.0.0.1:8090", ironicURL: "http://127.0.0.1:6385",
-		agentHost: "127.0.0.1", heartbeat: 5 * time.Second, retry: 2 * time.Second, grace: 10 * time.Second,
+		heartbeat: 5 * time.Second, retry: 2 * time.Second, grace: 10 * time.Second,
 	}
 }
 
@@ -52,7 +52,8 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	agent.StringVar(&o.ironicURL, "ironic-url", o.ironicURL,
 		"Where Ironic's API is. A boot medium that names one (ipa-api-url) is followed instead.")
 	agent.StringVar(&o.agentHost, "agent-host", o.agentHost,
-		"Address of this machine at which Ironic reaches the deploy agents, each at a free port.")
+		"Address of this machine at which Ironic reaches the deploy agents, each at a free port. Empty means the one from which this machine "+
+			"reaches Ironic.")
 	agent.DurationVar(&o.heartbeat, "heartbeat-interval", o.heartbeat,
 		"Time between two heartbeats of a deploy agent. When a command has ended, it calls at once.")
 	agent.DurationVar(&o.retry, "retry-interval", o.retry, "Time between two attempts of a deploy agent to reach Ironic.")
@@ -77,8 +78,8 @@ func (o *options) complete() error {
 	if parsed, err := url.Parse(o.ironicURL); err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
 		return fmt.Errorf("--ironic-url is %q: it must be like http://127.0.0.1:6385", o.ironicURL)
 	}
-	if net.ParseIP(o.agentHost) == nil {
-		return fmt.Errorf("--agent-host is %q: it must be an IP address of this machine", o.agentHost)
+	if o.agentHost != "" && net.ParseIP(o.agentHost) == nil {
+		return fmt.Errorf("--agent-host is %q: it must be an IP address of this machine, or empty", o.agentHost)
 	}
 	for flag, duration := range map[string]time.Duration{
 		"heartbeat-interval": o.heartbeat, "retry-interval": o.retry, "power-off-grace": o.grace,

@@ -251,6 +251,20 @@ func TestInvalidOptions(t *testing.T) {
 	}
 }
 
+func TestReachable(t *testing.T) {
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bound, want := range map[string]string{
+		"127.0.0.1:8000": "127.0.0.1:8000", "[::1]:8000": "[::1]:8000", "[::]:8000": name + ":8000", "0.0.0.0:8000": name + ":8000",
+	} {
+		if got := reachable(bound); got != want {
+			t.Errorf("what is bound to %s is reached at %s, want %s", bound, got, want)
+		}
+	}
+}
+
 // A second rack at an address fails with an error.
 func TestAddressInUse(t *testing.T) {
 	p := startProgram(t, "")

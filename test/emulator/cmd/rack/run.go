@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -105,13 +107,26 @@ func (r *rack) build(described *scenario.Scenario) error {
 		}
 		for i, server := range r.servers {
 			if slices.Contains(servers, server.Server) {
-				r.servers[i].URL = "http://" + bound + server.System().Path()
+				r.servers[i].URL = "http://" + reachable(bound) + server.System().Path()
 			}
 		}
 	}
 	bound, err := r.serve("the admin API", r.options.adminAddress, admin.New(r.servers...))
-	r.admin = bound
+	r.admin = reachable(bound)
 	return err
+}
+
+// reachable returns an address that others can use: of a port of all addresses, the one at the name of this machine.
+func reachable(bound string) string {
+	parsed, err := netip.ParseAddrPort(bound)
+	if err != nil || !parsed.Addr().IsUnspecified() {
+		return bound
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return bound
+	}
+	return net.JoinHostPort(name, strconv.Itoa(int(parsed.Port())))
 }
 
 // serve starts to answer at an address and returns the one that it is bound to.
