@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-//go:embed reference-fleet/*.yaml
+//go:embed reference-fleet/*.yaml dual-stack/*.yaml
 var files embed.FS
 
 // The reference fleet: the fleet of the reference documentation, two servers each of H100, A100 and CPU only, of which
@@ -33,6 +33,9 @@ const (
 	// WorkloadFile is for the tenant cluster: pods that request GPUs, and one without.
 	WorkloadFile = "reference-fleet/workload.yaml"
 )
+
+// DualStackFile is for the management cluster: a MachineConfigTemplate for servers with an address of each family.
+const DualStackFile = "dual-stack/management.yaml"
 
 // Read returns the content of one of the files.
 func Read(file string) ([]byte, error) {
