@@ -92,11 +92,12 @@ check-generated: dev-tools ## Fail when generated files are stale
 	@hack/check-generated.sh
 
 .PHONY: lint
-lint: dev-tools ## Check formatting, go vet and staticcheck
+lint: dev-tools ## Check formatting, go vet, staticcheck and the example workflow
 	@unformatted=$$(gofmt -l charts cmd config docs examples pkg test tools); if [[ -n "$$unformatted" ]]; then \
 	  echo "error: not formatted by gofmt:" >&2; echo "$$unformatted" >&2; exit 1; fi
 	go vet ./...
 	bin/staticcheck ./...
+	bin/actionlint examples/ci/*.yaml
 
 .PHONY: cloud-init
 cloud-init: ## Unpack Debian's cloud-init into bin/, for the tests to ask it what it thinks of our documents
@@ -130,7 +131,7 @@ ironic: ## Unpack Debian's Ironic into bin/, for servers that are installed by t
 export E2E_METAL_SERVERS ?= vm
 
 .PHONY: e2e-metal
-e2e-metal: tools build images ironic boot-server boot-vm dra-tools ## The whole chain on real Metal3: faults of servers, then a GPU pod on a server that boots (needs root)
+e2e-metal: tools build ironic boot-server boot-vm dra-tools ## The whole chain on real Metal3: faults of servers, then a GPU pod on a server that boots (needs root)
 	go build -trimpath -o bin/rack ./test/emulator/cmd/rack
 	go build -trimpath -ldflags "-s -w" -o bin/ ./examples/network-switch ./test/metal/vlan/cmd/switch-lab
 	go test -c -trimpath -ldflags "-s -w" -o bin/network-switch.test ./examples/network-switch
@@ -141,6 +142,30 @@ e2e-metal: tools build images ironic boot-server boot-vm dra-tools ## The whole 
 	E2E_METAL=1 go test -count=1 -v -timeout 20m -skip TestVirtualMachineRunsPod ./test/metal/server
 	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal/dra
 	E2E_METAL=1 go test -count=1 -v -timeout 45m ./test/metal/chain
+
+# What kind clusters are given, in a world of test/kind. Variables of these targets:
+#   E2E             tests of test/e2e to run, as go test -run takes them; "." are all
+#   KEEP            1 leaves the world after the tests, and after a failure
+#   KIND            path of another kind than the one in tools/kind
+#   KIND_IMAGE      node image, instead of kind's own
+#   KIND_IP_FAMILY  ipv4, dual or ipv6
+#   KIND_MANAGEMENT, KIND_TENANT   names of kind clusters to take, instead of creating them
+.PHONY: kind-parts
+kind-parts: tools build images boot-server
+	@hack/build-tools.sh kind
+	@hack/in-debian.sh hack/server-image.sh
+	@hack/in-debian.sh hack/ironic.sh
+	@go build -trimpath -o bin/ ./test/emulator/cmd/rack ./test/kind/metal/cmd/metal-host ./test/kind/cmd/kind-world
+
+.PHONY: e2e-kind
+e2e-kind: kind-parts ## test/e2e and the charts on kind clusters, with servers that boot as containers (needs Docker; E2E=. runs all tests, KEEP=1 leaves the clusters)
+	bin/kind-world test
+
+.PHONY: kind-up kind-down
+kind-up: kind-parts ## The same clusters to look around in (needs Docker)
+	bin/kind-world up
+kind-down: ## Delete what kind-up or e2e-kind has made
+	@if [[ -x bin/kind-world ]]; then bin/kind-world down; fi
 
 .PHONY: test
 test: tools build cloud-init ## Run the tests for every change: units, controllers on a real API server, the main journeys on a sandbox
@@ -178,6 +203,6 @@ bench: cluster-tools upstream-tools build ## Print how fast the decisions are, a
 	$(benchmarks) -benchmem $(BENCHMARKS)
 
 .PHONY: clean
-clean: ## Remove everything that was built (a running sandbox is stopped first)
+clean: kind-down ## Remove everything that was built (a running sandbox, and clusters of kind-up, are stopped first)
 	@if [[ -x bin/sandbox ]]; then bin/sandbox down --dir $(SANDBOX_DIR); fi
-	rm -rf bin $(SANDBOX_DIR)
+	rm -rf bin .kind $(SANDBOX_DIR)

@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -24,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
 // waitTimeout bounds how long a program may take to end after SIGTERM.
@@ -77,7 +77,9 @@ func startPrograms(t *testing.T, programs ...program) {
 		command := exec.CommandContext(t.Context(), binary(t, pod.Containers[0].Name, "make build"), args...)
 		command.Env = []string{}
 		start(t, p.deployment, command)
-		env.Eventually(t, p.deployment+" is ready", func(ctx context.Context) error { return ready(ctx, health) })
+		env.Eventually(t, p.deployment+" is ready", func(ctx context.Context) error {
+			return controlplane.CheckURL(ctx, http.DefaultClient, "http://"+health+"/readyz")
+		})
 		if p.secure {
 			metricsAreForReaders(t, p.deployment, metrics)
 		}
@@ -93,21 +95,6 @@ func startPrograms(t *testing.T, programs ...program) {
 			return err
 		})
 	}
-}
-
-func ready(ctx context.Context, address string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	if response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("it says %s", response.Status)
-	}
-	return errors.Join(err, response.Body.Close())
 }
 
 // asAccount is a kubeconfig of a service account.

@@ -7,7 +7,8 @@
 #
 # usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs), "node" (what a server needs to be a node), "dev"
 #                                     (generators, linters, and what the tests of the pages type), "upstream" (Karpenter's own regression suite, and
-#                                     Karpenter with its own provider), or "dra" (vCluster, and a driver of devices)
+#                                     Karpenter with its own provider), "dra" (vCluster, and a driver of devices), "kind", or "kind-node" (what a
+#                                     node image of kind needs beside what a server needs)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/check-go.sh
@@ -64,6 +65,7 @@ node=(
 dev=(
   "controller-gen|dev|sigs.k8s.io/controller-tools/cmd/controller-gen|sigs.k8s.io/controller-tools|"
   "staticcheck|dev|honnef.co/go/tools/cmd/staticcheck|honnef.co/go/tools|"
+  "actionlint|dev|github.com/rhysd/actionlint/cmd/actionlint|github.com/rhysd/actionlint|-s -w"
   "helm|helm|helm.sh/helm/v3/cmd/helm|helm.sh/helm/v3|${rendered}"
   "etcdctl|etcd|go.etcd.io/etcd/etcdctl/v3|go.etcd.io/etcd/etcdctl/v3|-s -w"
   "etcdutl|etcd|go.etcd.io/etcd/etcdutl/v3|go.etcd.io/etcd/etcdutl/v3|-s -w"
@@ -78,6 +80,13 @@ dra=(
   "vcluster|vcluster|github.com/loft-sh/vcluster/cmd/vcluster|github.com/loft-sh/vcluster|-s -w"
   "dra-example-kubeletplugin|vcluster|sigs.k8s.io/dra-example-driver/cmd/dra-example-kubeletplugin|sigs.k8s.io/dra-example-driver|-s -w"
 )
+kind=(
+  "kind|kind|sigs.k8s.io/kind|sigs.k8s.io/kind|-s -w"
+)
+kind_node=(
+  "coredns|kind|./coredns|github.com/coredns/coredns|-s -w"
+  "crictl|kind|sigs.k8s.io/cri-tools/cmd/crictl|sigs.k8s.io/cri-tools|-s -w"
+)
 
 programs=()
 for group in "$@"; do
@@ -87,7 +96,9 @@ for group in "$@"; do
     dev) programs+=("${dev[@]}") ;;
     upstream) programs+=("${upstream[@]}") ;;
     dra) programs+=("${dra[@]}") ;;
-    *) echo "error: unknown group \"${group}\" of tools; known are: cluster node dev upstream dra" >&2; exit 2 ;;
+    kind) programs+=("${kind[@]}") ;;
+    kind-node) programs+=("${kind_node[@]}") ;;
+    *) echo "error: unknown group \"${group}\" of tools; known are: cluster node dev upstream dra kind kind-node" >&2; exit 2 ;;
   esac
 done
 

@@ -30,9 +30,11 @@ packages=(pycadf-common python3-alembic python3-amqp python3-anyjson python3-app
   python3-requestsexceptions python3-rfc3986 python3-routes python3-setuptools python3-simplejson python3-six
   python3-sqlalchemy python3-statsd python3-stevedore python3-sushy python3-swiftclient python3-tenacity
   python3-tooz python3-tz python3-urllib3 python3-vine python3-wcwidth python3-webob python3-wrapt python3-yaml
-  python3-yappi python3-zeroconf python3-zipp)
+  python3-yappi python3-zeroconf python3-zipp
+  # Parts of Python that a small Debian does not have.
+  python3-distutils python3-lib2to3)
 # Ironic makes config drives with it.
-programs=(genisoimage)
+programs=(genisoimage libmagic1)
 
 wanted="${packages[*]} ${programs[*]} $(sha256sum "$0" | cut -d' ' -f1)"
 if [[ "$(cat "${stamp}" 2>/dev/null)" == "${wanted}" ]]; then
@@ -63,13 +65,15 @@ for package in "${dir}"/packages/*.deb; do
   dpkg-deb --extract "${package}" "${dir}/root"
 done
 rm -rf "${dir}/packages" "${dir}/log" "${dir}/root/usr/share"
+# Each Python has these two files of distutils, and would look there only, if there were none here.
+cp "$(/usr/bin/python3 -W ignore -c 'import distutils; print(distutils.__path__[0])')"/{__init__,version}.py "${dir}"/root/usr/lib/python3.*/distutils/
 
 cat >"${dir}/python" <<'SCRIPT'
 #!/bin/sh
 # usage: python MODULE ARGUMENT...    calls main() of the module, in the tree of unpacked packages
 root=$(dirname "$(readlink -f "$0")")/root
-export PYTHONPATH="$root/usr/lib/python3/dist-packages" PATH="$root/usr/bin:$PATH"
-export PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH="$root/usr/lib/python3/dist-packages:$(echo "$root"/usr/lib/python3.*)" PATH="$root/usr/bin:$PATH"
+export LD_LIBRARY_PATH="$(echo "$root"/usr/lib/*-linux-gnu)" PYTHONDONTWRITEBYTECODE=1
 module=$1
 shift
 exec /usr/bin/python3 -W ignore -c 'import importlib, sys

@@ -47,7 +47,7 @@ func TestClaimBringsServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	requirePrerequisites(t, bin, missingForClaims)
-	w := newFixture(t, setup{bin: bin, dir: t.TempDir(), rack: "charts-rack.yaml"})
+	w := newFixture(t, setup{bin: bin, dir: t.TempDir(), rack: "claims-rack.yaml"})
 	defer w.keepJournal(t)()
 
 	w.journal.logf("== the platform team registers a server, and a NodeType with its devices")

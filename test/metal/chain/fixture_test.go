@@ -84,10 +84,8 @@ func anyServer(bin string) boot.Server {
 type setup struct {
 	// bin is the directory that has the programs, and dir the one where everything goes.
 	bin, dir string
-	// rack is the file of testdata that has the servers, or the absolute path of another one.
+	// rack is the file of testdata that has the servers.
 	rack string
-	// charts starts a management cluster that servers can join, and none of our programs: the test installs the charts.
-	charts bool
 }
 
 // newFixture starts everything, and stops it at the end of the test.
@@ -103,14 +101,10 @@ func newFixture(t *testing.T, s setup) *fixture {
 		w.leftovers.marks = append(w.leftovers.marks, server.UUID)
 	}
 	var err error
-	config := stack.Config{
+	w.Stack, err = stack.Start(t.Context(), stack.Config{
 		Dir: dir, Bin: bin, Scenario: writeRack(t, dir, rack), BootCommand: w.writeBootCommand(t, rack),
 		AgentTimeout: time.Minute, PowerTimeout: 20 * time.Second, Progress: w.journal.logf,
-	}
-	if s.charts {
-		config.Nodes = &stack.Nodes{Address: w.network.Address.Addr(), Pods: w.podNetwork()}
-	}
-	w.Stack, err = stack.Start(t.Context(), config)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,13 +114,10 @@ func newFixture(t *testing.T, s setup) *fixture {
 		}
 		w.journal.logf("everything is stopped")
 	})
-	startTenant := w.StartTenant
-	if s.charts {
-		startTenant = w.StartTenantCluster
-	} else if err := w.StartWebhook(t.Context()); err != nil {
+	if err := w.StartWebhook(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if w.tenant, err = startTenant(t.Context(), w.network.Address.Addr()); err != nil {
+	if w.tenant, err = w.StartTenant(t.Context(), w.network.Address.Addr()); err != nil {
 		t.Fatal(err)
 	}
 	if w.kube, err = kubernetes.NewForConfig(w.tenant.REST); err != nil {
@@ -161,10 +152,7 @@ func (w *fixture) startNetwork(t *testing.T) {
 // loadRack reads the scenario, and gives the servers UUIDs that are unique on this machine.
 func loadRack(t *testing.T, name string) *scenario.Scenario {
 	t.Helper()
-	if !filepath.IsAbs(name) {
-		name = filepath.Join("testdata", name)
-	}
-	rack, err := scenario.Load(name)
+	rack, err := scenario.Load(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ package chain
 
 import (
 	"bytes"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,8 +29,6 @@ type traces struct {
 	marks []string
 	// links are the names of all network interfaces of the test.
 	links map[string]bool
-	// routes are the networks to which the test has made routes.
-	routes []netip.Prefix
 	// settings of the kernel, and the rules of its firewall, as they were before.
 	settings []string
 }
@@ -51,15 +48,6 @@ func (tr *traces) find(t *testing.T) map[string][]string {
 	for _, link := range links {
 		if tr.links[link.Attrs().Name] {
 			found["links"] = append(found["links"], link.Attrs().Name)
-		}
-	}
-	routes, err := network.Complete(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V4) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, route := range routes {
-		if slices.ContainsFunc(tr.routes, func(network netip.Prefix) bool { return route.Dst != nil && route.Dst.String() == network.String() }) {
-			found["routes"] = append(found["routes"], route.String())
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
@@ -118,11 +106,7 @@ func (tr *traces) checkSeen(t *testing.T, servers int) {
 	if len(tr.links) != servers+1 {
 		t.Errorf("%d servers are on the bridge, but the links are %v", servers, tr.links)
 	}
-	kinds := []string{"links", "control groups", "processes"}
-	if len(tr.routes) > 0 {
-		kinds = append(kinds, "routes")
-	}
-	for _, kind := range kinds {
+	for _, kind := range []string{"links", "control groups", "processes"} {
 		if len(found[kind]) == 0 {
 			t.Errorf("servers run, but none of their %s were found: leftovers would be missed too", kind)
 		}
@@ -135,7 +119,7 @@ func (tr *traces) checkGone(t *testing.T, logf func(string, ...any)) {
 	if found := tr.find(t); len(found) > 0 {
 		t.Errorf("the test has left something: %v", found)
 	} else {
-		logf("no process, link, route, mount or control group is left")
+		logf("no process, link, mount or control group is left")
 	}
 	if diff := cmp.Diff(tr.settings, readSettings(t)); diff != "" {
 		t.Errorf("settings of the kernel, or its firewall, have changed (-before +after):\n%s", diff)

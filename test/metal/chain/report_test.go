@@ -158,8 +158,5 @@ func (w *fixture) diagnose(t *testing.T) {
 
 // logs returns patterns of the log files of all programs and servers.
 func (w *fixture) logs() []string {
-	return []string{
-		"log/*.log", "servers/*/console.log", "servers/*/disk/upper/var/log/cloud-init-output.log",
-		managementNode + "/console.log", managementNode + "/disk/upper/var/log/cloud-init-output.log",
-	}
+	return []string{"log/*.log", "servers/*/console.log", "servers/*/disk/upper/var/log/cloud-init-output.log"}
 }

@@ -8,10 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/bridge"
@@ -23,6 +25,9 @@ import (
 // Name is the name of Ironic's process.
 const Name = "ironic"
 
+// usualPort is where others expect Ironic.
+const usualPort = 6385
+
 // driver is the hardware type that Ironic needs to register a server.
 const driver = "redfish"
 
@@ -30,6 +35,9 @@ const driver = "redfish"
 type Config struct {
 	// Tree is the directory that hack/ironic.sh made, bin/ironic.
 	Tree string
+	// Host is the name or address at which BMCs and agents reach Ironic. It has a free port of web.Loopback, and its usual port of any
+	// other host.
+	Host string
 	// Dir is where database, settings and published boot media go. It is made.
 	Dir        string
 	Supervisor *process.Supervisor
@@ -67,12 +75,16 @@ func Start(ctx context.Context, config Config) (*Ironic, error) {
 	if err := Check(config.Tree); err != nil {
 		return nil, err
 	}
-	ports, err := controlplane.FreePorts(1)
-	if err != nil {
-		return nil, err
+	port := usualPort
+	if config.Host == web.Loopback {
+		ports, err := controlplane.FreePorts(1)
+		if err != nil {
+			return nil, err
+		}
+		port = ports[0]
 	}
-	i := &Ironic{URL: fmt.Sprintf("http://127.0.0.1:%d", ports[0])}
-	if err := i.start(ctx, config, ports[0]); err != nil {
+	i := &Ironic{URL: "http://" + net.JoinHostPort(config.Host, strconv.Itoa(port))}
+	if err := i.start(ctx, config, port); err != nil {
 		return nil, errors.Join(err, i.Close())
 	}
 	return i, nil
@@ -80,19 +92,23 @@ func Start(ctx context.Context, config Config) (*Ironic, error) {
 
 func (i *Ironic) start(ctx context.Context, config Config, port int) error {
 	var err error
-	if i.files, err = web.Start(http.FileServer(http.Dir(filepath.Join(config.Dir, "http")))); err != nil {
+	if i.files, err = web.Start(config.Host, http.FileServer(http.Dir(filepath.Join(config.Dir, "http")))); err != nil {
 		return err
 	}
-	upstream, err := url.Parse(i.URL)
+	listen := "0.0.0.0"
+	if config.Host == web.Loopback {
+		listen = web.Loopback
+	}
+	upstream, err := url.Parse(fmt.Sprintf("http://%s:%d", web.Loopback, port))
 	if err != nil {
 		return err
 	}
-	if i.bridge, err = web.Start(bridge.New(upstream)); err != nil {
+	if i.bridge, err = web.Start(web.Loopback, bridge.New(upstream)); err != nil {
 		return err
 	}
 	i.Endpoint = i.bridge.URL + "/v1/"
 	written, err := settings{
-		Dir: config.Dir, Port: port, FilesURL: i.files.URL,
+		Dir: config.Dir, Listen: listen, Port: port, URL: i.URL, FilesURL: i.files.URL,
 		AgentTimeout: seconds(config.AgentTimeout, time.Minute), PowerTimeout: seconds(config.PowerTimeout, 20*time.Second),
 	}.write(config.Tree)
 	if err != nil {

@@ -17,8 +17,11 @@ var settingsTemplate string
 
 // settings are what differs from one Ironic to the next. Timeouts are in seconds.
 type settings struct {
-	Dir          string
+	Dir string
+	// Listen is the address that the API is served on, and URL where agents find it.
+	Listen       string
 	Port         int
+	URL          string
 	FilesURL     string
 	AgentTimeout int
 	PowerTimeout int

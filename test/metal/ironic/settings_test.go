@@ -13,7 +13,8 @@ import (
 
 func TestSettings(t *testing.T) {
 	tree, dir := t.TempDir(), t.TempDir()
-	made := settings{Dir: dir, Port: 6385, FilesURL: "http://127.0.0.1:8080", AgentTimeout: seconds(0, time.Minute),
+	made := settings{Dir: dir, Listen: "0.0.0.0", Port: 6385, URL: "http://metal3:6385",
+		FilesURL: "http://127.0.0.1:8080", AgentTimeout: seconds(0, time.Minute),
 		PowerTimeout: seconds(5*time.Second, time.Minute)}
 	if _, err := made.write(tree); err == nil || !strings.Contains(err.Error(), "empty database") {
 		t.Errorf("there is no database to begin with, and the error is %v", err)
@@ -30,7 +31,8 @@ func TestSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		"port = 6385", "http_url = http://127.0.0.1:8080", "http_root = " + dir + "/http", "connection = sqlite:///" + dir + "/ironic.sqlite",
+		"host_ip = 0.0.0.0", "port = 6385", "endpoint_override = http://metal3:6385",
+		"http_url = http://127.0.0.1:8080", "http_root = " + dir + "/http", "connection = sqlite:///" + dir + "/ironic.sqlite",
 		"clean_callback_timeout = 60", "deploy_callback_timeout = 60", "power_state_change_timeout = 5", "auth_strategy = noauth",
 	} {
 		if !strings.Contains(string(content), "\n"+line+"\n") {

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // A Bridge is a network on this machine. It must be closed.
@@ -44,14 +45,23 @@ func (b *Bridge) bringUp() (err error) {
 	if b.link, err = netlink.LinkByName(b.Name); err != nil {
 		return fmt.Errorf("finding it, %w", err)
 	}
-	address := &netlink.Addr{IPNet: &net.IPNet{
-		IP: b.Address.Addr().AsSlice(), Mask: net.CIDRMask(b.Address.Bits(), b.Address.Addr().BitLen()),
-	}}
-	if err := netlink.AddrAdd(b.link, address); err != nil {
-		return fmt.Errorf("giving it address %s, %w", b.Address, err)
+	if err := b.Add(b.Address); err != nil {
+		return err
 	}
 	if err := netlink.LinkSetUp(b.link); err != nil {
 		return fmt.Errorf("bringing it up, %w", err)
+	}
+	return nil
+}
+
+// Add gives this machine another address on the bridge.
+func (b *Bridge) Add(address netip.Prefix) error {
+	// Without the flag, an IPv6 address cannot be listened on for a second, in which the kernel looks for another owner.
+	err := netlink.AddrAdd(b.link, &netlink.Addr{Flags: unix.IFA_F_NODAD, IPNet: &net.IPNet{
+		IP: address.Addr().AsSlice(), Mask: net.CIDRMask(address.Bits(), address.Addr().BitLen()),
+	}})
+	if err != nil {
+		return fmt.Errorf("giving bridge %s the address %s, %w", b.Name, address, err)
 	}
 	return nil
 }

@@ -26,6 +26,7 @@ const interfaceName = "eth0"
 const (
 	containerdConfig = "etc/containerd/config.toml"
 	kubeletDropIns   = "etc/kubernetes/kubelet.conf.d"
+	kubeletService   = "etc/systemd/system/kubelet.service.d/15-container.conf"
 	osRelease        = "usr/lib/os-release"
 	// kubeletSettings override those of the cluster: kernel, control groups and file systems are the machine's, and its
 	// disk may be fuller than a kubelet's defaults permit.
@@ -56,7 +57,9 @@ exec /usr/bin/kubeadm "$@"
 // adapt changes the files on the disk that a container needs to be different. It can run again at each boot.
 func adapt(o Options, root string, groups groupVersion) error {
 	settings := kubeletSettings
-	files := map[string]string{"etc/default/kubelet": "KUBELET_EXTRA_ARGS=--config-dir=/" + kubeletDropIns + "\n"}
+	// Read after 10-kubeadm.conf. /etc/default/kubelet is the user's, as on any server.
+	files := map[string]string{kubeletService: "[Service]\nEnvironment=\"KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml --config-dir=/" +
+		kubeletDropIns + "\"\n"}
 	if groups == groupsV1 {
 		settings += kubeletOldGroups
 		if err := writeFile(filepath.Join(root, "usr/local/bin/kubeadm"), []byte(joinOldGroups), 0o755); err != nil {

@@ -30,7 +30,8 @@ func TestAdaptDisk(t *testing.T) {
 			reason: "kubelet, kubeadm and containerd need a setting each.", version: groupsV1,
 			want: map[string][]string{
 				containerdConfig:                      {"restrict_oom_score_adj = true", "SystemdCgroup = false"},
-				"etc/default/kubelet":                 {"--config-dir=/" + kubeletDropIns},
+				kubeletService:                        {"--config-dir=/" + kubeletDropIns},
+				"etc/default/kubelet":                 nil,
 				kubeletDropIns + "/90-container.conf": {"failCgroupV1: false", "cgroupDriver: cgroupfs", "failSwapOn: false"},
 				"usr/local/bin/kubeadm":               {"--ignore-preflight-errors=SystemVerification"},
 				"etc/server/devices.json":             {"GPU-0"},
@@ -40,7 +41,8 @@ func TestAdaptDisk(t *testing.T) {
 			reason: "No setting is needed, and kubeadm is not wrapped.", version: groupsV2,
 			want: map[string][]string{
 				containerdConfig:                      {"restrict_oom_score_adj = true", "SystemdCgroup = true"},
-				"etc/default/kubelet":                 {"--config-dir=/" + kubeletDropIns},
+				kubeletService:                        {"--config-dir=/" + kubeletDropIns},
+				"etc/default/kubelet":                 nil,
 				kubeletDropIns + "/90-container.conf": {"failSwapOn: false"},
 				"usr/local/bin/kubeadm":               nil,
 				"etc/server/devices.json":             {"GPU-0"},

@@ -4,6 +4,7 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -46,10 +47,22 @@ type fixture struct {
 	client  client.WithWatch
 	kube    kubernetes.Interface
 	dir     string
+	// pods and services are networks of the cluster, as package controlplane has them; empty for its own.
+	pods, services string
+	// document is the user's part of the user data, and network the network data; empty for an example, and for one address.
+	document    string
+	networkData []byte
 }
 
 // newFixture makes the network. It skips the test if it is not enabled.
 func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	// Depends on the process ID, so that two runs can share a machine.
+	return newFixtureAt(t, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, byte(os.Getpid()), 1}), 24))
+}
+
+// newFixtureAt is the same for a network in which this machine has the address.
+func newFixtureAt(t *testing.T, address netip.Prefix) *fixture {
 	t.Helper()
 	if os.Getenv("E2E_METAL") != "1" {
 		t.Skip("servers that boot need root and the output of `make server-image`: run `make server-boot`")
@@ -59,8 +72,6 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	w := &fixture{bin: bin, dir: t.TempDir()}
-	// Depends on the process ID, so that two runs can share a machine.
-	address := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, byte(os.Getpid()), 1}), 24)
 	if w.network, err = network.New(fmt.Sprintf("servers%d", os.Getpid()), address); err != nil {
 		t.Fatal(err)
 	}
@@ -100,6 +111,7 @@ func (w *fixture) startCluster(ctx context.Context, t *testing.T) {
 		Name: "tenant", Dir: filepath.Join(dir, "tenant"), Kubeconfig: filepath.Join(dir, "tenant.kubeconfig"), Binaries: binaries,
 		Supervisor: supervisor, Clock: clock.RealClock{}, Etcd: etcd,
 		Address: w.network.Address.Addr().String(), Port: ports[2], Nodes: true,
+		PodCIDR: w.pods, ServiceCIDR: w.services,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +156,8 @@ func (w *fixture) userDataOf(ctx context.Context, t *testing.T, mode v1alpha1.Jo
 	if err != nil {
 		t.Fatal(err)
 	}
-	document, err := bootstrap.UserData([]byte("#cloud-config\nwrite_files:\n- path: /etc/asset-tag\n  content: A-1\n"), nil, nil, join)
+	user := cmp.Or(w.document, "#cloud-config\nwrite_files:\n- path: /etc/asset-tag\n  content: A-1\n")
+	document, err := bootstrap.UserData([]byte(user), nil, nil, join)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,11 +167,15 @@ func (w *fixture) userDataOf(ctx context.Context, t *testing.T, mode v1alpha1.Jo
 // install writes the files of a deployment to the directory of a server: an image, and the config drive.
 func (w *fixture) install(t *testing.T, userData []byte) {
 	t.Helper()
-	network, err := bootstrap.NetworkData(bootstrap.NetworkConfig{
-		Address: w.network.Server(9), Gateway: w.network.Address.Addr(), MAC: serverMAC,
-	})
-	if err != nil {
-		t.Fatal(err)
+	network := w.networkData
+	if network == nil {
+		var err error
+		network, err = bootstrap.NetworkData(bootstrap.NetworkConfig{
+			Address: w.network.Server(9), Gateway: w.network.Address.Addr(), MAC: serverMAC,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	server := boot.Server{Name: "server-1", UUID: serverUUID, Dir: w.dir, Image: filepath.Join(w.bin, "server-image")}
 	if err := server.WriteConfigDrive(network, userData); err != nil {

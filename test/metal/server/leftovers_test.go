@@ -18,7 +18,8 @@ import (
 )
 
 // machineSettings are settings of the kernel that a kubelet or kubeadm must not change.
-var machineSettings = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"}
+var machineSettings = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward",
+	"net/ipv6/conf/all/forwarding", "net/ipv6/conf/default/forwarding"}
 
 // leftovers returns, by kind, what a server could leave behind or change on the machine. Other servers may run.
 func (w *fixture) leftovers(t *testing.T) map[string][]string {

@@ -62,8 +62,7 @@ func TestServerJoinsVCluster(t *testing.T) {
 	}
 }
 
-// vclusterScript installs nothing: the image has all that it would install. A server that is a container has settings of the kubelet
-// in a directory, which the image's own service is told of in /etc/default/kubelet.
+// vclusterScript installs nothing: the image has all that it would install.
 var vclusterScript = template.Must(template.New("join").Parse(`#!/bin/sh
 set -eu
 sysctl -w net.ipv4.ip_forward=1
@@ -82,7 +81,7 @@ END
 cat >/etc/systemd/system/kubelet.service.d/10-kubeadm.conf <<'END'
 [Service]
 Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
-Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml --config-dir=/etc/kubernetes/kubelet.conf.d"
+Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
 {{- range .Environment}}
 EnvironmentFile=-{{.}}
 {{- end}}

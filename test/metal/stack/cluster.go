@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -30,14 +31,10 @@ func (s *Stack) startCluster(ctx context.Context) error {
 		return err
 	}
 	s.Kubeconfig = filepath.Join(s.config.Dir, "management.kubeconfig")
-	config := controlplane.Config{
+	s.cluster, err = controlplane.New(controlplane.Config{
 		Name: "management", Dir: filepath.Join(s.config.Dir, "management"), Kubeconfig: s.Kubeconfig,
 		Binaries: binaries, Supervisor: s.Processes, Clock: s.config.Clock, Etcd: s.etcd, Port: ports[2],
-	}
-	if s.config.Nodes != nil {
-		s.config.Nodes.describe(&config)
-	}
-	s.cluster, err = controlplane.New(config)
+	})
 	if err != nil {
 		return err
 	}
@@ -48,9 +45,6 @@ func (s *Stack) startCluster(ctx context.Context) error {
 	if s.Client, err = client.NewWithWatch(s.REST, client.Options{Scheme: env.Scheme()}); err != nil {
 		return fmt.Errorf("making a client of the management cluster, %w", err)
 	}
-	if s.config.Nodes != nil {
-		return s.startNodesCluster(ctx, binaries)
-	}
 	if err := sandbox.PrepareManagement(ctx, s.Client, binaries, HostsNamespace, MachinesNamespace); err != nil {
 		return err
 	}
@@ -58,5 +52,22 @@ func (s *Stack) startCluster(ctx context.Context) error {
 		return err
 	}
 	s.config.Progress("the management cluster has the CRDs of Metal3 and ours")
+	return nil
+}
+
+// useCluster makes a client of the management cluster that exists, and installs the CRDs of Metal3 there.
+func (s *Stack) useCluster(ctx context.Context) error {
+	var err error
+	s.Kubeconfig = s.config.Management
+	if s.REST, err = clientcmd.BuildConfigFromFlags("", s.Kubeconfig); err != nil {
+		return fmt.Errorf("reading the kubeconfig of the management cluster, %w", err)
+	}
+	if s.Client, err = client.NewWithWatch(s.REST, client.Options{Scheme: env.Scheme()}); err != nil {
+		return fmt.Errorf("making a client of the management cluster, %w", err)
+	}
+	if err := sandbox.PrepareMetal3(ctx, s.Client, controlplane.Binaries{s.config.Bin}, HostsNamespace); err != nil {
+		return err
+	}
+	s.config.Progress("the management cluster has the CRDs of Metal3")
 	return nil
 }

@@ -15,10 +15,15 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
 )
 
-// Register registers a server of the rack with Metal3, as a platform team does: a Secret with the credentials of its BMC,
-// and a BareMetalHost of the same name, which says nothing about the hardware.
+// Register registers a server of the rack with Metal3.
 func (s *Stack) Register(ctx context.Context, server scenario.Server, labels map[string]string) error {
-	view, err := s.Rack.Server(ctx, server.Name)
+	return s.Rack.Register(ctx, s.Client, server, labels)
+}
+
+// Register registers a server with the Metal3 of a management cluster, as a platform team does: a Secret with the credentials of
+// its BMC, and a BareMetalHost of the same name, which says nothing about the hardware.
+func (r *Rack) Register(ctx context.Context, c client.Client, server scenario.Server, labels map[string]string) error {
+	view, err := r.Server(ctx, server.Name)
 	if err != nil {
 		return err
 	}
@@ -30,7 +35,7 @@ func (s *Stack) Register(ctx context.Context, server scenario.Server, labels map
 	host.Spec.BMC = bmov1alpha1.BMCDetails{Address: "redfish-virtualmedia+" + view.URL, CredentialsName: secret.Name}
 	host.Spec.BootMACAddress = view.MACs[0]
 	for _, object := range []client.Object{secret, host} {
-		if err := s.Client.Create(ctx, object); err != nil {
+		if err := c.Create(ctx, object); err != nil {
 			return fmt.Errorf("registering server %s, creating %T, %w", server.Name, object, err)
 		}
 	}

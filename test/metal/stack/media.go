@@ -41,12 +41,12 @@ type Image struct {
 	Checksum string
 }
 
-func startMedia() (*Media, error) {
+func startMedia(host string) (*Media, error) {
 	m := &Media{files: map[string]content{}, reads: map[string]int{}}
 	// The size of the smallest ISO 9660 file system.
 	m.files[deployISO] = inMemory(make([]byte, 64<<10))
 	var err error
-	if m.server, err = web.Start(m); err != nil {
+	if m.server, err = web.Start(host, m); err != nil {
 		return nil, err
 	}
 	m.DeployISO = m.server.URL + deployISO

@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/web"
 )
 
 func TestMedia(t *testing.T) {
-	media, err := startMedia()
+	media, err := startMedia(web.Loopback)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,11 +25,11 @@ const (
 // startIronic starts Ironic, and the web server of the images that it hands to servers.
 func (s *Stack) startIronic(ctx context.Context) error {
 	var err error
-	if s.Media, err = startMedia(); err != nil {
+	if s.Media, err = startMedia(s.config.Host); err != nil {
 		return err
 	}
 	s.Ironic, err = ironic.Start(ctx, ironic.Config{
-		Tree: filepath.Join(s.config.Bin, "ironic"), Dir: filepath.Join(s.config.Dir, "ironic"), Supervisor: s.Processes,
+		Tree: filepath.Join(s.config.Bin, "ironic"), Dir: filepath.Join(s.config.Dir, "ironic"), Host: s.config.Host, Supervisor: s.Processes,
 		AgentTimeout: s.config.AgentTimeout, PowerTimeout: s.config.PowerTimeout, Environment: s.environment(),
 	})
 	if err == nil {

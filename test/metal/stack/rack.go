@@ -27,8 +27,8 @@ const heartbeat = time.Second
 type Rack struct {
 	// Servers as the scenario describes them, in its order.
 	Servers []scenario.Server
-
-	admin string
+	// Admin is the URL of the admin API.
+	Admin string
 }
 
 // startRack starts the rack, and returns when its BMCs answer.
@@ -42,7 +42,7 @@ func (s *Stack) startRack(ctx context.Context) error {
 		return err
 	}
 	redfish, administration := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
-	s.Rack = &Rack{Servers: described.Servers, admin: "http://" + administration}
+	s.Rack = &Rack{Servers: described.Servers, Admin: "http://" + administration}
 	err = s.run(process.Spec{
 		Name: rackName, Rank: controlplane.RankControllers,
 		Args: []string{
@@ -54,7 +54,7 @@ func (s *Stack) startRack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := controlplane.AwaitURL(ctx, "the rack", http.DefaultClient, s.Rack.admin+"/healthz"); err != nil {
+	if err := controlplane.AwaitURL(ctx, "the rack", http.DefaultClient, s.Rack.Admin+"/healthz"); err != nil {
 		return err
 	}
 	s.config.Progress("the rack runs: %d servers, BMCs at %s", len(described.Servers), redfish)
@@ -86,7 +86,7 @@ func (r *Rack) call(ctx context.Context, method, path string, body, into any) er
 		}
 		content = bytes.NewReader(encoded)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, r.admin+"/v1/servers/"+path, content)
+	request, err := http.NewRequestWithContext(ctx, method, r.Admin+"/v1/servers/"+path, content)
 	if err != nil {
 		return err
 	}

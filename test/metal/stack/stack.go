@@ -4,6 +4,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/ironic"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/web"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
@@ -43,9 +45,11 @@ type Config struct {
 	Scenario string
 	// BootCommand is what a server runs when it boots its image; empty runs nothing.
 	BootCommand string
-	// Nodes lets servers join the management cluster, which starts without our programs: the test installs them there.
-	// Nil is a cluster without nodes, with our programs as processes.
-	Nodes *Nodes
+	// Management is the path of an administrator's kubeconfig file of a management cluster that exists. Then only Ironic, the image
+	// server and the operator are started: the rack is elsewhere, and so are our programs. Empty starts a cluster.
+	Management string
+	// Host is the name or address at which a rack elsewhere reaches Ironic and the image server; empty means web.Loopback.
+	Host string
 	// ManagerFlags are further flags of our manager.
 	ManagerFlags []string
 	// AgentTimeout and PowerTimeout are Ironic's; zero means what package ironic says.
@@ -68,7 +72,7 @@ type Stack struct {
 	Ironic *ironic.Ironic
 	// Media serves disk images and the deploy ISO.
 	Media *Media
-	// Rack is the administrator's access to the emulated servers.
+	// Rack is the administrator's access to the emulated servers; nil if they are elsewhere.
 	Rack *Rack
 	// Processes gives access to all programs, to look at, stop or kill one.
 	Processes *process.Supervisor
@@ -98,6 +102,7 @@ func Start(ctx context.Context, config Config) (*Stack, error) {
 	if config.Progress == nil {
 		config.Progress = func(string, ...any) {}
 	}
+	config.Host = cmp.Or(config.Host, web.Loopback)
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
@@ -128,9 +133,9 @@ func (s *Stack) up(caller context.Context) error {
 	defer done()
 	stop := context.AfterFunc(caller, func() { s.cancel(context.Cause(caller)) })
 	defer stop()
-	parts := []func(context.Context) error{s.startCluster, s.startIronic, s.startRack, s.startOperator}
-	if s.config.Nodes == nil {
-		parts = append(parts, s.startManager)
+	parts := []func(context.Context) error{s.startCluster, s.startIronic, s.startRack, s.startOperator, s.startManager}
+	if s.config.Management != "" {
+		parts = []func(context.Context) error{s.useCluster, s.startIronic, s.startOperator}
 	}
 	for _, start := range parts {
 		if err := start(ctx); err != nil {

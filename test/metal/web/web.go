@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package web serves HTTP on a free port of loopback, for as long as a test wants.
+// Package web serves HTTP, on a free port of loopback or for other machines, for as long as a test wants.
 package web
 
 import (
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -25,14 +26,22 @@ type Server struct {
 	ended  chan error
 }
 
-// Start begins to serve.
-func Start(handler http.Handler) (*Server, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+// Loopback is the host for clients on this machine.
+const Loopback = "127.0.0.1"
+
+// Start begins to serve at a free port. The host is the name or address of this machine in the URL. For another host than Loopback
+// all addresses of the machine are served.
+func Start(host string, handler http.Handler) (*Server, error) {
+	at := ""
+	if host == Loopback {
+		at = Loopback
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(at, "0"))
 	if err != nil {
-		return nil, fmt.Errorf("listening on loopback, %w", err)
+		return nil, fmt.Errorf("listening for HTTP, %w", err)
 	}
 	s := &Server{
-		URL:    "http://" + listener.Addr().String(),
+		URL:    "http://" + net.JoinHostPort(host, strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)),
 		server: &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}, ended: make(chan error, 1),
 	}
 	go func() { s.ended <- s.server.Serve(listener) }()

@@ -10,7 +10,7 @@ import (
 )
 
 func TestServer(t *testing.T) {
-	server, err := Start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Path) }))
+	server, err := Start(Loopback, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Path) }))
 	if err != nil {
 		t.Fatal(err)
 	}

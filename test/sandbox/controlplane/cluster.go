@@ -8,8 +8,10 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -23,8 +25,6 @@ import (
 
 const (
 	serviceCIDR = "10.96.0.0/16"
-	// serviceIP is the first address of serviceCIDR: the kubernetes service.
-	serviceIP = "10.96.0.1"
 	// podCIDR is the default network of the pods.
 	podCIDR = "10.244.0.0/16"
 )
@@ -49,8 +49,12 @@ type Config struct {
 	// Nodes is for a cluster with nodes: it runs a scheduler, all controllers, and the authorization and bootstrap
 	// tokens by which nodes join. Without it, the cluster only stores objects and collects garbage.
 	Nodes bool
-	// PodCIDR is the network of the pods of all nodes, of which each node gets a part of 24 bits. Empty is 10.244.0.0/16.
+	// PodCIDR is the network of the pods of all nodes, of which each node gets a part of 24 bits, or of 64 of an IPv6 network.
+	// Empty is 10.244.0.0/16.
 	PodCIDR string
+	// ServiceCIDR is the network of the services, of the family of Address. Empty is 10.96.0.0/16. Both may be one network of each
+	// family, separated by a comma.
+	ServiceCIDR string
 	// Packed are resources of which the scheduler fills one node before the next, in addition to those of
 	// config/scheduler. None leaves the scheduler to its defaults, which spread pods.
 	Packed []corev1.ResourceName
@@ -85,6 +89,7 @@ type files struct {
 // New makes the certificates and kubeconfig files of a cluster. Nothing runs yet.
 func New(config Config) (*Cluster, error) {
 	config.Address, config.PodCIDR = cmp.Or(config.Address, loopback), cmp.Or(config.PodCIDR, podCIDR)
+	config.ServiceCIDR = cmp.Or(config.ServiceCIDR, serviceCIDR)
 	authority, err := pki.NewAuthority("sandbox-"+config.Name, config.Clock)
 	if err != nil {
 		return nil, err
@@ -134,7 +139,14 @@ func (c *Cluster) writePKI() (err error) {
 		return err
 	}
 	names := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
-	serving, err := c.authority.Serving("kube-apiserver", names, []net.IP{net.ParseIP(c.config.Address), net.ParseIP(serviceIP)})
+	first, _, _ := strings.Cut(c.config.ServiceCIDR, ",")
+	services, err := netip.ParsePrefix(first)
+	if err != nil {
+		return fmt.Errorf("reading the network of the services of the %s cluster, %w", c.config.Name, err)
+	}
+	// The kubernetes service has the first address.
+	serviceIP := services.Masked().Addr().Next()
+	serving, err := c.authority.Serving("kube-apiserver", names, []net.IP{net.ParseIP(c.config.Address), serviceIP.AsSlice()})
 	if err != nil {
 		return err
 	}

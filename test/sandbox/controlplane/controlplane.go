@@ -91,10 +91,11 @@ func Await(ctx context.Context, what string, check func(context.Context) error) 
 
 // AwaitURL polls until the URL answers with success.
 func AwaitURL(ctx context.Context, what string, client *http.Client, url string) error {
-	return Await(ctx, what, func(ctx context.Context) error { return get(ctx, client, url) })
+	return Await(ctx, what, func(ctx context.Context) error { return CheckURL(ctx, client, url) })
 }
 
-func get(ctx context.Context, client *http.Client, url string) error {
+// CheckURL returns an error unless the URL answers with success.
+func CheckURL(ctx context.Context, client *http.Client, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ kind: ClusterConfiguration
 clusterName: sandbox-{{ .Name }}
 kubernetesVersion: {{ .Version }}
 controlPlaneEndpoint: "{{ .Endpoint }}"
-networking: {podSubnet: {{ .PodCIDR }}, serviceSubnet: {{ .ServiceCIDR }}}
+networking: {podSubnet: "{{ .PodCIDR }}", serviceSubnet: "{{ .ServiceCIDR }}"}
 ---
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -69,7 +69,7 @@ func (c *Cluster) EnableJoin(ctx context.Context) error {
 		// kubeadm requires an address other than loopback, but these phases do not write it anywhere.
 		"Unused": "192.0.2.1",
 		"Name":   c.config.Name, "Port": c.config.Port, "Version": version.GitVersion,
-		"Endpoint": strings.TrimPrefix(c.Server, "https://"), "PodCIDR": c.config.PodCIDR, "ServiceCIDR": serviceCIDR,
+		"Endpoint": strings.TrimPrefix(c.Server, "https://"), "PodCIDR": c.config.PodCIDR, "ServiceCIDR": c.config.ServiceCIDR,
 	})
 	if err != nil {
 		return fmt.Errorf("writing kubeadm's configuration, %w", err)

@@ -39,7 +39,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--client-ca-file=" + c.files.caCert,
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + c.files.tokenPublic, "--service-account-signing-key-file=" + c.files.tokenKey,
-		"--service-cluster-ip-range=" + serviceCIDR,
+		"--service-cluster-ip-range=" + c.config.ServiceCIDR,
 		"--authorization-mode=" + authorization,
 		"--allow-privileged=true",
 		"--profiling=false",
@@ -82,7 +82,7 @@ func (c *Cluster) StartControllers(ctx context.Context) error {
 	if c.config.Nodes {
 		args = append(args,
 			"--cluster-signing-cert-file="+c.files.caCert, "--cluster-signing-key-file="+c.files.caKey,
-			"--allocate-node-cidrs", "--cluster-cidr="+c.config.PodCIDR, "--service-cluster-ip-range="+serviceCIDR,
+			"--allocate-node-cidrs", "--cluster-cidr="+c.config.PodCIDR, "--service-cluster-ip-range="+c.config.ServiceCIDR,
 		)
 	}
 	name, err := c.start(ctx, "kube-controller-manager", RankControllers, args)

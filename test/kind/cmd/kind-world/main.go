@@ -1,0 +1,249 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command kind-world makes two kind clusters with Metal3, a rack of emulated servers and our charts, runs tests on them, and deletes
+// them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/component-base/cli"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/kind"
+)
+
+// defaultTests are the choice among NodeTypes, the secrets of a server after its node has joined, two that need no server, and one in
+// which our programs are killed.
+const defaultTests = "^(TestCapacityCPUPodNeverGetsGPUServer|TestReleaseRevokesJoinToken|TestGiveBackDefaults|TestWebhookDenies|" +
+	"TestCrashManagerMidClaim)$"
+
+// allTests selects all tests, as go test -run does.
+const allTests = "."
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	// The first signal has everything deleted; a second one ends the process at once.
+	context.AfterFunc(ctx, stop)
+	klog.SetLogger(logr.Discard())
+	ctrllog.SetLogger(klog.Background())
+	command := newCommand()
+	command.SetContext(ctx)
+	if err := cli.RunNoErrOutput(command); err != nil {
+		fmt.Fprintf(os.Stderr, "error: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// variables stand in for flags.
+var variables = map[string]string{
+	"kind": "KIND", "management": "KIND_MANAGEMENT", "tenant": "KIND_TENANT", "image": "KIND_IMAGE", "ip-family": "KIND_IP_FAMILY",
+	"keep": "KEEP", "run": "E2E",
+}
+
+func newCommand() *cobra.Command {
+	config := kind.Config{}
+	command := &cobra.Command{
+		Use:   "kind-world",
+		Short: "Run karpenter-provider-metal3 on kind clusters, with emulated servers that join by real kubelets",
+		Long: `kind-world makes a management and a tenant cluster with kind, installs our charts in them as docs/install.md says, and starts
+Metal3 and a rack of emulated servers in containers beside them. A pending pod of the tenant gets a server, which boots as a container
+and joins by kubeadm.
+
+It needs Docker, with a daemon on this machine that runs as root, and what "make kind-up" builds. It writes to one folder, and
+neither to ~/.kube/config nor to anything else of this machine; "kind-world down" deletes all that it made.`,
+		Example: `  kind-world up
+  export KUBECONFIG=.kind/tenant.kubeconfig
+  kind-world down
+
+  # the suite test/e2e, or one test of it, on a world that is deleted afterwards
+  kind-world test
+  kind-world test --run TestWebhookDenies --keep`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE:         func(command *cobra.Command, _ []string) error { return command.Help() },
+		PersistentPreRunE: func(command *cobra.Command, _ []string) error {
+			return complete(command.Flags(), &config, command.OutOrStdout())
+		},
+	}
+	command.PersistentFlags().StringVar(&config.Dir, "dir", "", "folder of the world; by default .kind of the checkout")
+	command.PersistentFlags().StringVar(&config.Kind, "kind", "", "kind's program; by default the one beside this program, of the "+
+		"version in tools/kind (KIND)")
+	command.AddCommand(newUpCommand(&config), newDownCommand(&config), newTestCommand(&config))
+	return command
+}
+
+// complete takes flags that are not given from the environment, and fills in the defaults.
+func complete(flags *pflag.FlagSet, config *kind.Config, out io.Writer) error {
+	for name, variable := range variables {
+		if flag := flags.Lookup(name); flag != nil && !flag.Changed && os.Getenv(variable) != "" {
+			if err := flags.Set(name, os.Getenv(variable)); err != nil {
+				return fmt.Errorf("%s is %q: %w", variable, os.Getenv(variable), err)
+			}
+		}
+	}
+	executable, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding the folder of this program, %w", err)
+	}
+	bin := filepath.Dir(executable)
+	config.Repository, config.Out = filepath.Dir(bin), out
+	if config.Dir == "" {
+		config.Dir = filepath.Join(config.Repository, ".kind")
+	}
+	if config.Dir, err = filepath.Abs(config.Dir); err != nil {
+		return fmt.Errorf("finding the folder of the world, %w", err)
+	}
+	if config.Kind == "" {
+		config.Kind = filepath.Join(bin, "kind")
+	}
+	return nil
+}
+
+func addUpFlags(flags *pflag.FlagSet, config *kind.Config) {
+	flags.StringVar(&config.Management, "management", "", "name of a kind cluster to take as the management cluster, instead of "+
+		"creating one; it must have neither Metal3 nor our charts, and stays (KIND_MANAGEMENT)")
+	flags.StringVar(&config.Tenant, "tenant", "", "name of a kind cluster to take as the tenant cluster; it must have control-plane nodes "+
+		"only, and stays (KIND_TENANT)")
+	flags.StringVar(&config.Image, "image", "", "node image of clusters that are created; by default kind's own (KIND_IMAGE)")
+	flags.StringVar(&config.IPFamily, "ip-family", "ipv4", "IP family of clusters that are created: ipv4, dual or ipv6 (KIND_IP_FAMILY)")
+	flags.BoolVar(&config.AllServers, "all-servers", false, "register the servers of all tests, and not only the reference fleet")
+	flags.BoolVar(&config.Keep, "keep", false, "leave what was made, also after a failure (KEEP=1)")
+}
+
+func newUpCommand(config *kind.Config) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "up",
+		Short: "Make the world, and say how to look around",
+		Long: `up checks first, and makes nothing if anything is missing. Then it makes the world, and ends when all servers are available. If that
+fails, or at Ctrl-C, what was made is deleted, and logs are kept in the folder. Where the world is up already, there is nothing to do.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			world := kind.New(*config)
+			made, err := world.Up(command.Context())
+			if err != nil {
+				return err
+			}
+			if !made {
+				_, _ = fmt.Fprintln(config.Out, "the world is up already")
+			}
+			lookAround(config.Out, world)
+			return nil
+		},
+	}
+	addUpFlags(command.Flags(), config)
+	return command
+}
+
+func newDownCommand(config *kind.Config) *cobra.Command {
+	images := false
+	command := &cobra.Command{
+		Use:   "down",
+		Short: "Delete the world",
+		Long: `down deletes all that up has made, also if that was killed on its way. Clusters that were taken stay, without what is ours. Where
+there is nothing, there is nothing to do.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			found, err := kind.New(*config).Down(command.Context(), images)
+			if err == nil && !found {
+				_, _ = fmt.Fprintln(config.Out, "there is no world in "+config.Dir)
+			}
+			return err
+		},
+	}
+	command.Flags().BoolVar(&images, "images", false, "also delete the image of Metal3's containers, which the next up would use again")
+	return command
+}
+
+func newTestCommand(config *kind.Config) *cobra.Command {
+	tests, charts := "", true
+	command := &cobra.Command{
+		Use:   "test",
+		Short: "Run test/e2e and the tests of the charts on the world, and delete it",
+		Long: `test makes the world, or uses the one that is up, and runs test/e2e and the tests of the charts on it. It deletes the world if it has
+made it, unless it is told to keep it. The exit code is 0 only if all tests have passed.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			// Tests of all kinds need servers of all kinds.
+			config.AllServers = config.AllServers || tests == allTests
+			return runTests(command.Context(), *config, tests, charts)
+		},
+	}
+	addUpFlags(command.Flags(), config)
+	command.Flags().StringVar(&tests, "run", defaultTests, "tests of test/e2e to run, as go test -run takes them; \".\" are all (E2E)")
+	command.Flags().BoolVar(&charts, "charts", charts,
+		"run the tests of the charts too, if the world is deleted afterwards: they uninstall the charts")
+	return command
+}
+
+// runTests prints how long each part took.
+func runTests(ctx context.Context, config kind.Config, tests string, charts bool) (err error) {
+	type part struct {
+		name string
+		took time.Duration
+	}
+	var parts []part
+	timed := func(name string, do func() error) error {
+		start := time.Now()
+		err := do()
+		parts = append(parts, part{name, time.Since(start)})
+		return err
+	}
+	defer func() {
+		for _, one := range parts {
+			_, _ = fmt.Fprintf(config.Out, "%6.1fs  %s\n", one.took.Seconds(), one.name)
+		}
+	}()
+	world, made := kind.New(config), false
+	if err := timed("the world", func() error { made, err = world.Up(ctx); return err }); err != nil {
+		return err
+	}
+	err = timed("test/e2e", func() error { return world.Test(ctx, "e2e", "./test/e2e", tests) })
+	if tests == allTests && ctx.Err() == nil {
+		// On a cluster of its own.
+		err = errors.Join(err, timed("the rack's README", func() error {
+			return world.Test(ctx, "readme", "./test/kind/metal", "^TestReadme$")
+		}))
+	}
+	// They leave clusters without our charts.
+	if made && !config.Keep && charts && ctx.Err() == nil {
+		err = errors.Join(err, timed("the charts", func() error { return world.Test(ctx, "charts", "./test/kind", "^TestCharts") }))
+	}
+	if !made || config.Keep {
+		lookAround(config.Out, world)
+		return err
+	}
+	return errors.Join(err, timed("deleting the world", func() error {
+		_, err := world.Down(context.WithoutCancel(ctx), false)
+		return err
+	}))
+}
+
+func lookAround(out io.Writer, world *kind.World) {
+	_, _ = fmt.Fprintf(out, `
+  management cluster   export KUBECONFIG=%[1]s
+  tenant cluster       export KUBECONFIG=%[2]s
+
+Describe the servers, and have a pod bring one (bin/kubectl will do):
+  kubectl --kubeconfig %[1]s apply -f %[3]s/management.yaml
+  kubectl --kubeconfig %[1]s get nodetypes
+  kubectl --kubeconfig %[2]s apply -f %[3]s/tenant.yaml
+  kubectl --kubeconfig %[2]s run train --image %[4]s --overrides '{"spec": {"containers": [{"name": "train", "image": "%[4]s", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}}'
+  kubectl --kubeconfig %[2]s get nodeclaims,nodes,pods --watch
+  kubectl --kubeconfig %[1]s get machines.karpenter.metal3.io,baremetalhosts -A
+
+`+"`make kind-down` deletes the world.\n", world.ManagementKubeconfig(), world.TenantKubeconfig(), world.Fleet(), kind.PodImage)
+}

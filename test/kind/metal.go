@@ -1,0 +1,69 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kind
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/e2e/servers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/kind/metal"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+)
+
+// metalContainers are the names of the containers beside the clusters.
+func (w *World) metalContainers() []string {
+	return []string{metal.Metal3Container(w.state.Management.Name), metal.RackContainer(w.state.Management.Name)}
+}
+
+// prepareManagement installs the CRDs of Metal3, without which the manager does not start. Metal3's container finds them.
+func (w *World) prepareManagement(ctx context.Context) (client.Client, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", w.ManagementKubeconfig())
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig of the management cluster, %w", err)
+	}
+	c, err := client.New(config, client.Options{Scheme: env.Scheme()})
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the management cluster, %w", err)
+	}
+	return c, sandbox.PrepareMetal3(ctx, c, controlplane.Binaries{w.bin()}, hostNamespace)
+}
+
+// startMetal starts Metal3 and the rack, and waits until all servers are available.
+func (w *World) startMetal(ctx context.Context, management client.Client) error {
+	kubeconfig, err := os.ReadFile(w.path("management-internal.kubeconfig"))
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig of Metal3, %w", err)
+	}
+	list := servers.Reference
+	if w.state.AllServers {
+		list = servers.All
+	}
+	described, err := list()
+	if err != nil {
+		return err
+	}
+	m, err := metal.Up(ctx, metal.Config{
+		Cluster: w.state.Management.Name, Network: network, Kubeconfig: kubeconfig, Client: management, Servers: described,
+		Bin: w.bin(), Dir: w.path("metal"), Progress: w.say,
+	})
+	if err != nil {
+		return err
+	}
+	w.state.Rack = m.Rack.Admin
+	if err := w.writeFleet(ctx, m.OSImage); err != nil {
+		return err
+	}
+	if err := m.AwaitAvailable(ctx); err != nil {
+		return err
+	}
+	w.say("all servers are available")
+	return nil
+}
