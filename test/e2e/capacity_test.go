@@ -204,14 +204,15 @@ func TestCapacityBurstBeyondFleet(t *testing.T) {
 	}
 }
 
-// countNodeClaims collects the names of all NodeClaims of the group that are created until the context ends.
-func (w *fixture) countNodeClaims(ctx context.Context, t *testing.T) (map[string]bool, <-chan struct{}) {
+// countNodeClaims collects the names of all NodeClaims of the group that are created until the context ends, and what was said last of the
+// launch of each.
+func (w *fixture) countNodeClaims(ctx context.Context, t *testing.T) (map[string]string, <-chan struct{}) {
 	t.Helper()
 	watch, err := w.tenant.Watch(ctx, &karpv1.NodeClaimList{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, done := map[string]bool{}, make(chan struct{})
+	made, done := map[string]string{}, make(chan struct{})
 	go func() {
 		defer close(done)
 		defer watch.Stop()
@@ -224,7 +225,10 @@ func (w *fixture) countNodeClaims(ctx context.Context, t *testing.T) (map[string
 					return
 				}
 				if claim, ok := event.Object.(*karpv1.NodeClaim); ok && w.group.owns(claim.Name) {
-					made[claim.Name] = true
+					made[claim.Name] = ""
+					if launched := claim.StatusConditions().Get(karpv1.ConditionTypeLaunched); launched != nil {
+						made[claim.Name] = launched.Reason + ": " + launched.Message
+					}
 				}
 			}
 		}

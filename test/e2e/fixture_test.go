@@ -6,6 +6,7 @@ package e2e
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -128,16 +129,23 @@ func (w *fixture) eventually(t *testing.T, goal string, check func(context.Conte
 	}
 }
 
-// poll waits until nothing is missing, or returns what was missing last, and an error. The last look may fail for the lack of time.
+// poll waits until nothing is missing, or returns what was missing last, and an error. A check that fails is made again: an API server or
+// etcd may be too busy for a moment, and the last look may fail for the lack of time.
 func (w *fixture) poll(ctx context.Context, check func(context.Context) (missing string, err error)) (missing string, err error) {
 	missing = "never looked"
+	var failed error
 	err = wait.PollUntilContextTimeout(ctx, interval, w.settings.timeout, true, func(ctx context.Context) (bool, error) {
 		now, err := check(ctx)
-		if now != "" || err == nil {
-			missing = now
+		if err != nil {
+			failed = err
+			return false, nil
 		}
-		return missing == "" && err == nil, err
+		missing, failed = now, nil
+		return missing == "", nil
 	})
+	if err != nil {
+		err = errors.Join(err, failed)
+	}
 	return missing, err
 }
 

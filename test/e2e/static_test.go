@@ -59,8 +59,10 @@ func TestStaticPool(t *testing.T) {
 	w.eventually(t, "two servers of NodeType edge are free", w.edgeServersFree(2))
 	stop()
 	<-counted
-	if len(made) != 3 {
-		t.Errorf("%d NodeClaims were made, want 3, one for each server: %v", len(made), made)
+	// The provider learns a moment later how many servers are free. So for each server one NodeClaim too many may be made, and
+	// not one after the other.
+	if len(made) < 3 || len(made) > 6 {
+		t.Errorf("%d NodeClaims were made for 3 servers, with what was said last of each: %v", len(made), made)
 	}
 }
 
