@@ -143,9 +143,9 @@ e2e-metal: tools build ironic boot-server boot-vm dra-tools ## The whole chain o
 	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal/dra
 	E2E_METAL=1 go test -count=1 -v -timeout 45m ./test/metal/chain
 
-# What kind clusters are given, in a world of test/kind. Variables of these targets:
+# What kind clusters are given, in an environment of test/kind. Variables of these targets:
 #   E2E             tests of test/e2e to run, as go test -run takes them; "." are all
-#   KEEP            1 leaves the world after the tests, and after a failure
+#   KEEP            1 leaves the environment after the tests, and after a failure
 #   KIND            path of another kind than the one in tools/kind
 #   KIND_IMAGE      node image, instead of kind's own
 #   KIND_IP_FAMILY  ipv4, dual or ipv6
@@ -155,17 +155,17 @@ kind-parts: tools build images boot-server
 	@hack/build-tools.sh kind
 	@hack/in-debian.sh hack/server-image.sh
 	@hack/in-debian.sh hack/ironic.sh
-	@go build -trimpath -o bin/ ./test/emulator/cmd/rack ./test/kind/metal/cmd/metal-host ./test/kind/cmd/kind-world
+	@go build -trimpath -o bin/ ./test/emulator/cmd/rack ./test/kind/metal/cmd/metal-host ./test/kind/cmd/kind-env
 
 .PHONY: e2e-kind
 e2e-kind: kind-parts ## test/e2e and the charts on kind clusters, with servers that boot as containers (needs Docker; E2E=. runs all tests, KEEP=1 leaves the clusters)
-	bin/kind-world test
+	bin/kind-env test
 
 .PHONY: kind-up kind-down
 kind-up: kind-parts ## The same clusters to look around in (needs Docker)
-	bin/kind-world up
+	bin/kind-env up
 kind-down: ## Delete what kind-up or e2e-kind has made
-	@if [[ -x bin/kind-world ]]; then bin/kind-world down; fi
+	@if [[ -x bin/kind-env ]]; then bin/kind-env down; fi
 
 .PHONY: test
 test: tools build cloud-init ## Run the tests for every change: units, controllers on a real API server, the main journeys on a sandbox

@@ -11,7 +11,7 @@ import (
 )
 
 // installCharts runs the commands of docs/install.md.
-func (w *World) installCharts(ctx context.Context) error {
+func (w *Environment) installCharts(ctx context.Context) error {
 	p, err := page.Open(page.Config{
 		File: filepath.Join(w.config.Repository, "docs", "install.md"), Dir: w.path("page"),
 		Bin: w.bin(), Kubeconfig: w.ManagementKubeconfig(),

@@ -29,8 +29,8 @@ const (
 	gpu          = "nvidia.com/gpu"
 )
 
-// TestCharts goes on with docs/install.md where kind-world has ended: the charts that it has installed do the main job, are
-// upgraded, and are uninstalled. It leaves clusters without our charts, so it is the last test of a world.
+// TestCharts goes on with docs/install.md where kind-env has ended: the charts that it has installed do the main job, are
+// upgraded, and are uninstalled. It leaves clusters without our charts, so it is the last test of an environment.
 func TestCharts(t *testing.T) {
 	w := newFixture(t)
 

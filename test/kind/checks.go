@@ -24,14 +24,14 @@ const minimumMemory = 6 << 30
 // answerTimeout is how long the daemon of Docker may take to answer. A test sets it.
 var answerTimeout = 10 * time.Second
 
-// built are the files in bin that a world is made of.
+// built are the files in bin that an environment is made of.
 var built = []string{
 	"images/manager.tar", "images/provider.tar", "images/webhook.tar", "server-image/.layer", "ironic/ironic", "crds/metal3",
 	"baremetal-operator", "boot-server", "helm", "kubectl", "kubelet", "metal-host", "rack",
 }
 
-// check returns why the wanted world cannot be made. It makes nothing.
-func (w *World) check(ctx context.Context) error {
+// check returns why the wanted environment cannot be made. It makes nothing.
+func (w *Environment) check(ctx context.Context) error {
 	if families := []string{"ipv4", "dual", "ipv6"}; !slices.Contains(families, w.state.IPFamily) {
 		return fmt.Errorf("the IP family is %q: it must be one of %s", w.state.IPFamily, strings.Join(families, ", "))
 	}
@@ -46,7 +46,7 @@ func (w *World) check(ctx context.Context) error {
 	return nil
 }
 
-func (w *World) checkDocker(ctx context.Context) error {
+func (w *Environment) checkDocker(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout,
 		fmt.Errorf("its daemon has not answered for %s: restart it", answerTimeout))
 	defer cancel()
@@ -65,7 +65,7 @@ func (w *World) checkDocker(ctx context.Context) error {
 		return fmt.Errorf("reading what docker info prints, %w", err)
 	}
 	if info.MemTotal < minimumMemory {
-		return fmt.Errorf("there are %.1f GiB of memory for Docker, and a world needs %d GiB: give it more",
+		return fmt.Errorf("there are %.1f GiB of memory for Docker, and an environment needs %d GiB: give it more",
 			float64(info.MemTotal)/(1<<30), minimumMemory>>30)
 	}
 	if slices.Contains(info.SecurityOptions, "name=rootless") {
@@ -82,7 +82,7 @@ const (
 )
 
 // noteLimit says how many servers can run at once, where that is fewer than there are.
-func (w *World) noteLimit() {
+func (w *Environment) noteLimit() {
 	const setting = "fs.inotify.max_user_instances"
 	content, _ := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
 	if limit, err := strconv.Atoi(strings.TrimSpace(string(content))); err == nil && limit < 512 {
@@ -91,7 +91,7 @@ func (w *World) noteLimit() {
 	}
 }
 
-func (w *World) checkBuilt(context.Context) error {
+func (w *Environment) checkBuilt(context.Context) error {
 	for _, file := range built {
 		if _, err := os.Stat(w.bin(file)); err != nil {
 			return fmt.Errorf("there is no %s: `make kind-up` builds it", w.bin(file))
@@ -101,7 +101,7 @@ func (w *World) checkBuilt(context.Context) error {
 }
 
 // checkClusters checks that the clusters to create are not there, and that those to take are, and have nothing of Metal3 or ours.
-func (w *World) checkClusters(ctx context.Context) error {
+func (w *Environment) checkClusters(ctx context.Context) error {
 	output, err := w.kind(ctx, "get", "clusters")
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (w *World) checkClusters(ctx context.Context) error {
 	return nil
 }
 
-func (w *World) checkTaken(ctx context.Context, role string, taken cluster) error {
+func (w *Environment) checkTaken(ctx context.Context, role string, taken cluster) error {
 	kubeconfig := w.path(role + ".kubeconfig")
 	if err := w.writeKubeconfig(ctx, taken, kubeconfig); err != nil {
 		return err
@@ -135,8 +135,8 @@ func (w *World) checkTaken(ctx context.Context, role string, taken cluster) erro
 	}
 	for crd := range strings.FieldsSeq(output) {
 		if isOurs(crd) {
-			return fmt.Errorf("the kind cluster %s has %s already, which is deleted with a world: take a cluster without Metal3 and Karpenter",
-				taken.Name, crd)
+			return fmt.Errorf("the kind cluster %s has %s already, which is deleted with an environment: take a cluster without Metal3 and "+
+				"Karpenter", taken.Name, crd)
 		}
 	}
 	if role != "tenant" {
@@ -154,7 +154,7 @@ func (w *World) checkTaken(ctx context.Context, role string, taken cluster) erro
 }
 
 // checkNames checks that no container has a name that ours will have.
-func (w *World) checkNames(ctx context.Context) error {
+func (w *Environment) checkNames(ctx context.Context) error {
 	output, err := docker.Run(ctx, "ps", "--all", "--format", "{{.Names}}")
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func (w *World) checkNames(ctx context.Context) error {
 }
 
 // checkImage checks the Kubernetes of a node image that was named. Of kind's own nothing is known before a cluster runs it.
-func (w *World) checkImage(ctx context.Context) error {
+func (w *Environment) checkImage(ctx context.Context) error {
 	if w.state.Image == "" || w.state.Tenant.Taken {
 		return nil
 	}
@@ -186,7 +186,7 @@ func (w *World) checkImage(ctx context.Context) error {
 }
 
 // checkVersion checks the tenant cluster that runs.
-func (w *World) checkVersion(ctx context.Context) error {
+func (w *Environment) checkVersion(ctx context.Context) error {
 	output, err := w.kubectl(ctx, w.TenantKubeconfig(), "version", "--output=json")
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func (w *World) checkVersion(ctx context.Context) error {
 }
 
 // compareVersions checks that the servers' kubelet is not newer than the Kubernetes that it is to join.
-func (w *World) compareVersions(ctx context.Context, what, kubernetes string) error {
+func (w *Environment) compareVersions(ctx context.Context, what, kubernetes string) error {
 	output, err := w.run(ctx, w.bin("kubelet"), "--version")
 	if err != nil {
 		return err

@@ -110,7 +110,7 @@ func TestUpChecksFirst(t *testing.T) {
 			want:  "running docker version, its daemon has not answered for 100ms: restart it"},
 		"LittleMemory": {reason: "what is there, and what is needed", fakes: map[string]string{"docker": `
 "info "*) echo '{"MemTotal":2061729792,"SecurityOptions":[]}';;`},
-			want: "there are 1.9 GiB of memory for Docker, and a world needs 6 GiB: give it more"},
+			want: "there are 1.9 GiB of memory for Docker, and an environment needs 6 GiB: give it more"},
 		"Rootless": {reason: "servers that are containers need root", fakes: map[string]string{"docker": `
 "info "*) echo '{"MemTotal":16777216000,"SecurityOptions":["name=seccomp,profile=builtin","name=rootless","name=cgroupns"]}';;`},
 			want: "the daemon of Docker is rootless, and servers that boot as containers need one that runs as root"},
@@ -136,7 +136,7 @@ func TestUpChecksFirst(t *testing.T) {
 			fakes: map[string]string{"kind": "\n\"get clusters\") echo mine;;",
 				"kubectl": "\n\"get crd \"*) echo customresourcedefinition.apiextensions.k8s.io/baremetalhosts.metal3.io;;"},
 			want: "the kind cluster mine has customresourcedefinition.apiextensions.k8s.io/baremetalhosts.metal3.io already, which is deleted " +
-				"with a world: take a cluster without Metal3 and Karpenter"},
+				"with an environment: take a cluster without Metal3 and Karpenter"},
 		"TenantWithWorkers": {reason: "pods would run without a server", config: func(c *Config) { c.Tenant = "mine" },
 			fakes: map[string]string{"kind": "\n\"get clusters\") echo mine;;", "kubectl": "\n\"get nodes \"*) echo node/mine-worker;;"},
 			want: "the kind cluster mine has nodes for pods, which then need no servers: take a tenant cluster that has control-plane nodes " +
@@ -193,7 +193,7 @@ func TestUpChecksFirst(t *testing.T) {
 	}
 }
 
-// madeNothing checks how the fakes were called, and that no world is written down.
+// madeNothing checks how the fakes were called, and that no environment is written down.
 func (f *fakes) madeNothing(t *testing.T) {
 	t.Helper()
 	calls, _ := os.ReadFile(f.calls())
@@ -203,7 +203,7 @@ func (f *fakes) madeNothing(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(f.repository, ".kind", "state.json")); !os.IsNotExist(err) {
-		t.Errorf("a world is written down: %v", err)
+		t.Errorf("an environment is written down: %v", err)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestDownNothing(t *testing.T) {
 	f.madeNothing(t)
 }
 
-// A world that cannot be made is deleted again, and so is one that was killed while it was made.
+// An environment that cannot be made is deleted again, and so is one that was killed while it was made.
 func TestUpFailsCleanly(t *testing.T) {
 	f := newFakes(t, map[string]string{"kind": `
 "create cluster --name=metal3-management "*) touch "${0%/bin/kind}/network";;
@@ -288,12 +288,12 @@ func TestUpTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if made, err := New(f.config()).Up(t.Context()); err != nil || made {
-		t.Errorf("up makes a world that is there: %t, %v", made, err)
+		t.Errorf("up makes an environment that is there: %t, %v", made, err)
 	}
 	other := f.config()
 	other.IPFamily = "ipv6"
 	if _, err := New(other).Up(t.Context()); err == nil || !strings.Contains(err.Error(), "has other settings") {
-		t.Errorf("a world with other settings gives %v", err)
+		t.Errorf("an environment with other settings gives %v", err)
 	}
 }
 

@@ -24,14 +24,14 @@ import (
 const network = "kind"
 
 // clusters are both by their role, the management cluster first.
-func (w *World) clusters() iter.Seq2[string, cluster] {
+func (w *Environment) clusters() iter.Seq2[string, cluster] {
 	return func(yield func(string, cluster) bool) {
 		_ = yield("management", w.state.Management) && yield("tenant", w.state.Tenant)
 	}
 }
 
 // createCluster creates a cluster, unless it is taken, and writes its kubeconfig files.
-func (w *World) createCluster(ctx context.Context, role string, one cluster) error {
+func (w *Environment) createCluster(ctx context.Context, role string, one cluster) error {
 	if !one.Taken {
 		config := w.path(role + "-kind.yaml")
 		content := fmt.Sprintf("kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnetworking: {ipFamily: %s}\n", w.state.IPFamily)
@@ -57,7 +57,7 @@ func (w *World) createCluster(ctx context.Context, role string, one cluster) err
 	return nil
 }
 
-func (w *World) writeKubeconfig(ctx context.Context, of cluster, path string, flags ...string) error {
+func (w *Environment) writeKubeconfig(ctx context.Context, of cluster, path string, flags ...string) error {
 	content, err := w.kind(ctx, append([]string{"get", "kubeconfig", "--name=" + of.Name}, flags...)...)
 	if err != nil {
 		return err
@@ -69,19 +69,19 @@ func (w *World) writeKubeconfig(ctx context.Context, of cluster, path string, fl
 }
 
 // untilNetwork waits for the network, which the first cluster of a machine makes: two at once would make two.
-func (w *World) untilNetwork(ctx context.Context) error {
+func (w *Environment) untilNetwork(ctx context.Context) error {
 	return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		return w.hasNetwork(ctx)
 	})
 }
 
-func (w *World) hasNetwork(ctx context.Context) (bool, error) {
+func (w *Environment) hasNetwork(ctx context.Context) (bool, error) {
 	names, err := docker.Run(ctx, "network", "ls", "--filter", "name=^"+network+"$", "--format", "{{.Name}}")
 	return names != "", err
 }
 
 // loadImages brings the images of the charts to the management cluster.
-func (w *World) loadImages(ctx context.Context) error {
+func (w *Environment) loadImages(ctx context.Context) error {
 	for _, image := range []string{"manager", "webhook", "provider"} {
 		if _, err := w.kind(ctx, "load", "image-archive", "--name="+w.state.Management.Name, w.bin("images", image+".tar")); err != nil {
 			return err
@@ -92,7 +92,7 @@ func (w *World) loadImages(ctx context.Context) error {
 }
 
 // addressOf is that of a container in the network, of the family that servers use.
-func (w *World) addressOf(ctx context.Context, container string) (netip.Addr, error) {
+func (w *Environment) addressOf(ctx context.Context, container string) (netip.Addr, error) {
 	field := "IPAddress"
 	if w.state.IPFamily == "ipv6" {
 		field = "GlobalIPv6Address"
@@ -118,7 +118,7 @@ const (
 var clusterServer = regexp.MustCompile(`(server: https://)\S+`)
 
 // prepareTenant makes the tenant cluster one that servers can join. clean takes it back.
-func (w *World) prepareTenant(ctx context.Context) error {
+func (w *Environment) prepareTenant(ctx context.Context) error {
 	address, err := w.addressOf(ctx, w.state.Tenant.controlPlane())
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (w *World) prepareTenant(ctx context.Context) error {
 }
 
 // editTenant changes what a server reads when it joins, and where kube-system runs. Servers have no images of kind's.
-func (w *World) editTenant(ctx context.Context, endpoint, root, newRoot, selector string) error {
+func (w *Environment) editTenant(ctx context.Context, endpoint, root, newRoot, selector string) error {
 	err := w.editConfigMap(ctx, "kube-system", "kubelet-config", "kubelet", func(content string) string {
 		return strings.Replace(content, root, newRoot, 1)
 	})
@@ -162,7 +162,7 @@ func (w *World) editTenant(ctx context.Context, endpoint, root, newRoot, selecto
 	return nil
 }
 
-func (w *World) editConfigMap(ctx context.Context, namespace, name, key string, edit func(string) string) error {
+func (w *Environment) editConfigMap(ctx context.Context, namespace, name, key string, edit func(string) string) error {
 	content, err := w.kubectl(ctx, w.TenantKubeconfig(), "get", "configmap", name, "--namespace="+namespace,
 		"--output=jsonpath={.data."+key+"}")
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 // run runs a program and returns its standard output. An error is one sentence, with the last line that the program has printed as an
 // error.
-func (w *World) run(ctx context.Context, program string, args ...string) (string, error) {
+func (w *Environment) run(ctx context.Context, program string, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, program, args...)
 	var output, problems bytes.Buffer
 	command.Stdout, command.Stderr = &output, &problems
@@ -59,11 +59,11 @@ func lastError(output string) string {
 }
 
 // kind runs kind, which must not touch the user's own kubeconfig: commands that write one are given its path.
-func (w *World) kind(ctx context.Context, args ...string) (string, error) {
+func (w *Environment) kind(ctx context.Context, args ...string) (string, error) {
 	return w.run(ctx, w.config.Kind, args...)
 }
 
 // kubectl runs kubectl as an administrator of one of the clusters.
-func (w *World) kubectl(ctx context.Context, kubeconfig string, args ...string) (string, error) {
+func (w *Environment) kubectl(ctx context.Context, kubeconfig string, args ...string) (string, error) {
 	return w.run(ctx, w.bin("kubectl"), append(args, "--kubeconfig="+kubeconfig)...)
 }

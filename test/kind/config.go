@@ -26,11 +26,11 @@ const (
 	tenantName       = "tenant-a"
 )
 
-// Config says which world there shall be.
+// Config says which environment there shall be.
 type Config struct {
 	// Repository is the checkout: its bin, charts and docs are used.
 	Repository string
-	// Dir is the folder of the world.
+	// Dir is the folder of the environment.
 	Dir string
 	// Kind is the program.
 	Kind string
@@ -48,8 +48,8 @@ type Config struct {
 	Out io.Writer
 }
 
-// A World is the clusters and containers of one folder.
-type World struct {
+// An Environment is the clusters and containers of one folder.
+type Environment struct {
 	config Config
 	start  time.Time
 	mu     sync.Mutex
@@ -58,33 +58,33 @@ type World struct {
 	endpoint string
 }
 
-// New returns the world of a folder, which need not be there.
-func New(config Config) *World {
-	return &World{config: config, start: time.Now()}
+// New returns the environment of a folder, which need not be there.
+func New(config Config) *Environment {
+	return &Environment{config: config, start: time.Now()}
 }
 
 // say prints one line of progress, with the seconds since the start.
-func (w *World) say(format string, args ...any) {
+func (w *Environment) say(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, _ = fmt.Fprintf(w.config.Out, "+%6.1fs  %s\n", time.Since(w.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-func (w *World) path(parts ...string) string {
+func (w *Environment) path(parts ...string) string {
 	return filepath.Join(append([]string{w.config.Dir}, parts...)...)
 }
 
-func (w *World) bin(parts ...string) string {
+func (w *Environment) bin(parts ...string) string {
 	return filepath.Join(append([]string{w.config.Repository, "bin"}, parts...)...)
 }
 
 // ManagementKubeconfig and TenantKubeconfig are administrators' kubeconfig files, for use on this machine.
-func (w *World) ManagementKubeconfig() string { return w.path("management.kubeconfig") }
+func (w *Environment) ManagementKubeconfig() string { return w.path("management.kubeconfig") }
 
 // TenantKubeconfig is that of the tenant cluster.
-func (w *World) TenantKubeconfig() string { return w.path("tenant.kubeconfig") }
+func (w *Environment) TenantKubeconfig() string { return w.path("tenant.kubeconfig") }
 
-// wanted is the state of a world as the configuration wants it.
+// wanted is the state of an environment as the configuration wants it.
 func (c Config) wanted() state {
 	return state{
 		Management: cluster{Name: cmp.Or(c.Management, defaultManagement), Taken: c.Management != ""},

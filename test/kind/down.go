@@ -16,7 +16,7 @@ import (
 
 // Down deletes what Up has made, all of it or a part, and returns whether there was anything. Clusters that were taken stay, without
 // what is ours. images deletes the image of Metal3's containers too, which the next Up would use again.
-func (w *World) Down(ctx context.Context, images bool) (found bool, err error) {
+func (w *Environment) Down(ctx context.Context, images bool) (found bool, err error) {
 	unlock, err := w.lock()
 	if err != nil {
 		return false, err
@@ -35,7 +35,7 @@ func (w *World) Down(ctx context.Context, images bool) (found bool, err error) {
 }
 
 // delete deletes what the state says. The state itself goes last: what could not be deleted is tried again by the next one.
-func (w *World) delete(ctx context.Context) error {
+func (w *Environment) delete(ctx context.Context) error {
 	w.say("deleting what was made")
 	errs := []error{metal.Down(ctx, w.state.Management.Name)}
 	for role, one := range w.clusters() {
@@ -64,7 +64,7 @@ func (w *World) delete(ctx context.Context) error {
 }
 
 // deleteNetwork deletes Docker's network, unless another cluster has come to use it.
-func (w *World) deleteNetwork(ctx context.Context) error {
+func (w *Environment) deleteNetwork(ctx context.Context) error {
 	if has, err := w.hasNetwork(ctx); err != nil || !has {
 		return err
 	}
@@ -82,7 +82,7 @@ func isOurs(crd string) bool {
 }
 
 // clean removes what is ours from a cluster that was taken. No program runs that would remove a finalizer.
-func (w *World) clean(ctx context.Context, role string, taken cluster) error {
+func (w *Environment) clean(ctx context.Context, role string, taken cluster) error {
 	output, err := w.kind(ctx, "get", "clusters")
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ const (
 	defaultTimeout  = "6m"
 )
 
-// fixture is the world that kind-world has made.
+// fixture is the environment that kind-env has made.
 type fixture struct {
 	t                                      *testing.T
 	started                                time.Time
@@ -49,7 +49,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	if os.Getenv(enabled) == "" {
-		t.Skip("it uninstalls the charts from the kind clusters of a world: run `make e2e-kind`, which needs Docker")
+		t.Skip("it uninstalls the charts from the kind clusters of an environment: run `make e2e-kind`, which needs Docker")
 	}
 	w := &fixture{t: t, started: time.Now()}
 	for variable, value := range map[string]*string{

@@ -25,10 +25,10 @@ import (
 // serverAddresses is how many addresses of the network are for servers.
 const serverAddresses = 100
 
-// Fleet is the folder with the manifests of the reference fleet, for this world's image and network.
-func (w *World) Fleet() string { return w.path("fleet") }
+// Fleet is the folder with the manifests of the reference fleet, for this environment's image and network.
+func (w *Environment) Fleet() string { return w.path("fleet") }
 
-func (w *World) writeFleet(ctx context.Context, image stack.Image) error {
+func (w *Environment) writeFleet(ctx context.Context, image stack.Image) error {
 	subnet, gateway, err := subnetOf(ctx, w.state.IPFamily == "ipv6")
 	if err != nil {
 		return err

@@ -19,12 +19,12 @@ import (
 )
 
 // metalContainers are the names of the containers beside the clusters.
-func (w *World) metalContainers() []string {
+func (w *Environment) metalContainers() []string {
 	return []string{metal.Metal3Container(w.state.Management.Name), metal.RackContainer(w.state.Management.Name)}
 }
 
 // prepareManagement installs the CRDs of Metal3, without which the manager does not start. Metal3's container finds them.
-func (w *World) prepareManagement(ctx context.Context) (client.Client, error) {
+func (w *Environment) prepareManagement(ctx context.Context) (client.Client, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", w.ManagementKubeconfig())
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig of the management cluster, %w", err)
@@ -37,7 +37,7 @@ func (w *World) prepareManagement(ctx context.Context) (client.Client, error) {
 }
 
 // startMetal starts Metal3 and the rack, and waits until all servers are available.
-func (w *World) startMetal(ctx context.Context, management client.Client) error {
+func (w *Environment) startMetal(ctx context.Context, management client.Client) error {
 	kubeconfig, err := os.ReadFile(w.path("management-internal.kubeconfig"))
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig of Metal3, %w", err)

@@ -22,23 +22,23 @@ const suiteTimeout = 4 * time.Minute
 // PodImage is an image that the servers have.
 var PodImage = images.Reference(images.Workload)
 
-// environment is that of test/e2e on this world, as docs/testing.md describes it.
-func (w *World) environment() []string {
+// variables are those of the environment of test/e2e here, as docs/testing.md describes it.
+func (w *Environment) variables() []string {
 	move := "docker exec " + w.state.Management.controlPlane() + " mv /etc/kubernetes/%skube-apiserver.yaml /etc/kubernetes/%s"
-	environment := []string{
+	variables := []string{
 		"E2E_MANAGEMENT_KUBECONFIG=" + w.ManagementKubeconfig(), "E2E_TENANT_KUBECONFIG=" + w.TenantKubeconfig(),
 		"E2E_FLEET=" + w.Fleet(), "E2E_POD_IMAGE=" + PodImage, "E2E_TIMEOUT=" + suiteTimeout.String(),
 		"E2E_MANAGEMENT_DOWN=" + fmt.Sprintf(move, "manifests/", ""), "E2E_MANAGEMENT_UP=" + fmt.Sprintf(move, "", "manifests/"),
 		"E2E_RACK=" + w.state.Rack, "E2E_KIND=1",
 	}
 	if w.state.AllServers {
-		environment = append(environment, "E2E_ALL_SERVERS=true")
+		variables = append(variables, "E2E_ALL_SERVERS=true")
 	}
-	return environment
+	return variables
 }
 
-// Test runs the tests of a package, which the expression selects, on the world that is up. Their output is also in a file.
-func (w *World) Test(ctx context.Context, name, directory, tests string) error {
+// Test runs the tests of a package, which the expression selects, on the environment that is up. Their output is also in a file.
+func (w *Environment) Test(ctx context.Context, name, directory, tests string) error {
 	log, err := os.Create(w.path("logs", name+".log"))
 	if err != nil {
 		return fmt.Errorf("making the log of the tests, %w", err)
@@ -46,7 +46,7 @@ func (w *World) Test(ctx context.Context, name, directory, tests string) error {
 	defer func() { _ = log.Close() }()
 	command := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-timeout=90m", "-run="+tests, directory)
 	command.Dir = w.config.Repository
-	command.Env = append(os.Environ(), w.environment()...)
+	command.Env = append(os.Environ(), w.variables()...)
 	// A signal ends the test binary too, and not go alone.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }

@@ -20,8 +20,8 @@ import (
 // downTimeout bounds taking down what an Up that failed has made.
 const downTimeout = 5 * time.Minute
 
-// Up makes the world, unless it is there already. made is whether it has made it.
-func (w *World) Up(ctx context.Context) (made bool, err error) {
+// Up makes the environment, unless it is there already. made is whether it has made it.
+func (w *Environment) Up(ctx context.Context) (made bool, err error) {
 	unlock, err := w.lock()
 	if err != nil {
 		return false, err
@@ -35,7 +35,7 @@ func (w *World) Up(ctx context.Context) (made bool, err error) {
 		if there, err := w.isThere(ctx); err != nil || there {
 			return false, err
 		}
-		w.say("an earlier world has not become ready, or its containers have stopped")
+		w.say("an earlier environment has not become ready, or its containers have stopped")
 		if err := w.delete(ctx); err != nil {
 			return false, err
 		}
@@ -65,8 +65,8 @@ func (w *World) Up(ctx context.Context) (made bool, err error) {
 	return true, w.save()
 }
 
-// isThere returns whether the world is up and as wanted. Another one that is up is an error.
-func (w *World) isThere(ctx context.Context) (bool, error) {
+// isThere returns whether the environment is up and as wanted. Another one that is up is an error.
+func (w *Environment) isThere(ctx context.Context) (bool, error) {
 	if !w.state.Ready {
 		return false, nil
 	}
@@ -82,15 +82,16 @@ func (w *World) isThere(ctx context.Context) (bool, error) {
 	wanted, is := w.config.wanted(), w.state
 	is.Ready, is.Network, is.Rack = false, false, ""
 	if wanted != is {
-		return false, fmt.Errorf("the world that is up has other settings, %+v and not %+v: delete it by `make kind-down`", is, wanted)
+		return false, fmt.Errorf("the environment that is up has other settings, %+v and not %+v: delete it by `make kind-down`", is,
+			wanted)
 	}
 	return true, nil
 }
 
 func contains(fields, field string) bool { return slices.Contains(strings.Fields(fields), field) }
 
-// make makes the world. Both clusters are created at once, and so are Metal3 and what the charts install.
-func (w *World) make(ctx context.Context) error {
+// make makes the environment. Both clusters are created at once, and so are Metal3 and what the charts install.
+func (w *Environment) make(ctx context.Context) error {
 	clusters, step := errgroup.WithContext(ctx)
 	clusters.Go(func() error {
 		if err := w.createCluster(step, "management", w.state.Management); err != nil {
@@ -120,8 +121,8 @@ func (w *World) make(ctx context.Context) error {
 	return programs.Wait()
 }
 
-// keepLogs writes what a world that is deleted will not say any more.
-func (w *World) keepLogs(ctx context.Context) {
+// keepLogs writes what an environment that is deleted will not say any more.
+func (w *Environment) keepLogs(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, container := range w.metalContainers() {

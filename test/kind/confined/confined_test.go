@@ -18,8 +18,8 @@ import (
 // left is the name of what the tests leave on the machine.
 const left = "kind-left"
 
-// world is a running command in a world.
-type world struct {
+// environment is a running command in an environment.
+type environment struct {
 	t       *testing.T
 	command *exec.Cmd
 	// checkout is the absolute path of the repository.
@@ -29,17 +29,17 @@ type world struct {
 	end func() error
 }
 
-// start runs a script in a world, and returns once the script has printed the line "up". Its input is a pipe.
-func start(t *testing.T, script string) *world {
+// start runs a script in an environment, and returns once the script has printed the line "up". Its input is a pipe.
+func start(t *testing.T, script string) *environment {
 	t.Helper()
 	if os.Getenv("E2E_KIND") != "1" {
-		t.Skip("a confined world needs root, and what takes minutes to make: E2E_KIND=1 go test ./test/kind/confined")
+		t.Skip("a confined environment needs root, and what takes minutes to make: E2E_KIND=1 go test ./test/kind/confined")
 	}
 	checkout, err := filepath.Abs(filepath.Join("..", "..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, command: exec.Command("./run", "bash", "-c", script), checkout: checkout}
+	w := &environment{t: t, command: exec.Command("./run", "bash", "-c", script), checkout: checkout}
 	w.command.Stderr = &w.errors
 	input, err := w.command.StdinPipe()
 	if err != nil {
@@ -60,12 +60,12 @@ func start(t *testing.T, script string) *world {
 		}
 		t.Log(lines.Text())
 	}
-	t.Fatalf("the world ended before it was up, %v\n%s", w.command.Wait(), &w.errors)
+	t.Fatalf("the environment ended before it was up, %v\n%s", w.command.Wait(), &w.errors)
 	return nil
 }
 
-// wait returns the exit status of the wrapper, once the world is gone.
-func (w *world) wait() int {
+// wait returns the exit status of the wrapper, once the environment is gone.
+func (w *environment) wait() int {
 	w.t.Helper()
 	err := w.command.Wait()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
@@ -84,7 +84,7 @@ func do(t *testing.T, name string, args ...string) string {
 	return string(output)
 }
 
-// TestLeftIsNamed leaves one of each kind on the machine, as a world would if it were not closed.
+// TestLeftIsNamed leaves one of each kind on the machine, as an environment would if it were not closed.
 func TestLeftIsNamed(t *testing.T) {
 	w := start(t, "docker network create "+left+"; echo up; read -r")
 	do(t, "ip", "link", "add", left, "type", "bridge")
@@ -148,7 +148,7 @@ func TestLeftIsNamed(t *testing.T) {
 	} {
 		named := false
 		for line := range strings.Lines(w.errors.String()) {
-			named = named || strings.HasPrefix(line, "error: the world has left a "+kind+": ") && strings.Contains(line, name)
+			named = named || strings.HasPrefix(line, "error: the environment has left a "+kind+": ") && strings.Contains(line, name)
 		}
 		if !named {
 			t.Errorf("the %s %q is not named in:\n%s", kind, name, &w.errors)
@@ -158,7 +158,7 @@ func TestLeftIsNamed(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	w := start(t, "echo up; read -r; exit 7")
-	// While the world runs, another command of this checkout runs in it.
+	// While the environment runs, another command of this checkout runs in it.
 	if output, err := exec.Command("./run", "bash", "-c", "docker version >/dev/null && echo $KIND_IMAGE").CombinedOutput(); err != nil ||
 		!strings.HasPrefix(string(output), "metal3.test/node:") {
 		t.Errorf("a second command, %v:\n%s", err, output)
@@ -187,14 +187,14 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// checkGone fails the test if a process or a control group of the world is left, or if the next world has its network.
-func (w *world) checkGone() {
+// checkGone fails the test if a process or a control group of the environment is left, or if the next environment has its network.
+func (w *environment) checkGone() {
 	w.t.Helper()
-	if strings.Contains(w.errors.String(), "the world has left a process") {
+	if strings.Contains(w.errors.String(), "the environment has left a process") {
 		w.t.Error(&w.errors)
 	}
 	next := start(w.t, "docker network ls; echo up; [[ -z $(docker network ls --quiet --filter name="+left+") ]]")
 	if status := next.wait(); status != 0 {
-		w.t.Errorf("the next world has the network of the last one, or there is something left of it:\n%s", &next.errors)
+		w.t.Errorf("the next environment has the network of the last one, or there is something left of it:\n%s", &next.errors)
 	}
 }

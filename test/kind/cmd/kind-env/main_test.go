@@ -17,7 +17,7 @@ func TestCommands(t *testing.T) {
 		environment map[string]string
 		output, err string
 	}{
-		"Help":        {reason: "without a subcommand, the help shows what there is", output: "Make the world, and say how to look around"},
+		"Help":        {reason: "without a subcommand, the help shows what there is", output: "Make the environment, and say how to look around"},
 		"UnknownFlag": {reason: "a wrong flag is named", args: []string{"up", "--ipfamily", "dual"}, err: "--ipfamily"},
 		"UnknownWord": {reason: "a wrong subcommand is named", args: []string{"start"}, err: `"start"`},
 		"Argument":    {reason: "what has no meaning is not ignored", args: []string{"up", "ipv6"}, err: `"ipv6"`},
@@ -27,7 +27,7 @@ func TestCommands(t *testing.T) {
 			environment: map[string]string{"KIND_IP_FAMILY": "ipv5"}, err: `the IP family is "ipv7"`},
 		"BadVariable": {reason: "the variable is named, not the flag", args: []string{"test"}, environment: map[string]string{"KEEP": "maybe"},
 			err: `KEEP is "maybe"`},
-		"DownNothing": {reason: "where no world is, there is nothing to do", args: []string{"down"}, output: "there is no world"},
+		"DownNothing": {reason: "where no environment is, there is nothing to do", args: []string{"down"}, output: "there is no environment"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestCommands(t *testing.T) {
 			command.SetOut(&output)
 			command.SetErr(&output)
 			command.SilenceErrors = true
-			command.SetArgs(append(tc.args, "--dir", filepath.Join(t.TempDir(), "world")))
+			command.SetArgs(append(tc.args, "--dir", filepath.Join(t.TempDir(), "environment")))
 			err := command.ExecuteContext(t.Context())
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Errorf("%s\nthe error is %v, want one with %q", tc.reason, err, tc.err)

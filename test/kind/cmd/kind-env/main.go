@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kind-world makes two kind clusters with Metal3, a rack of emulated servers and our charts, runs tests on them, and deletes
+// Command kind-env makes two kind clusters with Metal3, a rack of emulated servers and our charts, runs tests on them, and deletes
 // them.
 package main
 
@@ -57,21 +57,21 @@ var variables = map[string]string{
 func newCommand() *cobra.Command {
 	config := kind.Config{}
 	command := &cobra.Command{
-		Use:   "kind-world",
+		Use:   "kind-env",
 		Short: "Run karpenter-provider-metal3 on kind clusters, with emulated servers that join by real kubelets",
-		Long: `kind-world makes a management and a tenant cluster with kind, installs our charts in them as docs/install.md says, and starts
+		Long: `kind-env makes a management and a tenant cluster with kind, installs our charts in them as docs/install.md says, and starts
 Metal3 and a rack of emulated servers in containers beside them. A pending pod of the tenant gets a server, which boots as a container
 and joins by kubeadm.
 
 It needs Docker, with a daemon on this machine that runs as root, and what "make kind-up" builds. It writes to one folder, and
-neither to ~/.kube/config nor to anything else of this machine; "kind-world down" deletes all that it made.`,
-		Example: `  kind-world up
+neither to ~/.kube/config nor to anything else of this machine; "kind-env down" deletes all that it made.`,
+		Example: `  kind-env up
   export KUBECONFIG=.kind/tenant.kubeconfig
-  kind-world down
+  kind-env down
 
-  # the suite test/e2e, or one test of it, on a world that is deleted afterwards
-  kind-world test
-  kind-world test --run TestWebhookDenies --keep`,
+  # the suite test/e2e, or one test of it, on an environment that is deleted afterwards
+  kind-env test
+  kind-env test --run TestWebhookDenies --keep`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE:         func(command *cobra.Command, _ []string) error { return command.Help() },
@@ -79,7 +79,7 @@ neither to ~/.kube/config nor to anything else of this machine; "kind-world down
 			return complete(command.Flags(), &config, command.OutOrStdout())
 		},
 	}
-	command.PersistentFlags().StringVar(&config.Dir, "dir", "", "folder of the world; by default .kind of the checkout")
+	command.PersistentFlags().StringVar(&config.Dir, "dir", "", "folder of the environment; by default .kind of the checkout")
 	command.PersistentFlags().StringVar(&config.Kind, "kind", "", "kind's program; by default the one beside this program, of the "+
 		"version in tools/kind (KIND)")
 	command.AddCommand(newUpCommand(&config), newDownCommand(&config), newTestCommand(&config))
@@ -105,7 +105,7 @@ func complete(flags *pflag.FlagSet, config *kind.Config, out io.Writer) error {
 		config.Dir = filepath.Join(config.Repository, ".kind")
 	}
 	if config.Dir, err = filepath.Abs(config.Dir); err != nil {
-		return fmt.Errorf("finding the folder of the world, %w", err)
+		return fmt.Errorf("finding the folder of the environment, %w", err)
 	}
 	if config.Kind == "" {
 		config.Kind = filepath.Join(bin, "kind")
@@ -127,20 +127,21 @@ func addUpFlags(flags *pflag.FlagSet, config *kind.Config) {
 func newUpCommand(config *kind.Config) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "up",
-		Short: "Make the world, and say how to look around",
-		Long: `up checks first, and makes nothing if anything is missing. Then it makes the world, and ends when all servers are available. If that
-fails, or at Ctrl-C, what was made is deleted, and logs are kept in the folder. Where the world is up already, there is nothing to do.`,
+		Short: "Make the environment, and say how to look around",
+		Long: `up checks first, and makes nothing if anything is missing. Then it makes the environment, and ends when all servers are available.
+If that fails, or at Ctrl-C, what was made is deleted, and logs are kept in the folder. Where the environment is up already, there is
+nothing to do.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			world := kind.New(*config)
-			made, err := world.Up(command.Context())
+			environment := kind.New(*config)
+			made, err := environment.Up(command.Context())
 			if err != nil {
 				return err
 			}
 			if !made {
-				_, _ = fmt.Fprintln(config.Out, "the world is up already")
+				_, _ = fmt.Fprintln(config.Out, "the environment is up already")
 			}
-			lookAround(config.Out, world)
+			lookAround(config.Out, environment)
 			return nil
 		},
 	}
@@ -152,14 +153,14 @@ func newDownCommand(config *kind.Config) *cobra.Command {
 	images := false
 	command := &cobra.Command{
 		Use:   "down",
-		Short: "Delete the world",
+		Short: "Delete the environment",
 		Long: `down deletes all that up has made, also if that was killed on its way. Clusters that were taken stay, without what is ours. Where
 there is nothing, there is nothing to do.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			found, err := kind.New(*config).Down(command.Context(), images)
 			if err == nil && !found {
-				_, _ = fmt.Fprintln(config.Out, "there is no world in "+config.Dir)
+				_, _ = fmt.Fprintln(config.Out, "there is no environment in "+config.Dir)
 			}
 			return err
 		},
@@ -172,9 +173,9 @@ func newTestCommand(config *kind.Config) *cobra.Command {
 	tests, charts := "", true
 	command := &cobra.Command{
 		Use:   "test",
-		Short: "Run test/e2e and the tests of the charts on the world, and delete it",
-		Long: `test makes the world, or uses the one that is up, and runs test/e2e and the tests of the charts on it. It deletes the world if it has
-made it, unless it is told to keep it. The exit code is 0 only if all tests have passed.`,
+		Short: "Run test/e2e and the tests of the charts on the environment, and delete it",
+		Long: `test makes the environment, or uses the one that is up, and runs test/e2e and the tests of the charts on it. It deletes the
+environment if it has made it, unless it is told to keep it. The exit code is 0 only if all tests have passed.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			// Tests of all kinds need servers of all kinds.
@@ -185,7 +186,7 @@ made it, unless it is told to keep it. The exit code is 0 only if all tests have
 	addUpFlags(command.Flags(), config)
 	command.Flags().StringVar(&tests, "run", defaultTests, "tests of test/e2e to run, as go test -run takes them; \".\" are all (E2E)")
 	command.Flags().BoolVar(&charts, "charts", charts,
-		"run the tests of the charts too, if the world is deleted afterwards: they uninstall the charts")
+		"run the tests of the charts too, if the environment is deleted afterwards: they uninstall the charts")
 	return command
 }
 
@@ -207,32 +208,32 @@ func runTests(ctx context.Context, config kind.Config, tests string, charts bool
 			_, _ = fmt.Fprintf(config.Out, "%6.1fs  %s\n", one.took.Seconds(), one.name)
 		}
 	}()
-	world, made := kind.New(config), false
-	if err := timed("the world", func() error { made, err = world.Up(ctx); return err }); err != nil {
+	environment, made := kind.New(config), false
+	if err := timed("the environment", func() error { made, err = environment.Up(ctx); return err }); err != nil {
 		return err
 	}
-	err = timed("test/e2e", func() error { return world.Test(ctx, "e2e", "./test/e2e", tests) })
+	err = timed("test/e2e", func() error { return environment.Test(ctx, "e2e", "./test/e2e", tests) })
 	if tests == allTests && ctx.Err() == nil {
 		// On a cluster of its own.
 		err = errors.Join(err, timed("the rack's README", func() error {
-			return world.Test(ctx, "readme", "./test/kind/metal", "^TestReadme$")
+			return environment.Test(ctx, "readme", "./test/kind/metal", "^TestReadme$")
 		}))
 	}
 	// They leave clusters without our charts.
 	if made && !config.Keep && charts && ctx.Err() == nil {
-		err = errors.Join(err, timed("the charts", func() error { return world.Test(ctx, "charts", "./test/kind", "^TestCharts") }))
+		err = errors.Join(err, timed("the charts", func() error { return environment.Test(ctx, "charts", "./test/kind", "^TestCharts") }))
 	}
 	if !made || config.Keep {
-		lookAround(config.Out, world)
+		lookAround(config.Out, environment)
 		return err
 	}
-	return errors.Join(err, timed("deleting the world", func() error {
-		_, err := world.Down(context.WithoutCancel(ctx), false)
+	return errors.Join(err, timed("deleting the environment", func() error {
+		_, err := environment.Down(context.WithoutCancel(ctx), false)
 		return err
 	}))
 }
 
-func lookAround(out io.Writer, world *kind.World) {
+func lookAround(out io.Writer, environment *kind.Environment) {
 	_, _ = fmt.Fprintf(out, `
   management cluster   export KUBECONFIG=%[1]s
   tenant cluster       export KUBECONFIG=%[2]s
@@ -245,5 +246,5 @@ Describe the servers, and have a pod bring one (bin/kubectl will do):
   kubectl --kubeconfig %[2]s get nodeclaims,nodes,pods --watch
   kubectl --kubeconfig %[1]s get machines.karpenter.metal3.io,baremetalhosts -A
 
-`+"`make kind-down` deletes the world.\n", world.ManagementKubeconfig(), world.TenantKubeconfig(), world.Fleet(), kind.PodImage)
+`+"`make kind-down` deletes the environment.\n", environment.ManagementKubeconfig(), environment.TenantKubeconfig(), environment.Fleet(), kind.PodImage)
 }
