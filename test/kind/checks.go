@@ -18,7 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/kind/docker"
 )
 
-// minimumMemory is what two clusters, Ironic and six servers that have joined take, and some more for what else runs.
+// minimumMemory is four times what two clusters, Metal3 and six servers that have joined were seen to take: tests are built meanwhile.
 const minimumMemory = 6 << 30
 
 // answerTimeout is how long the daemon of Docker may take to answer. A test sets it.
