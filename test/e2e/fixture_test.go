@@ -50,6 +50,8 @@ type fixture struct {
 	sandbox  *sandbox
 	programs programs
 	settings settings
+	// namespaces are those that were made for groups, by name.
+	namespaces *sync.Map
 	// group is that of the test.
 	group *group
 }
@@ -58,6 +60,7 @@ var theFixture = sync.OnceValues(newFixture)
 
 func newFixture() (*fixture, error) {
 	w := &fixture{
+		namespaces:           &sync.Map{},
 		managementKubeconfig: os.Getenv(managementVariable),
 		tenantKubeconfig:     os.Getenv(tenantVariable),
 	}
@@ -113,7 +116,7 @@ func newFixture() (*fixture, error) {
 		if err != nil {
 			return nil, err
 		}
-		atEnd = undo
+		atEnd = func() error { return errors.Join(undo(), w.deleteNamespaces()) }
 	}
 	if !w.settings.allServers {
 		threeServers.servers = reference.servers

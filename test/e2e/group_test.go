@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -115,7 +116,10 @@ func enterAlone(t *testing.T, l *group) *fixture {
 	w.settings.slots <- struct{}{}
 	t.Cleanup(func() { <-w.settings.slots })
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.namespace}}
-	if err := w.tenant.Create(t.Context(), namespace); err != nil && !apierrors.IsAlreadyExists(err) {
+	switch err := w.tenant.Create(t.Context(), namespace); {
+	case err == nil:
+		w.namespaces.Store(l.namespace, true)
+	case !apierrors.IsAlreadyExists(err):
 		t.Fatal(err)
 	}
 	// Without it the API server denies pods.
@@ -134,6 +138,16 @@ func enterAlone(t *testing.T, l *group) *fixture {
 		w.eventually(t, "the NodeTypes and the NodePool of the reference fleet are ready", w.fleetIsReady)
 	}
 	return &w
+}
+
+// deleteNamespaces deletes the namespaces of groups that were not there before.
+func (w *fixture) deleteNamespaces() (err error) {
+	w.namespaces.Range(func(name, _ any) bool {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name.(string)}}
+		err = errors.Join(err, w.tenant.Delete(context.Background(), namespace))
+		return true
+	})
+	return err
 }
 
 // deletePods deletes all pods of the group.

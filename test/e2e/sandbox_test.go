@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	if err := atEnd(); err != nil {
-		fmt.Fprintln(os.Stderr, "error: putting the TenantCluster back,", err)
+		fmt.Fprintln(os.Stderr, "error: putting the clusters back,", err)
 		code = 1
 	}
 	if running != nil {

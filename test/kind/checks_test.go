@@ -305,6 +305,7 @@ func TestDownCleansTaken(t *testing.T) {
 	echo customresourcedefinition.apiextensions.k8s.io/nodeclaims.karpenter.sh;;
 "get nodeclaims.karpenter.sh "*) echo /default-abc;;
 "get nodes "*) ;;
+"get secrets "*) echo metal3-system/server-01-bmc;;
 "get configmap kubelet-config "*) printf 'a: b\ncgroupRoot: ""\nfailSwapOn: false';;
 "get configmap cluster-info "*) printf '    server: https://172.18.0.3:6443\n  name: ""';;
 "get daemonsets "*) echo daemonset.apps/kube-proxy;;
@@ -332,6 +333,7 @@ func TestDownCleansTaken(t *testing.T) {
 	for _, want := range []string{
 		"uninstall tenant-a --namespace=tenant-a", "uninstall karpenter-metal3 ", "delete nodeclaims.karpenter.sh default-abc ",
 		`patch nodeclaims.karpenter.sh default-abc --namespace= --type=merge --patch={"metadata": {"finalizers": null}}`,
+		`patch secrets server-01-bmc --namespace=metal3-system --type=merge --patch={"metadata": {"finalizers": null}}`,
 		"delete crd nodeclaims.karpenter.sh", "delete namespace tenant-a karpenter-metal3 metal3-system",
 		`--patch={"data":{"kubelet":"a: b\ncgroupRoot: /kubelet\nfailSwapOn: false\n"}}`,
 		"server: https://mine-control-plane:6443\\n", `"node-role.kubernetes.io/control-plane": null`,

@@ -17,7 +17,7 @@ import (
 // Down deletes what Up has made, all of it or a part, and returns whether there was anything. Clusters that were taken stay, without
 // what is ours. images deletes the image of Metal3's containers too, which the next Up would use again.
 func (w *Environment) Down(ctx context.Context, images bool) (found bool, err error) {
-	unlock, err := w.lock()
+	unlock, err := w.lock(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -81,6 +81,9 @@ func isOurs(crd string) bool {
 		strings.HasSuffix(crd, "capacitybuffers.autoscaling.x-k8s.io")
 }
 
+// namespaceTimeout is long enough for what is in a namespace to end, and finds a finalizer that nothing removes.
+const namespaceTimeout = "2m"
+
 // clean removes what is ours from a cluster that was taken. No program runs that would remove a finalizer.
 func (w *Environment) clean(ctx context.Context, role string, taken cluster) error {
 	output, err := w.kind(ctx, "get", "clusters")
@@ -109,35 +112,34 @@ func (w *Environment) clean(ctx context.Context, role string, taken cluster) err
 	}
 	kubectl("delete", "validatingadmissionpolicies,validatingadmissionpolicybindings", "--selector=app.kubernetes.io/managed-by=karpenter-metal3-provider")
 	kubectl("delete", "leases", "--namespace=kube-system", "karpenter-metal3-provider", "karpenter-metal3-provider-dra", "--ignore-not-found")
-	var kinds []string
+	// What there is, in which there may be finalizers: kinds of ours, with all objects, and others, by flags.
+	type kind struct{ name, flag string }
+	var kinds []kind
 	for crd := range strings.FieldsSeq(kubectl("get", "crd", "--output=name")) {
 		if isOurs(crd) {
-			kinds = append(kinds, crd[strings.Index(crd, "/")+1:])
+			kinds = append(kinds, kind{crd[strings.Index(crd, "/")+1:], "--all-namespaces"})
 		}
 	}
 	if role == "tenant" {
-		kinds = append(kinds, "nodes")
+		kinds = append(kinds, kind{"nodes", "--selector=karpenter.sh/nodepool"})
+	} else {
+		kinds = append(kinds, kind{"secrets", "--namespace=" + hostNamespace}) // baremetal-operator holds those of BMCs
 	}
 	for _, kind := range kinds {
-		selector := "--selector="
-		if kind == "nodes" {
-			selector += "karpenter.sh/nodepool"
-		}
-		objects := kubectl("get", kind, "--all-namespaces", selector,
-			`--output=jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}{"\n"}{end}`)
+		objects := kubectl("get", kind.name, kind.flag, `--output=jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}{"\n"}{end}`)
 		for object := range strings.FieldsSeq(objects) {
 			namespace, name, _ := strings.Cut(object, "/")
-			kubectl("patch", kind, name, "--namespace="+namespace, "--type=merge", `--patch={"metadata": {"finalizers": null}}`)
+			kubectl("patch", kind.name, name, "--namespace="+namespace, "--type=merge", `--patch={"metadata": {"finalizers": null}}`)
 			if err != nil && strings.Contains(err.Error(), "(NotFound)") {
 				err = nil // it went with its owner
 			}
-			kubectl("delete", kind, name, "--namespace="+namespace, "--ignore-not-found")
+			kubectl("delete", kind.name, name, "--namespace="+namespace, "--ignore-not-found")
 		}
-		if kind != "nodes" {
-			kubectl("delete", "crd", kind)
+		if isOurs(kind.name) {
+			kubectl("delete", "crd", kind.name)
 		}
 	}
-	kubectl("delete", "namespace", tenantName, releaseNamespace, hostNamespace, "--ignore-not-found")
+	kubectl("delete", "namespace", tenantName, releaseNamespace, hostNamespace, "--ignore-not-found", "--timeout="+namespaceTimeout)
 	if err != nil || role != "tenant" {
 		return err
 	}

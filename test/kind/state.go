@@ -4,13 +4,20 @@
 package kind
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
+
+// lockInterval is how often a lock is tried that another process has.
+const lockInterval = 200 * time.Millisecond
 
 // state is what an environment is made of. It is written before anything is made.
 type state struct {
@@ -35,8 +42,9 @@ type cluster struct {
 
 func (c cluster) controlPlane() string { return c.Name + "-control-plane" }
 
-// lock takes the folder for this process. The kernel gives it back when the process ends.
-func (w *Environment) lock() (unlock func(), err error) {
+// lock takes the folder for this process and what it starts, and waits until it is free. The kernel gives it back when all of them have
+// ended: where this process is killed, a kind or docker that it has started may still make something.
+func (w *Environment) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(w.path("logs"), 0o700); err != nil {
 		return nil, fmt.Errorf("making the environment's folder, %w", err)
 	}
@@ -44,11 +52,29 @@ func (w *Environment) lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("locking the environment's folder, %w", err)
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if _, err = unix.FcntlInt(file.Fd(), unix.F_SETFD, 0); err == nil { // processes that are started inherit it
+		err = w.untilLocked(ctx, int(file.Fd()))
+	}
+	if err != nil {
 		_ = file.Close()
-		return nil, fmt.Errorf("another kind-env is at work in %s: wait until it has ended, or stop it", w.config.Dir)
+		return nil, fmt.Errorf("locking the environment's folder %s, %w", w.config.Dir, err)
 	}
 	return func() { _ = file.Close() }, nil
+}
+
+func (w *Environment) untilLocked(ctx context.Context, descriptor int) error {
+	said := false
+	return wait.PollUntilContextCancel(ctx, lockInterval, true, func(context.Context) (bool, error) {
+		err := unix.Flock(descriptor, unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err == nil, err
+		}
+		if !said {
+			w.say("waiting until another kind-env in %s has ended, with what it has started", w.config.Dir)
+			said = true
+		}
+		return false, nil
+	})
 }
 
 // load reads what was made; found is whether there is anything.

@@ -22,7 +22,7 @@ const downTimeout = 5 * time.Minute
 
 // Up makes the environment, unless it is there already. made is whether it has made it.
 func (w *Environment) Up(ctx context.Context) (made bool, err error) {
-	unlock, err := w.lock()
+	unlock, err := w.lock(ctx)
 	if err != nil {
 		return false, err
 	}
