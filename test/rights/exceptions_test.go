@@ -11,9 +11,6 @@ const (
 	// Cached objects are listed and watched. Other code may still read past its cache, and the right to get shows no
 	// more than the right to list.
 	ofCore = "all tests read it from a cache; Karpenter's core reads it too, and its own chart has the right"
-	// The tests of the charts have such an API server.
-	ofOldServers = "caches list before they watch if the API server streams no lists; the test with such an API server does not start this " +
-		"cache"
 	// kwok emulates the kubelets here, and mounts nothing.
 	ofVolumes   = "Karpenter's core reads it for pods with volumes, which no test has"
 	ofWorkloads = "Karpenter's core reads it for CapacityBuffers that name a workload; those of the tests name a PodTemplate"
@@ -23,11 +20,6 @@ const (
 var exceptions = map[string]map[string]string{
 	"manager.yaml":             {"update nodeproviders/finalizers": ofOwnerReferences},
 	"provider-management.yaml": {"update machines/finalizers": ofOwnerReferences},
-	"provider-dra-management.yaml": {
-		"list pods":                   ofOldServers,
-		"list resourceclaims":         ofOldServers,
-		"list resourceclaimtemplates": ofOldServers,
-	},
 	"provider-tenant.yaml": {
 		"update nodepools/finalizers":  ofOwnerReferences,
 		"update nodeclaims/finalizers": ofOwnerReferences,
@@ -43,9 +35,6 @@ var exceptions = map[string]map[string]string{
 		"get deviceclasses":            ofCore,
 		"get capacitybuffers":          ofCore,
 		"get podtemplates":             ofCore,
-		"list csinodes":                ofOldServers,
-		"list capacitybuffers":         ofOldServers,
-		"list podtemplates":            ofOldServers,
 		"get storageclasses":           ofVolumes,
 		"list storageclasses":          ofVolumes,
 		"watch storageclasses":         ofVolumes,
@@ -70,7 +59,6 @@ var exceptions = map[string]map[string]string{
 			"has",
 	},
 	"provider-dra-tenant.yaml": {
-		"list resourceclaimtemplates":                 ofOldServers,
 		"update pods/finalizers":                      ofOwnerReferences,
 		"update resourceclaims/binding":               ofClaimStatus,
 		"arbitrary-node:update resourceclaims/driver": ofClaimStatus,

@@ -99,14 +99,36 @@ func TestEveryRightIsUsed(t *testing.T) {
 // shortRight returns the name of a right in exceptions.
 func shortRight(right audit.Right) string { return right.Verb + " " + right.Resource }
 
+// isUsed returns whether one of the requests needed the right. A watch needs the right to list, too: a cache streams the
+// list that it begins with, and asks for it by itself if the stream breaks or the API server has no such streams. Whether
+// one breaks in a test is chance.
 func isUsed(right audit.Right, requests map[audit.Request]bool, user string, without []string) bool {
+	watch := right
+	watch.Verb = "watch"
 	for request := range requests {
 		if (request.User == user || strings.HasPrefix(request.User, user+"-")) && !slices.Contains(without, request.Cluster) &&
-			right.Gives(request) {
+			(right.Gives(request) || right.Verb == "list" && watch.Gives(request)) {
 			return true
 		}
 	}
 	return false
+}
+
+// TestListsOfWatches: a cache whose stream never broke used the right to list all the same, and no other right.
+func TestListsOfWatches(t *testing.T) {
+	requests := map[audit.Request]bool{
+		{User: "provider-1", Cluster: "tenant", Verb: "watch", Group: "policy", Resource: "poddisruptionbudgets"}: true,
+	}
+	for verb, want := range map[string]bool{"watch": true, "list": true, "get": false, "delete": false} {
+		right := audit.Right{Verb: verb, Group: "policy", Resource: "poddisruptionbudgets"}
+		if isUsed(right, requests, "provider", nil) != want {
+			t.Errorf("%s: used: %v, want %v", right, !want, want)
+		}
+		right.Resource = "pods"
+		if isUsed(right, requests, "provider", nil) {
+			t.Errorf("%s: no request needed it", right)
+		}
+	}
 }
 
 // TestExceptions: each exception is for an existing right.
