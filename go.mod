@@ -24,6 +24,7 @@ require (
 	github.com/stmcginnis/gofish v0.21.0
 	github.com/tidwall/gjson v1.18.0
 	github.com/vishvananda/netlink v1.3.1
+	github.com/yuin/gopher-lua v1.1.2
 	go.uber.org/zap v1.28.0
 	go.yaml.in/yaml/v3 v3.0.4
 	go4.org/netipx v0.0.0-20231129151722-fdeea329fbba
@@ -44,6 +45,7 @@ require (
 	k8s.io/kube-scheduler v0.35.6
 	k8s.io/kubelet v0.35.6
 	k8s.io/utils v0.0.0-20260210185600-b8788abfbbc2
+	sigs.k8s.io/cli-utils v0.37.2
 	sigs.k8s.io/controller-runtime v0.23.3
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730
 	sigs.k8s.io/karpenter v1.14.1

@@ -3,6 +3,17 @@
 
 package v1alpha1
 
+// Condition types of every kind that has conditions, with the meaning that kstatus gives them (sigs.k8s.io/cli-utils).
+const (
+	// ConditionReady sums up the others. Of a Machine, its message is the state.
+	ConditionReady = "Ready"
+	// ConditionReconciling is there, and true, while the object gets where its spec says without anyone's help, or waits for what
+	// it gets in time: a free server, an object that it refers to.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled is there, and true, while the object gets no further before someone acts. Reason and message say who and how.
+	ConditionStalled = "Stalled"
+)
+
 // Condition types of NodeProvider and NodeType.
 const (
 	// ConditionSynced is true when the object is valid and what follows from it has been written.
@@ -15,8 +26,6 @@ const (
 
 // Condition types of Machine.
 const (
-	// ConditionReady summarizes the others. Its message is the state of the Machine.
-	ConditionReady = "Ready"
 	// ConditionClaimed is true when the server is this Machine's alone.
 	ConditionClaimed = "Claimed"
 	// ConditionProvisioned is true when Metal3 has installed the image and the server has been booted from it.
@@ -45,6 +54,8 @@ const (
 	ReasonInvalidDevices = "InvalidDevices"
 	// ReasonProviderNotFound: the NodeProvider that is referred to does not exist.
 	ReasonProviderNotFound = "ProviderNotFound"
+	// ReasonNoNodeTypes: the NodeProvider that is referred to has no NodeTypes.
+	ReasonNoNodeTypes = "NoNodeTypes"
 	// ReasonTenantNamespace: the servers are in a namespace that has a TenantCluster, and none of them is used.
 	ReasonTenantNamespace = "TenantNamespace"
 	// ReasonNameConflict: a NodeType of that name belongs to another NodeProvider.
@@ -136,6 +147,8 @@ const (
 const (
 	// ReasonIdentified: the cluster is the one whose identity is status.clusterUID.
 	ReasonIdentified = "Identified"
+	// ReasonNotReported: the tenant's provider has not said yet what a condition is about, for the present spec.
+	ReasonNotReported = "NotReported"
 	// ReasonAnotherCluster: the kubeconfig of the provider leads to another cluster than it did.
 	ReasonAnotherCluster = "AnotherCluster"
 	// ReasonClusterTaken: the kubeconfig of the provider leads to the cluster of another TenantCluster.

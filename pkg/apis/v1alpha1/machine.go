@@ -158,7 +158,10 @@ type MachineProperty struct {
 
 // MachineStatus is the observed state of a Machine. The manager alone writes it.
 type MachineStatus struct {
-	// Phase is the step of its life that the Machine is in.
+	// ObservedGeneration is the generation of the object that the conditions are of. -1 until it is seen for the first time.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Phase is the step of its life that the Machine is in. It is for people; programs read the conditions.
 	// +optional
 	Phase MachinePhase `json:"phase,omitempty"`
 	// HostRef is the server that was chosen. It is written before the claim on the server itself, so that a crash in
@@ -214,7 +217,7 @@ type MachineStatus struct {
 	// +optional
 	Power *MachinePowerStatus `json:"power,omitempty"`
 	// Conditions: Claimed, NetworkReady (with hooks only), Provisioned, Joined, Drifted, GivenUp, Released, and Ready,
-	// which sums the way to the node up.
+	// which sums the way to the node up; Reconciling or Stalled while it is not ready.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -247,7 +250,8 @@ type Machine struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   MachineSpec   `json:"spec"`
+	Spec MachineSpec `json:"spec"`
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status MachineStatus `json:"status,omitempty"`
 }
 

@@ -34,7 +34,11 @@ type MetalNodeClassSpec struct {
 
 // MetalNodeClassStatus is the observed state of a MetalNodeClass.
 type MetalNodeClassStatus struct {
-	// Conditions: Ready. Karpenter makes no NodeClaims of a class that is not.
+	// ObservedGeneration is the generation of the object that the conditions are of. -1 until it is seen for the first time.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Conditions: ValidationSucceeded, and Ready, which follows from it; Reconciling or Stalled while it is not ready. Karpenter makes
+	// no NodeClaims of such a class.
 	// +optional
 	Conditions []status.Condition `json:"conditions,omitempty"`
 }
@@ -52,7 +56,8 @@ type MetalNodeClass struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   MetalNodeClassSpec   `json:"spec,omitempty"`
+	Spec MetalNodeClassSpec `json:"spec,omitempty"`
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status MetalNodeClassStatus `json:"status,omitempty"`
 }
 

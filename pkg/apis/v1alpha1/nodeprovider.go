@@ -114,10 +114,13 @@ type NodeTypeTemplate struct {
 
 // NodeProviderStatus is the state of the provider's NodeTypes.
 type NodeProviderStatus struct {
+	// ObservedGeneration is the generation of the object that the conditions are of. -1 until it is seen for the first time.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// NodeTypes is the number of NodeTypes that this provider owns.
 	// +optional
 	NodeTypes int32 `json:"nodeTypes"`
-	// Conditions: Synced.
+	// Conditions: Synced, and Ready, which follows from it; Stalled while it is not ready.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -132,14 +135,15 @@ type NodeProviderStatus struct {
 // +kubebuilder:printcolumn:name="Display Name",type=string,JSONPath=`.spec.displayName`
 // +kubebuilder:printcolumn:name="Hosts In",type=string,JSONPath=`.spec.metal3.clusterRef.namespace`
 // +kubebuilder:printcolumn:name="Types",type=integer,JSONPath=`.status.nodeTypes`
-// +kubebuilder:printcolumn:name="Synced",type=string,JSONPath=`.status.conditions[?(@.type=="Synced")].status`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Synced")].message`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 type NodeProvider struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   NodeProviderSpec   `json:"spec"`
+	Spec NodeProviderSpec `json:"spec"`
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status NodeProviderStatus `json:"status,omitempty"`
 }
 

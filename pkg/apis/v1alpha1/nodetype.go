@@ -145,6 +145,9 @@ type NodeTypeRequirement struct {
 
 // NodeTypeStatus is the observed state of a NodeType.
 type NodeTypeStatus struct {
+	// ObservedGeneration is the generation of the object that the conditions are of. -1 until it is seen for the first time.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Cost in effect: spec.cost, or the computed one.
 	// +optional
 	Cost int64 `json:"cost"`
@@ -186,7 +189,8 @@ type NodeTypeStatus struct {
 	// +listType=map
 	// +listMapKey=key
 	Requirements []NodeTypeRequirement `json:"requirements,omitempty"`
-	// Conditions: Synced, HasCapacity, HardwareFits.
+	// Conditions: Synced, HasCapacity, HardwareFits, and Ready, which follows from Synced alone: a type of which no server is free
+	// is ready. Reconciling or Stalled while it is not.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -209,14 +213,15 @@ type NodeTypeStatus struct {
 // +kubebuilder:printcolumn:name="Error",type=integer,JSONPath=`.status.capacity.error`
 // +kubebuilder:printcolumn:name="Quarantined",type=integer,priority=1,JSONPath=`.status.capacity.quarantined`
 // +kubebuilder:printcolumn:name="Too-Small",type=integer,priority=1,JSONPath=`.status.capacity.tooSmall`
-// +kubebuilder:printcolumn:name="Synced",type=string,JSONPath=`.status.conditions[?(@.type=="Synced")].status`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="HasCapacity")].message`
 type NodeType struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   NodeTypeSpec   `json:"spec"`
+	Spec NodeTypeSpec `json:"spec"`
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status NodeTypeStatus `json:"status,omitempty"`
 }
 

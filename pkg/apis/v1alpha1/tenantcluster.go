@@ -139,6 +139,9 @@ func (in *TenantCluster) DrainDeadline() time.Time {
 
 // TenantClusterStatus is the observed state of a TenantCluster.
 type TenantClusterStatus struct {
+	// ObservedGeneration is the generation of the object that the conditions are of. -1 until it is seen for the first time.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// ClusterUID is the identity of the tenant's cluster: the UID of its namespace kube-system. The manager sets it when the
 	// provider first reports it, and changes it only if the annotation karpenter.metal3.io/accept-cluster says so. No two
 	// TenantClusters have the same. A provider writes nothing while its kubeconfig leads to another cluster.
@@ -149,12 +152,26 @@ type TenantClusterStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ObservedClusterUID string `json:"observedClusterUID,omitempty"`
+	// Rollout is how many Machines of the tenant are as its spec and what they refer to say now.
+	// +optional
+	Rollout *RolloutStatus `json:"rollout,omitempty"`
 	// Conditions: ClusterIdentified, KubeconfigAccepted, CollectionAllowed, PoolsSynced, NodesDrained, ServersReturned,
-	// DRASynced.
+	// DRASynced, and Ready, which sums them up; Reconciling or Stalled while it is not ready. The manager writes these three.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// RolloutStatus counts the Machines that name a TenantCluster.
+type RolloutStatus struct {
+	// Total is all of them, those without a server and those that are being deleted too.
+	Total int32 `json:"total"`
+	// UpToDate is how many have joined, are not Drifted and are not being deleted. What only the tenant's cluster knows does not
+	// show here: a changed MetalNodeClass or a new Kubernetes version is in the condition Drifted of the NodeClaims.
+	UpToDate int32 `json:"upToDate"`
+	// Unavailable is how many are not Ready.
+	Unavailable int32 `json:"unavailable"`
 }
 
 // TenantCluster is a Kubernetes cluster that servers can join. Machines in its namespace refer to it.
@@ -167,6 +184,11 @@ type TenantClusterStatus struct {
 // +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.status.conditions[?(@.type=="PoolsSynced")].reason`
 // +kubebuilder:printcolumn:name="DRA",type=string,JSONPath=`.status.conditions[?(@.type=="DRASynced")].reason`
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.status.conditions[?(@.type=="ClusterIdentified")].reason`
+// +kubebuilder:printcolumn:name="Machines",type=integer,JSONPath=`.status.rollout.total`
+// +kubebuilder:printcolumn:name="Up-To-Date",type=integer,JSONPath=`.status.rollout.upToDate`
+// +kubebuilder:printcolumn:name="Unavailable",type=integer,JSONPath=`.status.rollout.unavailable`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="UID",type=string,JSONPath=`.status.observedClusterUID`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type TenantCluster struct {
@@ -175,6 +197,7 @@ type TenantCluster struct {
 
 	Spec TenantClusterSpec `json:"spec"`
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status TenantClusterStatus `json:"status,omitempty"`
 }
 

@@ -98,12 +98,16 @@ func (w *providerTest) expect(provider *v1alpha1.NodeProvider, nodeTypes int32, 
 	if condition == nil {
 		w.Fatal("there is no condition")
 	}
-	want := v1alpha1.NodeProviderStatus{NodeTypes: nodeTypes, Conditions: []metav1.Condition{{
-		Type: v1alpha1.ConditionSynced, Status: metav1.ConditionFalse, Reason: reason, Message: message,
-		ObservedGeneration: provider.Generation, LastTransitionTime: condition.LastTransitionTime,
-	}}}
+	of := func(kind string, status metav1.ConditionStatus) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message,
+			ObservedGeneration: provider.Generation, LastTransitionTime: condition.LastTransitionTime}
+	}
+	want := v1alpha1.NodeProviderStatus{ObservedGeneration: provider.Generation, NodeTypes: nodeTypes, Conditions: []metav1.Condition{
+		of(v1alpha1.ConditionSynced, metav1.ConditionFalse), of(v1alpha1.ConditionReady, metav1.ConditionFalse),
+		of(v1alpha1.ConditionStalled, metav1.ConditionTrue),
+	}}
 	if reason == v1alpha1.ReasonSynced {
-		want.Conditions[0].Status = metav1.ConditionTrue
+		want.Conditions = []metav1.Condition{of(v1alpha1.ConditionSynced, metav1.ConditionTrue), of(v1alpha1.ConditionReady, metav1.ConditionTrue)}
 	}
 	if diff := cmp.Diff(want, provider.Status); diff != "" {
 		w.Errorf("status (-want +got):\n%s", diff)

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
@@ -150,10 +151,13 @@ func TestStatusFollowsHosts(t *testing.T) {
 	got := f.eventually("none is to be had", v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1}, v1alpha1.ReasonSynced,
 		v1alpha1.ReasonExhausted,
 		"2 servers match, 1 claimed, 1 in error")
+	if ready := conditions.Find(got.Status.Conditions, v1alpha1.ConditionReady); ready.Status != metav1.ConditionTrue {
+		t.Errorf("a type without a free server is not ready: %+v", ready)
+	}
 	got.Status.Conditions = nil
 	name := f.nodeType.Name
 	want := v1alpha1.NodeTypeStatus{
-		Cost: 82496, Accelerators: "nvidia.com/gpu=8", Resources: env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8"),
+		ObservedGeneration: got.Generation, Cost: 82496, Accelerators: "nvidia.com/gpu=8", Resources: env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8"),
 		Capacity:         v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1},
 		EphemeralStorage: ptr.To(resource.MustParse("20Gi")),
 		Zones:            []v1alpha1.ZoneCapacity{{Name: "dc1", Capacity: v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1}}},

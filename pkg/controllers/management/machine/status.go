@@ -48,7 +48,7 @@ type facts struct {
 // nextStatus is the whole status that follows from the facts. Nothing else computes one.
 func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.MachineStatus {
 	status := *machine.Status.DeepCopy()
-	status.Phase = f.phase
+	status.Phase, status.ObservedGeneration = f.phase, machine.Generation
 	setServer(machine, &status, &f)
 	if f.installed != nil {
 		status.Installed, status.PropertiesHash = f.installed, hashOf(f.installed)
@@ -69,6 +69,11 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 		condition.ObservedGeneration, condition.LastTransitionTime = machine.Generation, now
 		conditions.Set(&status.Conditions, condition)
 	}
+	ready := newCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, f.reason, f.message)
+	if isReady(machine, &f) {
+		ready.Status = metav1.ConditionTrue
+	}
+	conditions.SetReady(&status.Conditions, ready, machine.Generation, now)
 	return status
 }
 
@@ -150,11 +155,7 @@ func nextConditions(machine *v1alpha1.Machine, f *facts, status *v1alpha1.Machin
 	case f.phase == v1alpha1.MachineJoined && meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionGivenUp) != nil:
 		all = append(all, newCondition(v1alpha1.ConditionGivenUp, metav1.ConditionFalse, v1alpha1.ReasonJoined, "its node came late"))
 	}
-	ready := metav1.ConditionFalse
-	if isReady(machine, f) {
-		ready = metav1.ConditionTrue
-	}
-	return append(all, newCondition(v1alpha1.ConditionReady, ready, f.reason, f.message))
+	return all
 }
 
 func newCondition(conditionType string, status metav1.ConditionStatus, reason, message string) metav1.Condition {

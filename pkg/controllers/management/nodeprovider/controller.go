@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 )
@@ -181,7 +182,10 @@ func (c *Controller) remove(ctx context.Context, provider *v1alpha1.NodeProvider
 func (c *Controller) writeStatus(ctx context.Context, provider *v1alpha1.NodeProvider, owned int32, rejections []rejection) error {
 	before := provider.DeepCopy()
 	provider.Status.NodeTypes = owned
-	meta.SetStatusCondition(&provider.Status.Conditions, synced(provider, rejections, c.clock.Now()))
+	synced := synced(provider, rejections, c.clock.Now())
+	conditions.Set(&provider.Status.Conditions, synced)
+	conditions.SetReady(&provider.Status.Conditions, conditions.Sum(synced), provider.Generation, synced.LastTransitionTime)
+	provider.Status.ObservedGeneration = provider.Generation
 	if equality.Semantic.DeepEqual(before.Status, provider.Status) {
 		return nil
 	}

@@ -37,6 +37,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
@@ -322,6 +323,8 @@ func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, disk resourc
 		Provisioning: nodeType.Status.Provisioning, // package estimate writes it
 		Conditions:   slices.Clone(nodeType.Status.Conditions),
 
+		ObservedGeneration: nodeType.Generation,
+
 		SmallestNode:     nodeType.Status.SmallestNode,
 		EphemeralStorage: capacity.EphemeralStorage(&nodeType.Spec.HardwareProfile, summary.SmallestDisk, disk),
 	}
@@ -340,12 +343,14 @@ func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, disk resourc
 		status.Requirements = nodeType.Status.Requirements
 		status.EphemeralStorage = nodeType.Status.EphemeralStorage
 	}
-	for _, condition := range []metav1.Condition{synced(summary, invalid), hasCapacity(nodeType, summary, invalid),
-		hardwareFits(nodeType, summary, invalid)} {
+	synced := synced(summary, invalid)
+	for _, condition := range []metav1.Condition{synced, hasCapacity(nodeType, summary, invalid), hardwareFits(nodeType, summary, invalid)} {
 		condition.ObservedGeneration = nodeType.Generation
 		condition.LastTransitionTime = metav1.NewTime(now)
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
+	// Whether a server is free, and whether all are as big as they should be, is no error of the type.
+	conditions.SetReady(&status.Conditions, conditions.Sum(synced), nodeType.Generation, metav1.NewTime(now))
 	return status
 }
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tenantcluster finalizes TenantClusters: all servers of the tenant are released before its TenantCluster is gone. It
-// also decides which cluster is the tenant's. It does not access the tenant cluster, which may not exist any more.
+// also decides which cluster is the tenant's, and sums up in the status what the tenant's provider and the Machines say. It does not
+// access the tenant cluster, which may not exist any more.
 package tenantcluster
 
 import (
@@ -13,9 +14,7 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -45,7 +44,7 @@ const (
 	named = 5
 )
 
-// Controller identifies the clusters of TenantClusters, and releases the servers of deleted ones.
+// Controller identifies the clusters of TenantClusters, sums up their status, and releases the servers of deleted ones.
 type Controller struct {
 	client   client.Client
 	live     client.Reader
@@ -130,7 +129,7 @@ func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.Tenant
 	if draining > 0 {
 		result.RequeueAfter = min(waitPeriod, until.Sub(now))
 	}
-	return result, c.writeStatus(ctx, tenant, len(charged), draining, until)
+	return result, c.writeReturn(ctx, tenant, len(charged), draining, until)
 }
 
 // drainedUntil returns until when the tenant's provider drains the nodes: the zero time if it need not be waited for.
@@ -158,8 +157,8 @@ func (c *Controller) setFinalizer(ctx context.Context, tenant *v1alpha1.TenantCl
 	}))
 }
 
-// writeStatus writes how many Machines are left, and what they wait for.
-func (c *Controller) writeStatus(ctx context.Context, tenant *v1alpha1.TenantCluster, left, draining int, until time.Time) error {
+// writeReturn writes how many Machines are left, and what they wait for.
+func (c *Controller) writeReturn(ctx context.Context, tenant *v1alpha1.TenantCluster, left, draining int, until time.Time) error {
 	before := tenant.DeepCopy()
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionServersReturned, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonReturningServers,
@@ -172,10 +171,7 @@ func (c *Controller) writeStatus(ctx context.Context, tenant *v1alpha1.TenantClu
 			draining, until.UTC().Format(time.RFC3339))
 	}
 	conditions.Set(&tenant.Status.Conditions, condition)
-	if equality.Semantic.DeepEqual(before.Status, tenant.Status) {
-		return nil
-	}
-	return client.IgnoreNotFound(controllers.PatchStatus(ctx, c.client, before, tenant))
+	return c.writeStatus(ctx, before, tenant)
 }
 
 // Register adds the controller to a manager.
@@ -191,17 +187,20 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		For(&v1alpha1.TenantCluster{}).
 		Watches(&v1alpha1.TenantCluster{}, c.announce()).
 		// A deleted Machine may be the last one; a new one has to be deleted as well.
-		Watches(&v1alpha1.Machine{}, controllers.Enqueue(c.tenantsOf), builder.WithPredicates(createdOrDeleted)).
+		Watches(&v1alpha1.Machine{}, controllers.Enqueue(c.deletedTenantsOf), builder.WithPredicates(createdOrDeleted)).
+		Watches(&v1alpha1.Machine{}, countChanged()).
 		Complete(c); err != nil {
 		return fmt.Errorf("starting controller %s, %w", controllerName, err)
 	}
 	return nil
 }
 
-// tenantsOf are the TenantClusters that a Machine can be charged to: the one that it names, or any in its namespace.
-func (c *Controller) tenantsOf(ctx context.Context, machine *v1alpha1.Machine) []reconcile.Request {
-	if machine.Spec.TenantClusterRef == nil {
-		return controllers.Requests(ctx, c.client, &v1alpha1.TenantClusterList{}, client.InNamespace(machine.Namespace))
+// deletedTenantsOf are the TenantClusters that are being deleted and that a Machine can be charged to: the one that it names, or any in
+// its namespace.
+func (c *Controller) deletedTenantsOf(ctx context.Context, machine *v1alpha1.Machine) []reconcile.Request {
+	charged := func(tenant *v1alpha1.TenantCluster) bool {
+		ref := machine.Spec.TenantClusterRef
+		return !tenant.DeletionTimestamp.IsZero() && (ref == nil || ref.Name == tenant.Name)
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.TenantClusterRef.Name}}}
+	return controllers.RequestsWhere(ctx, c.client, &v1alpha1.TenantClusterList{}, controllers.Of(charged), client.InNamespace(machine.Namespace))
 }

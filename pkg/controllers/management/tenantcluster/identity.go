@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -27,13 +26,13 @@ import (
 // another TenantCluster. This controller reconciles one TenantCluster at a time, so that no two get the same cluster.
 func (c *Controller) identify(ctx context.Context, tenant *v1alpha1.TenantCluster) (ctrl.Result, error) {
 	observed := tenant.Status.ObservedClusterUID
-	if observed == "" {
-		return ctrl.Result{}, nil
-	}
 	before := tenant.DeepCopy()
 	condition := metav1.Condition{Type: v1alpha1.ConditionClusterIdentified, Status: metav1.ConditionFalse,
 		ObservedGeneration: tenant.Generation, LastTransitionTime: metav1.NewTime(c.clock.Now())}
 	result := ctrl.Result{}
+	if observed == "" {
+		return result, c.writeStatus(ctx, before, tenant)
+	}
 	if observed != tenant.Status.ClusterUID {
 		taken, err := c.isTaken(ctx, tenant, observed)
 		switch {
@@ -52,11 +51,11 @@ func (c *Controller) identify(ctx context.Context, tenant *v1alpha1.TenantCluste
 		condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonIdentified
 		condition.Message = "the kubeconfig of the provider leads to the tenant's cluster"
 	}
-	conditions.Set(&tenant.Status.Conditions, condition)
-	if !equality.Semantic.DeepEqual(before.Status, tenant.Status) {
-		if err := controllers.PatchStatus(ctx, c.client, before, tenant); err != nil {
-			return ctrl.Result{}, client.IgnoreNotFound(err)
-		}
+	changed := conditions.Set(&tenant.Status.Conditions, condition)
+	if err := c.writeStatus(ctx, before, tenant); err != nil {
+		return ctrl.Result{}, err
+	}
+	if changed {
 		log.FromContext(ctx).Info("identity of the tenant's cluster", "reason", condition.Reason, "observed", observed,
 			"clusterUID", tenant.Status.ClusterUID)
 	}

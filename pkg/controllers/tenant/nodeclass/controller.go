@@ -17,6 +17,7 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
@@ -82,6 +83,10 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.MetalNod
 		// What is quoted in the message may be as long as a property.
 		validated.SetFalse(v1alpha1.ConditionValidationSucceeded, invalid.reason, conditions.Truncate(invalid.message, conditions.MaxMessage))
 	}
+	// Karpenter's Ready says no more than that the validation has failed.
+	ready := conditions.Sum(conditions.Find(nodeClass.Status.Conditions, v1alpha1.ConditionValidationSucceeded))
+	conditions.SetReady(&nodeClass.Status.Conditions, ready, nodeClass.Generation, metav1.NewTime(c.clock.Now()))
+	nodeClass.Status.ObservedGeneration = nodeClass.Generation
 	if !equality.Semantic.DeepEqual(stored, nodeClass) {
 		if err := controllers.PatchStatus(ctx, c.clusters.Tenant.Client, stored, nodeClass); err != nil {
 			return notWritten(err)
@@ -237,8 +242,6 @@ const (
 	ReasonInvalidProperties = "InvalidProperties"
 	// ReasonInvalidKubeletArgs: no kubelet would start with the arguments.
 	ReasonInvalidKubeletArgs = "InvalidKubeletArgs"
-	// ReasonNoNodeTypes: the NodeProvider has no NodeTypes.
-	ReasonNoNodeTypes = "NoNodeTypes"
 )
 
 // invalid is why a class cannot be used.
@@ -286,6 +289,6 @@ func validateTypes(provider string, types []v1alpha1.NodeType) *invalid {
 			return nil
 		}
 	}
-	return &invalid{ReasonNoNodeTypes, fmt.Sprintf(
+	return &invalid{v1alpha1.ReasonNoNodeTypes, fmt.Sprintf(
 		"NodeProvider %q has no NodeTypes: list at least one in its spec.metal3.nodeTypes", provider)}
 }

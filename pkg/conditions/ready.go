@@ -1,0 +1,87 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conditions
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// waits are the reasons of an object that is not ready and gets further without anyone's help: it works, or waits for a server, for an
+// object that it refers to, or for another controller. With any other reason someone has to act.
+var waits = map[string]bool{
+	v1alpha1.ReasonNoCapacity:              true,
+	v1alpha1.ReasonNoMatchingType:          true,
+	v1alpha1.ReasonQuotaExceeded:           true,
+	v1alpha1.ReasonTooManyPending:          true,
+	v1alpha1.ReasonNoAddress:               true,
+	v1alpha1.ReasonClaiming:                true,
+	v1alpha1.ReasonClaimed:                 true,
+	v1alpha1.ReasonWaitingForHook:          true,
+	v1alpha1.ReasonWaitingForBootstrapData: true,
+	v1alpha1.ReasonProvisioning:            true,
+	v1alpha1.ReasonWaitingForNode:          true,
+	v1alpha1.ReasonDeprovisioning:          true,
+	v1alpha1.ReasonProviderNotFound:        true,
+	v1alpha1.ReasonNoNodeTypes:             true,
+	v1alpha1.ReasonNotReported:             true,
+	v1alpha1.ReasonReplacingPools:          true,
+	v1alpha1.ReasonTenantDeleting:          true,
+	v1alpha1.ReasonDraining:                true,
+	v1alpha1.ReasonReturningServers:        true,
+}
+
+// Sum returns the condition Ready that follows from others. It is true if they all are, and then says what the first says. Otherwise
+// it has the reason of one that is not, of one that someone has to act on if there is any, and all their messages.
+func Sum(first metav1.Condition, more ...metav1.Condition) metav1.Condition {
+	wrong := slices.DeleteFunc(append([]metav1.Condition{first}, more...), func(one metav1.Condition) bool {
+		return one.Status == metav1.ConditionTrue
+	})
+	if len(wrong) == 0 {
+		return metav1.Condition{Status: metav1.ConditionTrue, Reason: first.Reason, Message: first.Message}
+	}
+	slices.SortStableFunc(wrong, func(a, b metav1.Condition) int {
+		switch {
+		case waits[a.Reason] == waits[b.Reason]:
+			return 0
+		case waits[b.Reason]:
+			return -1
+		}
+		return 1
+	})
+	var messages []string
+	for _, one := range wrong {
+		messages = append(messages, one.Message)
+	}
+	return metav1.Condition{Status: wrong[0].Status, Reason: wrong[0].Reason, Message: strings.Join(messages, "; ")}
+}
+
+// SetReady sets the condition Ready of an object of a generation, and Reconciling or Stalled while it is not true. Exactly one of the
+// three is true, but for a server that is switched off on purpose: then none is.
+func SetReady[C Condition](conditions *[]C, ready metav1.Condition, generation int64, now metav1.Time) {
+	ready.Type, ready.Message = v1alpha1.ConditionReady, Truncate(ready.Message, MaxMessage)
+	ready.ObservedGeneration, ready.LastTransitionTime = generation, now
+	abnormal := ""
+	switch {
+	case ready.Status == metav1.ConditionTrue, ready.Reason == v1alpha1.ReasonPoweredOff:
+	case waits[ready.Reason]:
+		abnormal = v1alpha1.ConditionReconciling
+	default:
+		abnormal = v1alpha1.ConditionStalled
+	}
+	*conditions = slices.DeleteFunc(*conditions, func(one C) bool {
+		kind := metav1.Condition(one).Type
+		return (kind == v1alpha1.ConditionReconciling || kind == v1alpha1.ConditionStalled) && kind != abnormal
+	})
+	Set(conditions, ready)
+	if abnormal != "" {
+		because := ready
+		because.Type, because.Status = abnormal, metav1.ConditionTrue
+		Set(conditions, because)
+	}
+}

@@ -1,0 +1,133 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantcluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+)
+
+// batchPeriod is how long changes of Machines are collected before they are counted: many Machines change at once, and each count is
+// a write of the TenantCluster.
+const batchPeriod = time.Second
+
+// writeStatus sums up and writes the status, if it is another than before. The manager alone writes Ready: the provider writes
+// conditions of its own, and each of its writes leads here. Both writes are compare-and-swap, so that neither takes back the other.
+func (c *Controller) writeStatus(ctx context.Context, before, tenant *v1alpha1.TenantCluster) error {
+	machines := &v1alpha1.MachineList{}
+	if err := c.client.List(ctx, machines, client.InNamespace(tenant.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("counting the Machines of TenantCluster %s, %w", client.ObjectKeyFromObject(tenant), err)
+	}
+	tenant.Status.Rollout = rolloutOf(tenant.Name, machines.Items)
+	conditions.SetReady(&tenant.Status.Conditions, readyOf(tenant), tenant.Generation, metav1.NewTime(c.clock.Now()))
+	tenant.Status.ObservedGeneration = tenant.Generation
+	if equality.Semantic.DeepEqual(before.Status, tenant.Status) {
+		return nil
+	}
+	return client.IgnoreNotFound(controllers.PatchStatus(ctx, c.client, before, tenant))
+}
+
+// readyOf sums up the conditions of a TenantCluster.
+func readyOf(tenant *v1alpha1.TenantCluster) metav1.Condition {
+	find := func(kind string) metav1.Condition { return conditions.Find(tenant.Status.Conditions, kind) }
+	if !tenant.DeletionTimestamp.IsZero() {
+		return conditions.Sum(find(v1alpha1.ConditionServersReturned), tenant.Blocked()...)
+	}
+	// reported is a condition that the provider writes anew for each generation of the spec, or one in its place.
+	reported := func(kind string) metav1.Condition {
+		if condition := find(kind); condition.ObservedGeneration == tenant.Generation {
+			return condition
+		}
+		return metav1.Condition{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNotReported,
+			Message: fmt.Sprintf("the tenant's provider has not reported yet what %s says for this spec: see that it runs", kind)}
+	}
+	var more []metav1.Condition
+	for _, kind := range []string{v1alpha1.ConditionKubeconfigAccepted, v1alpha1.ConditionCollectionAllowed} {
+		if condition := find(kind); condition.Status == metav1.ConditionFalse {
+			more = append(more, condition)
+		}
+	}
+	if tenant.Spec.PrivateNodes != nil {
+		more = append(more, reported(v1alpha1.ConditionPoolsSynced))
+	}
+	if tenant.Spec.Sync.Enabled() {
+		if synced := reported(v1alpha1.ConditionDRASynced); synced.Reason != v1alpha1.ReasonSameCluster { // there is nothing to sync
+			more = append(more, synced)
+		}
+	}
+	return conditions.Sum(reported(v1alpha1.ConditionClusterIdentified), more...)
+}
+
+// rolloutOf counts the Machines that name a TenantCluster.
+func rolloutOf(tenant string, machines []v1alpha1.Machine) *v1alpha1.RolloutStatus {
+	rollout := &v1alpha1.RolloutStatus{}
+	for i := range machines {
+		machine := &machines[i]
+		if machine.Spec.TenantClusterRef == nil || machine.Spec.TenantClusterRef.Name != tenant {
+			continue
+		}
+		rollout.Total++
+		counted := countedAs(machine)
+		if counted.upToDate {
+			rollout.UpToDate++
+		}
+		if counted.unavailable {
+			rollout.Unavailable++
+		}
+	}
+	return rollout
+}
+
+type counted struct{ upToDate, unavailable bool }
+
+func countedAs(machine *v1alpha1.Machine) counted {
+	is := func(kind string) bool {
+		return conditions.Find(machine.Status.Conditions, kind).Status == metav1.ConditionTrue
+	}
+	return counted{
+		upToDate: is(v1alpha1.ConditionJoined) && !is(v1alpha1.ConditionDrifted) && machine.DeletionTimestamp.IsZero(),
+		// One that is being deleted is given back although its condition may be true for a moment longer.
+		unavailable: !is(v1alpha1.ConditionReady) || !machine.DeletionTimestamp.IsZero(),
+	}
+}
+
+// countChanged enqueues the TenantCluster of a Machine that counts differently.
+func countChanged() handler.EventHandler {
+	enqueue := func(object client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		if machine, ok := object.(*v1alpha1.Machine); ok && machine.Spec.TenantClusterRef != nil {
+			queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{
+				Namespace: machine.Namespace, Name: machine.Spec.TenantClusterRef.Name,
+			}}, batchPeriod)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			enqueue(e.Object, queue)
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			before, was := e.ObjectOld.(*v1alpha1.Machine)
+			after, is := e.ObjectNew.(*v1alpha1.Machine)
+			if was && is && countedAs(before) != countedAs(after) {
+				enqueue(after, queue)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			enqueue(e.Object, queue)
+		},
+	}
+}

@@ -1,0 +1,108 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantcluster
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
+
+func of(kind string, status metav1.ConditionStatus, reason string, generation int64) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: "message of " + kind, ObservedGeneration: generation}
+}
+
+func TestReadyOf(t *testing.T) {
+	identified := of(v1alpha1.ConditionClusterIdentified, yes, v1alpha1.ReasonIdentified, 2)
+	for name, tc := range map[string]struct {
+		reason               string
+		pools, sync, deleted bool
+		conditions           []metav1.Condition
+		status               metav1.ConditionStatus
+		want, says           string
+	}{
+		"New": {reason: "its provider has not reported", status: metav1.ConditionUnknown, want: v1alpha1.ReasonNotReported,
+			says: v1alpha1.ConditionClusterIdentified},
+		"Identified": {reason: "a tenant makes its own pools", conditions: []metav1.Condition{identified}, status: yes,
+			want: v1alpha1.ReasonIdentified},
+		"AnotherCluster": {reason: "the provider writes nothing", status: no, want: v1alpha1.ReasonAnotherCluster,
+			conditions: []metav1.Condition{of(v1alpha1.ConditionClusterIdentified, no, v1alpha1.ReasonAnotherCluster, 2)}},
+		"PoolsNotReported": {reason: "nothing is known of the pools", pools: true, conditions: []metav1.Condition{identified},
+			status: metav1.ConditionUnknown, want: v1alpha1.ReasonNotReported, says: v1alpha1.ConditionPoolsSynced},
+		"PoolsOfBefore": {reason: "the pools of an earlier spec say nothing", pools: true, status: metav1.ConditionUnknown,
+			want: v1alpha1.ReasonNotReported, says: v1alpha1.ConditionPoolsSynced,
+			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionPoolsSynced, yes, v1alpha1.ReasonSynced, 1)}},
+		"PoolsSynced": {reason: "all are true", pools: true, status: yes, want: v1alpha1.ReasonIdentified,
+			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionPoolsSynced, yes, v1alpha1.ReasonSynced, 2)}},
+		"PoolsInvalid": {reason: "the spec is wrong", pools: true, status: no, want: v1alpha1.ReasonInvalidPools,
+			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionPoolsSynced, no, v1alpha1.ReasonInvalidPools, 2)}},
+		"KubeconfigRefused": {reason: "a refusal counts although the spec has changed since", status: no,
+			want:       v1alpha1.ReasonKubeconfigRefused,
+			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionKubeconfigAccepted, no, v1alpha1.ReasonKubeconfigRefused, 1)}},
+		"KubeconfigAccepted": {reason: "an acceptance is not asked for anew", status: yes, want: v1alpha1.ReasonIdentified,
+			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionKubeconfigAccepted, yes, v1alpha1.ReasonKubeconfigAccepted, 1)}},
+		"CollectionHeld": {reason: "an operator has to look, which is more urgent than to wait for the pools", pools: true, status: no,
+			want:       v1alpha1.ReasonTooManyMachines,
+			says:       v1alpha1.ConditionPoolsSynced,
+			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionCollectionAllowed, no, v1alpha1.ReasonTooManyMachines, 1)}},
+		"SyncFails": {reason: "the sync is part of the spec", sync: true, status: no, want: v1alpha1.ReasonNoDeviceClasses,
+			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionDRASynced, no, v1alpha1.ReasonNoDeviceClasses, 2)}},
+		"SyncDisabled": {reason: "nothing is to be synced", status: yes, want: v1alpha1.ReasonIdentified,
+			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionDRASynced, no, v1alpha1.ReasonSyncDisabled, 2)}},
+		"SyncNeedless": {reason: "in one cluster there is nothing to sync", sync: true, status: yes, want: v1alpha1.ReasonIdentified,
+			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionDRASynced, no, v1alpha1.ReasonSameCluster, 2)}},
+		"Deleted": {reason: "its servers are on their way back", deleted: true, pools: true, status: no, want: v1alpha1.ReasonReturningServers,
+			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionServersReturned, no, v1alpha1.ReasonReturningServers, 2)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Name: "blue", Generation: 2}}
+			tenant.Status.Conditions = tc.conditions
+			tenant.Spec.Sync.ToHost.ResourceClaims.Enabled = tc.sync
+			if tc.pools {
+				tenant.Spec.PrivateNodes = &v1alpha1.PrivateNodes{}
+			}
+			if tc.deleted {
+				tenant.DeletionTimestamp = ptr.To(metav1.Now())
+			}
+			if ready := readyOf(tenant); ready.Status != tc.status || ready.Reason != tc.want || !strings.Contains(ready.Message, tc.says) {
+				t.Errorf("%s: got %+v, want %s, %s, %q", tc.reason, ready, tc.status, tc.want, tc.says)
+			}
+		})
+	}
+}
+
+func TestRolloutOf(t *testing.T) {
+	joined, ready := of(v1alpha1.ConditionJoined, yes, "x", 1), of(v1alpha1.ConditionReady, yes, "x", 1)
+	machine := func(tenant string, deleted bool, conditions ...metav1.Condition) v1alpha1.Machine {
+		one := v1alpha1.Machine{}
+		if tenant != "" {
+			one.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: tenant}
+		}
+		if deleted {
+			one.DeletionTimestamp = ptr.To(metav1.Now())
+		}
+		one.Status.Conditions = conditions
+		return one
+	}
+	got := rolloutOf("blue", []v1alpha1.Machine{
+		machine("blue", false, joined, ready, of(v1alpha1.ConditionDrifted, no, "x", 1)),
+		machine("blue", false, joined, ready, of(v1alpha1.ConditionDrifted, yes, "x", 1)), // to be replaced, and works
+		machine("blue", false, joined, of(v1alpha1.ConditionReady, no, "x", 1)),           // up to date, and broken
+		machine("blue", false),               // waits for a server
+		machine("blue", true, joined, ready), // is being given back
+		machine("red", false, joined, ready),
+		machine("", false, ready), // stands alone
+	})
+	want := &v1alpha1.RolloutStatus{Total: 5, UpToDate: 2, Unavailable: 3}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
