@@ -25,11 +25,13 @@ func TestSum(t *testing.T) {
 		of     []metav1.Condition
 		want   metav1.Condition
 	}{
-		"Fine":           {"the first says what the object is", []metav1.Condition{fine, of(metav1.ConditionTrue, "Other", "other")}, fine},
-		"Waiting":        {"unknown is not true", []metav1.Condition{fine, waiting}, waiting},
-		"Wrong":          {"one is enough", []metav1.Condition{wrong, fine}, wrong},
-		"WrongIsUrgent":  {"someone has to act, whatever else is waited for", []metav1.Condition{waiting, wrong}, of(wrong.Status, wrong.Reason, "it is wrong; it waits")},
-		"FirstOfSeveral": {"of equals the first has the reason", []metav1.Condition{wrong, of(metav1.ConditionFalse, "More", "more")}, of(wrong.Status, wrong.Reason, "it is wrong; more")},
+		"Fine":    {"the first says what the object is", []metav1.Condition{fine, of(metav1.ConditionTrue, "Other", "other")}, fine},
+		"Waiting": {"unknown is not true", []metav1.Condition{fine, waiting}, waiting},
+		"Wrong":   {"one is enough", []metav1.Condition{wrong, fine}, wrong},
+		"WrongIsUrgent": {"someone has to act, whatever else is waited for", []metav1.Condition{waiting, wrong},
+			of(wrong.Status, wrong.Reason, "it is wrong; it waits")},
+		"FirstOfSeveral": {"of equals the first has the reason", []metav1.Condition{wrong, of(metav1.ConditionFalse, "More", "more")},
+			of(wrong.Status, wrong.Reason, "it is wrong; more")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, Sum(tc.of[0], tc.of[1:]...)); diff != "" {

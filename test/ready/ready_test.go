@@ -5,6 +5,7 @@ package ready
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -69,8 +70,8 @@ func TestReady(t *testing.T) {
 		tenant := &v1alpha1.TenantCluster{}
 		env.Eventually(t, "the Machine is counted", func(ctx context.Context) error {
 			err := cluster.Client.Get(ctx, written["TenantCluster"], tenant)
-			if want := (v1alpha1.RolloutStatus{Total: 1, UpToDate: 1}); err == nil && (tenant.Status.Rollout == nil || *tenant.Status.Rollout != want) {
-				err = fmt.Errorf("rollout %+v, want %+v", tenant.Status.Rollout, want)
+			if diff := cmp.Diff(&v1alpha1.RolloutStatus{Total: 1, UpToDate: 1}, tenant.Status.Rollout); diff != "" {
+				err = errors.Join(err, fmt.Errorf("rollout (-want +got):\n%s", diff))
 			}
 			return err
 		})
@@ -133,6 +134,13 @@ func run(t *testing.T, cluster *management.Cluster) {
 			t.Fatalf("kubectl %s: %v\n%s", strings.Join(arguments[2:], " "), err, output)
 		}
 		t.Logf("kubectl %s\n%s", strings.Join(arguments[2:], " "), output)
+		env.Eventually(t, kind+" is observed", func(context.Context) error { // one of an earlier version was ready before
+			object := read(t, cluster, kind, key)
+			if observed, _, _ := unstructured.NestedInt64(object.Object, "status", "observedGeneration"); observed != object.GetGeneration() {
+				return fmt.Errorf("observedGeneration %d, want %d", observed, object.GetGeneration())
+			}
+			return nil
+		})
 		if got := compute(t, cluster, kind, key); got != status.CurrentStatus {
 			t.Errorf("%s is ready, and kstatus says %s", kind, got)
 		}

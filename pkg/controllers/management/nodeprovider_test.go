@@ -107,7 +107,8 @@ func (w *providerTest) expect(provider *v1alpha1.NodeProvider, nodeTypes int32, 
 		of(v1alpha1.ConditionStalled, metav1.ConditionTrue),
 	}}
 	if reason == v1alpha1.ReasonSynced {
-		want.Conditions = []metav1.Condition{of(v1alpha1.ConditionSynced, metav1.ConditionTrue), of(v1alpha1.ConditionReady, metav1.ConditionTrue)}
+		want.Conditions = []metav1.Condition{of(v1alpha1.ConditionSynced, metav1.ConditionTrue),
+			of(v1alpha1.ConditionReady, metav1.ConditionTrue)}
 	}
 	if diff := cmp.Diff(want, provider.Status); diff != "" {
 		w.Errorf("status (-want +got):\n%s", diff)

@@ -157,7 +157,9 @@ func TestStatusFollowsHosts(t *testing.T) {
 	got.Status.Conditions = nil
 	name := f.nodeType.Name
 	want := v1alpha1.NodeTypeStatus{
-		ObservedGeneration: got.Generation, Cost: 82496, Accelerators: "nvidia.com/gpu=8", Resources: env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8"),
+		ObservedGeneration: got.Generation,
+		Cost:               82496, Accelerators: "nvidia.com/gpu=8",
+		Resources:        env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8"),
 		Capacity:         v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1},
 		EphemeralStorage: ptr.To(resource.MustParse("20Gi")),
 		Zones:            []v1alpha1.ZoneCapacity{{Name: "dc1", Capacity: v1alpha1.Capacity{Total: 2, Claimed: 1, Error: 1}}},

@@ -202,5 +202,6 @@ func (c *Controller) deletedTenantsOf(ctx context.Context, machine *v1alpha1.Mac
 		ref := machine.Spec.TenantClusterRef
 		return !tenant.DeletionTimestamp.IsZero() && (ref == nil || ref.Name == tenant.Name)
 	}
-	return controllers.RequestsWhere(ctx, c.client, &v1alpha1.TenantClusterList{}, controllers.Of(charged), client.InNamespace(machine.Namespace))
+	return controllers.RequestsWhere(ctx, c.client, &v1alpha1.TenantClusterList{}, controllers.Of(charged),
+		client.InNamespace(machine.Namespace))
 }
