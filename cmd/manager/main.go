@@ -27,6 +27,7 @@ import (
 	nodetypeprovider "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodeprovider"
 	nodetypestatus "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodetype"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/tenantcluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/metrics"
@@ -59,7 +60,8 @@ func newCommand(out io.Writer) *cobra.Command {
 }
 
 func run(ctx context.Context, o *options) error {
-	if err := errors.Join(o.process.Validate(), operator.CheckPositive("provisioning-deadline", o.provisioningDeadline),
+	mapping, err := topology.Parse(o.topologyLabels)
+	if err := errors.Join(o.process.Validate(), err, operator.CheckPositive("provisioning-deadline", o.provisioningDeadline),
 		operator.CheckPositive("ephemeral-storage", o.ephemeralStorage.Value())); err != nil {
 		return err
 	}
@@ -83,7 +85,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	if err := register(ctx, mgr, o); err != nil {
+	if err := register(ctx, mgr, o, mapping); err != nil {
 		return err
 	}
 	if err := rights.Start(ctx, mgr); err != nil {
@@ -92,8 +94,8 @@ func run(ctx context.Context, o *options) error {
 	return nil
 }
 
-func register(ctx context.Context, mgr manager.Manager, o *options) error {
-	hosts := inventory.NewInventory(inventory.Options{TopologyLabels: o.topologyLabels})
+func register(ctx context.Context, mgr manager.Manager, o *options, mapping topology.Mapping) error {
+	hosts := inventory.NewInventory(inventory.Options{Topology: &mapping})
 	if err := mgr.Add(feed.New(mgr.GetCache(), hosts)); err != nil {
 		return fmt.Errorf("feeding the inventory, %w", err)
 	}

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/machine"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
@@ -34,7 +34,7 @@ func newOptions() *options {
 		leaderElectionNamespace: "default",
 		provisioningDeadline:    machine.DefaultProvisioningDeadline,
 		ephemeralStorage:        resource.QuantityValue{Quantity: *resource.NewQuantity(capacity.DefaultEphemeralStorage, resource.BinarySI)},
-		topologyLabels:          []string{v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey, v1alpha1.DatacenterLabelKey},
+		topologyLabels:          topology.Defaults(),
 	}
 }
 
@@ -46,7 +46,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 
 	inventory := sections.FlagSet("inventory")
 	inventory.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,
-		"Labels of BareMetalHosts that their nodes inherit and that pods can select on.")
+		topology.Usage)
 	inventory.Var(&o.ephemeralStorage, "ephemeral-storage",
 		"Disk that a node is planned with if neither its NodeType has the resource ephemeral-storage nor Metal3 has inspected a server of it.")
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclaimstatus"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
@@ -49,6 +50,7 @@ type options struct {
 
 	instanceTypes  instancetypes.Settings
 	topologyLabels []string
+	mapping        topology.Mapping // follows from topologyLabels
 
 	process operator.Options
 
@@ -70,7 +72,7 @@ func defaultOptions() *options {
 		launchTimeout:  defaultLaunchTimeout,
 		resourcesGrace: nodeclaimstatus.DefaultResourcesGrace,
 		instanceTypes:  instancetypes.DefaultSettings(),
-		topologyLabels: instancetypes.DefaultTopologyLabels(),
+		topologyLabels: topology.Defaults(),
 		karpenter:      newKarpenterFlags(),
 	}
 }
@@ -95,7 +97,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	capacity.Int64Var(&o.instanceTypes.Pods, "pods-per-node", o.instanceTypes.Pods,
 		"How many pods a node takes whose NodeType has no resource pods: kubelet's maxPods.")
 	capacity.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,
-		"Labels of BareMetalHosts that nodes inherit; set the same for the manager. Pods and NodePools can select and spread on them.")
+		topology.Usage)
 	capacity.DurationVar(&o.claimTimeout, "claim-timeout", o.claimTimeout,
 		"How long one attempt to launch a NodeClaim waits for the manager's answer.")
 	capacity.DurationVar(&o.launchTimeout, "launch-timeout", o.launchTimeout,
@@ -138,6 +140,11 @@ func (o *options) complete() (*karpenteroptions.Options, error) {
 	if err := o.instanceTypes.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("--capacity-type or --pods-per-node is wrong, %w", err))
 	}
+	mapping, err := topology.Parse(o.topologyLabels)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	o.mapping = mapping
 	karpenter, err := o.karpenter.options()
 	if err != nil {
 		errs = append(errs, err)

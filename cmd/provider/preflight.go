@@ -71,9 +71,6 @@ func kind(group, version, name, remedy string) operator.Kind {
 
 // registerLabels makes the labels of servers selectable for pods.
 func (o *options) registerLabels(ctx context.Context, management *rest.Config) error {
-	if err := instancetypes.Register(o.topologyLabels); err != nil {
-		return fmt.Errorf("--topology-labels is wrong, %w", err)
-	}
 	labels, err := o.selectableLabels(ctx, management, scheme.Scheme)
 	if err != nil {
 		return err
@@ -96,7 +93,7 @@ func (o *options) selectableLabels(ctx context.Context, management *rest.Config,
 	if err := reader.List(ctx, nodeTypes); err != nil {
 		return nil, fmt.Errorf("listing NodeTypes in the %s at %s, %w", managementName, management.Host, err)
 	}
-	labels := slices.Clone(o.topologyLabels)
+	labels := slices.Clone(o.mapping.Keys())
 	for i := range nodeTypes.Items {
 		for _, requirement := range nodeTypes.Items[i].Status.Requirements {
 			if instancetypes.Selectable(requirement.Key) {

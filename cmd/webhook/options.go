@@ -15,7 +15,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/certs"
 )
@@ -25,6 +25,7 @@ type options struct {
 	process        operator.Options
 	address        string
 	topologyLabels []string
+	mapping        topology.Mapping // follows from topologyLabels
 	shutdownDelay  time.Duration
 	clientCA       string
 	clientNames    []string
@@ -50,7 +51,7 @@ func newOptions() *options {
 		process:        process,
 		cluster:        operator.Cluster{Name: "management cluster", QPS: 50, Burst: 100},
 		address:        ":9443",
-		topologyLabels: []string{v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey, v1alpha1.DatacenterLabelKey},
+		topologyLabels: topology.Defaults(),
 		shutdownDelay:  5 * time.Second,
 		inFlight:       16,
 		certRotation:   true,
@@ -102,7 +103,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 
 	inventory := sections.FlagSet("inventory")
 	inventory.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,
-		"Labels of BareMetalHosts that their nodes inherit. The manager has the same flag.")
+		topology.Usage)
 }
 
 // complete checks the flags and fills in what follows from them. The error names every flag that is wrong.
@@ -115,7 +116,8 @@ func (o *options) complete() (host string, port int, err error) {
 	if err != nil || port < 1 {
 		errs = append(errs, fmt.Errorf("--webhook-bind-address is %q: write an address and a port, for example :9443", o.address))
 	}
-	errs = append(errs, operator.CheckPositive("max-requests-in-flight", o.inFlight))
+	o.mapping, err = topology.Parse(o.topologyLabels)
+	errs = append(errs, err, operator.CheckPositive("max-requests-in-flight", o.inFlight))
 	if o.clientCA == "" && len(o.clientNames) > 0 {
 		errs = append(errs, errors.New("--client-names is set and --client-ca-file is not: the names of certificates mean nothing without their "+
 			"authority, so set it, or leave the names out"))

@@ -128,7 +128,7 @@ func (o *options) newManager(config *rest.Config, server webhook.Server, rights 
 // register adds the handlers to the server, and what fills their caches to the manager.
 func (o *options) register(ctx context.Context, mgr manager.Manager, callers *webhooks.Callers) error {
 	server := mgr.GetWebhookServer() // this adds it to the manager
-	hosts := inventory.NewInventory(inventory.Options{TopologyLabels: o.topologyLabels, IndexLabels: true})
+	hosts := inventory.NewInventory(inventory.Options{Topology: &o.mapping, IndexLabels: true})
 	if err := cluster.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
@@ -33,7 +34,7 @@ import (
 var environment env.Environment
 
 func TestMain(m *testing.M) {
-	if err := instancetypes.Register(instancetypes.DefaultTopologyLabels()); err != nil {
+	if err := instancetypes.Register(topology.Defaults()); err != nil {
 		panic(err)
 	}
 	env.Main(m, &environment)

@@ -17,10 +17,11 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
 func TestMain(m *testing.M) {
-	if err := Register(DefaultTopologyLabels()); err != nil {
+	if err := Register(topology.Defaults()); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())

@@ -16,11 +16,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// DefaultTopologyLabels are the labels of BareMetalHosts that nodes inherit unless the manager is configured with others.
-func DefaultTopologyLabels() []string {
-	return []string{v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey, v1alpha1.DatacenterLabelKey}
-}
-
 // Register adds labels and kinds to Karpenter's core. Pods can then select on these labels, which are topology labels and
 // properties of NodeTypes, without a NodePool that lists them. Core has all of this in package variables without a lock, so
 // Register must be called before core runs, and not afterwards. The error names every key that is not a label key.

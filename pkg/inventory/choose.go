@@ -306,6 +306,6 @@ func (i *Inventory) parse(from []corev1.NodeSelectorRequirement) (requirements, 
 
 // differs returns whether a label differs from host to host of one type.
 func (i *Inventory) differs(key string) bool {
-	return key == corev1.LabelTopologyZone || key == corev1.LabelArchStable || slices.Contains(i.topology, key) ||
+	return key == corev1.LabelTopologyZone || key == corev1.LabelArchStable || slices.Contains(i.topology.Keys(), key) ||
 		v1alpha1.IsTypeLabel(key)
 }

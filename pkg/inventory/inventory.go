@@ -15,21 +15,20 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
 // Options of an Inventory.
 type Options struct {
-	// TopologyLabels are the labels of hosts that their nodes inherit and that claims can select on. Unset means rack,
-	// nvlink-domain and datacenter. A label with an empty value counts as absent.
-	TopologyLabels []string
+	// Topology says which labels of hosts their nodes inherit, and under which keys claims can select on them. Nil is the default.
+	Topology *topology.Mapping
 	// IndexLabels keeps an index of hosts by label, which makes Matching fast. It is needed for Matching only.
 	IndexLabels bool
 }
 
 // Inventory holds the hosts and the types in memory. It is safe for concurrent use.
 type Inventory struct {
-	topology []string
+	topology topology.Mapping
 
 	lock   sync.Mutex
 	hosts  map[types.NamespacedName]*host
@@ -54,12 +53,12 @@ type Inventory struct {
 
 // NewInventory returns an empty inventory.
 func NewInventory(options Options) *Inventory {
-	topology := options.TopologyLabels
-	if topology == nil {
-		topology = []string{v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey, v1alpha1.DatacenterLabelKey}
+	mapping := topology.Default()
+	if options.Topology != nil {
+		mapping = *options.Topology
 	}
 	inventory := &Inventory{
-		topology:    slices.Compact(slices.Sorted(slices.Values(topology))),
+		topology:    mapping,
 		hosts:       map[types.NamespacedName]*host{},
 		types:       map[string]*nodeType{},
 		used:        map[string]int32{},

@@ -4,6 +4,7 @@
 package inventory
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
 // typeLabels are the labels that all nodes of a type have: its name, and those of its properties that can be labels.
@@ -87,21 +89,10 @@ func (t *nodeType) nodeLabels(ofHost labels.Set, requirements []labels.Requireme
 }
 
 // hostLabels are the labels that a node has from its host: zone, architecture and topology.
-func hostLabels(zone, arch string, topology []string, of labels.Set) labels.Set {
-	set := labels.Set{corev1.LabelArchStable: arch}
-	for _, key := range topology {
-		if value := of[key]; value != "" {
-			set[key] = value
-		}
-	}
-	switch {
-	case zone != "":
-		set[corev1.LabelTopologyZone] = zone
-	case of[v1alpha1.DatacenterLabelKey] != "":
-		set[corev1.LabelTopologyZone] = of[v1alpha1.DatacenterLabelKey]
-	default:
-		set[corev1.LabelTopologyZone] = v1alpha1.GlobalZone
-	}
+func hostLabels(zone, arch string, mapping topology.Mapping, of labels.Set) labels.Set {
+	set := labels.Set(mapping.Labels(of))
+	set[corev1.LabelArchStable] = arch
+	set[corev1.LabelTopologyZone] = cmp.Or(zone, mapping.Zone(of))
 	return set
 }
 
@@ -125,9 +116,9 @@ func (n nodeLabels) Lookup(key string) (string, bool) {
 }
 
 // bucketKey is the same for hosts whose nodes have the same labels. In one place, those that match no other type come first.
-func bucketKey(topology []string, set labels.Set, matches []string) string {
+func bucketKey(keys []string, set labels.Set, matches []string) string {
 	var key strings.Builder
-	for _, label := range append([]string{corev1.LabelTopologyZone, corev1.LabelArchStable}, topology...) {
+	for _, label := range append([]string{corev1.LabelTopologyZone, corev1.LabelArchStable}, keys...) {
 		key.WriteString(set[label])
 		key.WriteByte('/') // in no label value
 	}
@@ -146,7 +137,7 @@ const sharing = ","
 
 // domains returns the buckets of a type in the form of its status, and how many there are. The architecture is not a
 // domain.
-func (t *nodeType) domains(remaining int32, topology []string) ([]v1alpha1.DomainCapacity, int) {
+func (t *nodeType) domains(remaining int32, keys []string) ([]v1alpha1.DomainCapacity, int) {
 	type domain struct {
 		bucket *bucket
 		counts Counts
@@ -155,7 +146,7 @@ func (t *nodeType) domains(remaining int32, topology []string) ([]v1alpha1.Domai
 	for _, b := range t.buckets {
 		place := nodeLabels{b.labels, t.labels}
 		var key strings.Builder
-		for _, label := range append([]string{corev1.LabelTopologyZone}, topology...) {
+		for _, label := range append([]string{corev1.LabelTopologyZone}, keys...) {
 			key.WriteString(place.Get(label))
 			key.WriteByte('/')
 		}
@@ -176,7 +167,7 @@ func (t *nodeType) domains(remaining int32, topology []string) ([]v1alpha1.Domai
 		if len(others) > 0 {
 			capacity.SharedWith = others
 		}
-		for _, label := range topology {
+		for _, label := range keys {
 			if value, has := place.Lookup(label); has {
 				if capacity.Labels == nil {
 					capacity.Labels = map[string]string{}

@@ -272,7 +272,7 @@ func (i *Inventory) Summary(name string) (Summary, bool) {
 	if !known {
 		return Summary{}, false
 	}
-	return t.summary(i.used[name], i.topology), true
+	return t.summary(i.used[name], i.topology.Keys()), true
 }
 
 // Total is how many hosts a type has, whatever they do.
@@ -286,7 +286,7 @@ func (i *Inventory) Total(name string) int32 {
 }
 
 // summary reads zones and buckets, never hosts.
-func (t *nodeType) summary(used int32, topology []string) Summary {
+func (t *nodeType) summary(used int32, keys []string) Summary {
 	remaining := t.remaining(used)
 	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, TooSmall: t.tooSmall(nil), Used: used,
 		Least: t.least()}
@@ -296,7 +296,7 @@ func (t *nodeType) summary(used int32, topology []string) Summary {
 	if len(t.disks) > 0 {
 		summary.SmallestDisk = slices.Min(slices.Collect(maps.Keys(t.disks)))
 	}
-	summary.Domains, summary.DomainCount = t.domains(remaining, topology)
+	summary.Domains, summary.DomainCount = t.domains(remaining, keys)
 	if t.requirements == nil {
 		t.requirements = t.summarizeRequirements()
 	}

@@ -23,11 +23,12 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
 // model behaves like the inventory, but computes everything from all objects each time.
 type model struct {
-	topology []string
+	topology topology.Mapping
 	hosts    map[types.NamespacedName]*bmov1alpha1.BareMetalHost
 	types    map[string]Profile
 	assumed  map[types.UID]assumption
@@ -162,13 +163,16 @@ func (m *model) summary(name string) Summary {
 		if rack := set["rack"]; rack != "" {
 			domain.Labels = map[string]string{"rack": rack}
 		}
+		if leaf := set[leafLabel]; leaf != "" { // not that of a rack which is a property
+			domain.Labels[leafLabel] = leaf
+		}
 		matches := m.matching(host)
 		for _, other := range matches {
 			if other != name {
 				domain.SharedWith = append(domain.SharedWith, other)
 			}
 		}
-		place := domain.Zone + "/" + set["rack"] + "/" + strings.Join(matches, ",")
+		place := domain.Zone + "/" + set[leafLabel] + "/" + set["rack"] + "/" + strings.Join(matches, ",")
 		examples[place], domains[place] = domain, domains[place].plus(counts)
 		all, zones[set[corev1.LabelTopologyZone]] = all.plus(counts), zones[set[corev1.LabelTopologyZone]].plus(counts)
 	}
@@ -218,7 +222,7 @@ func (m *model) choose(request Request) (types.NamespacedName, string) {
 				own = "0 "
 			}
 			labels := hostLabels(profile.Zone, architecture(host), m.topology, host.Labels)
-			return own + bucketKey(m.topology, labels, m.matching(host)) + host.Namespace + "/" + host.Name
+			return own + bucketKey(m.topology.Keys(), labels, m.matching(host)) + host.Namespace + "/" + host.Name
 		}
 		for _, host := range m.hosts {
 			if m.suits(profile, host, request) && (best == nil || rank(host) < rank(best)) {
@@ -340,7 +344,7 @@ func (f fleet) profile() Profile {
 func (f fleet) request() Request {
 	request := Request{Machine: types.UID(fmt.Sprintf("m%d", f.IntN(8))), Tenant: f.one("blue", "red", "green", ""),
 		Resources: list("cpu", f.one("2", "6"), "nvidia.com/gpu", f.one("0", "1"))}
-	for key, values := range map[string][]string{"rack": {"r1", "r2", "r7"}, "team": {"x"}, corev1.LabelTopologyZone: {"d1", "z", "global"},
+	for key, values := range map[string][]string{"rack": {"r1", "r2", "r7"}, leafLabel: {"r1", "r2"}, "team": {"x"}, corev1.LabelTopologyZone: {"d1", "z", "global"},
 		v1alpha1.TypeLabelKey(f.one("t0", "t1")): {"true"}} {
 		if f.IntN(4) == 0 {
 			request.Requirements = append(request.Requirements, in(key, values[:1+f.IntN(len(values))]...))
@@ -355,14 +359,20 @@ func (f fleet) request() Request {
 	return request
 }
 
+const leafLabel = "network.topology.nvidia.com/leaf"
+
 // TestInventoryAgreesWithModel plays random histories, and after each step asks the inventory and a model that counts
 // everything again.
 func TestInventoryAgreesWithModel(t *testing.T) {
 	const histories, steps = 60, 200
+	mapping, err := topology.Parse([]string{"rack", "rack=" + leafLabel})
+	if err != nil {
+		t.Fatal(err)
+	}
 	given := 0
 	for seed := range uint64(histories) {
 		f := fleet{rand.New(rand.NewPCG(seed, 1))}
-		inventory := NewInventory(Options{TopologyLabels: []string{"rack"}})
+		inventory := NewInventory(Options{Topology: &mapping})
 		m := &model{topology: inventory.topology, hosts: map[types.NamespacedName]*bmov1alpha1.BareMetalHost{}, types: map[string]Profile{},
 			assumed: map[types.UID]assumption{}}
 		told := map[string]Summary{}

@@ -18,6 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
 // bucket holds the hosts of one type whose nodes have the same labels, and that match the same types.
@@ -78,10 +79,10 @@ func newNodeType(profile Profile) *nodeType {
 }
 
 // add puts a host into its bucket.
-func (t *nodeType) add(h *host, topology []string) {
-	set := hostLabels(t.profile.Zone, h.arch, topology, h.labels)
+func (t *nodeType) add(h *host, mapping topology.Mapping) {
+	set := hostLabels(t.profile.Zone, h.arch, mapping, h.labels)
 	maps.Copy(set, v1alpha1.TypeLabels(h.matches))
-	key := bucketKey(topology, set, h.matches)
+	key := bucketKey(mapping.Keys(), set, h.matches)
 	b, found := t.buckets[key]
 	if !found {
 		b = &bucket{key: key, labels: set, matches: h.matches, free: map[string][]*host{}, anyTenant: t.profile.AnyTenant,

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/gangs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
@@ -37,7 +38,7 @@ const (
 //	rack-ms       each pod selects one of the racks
 //	rack-ratio    that over plain
 func BenchmarkSchedulingPass(b *testing.B) {
-	if err := instancetypes.Register(instancetypes.DefaultTopologyLabels()); err != nil {
+	if err := instancetypes.Register(topology.Defaults()); err != nil {
 		b.Fatal(err)
 	}
 	anywhere := func(int) []func(*corev1.Pod) { return nil }

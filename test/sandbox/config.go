@@ -69,6 +69,8 @@ type Config struct {
 	// Without leaves out ManagerName, ProviderName or WebhookName, to run it by hand, in a debugger or in a test. Its
 	// kubeconfig files and rights are made all the same.
 	Without []string
+	// TopologyLabels are the flag of that name of our programs. Default: their own.
+	TopologyLabels []string
 	// ProviderArgs are more flags for the provider, for example --capacity-type=on-demand.
 	ProviderArgs []string
 	// KwokConfigs are paths of more configuration files for kwok, which emulates kubelets: stages that override the

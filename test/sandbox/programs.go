@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"strings"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/pki"
@@ -88,6 +89,9 @@ func (s *Sandbox) runReady(ctx context.Context, spec process.Spec) error {
 	}
 	address, metrics := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
 	spec.Args = append(spec.Args, "--health-probe-bind-address="+address, "--metrics-bind-address="+metrics)
+	if len(s.config.TopologyLabels) > 0 {
+		spec.Args = append(spec.Args, "--topology-labels="+strings.Join(s.config.TopologyLabels, ","))
+	}
 	if err := s.run(spec); err != nil {
 		return err
 	}

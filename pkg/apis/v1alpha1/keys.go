@@ -21,7 +21,7 @@ const (
 	ReservationIDLabelKey = Group + "/reservation-id"
 )
 
-// Labels of BareMetalHosts that nodes inherit by default (flag --topology-labels of the manager).
+// Labels of BareMetalHosts that nodes inherit by default (flag --topology-labels).
 const (
 	RackLabelKey         = "rack"
 	NVLinkDomainLabelKey = "nvlink-domain"

@@ -33,13 +33,14 @@ import (
 	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/resourceclaims"
 )
 
 func TestMain(m *testing.M) {
-	if err := instancetypes.Register(instancetypes.DefaultTopologyLabels()); err != nil {
+	if err := instancetypes.Register(topology.Defaults()); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())

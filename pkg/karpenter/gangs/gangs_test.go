@@ -20,6 +20,7 @@ import (
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -29,7 +30,7 @@ import (
 const nvlink = v1alpha1.NVLinkDomainLabelKey
 
 func TestMain(m *testing.M) {
-	if err := instancetypes.Register(instancetypes.DefaultTopologyLabels()); err != nil {
+	if err := instancetypes.Register(topology.Defaults()); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
