@@ -58,6 +58,14 @@ func nodeType(name string, accelerators int64, zones ...v1alpha1.ZoneCapacity) *
 
 func TestRequirements(t *testing.T) {
 	gpu := convert(nodeType("a100", 4, zone("dc1", 2)), []string{"rack", "example.com/fabric"}, DefaultSettings(), nil)
+	sized := nodeType("h100", 8, zone("dc1", 2))
+	sized.Status.Requirements = append(sized.Status.Requirements,
+		v1alpha1.NodeTypeRequirement{Key: v1alpha1.InstanceGPUCountLabelKey, Values: []string{"8"}},
+		v1alpha1.NodeTypeRequirement{Key: corev1.LabelTopologyRegion, Values: []string{"eu"}})
+	h100 := convert(sized, nil, DefaultSettings(), nil)
+	more := func(value string) scheduling.Requirements {
+		return scheduling.NewRequirements(scheduling.NewRequirement(v1alpha1.InstanceGPUCountLabelKey, corev1.NodeSelectorOpGt, value))
+	}
 	plain := convert(nodeType("cpu", 0, zone("dc1", 2)), nil, DefaultSettings(), nil)
 	in := func(key string, values ...string) scheduling.Requirements {
 		return scheduling.NewRequirements(scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, values...))
@@ -78,6 +86,10 @@ func TestRequirements(t *testing.T) {
 		"property of another type": {"as above", gpu.Requirements, in("example.com/fabric", "ib"), false},
 		"property with any value":  {"its property is *", gpu.Requirements, in("example.com/team", "ml"), true},
 		"no property of any value": {"each node has a value", gpu.Requirements, lacks("example.com/team"), false},
+		"more GPUs":                {"it has eight", h100.Requirements, more("4"), true},
+		"still more GPUs":          {"it has eight", h100.Requirements, more("8"), false},
+		"GPUs of unknown number":   {"its manager is of an earlier version", gpu.Requirements, more("0"), false},
+		"own region":               {"a property or a label of its hosts", h100.Requirements, in(corev1.LabelTopologyRegion, "eu"), true},
 		"region":                   {"as above, for what Kubernetes knows", gpu.Requirements, in(corev1.LabelTopologyRegion, "eu"), false},
 		"pool": {"every claim has one, and types know none", gpu.Requirements, in(karpenterv1.NodePoolLabelKey, "gpu"),
 			true},

@@ -17,8 +17,8 @@ import (
 )
 
 // Register adds labels and kinds to Karpenter's core. Pods can then select on these labels, which are topology labels and
-// properties of NodeTypes, without a NodePool that lists them. Core has all of this in package variables without a lock, so
-// Register must be called before core runs, and not afterwards. The error names every key that is not a label key.
+// properties of NodeTypes, and on those that say how big servers are, without a NodePool that lists them. Core has all of this in package
+// variables without a lock, so Register must be called before core runs, and not afterwards. The error names every key that is not a label key.
 func Register(labels []string) error {
 	var wrong []string
 	for _, key := range labels {
@@ -36,6 +36,7 @@ func Register(labels []string) error {
 	cloudprovider.ReservationIDLabel = v1alpha1.ReservationIDLabelKey
 	cloudprovider.ReservedCapacityLabels.Insert(v1alpha1.ReservationIDLabelKey)
 	karpenterv1.WellKnownLabels.Insert(v1alpha1.NodeTypeLabelKey, v1alpha1.ReservationIDLabelKey)
+	karpenterv1.WellKnownLabels.Insert(v1alpha1.InstanceLabelKeys()...)
 	for _, key := range labels {
 		if Selectable(key) {
 			karpenterv1.WellKnownLabels.Insert(key)

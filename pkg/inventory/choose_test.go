@@ -17,6 +17,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
 func list(pairs ...string) corev1.ResourceList {
@@ -231,6 +232,56 @@ func TestChoiceLabels(t *testing.T) {
 	}
 	if again, _ := inventory.give(Request{NodeType: "a100-4x", ServerName: "a0"}); again.Host.Name != "a0" {
 		t.Error("a request without a Machine assumed the host")
+	}
+}
+
+// TestMappedLabels: nodes inherit labels of hosts under other keys, and claims select on those. The region of a type is a property.
+func TestMappedLabels(t *testing.T) {
+	mapping, err := topology.Parse([]string{"rack=network.topology.nvidia.com/leaf", "nvlink-domain=nvidia.com/gpu.clique",
+		"row=topology.kubernetes.io/zone"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inventory := NewInventory(Options{Topology: &mapping})
+	big := profile("h100-8x", 1, list("cpu", "96", "nvidia.com/gpu", "8"))
+	big.Properties = map[string]string{corev1.LabelTopologyRegion: "eu", v1alpha1.InstanceGPUNameLabelKey: "h100",
+		v1alpha1.InstanceCPULabelKey: "1"}
+	big.Instance = map[string]string{v1alpha1.InstanceCPULabelKey: "96", v1alpha1.InstanceGPUCountLabelKey: "8"}
+	inventory.SetType(big)
+	inventory.SetHost(available("h1", map[string]string{"kind": "h100-8x", "rack": "r1", "row": "row-1", "nvlink-domain": "n1"}))
+	inventory.SetHost(available("h2", map[string]string{"kind": "h100-8x", "rack": "r2", "row": "row-1", "datacenter": "dc1"}))
+	where := func(key string, operator corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorRequirement {
+		return corev1.NodeSelectorRequirement{Key: key, Operator: operator, Values: values}
+	}
+	for name, tc := range map[string]struct {
+		reason      string
+		requirement corev1.NodeSelectorRequirement
+		host        string
+	}{
+		"Leaf":     {"the label under its key on nodes", in("network.topology.nvidia.com/leaf", "r2"), "h2"},
+		"OfHost":   {"nodes do not have it under its key on hosts", in("rack", "r2"), ""},
+		"Zone":     {"from another label than the data center", in(corev1.LabelTopologyZone, "row-1"), "h1"},
+		"NoClique": {"a server without the label", where("nvidia.com/gpu.clique", corev1.NodeSelectorOpDoesNotExist), "h2"},
+		"Region":   {"a property", in(corev1.LabelTopologyRegion, "eu"), "h1"},
+		"CPUs":     {"numbers are compared, and a property cannot change them", where(v1alpha1.InstanceCPULabelKey, corev1.NodeSelectorOpGt, "64"), "h1"},
+		"FewGPUs":  {"numbers are compared", where(v1alpha1.InstanceGPUCountLabelKey, corev1.NodeSelectorOpLt, "8"), ""},
+		"GPUName":  {"a property says what the type does not", in(v1alpha1.InstanceGPUNameLabelKey, "h100"), "h1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			choice, err := inventory.Choose(Request{NodeType: "h100-8x", Requirements: []corev1.NodeSelectorRequirement{tc.requirement}})
+			if choice.Host.Name != tc.host || (err == nil) != (tc.host != "") {
+				t.Errorf("%s: host %q (%v), want %q", tc.reason, choice.Host.Name, err, tc.host)
+			}
+		})
+	}
+	summary, _ := inventory.Summary("h100-8x")
+	want := []map[string]string{{"network.topology.nvidia.com/leaf": "r1", "nvidia.com/gpu.clique": "n1"}, {"network.topology.nvidia.com/leaf": "r2"}}
+	var got []map[string]string
+	for _, domain := range summary.Domains {
+		got = append(got, domain.Labels)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("domains (-want +got):\n%s", diff)
 	}
 }
 

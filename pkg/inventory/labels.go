@@ -19,7 +19,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
-// typeLabels are the labels that all nodes of a type have: its name, and those of its properties that can be labels.
+// typeLabels are the labels that all nodes of a type have: its name, its size, and those of its properties that can be labels.
 // No property wins over a label that this package sets. A property with several values, or any, is in choices: each node has
 // one of them.
 func typeLabels(profile Profile) (set labels.Set, choices matching.Offered) {
@@ -34,6 +34,10 @@ func typeLabels(profile Profile) (set labels.Set, choices matching.Offered) {
 		case len(values) == 1:
 			set[key] = values[0]
 		}
+	}
+	for key, value := range profile.Instance {
+		delete(choices, key)
+		set[key] = value
 	}
 	for key, value := range map[string]string{
 		v1alpha1.NodeTypeLabelKey:      profile.Name,

@@ -214,6 +214,8 @@ type Profile struct {
 	Drivers []string
 	// Server is what each of them has at least.
 	Server capacity.Server
+	// Instance are the labels that say how big they are.
+	Instance map[string]string
 	// AnyTenant is true if any tenant may have the servers that were not cleaned.
 	AnyTenant bool
 	// Cost of one server, relative and without a unit.
@@ -240,6 +242,7 @@ func ProfileOf(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider) (Pr
 		LeftOut:     nodeType.Spec.LeftOut(),
 		Drivers:     nodeType.Spec.Drivers(),
 		Server:      capacity.ServerOf(nodeType),
+		Instance:    capacity.InstanceLabels(nodeType),
 		AnyTenant:   provider.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant,
 		Cost:        nodeType.EffectiveCost(),
 		MaxCapacity: nodeType.Spec.MaxCapacity,

@@ -15,6 +15,9 @@ import (
 	"syscall"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/e2e/servers"
 	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
@@ -68,10 +71,12 @@ func startSandbox() (*sandbox, error) {
 	}
 	fmt.Println("starting a sandbox for the tests in", dir)
 	box, err := sandboxes.Up(context.Background(), sandboxes.Config{
-		Dir:       dir,
-		Binaries:  controlplane.Binaries{filepath.Dir(assets)},
-		Fleet:     all,
-		Progress:  os.Stdout,
+		Dir:      dir,
+		Binaries: controlplane.Binaries{filepath.Dir(assets)},
+		Fleet:    all,
+		Progress: os.Stdout,
+		TopologyLabels: append(topology.Defaults(), "rack="+leafLabel, "datacenter="+corev1.LabelTopologyRegion,
+			"nvlink-domain=nvidia.com/gpu.clique"),
 		AuditLogs: os.Getenv(audit.DirectoryVariable),
 	})
 	if err != nil {

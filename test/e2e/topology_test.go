@@ -11,8 +11,45 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
+
+// leafLabel is how NVIDIA's scheduling plugins call a rack. On a sandbox, nodes inherit the label rack under this key too.
+const leafLabel = "network.topology.nvidia.com/leaf"
+
+// Pods select servers in the ecosystem's words: by the leaf switch of their rack, by region, and by the number of GPUs. The reference
+// fleet has H100 servers with eight in two racks, and cheaper A100 servers with four in the same racks.
+func TestMappedTopologyAndInstanceLabels(t *testing.T) {
+	system.Only(t)
+	w := enter(t, reference)
+	if w.sandbox == nil {
+		t.Skip("this test needs programs with a --topology-labels that maps rack to " + leafLabel)
+	}
+	moreThanFour := &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: v1alpha1.InstanceGPUCountLabelKey, Operator: corev1.NodeSelectorOpGt, Values: []string{"4"}},
+		}}},
+	}}
+	for _, step := range []struct {
+		pod, gpus string
+		affinity  *corev1.NodeAffinity
+	}{{"leaf", "4", nil}, {"big", "8", moreThanFour}} {
+		pods := w.createPods(t, step.pod, 1, resources("cpu", "1", gpu, "1"), func(pod *corev1.Pod) {
+			pod.Spec.NodeSelector = map[string]string{leafLabel: "rack-b", corev1.LabelTopologyRegion: "us-east-1"}
+			pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: step.affinity}
+		})
+		w.eventually(t, "pod "+step.pod+" runs", w.exactly(1, pods))
+		for key, want := range map[string]string{
+			v1alpha1.InstanceGPUCountLabelKey: step.gpus, v1alpha1.InstanceGPUManufacturerLabelKey: "nvidia", "rack": "rack-b",
+			leafLabel: "rack-b", corev1.LabelTopologyRegion: "us-east-1",
+		} {
+			if diff := cmp.Diff(map[string]int{want: 1}, w.nodeLabels(t, key, pods)); diff != "" {
+				t.Errorf("%s of the node of pod %s (-want +got):\n%s", key, step.pod, diff)
+			}
+		}
+	}
+}
 
 // There are two NVLink domains, of four and of six free servers. A training job has five pods that must be in one
 // domain, each as big as a server; the job does not name the domain. All of them run, in the domain that has room for five, and no

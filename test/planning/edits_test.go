@@ -37,6 +37,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/machine"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodeprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodetype"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -44,7 +45,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if err := instancetypes.Register(instancetypes.DefaultTopologyLabels()); err != nil {
+	if err := instancetypes.Register(topology.Defaults()); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
@@ -96,6 +97,7 @@ type site struct {
 	tenant     client.Client
 	fleets     map[string]*fleet
 	seenTypes  map[string]bool
+	topology   topology.Mapping
 	inventory  *inventory.Inventory
 	providers  *nodeprovider.Controller
 	nodeTypes  *nodetype.Controller
@@ -108,6 +110,7 @@ type site struct {
 func newSite(t *testing.T, random *rand.Rand, settings instancetypes.Settings) *site {
 	t.Helper()
 	s := &site{t: t, random: random, settings: settings, api: env.Fake(t, measured).Client, seenTypes: map[string]bool{},
+		topology: topology.Default(),
 		fleets: map[string]*fleet{
 			"hall": {exists: true, types: []v1alpha1.NodeTypeTemplate{typeTemplate("a100"), typeTemplate("cpu")}, removed: map[string]bool{}},
 			"edge": {exists: true, types: []v1alpha1.NodeTypeTemplate{typeTemplate("small")}, removed: map[string]bool{}},
@@ -242,6 +245,33 @@ func (s *site) edits() []edit {
 			s.fleets[name].exists = !s.fleets[name].exists
 			return fmt.Sprintf("%s: %v", name, s.fleets[name].exists)
 		}},
+		{"region", func() string {
+			of := template()
+			of.Properties[corev1.LabelTopologyRegion] = one("eu", "us")
+			return "of type " + of.Name
+		}},
+		{"cpus", func() string {
+			of := template()
+			of.Resources[corev1.ResourceCPU] = resource.MustParse(one("32", "64", "96"))
+			return "of type " + of.Name
+		}},
+		{"--topology-labels", func() string {
+			mappings := [][]string{topology.Defaults(), {"rack=network.topology.nvidia.com/leaf"}, {"rack=" + corev1.LabelTopologyZone},
+				{"rack", "rack=fabric.topograph.run/tier-1", "datacenter=" + corev1.LabelTopologyRegion}}
+			labels := mappings[s.random.IntN(len(mappings))]
+			mapping, err := topology.Parse(labels)
+			s.must(err)
+			s.must(instancetypes.Register(mapping.Keys()))
+			s.topology = mapping
+			s.startManager()
+			s.startProvider()
+			return strings.Join(labels, ",")
+		}},
+		{"labels of servers that an earlier version launched", func() string {
+			name := one(s.nodeClaims...)
+			s.removeInstanceLabels(name)
+			return "of " + name
+		}},
 		{"restart of the manager", func() string { s.startManager(); return "" }},
 		{"restart of the provider", func() string { s.startProvider(); return "" }},
 	}
@@ -252,7 +282,7 @@ var measured = env.Index{Object: &v1alpha1.Machine{}, Field: nodetype.MeasuredFi
 
 func (s *site) startManager() {
 	recorder := &events.FakeRecorder{}
-	s.inventory = inventory.NewInventory(inventory.Options{TopologyLabels: instancetypes.DefaultTopologyLabels()})
+	s.inventory = inventory.NewInventory(inventory.Options{Topology: &s.topology})
 	s.providers = nodeprovider.NewController(s.api, s.api, recorder, clock.RealClock{})
 	s.nodeTypes = nodetype.NewController(s.api, s.inventory, recorder, clock.RealClock{}, resource.MustParse("20Gi"))
 	s.machines = machine.New(machine.Dependencies{
@@ -385,6 +415,20 @@ func (s *site) run(name, nodeType, pool string) {
 	s.must(s.tenant.Create(s.t.Context(), nodeClaim))
 	nodeClaim.Status = status
 	s.must(s.tenant.Status().Update(s.t.Context(), nodeClaim))
+}
+
+// removeInstanceLabels makes a node one that was launched before its servers' size was on nodes.
+func (s *site) removeInstanceLabels(name string) {
+	s.t.Helper()
+	nodeClaim, one := &karpenterv1.NodeClaim{}, &v1alpha1.Machine{}
+	s.must(s.tenant.Get(s.t.Context(), types.NamespacedName{Name: name}, nodeClaim))
+	s.must(s.api.Get(s.t.Context(), types.NamespacedName{Namespace: tenantNamespace, Name: name}, one))
+	for _, key := range v1alpha1.InstanceLabelKeys() {
+		delete(nodeClaim.Labels, key)
+		delete(one.Status.NodeLabels, key)
+	}
+	s.must(s.tenant.Update(s.t.Context(), nodeClaim))
+	s.must(s.api.Status().Update(s.t.Context(), one))
 }
 
 // drifted returns which node Karpenter would replace, or has no price for; it is empty if there is none.

@@ -21,6 +21,29 @@ const (
 	ReservationIDLabelKey = Group + "/reservation-id"
 )
 
+// Labels of instance types and their nodes that say how big the servers are, so that requirements can compare them (Gt, Lt). A property of
+// a NodeType of the same key is such a label where the type does not say it otherwise.
+const (
+	// InstanceCPULabelKey is the number of cpus.
+	InstanceCPULabelKey = Group + "/instance-cpu"
+	// InstanceMemoryLabelKey is the memory in MiB.
+	InstanceMemoryLabelKey = Group + "/instance-memory"
+	// InstanceGPUCountLabelKey is the number of GPUs, by a device plugin (nvidia.com/gpu) or a DRA driver (gpu.nvidia.com).
+	InstanceGPUCountLabelKey = Group + "/instance-gpu-count"
+	// InstanceGPUManufacturerLabelKey is who has made the GPUs, from the name of the resource or the driver: nvidia, amd, intel.
+	InstanceGPUManufacturerLabelKey = Group + "/instance-gpu-manufacturer"
+	// InstanceGPUNameLabelKey is the model of the GPUs: the attribute productName of the devices, in lower case.
+	InstanceGPUNameLabelKey = Group + "/instance-gpu-name"
+	// InstanceGPUMemoryLabelKey is the memory of one GPU in MiB: the capacity memory of the devices.
+	InstanceGPUMemoryLabelKey = Group + "/instance-gpu-memory"
+)
+
+// InstanceLabelKeys are the keys of these labels.
+func InstanceLabelKeys() []string {
+	return []string{InstanceCPULabelKey, InstanceMemoryLabelKey, InstanceGPUCountLabelKey, InstanceGPUManufacturerLabelKey,
+		InstanceGPUNameLabelKey, InstanceGPUMemoryLabelKey}
+}
+
 // Labels of BareMetalHosts that nodes inherit by default (flag --topology-labels).
 const (
 	RackLabelKey         = "rack"

@@ -1,0 +1,105 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package capacity
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// InstanceLabels are the labels of all nodes of a type that say how big its servers are, by what the type declares, or inspection has
+// found of what it leaves out. What is not known has no label.
+func InstanceLabels(nodeType *v1alpha1.NodeType) map[string]string {
+	labels := map[string]string{}
+	number := func(key string, value int64) {
+		if value > 0 {
+			labels[key] = strconv.FormatInt(value, 10)
+		}
+	}
+	resources := nodeType.EffectiveResources()
+	number(v1alpha1.InstanceCPULabelKey, resources.Cpu().Value())
+	number(v1alpha1.InstanceMemoryLabelKey, mebibytes(*resources.Memory()))
+
+	// The same card can be offered as a resource and as a device.
+	var plugged, published int64
+	var manufacturers, names []string
+	var memories []int64
+	for name, quantity := range resources {
+		if manufacturer, is := gpuResource(name); is && quantity.Sign() > 0 {
+			plugged, manufacturers = plugged+quantity.Value(), append(manufacturers, manufacturer)
+		}
+	}
+	for _, device := range nodeType.Spec.Devices {
+		if manufacturer, is := gpuManufacturer(device.Driver); is {
+			published, manufacturers = published+int64(device.Count), append(manufacturers, manufacturer)
+			names, memories = append(names, gpuName(device)), append(memories, mebibytes(device.Capacity["memory"]))
+		}
+	}
+	number(v1alpha1.InstanceGPUCountLabelKey, max(plugged, published))
+	number(v1alpha1.InstanceGPUMemoryLabelKey, same(memories))
+	for key, value := range map[string]string{
+		v1alpha1.InstanceGPUManufacturerLabelKey: same(manufacturers), v1alpha1.InstanceGPUNameLabelKey: same(names),
+	} {
+		if value != "" {
+			labels[key] = value
+		}
+	}
+	return labels
+}
+
+func mebibytes(quantity resource.Quantity) int64 { return quantity.Value() >> 20 }
+
+// same is what all have in common, or nothing.
+func same[T comparable](all []T) (one T) {
+	if len(all) == 0 || slices.ContainsFunc(all, func(other T) bool { return other != all[0] }) {
+		return one
+	}
+	return all[0]
+}
+
+// gpuResources are what device plugins call a whole GPU, behind the domain of its manufacturer.
+var gpuResources = []string{"gpu", "i915", "xe"}
+
+// gpuResource returns the manufacturer of a resource that is a whole GPU: nvidia of nvidia.com/gpu, intel of gpu.intel.com/xe.
+func gpuResource(name corev1.ResourceName) (manufacturer string, is bool) {
+	domain, resource, _ := strings.Cut(string(name), "/")
+	if !slices.Contains(gpuResources, resource) {
+		return "", false
+	}
+	manufacturer, _, _ = strings.Cut(strings.TrimPrefix(domain, gpuPrefix), ".")
+	return manufacturer, true
+}
+
+const gpuPrefix = "gpu."
+
+// gpuManufacturer returns the manufacturer of the devices of a DRA driver for GPUs: nvidia of gpu.nvidia.com.
+func gpuManufacturer(driver string) (manufacturer string, is bool) {
+	domain, is := strings.CutPrefix(driver, gpuPrefix)
+	manufacturer, _, _ = strings.Cut(domain, ".")
+	return manufacturer, is
+}
+
+// notInNames are the characters that no value of a label has.
+var notInNames = regexp.MustCompile(`[^a-z0-9._-]+`)
+
+// gpuName is the product name that a driver publishes, as the value of a label: nvidia-h100-80gb-hbm3.
+func gpuName(device v1alpha1.NodeTypeDevice) string {
+	name := device.Attributes["productName"].String
+	if name == nil {
+		return ""
+	}
+	value := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(*name), "-"), "-._")
+	if len(validation.IsValidLabelValue(value)) > 0 {
+		return "" // too long
+	}
+	return value
+}
