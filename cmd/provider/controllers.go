@@ -58,6 +58,7 @@ func (o *options) provisioningControllers(
 		return nil, err
 	}
 	return append(core.Controllers,
+		cloudprovider.NewMetrics(metal3),
 		drift.NewController(clusters, recorder),
 		joining.NewController(realClock, clusters, joining.ClusterCA(clusters.Tenant.Live, mgr.GetConfig()), kubernetesVersion),
 		draining.NewController(realClock, clusters),

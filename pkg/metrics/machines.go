@@ -19,12 +19,12 @@ import (
 )
 
 var (
-	machinesDescription = describe("machines", "Machines by type and phase.", NodeTypeLabel, PhaseLabel)
+	machinesDescription = describe("machines", "Machines by namespace, type and phase.", NamespaceLabel, NodeTypeLabel, PhaseLabel)
 	failedDescription   = describe("machines_failed",
-		"Machines that need attention, by the reason of their condition Ready.", NodeTypeLabel, ReasonLabel)
+		"Machines that need attention, by the reason of their condition Ready.", NamespaceLabel, NodeTypeLabel, ReasonLabel)
 	driftedDescription = describe("machines_drifted",
-		"Machines that would be installed differently if they were made now, by the reason of their condition Drifted.", NodeTypeLabel,
-		ReasonLabel)
+		"Machines that would be installed differently if they were made now, by the reason of their condition Drifted.", NamespaceLabel,
+		NodeTypeLabel, ReasonLabel)
 	progressDescription = describe("machine_progress_age_seconds",
 		"Longest time since a Machine of the type that is on its way to a node last made progress.", NodeTypeLabel)
 )
@@ -59,10 +59,10 @@ func (m machineCounts) Collect(metrics chan<- prometheus.Metric) {
 	counts := countMachines(machines.Items, m.clock.Now())
 	for _, group := range []struct {
 		description *prometheus.Desc
-		counts      map[[2]string]int
+		counts      map[[3]string]int
 	}{{machinesDescription, counts.phases}, {failedDescription, counts.failed}, {driftedDescription, counts.drifted}} {
 		for key, count := range group.counts {
-			metrics <- prometheus.MustNewConstMetric(group.description, prometheus.GaugeValue, float64(count), key[0], key[1])
+			metrics <- prometheus.MustNewConstMetric(group.description, prometheus.GaugeValue, float64(count), key[:]...)
 		}
 	}
 	for nodeType, age := range counts.progress {
@@ -70,30 +70,31 @@ func (m machineCounts) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// machineCounts are the Machines by type and something else.
+// counts are the Machines by namespace, type and something else, and by type alone.
 type counts struct {
-	phases, failed, drifted map[[2]string]int
+	phases, failed, drifted map[[3]string]int
 	progress                map[string]time.Duration
 }
 
 func countMachines(machines []v1alpha1.Machine, now time.Time) counts {
-	c := counts{phases: map[[2]string]int{}, failed: map[[2]string]int{}, drifted: map[[2]string]int{}, progress: map[string]time.Duration{}}
+	c := counts{phases: map[[3]string]int{}, failed: map[[3]string]int{}, drifted: map[[3]string]int{}, progress: map[string]time.Duration{}}
 	for i := range machines {
 		machine := &machines[i]
 		nodeType, phase := nodeTypeOf(machine), cmp.Or(machine.Status.Phase, v1alpha1.MachinePending)
-		if _, seen := c.phases[[2]string{nodeType, string(phase)}]; !seen {
+		by := func(what string) [3]string { return [3]string{machine.Namespace, nodeType, what} }
+		if _, seen := c.phases[by(string(phase))]; !seen {
 			for _, other := range machinePhases {
-				c.phases[[2]string{nodeType, string(other)}] += 0
+				c.phases[by(string(other))] += 0
 			}
 		}
-		c.phases[[2]string{nodeType, string(phase)}]++
+		c.phases[by(string(phase))]++
 		if ready := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionReady); ready != nil &&
 			phase == v1alpha1.MachineFailed {
-			c.failed[[2]string{nodeType, ready.Reason}]++
+			c.failed[by(ready.Reason)]++
 		}
 		if drifted := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionDrifted); drifted != nil &&
 			drifted.Status == metav1.ConditionTrue {
-			c.drifted[[2]string{nodeType, drifted.Reason}]++
+			c.drifted[by(drifted.Reason)]++
 		}
 		if progress := machine.Status.Progress; progress != nil && onItsWay(machine, phase) {
 			c.progress[nodeType] = max(c.progress[nodeType], now.Sub(progress.LastProgressTime.Time))

@@ -107,7 +107,7 @@ func TestMachineCounts(t *testing.T) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	pending := machine("pending", "", "")
-	pending.Status.NodeTypeRef = nil
+	pending.Status.NodeTypeRef, pending.Namespace = nil, "tenant-b"
 	slow := machine("slow", "h100", v1alpha1.MachineProvisioning)
 	slow.Status.Progress = &v1alpha1.MachineProgress{LastProgressTime: at(2)}
 	stuck := machine("stuck", "h100", v1alpha1.MachineProvisioning)
@@ -121,30 +121,30 @@ func TestMachineCounts(t *testing.T) {
 # HELP karpenter_metal3_machine_progress_age_seconds Longest time since a Machine of the type that is on its way to a node last made progress.
 # TYPE karpenter_metal3_machine_progress_age_seconds gauge
 karpenter_metal3_machine_progress_age_seconds{nodetype="h100"} 600
-# HELP karpenter_metal3_machines Machines by type and phase.
+# HELP karpenter_metal3_machines Machines by namespace, type and phase.
 # TYPE karpenter_metal3_machines gauge
-karpenter_metal3_machines{nodetype="",phase="Claimed"} 0
-karpenter_metal3_machines{nodetype="",phase="Claiming"} 0
-karpenter_metal3_machines{nodetype="",phase="Failed"} 0
-karpenter_metal3_machines{nodetype="",phase="Joined"} 0
-karpenter_metal3_machines{nodetype="",phase="Pending"} 1
-karpenter_metal3_machines{nodetype="",phase="Provisioned"} 0
-karpenter_metal3_machines{nodetype="",phase="Provisioning"} 0
-karpenter_metal3_machines{nodetype="",phase="Releasing"} 0
-karpenter_metal3_machines{nodetype="h100",phase="Claimed"} 0
-karpenter_metal3_machines{nodetype="h100",phase="Claiming"} 0
-karpenter_metal3_machines{nodetype="h100",phase="Failed"} 1
-karpenter_metal3_machines{nodetype="h100",phase="Joined"} 1
-karpenter_metal3_machines{nodetype="h100",phase="Pending"} 0
-karpenter_metal3_machines{nodetype="h100",phase="Provisioned"} 0
-karpenter_metal3_machines{nodetype="h100",phase="Provisioning"} 2
-karpenter_metal3_machines{nodetype="h100",phase="Releasing"} 0
+karpenter_metal3_machines{namespace="tenant-b",nodetype="",phase="Claimed"} 0
+karpenter_metal3_machines{namespace="tenant-b",nodetype="",phase="Claiming"} 0
+karpenter_metal3_machines{namespace="tenant-b",nodetype="",phase="Failed"} 0
+karpenter_metal3_machines{namespace="tenant-b",nodetype="",phase="Joined"} 0
+karpenter_metal3_machines{namespace="tenant-b",nodetype="",phase="Pending"} 1
+karpenter_metal3_machines{namespace="tenant-b",nodetype="",phase="Provisioned"} 0
+karpenter_metal3_machines{namespace="tenant-b",nodetype="",phase="Provisioning"} 0
+karpenter_metal3_machines{namespace="tenant-b",nodetype="",phase="Releasing"} 0
+karpenter_metal3_machines{namespace="tenant-a",nodetype="h100",phase="Claimed"} 0
+karpenter_metal3_machines{namespace="tenant-a",nodetype="h100",phase="Claiming"} 0
+karpenter_metal3_machines{namespace="tenant-a",nodetype="h100",phase="Failed"} 1
+karpenter_metal3_machines{namespace="tenant-a",nodetype="h100",phase="Joined"} 1
+karpenter_metal3_machines{namespace="tenant-a",nodetype="h100",phase="Pending"} 0
+karpenter_metal3_machines{namespace="tenant-a",nodetype="h100",phase="Provisioned"} 0
+karpenter_metal3_machines{namespace="tenant-a",nodetype="h100",phase="Provisioning"} 2
+karpenter_metal3_machines{namespace="tenant-a",nodetype="h100",phase="Releasing"} 0
 # HELP karpenter_metal3_machines_drifted Machines that would be installed differently if they were made now, by the reason of their condition Drifted.
 # TYPE karpenter_metal3_machines_drifted gauge
-karpenter_metal3_machines_drifted{nodetype="h100",reason="OSImage"} 1
+karpenter_metal3_machines_drifted{namespace="tenant-a",nodetype="h100",reason="OSImage"} 1
 # HELP karpenter_metal3_machines_failed Machines that need attention, by the reason of their condition Ready.
 # TYPE karpenter_metal3_machines_failed gauge
-karpenter_metal3_machines_failed{nodetype="h100",reason="HostError"} 1
+karpenter_metal3_machines_failed{namespace="tenant-a",nodetype="h100",reason="HostError"} 1
 `
 	if err := testutil.CollectAndCompare(collector, strings.NewReader(want)); err != nil {
 		t.Error(err)

@@ -5,7 +5,7 @@
 // inventory and the cache, so a series ends with the objects that it counts. Counters and durations come from a watch
 // on Machines.
 //
-// Labels are types, states, phases and reasons; never a host or a Machine. docs/metrics.md lists every metric.
+// Labels are types, states, phases, reasons and namespaces; never a host or a Machine. docs/metrics.md lists every metric.
 package metrics
 
 import (
@@ -87,6 +87,8 @@ const Namespace = "karpenter_metal3"
 
 // Labels.
 const (
+	// NamespaceLabel is the namespace of Machines: their tenant.
+	NamespaceLabel = "namespace"
 	// NodeTypeLabel is the name of a NodeType; empty for a Machine that has no type yet.
 	NodeTypeLabel = "nodetype"
 	// StateLabel is what a host is to the pool.

@@ -46,8 +46,8 @@ func TestMetrics(t *testing.T) {
 		now := manager(ctx)
 		for name, want := range map[string]float64{
 			free: 0,
-			`karpenter_metal3_hosts{nodetype="cpu",reason="",state="claimed"}`: 1,
-			`karpenter_metal3_machines{nodetype="cpu",phase="Joined"}`:         1,
+			`karpenter_metal3_hosts{nodetype="cpu",reason="",state="claimed"}`:              1,
+			`karpenter_metal3_machines{namespace="tenant-a",nodetype="cpu",phase="Joined"}`: 1,
 			claims:     before[claims] + 1,
 			joined:     before[joined] + 1,
 			installs:   before[installs] + 1,
