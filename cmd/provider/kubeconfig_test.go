@@ -24,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	rbacfiles "github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
@@ -43,6 +44,7 @@ func optionsFor(namespace, kubeconfig string) *options {
 	o.namespace, o.tenantCluster = namespace, "tenant"
 	o.tenant.Kubeconfig, o.management.Kubeconfig = kubeconfig, kubeconfig
 	o.tenant.AllowUnsafe = true // it impersonates the provider's user
+	o.process.MetricsAddress = operator.Disabled
 	return o
 }
 

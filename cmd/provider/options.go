@@ -59,7 +59,7 @@ type options struct {
 
 func defaultOptions() *options {
 	process := operator.DefaultOptions()
-	process.MetricsAddress, process.HealthAddress = operator.Disabled, operator.Disabled
+	process.HealthAddress = operator.Disabled
 	// Its metrics are those of its tenant alone. To review who reads them, it would have to be given rights in the management cluster
 	// (tokenreviews, subjectaccessreviews) by which a stolen token could ask who may do what there.
 	process.MetricsSecure = false

@@ -70,18 +70,19 @@ func TestBadInput(t *testing.T) {
 		"ProviderKubeconfigMissing": {
 			reason:  "of the provider's two kubeconfigs, the one that is missing is named",
 			command: "provider", arguments: []string{"--tenant-kubeconfig", missing, "--management-kubeconfig", down, "--namespace", "a",
-				"--tenant-cluster", "a"},
+				"--tenant-cluster", "a", "--metrics-bind-address=0"},
 			want: []string{missing},
 		},
 		"ProviderAPIDown": {
 			reason:  "a management API that is down at start is named",
 			command: "provider", arguments: []string{"--tenant-kubeconfig", down, "--management-kubeconfig", down, "--namespace", "a",
-				"--tenant-cluster", "a", "--startup-timeout", "1s"},
+				"--tenant-cluster", "a", "--startup-timeout", "1s", "--metrics-bind-address=0"},
 			want: []string{"127.0.0.1"},
 		},
 		"ProviderNamespaceMissing": {
 			reason:  "without a namespace the provider could see other tenants",
-			command: "provider", arguments: []string{"--tenant-kubeconfig", down, "--management-kubeconfig", down},
+			command: "provider", arguments: []string{"--tenant-kubeconfig", down, "--management-kubeconfig", down,
+				"--metrics-bind-address=0"},
 			want: []string{"--namespace"},
 		},
 		"WebhookKubeconfigMissing": {

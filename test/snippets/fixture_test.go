@@ -144,7 +144,7 @@ func (w *fixture) startProvider() {
 	kubeconfig := w.Kubeconfig(w.t, "karpenter-metal3-provider")
 	w.run("provider", "--tenant-kubeconfig", kubeconfig, "--tenant-allow-unsafe-kubeconfig", // which impersonates
 		"--management-kubeconfig", kubeconfig,
-		"--namespace", tenant, "--tenant-cluster", tenant, "--leader-elect=false", "--batch-idle-duration=100ms")
+		"--namespace", tenant, "--tenant-cluster", tenant, "--leader-elect=false", "--batch-idle-duration=100ms", "--metrics-bind-address=0")
 }
 
 // run starts a program that is stopped when the test ends. If the test has failed, the end of its log is shown.

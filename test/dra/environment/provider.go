@@ -51,6 +51,7 @@ func (t *Tenant) StartProvider(ctx context.Context) error {
 		Args: []string{
 			"--controllers=dra", "--management-kubeconfig=" + onHost, "--tenant-kubeconfig=" + inTenant,
 			"--namespace=" + t.Name, "--tenant-cluster=" + t.Name, "--health-probe-bind-address=" + address,
+			"--metrics-bind-address=0",
 		},
 	}); err != nil {
 		return err
