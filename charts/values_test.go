@@ -28,6 +28,8 @@ func TestValuesThatCannotWork(t *testing.T) {
 			want: []string{"/webhook/certificates/source", "certManager"}},
 		"Duration": {chart: Management, reason: "a day is no unit of Go", set: []string{"manager.provisioningDeadline=1d"},
 			want: []string{"/manager/provisioningDeadline"}},
+		"NoNodeLabel": {chart: Management, reason: "the programs would not start", set: []string{"topologyLabels[0]=rack="},
+			want: []string{"/topologyLabels/0", "does not match pattern"}},
 		"Endpoint": {chart: Management, reason: "the manager would not start",
 			set: []string{"manager.networkEndpoint=network.example.com"}, want: []string{"/manager/networkEndpoint"}},
 		"ClearText": {chart: Management, reason: "the manager would not start", want: []string{"https URL only", "leave the Secret out"},
