@@ -43,6 +43,11 @@ func TestBadStart(t *testing.T) {
 			change: func(o *options) { o.topologyLabels = []string{"gpu model"} },
 			want:   []string{"--topology-labels", "gpu model"},
 		},
+		"label of Karpenter": {
+			reason: "Karpenter would refuse to plan with it",
+			change: func(o *options) { o.topologyLabels = []string{"rack", "rack=karpenter.sh/rack"} },
+			want:   []string{`--topology-labels has "rack=karpenter.sh/rack"`, "choose another"},
+		},
 		"no such controllers": {
 			reason: "a typing error must not turn half of the program off",
 			change: func(o *options) { o.controllers = []string{"dra", "karpentr"} },

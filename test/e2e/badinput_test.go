@@ -67,6 +67,17 @@ func TestBadInput(t *testing.T) {
 			command: "manager", arguments: []string{"--kubeconfig", down, "--startup-timeout", "1s"},
 			want: []string{"127.0.0.1"},
 		},
+		"ManagerTopologyLabels": {
+			reason:  "two servers of a rack would have one name",
+			command: "manager", arguments: []string{"--topology-labels=rack,rack=kubernetes.io/hostname", "--metrics-bind-address=0",
+				"--health-probe-bind-address=0"},
+			want: []string{`--topology-labels has "rack=kubernetes.io/hostname"`, "choose another"},
+		},
+		"WebhookTopologyLabels": {
+			reason:  "a node has one value of a label",
+			command: "webhook", arguments: []string{"--topology-labels=rack,row=rack", "--metrics-bind-address=0", "--health-probe-bind-address=0"},
+			want: []string{`--topology-labels has "row=rack"`, "name one of the two"},
+		},
 		"ProviderKubeconfigMissing": {
 			reason:  "of the provider's two kubeconfigs, the one that is missing is named",
 			command: "provider", arguments: []string{"--tenant-kubeconfig", missing, "--management-kubeconfig", down, "--namespace", "a",

@@ -64,6 +64,8 @@ func TestMetrics(t *testing.T) {
 	provider := scrape(t.Context(), t, providerURL, providerToken)
 	for name, why := range map[string]string{
 		`karpenter_nodeclaims_created_total{min_values_relaxed="false",nodepool="default",reason="provisioned"}`: "core's own metrics are there",
+		`karpenter_cloudprovider_instance_type_offering_price_estimate{capacity_type="reserved",instance_type="cpu",zone="us-east-1"}`: "and " +
+			"those of instance types",
 		`karpenter_cloudprovider_duration_seconds_count{controller="nodeclaim.lifecycle",method="Create",provider="metal3"}`: "and those of " +
 			"its " +
 			"calls to this provider",
