@@ -93,7 +93,7 @@ check-generated: dev-tools ## Fail when generated files are stale
 
 .PHONY: lint
 lint: dev-tools ## Check formatting, go vet, staticcheck and the example workflow
-	@unformatted=$$(gofmt -l charts cmd config docs examples pkg test tools); if [[ -n "$$unformatted" ]]; then \
+	@unformatted=$$(gofmt -l charts cmd config contrib docs examples pkg test tools); if [[ -n "$$unformatted" ]]; then \
 	  echo "error: not formatted by gofmt:" >&2; echo "$$unformatted" >&2; exit 1; fi
 	go vet ./...
 	bin/staticcheck ./...

@@ -135,6 +135,40 @@ func TestDeletionWaitsForMachines(t *testing.T) {
 	}
 }
 
+// TestStatusHasTwoWriters: the manager sums up what the provider has written and leaves it, and writes nothing that it has written
+// already.
+func TestStatusHasTwoWriters(t *testing.T) {
+	w := newTenantTest(t)
+	w.step() // sets the finalizer
+	w.step()
+	if ready := conditions.Find(w.left().Status.Conditions, v1alpha1.ConditionReady); ready.Reason != v1alpha1.ReasonNotReported {
+		t.Errorf("before the provider has reported: %+v", ready)
+	}
+	provider, refused := w.left(), metav1.Condition{Type: v1alpha1.ConditionKubeconfigAccepted, Status: metav1.ConditionFalse,
+		Reason: v1alpha1.ReasonKubeconfigRefused, Message: "renew it"}
+	conditions.Set(&provider.Status.Conditions, refused)
+	provider.Status.ObservedClusterUID = t.Name()
+	if err := environment.Client.Status().Update(t.Context(), provider); err != nil {
+		t.Fatal(err)
+	}
+	w.step()
+	after := w.left()
+	stalled, kept := conditions.Find(after.Status.Conditions, v1alpha1.ConditionStalled), conditions.Find(after.Status.Conditions, refused.Type)
+	if stalled.Message != refused.Message || kept.Message != refused.Message {
+		t.Errorf("the provider is refused: Stalled %+v, its condition %+v", stalled, kept)
+	}
+	if want := (v1alpha1.RolloutStatus{Total: 2, Unavailable: 2}); after.Status.Rollout == nil || *after.Status.Rollout != want {
+		t.Errorf("rollout %+v, want %+v", after.Status.Rollout, want)
+	}
+	if after.Status.ObservedGeneration != after.Generation {
+		t.Errorf("observedGeneration %d, want %d", after.Status.ObservedGeneration, after.Generation)
+	}
+	w.step()
+	if again := w.left(); again.ResourceVersion != after.ResourceVersion {
+		t.Error("a status that is as before was written again")
+	}
+}
+
 // TestHeldMachineHoldsNoTenant: a Machine that has given its server back, and that a finalizer of another holds, does not hold
 // the TenantCluster.
 func TestHeldMachineHoldsNoTenant(t *testing.T) {
