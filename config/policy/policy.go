@@ -12,7 +12,9 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"text/template"
 
@@ -41,6 +43,9 @@ type Options struct {
 	// Users and Groups are who else the policies do not hold for: controllers that own hooks, who restores backups. Groups unset
 	// means AdministratorsGroup.
 	Users, Groups []string
+	// Renamed are the user names of managers and webhooks whose accounts are not called as the charts call them, each with the name that
+	// the policies know it by: ManagerUser for instance.
+	Renamed map[string]string
 }
 
 // Management returns the policies of the management cluster and their bindings, each policy before its binding.
@@ -51,11 +56,22 @@ func Management(options Options) ([]client.Object, error) {
 	if len(options.Groups) == 0 {
 		options.Groups = []string{AdministratorsGroup}
 	}
-	users := append(append([]string{}, options.Managers...), options.Users...)
-	return load("*.yaml", template.FuncMap{
-		"trustedUsers":  func() string { return list(users) },
+	return load("*.yaml", options.functions())
+}
+
+// functions are those of the templates.
+func (options Options) functions() template.FuncMap {
+	return template.FuncMap{
+		"trustedUsers":  func() string { return list(slices.Concat(options.Managers, options.Users)) },
 		"trustedGroups": func() string { return list(options.Groups) },
-	})
+		"renamedAccounts": func() string {
+			var pairs []string
+			for _, user := range slices.Sorted(maps.Keys(options.Renamed)) {
+				pairs = append(pairs, fmt.Sprintf("'%s': '%s'", quote(user), quote(options.Renamed[user])))
+			}
+			return "{" + strings.Join(pairs, ", ") + "}"
+		},
+	}
 }
 
 // ProviderUser is the default user name of the provider in the tenant cluster.

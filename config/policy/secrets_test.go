@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -23,6 +24,8 @@ import (
 
 const (
 	webhookUser = "karpenter-metal3-webhook"
+	// renamedUser is a manager whose account has a name of its own.
+	renamedUser = "system:serviceaccount:platform:servers"
 	uid         = "0b0ab04f-9c5e-4b0c-8f0e-3f8d1c1f2a77"
 )
 
@@ -75,7 +78,13 @@ func TestSecrets(t *testing.T) {
 	hostNamespace(t, hosts)
 	environment.Grant(t, namespace, "provider-management.yaml", "manager.yaml", "provider-tenant.yaml")
 	environment.Grant(t, metav1.NamespaceDefault, "webhook.yaml")
-	management, err := load("secrets.yaml", nil)
+	renamed := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: hosts, Name: "renamed"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "karpenter-metal3-manager-hosts"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: renamedUser}}}
+	if err := environment.Client.Create(t.Context(), renamed); err != nil {
+		t.Fatal(err)
+	}
+	management, err := load("secrets.yaml", Options{Renamed: map[string]string{renamedUser: ManagerUser}}.functions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,6 +131,10 @@ func TestSecrets(t *testing.T) {
 			after: userData(hosts), refuse: "machine-uid"},
 		"ManagerDeletesBMC": {reason: "the server would be lost to Metal3", user: ManagerUser, before: foreign(hosts, "bmc"),
 			refuse: "-user-data"},
+		"RenamedWrites": {reason: "user data, as any manager", user: renamedUser, after: userData(hosts)},
+		"RenamedToken": {reason: "another name gives no more", user: renamedUser, after: changed(userData(hosts), toToken),
+			refuse: "would get the token of another account"},
+		"RenamedForeignName": {reason: "a BMC's", user: renamedUser, after: secret(hosts, "bmc", corev1.SecretTypeOpaque), refuse: "-user-data"},
 
 		"ProviderWrites":  {reason: "the join", user: ProviderUser, after: join(namespace)},
 		"ProviderRevokes": {reason: "the join", user: ProviderUser, before: join(namespace), after: changed(join(namespace), fill)},
