@@ -4,6 +4,8 @@
 package charts
 
 import (
+	"crypto/x509"
+	"encoding/pem"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,7 +111,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	if err := c.Update(t.Context(), configuration); err != nil {
 		t.Fatal(err)
 	}
-	run("upgrade", "servers", Management, "--set=manager.replicas=3")
+	run("upgrade", "servers", Management, "--set=manager.replicas=3", "--set=additionalLabels.team=metal", "--set=podLabels.tier=one")
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(configuration), configuration); err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +155,86 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 					t.Errorf("%s %s is left: %v", object.GetKind(), object.GetName(), err)
 				}
 			}
+		}
+	}
+}
+
+// TestInstallWithOtherNames: the programs start with names, accounts and variables of the user's own, under the policies of the chart.
+func TestInstallWithOtherNames(t *testing.T) {
+	system.Only(t)
+	const namespace = "karpenter-metal3" // a cluster can be that of one TenantCluster alone
+	kubeconfig, c := writeKubeconfig(t, environment.Config), environment.Client
+	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "acme"}}
+	tenant.Spec.APIServerEndpoint = "192.0.2.1:6443"
+	for _, object := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hostNamespace}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, tenant,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "servers"}},
+	} {
+		if err := c.Create(t.Context(), object); client.IgnoreAlreadyExists(err) != nil {
+			t.Fatal(err)
+		}
+	}
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(values, []byte("{logLevel: debug, additionalLabels: {team: metal}, "+
+		"extraEnv: [{name: KARPENTER_METAL3_KUBE_API_QPS, value: '300'}], imagePullSecrets: [{name: registry}], "+
+		"extraVolumes: [{name: authorities, emptyDir: {}}], extraVolumeMounts: [{name: authorities, mountPath: /etc/ssl/certs}], "+
+		"topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule}], "+
+		"priorityClassName: system-cluster-critical, nameOverride: metal}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	releases := map[string][]string{
+		"servers": {Management, "--set=fullnameOverride=bare-metal", "--set=webhook.serviceAccount.name=refuser",
+			"--set=manager.serviceAccount.create=false,manager.serviceAccount.name=servers"},
+		"acme": {Tenant, "--set=fullnameOverride=acme-servers", "--set=serviceAccount.name=karpenter-metal3-provider-own",
+			"--set=manager.serviceAccount=servers,manager.namespace=" + namespace},
+		"acme-cluster": {Tenant, "--set=target=tenant"},
+	}
+	for _, name := range []string{"servers", "acme", "acme-cluster"} {
+		args := append([]string{"install", name, "--take-ownership", "--values=" + values, "--kubeconfig=" + kubeconfig,
+			"--namespace=" + namespace},
+			releases[name]...)
+		if out, problems, err := helm(t, args...); err != nil {
+			t.Fatalf("helm install %s: %v\n%s%s", name, err, out, problems)
+		}
+	}
+	t.Run("Programs", func(t *testing.T) {
+		startPrograms(t,
+			program{namespace: namespace, deployment: "bare-metal-manager", lease: "karpenter-metal3-manager", secure: true,
+				flags: func() []string { return []string{"--kubeconfig=" + asAccount(t, namespace, "servers")} }},
+			program{namespace: namespace, deployment: "bare-metal-webhook", secure: true, flags: func() []string {
+				return []string{"--kubeconfig=" + asAccount(t, namespace, "refuser"), "--webhook-bind-address=" + freeAddress(t), "--ca-settle=1s",
+					"--shutdown-delay=0s"}
+			}},
+			program{namespace: namespace, deployment: "acme-servers", lease: "karpenter-metal3-provider", leaseNamespace: metav1.NamespaceSystem,
+				flags: func() []string {
+					return []string{
+						"--management-kubeconfig=" + asAccount(t, namespace, "karpenter-metal3-provider-own"),
+						"--tenant-kubeconfig=" + asAccount(t, namespace, "karpenter-metal3-provider"),
+						"--tenant-allow-unsafe-kubeconfig", // it impersonates
+					}
+				}},
+		)
+	})
+	// The webhook has written its certificates, for its Service, as the policy lets it.
+	certificates := &corev1.Secret{}
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "karpenter-metal3-webhook-certs"}, certificates); err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(certificates.Data[corev1.TLSCertKey])
+	if block == nil {
+		t.Fatal("there is no certificate")
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := certificate.VerifyHostname("bare-metal-webhook." + namespace + ".svc"); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"acme-cluster", "acme", "servers"} {
+		if out, problems, err := helm(t, "uninstall", name, "--kubeconfig="+kubeconfig, "--namespace="+namespace); err != nil {
+			t.Errorf("helm uninstall %s: %v\n%s%s", name, err, out, problems)
 		}
 	}
 }

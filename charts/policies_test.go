@@ -15,7 +15,8 @@ import (
 
 // TestPolicies: the chart's policies are those of config/policy, and are installed by default.
 func TestPolicies(t *testing.T) {
-	manager := "system:serviceaccount:" + namespace + ":karpenter-metal3-manager"
+	account := func(name string) string { return "system:serviceaccount:" + namespace + ":" + name }
+	manager := account(policy.ManagerUser)
 	management := func(options policy.Options) func() ([]client.Object, error) {
 		return func() ([]client.Object, error) { return policy.Management(options) }
 	}
@@ -34,6 +35,10 @@ func TestPolicies(t *testing.T) {
 		"Others": {reason: "the values name more", chart: Management,
 			flags: []string{"--set=policies.users={velero,network}", "--set=policies.groups={a,b}"},
 			want:  management(policy.Options{Managers: []string{manager}, Users: []string{"velero", "network"}, Groups: []string{"a", "b"}})},
+		"Accounts": {reason: "accounts with names of their own", chart: Management,
+			flags: []string{"--set=manager.serviceAccount.name=servers", "--set=webhook.serviceAccount.name=refuser"},
+			want: management(policy.Options{Managers: []string{account("servers")}, Renamed: map[string]string{
+				account("servers"): policy.ManagerUser, account("refuser"): "karpenter-metal3-webhook"}})},
 		"Tenant": {reason: "the provider's account in the tenant cluster", chart: Tenant, flags: []string{"--set=target=tenant"},
 			want: tenant("system:serviceaccount:" + namespace + ":karpenter-metal3-provider")},
 		"TenantUser": {reason: "a user whose name has to be quoted", chart: Tenant,

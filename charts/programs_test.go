@@ -61,6 +61,15 @@ func start(t *testing.T, name string, command *exec.Cmd) {
 	})
 }
 
+// variables are the environment of a container.
+func variables(container corev1.Container) []string {
+	environment := []string{}
+	for _, variable := range container.Env {
+		environment = append(environment, variable.Name+"="+variable.Value)
+	}
+	return environment
+}
+
 // startPrograms runs the programs of the Deployments with their service accounts and arguments until the test ends, and
 // waits until each is ready.
 func startPrograms(t *testing.T, programs ...program) {
@@ -75,7 +84,7 @@ func startPrograms(t *testing.T, programs ...program) {
 		args := append(pod.Containers[0].Args, "--metrics-bind-address="+metrics, "--health-probe-bind-address="+health)
 		args = append(args, p.flags()...)
 		command := exec.CommandContext(t.Context(), binary(t, pod.Containers[0].Name, "make build"), args...)
-		command.Env = []string{}
+		command.Env = variables(pod.Containers[0])
 		start(t, p.deployment, command)
 		env.Eventually(t, p.deployment+" is ready", func(ctx context.Context) error {
 			return controlplane.CheckURL(ctx, http.DefaultClient, "http://"+health+"/readyz")

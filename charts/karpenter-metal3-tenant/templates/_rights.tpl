@@ -9,7 +9,7 @@ The objects of a file of config/rbac, for one subject: a dict of root, file, sub
 {{- range regexSplit "(?m)^---\\s*$" $text -1 -}}
 {{- $object := fromYaml . -}}
 {{- if not (has $object.kind ($.without | default list)) -}}
-{{- $_ := set $object.metadata "labels" (fromYaml (include "karpenter-metal3-tenant.labels" $.root)) -}}
+{{- $_ := set $object.metadata "labels" (fromYaml (include "karpenter-metal3-tenant.labels" (dict "root" $.root "component" "provider"))) -}}
 {{- if hasKey $object "subjects" -}}
 {{- $_ := set $object "subjects" (list $.subject) -}}
 {{- end -}}

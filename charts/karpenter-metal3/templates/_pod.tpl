@@ -1,15 +1,18 @@
 {{/* What all pods have, but for their containers: a dict of root and component. */}}
 {{- define "karpenter-metal3.pod" -}}
 {{- $root := .root -}}
-serviceAccountName: karpenter-metal3-{{ .component }}
+serviceAccountName: {{ include "karpenter-metal3.account" . }}
 enableServiceLinks: false
-{{- with $root.Values.image.pullSecrets }}
-imagePullSecrets:
-  {{- range . }}
-  - name: {{ . }}
-  {{- end }}
+{{- $secrets := $root.Values.imagePullSecrets -}}
+{{- range $root.Values.image.pullSecrets -}}
+{{- $secrets = append $secrets (dict "name" .) -}}
 {{- end }}
-{{- with (index $root.Values .component).priorityClassName }}
+{{- with $secrets }}
+imagePullSecrets:
+  {{- toYaml (uniq .) | nindent 2 }}
+{{- end }}
+{{- $priority := (index $root.Values .component).priorityClassName -}}
+{{- with ternary $root.Values.priorityClassName $priority (kindIs "invalid" $priority) }}
 priorityClassName: {{ . }}
 {{- end }}
 securityContext:
@@ -19,9 +22,15 @@ securityContext:
   fsGroup: 65532
   seccompProfile:
     type: RuntimeDefault
-{{- if $root.Values.spreadReplicas }}
+{{- $context := . }}
+{{- if $root.Values.topologySpreadConstraints }}
 topologySpreadConstraints:
-  {{- $context := . }}
+  {{- range $root.Values.topologySpreadConstraints }}
+  {{- $selector := dict "matchLabels" (fromYaml (include "karpenter-metal3.selector" $context)) }}
+  - {{- toYaml (ternary . (set (deepCopy .) "labelSelector" $selector) (hasKey . "labelSelector")) | nindent 4 }}
+  {{- end }}
+{{- else if $root.Values.spreadReplicas }}
+topologySpreadConstraints:
   {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
   - topologyKey: {{ . }}
     maxSkew: 1
@@ -70,10 +79,15 @@ readinessProbe:
   timeoutSeconds: 5
 {{- end }}
 
+{{/* Labels of the pods of a component: a dict of root and component. */}}
+{{- define "karpenter-metal3.podLabels" -}}
+{{- toYaml (merge (deepCopy .root.Values.podLabels) (fromYaml (include "karpenter-metal3.labels" .))) -}}
+{{- end }}
+
 {{/* Flags that both have. */}}
 {{- define "karpenter-metal3.args" -}}
 - --logging-format={{ .Values.logging.format }}
-- --v={{ .Values.logging.verbosity }}
+- --v={{ get (dict "info" 0 "debug" 2) .Values.logLevel | default .Values.logging.verbosity }}
 - --metrics-bind-address=:8080
 - --metrics-secure={{ .Values.metrics.secure }}
 - --health-probe-bind-address=:8081

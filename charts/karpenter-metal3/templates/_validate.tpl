@@ -36,7 +36,60 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- end }}
-{{- define "karpenter-metal3.managerUser" -}}
-system:serviceaccount:{{ .Release.Namespace }}:karpenter-metal3-manager
+{{- if and .Values.logLevel .Values.logging.verbosity -}}
+{{- fail (printf "logLevel is %s and logging.verbosity is %d: both say how much is logged. Set one of them." .Values.logLevel (int .Values.logging.verbosity)) -}}
+{{- end -}}
+{{- range $value := list "additionalLabels" "podLabels" -}}
+{{- range $key, $_ := index $.Values $value -}}
+{{- if has $key (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/managed-by" "helm.sh/chart") -}}
+{{- fail (printf "%s has %s: selectors and Helm depend on that label, and the chart sets it itself. Leave it out." $value $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $variables := list -}}
+{{- range .Values.extraEnv -}}
+{{- $flag := trimPrefix "KARPENTER_METAL3_" .name | lower | replace "_" "-" -}}
+{{- if and (hasPrefix "KARPENTER_METAL3_" .name) (has $flag $set) -}}
+{{- fail (printf "extraEnv has %s, which stands in for --%s: the chart sets that flag itself, and ports, rights and Secrets depend on it. Use the value for it, or leave it out." .name $flag) -}}
+{{- end -}}
+{{- if has .name $variables -}}
+{{- fail (printf "extraEnv has %s twice: only one of them would be seen. Leave the other out." .name) -}}
+{{- end -}}
+{{- $variables = append $variables .name -}}
+{{- end -}}
+{{- $volumes := list -}}
+{{- range .Values.extraVolumes -}}
+{{- if has .name (list "network-endpoint" "certificates" "clients") -}}
+{{- fail (printf "extraVolumes has %s: the chart has a volume of that name. Give yours another one." .name) -}}
+{{- end -}}
+{{- if has .name $volumes -}}
+{{- fail (printf "extraVolumes has %s twice: the API server would refuse the pods. Leave one out." .name) -}}
+{{- end -}}
+{{- $volumes = append $volumes .name -}}
+{{- end -}}
+{{- $paths := list "/network-endpoint" "/certificates" "/clients" "/var/run/secrets/kubernetes.io/serviceaccount" -}}
+{{- range .Values.extraVolumeMounts -}}
+{{- if not (has .name $volumes) -}}
+{{- fail (printf "extraVolumeMounts has %s, which extraVolumes has not: the API server would refuse the pods. Add the volume, or leave the mount out." .name) -}}
+{{- end -}}
+{{- $path := clean .mountPath -}}
+{{- if has $path $paths -}}
+{{- fail (printf "extraVolumeMounts has %s: another volume is mounted there. Choose another path." .mountPath) -}}
+{{- end -}}
+{{- $paths = append $paths $path -}}
+{{- end -}}
+{{- $accounts := list -}}
+{{- range $component := list "manager" "webhook" -}}
+{{- $account := (index $.Values $component).serviceAccount -}}
+{{- if and (not $account.create) (not $account.name) -}}
+{{- fail (printf "%s.serviceAccount.create is false and %s.serviceAccount.name is empty: its rights would not be bound. Name an account of the release's namespace." $component $component) -}}
+{{- end -}}
+{{- if and (not $account.create) $account.annotations -}}
+{{- fail (printf "%s.serviceAccount.create is false and the account is given annotations: the chart does not write it. Annotate the account itself, or leave them out." $component) -}}
+{{- end -}}
+{{- $accounts = append $accounts (include "karpenter-metal3.account" (dict "root" $ "component" $component)) -}}
+{{- end -}}
+{{- if eq (first $accounts) (last $accounts) -}}
+{{- fail (printf "manager.serviceAccount.name and webhook.serviceAccount.name are both %s: the webhook would have the rights of the manager. Give each its own." (first $accounts)) -}}
+{{- end -}}
 {{- end }}
