@@ -3,13 +3,17 @@
 
 // Package charts holds the Helm charts: karpenter-metal3 for the management cluster, and karpenter-metal3-tenant for
 // each tenant. Helm reads only a chart's folder, so the CRDs, rights, admission policies and the webhook's
-// configuration are copied into it. This package has the list of copies, and its test finds stale ones.
+// configuration are copied into it. This package has the list of copies, and its test finds stale ones. It also makes what Artifact Hub
+// is told of a chart; the READMEs are made of the values by helm-docs.
 package charts
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
+	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,6 +37,16 @@ const (
 	head = "# Copyright The karpenter-provider-metal3 Authors.\n# SPDX-License-Identifier: Apache-2.0\n#\n# Made of %s by `make generate`. " +
 		"Do not edit.\n"
 )
+
+// definitionsOf are the definitions of the charts.
+var definitionsOf = []struct {
+	chart, source string
+	load          func() ([]*apiextensionsv1.CustomResourceDefinition, error)
+}{
+	{Management, "pkg/apis/crds", apis.ManagementCRDs},
+	{Tenant, "pkg/apis/crds", apis.TenantCRDs},
+	{Tenant, "Karpenter's definitions, with another default of expireAfter (pkg/apis),", apis.KarpenterCRDs},
+}
 
 // Files are the files that are copied into the charts, by path under charts/.
 func Files() (map[string][]byte, error) {
@@ -65,14 +79,7 @@ func Files() (map[string][]byte, error) {
 		}
 	}
 	add(files, Tenant, "scheduler-config.yaml", "config/scheduler/packing.yaml", scheduler.Packing)
-	for _, definitions := range []struct {
-		chart, source string
-		load          func() ([]*apiextensionsv1.CustomResourceDefinition, error)
-	}{
-		{Management, "pkg/apis/crds", apis.ManagementCRDs},
-		{Tenant, "pkg/apis/crds", apis.TenantCRDs},
-		{Tenant, "Karpenter's definitions, with another default of expireAfter (pkg/apis),", apis.KarpenterCRDs},
-	} {
+	for _, definitions := range definitionsOf {
 		crds, err := definitions.load()
 		if err != nil {
 			return nil, err
@@ -86,6 +93,65 @@ func Files() (map[string][]byte, error) {
 		}
 	}
 	return files, nil
+}
+
+// annotationsHead begins the part of a Chart.yaml that is generated.
+const annotationsHead = "  # The rest is made by `make generate`.\n"
+
+// programs are those of the charts, which have images of the same names.
+var programs = map[string][]string{Management: {"manager", "webhook"}, Tenant: {"provider"}}
+
+// Metadata is the Chart.yaml of a chart, with what Artifact Hub is told of its definitions and images in its last part.
+func Metadata(chart string, metadata, values []byte) ([]byte, error) {
+	written, _, found := strings.Cut(string(metadata), annotationsHead)
+	if !found {
+		return nil, fmt.Errorf("the Chart.yaml of %s has no line %q", chart, strings.TrimSpace(annotationsHead))
+	}
+	written += annotationsHead
+	var release struct{ AppVersion string }
+	var defaults struct{ Image struct{ Registry string } }
+	if err := errors.Join(yaml.Unmarshal(metadata, &release), yaml.Unmarshal(values, &defaults)); err != nil {
+		return nil, fmt.Errorf("reading the Chart.yaml and the values of %s, %w", chart, err)
+	}
+	var images []map[string]any
+	for _, program := range programs[chart] {
+		images = append(images, map[string]any{"name": program, "platforms": []string{"linux/amd64", "linux/arm64"},
+			"image": fmt.Sprintf("%s/%s:%s", defaults.Image.Registry, program, release.AppVersion)})
+	}
+	var definitions []map[string]string
+	for _, one := range definitionsOf {
+		if one.chart != chart {
+			continue
+		}
+		crds, err := one.load()
+		if err != nil {
+			return nil, err
+		}
+		for _, crd := range crds {
+			kind := crd.Spec.Names.Kind
+			for _, version := range crd.Spec.Versions {
+				if !version.Storage {
+					continue
+				}
+				words := strings.Join(strings.Fields(version.Schema.OpenAPIV3Schema.Description), " ")
+				sentence, _, _ := strings.Cut(words, ". ")
+				definitions = append(definitions, map[string]string{"kind": kind, "version": version.Name, "name": crd.Name,
+					"displayName": kind, "description": cmp.Or(strings.TrimSuffix(sentence, "."), kind+" of "+crd.Spec.Group)})
+			}
+		}
+	}
+	for _, one := range []struct {
+		key   string
+		value any
+	}{{"crds", definitions}, {"images", images}} {
+		text, err := yaml.Marshal(one.value)
+		if err != nil {
+			return nil, fmt.Errorf("writing the annotation %s of %s, %w", one.key, chart, err)
+		}
+		indented := strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n    ")
+		written += fmt.Sprintf("  artifacthub.io/%s: |\n    %s\n", one.key, indented)
+	}
+	return []byte(written), nil
 }
 
 func add(files map[string][]byte, chart, name, source string, content []byte) {

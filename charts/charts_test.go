@@ -8,10 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -21,6 +25,17 @@ func TestFilesAreFresh(t *testing.T) {
 	want, err := Files()
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, chart := range []string{Management, Tenant} {
+		var current [2][]byte
+		for i, name := range []string{"Chart.yaml", "values.yaml"} {
+			if current[i], err = os.ReadFile(filepath.Join(chart, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want[chart+"/Chart.yaml"], err = Metadata(chart, current[0], current[1]); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, content := range want {
 		got, err := os.ReadFile(name)
@@ -41,6 +56,88 @@ func TestFilesAreFresh(t *testing.T) {
 		})
 		if err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestArtifactHub: what is told of a chart is what it installs.
+func TestArtifactHub(t *testing.T) {
+	for chart, flags := range map[string][]string{Management: nil, Tenant: {"--set=target=tenant"}} {
+		content, err := os.ReadFile(filepath.Join(chart, "Chart.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var metadata struct {
+			Home, Icon  string
+			Maintainers []struct{ Name, URL string }
+			Annotations map[string]string
+		}
+		if err := yaml.Unmarshal(content, &metadata); err != nil {
+			t.Fatal(err)
+		}
+		_, icon, _ := strings.Cut(metadata.Icon, "/main/charts/")
+		if _, err := os.Stat(icon); icon == "" || err != nil || len(metadata.Maintainers) == 0 {
+			t.Errorf("%s has the icon %q and the maintainers %v: %v", chart, metadata.Icon, metadata.Maintainers, err)
+		}
+		annotation := func(name string, into any) {
+			t.Helper()
+			if err := yaml.UnmarshalStrict([]byte(metadata.Annotations["artifacthub.io/"+name]), into); err != nil {
+				t.Errorf("%s: artifacthub.io/%s: %v", chart, name, err)
+			}
+		}
+		var crds []struct{ Kind, Version, Name, DisplayName, Description string }
+		annotation("crds", &crds)
+		told, installed := map[string]string{}, map[string]string{}
+		for _, crd := range crds {
+			if told[crd.Name] = crd.Kind + " " + crd.Version; crd.Description == "" || crd.DisplayName == "" {
+				t.Errorf("%s: nothing is said of %s", chart, crd.Name)
+			}
+		}
+		objects := render(t, chart, flags...)
+		for name, crd := range ofKind[apiextensionsv1.CustomResourceDefinition](t, objects, "CustomResourceDefinition") {
+			for _, version := range crd.Spec.Versions {
+				if version.Storage {
+					installed[name] = crd.Spec.Names.Kind + " " + version.Name
+				}
+			}
+		}
+		if diff := cmp.Diff(installed, told); diff != "" || len(told) == 0 {
+			t.Errorf("%s: definitions (-want +got):\n%s", chart, diff)
+		}
+		var images []struct {
+			Name, Image string
+			Platforms   []string
+		}
+		annotation("images", &images)
+		told, installed = map[string]string{}, map[string]string{}
+		for _, image := range images {
+			told[image.Name] = image.Image
+		}
+		for _, deployment := range ofKind[appsv1.Deployment](t, render(t, chart), "Deployment") {
+			container := deployment.Spec.Template.Spec.Containers[0]
+			installed[container.Name] = container.Image
+		}
+		if diff := cmp.Diff(installed, told); diff != "" || len(told) == 0 {
+			t.Errorf("%s: images (-want +got):\n%s", chart, diff)
+		}
+		var links []struct{ Name, URL string }
+		annotation("links", &links)
+		for _, link := range links {
+			_, path, _ := strings.Cut(link.URL, metadata.Home+"/blob/main/")
+			if _, err := os.Stat(filepath.Join("..", path)); path == "" || err != nil {
+				t.Errorf("%s: the link %s: %v", chart, link.URL, err)
+			}
+		}
+		var changes []struct{ Kind, Description string }
+		annotation("changes", &changes)
+		for _, change := range changes {
+			if change.Description == "" ||
+				!slices.Contains([]string{"added", "changed", "deprecated", "removed", "fixed", "security"}, change.Kind) {
+				t.Errorf("%s: Artifact Hub does not know the change %+v", chart, change)
+			}
+		}
+		if metadata.Annotations["artifacthub.io/license"] != "Apache-2.0" {
+			t.Errorf("%s has the annotations %v", chart, metadata.Annotations)
 		}
 	}
 }

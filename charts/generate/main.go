@@ -38,6 +38,19 @@ func run(root string) error {
 			return fmt.Errorf("removing what was made before, %w", err)
 		}
 	}
+	for _, chart := range []string{charts.Management, charts.Tenant} {
+		metadata, err := os.ReadFile(filepath.Join(root, chart, "Chart.yaml"))
+		if err != nil {
+			return err
+		}
+		values, err := os.ReadFile(filepath.Join(root, chart, "values.yaml"))
+		if err != nil {
+			return err
+		}
+		if files[chart+"/Chart.yaml"], err = charts.Metadata(chart, metadata, values); err != nil {
+			return err
+		}
+	}
 	for name, content := range files {
 		path := filepath.Join(root, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
