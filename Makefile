@@ -81,10 +81,11 @@ images: check-go ## Build the images of manager, provider, webhook and the emula
 	  --programs "$(IMAGES_DIR)/programs" --out "$(IMAGES_DIR)" $(IMAGES)
 
 .PHONY: generate
-generate: dev-tools ## Generate deepcopy code and CRDs from the API types, and what the charts share with the rest, and docs/reference.md
+generate: dev-tools ## Generate deepcopy code and CRDs from the API types, what the charts share with the rest, their READMEs, and docs/reference.md
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./pkg/apis/v1alpha1
 	bin/controller-gen crd paths=./pkg/apis/v1alpha1 output:crd:dir=pkg/apis/crds
 	go run ./charts/generate
+	bin/helm-docs --log-level warning --sort-values-order file --chart-search-root charts
 	go run ./docs/generate
 
 .PHONY: check-generated

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -139,6 +140,47 @@ func TestArtifactHub(t *testing.T) {
 		if metadata.Annotations["artifacthub.io/license"] != "Apache-2.0" {
 			t.Errorf("%s has the annotations %v", chart, metadata.Annotations)
 		}
+	}
+}
+
+// TestEveryValueIsDescribed: README.md is made of the values and their comments, and has no value without one.
+func TestEveryValueIsDescribed(t *testing.T) {
+	row := regexp.MustCompile(`^\| ([A-Za-z.]+) \| [a-z/]+ \| .* \| (.*) \|$`)
+	for _, chart := range []string{Management, Tenant} {
+		readme, err := os.ReadFile(filepath.Join(chart, "README.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		described := map[string]bool{}
+		for line := range strings.Lines(string(readme)) {
+			if found := row.FindStringSubmatch(strings.TrimSpace(line)); found != nil {
+				if described[found[1]] = true; strings.TrimSpace(found[2]) == "" {
+					t.Errorf("%s says nothing of %s: its comment begins with two dashes", chart, found[1])
+				}
+			}
+		}
+		content, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var values map[string]any
+		if err := yaml.Unmarshal(content, &values); err != nil {
+			t.Fatal(err)
+		}
+		var check func(path string, value any)
+		check = func(path string, value any) {
+			below, _ := value.(map[string]any)
+			if described[path] {
+				return
+			}
+			if len(below) == 0 {
+				t.Errorf("the README of %s does not have %s: run 'make generate'", chart, path)
+			}
+			for key, value := range below {
+				check(strings.TrimPrefix(path+"."+key, "."), value)
+			}
+		}
+		check("", values)
 	}
 }
 

@@ -66,6 +66,7 @@ dev=(
   "controller-gen|dev|sigs.k8s.io/controller-tools/cmd/controller-gen|sigs.k8s.io/controller-tools|"
   "staticcheck|dev|honnef.co/go/tools/cmd/staticcheck|honnef.co/go/tools|"
   "actionlint|dev|github.com/rhysd/actionlint/cmd/actionlint|github.com/rhysd/actionlint|-s -w"
+  "helm-docs|dev|github.com/norwoodj/helm-docs/cmd/helm-docs|github.com/norwoodj/helm-docs|-s -w"
   "helm|helm|helm.sh/helm/v3/cmd/helm|helm.sh/helm/v3|${rendered}"
   "etcdctl|etcd|go.etcd.io/etcd/etcdctl/v3|go.etcd.io/etcd/etcdctl/v3|-s -w"
   "etcdutl|etcd|go.etcd.io/etcd/etcdutl/v3|go.etcd.io/etcd/etcdutl/v3|-s -w"

@@ -2,7 +2,7 @@
 # Copyright The karpenter-provider-metal3 Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Fails when the generated deepcopy code, CRDs, the charts' copies, or docs/reference.md are stale. Changes nothing.
+# Fails when the generated deepcopy code, CRDs, the charts' copies and READMEs, or docs/reference.md are stale. Changes nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,6 +27,7 @@ for kept in pkg/apis/crds/*.yaml; do
 done
 cp -r charts "${fresh}/charts"
 go run ./charts/generate "${fresh}/charts"
+bin/helm-docs --log-level warning --sort-values-order file --chart-search-root "${fresh}/charts"
 diff -ru charts "${fresh}/charts" || stale=1
 go run ./docs/generate "${fresh}/reference.md"
 diff -u docs/reference.md "${fresh}/reference.md" || stale=1
