@@ -5,6 +5,9 @@ package charts
 
 import (
 	gocmp "cmp"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +16,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter"
 )
 
 // TestPodValues: what a value makes of the pods. A value of a program wins over that of all.
@@ -240,7 +245,7 @@ func TestValuesThatCannotWork(t *testing.T) {
 		"UserWithNamespace": {chart: Tenant, reason: "the API server refuses the binding",
 			set: []string{"access.createServiceAccount=false", "access.subject.kind=User", "access.subject.name=me",
 				"access.subject.namespace=here"}, want: []string{"User me with a namespace"}},
-		"NobodyHasGates": {chart: Tenant, reason: "the gates are Karpenter's",
+		"NobodyHasGates": {chart: Tenant, reason: "the gates are of that controller",
 			set: []string{"controllers={dra}", "provider.featureGates.CapacityBuffer=true"}, want: []string{"does not have karpenter"}},
 		"DigestForm": {chart: Tenant, reason: "kubelet could not pull it", set: []string{"image.digest=sha256:0123"},
 			want: []string{"/image/digest"}},
@@ -323,6 +328,8 @@ func TestValuesThatCannotWork(t *testing.T) {
 		"Spread": {chart: Management, reason: "the API server refuses the pods",
 			set:  []string{"topologySpreadConstraints[0].topologyKey=rack", "topologySpreadConstraints[0].maxSkew=1"},
 			want: []string{"/topologySpreadConstraints/0", "whenUnsatisfiable"}},
+		"NoSuchGate": {chart: Tenant, reason: "the provider would not start", set: []string{"provider.featureGates.CapacityBuffers=true"},
+			want: []string{"invalid propertyName 'CapacityBuffers'", "'CapacityBuffer'"}},
 		"TenantFlag": {chart: Tenant, reason: "the kubeconfig would not be the one that is mounted",
 			set: []string{"provider.extraArgs={--tenant-kubeconfig=/x}"}, want: []string{"--tenant-kubeconfig=/x", "leave it out"}},
 	} {
@@ -341,5 +348,33 @@ func TestValuesThatCannotWork(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFeatureGates: the chart takes those that the provider has.
+func TestFeatureGates(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join(Tenant, "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct {
+		Properties struct {
+			Provider struct {
+				Properties struct {
+					FeatureGates struct{ PropertyNames struct{ Enum []string } }
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(content, &schema); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"AllAlpha", "AllBeta"} // component-base has them
+	for feature := range karpenter.Features() {
+		want = append(want, string(feature))
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, schema.Properties.Provider.Properties.FeatureGates.PropertyNames.Enum); diff != "" {
+		t.Errorf("provider.featureGates in values.schema.json (-provider +chart):\n%s", diff)
 	}
 }

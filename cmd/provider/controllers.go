@@ -52,7 +52,7 @@ func (o *options) provisioningControllers(
 	})
 	core, err := karpenter.Install(ctx, karpenter.Dependencies{
 		Manager: mgr, Clusters: clusters, Servers: metal3, Management: servers, Recorder: recorder, Clock: realClock,
-		LaunchTimeout: o.launchTimeout,
+		LaunchTimeout: o.launchTimeout, Enabled: o.gates.Enabled,
 	})
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (o *options) provisioningControllers(
 			refused, err := metal3.RefusedFor(ctx, pod)
 			return explanation(unschedulable.ReasonServerRefused, refused), err
 		}, func(_ context.Context, pod *corev1.Pod) (unschedulable.Explanation, error) {
-			return explanation(unschedulable.ReasonInsufficientDomainCapacity, core.Gangs.Shortage(pod)), nil
+			return explanation(unschedulable.ReasonInsufficientDomainCapacity, core.Shortage(pod)), nil
 		}),
 	), nil
 }

@@ -28,13 +28,13 @@ func TestIgnoreDRARequestsDefault(t *testing.T) {
 			if tc.environment != "" {
 				t.Setenv(ignoreDRAEnvironment, tc.environment)
 			}
-			flags := newKarpenterFlags()
+			o := defaultOptions()
 			if tc.flag != "" {
-				if err := flags.flags.Set(ignoreDRA, tc.flag); err != nil {
+				if err := o.karpenter.flags.Set(ignoreDRA, tc.flag); err != nil {
 					t.Fatal(err)
 				}
 			}
-			options, err := flags.options()
+			options, err := o.karpenter.options(o.gates)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +71,7 @@ func TestTenantWithoutResourceClaims(t *testing.T) {
 			}))
 			t.Cleanup(server.Close)
 			o := defaultOptions()
-			karpenter, err := o.karpenter.options()
+			karpenter, err := o.karpenter.options(o.gates)
 			if err != nil {
 				t.Fatal(err)
 			}

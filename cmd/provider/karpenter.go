@@ -7,16 +7,18 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/pflag"
 	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
 // karpenterOwn are the flags of Karpenter's core that this binary has. The others configure what this binary does itself
 // instead of core's operator: clients, logs, ports, leader election.
 var karpenterOwn = []string{
-	"batch-max-duration", "batch-idle-duration", "preference-policy", "min-values-policy", "feature-gates",
+	"batch-max-duration", "batch-idle-duration", "preference-policy", "min-values-policy",
 	"ignore-dra-requests", "cpu-requests", "disable-cluster-state-observability",
 }
 
@@ -32,27 +34,24 @@ func newKarpenterFlags() karpenterFlags {
 		flags:  &karpenteroptions.FlagSet{FlagSet: flag.NewFlagSet("karpenter", flag.ContinueOnError)},
 	}
 	result.values.AddFlags(result.flags)
-	result.defaultGates()
 	result.defaultDynamicResources()
 	return result
 }
 
-// defaultGates turns on the feature gate that this provider needs and core has off. An explicitly set gate wins.
-func (k karpenterFlags) defaultGates() {
-	gates := k.flags.Lookup(featureGates)
-	if gates == nil || strings.Contains(os.Getenv("FEATURE_GATES"), staticCapacity) {
-		return
-	}
-	gates.DefValue = strings.Replace(gates.DefValue, staticCapacity+"=false", staticCapacity+"=true", 1)
-	// Any text can be set here. Core validates it when it parses it.
-	_ = gates.Value.Set(gates.DefValue)
-}
+// featureGatesEnvironment is core's variable for feature gates. The flag wins, and so does the variable that stands in for it.
+const featureGatesEnvironment = "FEATURE_GATES"
 
-const (
-	featureGates = "feature-gates"
-	// staticCapacity is the gate of pools with a fixed number of nodes.
-	staticCapacity = "StaticCapacity"
-)
+// readFeatureGates reads core's variable if nothing else has set gates.
+func (o *options) readFeatureGates() error {
+	text := os.Getenv(featureGatesEnvironment)
+	if text == "" || o.gates.IsSet() {
+		return nil
+	}
+	if err := o.gates.Set(text); err != nil {
+		return fmt.Errorf("environment variable %s has the wrong value %q, %w", featureGatesEnvironment, text, err)
+	}
+	return nil
+}
 
 func (k karpenterFlags) addTo(flags *pflag.FlagSet) {
 	for _, name := range karpenterOwn {
@@ -62,15 +61,11 @@ func (k karpenterFlags) addTo(flags *pflag.FlagSet) {
 	}
 }
 
-// options parses the flags. Core validates them.
-func (k karpenterFlags) options() (*karpenteroptions.Options, error) {
-	gates := k.flags.Lookup(featureGates)
-	named := gates == nil || strings.Contains(gates.Value.String(), staticCapacity) // parsing removes the text
+// options parses the flags, which core validates. Feature gates come from this binary's own flag, which has core's too.
+func (k karpenterFlags) options(gates *operator.FeatureGates) (*karpenteroptions.Options, error) {
 	if err := k.values.Parse(k.flags); err != nil {
 		return nil, fmt.Errorf("flags of Karpenter, %w", err)
 	}
-	if !named {
-		k.values.FeatureGates.StaticCapacity = true
-	}
+	k.values.FeatureGates = karpenter.CoreGates(gates.Enabled)
 	return k.values, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	cliflag "k8s.io/component-base/cli/flag"
 	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclaimstatus"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
@@ -55,9 +57,12 @@ type options struct {
 	process operator.Options
 
 	karpenter karpenterFlags
+	gates     *operator.FeatureGates
 }
 
 func defaultOptions() *options {
+	gates, err := operator.NewFeatureGates(karpenter.Features())
+	utilruntime.Must(err)
 	process := operator.DefaultOptions()
 	process.HealthAddress = operator.Disabled
 	// Its metrics are those of its tenant alone. To review who reads them, it would have to be given rights in the management cluster
@@ -74,6 +79,7 @@ func defaultOptions() *options {
 		instanceTypes:  instancetypes.DefaultSettings(),
 		topologyLabels: topology.Defaults(),
 		karpenter:      newKarpenterFlags(),
+		gates:          gates,
 	}
 }
 
@@ -113,6 +119,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 			"with the management cluster. With dra alone, the tenant needs no CustomResourceDefinitions.")
 
 	o.karpenter.addTo(sections.FlagSet("karpenter"))
+	o.gates.AddFlag(sections.FlagSet("features"))
 }
 
 // complete checks the flags, and returns Karpenter's own. The error names every flag that is wrong.
@@ -145,7 +152,8 @@ func (o *options) complete() (*karpenteroptions.Options, error) {
 		errs = append(errs, err)
 	}
 	o.mapping = mapping
-	karpenter, err := o.karpenter.options()
+	errs = append(errs, o.readFeatureGates())
+	karpenter, err := o.karpenter.options(o.gates)
 	if err != nil {
 		errs = append(errs, err)
 	}

@@ -36,6 +36,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.gates.Record()
 	ctx = karpenter.ToContext(ctx)
 
 	ctx, tenantConfig, err := o.tenant.RESTConfig(ctx, name)

@@ -58,15 +58,6 @@ func TestBadStart(t *testing.T) {
 			change: func(o *options) { o.controllers = nil },
 			want:   []string{"--controllers is empty"},
 		},
-		"wrong gate": {
-			reason: "it is core that reads it, and we that must say so",
-			change: func(o *options) {
-				if err := o.karpenter.flags.Set("feature-gates", "StaticCapacity"); err != nil {
-					panic(err)
-				}
-			},
-			want: []string{"feature gates"},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := optionsFor(namespace, admin)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/awslabs/operatorpkg/controller"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -54,6 +56,8 @@ type Dependencies struct {
 	Clock      clock.Clock
 	// LaunchTimeout is how long a NodeClaim may be without a provider ID before it is deleted.
 	LaunchTimeout time.Duration
+	// Enabled returns whether one of Features is on.
+	Enabled func(featuregate.Feature) bool
 }
 
 // Core is Karpenter's core.
@@ -62,7 +66,8 @@ type Core struct {
 	// CloudProvider as core sees it, with NodeOverlays and metrics.
 	CloudProvider karpcloudprovider.CloudProvider
 	Cluster       *state.Cluster
-	Gangs         *gangs.Placer
+	// gangs is nil without GangPlacement.
+	gangs *gangs.Placer
 }
 
 // Install returns core with the changes. An error says that core does not have the expected controllers, as after an
@@ -74,46 +79,46 @@ func Install(ctx context.Context, d Dependencies) (*Core, error) {
 	measured := cloudprovidermetrics.Decorate(d.Servers)
 	core := &Core{CloudProvider: overlay.Decorate(measured, tenantClient, overlays)}
 	core.Cluster = state.NewCluster(d.Clock, tenantClient, core.CloudProvider)
-	core.Gangs = gangs.NewPlacer(gangs.Dependencies{
-		Reader: tenantClient, FreeServers: d.Servers.FreeServers, NodeClaimOf: core.Cluster.PodNodeClaimMapping,
-	})
-	coreClient := interceptor.NewClient(tenantClient,
+	coreClient := interceptor.NewClient(tenantClient, core.interceptors(d)...)
+	core.Controllers = controllers.NewControllers(ctx, d.Manager, d.Clock, coreClient, d.Recorder, core.CloudProvider, measured, core.Cluster,
+		overlays)
+	return core, core.replaceControllers(ctx, d, coreClient)
+}
+
+// interceptors change what core reads and creates.
+func (c *Core) interceptors(d Dependencies) []interceptor.Interceptor {
+	tenantClient := d.Manager.GetClient()
+	all := []interceptor.Interceptor{
 		interceptor.OnCreate(instancetypes.RemoveReservationIDs),
 		interceptor.OnCreate(nodeprofiles.StoredHash),
 		nodeprofiles.NodePools(d.Clusters),
 		resourceclaims.Claims(tenantClient),
 		accelerators.Templates(),
 		accelerators.Pods(),
-		core.Gangs.PendingPods(),
-	)
-	core.Controllers = controllers.NewControllers(ctx, d.Manager, d.Clock, coreClient, d.Recorder, core.CloudProvider, measured, core.Cluster,
-		overlays)
-	return core, core.replaceControllers(ctx, d, coreClient)
+	}
+	if d.Enabled(GangPlacement) {
+		c.gangs = gangs.NewPlacer(gangs.Dependencies{
+			Reader: tenantClient, FreeServers: d.Servers.FreeServers, NodeClaimOf: c.Cluster.PodNodeClaimMapping,
+		})
+		all = append(all, c.gangs.PendingPods())
+	}
+	return all
+}
+
+// Shortage returns why no topology domain has room for the gang of a pod; empty if there is no gang or one has.
+func (c *Core) Shortage(pod *corev1.Pod) string {
+	if c.gangs == nil {
+		return ""
+	}
+	return c.gangs.Shortage(pod)
 }
 
 // replaceControllers puts controllers of this provider in the place of some of core's.
 func (c *Core) replaceControllers(ctx context.Context, d Dependencies, coreClient client.Client) error {
-	provisioner, err := find[*provisioning.Provisioner](c.Controllers)
-	if err != nil {
-		return err
-	}
-	queue, err := find[*disruption.Queue](c.Controllers)
-	if err != nil {
-		return err
-	}
-	parts := rollout.Core{Provisioner: provisioner, Queue: queue}
-	if !options.FromContext(ctx).IgnoreDRARequests {
-		if parts.DeviceAllocation, err = find[*deviceallocation.Controller](c.Controllers); err != nil {
+	if d.Enabled(RolloutWithoutSpare) {
+		if err := c.replaceDisruption(ctx, d, coreClient); err != nil {
 			return err
 		}
-	}
-	if err := replace(c.Controllers, func(*disruption.Controller) controller.Controller {
-		return rollout.NewController(rollout.Dependencies{
-			Client: coreClient, Clusters: d.Clusters, Cluster: c.Cluster, CloudProvider: c.CloudProvider, Servers: d.Servers, Recorder: d.Recorder,
-			Clock: d.Clock,
-		}, parts)
-	}); err != nil {
-		return err
 	}
 	machines := timelimits.Machines{Client: d.Management.Client, Namespace: d.Clusters.TenantCluster.Namespace, Synced: d.Management.Synced}
 	if err := replace(c.Controllers, func(core *lifecycle.Controller) controller.Controller {
@@ -141,6 +146,30 @@ func (c *Core) replaceControllers(ctx context.Context, d Dependencies, coreClien
 				return nodeprofiles.Planned(ctx, d.Clusters, nodePool)
 			},
 		})
+	})
+}
+
+// replaceDisruption has drifted nodes replaced without a free server, too.
+func (c *Core) replaceDisruption(ctx context.Context, d Dependencies, coreClient client.Client) error {
+	provisioner, err := find[*provisioning.Provisioner](c.Controllers)
+	if err != nil {
+		return err
+	}
+	queue, err := find[*disruption.Queue](c.Controllers)
+	if err != nil {
+		return err
+	}
+	parts := rollout.Core{Provisioner: provisioner, Queue: queue}
+	if !options.FromContext(ctx).IgnoreDRARequests {
+		if parts.DeviceAllocation, err = find[*deviceallocation.Controller](c.Controllers); err != nil {
+			return err
+		}
+	}
+	return replace(c.Controllers, func(*disruption.Controller) controller.Controller {
+		return rollout.NewController(rollout.Dependencies{
+			Client: coreClient, Clusters: d.Clusters, Cluster: c.Cluster, CloudProvider: c.CloudProvider, Servers: d.Servers, Recorder: d.Recorder,
+			Clock: d.Clock,
+		}, parts)
 	})
 }
 

@@ -1,0 +1,85 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"k8s.io/component-base/featuregate"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// featureGatesFlag is the flag and, by EnvName, the environment variable.
+const featureGatesFlag = "feature-gates"
+
+// featureEnabled is the metric of component-base, which records it in a registry that controller-runtime does not serve.
+var featureEnabled = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	Name: "kubernetes_feature_enabled", Help: "Feature gates with their stage: 1 if on, 0 if off.",
+}, []string{"name", "stage"})
+
+func init() { metrics.Registry.MustRegister(featureEnabled) }
+
+// FeatureGates switch what is not stable in a program. They are those of component-base.
+type FeatureGates struct {
+	gates interface {
+		featuregate.MutableFeatureGate
+		pflag.Value
+	}
+	set bool
+}
+
+// NewFeatureGates returns the gates of a program. An error is one of the program.
+func NewFeatureGates(known map[featuregate.Feature]featuregate.FeatureSpec) (*FeatureGates, error) {
+	gates := featuregate.NewFeatureGate()
+	if err := gates.Add(known); err != nil {
+		return nil, fmt.Errorf("adding feature gates, %w", err)
+	}
+	return &FeatureGates{gates: gates}, nil
+}
+
+// AddFlag adds --feature-gates, with what there is in its help.
+func (g *FeatureGates) AddFlag(flags *pflag.FlagSet) {
+	flags.Var(g, featureGatesFlag, "What is not stable, as NAME=true or NAME=false, separated by commas. There are:\n"+
+		strings.Join(g.gates.KnownFeatures(), "\n"))
+}
+
+// Enabled returns whether a feature is on. It panics for one that is not known.
+func (g *FeatureGates) Enabled(feature featuregate.Feature) bool { return g.gates.Enabled(feature) }
+
+// IsSet returns whether any gate has been set.
+func (g *FeatureGates) IsSet() bool { return g.set }
+
+// Record makes a metric of each gate.
+func (g *FeatureGates) Record() {
+	for feature, spec := range g.gates.GetAll() {
+		value := 0.0
+		if g.Enabled(feature) {
+			value = 1
+		}
+		featureEnabled.WithLabelValues(string(feature), string(spec.PreRelease)).Set(value)
+	}
+}
+
+// Set implements pflag.Value. Its error names the gates that there are.
+func (g *FeatureGates) Set(text string) error {
+	g.set = true
+	if err := g.gates.Set(text); err != nil {
+		return fmt.Errorf("%w; there are %s", err, strings.Join(g.gates.KnownFeatures(), ", "))
+	}
+	return nil
+}
+
+// String implements pflag.Value.
+func (g *FeatureGates) String() string {
+	if g == nil || g.gates == nil {
+		return "" // pflag compares with the zero value
+	}
+	return g.gates.String()
+}
+
+// Type implements pflag.Value.
+func (g *FeatureGates) Type() string { return g.gates.Type() }
