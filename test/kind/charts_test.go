@@ -50,7 +50,7 @@ func TestCharts(t *testing.T) {
 	w.checkFamilies(t, running)
 
 	w.logf("== the charts are upgraded; the pod keeps running")
-	w.follow(t, "Upgrading", 1, "helm upgrade", "helm upgrade --wait --timeout=3m --set logging.verbosity=2")
+	w.follow(t, w.upgradePage, "Upgrade", 5, "helm upgrade", "helm upgrade --wait --timeout=3m --set logging.verbosity=2")
 	w.logf("everything is upgraded")
 	w.checkNewPods(t)
 	w.checkStillRuns(t, running)
@@ -58,7 +58,7 @@ func TestCharts(t *testing.T) {
 	w.logf("== the charts are uninstalled while the server is in use, and installed again, in namespaces with Pod Security restricted")
 	w.run(t, `helm uninstall tenant-a --namespace tenant-a --wait; helm uninstall karpenter-metal3 --namespace karpenter-metal3 --wait
 kubectl label namespaces karpenter-metal3 tenant-a pod-security.kubernetes.io/enforce=restricted`)
-	w.follow(t, "1. The management cluster", 3)
+	w.follow(t, w.page, "1. The management cluster", 3)
 	w.run(t, "helm install --wait --timeout=3m tenant-a charts/karpenter-metal3-tenant --namespace tenant-a")
 	w.logf("the charts are installed again")
 	w.checkNewPods(t)
@@ -66,7 +66,7 @@ kubectl label namespaces karpenter-metal3 tenant-a pod-security.kubernetes.io/en
 
 	w.logf("== the charts are uninstalled")
 	w.checkOursAreFound(t)
-	w.follow(t, "Uninstalling", 4)
+	w.follow(t, w.page, "Uninstalling", 4)
 	w.untilServersFree(t)
 	w.untilUninstalled(t)
 	w.logf("both clusters have only the CRDs of the charts left, and what describes the servers")

@@ -40,8 +40,8 @@ type fixture struct {
 	managementKubeconfig, tenantKubeconfig string
 	managementREST, tenantREST             *rest.Config
 	management, tenant                     client.Client
-	// page runs the commands of docs/install.md, with another name for the tenant.
-	page *page.Page
+	// page runs the commands of docs/install.md, with another name for the tenant, and upgradePage those of docs/upgrade.md.
+	page, upgradePage *page.Page
 	// fleet is the folder with the manifests of the servers.
 	fleet, podImage string
 }
@@ -70,14 +70,18 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.page, err = page.Open(page.Config{
+	pages := page.Config{
 		File: filepath.Join(repository, "docs", "install.md"), Dir: filepath.Join(t.TempDir(), "page"), Bin: filepath.Join(repository, "bin"),
 		Kubeconfig: w.managementKubeconfig,
 		Links:      map[string]string{"charts": filepath.Join(repository, "charts"), tenantNamespace + "-admin.kubeconfig": w.tenantKubeconfig},
 		// The page waits for the Deployments after each installation. Installing with --wait must work too.
 		Names: []string{"acme", tenantNamespace, "helm install", "helm install --wait --timeout=3m"},
-	})
-	if err != nil {
+	}
+	if w.page, err = page.Open(pages); err != nil {
+		t.Fatal(err)
+	}
+	pages.File = filepath.Join(repository, "docs", "upgrade.md")
+	if w.upgradePage, err = page.Open(pages); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -117,10 +121,10 @@ func (w *fixture) until(t *testing.T, what string, check func(context.Context) e
 	}
 }
 
-// follow runs the commands of a section of the page, which must have this number of blocks.
-func (w *fixture) follow(t *testing.T, section string, blocks int, replacements ...string) {
+// follow runs the commands of a section of a page, which must have this number of blocks.
+func (w *fixture) follow(t *testing.T, p *page.Page, section string, blocks int, replacements ...string) {
 	t.Helper()
-	if _, err := w.page.Follow(t.Context(), section, blocks, replacements...); err != nil {
+	if _, err := p.Follow(t.Context(), section, blocks, replacements...); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -71,6 +71,8 @@ type Config struct {
 	Without []string
 	// TopologyLabels are the flag of that name of our programs. Default: their own.
 	TopologyLabels []string
+	// Bare leaves out all that the charts install: our definitions, rights, policies and programs, and the TenantCluster.
+	Bare bool
 	// ProviderArgs are more flags for the provider, for example --capacity-type=on-demand.
 	ProviderArgs []string
 	// KwokConfigs are paths of more configuration files for kwok, which emulates kubelets: stages that override the
@@ -79,7 +81,7 @@ type Config struct {
 	// SpreadPods leaves the tenant's scheduler at its defaults. Otherwise it fills one server with accelerators before
 	// the next, so that servers become empty and are released.
 	SpreadPods bool
-	// FeatureGates of Karpenter in the provider, as its flag of that name takes them. Default: DefaultFeatureGates.
+	// FeatureGates of the provider, as its flag of that name takes them. Default: DefaultFeatureGates.
 	FeatureGates string
 	// AuditLogs is the directory for the audit logs of the API servers. Default: no audit logs.
 	AuditLogs string
@@ -112,6 +114,9 @@ func (c *Config) complete() error {
 	}
 	if c.Progress == nil {
 		c.Progress = io.Discard
+	}
+	if c.Bare {
+		c.Without = ownPrograms
 	}
 	dir, err := filepath.Abs(c.Dir)
 	if err != nil {

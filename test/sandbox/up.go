@@ -106,15 +106,26 @@ func (s *Sandbox) startManagement(ctx context.Context) error {
 	if s.managementClient, err = newClient(s.management); err != nil {
 		return err
 	}
-	if err := PrepareManagement(ctx, s.managementClient, s.config.Binaries, HostNamespace, s.config.Tenant); err != nil {
+	prepare := PrepareManagement
+	if s.config.Bare {
+		prepare = PrepareMetal3
+	}
+	if err := prepare(ctx, s.managementClient, s.config.Binaries, HostNamespace, s.config.Tenant); err != nil {
 		return err
 	}
-	s.progress.say("management cluster has the CRDs of Metal3 and ours")
+	s.progress.say("management cluster has the CRDs that it needs")
 	if err := s.startMetal3(); err != nil {
 		return err
 	}
 	if err := s.management.StartControllers(ctx); err != nil {
 		return err
+	}
+	if err := registerHosts(ctx, s.managementClient, s.config.Fleet); err != nil {
+		return err
+	}
+	s.progress.say("Metal3 has registered %d servers", len(s.config.Fleet))
+	if s.config.Bare {
+		return nil
 	}
 	err = grant(ctx, s.management, s.managementClient, managerUser, "manager.yaml", s.config.Tenant, s.kubeconfigs.Manager)
 	if err != nil {
@@ -124,10 +135,6 @@ func (s *Sandbox) startManagement(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := registerHosts(ctx, s.managementClient, s.config.Fleet); err != nil {
-		return err
-	}
-	s.progress.say("Metal3 has registered %d servers", len(s.config.Fleet))
 	return s.startWebhook(ctx)
 }
 
@@ -148,6 +155,9 @@ func (s *Sandbox) startTenant(ctx context.Context) error {
 	if s.tenantClient, err = newClient(s.tenant); err != nil {
 		return err
 	}
+	if s.config.Bare {
+		return s.startKwok()
+	}
 	if err := PrepareTenant(ctx, s.tenantClient); err != nil {
 		return err
 	}
@@ -161,16 +171,10 @@ func (s *Sandbox) startTenant(ctx context.Context) error {
 
 // startControllers starts the rack of servers, our manager and our provider.
 func (s *Sandbox) startControllers(ctx context.Context) error {
-	err := apply(ctx, s.managementClient, &v1alpha1.TenantCluster{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.config.Tenant, Name: s.config.Tenant},
-		Spec: v1alpha1.TenantClusterSpec{
-			APIServerEndpoint: strings.TrimPrefix(s.tenant.Server, "https://"), StandAloneMachines: v1alpha1.StandAloneAllowed,
-			TenantProperties: &v1alpha1.TenantProperties{Keys: []string{v1alpha1.PropertyOSImage, v1alpha1.PropertySSHKeys,
-				v1alpha1.PropertyUserDataTemplate, v1alpha1.PropertyUserData, v1alpha1.PropertyServerName}},
-		},
-	})
-	if err != nil {
-		return err
+	if !s.config.Bare {
+		if err := s.applyTenantCluster(ctx); err != nil {
+			return err
+		}
 	}
 	if err := s.startRack(); err != nil {
 		return err
@@ -190,6 +194,17 @@ func (s *Sandbox) startControllers(ctx context.Context) error {
 		s.progress.say("%s is ready", part.name)
 	}
 	return nil
+}
+
+func (s *Sandbox) applyTenantCluster(ctx context.Context) error {
+	return apply(ctx, s.managementClient, &v1alpha1.TenantCluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.config.Tenant, Name: s.config.Tenant},
+		Spec: v1alpha1.TenantClusterSpec{
+			APIServerEndpoint: strings.TrimPrefix(s.tenant.Server, "https://"), StandAloneMachines: v1alpha1.StandAloneAllowed,
+			TenantProperties: &v1alpha1.TenantProperties{Keys: []string{v1alpha1.PropertyOSImage, v1alpha1.PropertySSHKeys,
+				v1alpha1.PropertyUserDataTemplate, v1alpha1.PropertyUserData, v1alpha1.PropertyServerName}},
+		},
+	})
 }
 
 func newClient(cluster *controlplane.Cluster) (client.Client, error) {

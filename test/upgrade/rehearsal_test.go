@@ -1,0 +1,323 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+)
+
+const (
+	upgradePage     = "../../docs/upgrade.md"
+	tenantName      = "acme"
+	systemNamespace = "karpenter-metal3"
+	// The accounts that the charts make.
+	managerAccount, webhookAccount           = "karpenter-metal3-manager", "karpenter-metal3-webhook"
+	providerAccount, providerInTenantAccount = "karpenter-metal3-provider-" + tenantName, "karpenter-metal3-provider"
+)
+
+// rehearsal is a sandbox that has our programs from the charts. Pods do not run in its management cluster: the programs are processes with
+// the arguments and accounts of the charts' Deployments.
+type rehearsal struct {
+	box                *sandbox.Sandbox
+	dir                string
+	management, tenant cluster
+	webhookAddress     string
+	// metrics are the addresses of the programs that run.
+	metrics map[string]string
+}
+
+// cluster is the administrator's access to a cluster.
+type cluster struct {
+	client.Client
+	config     *rest.Config
+	kubeconfig string
+}
+
+// step is a block of commands of the page, and the version that they are to install.
+type step struct {
+	version  version
+	commands string
+}
+
+func newRehearsal(t *testing.T) *rehearsal {
+	t.Helper()
+	servers, err := fleet.Load("testdata/fleet.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	box, err := sandbox.Up(t.Context(), sandbox.Config{
+		Dir: filepath.Join(t.TempDir(), "sandbox"), Binaries: controlplane.Binaries{present(t).programs}, Fleet: servers, Tenant: tenantName,
+		Bare: true,
+	})
+	if err != nil {
+		t.Fatalf("starting a sandbox (run `make tools build` first), %v", err)
+	}
+	t.Cleanup(box.Close)
+	r := &rehearsal{box: box, dir: t.TempDir(), metrics: map[string]string{}, webhookAddress: addresses(t, 1)[0]}
+	t.Cleanup(func() { r.diagnose(t) })
+	r.management = connect(t, box.ManagementConfig(), box.Kubeconfigs().Management)
+	r.tenant = connect(t, box.TenantConfig(), box.Kubeconfigs().Tenant)
+	r.writeHelm(t)
+	return r
+}
+
+// writeHelm writes a program in front of Helm. It installs what is not there, and renders addresses in place of the webhook's Service,
+// because the API server is not in the network of the cluster.
+func (r *rehearsal) writeHelm(t *testing.T) {
+	t.Helper()
+	render := "#!/bin/sh\nexec sed -E '/clientConfig:/,/port:/{/(service|name|namespace|port):/d; s|path: |url: https://" + r.webhookAddress +
+		"|;}'\n"
+	helm := "#!/bin/sh\ncase \"$*\" in\n*rollback*) ;;\n*) set -- \"$@\" --install --create-namespace --post-renderer=" + r.renderer() +
+		" ;;\nesac\nexec " + filepath.Join(present(t).programs, "helm") + " \"$@\"\n"
+	for path, script := range map[string]string{r.renderer(): render, filepath.Join(r.dir, "helm"): helm} {
+		if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func connect(t *testing.T, config *rest.Config, kubeconfig string) cluster {
+	t.Helper()
+	c, err := client.New(config, client.Options{Scheme: env.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cluster{Client: c, config: config, kubeconfig: kubeconfig}
+}
+
+// renderer is the program that Helm gives what it has rendered.
+func (r *rehearsal) renderer() string { return filepath.Join(r.dir, "renderer") }
+
+// install installs a version, and has its servers taken in all ways.
+func (r *rehearsal) install(t *testing.T, v version) {
+	t.Helper()
+	steps := r.steps(t, v, "Upgrade")
+	if len(steps) != 3 {
+		t.Fatalf("%s has %d steps, want one for each release", upgradePage, len(steps))
+	}
+	manifests, err := os.ReadFile("testdata/management.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint := strings.TrimPrefix(r.tenant.config.Host, "https://")
+	file := filepath.Join(r.dir, "management.yaml")
+	if err := os.WriteFile(file, []byte(strings.Replace(string(manifests), "API_SERVER", endpoint, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.do(t, steps[0])
+	r.apply(t, r.management, file)
+	r.do(t, steps[1])
+	r.apply(t, r.tenant, "testdata/tenant.yaml")
+	r.do(t, steps[2])
+	for _, pool := range []string{"static", "auto-static", "auto-dynamic"} {
+		r.startPodOn(t, "before-"+pool, pool)
+	}
+}
+
+// steps are the blocks of commands in a section of the page, but for those that pods would have to run for.
+func (r *rehearsal) steps(t *testing.T, v version, section string) (steps []step) {
+	t.Helper()
+	content, err := os.ReadFile(upgradePage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range page.Blocks(string(content)) {
+		if block.Section == section && block.HasCommands() && block.NotRun == "" {
+			steps = append(steps, step{version: v, commands: block.Text()})
+		}
+	}
+	return steps
+}
+
+// do runs the commands of a step, and replaces the programs of its release by those of its version.
+func (r *rehearsal) do(t *testing.T, s step) {
+	t.Helper()
+	t.Logf("%s: %s", s.version.name, strings.TrimSpace(s.commands))
+	p, err := page.Open(page.Config{
+		File: upgradePage, Dir: r.dir, Bin: r.dir + string(os.PathListSeparator) + present(t).programs, Kubeconfig: r.management.kubeconfig,
+		Links: map[string]string{"charts": s.version.charts, "acme-admin.kubeconfig": r.tenant.kubeconfig},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if output, err := p.Run(t.Context(), s.commands); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	switch {
+	case strings.Contains(s.commands, "acme-admin.kubeconfig"): // the tenant's cluster has none of our programs
+	case strings.Contains(s.commands, "--namespace "+systemNamespace):
+		r.start(t, s.version, sandbox.ManagerName)
+		r.start(t, s.version, sandbox.WebhookName)
+	case strings.Contains(s.commands, "--namespace "+tenantName):
+		r.start(t, s.version, sandbox.ProviderName)
+	}
+}
+
+// start replaces a program by that of a version, and returns when it is ready.
+func (r *rehearsal) start(t *testing.T, v version, program string) {
+	t.Helper()
+	namespace, account, flags := r.account(t, program)
+	deployment := &appsv1.Deployment{}
+	if err := r.management.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: account}, deployment); err != nil {
+		t.Fatal(err)
+	}
+	ports := addresses(t, 2)
+	processes := r.box.Processes()
+	if _, runs := r.metrics[program]; runs {
+		if err := processes.Stop(program); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := processes.Start(process.Spec{
+		Name: program, Path: filepath.Join(v.programs, program), Rank: controlplane.RankClients + 1, Restart: true,
+		Args: slices.Concat(deployment.Spec.Template.Spec.Containers[0].Args,
+			[]string{"--health-probe-bind-address=" + ports[0], "--metrics-bind-address=" + ports[1]}, flags),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.metrics[program] = "http://" + ports[1] + "/metrics"
+	env.Eventually(t, program+" of "+v.name+" is ready", func(ctx context.Context) error {
+		return controlplane.CheckURL(ctx, http.DefaultClient, "http://"+ports[0]+"/readyz")
+	})
+}
+
+// account returns the account of a program in the management cluster, which its Deployment is named like, and flags in place of what a pod
+// has.
+func (r *rehearsal) account(t *testing.T, program string) (namespace, name string, flags []string) {
+	t.Helper()
+	switch program {
+	case sandbox.ManagerName:
+		return systemNamespace, managerAccount, []string{
+			"--kubeconfig=" + r.asAccount(t, r.management, systemNamespace, managerAccount), "--metrics-secure=false",
+		}
+	case sandbox.WebhookName:
+		return systemNamespace, webhookAccount, []string{
+			"--kubeconfig=" + r.asAccount(t, r.management, systemNamespace, webhookAccount), "--metrics-secure=false",
+			"--webhook-bind-address=" + r.webhookAddress, "--cert-names=127.0.0.1", "--ca-settle=1s", "--shutdown-delay=0s",
+		}
+	default:
+		return tenantName, providerAccount, []string{
+			"--management-kubeconfig=" + r.asAccount(t, r.management, tenantName, providerAccount),
+			"--tenant-kubeconfig=" + r.asAccount(t, r.tenant, systemNamespace, providerInTenantAccount),
+		}
+	}
+}
+
+// asAccount returns the path of a kubeconfig with a token of an account.
+func (r *rehearsal) asAccount(t *testing.T, in cluster, namespace, name string) string {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	token := &authenticationv1.TokenRequest{}
+	if err := in.SubResource("token").Create(t.Context(), account, token); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := clientcmdapi.NewConfig()
+	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: in.config.Host, CertificateAuthorityData: in.config.CAData}
+	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	kubeconfig.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	kubeconfig.CurrentContext = "c"
+	path := filepath.Join(r.dir, namespace+"-"+name+".kubeconfig")
+	if err := clientcmd.WriteToFile(*kubeconfig, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func (r *rehearsal) apply(t *testing.T, to cluster, file string) {
+	t.Helper()
+	run(t, filepath.Join(present(t).programs, "kubectl"), "apply", "--filename="+file, "--kubeconfig="+to.kubeconfig)
+}
+
+// startPod starts a pod that needs a server for itself, and waits until it runs.
+func (r *rehearsal) startPod(t *testing.T, name string) {
+	r.startPodOn(t, strings.ToLower(name), "dynamic")
+}
+
+// startPodOn starts a pod on a node of a pool, and waits until it runs.
+func (r *rehearsal) startPodOn(t *testing.T, name, pool string) {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{karpenterv1.NodePoolLabelKey: pool},
+			Containers:   []corev1.Container{{Name: "main", Image: "registry.example.com/train:1"}},
+		},
+	}
+	if pool == "dynamic" {
+		pod.Spec.Containers[0].Resources.Limits = env.Resources("nvidia.com/gpu", "8")
+	}
+	if err := r.tenant.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	env.Eventually(t, "pod "+name+" runs", func(ctx context.Context) error {
+		if err := r.tenant.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
+			return err
+		}
+		if pod.Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("it is %s: %v", pod.Status.Phase, pod.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+// diagnose shows what there is, and the ends of the logs, if the test has failed.
+func (r *rehearsal) diagnose(t *testing.T) {
+	if !t.Failed() {
+		return
+	}
+	for _, info := range r.box.Processes().List() {
+		if _, ours := r.metrics[info.Name]; ours {
+			lines, err := process.LastLines(info.LogFile, 40)
+			t.Logf("log of %s, %v:\n%s", info.Name, err, strings.Join(lines, "\n"))
+		}
+	}
+	for _, of := range []struct {
+		cluster cluster
+		kinds   string
+	}{{r.management, "baremetalhosts,machines.karpenter.metal3.io"}, {r.tenant, "nodepools,nodeclaims,nodes,pods"}} {
+		output, err := exec.Command(filepath.Join(present(t).programs, "kubectl"), "get", of.kinds, "--all-namespaces", "--output=wide",
+			"--kubeconfig="+of.cluster.kubeconfig).CombinedOutput()
+		t.Logf("%v\n%s", err, output)
+	}
+}
+
+// addresses returns addresses on which nothing listens.
+func addresses(t *testing.T, count int) []string {
+	t.Helper()
+	ports, err := controlplane.FreePorts(count)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, port := range ports {
+		all = append(all, fmt.Sprintf("127.0.0.1:%d", port))
+	}
+	return all
+}
