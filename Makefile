@@ -93,12 +93,12 @@ check-generated: dev-tools ## Fail when generated files are stale
 	@hack/check-generated.sh
 
 .PHONY: lint
-lint: dev-tools ## Check formatting, go vet, staticcheck and the example workflow
+lint: dev-tools ## Check formatting, go vet, staticcheck and the workflows
 	@unformatted=$$(gofmt -l charts cmd config contrib docs examples pkg test tools); if [[ -n "$$unformatted" ]]; then \
 	  echo "error: not formatted by gofmt:" >&2; echo "$$unformatted" >&2; exit 1; fi
 	go vet ./...
 	bin/staticcheck ./...
-	bin/actionlint examples/ci/*.yaml
+	bin/actionlint .github/workflows/*.yaml
 
 .PHONY: cloud-init
 cloud-init: ## Unpack Debian's cloud-init into bin/, for the tests to ask it what it thinks of our documents

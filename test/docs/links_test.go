@@ -18,7 +18,7 @@ import (
 func allPages(t *testing.T) []string {
 	t.Helper()
 	var pages []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "designs/*.md", "charts/*/*.md", "test/*/*.md"} {
+	for _, pattern := range []string{"*.md", ".github/*.md", "docs/*.md", "docs/*/*.md", "designs/*.md", "charts/*/*.md", "test/*/*.md"} {
 		found, err := filepath.Glob(root(pattern))
 		if err != nil {
 			t.Fatal(err)
