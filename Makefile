@@ -80,6 +80,33 @@ images: check-go ## Build the images of manager, provider, webhook and the emula
 	  --source "$(IMAGE_SOURCE)" --created $(SOURCE_DATE_EPOCH) --platforms "$(subst $(space),$(comma),$(strip $(PLATFORMS)))" \
 	  --programs "$(IMAGES_DIR)/programs" --out "$(IMAGES_DIR)" $(IMAGES)
 
+# Where a release is written, the commands of kubectl's plugin that are in it, and the platforms that they are for. COSIGN_KEY and
+# COSIGN_PASSWORD are read from the environment by tools/release alone. RELEASE_DIRTY=yes releases what no commit has, to try it out.
+RELEASE_DIR       ?= $(CURDIR)/dist
+RELEASE_PLUGINS   := $(wildcard cmd/kubectl-*)
+RELEASE_PLATFORMS ?= $(PLATFORMS) darwin/amd64 darwin/arm64
+RELEASE_DIRTY     ?=
+RELEASE_PROGRAMS  := $(CURDIR)/bin/release
+HELM = $(firstword $(wildcard $(KUBEBUILDER_ASSETS)/helm) $(CURDIR)/bin/helm)
+
+.PHONY: release release-push
+release: check-go ## Make the files of a release in dist/: images, charts, definitions, plugin, bills of materials, sums, signatures
+	@hack/check-release.sh "$(IMAGE_TAG)" "$(RELEASE_DIRTY)"
+	@$(MAKE) --no-print-directory dev-tools images
+	@rm -rf $(RELEASE_PROGRAMS)
+	@for platform in $(RELEASE_PLATFORMS); do \
+	  for command in $(RELEASE_PLUGINS); do \
+	    GOOS=$${platform%%/*} GOARCH=$${platform##*/} go build -trimpath -buildvcs=false -ldflags "-s -w $(LDFLAGS)" \
+	      -o $(RELEASE_PROGRAMS)/$${platform/\//-}/$${command##*/} ./$$command || exit 1; \
+	  done; \
+	done
+	@go -C tools/release run . make --repository "$(CURDIR)" --images "$(IMAGES_DIR)" --programs "$(RELEASE_PROGRAMS)" \
+	  --plugins "$(RELEASE_PLUGINS)" --helm "$(HELM)" --registry "$(IMAGE_REGISTRY)" --tag "$(IMAGE_TAG)" --version "$(VERSION)" \
+	  --revision "$(COMMIT)" --source "$(IMAGE_SOURCE)" --created $(SOURCE_DATE_EPOCH) --out "$(RELEASE_DIR)" $(IMAGES)
+
+release-push: check-go ## Push images, charts and signatures of dist/ to a registry: make release-push REGISTRY=registry.example.com/metal
+	@go -C tools/release run . push --from "$(RELEASE_DIR)" --registry "$(REGISTRY)"
+
 .PHONY: generate
 generate: dev-tools ## Generate deepcopy code and CRDs from the API types, what the charts share with the rest, their READMEs, and docs/reference.md
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./pkg/apis/v1alpha1
@@ -206,4 +233,4 @@ bench: cluster-tools upstream-tools build ## Print how fast the decisions are, a
 .PHONY: clean
 clean: kind-down ## Remove everything that was built (a running sandbox, and clusters of kind-up, are stopped first)
 	@if [[ -x bin/sandbox ]]; then bin/sandbox down --dir $(SANDBOX_DIR); fi
-	rm -rf bin .kind $(SANDBOX_DIR)
+	rm -rf bin dist .kind $(SANDBOX_DIR)

@@ -1,0 +1,87 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+)
+
+// file is one of an archive.
+type file struct {
+	name    string
+	mode    int64
+	content []byte
+}
+
+// filesIn are the regular files of a folder and below, by name, which begins with prefix.
+func filesIn(dir, prefix string) ([]file, error) {
+	var files []file
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		files = append(files, file{path.Join(prefix, filepath.ToSlash(relative)), 0o644, content})
+		return nil
+	})
+	return files, err
+}
+
+// packed is a tar of the files in their order, all of root's and of one time.
+func packed(files []file, modified time.Time) ([]byte, error) {
+	var out bytes.Buffer
+	archive := tar.NewWriter(&out)
+	for _, one := range files {
+		if err := archive.WriteHeader(&tar.Header{Name: one.name, Mode: one.mode, Size: int64(len(one.content)), ModTime: modified,
+			Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}); err != nil {
+			return nil, err
+		}
+		if _, err := archive.Write(one.content); err != nil {
+			return nil, err
+		}
+	}
+	if err := archive.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// compressed is the gzip of content. Its header has neither a name nor a time.
+func compressed(content []byte) ([]byte, error) {
+	var out bytes.Buffer
+	writer, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := writer.Write(content); err != nil {
+		return nil, err
+	}
+	if err := writer.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// tarball is the compressed tar of files.
+func tarball(files []file, modified time.Time) ([]byte, error) {
+	content, err := packed(files, modified)
+	if err != nil {
+		return nil, err
+	}
+	return compressed(content)
+}

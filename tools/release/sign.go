@@ -1,0 +1,149 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
+)
+
+// key is a private key of `cosign generate-key-pair`. It is kept in memory only, and no error says more of it than its file's name.
+type key struct{ private *ecdsa.PrivateKey }
+
+var _ dsse.Signer = &key{}
+
+// keyOf reads the key in a file. Without a name there is none.
+func keyOf(path, password string) (*key, error) {
+	if path == "" {
+		return nil, nil
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading COSIGN_KEY, %w", err)
+	}
+	block, _ := pem.Decode(content)
+	if block == nil || block.Type != "ENCRYPTED SIGSTORE PRIVATE KEY" && block.Type != "ENCRYPTED COSIGN PRIVATE KEY" {
+		return nil, errors.New("reading COSIGN_KEY, it is no private key of cosign generate-key-pair")
+	}
+	der, err := encrypted.Decrypt(block.Bytes, []byte(password))
+	if err != nil {
+		return nil, errors.New("reading COSIGN_KEY, COSIGN_PASSWORD does not decrypt it")
+	}
+	private, err := x509.ParsePKCS8PrivateKey(der)
+	if err != nil {
+		return nil, errors.New("reading COSIGN_KEY, what it has encrypted is no private key")
+	}
+	ours, is := private.(*ecdsa.PrivateKey)
+	if !is {
+		return nil, fmt.Errorf("reading COSIGN_KEY, it is a %T: only ECDSA is supported, which cosign makes", private)
+	}
+	return &key{ours}, nil
+}
+
+func (k *key) public() ([]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(k.private.Public())
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
+}
+
+// Sign signs the SHA-256 of data. Without random numbers, as in RFC 6979, the same data always has the same signature.
+func (k *key) Sign(_ context.Context, data []byte) ([]byte, error) {
+	hash := sha256.Sum256(data)
+	return k.private.Sign(nil, hash[:], crypto.SHA256)
+}
+
+// KeyID is empty, as cosign has it: who verifies knows the key.
+func (k *key) KeyID() (string, error) { return "", nil }
+
+// sign is the signature of content as cosign writes it into files and annotations.
+func (k *key) sign(content []byte) ([]byte, error) {
+	signature, err := k.Sign(context.Background(), content)
+	if err != nil {
+		return nil, err
+	}
+	return []byte(base64.StdEncoding.EncodeToString(signature)), nil
+}
+
+// signedPayload is what cosign signs of an image: the format "simple signing".
+func signedPayload(of *stored) ([]byte, error) {
+	return json.Marshal(map[string]any{
+		"critical": map[string]any{
+			"identity": map[string]string{"docker-reference": of.reference.Repository.Name()},
+			"image":    map[string]string{"docker-manifest-digest": of.descriptor.Digest.String()},
+			"type":     "cosign container image signature",
+		},
+		"optional": nil,
+	})
+}
+
+// bundle is the format of sigstore in which cosign keeps the signature of a file, or of a statement about files.
+type bundle struct {
+	MediaType            string `json:"mediaType"`
+	VerificationMaterial struct {
+		PublicKey struct {
+			Hint string `json:"hint"`
+		} `json:"publicKey"`
+	} `json:"verificationMaterial"`
+	MessageSignature *messageSignature `json:"messageSignature,omitempty"`
+	DSSEEnvelope     *dsse.Envelope    `json:"dsseEnvelope,omitempty"`
+}
+
+type messageSignature struct {
+	MessageDigest struct {
+		Algorithm string `json:"algorithm"`
+		Digest    []byte `json:"digest"`
+	} `json:"messageDigest"`
+	Signature []byte `json:"signature"`
+}
+
+func (k *key) write(one bundle) ([]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(k.private.Public())
+	if err != nil {
+		return nil, err
+	}
+	hash := sha256.Sum256(der)
+	one.MediaType = "application/vnd.dev.sigstore.bundle.v0.3+json"
+	one.VerificationMaterial.PublicKey.Hint = base64.StdEncoding.EncodeToString(hash[:])
+	content, err := json.Marshal(one)
+	return append(content, '\n'), err
+}
+
+// bundle is the signature of content.
+func (k *key) bundle(content []byte) ([]byte, error) {
+	signature, err := k.Sign(context.Background(), content)
+	if err != nil {
+		return nil, err
+	}
+	signed := &messageSignature{Signature: signature}
+	hash := sha256.Sum256(content)
+	signed.MessageDigest.Algorithm, signed.MessageDigest.Digest = "SHA2_256", hash[:]
+	return k.write(bundle{MessageSignature: signed})
+}
+
+// attestation is a signed statement of in-toto.
+func (k *key) attestation(statement []byte) ([]byte, error) {
+	signer, err := dsse.NewEnvelopeSigner(k)
+	if err != nil {
+		return nil, err
+	}
+	envelope, err := signer.SignPayload(context.Background(), "application/vnd.in-toto+json", statement)
+	if err != nil {
+		return nil, err
+	}
+	return k.write(bundle{DSSEEnvelope: envelope})
+}

@@ -1,0 +1,169 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+)
+
+// stored is an image or a chart in the archive of an OCI image layout.
+type stored struct {
+	// file is the name of the archive.
+	file       string
+	reference  name.Tag
+	layout     v1.ImageIndex
+	descriptor v1.Descriptor
+}
+
+// openStored reads an archive by unpacking it into a new folder in scratch.
+func openStored(path, scratch string) (*stored, error) {
+	dir, err := os.MkdirTemp(scratch, "layout-")
+	if err != nil {
+		return nil, err
+	}
+	if err := unpack(path, dir); err != nil {
+		return nil, fmt.Errorf("unpacking %s, %w", path, err)
+	}
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s, %w", path, err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, fmt.Errorf("reading %s, %w", path, err)
+	}
+	if len(manifest.Manifests) != 1 {
+		return nil, fmt.Errorf("reading %s, it has %d images and not one", path, len(manifest.Manifests))
+	}
+	descriptor := manifest.Manifests[0]
+	reference, err := name.NewTag(descriptor.Annotations[referenceAnnotation])
+	if err != nil {
+		return nil, fmt.Errorf("reading the name in %s, %w", path, err)
+	}
+	return &stored{file: filepath.Base(path), reference: reference, layout: index, descriptor: descriptor}, nil
+}
+
+// Annotations by which containerd and others know the image of a layout.
+const (
+	referenceAnnotation = "io.containerd.image.name"
+	tagAnnotation       = "org.opencontainers.image.ref.name"
+)
+
+// unpack writes the files of a tar into a folder, and none outside of it.
+func unpack(archive, dir string) error {
+	in, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	for reader := tar.NewReader(in); ; {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		content, err := io.ReadAll(reader)
+		if err != nil {
+			return err
+		}
+		if err := root.MkdirAll(filepath.Dir(header.Name), 0o755); err != nil {
+			return err
+		}
+		if err := root.WriteFile(header.Name, content, 0o644); err != nil {
+			return err
+		}
+	}
+}
+
+// base is the last element of the repository's name.
+func (s *stored) base() string {
+	all := s.reference.RepositoryStr()
+	return all[strings.LastIndex(all, "/")+1:]
+}
+
+// A platformImage is an image for one platform, with the program that it runs.
+type platformImage struct {
+	platform v1.Platform
+	program  []byte
+}
+
+// platforms are the images of an index.
+func (s *stored) platforms() ([]platformImage, error) {
+	index, err := s.layout.ImageIndex(s.descriptor.Digest)
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	var all []platformImage
+	for _, described := range manifest.Manifests {
+		image, err := index.Image(described.Digest)
+		if err != nil {
+			return nil, err
+		}
+		config, err := image.ConfigFile()
+		if err != nil {
+			return nil, err
+		}
+		layers, err := image.Layers()
+		if err != nil {
+			return nil, err
+		}
+		path := strings.TrimPrefix(config.Config.Entrypoint[0], "/")
+		program, err := find(layers, path)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s of %s, %w", path, described.Platform, err)
+		}
+		all = append(all, platformImage{*described.Platform, program})
+	}
+	return all, nil
+}
+
+// find returns the content of a file in layers.
+func find(layers []v1.Layer, path string) ([]byte, error) {
+	for _, layer := range layers {
+		content, err := layer.Uncompressed()
+		if err != nil {
+			return nil, err
+		}
+		for reader := tar.NewReader(content); ; {
+			header, err := reader.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return nil, err
+			}
+			if header.Name == path {
+				var found bytes.Buffer
+				_, err := io.Copy(&found, reader)
+				return found.Bytes(), err
+			}
+		}
+		if err := content.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, os.ErrNotExist
+}
