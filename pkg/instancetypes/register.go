@@ -18,7 +18,8 @@ import (
 
 // Register adds labels and kinds to Karpenter's core. Pods can then select on these labels, which are topology labels and
 // properties of NodeTypes, and on those that say how big servers are, without a NodePool that lists them. Core has all of this in package
-// variables without a lock, so Register must be called before core runs, and not afterwards. The error names every key that is not a label key.
+// variables without a lock, so Register must be called before core runs, and not afterwards. The error names every key that is not a label
+// key.
 func Register(labels []string) error {
 	var wrong []string
 	for _, key := range labels {

@@ -263,9 +263,10 @@ func TestMappedLabels(t *testing.T) {
 		"Zone":     {"from another label than the data center", in(corev1.LabelTopologyZone, "row-1"), "h1"},
 		"NoClique": {"a server without the label", where("nvidia.com/gpu.clique", corev1.NodeSelectorOpDoesNotExist), "h2"},
 		"Region":   {"a property", in(corev1.LabelTopologyRegion, "eu"), "h1"},
-		"CPUs":     {"numbers are compared, and a property cannot change them", where(v1alpha1.InstanceCPULabelKey, corev1.NodeSelectorOpGt, "64"), "h1"},
-		"FewGPUs":  {"numbers are compared", where(v1alpha1.InstanceGPUCountLabelKey, corev1.NodeSelectorOpLt, "8"), ""},
-		"GPUName":  {"a property says what the type does not", in(v1alpha1.InstanceGPUNameLabelKey, "h100"), "h1"},
+		"CPUs": {"numbers are compared, and a property cannot change them",
+			where(v1alpha1.InstanceCPULabelKey, corev1.NodeSelectorOpGt, "64"), "h1"},
+		"FewGPUs": {"numbers are compared", where(v1alpha1.InstanceGPUCountLabelKey, corev1.NodeSelectorOpLt, "8"), ""},
+		"GPUName": {"a property says what the type does not", in(v1alpha1.InstanceGPUNameLabelKey, "h100"), "h1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			choice, err := inventory.Choose(Request{NodeType: "h100-8x", Requirements: []corev1.NodeSelectorRequirement{tc.requirement}})
@@ -275,7 +276,8 @@ func TestMappedLabels(t *testing.T) {
 		})
 	}
 	summary, _ := inventory.Summary("h100-8x")
-	want := []map[string]string{{"network.topology.nvidia.com/leaf": "r1", "nvidia.com/gpu.clique": "n1"}, {"network.topology.nvidia.com/leaf": "r2"}}
+	want := []map[string]string{{"network.topology.nvidia.com/leaf": "r1", "nvidia.com/gpu.clique": "n1"},
+		{"network.topology.nvidia.com/leaf": "r2"}}
 	var got []map[string]string
 	for _, domain := range summary.Domains {
 		got = append(got, domain.Labels)

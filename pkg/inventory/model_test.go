@@ -344,7 +344,8 @@ func (f fleet) profile() Profile {
 func (f fleet) request() Request {
 	request := Request{Machine: types.UID(fmt.Sprintf("m%d", f.IntN(8))), Tenant: f.one("blue", "red", "green", ""),
 		Resources: list("cpu", f.one("2", "6"), "nvidia.com/gpu", f.one("0", "1"))}
-	for key, values := range map[string][]string{"rack": {"r1", "r2", "r7"}, leafLabel: {"r1", "r2"}, "team": {"x"}, corev1.LabelTopologyZone: {"d1", "z", "global"},
+	for key, values := range map[string][]string{"rack": {"r1", "r2", "r7"}, leafLabel: {"r1", "r2"}, "team": {"x"},
+		corev1.LabelTopologyZone:                 {"d1", "z", "global"},
 		v1alpha1.TypeLabelKey(f.one("t0", "t1")): {"true"}} {
 		if f.IntN(4) == 0 {
 			request.Requirements = append(request.Requirements, in(key, values[:1+f.IntN(len(values))]...))

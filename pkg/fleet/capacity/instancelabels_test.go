@@ -37,9 +37,10 @@ func TestInstanceLabels(t *testing.T) {
 		devices         []v1alpha1.NodeTypeDevice
 		want            string
 	}{
-		"Plain":     {reason: "cpus and MiB", declared: list("cpu", "64", "memory", "512Gi"), want: "cpu=64 memory=524288"},
-		"Inspected": {reason: "what the type leaves out is known from servers", found: list("cpu", "48", "memory", "385000Mi"), want: "cpu=48 memory=385000"},
-		"Unknown":   {reason: "no server has been inspected", want: ""},
+		"Plain": {reason: "cpus and MiB", declared: list("cpu", "64", "memory", "512Gi"), want: "cpu=64 memory=524288"},
+		"Inspected": {reason: "what the type leaves out is known from servers",
+			found: list("cpu", "48", "memory", "385000Mi"), want: "cpu=48 memory=385000"},
+		"Unknown": {reason: "no server has been inspected", want: ""},
 		"NVIDIA": {reason: "the resource names its manufacturer", declared: list("nvidia.com/gpu", "8"),
 			want: "gpu-count=8 gpu-manufacturer=nvidia"},
 		"Intel": {reason: "Intel has the vendor behind", declared: list("gpu.intel.com/xe", "2"),

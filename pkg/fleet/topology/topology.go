@@ -30,9 +30,9 @@ type Mapping struct {
 }
 
 // Usage is what the help of the programs says of the flag.
-const Usage = "Labels of BareMetalHosts that their nodes inherit, and that pods and NodePools can select and spread on. HOST-LABEL=NODE-LABEL " +
-	"has nodes inherit it under another key; a label may be named several times, for several keys. The manager, the webhook and the " +
-	"providers have the same flag: set it alike."
+const Usage = "Labels of BareMetalHosts that their nodes inherit, and that pods and NodePools can select and spread on. " +
+	"HOST-LABEL=NODE-LABEL has nodes inherit it under another key; a label may be named several times, for several keys. The manager, the " +
+	"webhook and the providers have the same flag: set it alike."
 
 // Defaults are the entries of the flag if it is not set.
 func Defaults() []string {

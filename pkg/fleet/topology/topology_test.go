@@ -29,7 +29,8 @@ func TestMapping(t *testing.T) {
 			labels{"topology.kubernetes.io/region": "de"}, "dc1"},
 		"Zone": {"it takes the place of the data center", []string{"datacenter", "room=topology.kubernetes.io/zone"},
 			labels{"datacenter": "dc1"}, "room-2"},
-		"ZoneThatTheHostLacks": {"a node without a zone cannot be consolidated", []string{"hall=topology.kubernetes.io/zone"}, labels{}, "global"},
+		"ZoneThatTheHostLacks": {"a node without a zone cannot be consolidated", []string{"hall=topology.kubernetes.io/zone"}, labels{},
+			"global"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mapping, err := Parse(tc.entries)
@@ -56,18 +57,21 @@ func TestParseRefuses(t *testing.T) {
 	}{
 		"HostKey": {"no host has it", []string{"the rack"}, []string{`--topology-labels has "the rack": "the rack" is not the key of a label (`,
 			"): write HOST-LABEL or HOST-LABEL=NODE-LABEL"}},
-		"NodeKey":    {"no node can have it", []string{"rack=a/b/c"}, []string{`"rack=a/b/c": "a/b/c" is not the key of a label (`}},
-		"NoNodeKey":  {"a typing error", []string{"rack="}, []string{`"rack=": "" is not the key of a label (`}},
-		"NoHostKey":  {"a typing error", []string{"=rack"}, []string{`"=rack": "" is not the key of a label (`}},
-		"TwoSources": {"a node has one value", []string{"rack=leaf", "row=leaf"}, []string{`"row=leaf": the label leaf of nodes comes from the label rack of hosts already`}},
+		"NodeKey":   {"no node can have it", []string{"rack=a/b/c"}, []string{`"rack=a/b/c": "a/b/c" is not the key of a label (`}},
+		"NoNodeKey": {"a typing error", []string{"rack="}, []string{`"rack=": "" is not the key of a label (`}},
+		"NoHostKey": {"a typing error", []string{"=rack"}, []string{`"=rack": "" is not the key of a label (`}},
+		"TwoSources": {"a node has one value", []string{"rack=leaf", "row=leaf"},
+			[]string{`"row=leaf": the label leaf of nodes comes from the label rack of hosts already`}},
 		"Hostname": {"each node has its own", []string{"rack=kubernetes.io/hostname"},
 			[]string{"the label kubernetes.io/hostname of nodes is set by Kubernetes, Karpenter or this project: choose another"}},
-		"Karpenter":  {"Karpenter refuses to plan with it", []string{"rack=karpenter.sh/rack"}, []string{"the label karpenter.sh/rack"}},
-		"Ours":       {"it says how big a server is", []string{"cpus=karpenter.metal3.io/instance-cpu"}, []string{"karpenter.metal3.io/instance-cpu"}},
-		"TypeLabel":  {"it says which types a server matches", []string{"a=type.karpenter.metal3.io/a"}, []string{"type.karpenter.metal3.io/a"}},
-		"NodeType":   {"it is the name of the type", []string{"vcluster.com/node-type"}, []string{"vcluster.com/node-type"}},
-		"BetaRegion": {"Karpenter reads it as another key", []string{"region=failure-domain.beta.kubernetes.io/region"}, []string{"failure-domain"}},
-		"All":        {"what is wrong is said at once", []string{"a b", "rack", "row=rack"}, []string{`"a b"`, `"row=rack"`}},
+		"Karpenter": {"Karpenter refuses to plan with it", []string{"rack=karpenter.sh/rack"}, []string{"the label karpenter.sh/rack"}},
+		"Ours": {"it says how big a server is", []string{"cpus=karpenter.metal3.io/instance-cpu"},
+			[]string{"karpenter.metal3.io/instance-cpu"}},
+		"TypeLabel": {"it says which types a server matches", []string{"a=type.karpenter.metal3.io/a"}, []string{"type.karpenter.metal3.io/a"}},
+		"NodeType":  {"it is the name of the type", []string{"vcluster.com/node-type"}, []string{"vcluster.com/node-type"}},
+		"BetaRegion": {"Karpenter reads it as another key", []string{"region=failure-domain.beta.kubernetes.io/region"},
+			[]string{"failure-domain"}},
+		"All": {"what is wrong is said at once", []string{"a b", "rack", "row=rack"}, []string{`"a b"`, `"row=rack"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse(tc.entries)
