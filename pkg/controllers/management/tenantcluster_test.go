@@ -153,7 +153,8 @@ func TestStatusHasTwoWriters(t *testing.T) {
 	}
 	w.step()
 	after := w.left()
-	stalled, kept := conditions.Find(after.Status.Conditions, v1alpha1.ConditionStalled), conditions.Find(after.Status.Conditions, refused.Type)
+	stalled := conditions.Find(after.Status.Conditions, v1alpha1.ConditionStalled)
+	kept := conditions.Find(after.Status.Conditions, refused.Type)
 	if stalled.Message != refused.Message || kept.Message != refused.Message {
 		t.Errorf("the provider is refused: Stalled %+v, its condition %+v", stalled, kept)
 	}
