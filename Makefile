@@ -40,7 +40,7 @@ help: ## List the targets
 check-go:
 	@hack/check-go.sh
 
-.PHONY: tools cluster-tools dev-tools upstream-tools dra-tools
+.PHONY: tools cluster-tools dev-tools upstream-tools dra-tools kueue-tools
 tools: ## Build the control plane, Metal3's operator and the development tools into bin/, where missing or outdated
 	@hack/build-tools.sh cluster dev
 cluster-tools:
@@ -51,6 +51,8 @@ upstream-tools:
 	@hack/build-tools.sh upstream
 dra-tools:
 	@hack/build-tools.sh dra
+kueue-tools:
+	@hack/build-tools.sh kueue
 
 .PHONY: build
 build: check-go ## Build our own commands into bin/
@@ -200,7 +202,7 @@ test: tools build cloud-init ## Run the tests for every change: units, controlle
 	@$(run_tests) -tier test -first "$(first_tests)" ./...
 
 .PHONY: test-system
-test-system: tools build images cloud-init upstream-tools dra-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles, each benchmark once
+test-system: tools build images cloud-init upstream-tools dra-tools kueue-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles, each benchmark once
 	@$(run_tests) -tier system -first "$(first_tests)" ./...
 	@echo "each benchmark once, on small fleets"
 	@SMALL_BENCHMARKS=yes $(benchmarks) -benchtime 1x $(BENCHMARKS)

@@ -7,8 +7,8 @@
 #
 # usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs), "node" (what a server needs to be a node), "dev"
 #                                     (generators, linters, and what the tests of the pages type), "upstream" (Karpenter's own regression suite, and
-#                                     Karpenter with its own provider), "dra" (vCluster, and a driver of devices), "kind", or "kind-node" (what a
-#                                     node image of kind needs beside what a server needs)
+#                                     Karpenter with its own provider), "dra" (vCluster, and a driver of devices), "kueue", "kind", or "kind-node"
+#                                     (what a node image of kind needs beside what a server needs)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/check-go.sh
@@ -81,6 +81,9 @@ dra=(
   "vcluster|vcluster|github.com/loft-sh/vcluster/cmd/vcluster|github.com/loft-sh/vcluster|-s -w"
   "dra-example-kubeletplugin|vcluster|sigs.k8s.io/dra-example-driver/cmd/dra-example-kubeletplugin|sigs.k8s.io/dra-example-driver|-s -w"
 )
+kueue=(
+  "kueue|kueue|sigs.k8s.io/kueue/cmd/kueue|sigs.k8s.io/kueue|-s -w"
+)
 kind=(
   "kind|kind|sigs.k8s.io/kind|sigs.k8s.io/kind|-s -w"
 )
@@ -97,9 +100,10 @@ for group in "$@"; do
     dev) programs+=("${dev[@]}") ;;
     upstream) programs+=("${upstream[@]}") ;;
     dra) programs+=("${dra[@]}") ;;
+    kueue) programs+=("${kueue[@]}") ;;
     kind) programs+=("${kind[@]}") ;;
     kind-node) programs+=("${kind_node[@]}") ;;
-    *) echo "error: unknown group \"${group}\" of tools; known are: cluster node dev upstream dra kind kind-node" >&2; exit 2 ;;
+    *) echo "error: unknown group \"${group}\" of tools; known are: cluster node dev upstream dra kueue kind kind-node" >&2; exit 2 ;;
   esac
 done
 

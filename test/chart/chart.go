@@ -22,15 +22,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Chart is a chart at a path of a module that tools/vcluster requires.
-type Chart struct{ Module, Path string }
+// Chart is a chart at a path of a module that a module in tools requires. Tool is the folder of that.
+type Chart struct{ Tool, Module, Path string }
 
 // Render renders the chart with the program helm. Root is the root of the repository. The values of files go before the others.
 func (c Chart) Render(ctx context.Context, root, helm, release, namespace string, values map[string]any, files ...string) (
 	[]*unstructured.Unstructured, error,
 ) {
 	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", c.Module)
-	list.Dir = filepath.Join(root, "tools", "vcluster")
+	list.Dir = filepath.Join(root, "tools", c.Tool)
 	dir, err := list.Output()
 	if err != nil {
 		return nil, fmt.Errorf("finding module %s, %w", c.Module, err)

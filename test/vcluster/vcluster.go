@@ -31,7 +31,8 @@ var workloadKinds = []string{"StatefulSet", "Deployment", "ResourceQuota", "Limi
 func Install(ctx context.Context, root, helm string, c client.Client, name string, values map[string]any, files ...string) ([]byte, error) {
 	values = maps.Clone(values)
 	values["telemetry"] = Off
-	objects, err := chart.Chart{Module: "github.com/loft-sh/vcluster", Path: "chart"}.Render(ctx, root, helm, name, name, values, files...)
+	ours := chart.Chart{Tool: "vcluster", Module: "github.com/loft-sh/vcluster", Path: "chart"}
+	objects, err := ours.Render(ctx, root, helm, name, name, values, files...)
 	if err != nil {
 		return nil, err
 	}

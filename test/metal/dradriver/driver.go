@@ -54,7 +54,7 @@ func WriteImage(bin, dir string) error {
 // find it: test servers have no kube-proxy.
 func Install(ctx context.Context, bin string, c client.Client, apiServer string, devices int) error {
 	repository, tag, _ := strings.Cut(images.Reference(Program), ":")
-	driver := chart.Chart{Module: module, Path: "deployments/helm/dra-example-driver"}
+	driver := chart.Chart{Tool: "vcluster", Module: module, Path: "deployments/helm/dra-example-driver"}
 	objects, err := driver.Render(ctx, filepath.Dir(bin), filepath.Join(bin, "helm"), "dra", namespace, map[string]any{
 		"image":         map[string]any{"repository": repository, "tag": tag, "pullPolicy": string(corev1.PullNever)},
 		"kubeletPlugin": map[string]any{"numDevices": devices},
