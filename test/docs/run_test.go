@@ -39,6 +39,7 @@ var testedElsewhere = map[string]string{
 	"docs/backup.md":                     "TestBackup runs it",
 	"docs/network.md":                    "it is for an endpoint elsewhere: TestServers of test/metal moves servers by one",
 	"docs/dra.md":                        "test/dra runs every line of it",
+	"docs/kueue.md":                      "test/kueue runs every line of it",
 	"docs/migration.md":                  "TestAServerJoinsAVCluster of test/metal/dra runs it",
 	"docs/webhooks.md":                   "test/webhooks runs it, and keeps what kubectl prints in testdata",
 	"docs/conformance.md":                "it is about Karpenter's suite, which make upstream-e2e runs",
