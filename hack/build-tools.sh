@@ -140,13 +140,18 @@ for program in "${programs[@]}"; do
   echo "done in $((SECONDS - start))s"
 done
 
-# Metal3's CRDs come from the same module as the operator, so that the two cannot differ.
+# Metal3's CRDs come from the same module as the operator, so that the two cannot differ. Those of Cluster API are for test/neighbours.
 if [[ " $* " == *" cluster "* ]]; then
-  source=$(cd tools/metal3 && go list -m -f '{{.Dir}}' github.com/metal3-io/baremetal-operator)/config/base/crds/bases
-  mkdir -p "${bin}/crds/metal3"
-  for crd in "${source}"/*.yaml; do
-    target="${bin}/crds/metal3/$(basename "${crd}")"
-    cmp -s "${crd}" "${target}" || install -m 0644 "${crd}" "${target}"
+  for definitions in metal3:github.com/metal3-io/baremetal-operator:config/base/crds/bases \
+    clusterapi:sigs.k8s.io/cluster-api:config/crd/bases; do
+    IFS=: read -r module path bases <<<"${definitions}"
+    # Without the first, the second prints no folder for a module that was not needed yet.
+    source=$(cd "tools/${module}" && go mod download "${path}" && go list -m -f '{{.Dir}}' "${path}")/${bases}
+    mkdir -p "${bin}/crds/${module}"
+    for crd in "${source}"/*.yaml; do
+      target="${bin}/crds/${module}/$(basename "${crd}")"
+      cmp -s "${crd}" "${target}" || install -m 0644 "${crd}" "${target}"
+    done
   done
 fi
 if ((built == 0)); then

@@ -22,7 +22,8 @@ func writeKind(page *strings.Builder, crd *apiextensionsv1.CustomResourceDefinit
 	}
 	version := crd.Spec.Versions[0]
 	root := version.Schema.OpenAPIV3Schema
-	names := append([]string{crd.Spec.Names.Plural}, crd.Spec.Names.ShortNames...)
+	// With its group: other projects have machines and ipaddresses, too.
+	names := append([]string{crd.Name}, crd.Spec.Names.ShortNames...)
 	fmt.Fprintf(page, "\n### %s\n\n%s\n\n`apiVersion: %s/%s`; `kubectl get %s`; %s.\n\n| field | type | |\n|---|---|---|\n",
 		crd.Spec.Names.Kind, sentences(root.Description), crd.Spec.Group, version.Name, strings.Join(names, "`, `"),
 		map[apiextensionsv1.ResourceScope]string{apiextensionsv1.NamespaceScoped: "in a namespace",

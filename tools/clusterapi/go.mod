@@ -1,0 +1,5 @@
+module github.com/karpenter-provider-metal3/karpenter-provider-metal3/tools/clusterapi
+
+go 1.26.0
+
+require sigs.k8s.io/cluster-api v1.12.0
