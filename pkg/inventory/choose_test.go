@@ -128,6 +128,18 @@ func TestChoose(t *testing.T) {
 			request: Request{NodeType: "h100-8x", Requirements: []corev1.NodeSelectorRequirement{in("rack", "r1")}},
 			refused: v1alpha1.ReasonNoCapacity, message: "no server available: h100-8x: 3 servers match, 1 claimed, 1 in error, 1 not ready",
 		},
+		"OfOthers": {
+			reason: "a host that others use is claimed, too, and no other of our Machines will give it back",
+			prepare: func(i *Inventory) {
+				i.SetHost(claimed(available("h1", map[string]string{"kind": "h100-8x", "rack": "r1"}), "h100-8x"))
+				others := available("h2", map[string]string{"kind": "h100-8x", "rack": "r1"})
+				others.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: "infrastructure.cluster.x-k8s.io/v1beta1", Kind: "Metal3Machine",
+					Namespace: "capi", Name: "worker-7"}
+				i.SetHost(others)
+			},
+			request: Request{NodeType: "h100-8x", Requirements: []corev1.NodeSelectorRequirement{in("rack", "r1")}},
+			refused: v1alpha1.ReasonNoCapacity, message: "no server available: h100-8x: 2 servers match, 2 claimed (1 by others), 0 in error",
+		},
 		"MaxCapacity": {
 			reason: "a claimed host of the type counts, a free one does not help",
 			prepare: func(i *Inventory) {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -77,6 +79,9 @@ type Eligibility struct {
 	Error bool
 	// Quarantined is true when the host is quarantined, also if other reasons apply.
 	Quarantined bool
+	// UsedBy is who has claimed the host, if that is not one of our Machines: "Metal3Machine capi/worker-7". For operators only, as it may
+	// be somebody else's: tenants read Message, which has no names.
+	UsedBy string
 	// LastTenant is the namespace whose data its disks may hold, also if other reasons apply; empty if none is known.
 	LastTenant string
 }
@@ -94,6 +99,7 @@ func (e Eligibility) For(namespace string, anyTenant bool) Eligibility {
 func EligibilityOf(host *bmov1alpha1.BareMetalHost) Eligibility {
 	eligibility := Eligibility{
 		Claimed:     host.Spec.ConsumerRef != nil,
+		UsedBy:      usedBy(host.Spec.ConsumerRef),
 		Error:       host.Status.ErrorType != "" || host.Status.OperationalStatus == bmov1alpha1.OperationalStatusError,
 		Quarantined: has(host, v1alpha1.QuarantinedAnnotationKey),
 		LastTenant:  host.Annotations[v1alpha1.LastTenantAnnotationKey],
@@ -109,8 +115,7 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 	case !host.DeletionTimestamp.IsZero():
 		return ReasonDeleting, "is being deleted"
 	case eligibility.Claimed:
-		// Without the consumer: tenants read this, and it may be another tenant.
-		return ReasonClaimed, "is claimed by a " + cmp.Or(host.Spec.ConsumerRef.Kind, "consumer of no kind")
+		return ReasonClaimed, "is claimed by " + Consumer(host)
 	case eligibility.Quarantined:
 		return ReasonQuarantined, quarantinedMessage(host)
 	case eligibility.Error:
@@ -145,6 +150,37 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 			"metadata, or name the namespace that it is for in the annotation " + v1alpha1.LastTenantAnnotationKey
 	}
 	return "", ""
+}
+
+// Consumer describes the consumer of a host by its kind, and by its group if that is not ours: other projects have Machines, too. It
+// leaves out the name: tenants read this, and it may be another tenant.
+func Consumer(host *bmov1alpha1.BareMetalHost) string {
+	reference := host.Spec.ConsumerRef
+	if reference == nil {
+		return "no consumer"
+	}
+	kind := "a " + cmp.Or(reference.Kind, "consumer of no kind")
+	if group := groupOf(reference); group != v1alpha1.Group && group != "" {
+		kind += " of " + group
+	}
+	return kind
+}
+
+// usedBy names a consumer of a group that is not ours.
+func usedBy(consumer *corev1.ObjectReference) string {
+	if consumer == nil || groupOf(consumer) == v1alpha1.Group {
+		return ""
+	}
+	name := strings.Trim(consumer.Namespace+"/"+consumer.Name, "/")
+	return strings.TrimSpace(cmp.Or(consumer.Kind, "consumer of no kind") + " " + name)
+}
+
+func groupOf(reference *corev1.ObjectReference) string {
+	version, err := schema.ParseGroupVersion(reference.APIVersion)
+	if err != nil {
+		return ""
+	}
+	return version.Group
 }
 
 // reboots returns whether the host has one of Metal3's annotations that reboot it once or, with a suffix, keep it off.

@@ -36,7 +36,8 @@ func TestEligibility(t *testing.T) {
 		return func(host *bmov1alpha1.BareMetalHost) { host.Status.OperationalStatus = status }
 	}
 	consume := func(host *bmov1alpha1.BareMetalHost) {
-		host.Spec.ConsumerRef = &corev1.ObjectReference{Kind: "Metal3Machine", Namespace: "capi", Name: "m"}
+		host.Spec.ConsumerRef = &corev1.ObjectReference{
+			APIVersion: "infrastructure.cluster.x-k8s.io/v1beta1", Kind: "Metal3Machine", Namespace: "capi", Name: "m"}
 	}
 	fail := func(host *bmov1alpha1.BareMetalHost) {
 		host.Status.OperationalStatus, host.Status.ErrorType = bmov1alpha1.OperationalStatusError, bmov1alpha1.PowerManagementError
@@ -78,14 +79,27 @@ func TestEligibility(t *testing.T) {
 			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) { host.Status.PoweredOn, host.Spec.Online = true, true }},
 			want: Eligibility{Claimable: true}},
 		"OtherConsumer": {reason: "it has a consumer", with: []func(*bmov1alpha1.BareMetalHost){consume},
-			want: Eligibility{Reason: ReasonClaimed, Message: "is claimed by a Metal3Machine", Claimed: true}},
+			want: Eligibility{Reason: ReasonClaimed, Message: "is claimed by a Metal3Machine of infrastructure.cluster.x-k8s.io", Claimed: true,
+				UsedBy: "Metal3Machine capi/m"}},
+		"OtherMachine": {reason: "others have a kind of that name, too",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+				host.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: "machine.openshift.io/v1beta1", Kind: "Machine",
+					Namespace: "openshift-machine-api", Name: "worker-0"}
+			}}, want: Eligibility{Reason: ReasonClaimed, Message: "is claimed by a Machine of machine.openshift.io", Claimed: true,
+				UsedBy: "Machine openshift-machine-api/worker-0"}},
+		"OurMachine": {reason: "it is another tenant's, perhaps, and not named",
+			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+				host.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "blue",
+					Name: "m"}
+			}}, want: Eligibility{Reason: ReasonClaimed, Message: "is claimed by a Machine", Claimed: true}},
 		"Error": {reason: "an errored host is never claimed", with: []func(*bmov1alpha1.BareMetalHost){fail},
 			want: Eligibility{Reason: ReasonError, Message: "is in error (power management error)", Error: true}},
 		"ErrorTypeAlone": {reason: "Metal3 keeps the type while it tries again",
 			with: []func(*bmov1alpha1.BareMetalHost){fail, operational(bmov1alpha1.OperationalStatusOK)},
 			want: Eligibility{Reason: ReasonError, Message: "is in error (power management error)", Error: true}},
 		"ClaimedAndInError": {reason: "it counts as both", with: []func(*bmov1alpha1.BareMetalHost){consume, fail},
-			want: Eligibility{Reason: ReasonClaimed, Message: "is claimed by a Metal3Machine", Claimed: true, Error: true}},
+			want: Eligibility{Reason: ReasonClaimed, Message: "is claimed by a Metal3Machine of infrastructure.cluster.x-k8s.io", Claimed: true,
+				Error: true, UsedBy: "Metal3Machine capi/m"}},
 		"Paused": {reason: "Metal3 would not act on the claim", with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.PausedAnnotation)},
 			want: Eligibility{Reason: ReasonPaused, Message: "is paused"}},
 		"DetachedByAnnotation": {reason: "asked for, not done yet",

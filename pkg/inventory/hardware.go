@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -278,10 +277,8 @@ func newHost(from *bmov1alpha1.BareMetalHost) *host {
 	if quarantine, ours := QuarantineOf(from); ours && quarantine.Suspect {
 		h.suspectOf, h.suspectAs = quarantine.Machine.Namespace, quarantine.NodeType
 	}
-	if consumer := from.Spec.ConsumerRef; consumer != nil {
-		if version, err := schema.ParseGroupVersion(consumer.APIVersion); err == nil && version.Group == v1alpha1.Group {
-			h.claimedAs = from.Annotations[v1alpha1.NodeTypeAnnotationKey]
-		}
+	if consumer := from.Spec.ConsumerRef; consumer != nil && groupOf(consumer) == v1alpha1.Group {
+		h.claimedAs = from.Annotations[v1alpha1.NodeTypeAnnotationKey]
 	}
 	return h
 }
@@ -310,6 +307,9 @@ func (h *host) counts() Counts {
 	claimed := h.eligibility.Claimed || h.assumedBy != ""
 	if claimed {
 		counts.Claimed = 1
+	}
+	if h.eligibility.UsedBy != "" {
+		counts.Foreign = 1
 	}
 	if h.eligibility.Error {
 		counts.Error = 1

@@ -238,6 +238,8 @@ type Summary struct {
 	// NotReady is the number of hosts that are neither claimed, in error, quarantined nor too small, and not to be had
 	// either.
 	NotReady int32
+	// Foreign is the number of hosts that are claimed by others than our Machines.
+	Foreign int32
 	// TooSmall are the first, by name, of the hosts that have less than the type says; Capacity has their number.
 	TooSmall []SmallServer
 	// Used is the number of hosts that are claimed as this type, and not as another one that they match too.
@@ -261,7 +263,8 @@ type Summary struct {
 // Counts of the type's hosts, for sentences.
 func (s Summary) Counts() Counts {
 	return Counts{Total: s.Capacity.Total, Claimed: s.Capacity.Claimed, Available: s.Capacity.Available, Error: s.Capacity.Error,
-		NotReady: s.NotReady, Quarantined: s.Capacity.Quarantined, TooSmall: s.Capacity.TooSmall, NotCleaned: s.Capacity.NotCleaned}
+		NotReady: s.NotReady, Quarantined: s.Capacity.Quarantined, TooSmall: s.Capacity.TooSmall, NotCleaned: s.Capacity.NotCleaned,
+		Foreign: s.Foreign}
 }
 
 // Summary of a type, and whether the type is known. The caller owns what it gets.
@@ -288,8 +291,8 @@ func (i *Inventory) Total(name string) int32 {
 // summary reads zones and buckets, never hosts.
 func (t *nodeType) summary(used int32, keys []string) Summary {
 	remaining := t.remaining(used)
-	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, TooSmall: t.tooSmall(nil), Used: used,
-		Least: t.least()}
+	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, Foreign: t.counts.Foreign,
+		TooSmall: t.tooSmall(nil), Used: used, Least: t.least()}
 	for _, name := range slices.Sorted(maps.Keys(t.zones)) {
 		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: name, Capacity: t.zones[name].capacity(remaining)})
 	}
@@ -354,6 +357,8 @@ type Counts struct {
 	// NotCleaned hosts could be claimed if they had been cleaned after their last tenant, which still can. They are neither
 	// available nor counted as not ready.
 	NotCleaned int32
+	// Foreign hosts are claimed, and not by one of our Machines.
+	Foreign int32
 }
 
 func (c Counts) plus(other Counts) Counts {
@@ -365,12 +370,13 @@ func (c Counts) plus(other Counts) Counts {
 	c.Quarantined += other.Quarantined
 	c.TooSmall += other.TooSmall
 	c.NotCleaned += other.NotCleaned
+	c.Foreign += other.Foreign
 	return c
 }
 
 func (c Counts) minus(other Counts) Counts {
 	return c.plus(Counts{-other.Total, -other.Claimed, -other.Available, -other.Error, -other.NotReady, -other.Quarantined, -other.TooSmall,
-		-other.NotCleaned})
+		-other.NotCleaned, -other.Foreign})
 }
 
 // capacity in the form of the API. At most remaining servers are available.
@@ -383,5 +389,5 @@ func (c Counts) capacity(remaining int32) v1alpha1.Capacity {
 
 // String describes the counts: "2 servers match, 2 claimed, 0 in error".
 func (c Counts) String() string {
-	return capacity.Describe(c.capacity(c.Available), c.NotReady, "")
+	return capacity.Describe(c.capacity(c.Available), c.Foreign, c.NotReady, "")
 }

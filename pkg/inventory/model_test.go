@@ -129,6 +129,9 @@ func (m *model) summary(name string) Summary {
 		if eligibility.Claimed || assumed {
 			counts.Claimed = 1
 		}
+		if eligibility.UsedBy != "" {
+			counts.Foreign = 1
+		}
 		if eligibility.Error {
 			counts.Error = 1
 		}
@@ -182,7 +185,8 @@ func (m *model) summary(name string) Summary {
 	remaining := m.remaining(profile)
 	slices.SortFunc(smallServers, func(a, b SmallServer) int { return strings.Compare(a.Server, b.Server) })
 	smallServers = smallServers[:min(len(smallServers), MaxNamed)]
-	summary := Summary{Capacity: all.capacity(remaining), NotReady: all.NotReady, Used: m.used(name), TooSmall: smallServers, Least: least}
+	summary := Summary{Capacity: all.capacity(remaining), NotReady: all.NotReady, Foreign: all.Foreign, Used: m.used(name),
+		TooSmall: smallServers, Least: least}
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
 		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: zone, Capacity: zones[zone].capacity(remaining)})
 	}

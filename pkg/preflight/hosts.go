@@ -151,7 +151,7 @@ func (h *hostsOf) kubectl(verb string) string { return "kubectl -n " + h.namespa
 
 // problems are what can be wrong with hosts.
 var problems = []func(*hostsOf) (Result, bool){
-	unseen, inError, uncleaned, uninspected, withoutMAC, detached, paused,
+	unseen, inError, uncleaned, uninspected, withoutMAC, detached, paused, foreign,
 }
 
 // unseen are hosts that baremetal-operator has written nothing on. One that is paused it does not look at.
@@ -175,6 +175,18 @@ func inError(h *hostsOf) (Result, bool) {
 	})
 	slices.Sort(types)
 	return h.some(Warn, names, "are in error ("+strings.Join(slices.Compact(types), ", ")+")", h.kubectl("describe baremetalhost HOST"))
+}
+
+// foreign are hosts that others have claimed, and whose they are.
+func foreign(h *hostsOf) (Result, bool) {
+	var names []string
+	for _, host := range h.hosts {
+		if by := inventory.EligibilityOf(host).UsedBy; by != "" {
+			names = append(names, host.Name+" ("+by+")")
+		}
+	}
+	slices.Sort(names)
+	return h.some(OK, names, "are used by others, and left alone", "")
 }
 
 // uncleaned are hosts that Metal3 does not clean. By default they are for their last tenant only.

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -177,6 +178,12 @@ func TestHosts(t *testing.T) {
 			new(host)
 			host.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute))
 		})}},
+		"Foreign": {reason: "an operator can ask whose they are", providers: one, want: OK,
+			says: []string{"1 of 1 are used by others, and left alone: server-01 (Metal3Machine capi/worker-7)"},
+			hosts: []host{changed(func(host *host) {
+				host.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: "infrastructure.cluster.x-k8s.io/v1beta1", Kind: "Metal3Machine",
+					Namespace: "capi", Name: "worker-7"}
+			})}},
 		"PausedUnseen": {reason: "it is told not to look", providers: one, want: Warn, says: []string{"are paused",
 			bmov1alpha1.PausedAnnotation + "-"},
 			hosts: []host{changed(func(host *host) { new(host); annotated(bmov1alpha1.PausedAnnotation, "")(host) })}},

@@ -140,7 +140,8 @@ func TestStatusFollowsHosts(t *testing.T) {
 	f.eventually("a new server is counted", v1alpha1.Capacity{Total: 2, Available: 2}, v1alpha1.ReasonSynced, v1alpha1.ReasonAvailable,
 		"2 servers match, 0 claimed, 0 in error, 2 available")
 
-	first.Spec.ConsumerRef = &corev1.ObjectReference{Kind: "Machine", Namespace: "tenant", Name: "m"}
+	first.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "tenant",
+		Name: "m"}
 	if err := environment.Client.Update(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
@@ -168,8 +169,12 @@ func TestStatusFollowsHosts(t *testing.T) {
 			{Zone: "dc1", Labels: map[string]string{"datacenter": "dc1", "rack": "r-server-02"}, Capacity: v1alpha1.Capacity{Total: 1, Error: 1}},
 		},
 		Requirements: []v1alpha1.NodeTypeRequirement{
-			{Key: "datacenter", Values: []string{"dc1"}}, {Key: "kubernetes.io/arch", Values: []string{"amd64"}},
-			{Key: "kubernetes.io/os", Values: []string{"linux"}},
+			{Key: "datacenter", Values: []string{"dc1"}},
+			{Key: "karpenter.metal3.io/instance-cpu", Values: []string{"96"}},
+			{Key: "karpenter.metal3.io/instance-gpu-count", Values: []string{"8"}},
+			{Key: "karpenter.metal3.io/instance-gpu-manufacturer", Values: []string{"nvidia"}},
+			{Key: "karpenter.metal3.io/instance-memory", Values: []string{"786432"}},
+			{Key: "kubernetes.io/arch", Values: []string{"amd64"}}, {Key: "kubernetes.io/os", Values: []string{"linux"}},
 			{Key: "node.kubernetes.io/instance-type", Values: []string{name}}, {Key: "rack", Values: []string{"r-server-01", "r-server-02"}},
 			{Key: "topology.kubernetes.io/zone", Values: []string{"dc1"}}, {Key: "vcluster.com/node-type", Values: []string{name}},
 		},

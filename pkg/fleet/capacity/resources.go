@@ -154,8 +154,9 @@ func Accelerators(profile *v1alpha1.HardwareProfile) string {
 }
 
 // Describe writes the capacity of a type for people to read: "2 servers match in rack r1, 2 claimed, 0 in error". NotReady
-// are the servers that cannot be claimed for a reason that the capacity does not count, such as being inspected.
-func Describe(c v1alpha1.Capacity, notReady int32, where string) string {
+// are the servers that cannot be claimed for a reason that the capacity does not count, such as being inspected. Foreign are those of
+// the claimed that others than our Machines have, as far as that is known.
+func Describe(c v1alpha1.Capacity, foreign, notReady int32, where string) string {
 	noun := "servers match"
 	switch c.Total {
 	case 0:
@@ -163,7 +164,11 @@ func Describe(c v1alpha1.Capacity, notReady int32, where string) string {
 	case 1:
 		noun = "server matches"
 	}
-	text := fmt.Sprintf("%d %s%s, %d claimed, %d in error", c.Total, noun, where, c.Claimed, c.Error)
+	by := ""
+	if foreign > 0 {
+		by = fmt.Sprintf(" (%d by others)", foreign)
+	}
+	text := fmt.Sprintf("%d %s%s, %d claimed%s, %d in error", c.Total, noun, where, c.Claimed, by, c.Error)
 	if c.Quarantined > 0 {
 		text += fmt.Sprintf(", %d quarantined", c.Quarantined)
 	}

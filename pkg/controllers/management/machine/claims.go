@@ -98,7 +98,7 @@ func (c hostClaims) claimLive(ctx context.Context, reference v1alpha1.HostRefere
 	case ownsHost(ownerOf(machine), host):
 		return host, nil
 	case host.Spec.ConsumerRef != nil:
-		return nil, taken("it is claimed by " + consumerName(host))
+		return nil, taken("it is claimed by " + inventory.Consumer(host))
 	}
 	eligibility, err := c.eligibility(ctx, host, machine)
 	if err != nil {

@@ -61,16 +61,6 @@ func ownsHost(o owner, host *bmov1alpha1.BareMetalHost) bool {
 	return ok && consumer == o
 }
 
-// consumerName describes the consumer of a host by its kind only: tenants read messages, and must not see other
-// tenants' Machines.
-func consumerName(host *bmov1alpha1.BareMetalHost) string {
-	reference := host.Spec.ConsumerRef
-	if reference == nil {
-		return "no consumer"
-	}
-	return "a " + cmp.Or(reference.Kind, "consumer of no kind")
-}
-
 // hostError returns Metal3's error message of a host, "" if there is none. It has no full stop at its end, so that a
 // sentence can go on after it.
 func hostError(host *bmov1alpha1.BareMetalHost) string {

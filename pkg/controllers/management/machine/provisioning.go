@@ -106,7 +106,7 @@ func (r *Reconciler) watchHostLost(_ context.Context, now *run) (result, error) 
 	case now.host.UID != reference.UID:
 		why = "its BareMetalHost has been deleted and created again"
 	case !ownsHost(ownerOf(now.machine), now.host):
-		why = "its consumer is now " + consumerName(now.host)
+		why = "its consumer is now " + inventory.Consumer(now.host)
 	default:
 		why = "its image has been removed from the BareMetalHost"
 	}

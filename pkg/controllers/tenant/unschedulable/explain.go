@@ -127,11 +127,11 @@ func explainType(nodeType *v1alpha1.NodeType, request *matching.Request, kubelet
 	}
 	if nodeType.Spec.MaxCapacity != nil && capacity.Total > 0 {
 		// Which servers are not ready does not matter then, and cannot be told from those above the limit.
-		return noneFree, fleetcapacity.Describe(capacity, 0, where) + fmt.Sprintf(", limited to %d", *nodeType.Spec.MaxCapacity)
+		return noneFree, fleetcapacity.Describe(capacity, 0, 0, where) + fmt.Sprintf(", limited to %d", *nodeType.Spec.MaxCapacity)
 	}
 	// A server can be claimed, in error, quarantined and too small at once, so this may be too few.
 	notReady := capacity.Total - capacity.Claimed - capacity.Error - capacity.Quarantined - capacity.TooSmall - capacity.NotCleaned
-	return noneFree, fleetcapacity.Describe(capacity, notReady, where)
+	return noneFree, fleetcapacity.Describe(capacity, 0, notReady, where)
 }
 
 // message joins as many clauses as an event can hold.
