@@ -37,7 +37,7 @@ var faults = []corev1.NodeConditionType{
 	"KernelDeadlock", "ReadonlyFilesystem", "XfsShutdown",
 	// NVSentinel: gpu-health-monitor.
 	"GpuMemWatch", "GpuPcieWatch", "GpuInforomWatch", "GpuSmWatch", "GpuNvlinkWatch", "GpuMcuWatch", "GpuPmuWatch",
-	"GpuDriverWatch", "GpuThermalWatch", "GpuPowerWatch",
+	"GpuDriverWatch", "GpuThermalWatch", "GpuPowerWatch", "GpuNvswitchFatalWatch",
 	// NVSentinel: syslog-health-monitor.
 	"SysLogsXIDError", "SysLogsSXIDError", "SysLogsGPUFallenOff",
 }

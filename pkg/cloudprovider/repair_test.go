@@ -5,12 +5,16 @@ package cloudprovider
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testclock "k8s.io/utils/clock/testing"
@@ -39,6 +43,8 @@ func TestRepairWithCore(t *testing.T) {
 		"ReadOnly": {"node-problem-detector: the disk is going", corev1.NodeCondition{Type: "ReadonlyFilesystem", Status: corev1.ConditionTrue},
 			10 * time.Minute},
 		"Well": {"False means that nothing was found", corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionFalse}, 0},
+		"Other": {"a condition that is not in the table is for people",
+			corev1.NodeCondition{Type: "GpuCpusetWatch", Status: corev1.ConditionTrue}, 0},
 		"Unknown": {"a monitor that does not answer is no broken GPU",
 			corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionUnknown}, 0},
 		"Pressure": {"that is the pods' doing", corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue}, 0},
@@ -89,6 +95,32 @@ func TestRepairWithCore(t *testing.T) {
 				t.Errorf("%s: it was not replaced after %v", tc.reason, tc.after)
 			}
 		})
+	}
+}
+
+// TestDocumentedConditions holds the table in the docs to the policies: each condition with its status and time, and no others.
+func TestDocumentedConditions(t *testing.T) {
+	content, err := os.ReadFile("../../docs/finite-hardware/scale-down.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	code := regexp.MustCompile("`(\\w+)`")
+	for _, row := range regexp.MustCompile("(?m)^\\| (`.+) \\| (`.+) \\| (\\d+) min \\|").FindAllStringSubmatch(string(content), -1) {
+		for _, condition := range code.FindAllStringSubmatch(row[1], -1) {
+			for _, status := range code.FindAllStringSubmatch(row[2], -1) {
+				told = append(told, condition[1]+" "+status[1]+" "+row[3]+"m0s")
+			}
+		}
+	}
+	var have []string
+	for _, policy := range (&CloudProvider{}).RepairPolicies() {
+		have = append(have, fmt.Sprintf("%s %s %s", policy.ConditionType, policy.ConditionStatus, policy.TolerationDuration))
+	}
+	slices.Sort(told)
+	slices.Sort(have)
+	if diff := cmp.Diff(have, told); diff != "" || len(told) < 10 {
+		t.Errorf("docs/finite-hardware/scale-down.md (-policies +told):\n%s", diff)
 	}
 }
 
