@@ -277,6 +277,29 @@ type Request struct {
 	ServerName string
 }
 
+// RequestOf returns what a Machine asks for. The tenant is the TenantCluster that it is charged to, nil if there is none.
+func RequestOf(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) Request {
+	request := Request{
+		Machine:      machine.UID,
+		Tenant:       machine.Namespace,
+		Requirements: machine.Spec.Requirements,
+		Resources:    machine.Spec.Resources,
+		KubeletArgs:  machine.Spec.KubeletArgs,
+		Drivers:      machine.Spec.RequestedDrivers,
+		ServerName:   machine.Spec.Properties[v1alpha1.PropertyServerName],
+	}
+	if tenant != nil {
+		request.Allowed = tenant.Allows
+	}
+	if machine.Status.HostRef == nil {
+		request.ChosenHost, request.ChosenAs, _ = machine.ChosenHost()
+	}
+	if machine.Spec.NodeTypeRef != nil {
+		request.NodeType = machine.Spec.NodeTypeRef.Name
+	}
+	return request
+}
+
 // requirements are parsed requirements.
 type requirements struct {
 	// ofType are about labels that all hosts of a type share, ofHost about those that differ from host to host.

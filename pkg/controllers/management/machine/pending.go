@@ -65,7 +65,7 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 		return refused(machine, nil, no), r.dropChoice(ctx, now)
 	}
 	network := networkFor(tenant)
-	waiting := newCandidate(machine.DeepCopy(), tenant, request(machine, tenant))
+	waiting := newCandidate(machine.DeepCopy(), tenant, inventory.RequestOf(machine, tenant))
 	waiting.machine.Status.Network = network // its addresses are of that network
 	// A server that has become free is for those that have waited: a namespace that makes Machines without end would have all of them.
 	r.schedulePending(ctx)
@@ -150,28 +150,6 @@ func (r *Reconciler) validate(ctx context.Context, machine *v1alpha1.Machine) (*
 // it when that changes.
 func isPinned(machine *v1alpha1.Machine) bool {
 	return machine.Spec.Properties[v1alpha1.PropertyServerName] != ""
-}
-
-func request(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) inventory.Request {
-	request := inventory.Request{
-		Machine:      machine.UID,
-		Tenant:       machine.Namespace,
-		Requirements: machine.Spec.Requirements,
-		Resources:    machine.Spec.Resources,
-		KubeletArgs:  machine.Spec.KubeletArgs,
-		Drivers:      machine.Spec.RequestedDrivers,
-		ServerName:   machine.Spec.Properties[v1alpha1.PropertyServerName],
-	}
-	if tenant != nil {
-		request.Allowed = tenant.Allows
-	}
-	if machine.Status.HostRef == nil {
-		request.ChosenHost, request.ChosenAs, _ = machine.ChosenHost()
-	}
-	if machine.Spec.NodeTypeRef != nil {
-		request.NodeType = machine.Spec.NodeTypeRef.Name
-	}
-	return request
 }
 
 // tenant returns the TenantCluster that the Machine is charged to, nil if there is none, or why the Machine gets no server.
