@@ -51,23 +51,25 @@ type Explanation struct {
 
 // Reasons that a NodeType does not serve a pod, besides those of the matcher.
 const (
-	noneFree          matching.Reason = "NoneFree"
+	NoneFree          matching.Reason = "NoneFree"
 	requirementNotMet matching.Reason = "RequirementNotMet"
 )
 
 // closeness orders the reasons from the one that is closest to serving the pod.
 var closeness = []matching.Reason{
-	noneFree, requirementNotMet, matching.TooSmall, missingResource, matching.Accelerated, matching.NotAllowed,
+	NoneFree, requirementNotMet, matching.TooSmall, missingResource, matching.Accelerated, matching.NotAllowed,
 }
 
 // missingResource is TooSmall where the type does not have the resource at all.
 const missingResource matching.Reason = "MissingResource"
 
-// mismatch is why one NodeType does not serve a pod.
-type mismatch struct {
-	nodeType string
-	reason   matching.Reason
-	clause   string
+// Mismatch is why one NodeType does not serve a pod.
+type Mismatch struct {
+	NodeType string
+	// Reason that the type does not fit; NoneFree if it does, and has no free server.
+	Reason matching.Reason
+	// Clause completes "NODETYPE: ".
+	Clause string
 }
 
 // Explain returns why none of the NodeTypes can serve the pod now. It returns false if one of them can: the tenant may
@@ -78,26 +80,38 @@ func Explain(pod *corev1.Pod, nodeTypes []v1alpha1.NodeType, allowed func(nodeTy
 	if len(nodeTypes) == 0 {
 		return Explanation{Reason: ReasonNoNodeTypeFits, Message: "no NodeType fits: there are no NodeTypes"}, true
 	}
+	mismatches, served := Mismatches(pod, nodeTypes, allowed, kubelets...)
+	switch {
+	case served != "":
+		return Explanation{}, false
+	case mismatches[0].Reason == NoneFree:
+		return Explanation{Reason: ReasonNoServerAvailable, Message: message("no server available: ", mismatches)}, true
+	}
+	return Explanation{Reason: ReasonNoNodeTypeFits, Message: message("no NodeType fits: ", mismatches)}, true
+}
+
+// Mismatches returns, for each NodeType that does not serve the pod, the first reason why, the closest type first. Served is the first
+// type that can serve the pod now; the types after it are then not looked at. The parameters are those of Explain.
+func Mismatches(pod *corev1.Pod, nodeTypes []v1alpha1.NodeType, allowed func(nodeType, provider string) bool,
+	kubelets ...fleetcapacity.Kubelet) (mismatches []Mismatch, served string) {
 	request := &matching.Request{Resources: resources.RequestsForPods(pod), Allowed: allowed}
 	if len(kubelets) == 0 {
 		kubelets = []fleetcapacity.Kubelet{{}}
 	}
 	labels := newSelector(pod, serverLabels(nodeTypes))
-	mismatches := make([]mismatch, 0, len(nodeTypes))
+	mismatches = make([]Mismatch, 0, len(nodeTypes))
 	for i := range nodeTypes {
 		reason, clause := explainType(&nodeTypes[i], request, kubelets, labels)
 		if reason == matching.Fits {
-			return Explanation{}, false
+			served = nodeTypes[i].Name
+			break
 		}
-		mismatches = append(mismatches, mismatch{nodeType: nodeTypes[i].Name, reason: reason, clause: clause})
+		mismatches = append(mismatches, Mismatch{NodeType: nodeTypes[i].Name, Reason: reason, Clause: clause})
 	}
-	slices.SortFunc(mismatches, func(a, b mismatch) int {
-		return cmp.Or(cmp.Compare(slices.Index(closeness, a.reason), slices.Index(closeness, b.reason)), cmp.Compare(a.nodeType, b.nodeType))
+	slices.SortFunc(mismatches, func(a, b Mismatch) int {
+		return cmp.Or(cmp.Compare(slices.Index(closeness, a.Reason), slices.Index(closeness, b.Reason)), cmp.Compare(a.NodeType, b.NodeType))
 	})
-	if mismatches[0].reason == noneFree {
-		return Explanation{Reason: ReasonNoServerAvailable, Message: message("no server available: ", mismatches)}, true
-	}
-	return Explanation{Reason: ReasonNoNodeTypeFits, Message: message("no NodeType fits: ", mismatches)}, true
+	return mismatches, served
 }
 
 // explainType returns the first reason that a type does not serve the pod, and describes it in a clause.
@@ -127,21 +141,21 @@ func explainType(nodeType *v1alpha1.NodeType, request *matching.Request, kubelet
 	}
 	if nodeType.Spec.MaxCapacity != nil && capacity.Total > 0 {
 		// Which servers are not ready does not matter then, and cannot be told from those above the limit.
-		return noneFree, fleetcapacity.Describe(capacity, 0, 0, where) + fmt.Sprintf(", limited to %d", *nodeType.Spec.MaxCapacity)
+		return NoneFree, fleetcapacity.Describe(capacity, 0, 0, where) + fmt.Sprintf(", limited to %d", *nodeType.Spec.MaxCapacity)
 	}
 	// A server can be claimed, in error, quarantined and too small at once, so this may be too few.
 	notReady := capacity.Total - capacity.Claimed - capacity.Error - capacity.Quarantined - capacity.TooSmall - capacity.NotCleaned
-	return noneFree, fleetcapacity.Describe(capacity, 0, notReady, where)
+	return NoneFree, fleetcapacity.Describe(capacity, 0, notReady, where)
 }
 
 // message joins as many clauses as an event can hold.
-func message(prefix string, mismatches []mismatch) string {
+func message(prefix string, mismatches []Mismatch) string {
 	// The last clause may need this much: "; and 1000000 more types".
 	const reserve = 32
 	var text strings.Builder
 	text.WriteString(prefix)
 	for i, one := range mismatches {
-		clause := one.nodeType + ": " + one.clause
+		clause := one.NodeType + ": " + one.Clause
 		if i > 0 {
 			clause = "; " + clause
 		}
