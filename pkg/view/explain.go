@@ -1,0 +1,572 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/unschedulable"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+)
+
+// Verdict is how things stand.
+type Verdict string
+
+const (
+	// Good: as it should be.
+	Good Verdict = "OK"
+	// Waiting: on its way.
+	Waiting Verdict = "Waiting"
+	// Wrong: it stays like this until a person changes something, or another gives a server back.
+	Wrong Verdict = "Wrong"
+	// Note: a fact that is neither.
+	Note Verdict = ""
+)
+
+// Cause is a fact, with those that it follows from.
+type Cause struct {
+	Text    string  `json:"text"`
+	Verdict Verdict `json:"verdict,omitempty"`
+	// Remedy is what to do about it: a command, or a sentence.
+	Remedy string  `json:"remedy,omitempty"`
+	Causes []Cause `json:"causes,omitempty"`
+}
+
+// Explainable are the kinds that Explain knows, as the command line names them.
+var Explainable = []string{"pod", "nodeclaim", "machine", "host", "nodetype"}
+
+// maxServers is how many servers of a type are listed one by one.
+const maxServers = 20
+
+// Explain returns the tree from an object to the causes of its state. The name of a pod, a Machine or a host may have its namespace
+// in front, and a slash; without one it must be the only one of its name. The error names what was not found.
+func (f *Fleet) Explain(kind, name string) (Cause, error) {
+	switch kind {
+	case "pod", "nodeclaim":
+		if f.snapshot.Tenant == nil {
+			return Cause{}, fmt.Errorf("a %s is in a tenant cluster: name its kubeconfig with --tenant-kubeconfig", kind)
+		}
+		if kind == "nodeclaim" {
+			claim := nodeClaim(f.snapshot.Tenant, name)
+			if claim == nil {
+				return Cause{}, fmt.Errorf("NodeClaim %q was not found in the tenant cluster", name)
+			}
+			return f.explainNodeClaim(claim), nil
+		}
+		pods := f.snapshot.Tenant.Pods
+		at, err := find(kind, name, len(pods), func(i int) metav1.Object { return &pods[i] })
+		if err != nil {
+			return Cause{}, err
+		}
+		return f.explainPod(&pods[at]), nil
+	case "machine":
+		machines := f.snapshot.Management.Machines
+		at, err := find(kind, name, len(machines), func(i int) metav1.Object { return &machines[i] })
+		if err != nil {
+			return Cause{}, err
+		}
+		return f.explainMachine(&machines[at]), nil
+	case "host":
+		hosts := f.snapshot.Management.Hosts
+		at, err := find(kind, name, len(hosts), func(i int) metav1.Object { return &hosts[i] })
+		if err != nil {
+			return Cause{}, err
+		}
+		return f.explainHost(&hosts[at]), nil
+	case "nodetype":
+		nodeType := f.nodeTypes[name]
+		if nodeType == nil {
+			return Cause{}, fmt.Errorf("NodeType %q was not found", name)
+		}
+		return f.explainType(nodeType), nil
+	}
+	return Cause{}, fmt.Errorf("%q cannot be explained: name one of %s", kind, strings.Join(Explainable, ", "))
+}
+
+// find returns the index of the object of that name.
+func find(kind, name string, count int, object func(int) metav1.Object) (int, error) {
+	namespace, bare, qualified := strings.Cut(name, "/")
+	if !qualified {
+		namespace, bare = "", name
+	}
+	var found []int
+	var namespaces []string
+	for i := range count {
+		if one := object(i); one.GetName() == bare && (namespace == "" || one.GetNamespace() == namespace) {
+			found, namespaces = append(found, i), append(namespaces, one.GetNamespace())
+		}
+	}
+	switch len(found) {
+	case 0:
+		return 0, fmt.Errorf("%s %q was not found", kind, name)
+	case 1:
+		return found[0], nil
+	}
+	return 0, fmt.Errorf("there are %d of the name %q, in the namespaces %s: name it as NAMESPACE/%s", len(found), name,
+		strings.Join(namespaces, ", "), bare)
+}
+
+// explainHost says what a server does and, if it cannot be claimed, why and what to do.
+func (f *Fleet) explainHost(host *bmov1alpha1.BareMetalHost) Cause {
+	server := f.server(host)
+	cause := f.serverCause(host)
+	if len(server.Types) > 0 {
+		cause.Causes = append(cause.Causes, Cause{Text: "it matches NodeType " + strings.Join(server.Types, ", ")})
+	}
+	for _, name := range server.Types {
+		if lacks := inventory.Lacks(host, f.nodeTypes[name].Spec.Resources); lacks != "" {
+			cause.Causes = append(cause.Causes, Cause{Text: fmt.Sprintf("it is too small for NodeType %s (%s)", name, lacks), Verdict: Wrong,
+				Remedy: "correct the resources of NodeType " + name + ", or the labels of the host"})
+		}
+	}
+	if machine := f.machineOn(host); machine != nil {
+		cause.Causes = append(cause.Causes, f.explainMachine(machine))
+	}
+	return cause
+}
+
+// serverCause is one line about a server.
+func (f *Fleet) serverCause(host *bmov1alpha1.BareMetalHost) Cause {
+	server := f.server(host)
+	where := "zone " + server.Zone
+	if server.Rack != "" {
+		where = "rack " + server.Rack + ", " + where
+	}
+	text := fmt.Sprintf("server %s/%s (%s) ", host.Namespace, host.Name, where)
+	if machine := f.machineOn(host); machine != nil {
+		text += fmt.Sprintf("is %s, as Machine %s", server.State, server.Machine)
+		if server.Tenant != "" {
+			text += " of TenantCluster " + server.Tenant
+		}
+		return Cause{Text: text, Verdict: f.machineVerdict(machine)}
+	}
+	switch {
+	case server.State == State(inventory.StateClaimed):
+		return Cause{Text: text + server.Why, Verdict: Note}
+	case server.Why == "":
+		return Cause{Text: text + "can be claimed", Verdict: Good}
+	}
+	known, _ := f.inventory.Server(types.NamespacedName{Namespace: host.Namespace, Name: host.Name})
+	reason := known.Eligibility.Reason
+	switch {
+	case reason != "":
+	case len(known.Types) == 0:
+		reason = noType
+	case host.Status.HardwareDetails == nil:
+		reason = inventory.ReasonNotInspected
+	default:
+		reason = inventory.ReasonTooSmall
+	}
+	remedy := remedies[reason]
+	return Cause{Text: text + server.Why, Verdict: remedy.verdict, Remedy: remedy.text(host)}
+}
+
+// noType is the reason of a server that matches no NodeType.
+const noType inventory.Reason = "NoNodeType"
+
+// remedy is what to do about a server that cannot be claimed.
+type remedy struct {
+	verdict Verdict
+	// do is a sentence or a command, in which %[1]s is the namespace and %[2]s the name of the host.
+	do string
+}
+
+func (r remedy) text(host *bmov1alpha1.BareMetalHost) string {
+	if !strings.Contains(r.do, "%[") {
+		return r.do
+	}
+	return fmt.Sprintf(r.do, host.Namespace, host.Name)
+}
+
+const describeHost = "kubectl describe baremetalhost -n %[1]s %[2]s"
+
+// remedies by the reason that a server cannot be claimed.
+var remedies = map[inventory.Reason]remedy{
+	inventory.ReasonDeleting: {Waiting, ""},
+	inventory.ReasonClaimed:  {Note, ""},
+	inventory.ReasonQuarantined: {Wrong, "check the server, then: kubectl annotate baremetalhost -n %[1]s %[2]s " +
+		v1alpha1.QuarantinedAnnotationKey + "-"},
+	inventory.ReasonError:    {Wrong, "Metal3 tries again by itself; what it says is in: " + describeHost},
+	inventory.ReasonPaused:   {Wrong, "kubectl annotate baremetalhost -n %[1]s %[2]s " + bmov1alpha1.PausedAnnotation + "-"},
+	inventory.ReasonDetached: {Wrong, "kubectl annotate baremetalhost -n %[1]s %[2]s " + bmov1alpha1.DetachedAnnotation + "-"},
+	inventory.ReasonUnhealthy: {Wrong, "check the server, then: kubectl annotate baremetalhost -n %[1]s %[2]s " +
+		v1alpha1.CAPIUnhealthyAnnotationKey + "-"},
+	inventory.ReasonMaintenance: {Wrong, "when the work is done: kubectl annotate baremetalhost -n %[1]s %[2]s " +
+		v1alpha1.MaintenanceAnnotationKey + "-"},
+	inventory.ReasonRebooting:  {Waiting, "an annotation with a suffix keeps it off until it is removed: " + describeHost},
+	inventory.ReasonInspecting: {Waiting, ""},
+	inventory.ReasonExternallyProvisioned: {Wrong, "if the server is to be of the pool: kubectl patch baremetalhost -n %[1]s %[2]s " +
+		`--type=merge -p '{"spec":{"externallyProvisioned":false}}'`},
+	inventory.ReasonImageSet: {Wrong, "if nothing runs on it: kubectl patch baremetalhost -n %[1]s %[2]s --type=merge " +
+		`-p '{"spec":{"image":null,"customDeploy":null}}'`},
+	inventory.ReasonNotReady:       {Waiting, "how far Metal3 is: " + describeHost},
+	inventory.ReasonNotOperational: {Waiting, "what Metal3 says: " + describeHost},
+	inventory.ReasonNotCleaned: {Wrong, "erase its disks, or have Metal3 do it by spec.automatedCleaningMode: metadata, then: kubectl " +
+		"annotate baremetalhost -n %[1]s %[2]s " + v1alpha1.LastTenantAnnotationKey + "-"},
+	inventory.ReasonTooSmall: {Wrong, "correct the resources of the NodeType, or the labels of the host"},
+	inventory.ReasonNotInspected: {Waiting, "have Metal3 inspect it: kubectl annotate baremetalhost -n %[1]s %[2]s " +
+		bmov1alpha1.InspectAnnotationPrefix + "="},
+	noType: {Wrong, "give it the labels that the selector of a NodeType asks for: kubectl get " +
+		"nodetypes.karpenter.metal3.io -o yaml"},
+}
+
+// machineOn is the Machine that has the host, nil if none has.
+func (f *Fleet) machineOn(host *bmov1alpha1.BareMetalHost) *v1alpha1.Machine {
+	machine, consumer := f.machineOf[host.UID], host.Spec.ConsumerRef
+	if machine == nil || consumer == nil || consumer.Name != machine.Name || consumer.Namespace != machine.Namespace {
+		return nil
+	}
+	return machine
+}
+
+func (f *Fleet) machineVerdict(machine *v1alpha1.Machine) Verdict {
+	switch cmp.Or(machine.Status.Phase, v1alpha1.MachinePending) {
+	case v1alpha1.MachineFailed, v1alpha1.MachinePending:
+		return Wrong
+	case v1alpha1.MachineJoined:
+		return Good
+	case v1alpha1.MachineProvisioned:
+		if machine.Spec.TenantClusterRef == nil {
+			return Good
+		}
+	}
+	return Waiting
+}
+
+func (f *Fleet) explainMachine(machine *v1alpha1.Machine) Cause {
+	described := f.describe(machine)
+	ready := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady)
+	cause := Cause{
+		Text: fmt.Sprintf("Machine %s/%s is %s: %s", machine.Namespace, machine.Name, described.Phase, cmp.Or(ready.Message,
+			"the manager has not said anything about it")),
+		Verdict: f.machineVerdict(machine),
+	}
+	if ready.Message == "" {
+		cause.Remedy = "see that the manager runs: kubectl get pods -A -l app.kubernetes.io/component=manager"
+	}
+	if described.Progress != "" {
+		cause.Causes = append(cause.Causes, f.progressCause(machine, described))
+	}
+	if described.Phase == v1alpha1.MachinePending || described.Phase == v1alpha1.MachineFailed && machine.Status.HostRef == nil {
+		cause.Causes = append(cause.Causes, f.candidates(machine)...)
+	}
+	if given := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionGivenUp); given.Status == metav1.ConditionTrue {
+		cause.Causes = append(cause.Causes, Cause{Text: "it was given up: " + given.Message, Verdict: Wrong})
+	}
+	if described.Drifted != "" {
+		drifted := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionDrifted)
+		cause.Causes = append(cause.Causes, Cause{Text: "it is drifted: " + drifted.Message})
+	}
+	if host, has := machine.Host(); has && machine.Status.HostRef != nil {
+		if on := f.hosts[types.NamespacedName{Namespace: host.Namespace, Name: host.Name}]; on != nil && on.Status.ErrorMessage != "" {
+			cause.Causes = append(cause.Causes, Cause{Text: "Metal3 says of its server: " + on.Status.ErrorMessage, Verdict: Wrong,
+				Remedy: remedies[inventory.ReasonError].text(on)})
+		}
+	}
+	return cause
+}
+
+func (f *Fleet) progressCause(machine *v1alpha1.Machine, described Machine) Cause {
+	progress := machine.Status.Progress
+	text := fmt.Sprintf("step %s since %s", described.Progress, ago(f.Now(), progress.LastProgressTime.Time))
+	switch {
+	case progress.Suspended:
+		return Cause{Text: text + ": its deadline does not count, because no progress is possible now", Verdict: Wrong}
+	case described.Expected == nil:
+		return Cause{Text: text + ": no Machine of its type has joined yet, so there is no estimate", Verdict: Waiting}
+	case described.Expected.Time.Before(f.Now()):
+		return Cause{Text: fmt.Sprintf("%s: it takes longer than usual: it was expected %s ago", text, ago(f.Now(), described.Expected.Time)),
+			Verdict: Waiting}
+	}
+	return Cause{Text: fmt.Sprintf("%s: its node is expected in %s", text, ago(described.Expected.Time, f.Now())), Verdict: Waiting}
+}
+
+// ago is a duration for people.
+func ago(now, then time.Time) string { return now.Sub(then).Round(time.Second).String() }
+
+// candidates is why each type that was considered gives the Machine no server.
+func (f *Fleet) candidates(machine *v1alpha1.Machine) []Cause {
+	request := inventory.RequestOf(machine, f.chargedTo(machine))
+	_, err := f.inventory.Choose(request)
+	var no *inventory.NoHostError
+	switch {
+	case err == nil:
+		return []Cause{{Text: "a server that fits can be claimed now", Verdict: Waiting}}
+	case !errors.As(err, &no):
+		return []Cause{{Text: err.Error(), Verdict: Wrong}}
+	case no.Detail != "":
+		return []Cause{{Text: no.Detail, Verdict: Wrong}}
+	}
+	var causes []Cause
+	for _, candidate := range no.Considered {
+		cause := Cause{Text: "NodeType " + candidate.NodeType + ": " + candidate.String(), Verdict: Wrong}
+		if candidate.Fits() {
+			cause.Causes = f.out(candidate.NodeType)
+		}
+		causes = append(causes, cause)
+	}
+	slices.SortStableFunc(causes, func(a, b Cause) int { return len(b.Causes) - len(a.Causes) })
+	return causes
+}
+
+// out are the servers of a type that cannot be claimed, those that come back by themselves first.
+func (f *Fleet) out(nodeType string) []Cause {
+	var all []Cause
+	for _, server := range f.Servers() {
+		if slices.Contains(server.Types, nodeType) && server.State != State(inventory.StateAvailable) {
+			all = append(all, f.serverCause(f.hosts[types.NamespacedName{Namespace: server.Namespace, Name: server.Name}]))
+		}
+	}
+	rank := map[Verdict]int{Waiting: 0, Wrong: 1, Note: 2, Good: 3}
+	slices.SortStableFunc(all, func(a, b Cause) int { return rank[a.Verdict] - rank[b.Verdict] })
+	if len(all) > maxServers {
+		all = append(all[:maxServers], Cause{Text: fmt.Sprintf("and %d more servers", len(all)-maxServers)})
+	}
+	return all
+}
+
+func (f *Fleet) explainType(nodeType *v1alpha1.NodeType) Cause {
+	capacity := conditions.Find(nodeType.Status.Conditions, v1alpha1.ConditionHasCapacity)
+	cause := Cause{Text: "NodeType " + nodeType.Name, Verdict: Good}
+	if why := f.badTypes[nodeType.Name]; why != "" {
+		return Cause{Text: "NodeType " + nodeType.Name + " has no servers: " + why, Verdict: Wrong,
+			Remedy: "correct spec.bareMetalHosts.selector or spec.providerRef of the NodeType or its NodeProvider"}
+	}
+	summary, _ := f.inventory.Summary(nodeType.Name)
+	cause.Text += ": " + summary.Counts().String()
+	if nodeType.Spec.MaxCapacity != nil {
+		cause.Text += fmt.Sprintf(", limited to %d", *nodeType.Spec.MaxCapacity)
+	}
+	if capacity.Status == metav1.ConditionFalse || summary.Capacity.Available == 0 {
+		cause.Verdict = Wrong
+	}
+	for _, condition := range nodeType.Status.Conditions {
+		if condition.Status == metav1.ConditionFalse && condition.Type != v1alpha1.ConditionHasCapacity &&
+			condition.Type != v1alpha1.ConditionReady {
+			cause.Verdict = Wrong
+			cause.Causes = append(cause.Causes, Cause{Text: condition.Type + " is False: " + condition.Message, Verdict: Wrong})
+		}
+	}
+	cause.Causes = append(cause.Causes, f.out(nodeType.Name)...)
+	return cause
+}
+
+func (f *Fleet) explainNodeClaim(claim *karpenterv1.NodeClaim) Cause {
+	cause := Cause{Text: "NodeClaim " + claim.Name, Verdict: Waiting}
+	for _, condition := range claim.Status.Conditions {
+		if condition.Type == "Ready" {
+			cause.Text += " is Ready: " + string(condition.Status)
+			if condition.Status == metav1.ConditionTrue {
+				cause.Verdict = Good
+			}
+		}
+	}
+	if !claim.DeletionTimestamp.IsZero() {
+		cause.Text += ", and is being deleted"
+	}
+	launched := conditions.Find(claim.Status.Conditions, karpenterv1.ConditionTypeLaunched)
+	if launched.Status != metav1.ConditionTrue && launched.Message != "" {
+		cause.Causes = append(cause.Causes, Cause{Text: "it is not launched: " + launched.Reason + ": " + launched.Message, Verdict: Wrong})
+		cause.Verdict = Wrong
+	}
+	tenant := f.tenantCluster()
+	if tenant == nil {
+		return with(cause, unknownTenant)
+	}
+	for _, condition := range tenant.Blocked() {
+		cause = with(cause, Cause{Text: fmt.Sprintf("its TenantCluster %s/%s is blocked: %s", tenant.Namespace, tenant.Name, condition.Message),
+			Verdict: Wrong})
+	}
+	machine := f.machines[types.NamespacedName{Namespace: tenant.Namespace, Name: claim.Name}]
+	if machine == nil {
+		return with(cause, Cause{Text: fmt.Sprintf("it has no Machine in namespace %s", tenant.Namespace), Verdict: Wrong,
+			Remedy: "see what the provider says: kubectl describe nodeclaim " + claim.Name + ", in the tenant cluster"})
+	}
+	return with(cause, f.explainMachine(machine))
+}
+
+// unknownTenant is why nothing can be said of an object in a tenant cluster.
+var unknownTenant = Cause{
+	Text:    "which TenantCluster this cluster is cannot be told: none has its identity in status.clusterUID",
+	Verdict: Wrong, Remedy: "see that the provider runs, and has the kubeconfig of this cluster",
+}
+
+// with adds a cause, and is as bad as that if it has not been good.
+func with(cause, because Cause) Cause {
+	cause.Causes = append(cause.Causes, because)
+	if cause.Verdict != Good && because.Verdict == Wrong {
+		cause.Verdict = Wrong
+	}
+	return cause
+}
+
+func (f *Fleet) explainPod(pod *corev1.Pod) Cause {
+	cause := Cause{Text: fmt.Sprintf("pod %s/%s is %s", pod.Namespace, pod.Name, cmp.Or(pod.Status.Phase, corev1.PodPending))}
+	switch {
+	case pod.Spec.NodeName != "":
+		return f.explainScheduledPod(pod, cause)
+	case !pod.DeletionTimestamp.IsZero(), pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
+		return cause
+	case len(pod.Spec.SchedulingGates) > 0:
+		return with(cause, Cause{Text: fmt.Sprintf("the scheduling gate %s holds it", pod.Spec.SchedulingGates[0].Name), Verdict: Wrong,
+			Remedy: "what has set the gate removes it"})
+	}
+	tenant := f.tenantCluster()
+	if tenant == nil {
+		cause.Verdict = Wrong
+		return with(cause, unknownTenant)
+	}
+	cause.Verdict = Waiting
+	for _, condition := range tenant.Blocked() {
+		cause = with(cause, Cause{Text: fmt.Sprintf("TenantCluster %s/%s is blocked: %s", tenant.Namespace, tenant.Name, condition.Message),
+			Verdict: Wrong})
+	}
+	pools := f.poolsCause(pod)
+	cause = with(cause, pools)
+	types, fitting := f.typesCause(pod, tenant)
+	coming := f.coming(fitting)
+	if len(coming) > 0 && pools.Verdict == Good {
+		types.Verdict = Waiting
+		types.Causes = append(types.Causes, coming...)
+	}
+	return with(cause, types)
+}
+
+// coming are the NodeClaims of these types that are not nodes yet. They may be for other pods.
+func (f *Fleet) coming(nodeTypes []string) []Cause {
+	var causes []Cause
+	for i := range f.snapshot.Tenant.NodeClaims {
+		claim := &f.snapshot.Tenant.NodeClaims[i]
+		if !claim.DeletionTimestamp.IsZero() || !slices.Contains(nodeTypes, claim.Labels[corev1.LabelInstanceTypeStable]) ||
+			conditions.Find(claim.Status.Conditions, karpenterv1.ConditionTypeInitialized).Status == metav1.ConditionTrue {
+			continue
+		}
+		one := f.explainNodeClaim(claim)
+		one.Text = "a node of a type that fits is on its way, for this pod or another: " + one.Text
+		causes = append(causes, one)
+	}
+	return causes
+}
+
+func (f *Fleet) explainScheduledPod(pod *corev1.Pod, cause Cause) Cause {
+	cause.Text += " on node " + pod.Spec.NodeName
+	cause.Verdict = Good
+	for i := range f.snapshot.Tenant.NodeClaims {
+		if claim := &f.snapshot.Tenant.NodeClaims[i]; claim.Status.NodeName == pod.Spec.NodeName {
+			cause.Causes = append(cause.Causes, f.explainNodeClaim(claim))
+		}
+	}
+	return cause
+}
+
+// poolsCause is which NodePools could have a node for the pod, and why the others could not.
+func (f *Fleet) poolsCause(pod *corev1.Pod) Cause {
+	pools := f.snapshot.Tenant.NodePools
+	if len(pools) == 0 {
+		return Cause{Text: "there is no NodePool", Verdict: Wrong, Remedy: "create one, or privateNodes.autoNodes in the TenantCluster"}
+	}
+	cause := Cause{Text: "no NodePool can have a node for it", Verdict: Wrong}
+	for i := range pools {
+		why := f.unfit(pod, &pools[i])
+		if why == "" {
+			cause.Text, cause.Verdict = "NodePool "+pools[i].Name+" can have a node for it", Good
+			continue
+		}
+		cause.Causes = append(cause.Causes, Cause{Text: "NodePool " + pools[i].Name + ": " + why, Verdict: Wrong})
+	}
+	if cause.Verdict == Good {
+		for i := range cause.Causes {
+			cause.Causes[i].Verdict = Note
+		}
+	}
+	return cause
+}
+
+// unfit is why no node of a NodePool is for a pod, as far as the NodePool says; empty if it does not.
+func (f *Fleet) unfit(pod *corev1.Pod, pool *karpenterv1.NodePool) string {
+	switch {
+	case pool.Spec.Replicas != nil:
+		return "it is static: it makes no nodes for pods"
+	case !pool.DeletionTimestamp.IsZero():
+		return "it is being deleted"
+	}
+	for _, condition := range pool.Status.Conditions {
+		if condition.Type == "Ready" && condition.Status == metav1.ConditionFalse {
+			return "it is not ready: " + condition.Message
+		}
+	}
+	if err := scheduling.Taints(pool.Spec.Template.Spec.Taints).ToleratesPod(pod); err != nil {
+		return err.Error()
+	}
+	offered := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
+	offered.Add(scheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
+	offered.Add(scheduling.NewRequirement(karpenterv1.NodePoolLabelKey, corev1.NodeSelectorOpIn, pool.Name))
+	if err := offered.Compatible(scheduling.NewStrictPodRequirements(pod), f.ofServers); err != nil {
+		return err.Error()
+	}
+	if err := pool.Spec.Limits.ExceededBy(pool.Status.Resources); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// ofServers lets a NodePool leave open the labels that servers decide.
+func (f *Fleet) ofServers(options *scheduling.CompatibilityOptions) {
+	options.AllowUndefined = karpenterv1.WellKnownLabels.Clone()
+	for _, nodeType := range f.nodeTypes {
+		for _, offered := range nodeType.Status.Requirements {
+			options.AllowUndefined.Insert(offered.Key)
+		}
+	}
+}
+
+// typesCause is which NodeTypes could serve the pod now, and why the others do not. Fitting are those that could if they had a free
+// server.
+func (f *Fleet) typesCause(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) (cause Cause, fitting []string) {
+	if len(pod.Spec.ResourceClaims) > 0 {
+		return Cause{Text: "it has resource claims, whose devices are not among the resources of NodeTypes: Karpenter says in the events of " +
+			"the pod why it gets no node"}, nil
+	}
+	var kubelets []capacity.Kubelet
+	for i := range f.snapshot.Tenant.NodeClasses {
+		if kubelet, err := capacity.ParseKubelet(f.snapshot.Tenant.NodeClasses[i].Spec.KubeletArgs); err == nil {
+			kubelets = append(kubelets, kubelet)
+		}
+	}
+	mismatches, served := unschedulable.Mismatches(pod, f.snapshot.Management.NodeTypes, tenant.Allows, kubelets...)
+	switch {
+	case served != "":
+		return Cause{Text: "NodeType " + served + " fits and has a free server: Karpenter is working on it, or the events of the pod say why not",
+			Verdict: Good}, []string{served}
+	case len(mismatches) == 0:
+		return Cause{Text: "there are no NodeTypes", Verdict: Wrong}, nil
+	case mismatches[0].Reason == unschedulable.NoneFree:
+		cause = Cause{Text: "no server is available for it", Verdict: Wrong}
+	default:
+		cause = Cause{Text: "no NodeType fits", Verdict: Wrong}
+	}
+	for _, one := range mismatches {
+		because := Cause{Text: "NodeType " + one.NodeType + ": " + one.Clause, Verdict: Wrong}
+		if one.Reason == unschedulable.NoneFree {
+			fitting, because.Causes = append(fitting, one.NodeType), f.out(one.NodeType)
+		}
+		cause.Causes = append(cause.Causes, because)
+	}
+	return cause, fitting
+}

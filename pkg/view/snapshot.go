@@ -1,0 +1,305 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
+)
+
+// What the file of a Snapshot says it is. Another version is not read.
+const (
+	SnapshotKind    = "FleetSnapshot"
+	SnapshotVersion = "view." + v1alpha1.Group + "/v1"
+)
+
+// Snapshot is what was read of the clusters at one time, without what may hold a secret: user data, network data, credentials in
+// URLs, and of pods everything but what they need of a node.
+type Snapshot struct {
+	metav1.TypeMeta `json:",inline"`
+	// Time at which reading began.
+	Time       metav1.Time `json:"time"`
+	Management Management  `json:"management"`
+	// Tenant is the tenant cluster that was read, nil if none was.
+	Tenant *Tenant `json:"tenant,omitempty"`
+	// Missing is what could not be read. What depends on it is incomplete.
+	Missing []Missing `json:"missing,omitempty"`
+}
+
+// Management is what was read of the management cluster.
+type Management struct {
+	Hosts          []bmov1alpha1.BareMetalHost `json:"hosts"`
+	NodeProviders  []v1alpha1.NodeProvider     `json:"nodeProviders"`
+	NodeTypes      []v1alpha1.NodeType         `json:"nodeTypes"`
+	TenantClusters []v1alpha1.TenantCluster    `json:"tenantClusters"`
+	Machines       []v1alpha1.Machine          `json:"machines"`
+}
+
+// Tenant is what was read of a tenant cluster.
+type Tenant struct {
+	// UID of the namespace kube-system, by which TenantClusters know their cluster.
+	UID         types.UID                 `json:"uid,omitempty"`
+	Pods        []corev1.Pod              `json:"pods"`
+	Nodes       []corev1.Node             `json:"nodes"`
+	NodePools   []karpenterv1.NodePool    `json:"nodePools"`
+	NodeClaims  []karpenterv1.NodeClaim   `json:"nodeClaims"`
+	NodeClasses []v1alpha1.MetalNodeClass `json:"nodeClasses"`
+}
+
+// Missing is a kind that could not be read.
+type Missing struct {
+	// Cluster is "management" or "tenant".
+	Cluster  string `json:"cluster"`
+	Group    string `json:"group"`
+	Resource string `json:"resource"`
+	// NotInstalled is true if the cluster does not have the kind. Otherwise the right to list it is missing.
+	NotInstalled bool `json:"notInstalled,omitempty"`
+}
+
+// String says what is missing and what gives it, in one sentence.
+func (m Missing) String() string {
+	name := strings.TrimSuffix(m.Resource+"."+m.Group, ".")
+	if m.NotInstalled {
+		return fmt.Sprintf("the %s cluster has no %s: install its CRD, or name another cluster", m.Cluster, name)
+	}
+	return fmt.Sprintf("you may not list %s in the %s cluster, and what depends on them is not shown: the rule that is missing is "+
+		"apiGroups [%q], resources [%q], verbs [list]", name, m.Cluster, m.Group, m.Resource)
+}
+
+// Scheme has the kinds that are read.
+func Scheme() *runtime.Scheme {
+	scheme := operator.ManagementScheme()
+	version := schema.GroupVersion{Group: karpenterapis.Group, Version: "v1"}
+	scheme.AddKnownTypes(version, &karpenterv1.NodePool{}, &karpenterv1.NodePoolList{}, &karpenterv1.NodeClaim{}, &karpenterv1.NodeClaimList{})
+	metav1.AddToGroupVersion(scheme, version)
+	return scheme
+}
+
+// kind is one that is read, a page at a time.
+type kind struct {
+	cluster, group, resource string
+	from                     client.Reader
+	// page returns an empty list for a page, and what takes its items. Each page has a list of its own: decoding into the list of the
+	// page before would write to what was taken of it.
+	page func() (list client.ObjectList, take func())
+}
+
+// pageSize is the number of objects that are asked for at a time.
+const pageSize = 500
+
+// Read reads a snapshot of the management cluster and, if that is not nil, of a tenant. Namespace limits the Machines and
+// TenantClusters; empty are all. Kinds that the reader may not list, or that a cluster does not have, are in Missing.
+func Read(ctx context.Context, management, tenant client.Reader, namespace string, now metav1.Time) (*Snapshot, error) {
+	s := &Snapshot{TypeMeta: metav1.TypeMeta{Kind: SnapshotKind, APIVersion: SnapshotVersion}, Time: now}
+	m := &s.Management
+	kinds := []kind{
+		{"management", bmov1alpha1.GroupVersion.Group, "baremetalhosts", management, func() (client.ObjectList, func()) {
+			page := &bmov1alpha1.BareMetalHostList{}
+			return page, func() { take(&m.Hosts, page.Items, trimHost) }
+		}},
+		{"management", v1alpha1.Group, "nodeproviders", management, func() (client.ObjectList, func()) {
+			page := &v1alpha1.NodeProviderList{}
+			return page, func() { take(&m.NodeProviders, page.Items, trimProvider) }
+		}},
+		{"management", v1alpha1.Group, "nodetypes", management, func() (client.ObjectList, func()) {
+			page := &v1alpha1.NodeTypeList{}
+			return page, func() { take(&m.NodeTypes, page.Items, trimType) }
+		}},
+		{"management", v1alpha1.Group, "tenantclusters", management, func() (client.ObjectList, func()) {
+			page := &v1alpha1.TenantClusterList{}
+			return page, func() { take(&m.TenantClusters, page.Items, trimTenantCluster) }
+		}},
+		{"management", v1alpha1.Group, "machines", management, func() (client.ObjectList, func()) {
+			page := &v1alpha1.MachineList{}
+			return page, func() { take(&m.Machines, page.Items, trimMachine) }
+		}},
+	}
+	if tenant != nil {
+		t := &Tenant{}
+		s.Tenant = t
+		system := &corev1.Namespace{}
+		if err := tenant.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err == nil {
+			t.UID = system.UID
+		} else if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("reaching the tenant cluster, %w", err)
+		}
+		kinds = append(kinds,
+			kind{"tenant", "", "pods", tenant, func() (client.ObjectList, func()) {
+				page := &corev1.PodList{}
+				return page, func() { take(&t.Pods, page.Items, trimPod) }
+			}},
+			kind{"tenant", "", "nodes", tenant, func() (client.ObjectList, func()) {
+				page := &corev1.NodeList{}
+				return page, func() { take(&t.Nodes, page.Items, trimNode) }
+			}},
+			kind{"tenant", karpenterapis.Group, "nodepools", tenant, func() (client.ObjectList, func()) {
+				page := &karpenterv1.NodePoolList{}
+				return page, func() { take(&t.NodePools, page.Items, nothingElse[karpenterv1.NodePool]) }
+			}},
+			kind{"tenant", karpenterapis.Group, "nodeclaims", tenant, func() (client.ObjectList, func()) {
+				page := &karpenterv1.NodeClaimList{}
+				return page, func() { take(&t.NodeClaims, page.Items, nothingElse[karpenterv1.NodeClaim]) }
+			}},
+			kind{"tenant", v1alpha1.Group, "metalnodeclasses", tenant, func() (client.ObjectList, func()) {
+				page := &v1alpha1.MetalNodeClassList{}
+				return page, func() { take(&t.NodeClasses, page.Items, trimClass) }
+			}})
+	}
+	for _, one := range kinds {
+		if err := s.read(ctx, one, namespace); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *Snapshot) read(ctx context.Context, one kind, namespace string) error {
+	for next := ""; ; {
+		options := []client.ListOption{client.Limit(pageSize), client.Continue(next)}
+		if one.resource == "machines" || one.resource == "tenantclusters" {
+			options = append(options, client.InNamespace(namespace))
+		}
+		list, take := one.page()
+		err := one.from.List(ctx, list, options...)
+		switch {
+		case apierrors.IsForbidden(err), meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+			s.Missing = append(s.Missing, Missing{Cluster: one.cluster, Group: one.group, Resource: one.resource,
+				NotInstalled: !apierrors.IsForbidden(err)})
+			return nil
+		case err != nil:
+			return fmt.Errorf("listing %s in the %s cluster, %w", one.resource, one.cluster, err)
+		}
+		take()
+		if next = list.GetContinue(); next == "" {
+			return nil
+		}
+	}
+}
+
+// take appends objects, without what people do not look at and what may hold a secret.
+func take[T any, P interface {
+	*T
+	metav1.Object
+}](all *[]T, items []T, trim func(P)) {
+	for i := range items {
+		object := P(&items[i])
+		object.SetManagedFields(nil)
+		annotations := object.GetAnnotations()
+		delete(annotations, corev1.LastAppliedConfigAnnotation)
+		object.SetAnnotations(annotations)
+		trim(object)
+	}
+	*all = append(*all, items...)
+}
+
+func nothingElse[T any](*T) {}
+
+func trimHost(host *bmov1alpha1.BareMetalHost) {
+	history := host.Status.OperationHistory
+	inventory.TrimHost(host)
+	host.Status.OperationHistory = history
+	host.Spec.BMC.Address = properties.PublicURL(host.Spec.BMC.Address)
+	for _, image := range []*bmov1alpha1.Image{host.Spec.Image, &host.Status.Provisioning.Image} {
+		if image != nil {
+			image.URL, image.Checksum = properties.PublicURL(image.URL), properties.PublicURL(image.Checksum)
+		}
+	}
+}
+
+// trimProperties leaves of properties what a status would show.
+func trimProperties(values map[string]string) {
+	shown := properties.Merge(properties.Layer{Values: values})
+	for key := range values {
+		if values[key] != "" {
+			values[key] = shown.Shown(key)
+		}
+	}
+}
+
+func trimProvider(provider *v1alpha1.NodeProvider) {
+	provider.Spec.Metal3.Deploy, provider.Spec.Metal3.Netris = nil, nil
+	trimProperties(provider.Spec.Properties)
+	for i := range provider.Spec.Metal3.NodeTypes {
+		trimProperties(provider.Spec.Metal3.NodeTypes[i].Properties)
+	}
+}
+
+func trimType(nodeType *v1alpha1.NodeType) { trimProperties(nodeType.Spec.Properties) }
+
+func trimTenantCluster(tenant *v1alpha1.TenantCluster) {
+	// What it says of its nodes is for their user data.
+	tenant.Spec.PrivateNodes = nil
+}
+
+func trimMachine(machine *v1alpha1.Machine) { trimProperties(machine.Spec.Properties) }
+
+func trimClass(class *v1alpha1.MetalNodeClass) { trimProperties(class.Spec.Properties) }
+
+func trimPod(pod *corev1.Pod) {
+	spec := corev1.PodSpec{
+		NodeName: pod.Spec.NodeName, NodeSelector: pod.Spec.NodeSelector, Affinity: pod.Spec.Affinity, Tolerations: pod.Spec.Tolerations,
+		TopologySpreadConstraints: pod.Spec.TopologySpreadConstraints, ResourceClaims: pod.Spec.ResourceClaims,
+		SchedulerName: pod.Spec.SchedulerName, SchedulingGates: pod.Spec.SchedulingGates, Priority: pod.Spec.Priority,
+		Resources: pod.Spec.Resources, Overhead: pod.Spec.Overhead,
+	}
+	needs := func(containers []corev1.Container) []corev1.Container {
+		kept := make([]corev1.Container, len(containers))
+		for i := range containers {
+			kept[i] = corev1.Container{Name: containers[i].Name, Resources: containers[i].Resources, RestartPolicy: containers[i].RestartPolicy}
+		}
+		return kept
+	}
+	spec.Containers, spec.InitContainers = needs(pod.Spec.Containers), needs(pod.Spec.InitContainers)
+	pod.Spec, pod.Annotations = spec, nil
+	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, NominatedNodeName: pod.Status.NominatedNodeName}
+}
+
+func trimNode(node *corev1.Node) {
+	node.Annotations, node.Status.Images, node.Status.VolumesAttached, node.Status.VolumesInUse = nil, nil, nil, nil
+}
+
+// Save writes the snapshot as a file.
+func (s *Snapshot) Save(to io.Writer) error {
+	encoder := json.NewEncoder(to)
+	encoder.SetIndent("", " ")
+	return encoder.Encode(s)
+}
+
+// Load reads the file of a snapshot. The error is one sentence.
+func Load(from io.Reader) (*Snapshot, error) {
+	s := &Snapshot{}
+	err := json.NewDecoder(from).Decode(s)
+	var wrongField *json.UnmarshalTypeError
+	switch {
+	case err == nil && s.Kind != SnapshotKind, errors.As(err, &wrongField) && s.Kind == "":
+		return nil, fmt.Errorf("it is not a snapshot: its kind is %q, and would be %s: make one by kubectl metal3 snapshot", s.Kind, SnapshotKind)
+	case err == nil && s.APIVersion != SnapshotVersion:
+		return nil, fmt.Errorf("it is a snapshot of version %q, and this program reads %s: make it again by kubectl metal3 snapshot",
+			s.APIVersion, SnapshotVersion)
+	case err != nil:
+		return nil, fmt.Errorf("it is not a snapshot: %w: make one by kubectl metal3 snapshot", err)
+	}
+	return s, nil
+}
