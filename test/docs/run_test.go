@@ -41,6 +41,7 @@ var testedElsewhere = map[string]string{
 	"docs/dra.md":                        "test/dra runs every line of it",
 	"docs/kueue.md":                      "test/kueue runs every line of it",
 	"docs/migration.md":                  "TestAServerJoinsAVCluster of test/metal/dra runs it",
+	"docs/kubectl-plugin.md":             "cmd/kubectl-metal3 compares the page with what the command prints",
 	"docs/neighbours.md":                 "TestMove of test/neighbours runs it",
 	"docs/webhooks.md":                   "test/webhooks runs it, and keeps what kubectl prints in testdata",
 	"docs/conformance.md":                "it is about Karpenter's suite, which make upstream-e2e runs",

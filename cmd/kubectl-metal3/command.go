@@ -1,0 +1,142 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/component-base/version"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
+)
+
+// options are those that all commands have.
+type options struct {
+	genericiooptions.IOStreams
+	management, tenant *genericclioptions.ConfigFlags
+	// tenantKubeconfig and tenantContext lead to the tenant cluster. Both empty: none is read.
+	tenantKubeconfig, tenantContext string
+	// snapshot is a file to read instead of clusters.
+	snapshot string
+	// output is wide, json, yaml, name, or empty for a table.
+	output string
+}
+
+func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	o := &options{IOStreams: streams, management: genericclioptions.NewConfigFlags(true)}
+	command := &cobra.Command{
+		Use:   "kubectl-metal3",
+		Short: "Show the fleet of bare-metal servers, and explain why something waits",
+		Long: "Shows the servers of a management cluster, what each NodeType has left, and why a pod, a NodeClaim, a Machine or a\n" +
+			"server waits. It only reads, with your rights, and reads no Secret.\n\n" +
+			"The kubeconfig and context of kubectl lead to the management cluster. --tenant-kubeconfig or --tenant-context lead to\n" +
+			"the cluster of a tenant, which pods and NodeClaims are in.\n\n" +
+			"The exit code is 1 if explain or issues finds something wrong, and 2 after an error.",
+		Example: "  kubectl metal3 fleet\n  kubectl metal3 explain pod training-0 --tenant-kubeconfig acme.kubeconfig\n  kubectl " +
+			"metal3 issues",
+		Version:       version.Get().String(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl metal3"},
+	}
+	command.SetOut(streams.Out)
+	command.SetErr(streams.ErrOut)
+	flags := command.PersistentFlags()
+	o.management.AddFlags(flags)
+	flags.StringVar(&o.tenantKubeconfig, "tenant-kubeconfig", "", "Kubeconfig of the tenant cluster. Empty with --tenant-context: that of "+
+		"kubectl.")
+	flags.StringVar(&o.tenantContext, "tenant-context", "", "Context of the tenant cluster.")
+	flags.StringVar(&o.snapshot, "snapshot", "", "Read this file, which 'kubectl metal3 snapshot' has written, and no cluster.")
+	command.AddCommand(
+		o.hostsCommand(), o.fleetCommand(), o.machinesCommand(), o.capacityCommand(),
+		o.explainCommand(), o.issuesCommand(), o.timelineCommand(), o.snapshotCommand(),
+	)
+	return command
+}
+
+// addOutput adds -o to a command, with the formats that it has beside the one for people.
+func (o *options) addOutput(command *cobra.Command, formats ...string) *cobra.Command {
+	command.Flags().StringVarP(&o.output, "output", "o", "", "Format: "+strings.Join(formats, ", ")+". Empty is for people to read.")
+	command.PreRunE = func(*cobra.Command, []string) error {
+		if o.output != "" && !slices.Contains(formats, o.output) {
+			return fmt.Errorf("--output is %q: it must be one of %s", o.output, strings.Join(formats, ", "))
+		}
+		return nil
+	}
+	return command
+}
+
+// fleet reads the clusters or the file.
+func (o *options) fleet(ctx context.Context) (*view.Fleet, error) {
+	snapshot, err := o.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return view.New(snapshot), nil
+}
+
+func (o *options) read(ctx context.Context) (*view.Snapshot, error) {
+	if o.snapshot != "" {
+		file, err := os.Open(o.snapshot)
+		if err != nil {
+			return nil, fmt.Errorf("reading the snapshot, %w", err)
+		}
+		defer file.Close()
+		snapshot, err := view.Load(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading the snapshot %s, %w", o.snapshot, err)
+		}
+		return snapshot, nil
+	}
+	management, err := connect(o.management, "management cluster")
+	if err != nil {
+		return nil, err
+	}
+	var tenant client.Reader
+	if o.tenantKubeconfig != "" || o.tenantContext != "" {
+		flags := genericclioptions.NewConfigFlags(true)
+		kubeconfig := cmp.Or(o.tenantKubeconfig, *o.management.KubeConfig)
+		flags.KubeConfig, flags.Context = &kubeconfig, &o.tenantContext
+		if tenant, err = connect(flags, "tenant cluster"); err != nil {
+			return nil, err
+		}
+	}
+	snapshot, err := view.Read(ctx, management, tenant, *o.management.Namespace, metav1.NewTime(time.Now()))
+	if err != nil {
+		return nil, err
+	}
+	for _, missing := range snapshot.Missing {
+		fmt.Fprintf(o.ErrOut, "warning: %s\n", missing)
+		if missing.NotInstalled && missing.Cluster == "management" {
+			return nil, fmt.Errorf("the management cluster has no %s.%s: install the CRDs, or name another cluster by --context or --kubeconfig",
+				missing.Resource, missing.Group)
+		}
+	}
+	return snapshot, nil
+}
+
+func connect(flags *genericclioptions.ConfigFlags, what string) (client.Reader, error) {
+	config, err := flags.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("the kubeconfig of the %s: %w", what, err)
+	}
+	config.QPS, config.Burst = 50, 100
+	config.UserAgent = "kubectl-metal3/" + version.Get().GitVersion
+	reader, err := client.New(config, client.Options{Scheme: view.Scheme()})
+	if err != nil {
+		return nil, fmt.Errorf("reaching the %s, %w", what, err)
+	}
+	return reader, nil
+}

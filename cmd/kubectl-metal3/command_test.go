@@ -1,0 +1,340 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var now = time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
+
+func before(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+
+// fleet is a snapshot with servers in all states, of two types and two racks, and pods that wait for different reasons.
+func fleet() *view.Snapshot {
+	provider := v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "metal3-provider", UID: "metal3-provider"}}
+	provider.Spec.Metal3.ClusterRef.Namespace = "metal3-system"
+	s := &view.Snapshot{
+		TypeMeta: metav1.TypeMeta{Kind: view.SnapshotKind, APIVersion: view.SnapshotVersion}, Time: metav1.NewTime(now),
+		Tenant: &view.Tenant{UID: "tenant", NodePools: []karpenterv1.NodePool{{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}},
+	}
+	for name, resources := range map[string]corev1.ResourceList{
+		"h100-8x": env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8"), "cpu": env.Resources("cpu", "32", "memory", "128Gi"),
+	} {
+		nodeType := v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: env.MadeBy("metal3-provider")}}
+		nodeType.Spec.ProviderRef.Name = provider.Name
+		nodeType.Spec.HardwareProfile = v1alpha1.HardwareProfile{Resources: resources,
+			BareMetalHosts: env.HostsWith(map[string]string{"type": name})}
+		nodeType.Status.Provisioning = &v1alpha1.ProvisioningEstimate{TypicalSeconds: 1140, Samples: 4}
+		provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes, v1alpha1.NodeTypeTemplate{Name: name})
+		s.Management.NodeTypes = append(s.Management.NodeTypes, nodeType)
+	}
+	s.Management.NodeProviders = []v1alpha1.NodeProvider{provider}
+	tenant := v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "acme"}}
+	tenant.Status.ClusterUID = "tenant"
+	s.Management.TenantClusters = []v1alpha1.TenantCluster{tenant}
+
+	host := func(number int, nodeType string, change func(*bmov1alpha1.BareMetalHost)) *bmov1alpha1.BareMetalHost {
+		name := fmt.Sprintf("server-%02d", number)
+		host := env.AvailableHost("metal3-system", name, map[string]string{"rack": []string{"r1", "r2"}[number%2], "type": nodeType})
+		host.UID = types.UID(name)
+		host.Status.HardwareDetails.CPU.Count, host.Status.HardwareDetails.RAMMebibytes = 96, 768<<10
+		host.Status.OperationHistory.Inspect = bmov1alpha1.OperationMetric{Start: before(48 * time.Hour),
+			End: before(48*time.Hour - 7*time.Minute)}
+		if change != nil {
+			change(host)
+		}
+		s.Management.Hosts = append(s.Management.Hosts, *host)
+		return host
+	}
+	machine := func(number int, name string, phase v1alpha1.MachinePhase, message string, change func(*v1alpha1.Machine)) {
+		host := host(number, "h100-8x", func(host *bmov1alpha1.BareMetalHost) {
+			host.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "acme",
+				Name: name}
+			host.Status.Provisioning.State = bmov1alpha1.StateProvisioned
+		})
+		machine := v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: name, UID: types.UID(name),
+			CreationTimestamp: before(41 * time.Minute)}}
+		machine.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: "acme"}
+		machine.Status = v1alpha1.MachineStatus{
+			Phase: phase, NodeTypeRef: &v1alpha1.NameReference{Name: "h100-8x"},
+			HostRef: &v1alpha1.HostReference{Namespace: host.Namespace, Name: host.Name, UID: host.UID},
+			Conditions: []metav1.Condition{
+				{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Message: message},
+				{Type: v1alpha1.ConditionClaimed, Status: metav1.ConditionTrue, LastTransitionTime: before(40 * time.Minute)},
+			},
+		}
+		change(&machine)
+		s.Management.Machines = append(s.Management.Machines, machine)
+	}
+	done := func(m *v1alpha1.Machine, condition string, at time.Duration) {
+		m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: condition, Status: metav1.ConditionTrue,
+			LastTransitionTime: before(at)})
+	}
+	machine(7, "default-x7f2k", v1alpha1.MachineJoined, "server metal3-system/server-07 is node default-x7f2k", func(m *v1alpha1.Machine) {
+		m.Status.NodeName = m.Name
+		done(m, v1alpha1.ConditionProvisioned, 24*time.Minute)
+		done(m, v1alpha1.ConditionJoined, 21*time.Minute)
+	})
+	machine(8, "default-late", v1alpha1.MachineProvisioned, "server metal3-system/server-08 boots", func(m *v1alpha1.Machine) {
+		done(m, v1alpha1.ConditionProvisioned, 20*time.Minute)
+		expected := before(21 * time.Minute)
+		m.Status.Progress = &v1alpha1.MachineProgress{Step: 4, Steps: 5, Description: "booting", LastProgressTime: before(20 * time.Minute),
+			ExpectedReadyTime: &expected}
+	})
+	machine(9, "default-new", v1alpha1.MachineProvisioning, "Metal3 is installing", func(m *v1alpha1.Machine) {
+		expected := before(-11 * time.Minute)
+		m.Status.Progress = &v1alpha1.MachineProgress{Step: 3, Steps: 5, Description: "writing image", LastProgressTime: before(2 * time.Minute),
+			ExpectedReadyTime: &expected}
+	})
+	machine(10, "default-old", v1alpha1.MachineReleasing, "releasing server metal3-system/server-10", func(m *v1alpha1.Machine) {
+		m.DeletionTimestamp = &metav1.Time{Time: now.Add(-3 * time.Minute)}
+		m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReleased, Status: metav1.ConditionFalse,
+			Message: "Metal3 cleans the disks"})
+	})
+	annotate := func(key, value string) func(*bmov1alpha1.BareMetalHost) {
+		return func(host *bmov1alpha1.BareMetalHost) { host.Annotations = map[string]string{key: value} }
+	}
+	host(11, "h100-8x", annotate(v1alpha1.QuarantinedAnnotationKey,
+		`{"reason":"HostError","since":"2026-01-02T12:00:00Z","machine":"acme/default-abc"}`))
+	host(12, "h100-8x", annotate(v1alpha1.MaintenanceAnnotationKey, "DIMM 3"))
+	host(13, "h100-8x", func(host *bmov1alpha1.BareMetalHost) {
+		host.Status.OperationalStatus, host.Status.ErrorType = bmov1alpha1.OperationalStatusError, bmov1alpha1.RegistrationError
+		host.Status.ErrorMessage = "the BMC refuses the password"
+	})
+	host(14, "h100-8x", func(host *bmov1alpha1.BareMetalHost) {
+		host.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: "infrastructure.cluster.x-k8s.io/v1beta1", Kind: "Metal3Machine",
+			Namespace: "capm3", Name: "worker-0"}
+	})
+	host(15, "spare", nil)
+	host(16, "cpu", nil)
+
+	pod := func(name string, requests corev1.ResourceList, change func(*corev1.Pod)) {
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests}}}
+		if change != nil {
+			change(&pod)
+		}
+		s.Tenant.Pods = append(s.Tenant.Pods, pod)
+	}
+	pod("training-0", env.Resources("nvidia.com/gpu", "8"), nil)
+	pod("training-1", env.Resources("nvidia.com/gpu", "8"), func(pod *corev1.Pod) {
+		pod.Spec.NodeName, pod.Status.Phase = "default-x7f2k",
+			corev1.PodRunning
+	})
+	claim := karpenterv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x7f2k"}}
+	claim.Status.NodeName = "default-x7f2k"
+	s.Tenant.NodeClaims = []karpenterv1.NodeClaim{claim}
+	for i := range s.Management.NodeTypes { // what the manager would have written
+		summary := capacityOf(view.New(s), s.Management.NodeTypes[i].Name)
+		s.Management.NodeTypes[i].Status.Capacity = summary.Capacity
+	}
+	return s
+}
+
+func capacityOf(f *view.Fleet, name string) view.TypeCapacity {
+	for _, one := range f.Capacity() {
+		if one.NodeType == name {
+			return one
+		}
+	}
+	return view.TypeCapacity{}
+}
+
+// execute runs the command on the snapshot, and returns what it printed and its exit code.
+func execute(t *testing.T, arguments ...string) (out, problems string, code int) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "fleet.json")
+	content, err := json.Marshal(fleet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	code = run(context.Background(), genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr}, append(arguments, "--snapshot", file))
+	return stdout.String(), stderr.String(), code
+}
+
+// TestGolden prints each view of a fixed fleet.
+func TestGolden(t *testing.T) {
+	for name, tc := range map[string]struct {
+		arguments string
+		code      int
+	}{
+		"fleet":          {arguments: "fleet"},
+		"fleet-yaml":     {arguments: "fleet -o yaml"},
+		"hosts":          {arguments: "hosts"},
+		"hosts-wide":     {arguments: "hosts -o wide"},
+		"hosts-filtered": {arguments: "hosts --state JOINED --type h100-8x --tenant acme --rack r2 --zone global -o name"},
+		"hosts-none":     {arguments: "hosts --rack r9"},
+		"machines":       {arguments: "machines"},
+		"machines-json":  {arguments: "machines -o json"},
+		"capacity":       {arguments: "capacity"},
+		"capacity-wide":  {arguments: "capacity -o wide"},
+		"issues":         {arguments: "issues", code: exitWrong},
+		"issues-json":    {arguments: "issues -o json", code: exitWrong},
+		"explain-pod":    {arguments: "explain pod training-0", code: exitWrong},
+		"explain-runs":   {arguments: "explain pods default/training-1"},
+		"explain-type":   {arguments: "explain nodetype h100-8x", code: exitWrong},
+		"explain-yaml":   {arguments: "explain bmh server-11 -o yaml", code: exitWrong},
+		"timeline-host":  {arguments: "timeline host server-07"},
+		"timeline-late":  {arguments: "timeline machine acme/default-late"},
+		"timeline-old":   {arguments: "timeline machine default-old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, problems, code := execute(t, strings.Fields(tc.arguments)...)
+			if code != tc.code {
+				t.Errorf("kubectl metal3 %s: exit code %d, want %d", tc.arguments, code, tc.code)
+			}
+			got := "$ kubectl metal3 " + tc.arguments + "\n" + out + problems
+			path := filepath.Join("testdata", name+".golden")
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("run the test with -args -update if this is right (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestPage: what docs/kubectl-plugin.md shows is what the command prints.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/kubectl-plugin.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("testdata/*.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed := map[string]bool{}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		printed[strings.TrimSuffix(string(content), "\n")] = true
+	}
+	blocks := strings.Split(string(page), "```console\n")[1:]
+	if len(blocks) < 5 {
+		t.Errorf("the page has only %d examples", len(blocks))
+	}
+	for _, block := range blocks {
+		if example, _, _ := strings.Cut(block, "\n```"); !printed[example] {
+			t.Errorf("the command does not print this, as testdata has it:\n%s", example)
+		}
+	}
+}
+
+// TestHelpExamples runs each example of --help, on the file instead of clusters.
+func TestHelpExamples(t *testing.T) {
+	count := 0
+	var walk func(command *cobra.Command)
+	walk = func(command *cobra.Command) {
+		for line := range strings.Lines(command.Example) {
+			words := strings.Fields(line)
+			if len(words) < 3 || words[0] != "kubectl" || words[1] != "metal3" || words[2] == "snapshot" {
+				continue
+			}
+			var arguments []string
+			for i := 2; i < len(words); i++ {
+				switch words[i] {
+				case "--tenant-kubeconfig", "--snapshot":
+					i++
+				default:
+					arguments = append(arguments, words[i])
+				}
+			}
+			count++
+			if out, problems, code := execute(t, arguments...); code == exitError || out == "" {
+				t.Errorf("%s: exit code %d, printed %q: %s", strings.TrimSpace(line), code, out, problems)
+			}
+		}
+		for _, one := range command.Commands() {
+			if one.Short == "" || len(one.Example) == 0 && one.Name() != "help" && one.Name() != "completion" {
+				t.Errorf("kubectl metal3 %s has no example", one.Name())
+			}
+			walk(one)
+		}
+	}
+	walk(newCommand(genericiooptions.IOStreams{}))
+	if count < 10 {
+		t.Errorf("only %d examples were run", count)
+	}
+}
+
+// TestBadInput: one sentence each, and the exit code of an error.
+func TestBadInput(t *testing.T) {
+	folder := t.TempDir()
+	kubeconfig := filepath.Join(folder, "kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte(`{"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "down", "cluster": {"server": `+
+		`"https://127.0.0.1:1"}}], "contexts": [{"name": "down", "context": {"cluster": "down"}}], "current-context": "down"}`),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct{ arguments, want string }{
+		"format":      {"hosts -o table", `--output is "table": it must be one of wide, json, yaml, name`},
+		"kind":        {"explain disk sda --snapshot FILE", `"disk" cannot be explained: name one of pod, nodeclaim, machine, host, nodetype`},
+		"timeline":    {"timeline pod training-0 --snapshot FILE", `"pod" has no timeline: name host or machine`},
+		"not found":   {"explain host server-99 --snapshot FILE", `host "server-99" was not found`},
+		"no name":     {"explain host", "accepts 2 arg(s), received 1"},
+		"command":     {"racks", `unknown command "racks" for "kubectl metal3"`},
+		"no file":     {"fleet --snapshot /nowhere/fleet.json", "reading the snapshot, open /nowhere/fleet.json: no such file or directory"},
+		"no snapshot": {"fleet --snapshot " + kubeconfig, "reading the snapshot " + kubeconfig + `, it is not a snapshot: its kind is "Config"`},
+		"context": {"fleet --kubeconfig " + kubeconfig + " --context up",
+			`the kubeconfig of the management cluster: context "up" does not exist`},
+		"unreachable": {"fleet --kubeconfig " + kubeconfig, "connection refused"},
+		"tenant": {"explain pod p --kubeconfig " + kubeconfig + " --tenant-context acme",
+			`the kubeconfig of the tenant cluster: context "acme" does not exist`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var problems string
+			var code int
+			if arguments, onFile := strings.CutSuffix(tc.arguments, " --snapshot FILE"); onFile {
+				_, problems, code = execute(t, strings.Fields(arguments)...)
+			} else {
+				var stdout, stderr bytes.Buffer
+				code = run(context.Background(), genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr}, strings.Fields(tc.arguments))
+				problems = stderr.String()
+			}
+			if code != exitError || !strings.HasPrefix(problems, "error: ") || !strings.Contains(problems, tc.want) || strings.Count(problems,
+				"\n") != 1 {
+				t.Errorf("exit code %d, printed %q, want a sentence with %q", code, problems, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,200 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
+)
+
+// signs of verdicts, with the colour that they have on a terminal.
+var signs = map[view.Verdict]struct{ sign, colour string }{
+	view.Good: {"✓", "32"}, view.Waiting: {"…", "33"}, view.Wrong: {"✗", "31"}, view.Note: {"·", "2"},
+}
+
+func (o *options) explainCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "explain KIND NAME",
+		Short: "Say why a pod, a NodeClaim, a Machine, a server or a NodeType is as it is, and what to do",
+		Long: "Draws a tree from an object to the causes of its state. KIND is " + strings.Join(view.Explainable, ", ") +
+			". NAME may have its\n" +
+			"namespace and a slash in front. ✓ is as it should be, … is on its way, ✗ stays like this until something is changed.\n" +
+			"The exit code is 1 if the object itself is ✗.",
+		Example: "  kubectl metal3 explain pod default/training-0 --tenant-kubeconfig acme.kubeconfig\n  kubectl metal3 explain host " +
+			"server-07\n" +
+			"  kubectl metal3 explain nodetype h100-8x",
+		Args: cobra.ExactArgs(2), ValidArgs: view.Explainable,
+		RunE: func(command *cobra.Command, arguments []string) error {
+			fleet, err := o.fleet(command.Context())
+			if err != nil {
+				return err
+			}
+			cause, err := fleet.Explain(singular(arguments[0]), arguments[1])
+			if err != nil {
+				return err
+			}
+			if o.output != "" {
+				err = o.print([]view.Cause{cause}, nil, nil, nil)
+			} else {
+				draw(o.Out, cause, "", "", isTerminal(o.Out))
+			}
+			if err == nil && cause.Verdict == view.Wrong {
+				return errWrong
+			}
+			return err
+		},
+	}
+	return o.addOutput(command, "json", "yaml")
+}
+
+// singular is the kind that a name of its resource means: "pods", "po", "bmh" and so on.
+func singular(kind string) string {
+	switch name := strings.ToLower(kind); name {
+	case "po", "pods":
+		return "pod"
+	case "nodeclaims":
+		return "nodeclaim"
+	case "machines", "machines.karpenter.metal3.io":
+		return "machine"
+	case "hosts", "baremetalhost", "baremetalhosts", "bmh", "server", "servers":
+		return "host"
+	case "nodetypes", "nodetypes.karpenter.metal3.io":
+		return "nodetype"
+	default:
+		return name
+	}
+}
+
+func isTerminal(out io.Writer) bool {
+	file, isFile := out.(*os.File)
+	return isFile && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
+}
+
+// draw writes a tree. The first line begins with first, and the others with rest.
+func draw(out io.Writer, cause view.Cause, first, rest string, colour bool) {
+	sign := signs[cause.Verdict].sign
+	if colour {
+		sign = "\x1b[" + signs[cause.Verdict].colour + "m" + sign + "\x1b[0m"
+	}
+	fmt.Fprintf(out, "%s%s %s\n", first, sign, cause.Text)
+	below := rest + "│  "
+	if len(cause.Causes) == 0 {
+		below = rest + "   "
+	}
+	if cause.Remedy != "" {
+		fmt.Fprintf(out, "%s→ %s\n", below, cause.Remedy)
+	}
+	for i, one := range cause.Causes {
+		if i == len(cause.Causes)-1 {
+			draw(out, one, rest+"└─ ", rest+"   ", colour)
+		} else {
+			draw(out, one, rest+"├─ ", rest+"│  ", colour)
+		}
+	}
+}
+
+func (o *options) issuesCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use: "issues", Short: "List what is wrong in the fleet now, the worst first, with what mends it", Args: cobra.NoArgs,
+		Long: "Lists what is wrong in the fleet now, the worst first, each with the command that mends it. The exit code is 1 if an issue is\n" +
+			"Critical or a Warning.",
+		Example: "  kubectl metal3 issues",
+		RunE: func(command *cobra.Command, _ []string) error {
+			fleet, err := o.fleet(command.Context())
+			if err != nil {
+				return err
+			}
+			issues := fleet.Issues()
+			wrong := len(issues) > 0 && issues[0].Severity != view.Info
+			if len(issues) == 0 && o.output == "" {
+				fmt.Fprintln(o.Out, "nothing is wrong")
+			} else {
+				var rows [][]string
+				for _, one := range issues {
+					rows = append(rows, []string{string(one.Severity), one.Object, one.Problem, one.Remedy})
+				}
+				err = o.print(issues, columns("Severity", "Object", "Problem", "Remedy"), rows, nil)
+			}
+			if err == nil && wrong {
+				return errWrong
+			}
+			return err
+		},
+	}
+	return o.addOutput(command, "json", "yaml")
+}
+
+func (o *options) timelineCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use: "timeline KIND NAME", Short: "Show the steps of a server or a Machine, and how long each took", Args: cobra.ExactArgs(2),
+		Long: "Shows the steps of a server or a Machine in the order in which they began. KIND is host or machine. TYPICAL is how long the " +
+			"step\n" +
+			"usually takes for the NodeType.",
+		Example: "  kubectl metal3 timeline host server-07\n  kubectl metal3 timeline machine acme/default-x7f2k",
+		RunE: func(command *cobra.Command, arguments []string) error {
+			fleet, err := o.fleet(command.Context())
+			if err != nil {
+				return err
+			}
+			steps, err := fleet.Timeline(singular(arguments[0]), arguments[1])
+			if err != nil {
+				return err
+			}
+			var rows [][]string
+			for _, step := range steps {
+				took, typical := step.Duration(fleet.Now()).Round(time.Second).String(), ""
+				if step.End == nil {
+					took += " so far"
+				}
+				if step.TypicalSeconds > 0 {
+					typical = (time.Duration(step.TypicalSeconds) * time.Second).String()
+				}
+				rows = append(rows, []string{step.Start.UTC().Format(time.RFC3339), step.Name, took, typical, step.Note})
+			}
+			return o.print(steps, columns("Start", "Step", "Took", "Typical", "Note"), rows, nil)
+		},
+	}
+	return o.addOutput(command, "json", "yaml")
+}
+
+func (o *options) snapshotCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "snapshot FILE", Short: "Write what the other commands read to a file, for --snapshot", Args: cobra.ExactArgs(1),
+		Long: "Writes what the other commands read of the clusters to a file, - for standard output. User data, network data, credentials in " +
+			"URLs, the\n" +
+			"environment of pods and the like are left out. --snapshot FILE shows it again, without a cluster.",
+		Example: "  kubectl metal3 snapshot fleet.json --tenant-kubeconfig acme.kubeconfig\n  kubectl metal3 fleet --snapshot fleet.json",
+		RunE: func(command *cobra.Command, arguments []string) error {
+			snapshot, err := o.read(command.Context())
+			if err != nil {
+				return err
+			}
+			if arguments[0] == "-" {
+				return snapshot.Save(o.Out)
+			}
+			file, err := os.OpenFile(arguments[0], os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+			if err != nil {
+				return fmt.Errorf("writing the snapshot, %w", err)
+			}
+			if err := snapshot.Save(file); err != nil {
+				file.Close()
+				return fmt.Errorf("writing the snapshot, %w", err)
+			}
+			if err := file.Close(); err != nil {
+				return fmt.Errorf("writing the snapshot, %w", err)
+			}
+			fmt.Fprintf(o.ErrOut, "wrote %s, taken %s ago\n", arguments[0], duration.HumanDuration(time.Since(snapshot.Time.Time)))
+			return nil
+		},
+	}
+}

@@ -1,0 +1,49 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command kubectl-metal3 is a plugin of kubectl that shows the fleet and says why something waits. It only reads, with the rights of
+// the person that runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/go-logr/logr"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// Exit codes.
+const (
+	exitWrong = 1
+	exitError = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	code := run(ctx, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// errWrong means that the command has said what is wrong.
+var errWrong = errors.New("something is wrong")
+
+func run(ctx context.Context, streams genericiooptions.IOStreams, arguments []string) int {
+	ctrllog.SetLogger(logr.Discard()) // what a person needs to know, the command says
+	command := newCommand(streams)
+	command.SetArgs(arguments)
+	switch err := command.ExecuteContext(ctx); {
+	case err == nil:
+		return 0
+	case errors.Is(err, errWrong):
+		return exitWrong
+	default:
+		fmt.Fprintf(streams.ErrOut, "error: %v\n", err)
+		return exitError
+	}
+}

@@ -1,0 +1,241 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
+)
+
+// columns are the heads of a table. One that ends with a star is shown with -o wide only.
+func columns(heads ...string) []metav1.TableColumnDefinition {
+	definitions := make([]metav1.TableColumnDefinition, len(heads))
+	for i, head := range heads {
+		name, wide := strings.CutSuffix(head, "*")
+		definitions[i].Name = name
+		if wide {
+			definitions[i].Priority = 1
+		}
+	}
+	return definitions
+}
+
+// print writes items as -o says. The rows are those of the table, and the names those of -o name.
+func (o *options) print(items any, columns []metav1.TableColumnDefinition, rows [][]string, names []string) error {
+	switch o.output {
+	case "json", "yaml":
+		text, err := json.MarshalIndent(map[string]any{"items": items}, "", "  ")
+		if err == nil && o.output == "yaml" {
+			text, err = yaml.JSONToYAML(text)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(o.Out, strings.TrimSuffix(string(text), "\n"))
+		return err
+	case "name":
+		for _, name := range names {
+			fmt.Fprintln(o.Out, name)
+		}
+		return nil
+	}
+	if len(rows) == 0 {
+		fmt.Fprintln(o.ErrOut, "nothing found")
+		return nil
+	}
+	table := &metav1.Table{ColumnDefinitions: columns}
+	for _, row := range rows {
+		cells := make([]any, len(row))
+		for i := range row {
+			cells[i] = cmp.Or(row[i], "-")
+		}
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
+	}
+	return printers.NewTablePrinter(printers.PrintOptions{Wide: o.output == "wide"}).PrintObj(table, o.Out)
+}
+
+func (o *options) hostsCommand() *cobra.Command {
+	where := filter{}
+	command := &cobra.Command{
+		Use: "hosts", Short: "List the servers, and what each of them does", Args: cobra.NoArgs,
+		Long: "Lists the servers by zone, rack and name. STATE is available, error, quarantined or unavailable; for a claimed server it is\n" +
+			"the phase of its Machine, or claimed if something else uses it. -o wide says why.",
+		Example: "  kubectl metal3 hosts --state quarantined -o wide\n  kubectl metal3 hosts --type h100-8x --rack r1",
+		RunE: func(command *cobra.Command, _ []string) error {
+			fleet, err := o.fleet(command.Context())
+			if err != nil {
+				return err
+			}
+			servers := slices.DeleteFunc(fleet.Servers(), func(server view.Server) bool { return !where.has(server) })
+			var rows [][]string
+			var names []string
+			for _, one := range servers {
+				rows = append(rows, []string{one.Namespace, one.Name, one.Zone, one.Rack, strings.Join(one.Types, ","), string(one.State), one.Tenant,
+					one.Machine, age(fleet.Now(), one.Since), one.Node, one.Metal3, one.Why})
+				names = append(names, "baremetalhost.metal3.io/"+one.Name)
+			}
+			return o.print(servers, columns("Namespace", "Name", "Zone", "Rack", "Types", "State", "Tenant", "Machine", "Claimed", "Node*",
+				"Metal3*", "Why*"), rows, names)
+		},
+	}
+	where.addFlags(command)
+	return o.addOutput(command, "wide", "json", "yaml", "name")
+}
+
+// filter selects servers; empty values select all.
+type filter struct{ state, nodeType, tenant, rack, zone string }
+
+func (f *filter) addFlags(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&f.state, "state", "", "Only servers in this state, in upper or lower case.")
+	flags.StringVar(&f.nodeType, "type", "", "Only servers that match this NodeType.")
+	flags.StringVar(&f.tenant, "tenant", "", "Only servers of this TenantCluster, by its name or NAMESPACE/NAME.")
+	flags.StringVar(&f.rack, "rack", "", "Only servers of this rack.")
+	flags.StringVar(&f.zone, "zone", "", "Only servers of this zone.")
+}
+
+func (f *filter) has(server view.Server) bool {
+	_, tenant, _ := strings.Cut(server.Tenant, "/")
+	return (f.state == "" || strings.EqualFold(f.state, string(server.State))) &&
+		(f.nodeType == "" || slices.Contains(server.Types, f.nodeType)) &&
+		(f.tenant == "" || f.tenant == server.Tenant || f.tenant == tenant) &&
+		(f.rack == "" || f.rack == server.Rack) && (f.zone == "" || f.zone == server.Zone)
+}
+
+// rack is a line of "fleet".
+type rack struct {
+	Zone    string             `json:"zone"`
+	Rack    string             `json:"rack,omitempty"`
+	Servers int                `json:"servers"`
+	States  map[view.State]int `json:"states"`
+	Tenants []string           `json:"tenants,omitempty"`
+}
+
+func (o *options) fleetCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use: "fleet", Short: "Count the servers of each rack by what they do", Args: cobra.NoArgs, Example: "  kubectl metal3 fleet",
+		RunE: func(command *cobra.Command, _ []string) error {
+			fleet, err := o.fleet(command.Context())
+			if err != nil {
+				return err
+			}
+			racks := racksOf(fleet.Servers())
+			var rows [][]string
+			for _, one := range racks {
+				var states []string
+				for _, state := range slices.Sorted(maps.Keys(one.States)) {
+					states = append(states, fmt.Sprintf("%s %d", state, one.States[state]))
+				}
+				rows = append(rows, []string{one.Zone, one.Rack, fmt.Sprint(one.Servers), strings.Join(states, ", "), strings.Join(one.Tenants, ", ")})
+			}
+			return o.print(racks, columns("Zone", "Rack", "Servers", "States", "Tenants"), rows, nil)
+		},
+	}
+	return o.addOutput(command, "json", "yaml")
+}
+
+// racksOf counts servers that come by zone and rack.
+func racksOf(servers []view.Server) []rack {
+	var racks []rack
+	for _, server := range servers {
+		if last := len(racks) - 1; last < 0 || racks[last].Zone != server.Zone || racks[last].Rack != server.Rack {
+			racks = append(racks, rack{Zone: server.Zone, Rack: server.Rack, States: map[view.State]int{}})
+		}
+		one := &racks[len(racks)-1]
+		one.Servers++
+		one.States[server.State]++
+		if server.Tenant != "" && !slices.Contains(one.Tenants, server.Tenant) {
+			one.Tenants = append(one.Tenants, server.Tenant)
+		}
+	}
+	return racks
+}
+
+func (o *options) machinesCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use: "machines", Short: "List the Machines, and how far each is", Args: cobra.NoArgs,
+		Example: "  kubectl metal3 machines -n acme\n  kubectl metal3 machines -o wide",
+		RunE: func(command *cobra.Command, _ []string) error {
+			fleet, err := o.fleet(command.Context())
+			if err != nil {
+				return err
+			}
+			machines := fleet.Machines()
+			var rows [][]string
+			var names []string
+			for _, one := range machines {
+				expected := ""
+				if one.Expected != nil {
+					expected = "in " + duration.HumanDuration(one.Expected.Sub(fleet.Now()))
+					if one.Expected.Time.Before(fleet.Now()) {
+						expected = duration.HumanDuration(fleet.Now().Sub(one.Expected.Time)) + " ago"
+					}
+				}
+				rows = append(rows, []string{one.Namespace, one.Name, string(one.Phase), one.NodeType, one.Server, one.Tenant, one.Progress, expected,
+					one.Drifted, age(fleet.Now(), &one.Created), one.Node, one.Message})
+				names = append(names, "machine.karpenter.metal3.io/"+one.Name)
+			}
+			return o.print(machines, columns("Namespace", "Name", "Phase", "Type", "Server", "Tenant", "Progress", "Expected", "Drifted", "Age",
+				"Node*", "Message*"), rows, names)
+		},
+	}
+	return o.addOutput(command, "wide", "json", "yaml", "name")
+}
+
+func (o *options) capacityCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use: "capacity", Short: "Show what each NodeType has left, and which tenants have the rest", Args: cobra.NoArgs,
+		Example: "  kubectl metal3 capacity",
+		RunE: func(command *cobra.Command, _ []string) error {
+			fleet, err := o.fleet(command.Context())
+			if err != nil {
+				return err
+			}
+			types := fleet.Capacity()
+			var rows [][]string
+			var names []string
+			for _, one := range types {
+				var tenants []string
+				for _, tenant := range slices.Sorted(maps.Keys(one.Tenants)) {
+					tenants = append(tenants, fmt.Sprintf("%s %d", tenant, one.Tenants[tenant]))
+				}
+				limit, typical := "", ""
+				if one.MaxCapacity != nil {
+					limit = fmt.Sprint(*one.MaxCapacity)
+				}
+				if one.TypicalSeconds > 0 {
+					typical = duration.HumanDuration(time.Duration(one.TypicalSeconds) * time.Second)
+				}
+				rows = append(rows, []string{one.NodeType, one.Accelerators, fmt.Sprint(one.Total), fmt.Sprint(one.Available), fmt.Sprint(one.Claimed),
+					fmt.Sprint(one.InTransit), fmt.Sprint(one.Error), fmt.Sprint(one.Quarantined), fmt.Sprint(one.NotReady), limit, typical,
+					strings.Join(tenants, ", "), fmt.Sprint(one.Cost), fmt.Sprint(one.TooSmall), fmt.Sprint(one.NotCleaned)})
+				names = append(names, "nodetype.karpenter.metal3.io/"+one.NodeType)
+			}
+			return o.print(types, columns("Type", "Accelerators", "Total", "Available", "Claimed", "In-Transit", "Error", "Quarantined",
+				"Not-Ready", "Limit", "Typical", "Tenants", "Cost*", "Too-Small*", "Not-Cleaned*"), rows, names)
+		},
+	}
+	return o.addOutput(command, "wide", "json", "yaml", "name")
+}
+
+// age since a time; empty if there is none.
+func age(now time.Time, since *metav1.Time) string {
+	if since.IsZero() {
+		return ""
+	}
+	return duration.HumanDuration(now.Sub(since.Time))
+}
