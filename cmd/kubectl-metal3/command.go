@@ -25,7 +25,7 @@ import (
 // options are those that all commands have.
 type options struct {
 	genericiooptions.IOStreams
-	management, tenant *genericclioptions.ConfigFlags
+	management *genericclioptions.ConfigFlags
 	// tenantKubeconfig and tenantContext lead to the tenant cluster. Both empty: none is read.
 	tenantKubeconfig, tenantContext string
 	// snapshot is a file to read instead of clusters.
