@@ -121,20 +121,9 @@ func chargedTo(cluster Cluster, machine *v1alpha1.Machine) *v1alpha1.TenantClust
 func choose(
 	cluster Cluster, machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster,
 ) (choice inventory.Choice, none *inventory.NoHostError) {
-	request := inventory.Request{
-		Tenant:       machine.Namespace,
-		Requirements: machine.Spec.Requirements,
-		Resources:    machine.Spec.Resources,
-		KubeletArgs:  machine.Spec.KubeletArgs,
-		Drivers:      machine.Spec.RequestedDrivers,
-		ServerName:   machine.Spec.Properties[v1alpha1.PropertyServerName],
-	}
-	if tenant != nil {
-		request.Allowed = tenant.Allows
-	}
-	if machine.Spec.NodeTypeRef != nil {
-		request.NodeType = machine.Spec.NodeTypeRef.Name
-	}
+	request := inventory.RequestOf(machine, tenant)
+	// What it has been given already is beside the point.
+	request.Machine, request.ChosenHost, request.ChosenAs = "", v1alpha1.HostReference{}, ""
 	choice, err := cluster.Choose(request)
 	if errors.As(err, &none) {
 		return inventory.Choice{}, none
