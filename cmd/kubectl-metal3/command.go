@@ -32,15 +32,21 @@ type options struct {
 	snapshot string
 	// output is wide, json, yaml, name, or empty for a table.
 	output string
+	// connect returns a client of the cluster that the flags lead to. What is the cluster in words.
+	connect func(flags *genericclioptions.ConfigFlags, what string) (client.Client, error)
 }
 
 func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
-	o := &options{IOStreams: streams, management: genericclioptions.NewConfigFlags(true)}
+	return (&options{IOStreams: streams, management: genericclioptions.NewConfigFlags(true), connect: connect}).command()
+}
+
+func (o *options) command() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "kubectl-metal3",
 		Short: "Show the fleet of bare-metal servers, and explain why something waits",
 		Long: "Shows the servers of a management cluster, what each NodeType has left, and why a pod, a NodeClaim, a Machine or a\n" +
-			"server waits. It only reads, with your rights, and reads no Secret.\n\n" +
+			"server waits, with your rights. It reads no Secret. maintenance, quarantine, release, reboot and power write; the others only " +
+			"read.\n\n" +
 			"The kubeconfig and context of kubectl lead to the management cluster. --tenant-kubeconfig or --tenant-context lead to\n" +
 			"the cluster of a tenant, which pods and NodeClaims are in.\n\n" +
 			"The exit code is 1 if explain or issues finds something wrong, and 2 after an error.",
@@ -51,8 +57,8 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl metal3"},
 	}
-	command.SetOut(streams.Out)
-	command.SetErr(streams.ErrOut)
+	command.SetOut(o.Out)
+	command.SetErr(o.ErrOut)
 	flags := command.PersistentFlags()
 	o.management.AddFlags(flags)
 	flags.StringVar(&o.tenantKubeconfig, "tenant-kubeconfig", "", "Kubeconfig of the tenant cluster. Empty with --tenant-context: that of "+
@@ -62,6 +68,7 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	command.AddCommand(
 		o.hostsCommand(), o.fleetCommand(), o.machinesCommand(), o.capacityCommand(),
 		o.explainCommand(), o.issuesCommand(), o.timelineCommand(), o.snapshotCommand(),
+		o.maintenanceCommand(), o.quarantineCommand(), o.releaseCommand(), o.rebootCommand(), o.powerCommand(),
 	)
 	return command
 }
@@ -100,7 +107,7 @@ func (o *options) read(ctx context.Context) (*view.Snapshot, error) {
 		}
 		return snapshot, nil
 	}
-	management, err := connect(o.management, "management cluster")
+	management, err := o.connect(o.management, "management cluster")
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +116,7 @@ func (o *options) read(ctx context.Context) (*view.Snapshot, error) {
 		flags := genericclioptions.NewConfigFlags(true)
 		kubeconfig := cmp.Or(o.tenantKubeconfig, *o.management.KubeConfig)
 		flags.KubeConfig, flags.Context = &kubeconfig, &o.tenantContext
-		if tenant, err = connect(flags, "tenant cluster"); err != nil {
+		if tenant, err = o.connect(flags, "tenant cluster"); err != nil {
 			return nil, err
 		}
 	}
@@ -127,16 +134,16 @@ func (o *options) read(ctx context.Context) (*view.Snapshot, error) {
 	return snapshot, nil
 }
 
-func connect(flags *genericclioptions.ConfigFlags, what string) (client.Reader, error) {
+func connect(flags *genericclioptions.ConfigFlags, what string) (client.Client, error) {
 	config, err := flags.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig of the %s: %w", what, err)
 	}
 	config.QPS, config.Burst = 50, 100
 	config.UserAgent = "kubectl-metal3/" + version.Get().GitVersion
-	reader, err := client.New(config, client.Options{Scheme: view.Scheme()})
+	cluster, err := client.New(config, client.Options{Scheme: view.Scheme()})
 	if err != nil {
 		return nil, fmt.Errorf("reaching the %s, %w", what, err)
 	}
-	return reader, nil
+	return cluster, nil
 }

@@ -122,7 +122,7 @@ func fleet() *view.Snapshot {
 	}
 	host(11, "h100-8x", annotate(v1alpha1.QuarantinedAnnotationKey,
 		`{"reason":"HostError","since":"2026-01-02T12:00:00Z","machine":"acme/default-abc"}`))
-	host(12, "h100-8x", annotate(v1alpha1.MaintenanceAnnotationKey, "DIMM 3"))
+	host(12, "h100-8x", annotate(v1alpha1.MaintenanceAnnotationKey, "DIMM3"))
 	host(13, "h100-8x", func(host *bmov1alpha1.BareMetalHost) {
 		host.Status.OperationalStatus, host.Status.ErrorType = bmov1alpha1.OperationalStatusError, bmov1alpha1.RegistrationError
 		host.Status.ErrorMessage = "the BMC refuses the password"
@@ -267,7 +267,7 @@ func TestHelpExamples(t *testing.T) {
 	walk = func(command *cobra.Command) {
 		for line := range strings.Lines(command.Example) {
 			words := strings.Fields(line)
-			if len(words) < 3 || words[0] != "kubectl" || words[1] != "metal3" || words[2] == "snapshot" {
+			if len(words) < 3 || words[0] != "kubectl" || words[1] != "metal3" || words[2] == "snapshot" || verbs[words[2]] {
 				continue
 			}
 			var arguments []string

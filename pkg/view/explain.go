@@ -69,26 +69,23 @@ func (f *Fleet) Explain(kind, name string) (Cause, error) {
 			}
 			return f.explainNodeClaim(claim), nil
 		}
-		pods := f.snapshot.Tenant.Pods
-		at, err := find(kind, name, len(pods), func(i int) metav1.Object { return &pods[i] })
+		pod, err := find(kind, name, f.snapshot.Tenant.Pods)
 		if err != nil {
 			return Cause{}, err
 		}
-		return f.explainPod(&pods[at]), nil
+		return f.explainPod(pod), nil
 	case "machine":
-		machines := f.snapshot.Management.Machines
-		at, err := find(kind, name, len(machines), func(i int) metav1.Object { return &machines[i] })
+		machine, err := f.Machine(name)
 		if err != nil {
 			return Cause{}, err
 		}
-		return f.explainMachine(&machines[at]), nil
+		return f.explainMachine(machine), nil
 	case "host":
-		hosts := f.snapshot.Management.Hosts
-		at, err := find(kind, name, len(hosts), func(i int) metav1.Object { return &hosts[i] })
+		host, err := f.Host(name)
 		if err != nil {
 			return Cause{}, err
 		}
-		return f.explainHost(&hosts[at]), nil
+		return f.explainHost(host), nil
 	case "nodetype":
 		nodeType := f.nodeTypes[name]
 		if nodeType == nil {
@@ -99,26 +96,39 @@ func (f *Fleet) Explain(kind, name string) (Cause, error) {
 	return Cause{}, fmt.Errorf("%q cannot be explained: name one of %s", kind, strings.Join(Explainable, ", "))
 }
 
-// find returns the index of the object of that name.
-func find(kind, name string, count int, object func(int) metav1.Object) (int, error) {
+// Host returns the host of that name, which may have its namespace in front.
+func (f *Fleet) Host(name string) (*bmov1alpha1.BareMetalHost, error) {
+	return find("host", name, f.snapshot.Management.Hosts)
+}
+
+// Machine returns the Machine of that name, which may have its namespace in front.
+func (f *Fleet) Machine(name string) (*v1alpha1.Machine, error) {
+	return find("machine", name, f.snapshot.Management.Machines)
+}
+
+// find returns the object of that name.
+func find[T any, P interface {
+	*T
+	metav1.Object
+}](kind, name string, objects []T) (P, error) {
 	namespace, bare, qualified := strings.Cut(name, "/")
 	if !qualified {
 		namespace, bare = "", name
 	}
-	var found []int
+	var found P
 	var namespaces []string
-	for i := range count {
-		if one := object(i); one.GetName() == bare && (namespace == "" || one.GetNamespace() == namespace) {
-			found, namespaces = append(found, i), append(namespaces, one.GetNamespace())
+	for i := range objects {
+		if one := P(&objects[i]); one.GetName() == bare && (namespace == "" || one.GetNamespace() == namespace) {
+			found, namespaces = one, append(namespaces, one.GetNamespace())
 		}
 	}
-	switch len(found) {
+	switch len(namespaces) {
 	case 0:
-		return 0, fmt.Errorf("%s %q was not found", kind, name)
+		return nil, fmt.Errorf("%s %q was not found", kind, name)
 	case 1:
-		return found[0], nil
+		return found, nil
 	}
-	return 0, fmt.Errorf("there are %d of the name %q, in the namespaces %s: name it as NAMESPACE/%s", len(found), name,
+	return nil, fmt.Errorf("there are %d of the name %q, in the namespaces %s: name it as NAMESPACE/%s", len(namespaces), name,
 		strings.Join(namespaces, ", "), bare)
 }
 
@@ -135,7 +145,7 @@ func (f *Fleet) explainHost(host *bmov1alpha1.BareMetalHost) Cause {
 				Remedy: "correct the resources of NodeType " + name + ", or the labels of the host"})
 		}
 	}
-	if machine := f.machineOn(host); machine != nil {
+	if machine := f.MachineOn(host); machine != nil {
 		cause.Causes = append(cause.Causes, f.explainMachine(machine))
 	}
 	return cause
@@ -149,7 +159,7 @@ func (f *Fleet) serverCause(host *bmov1alpha1.BareMetalHost) Cause {
 		where = "rack " + server.Rack + ", " + where
 	}
 	text := fmt.Sprintf("server %s/%s (%s) ", host.Namespace, host.Name, where)
-	if machine := f.machineOn(host); machine != nil {
+	if machine := f.MachineOn(host); machine != nil {
 		text += fmt.Sprintf("is %s, as Machine %s", server.State, server.Machine)
 		if server.Tenant != "" {
 			text += " of TenantCluster " + server.Tenant
@@ -226,8 +236,8 @@ var remedies = map[inventory.Reason]remedy{
 		"nodetypes.karpenter.metal3.io -o yaml"},
 }
 
-// machineOn is the Machine that has the host, nil if none has.
-func (f *Fleet) machineOn(host *bmov1alpha1.BareMetalHost) *v1alpha1.Machine {
+// MachineOn is the Machine that has the host, nil if none has.
+func (f *Fleet) MachineOn(host *bmov1alpha1.BareMetalHost) *v1alpha1.Machine {
 	machine, consumer := f.machineOf[host.UID], host.Spec.ConsumerRef
 	if machine == nil || consumer == nil || consumer.Name != machine.Name || consumer.Namespace != machine.Namespace {
 		return nil

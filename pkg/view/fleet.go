@@ -136,7 +136,7 @@ func (f *Fleet) server(host *bmov1alpha1.BareMetalHost) Server {
 		Namespace: host.Namespace, Name: host.Name, Rack: host.Labels[v1alpha1.RackLabelKey], Zone: f.zone(host, known.Types),
 		Types: known.Types, Metal3: string(host.Status.Provisioning.State),
 	}
-	if machine := f.machineOn(host); machine != nil {
+	if machine := f.MachineOn(host); machine != nil {
 		ready := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady)
 		server.State, server.Why = State(cmp.Or(machine.Status.Phase, v1alpha1.MachinePending)), ready.Message
 		server.Machine, server.Node = machine.Namespace+"/"+machine.Name, machine.Status.NodeName

@@ -74,7 +74,7 @@ func (f *Fleet) Issues() []Issue {
 		if cause.Verdict != Wrong {
 			continue
 		}
-		if machine := f.machineOn(host); machine != nil {
+		if machine := f.MachineOn(host); machine != nil {
 			continue // said of the Machine
 		}
 		severity := Warning

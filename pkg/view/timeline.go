@@ -40,21 +40,18 @@ func (s Step) Duration(now time.Time) time.Duration {
 func (f *Fleet) Timeline(kind, name string) ([]Step, error) {
 	switch kind {
 	case "machine":
-		machines := f.snapshot.Management.Machines
-		at, err := find(kind, name, len(machines), func(i int) metav1.Object { return &machines[i] })
+		machine, err := f.Machine(name)
 		if err != nil {
 			return nil, err
 		}
-		return inOrder(f.stepsOf(&machines[at])), nil
+		return inOrder(f.stepsOf(machine)), nil
 	case "host":
-		hosts := f.snapshot.Management.Hosts
-		at, err := find(kind, name, len(hosts), func(i int) metav1.Object { return &hosts[i] })
+		host, err := f.Host(name)
 		if err != nil {
 			return nil, err
 		}
-		host := &hosts[at]
 		steps := operations(host)
-		if machine := f.machineOn(host); machine != nil {
+		if machine := f.MachineOn(host); machine != nil {
 			steps = append(steps, f.stepsOf(machine)...)
 		}
 		return inOrder(steps), nil

@@ -119,6 +119,8 @@ const (
 	RebootAnnotationKey = Group + "/reboot"
 	// ReferenceRebootAnnotationKey on a Machine is the key of the reference for the same request.
 	ReferenceRebootAnnotationKey = "machines.vcluster.com/reboot"
+	// ReasonAnnotationKey on a Machine is why a person has rebooted or switched its server last, for the next person. Nothing reads it.
+	ReasonAnnotationKey = Group + "/reason"
 	// UnhealthyAnnotationKey on a Machine holds the condition of the Node because of which Karpenter replaces it. The
 	// provider sets it before it deletes the Machine, and the manager quarantines the server.
 	UnhealthyAnnotationKey = Group + "/unhealthy"
