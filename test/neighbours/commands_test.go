@@ -154,8 +154,8 @@ func template() map[string]any {
 		"infrastructureRef": map[string]any{"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3Machine", "name": "worker-7"}}
 }
 
-// absent are types of Ironic and of cert-manager, which are not installed here.
-var absent = sets.New("ironic", "ironics", "certificates")
+// absent are types of Ironic, cert-manager and Kueue, which are not installed here.
+var absent = sets.New("ironic", "ironics", "certificates", "workloads")
 
 // files are those with commands for people: pages, what the charts print, and the programs with their messages.
 func files(t *testing.T) []string {

@@ -227,7 +227,17 @@ func offeredKeys(offered []offeredType) []string {
 			keys[name] = true
 		}
 	}
-	return sortedKeys(keys)
+	sorted := sortedKeys(keys)
+	// A message names the first few. What is meant is rarely the size.
+	slices.SortStableFunc(sorted, func(a, b string) int { return isSize(a) - isSize(b) })
+	return sorted
+}
+
+func isSize(key string) int {
+	if slices.Contains(v1alpha1.InstanceLabelKeys(), key) {
+		return 1
+	}
+	return 0
 }
 
 func keyOf(namespace, name string) types.NamespacedName {
