@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-metal3 is a plugin of kubectl that shows the fleet, says why something waits, and takes servers in and out of the
-// pool. It has the rights of the person that runs it.
+// Command kubectl-metal3 shows the fleet of bare-metal servers, says why something waits, and takes servers in and out of the pool. It is a
+// plugin of kubectl, and has the rights of the person that runs it.
 package main
 
 import (

@@ -167,7 +167,8 @@ func testPlugin(t *testing.T, c checkout, files dist) {
 	if err := yaml.Unmarshal(files.read(t, plugin+".krew.yaml"), &manifest); err != nil {
 		t.Fatal(err)
 	}
-	if manifest.Metadata.Name != "example" || manifest.Spec.Version != c.tag || manifest.Spec.ShortDescription != "prints a line." {
+	if manifest.Metadata.Name != "metal3" || manifest.Spec.Version != c.tag ||
+		!strings.HasPrefix(manifest.Spec.ShortDescription, "shows the fleet of bare-metal servers, ") {
 		t.Errorf("the manifest says %+v", manifest)
 	}
 	if len(manifest.Spec.Platforms) != 2 {

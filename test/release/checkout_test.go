@@ -22,11 +22,10 @@ const (
 	image = "webhook"
 	// password of testdata/cosign.key.
 	password = "not-a-secret"
-	// plugin is the command in testdata.
-	plugin = "kubectl-example"
+	plugin   = "kubectl-metal3"
 )
 
-// checkout is a commit of the files of this repository, as they are now, and a plugin.
+// checkout is a commit of the files of this repository, as they are now.
 type checkout struct {
 	dir string
 	// tag is the version of the charts, and chart the same as Helm has it.
@@ -47,11 +46,6 @@ func newCheckout(t *testing.T) checkout {
 		}
 		write(t, filepath.Join(c.dir, name), content)
 	}
-	command, err := os.ReadFile(filepath.Join("testdata", plugin, "main.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(c.dir, "cmd", plugin, "main.go"), command)
 	var chart struct{ Version, AppVersion string }
 	content, err := os.ReadFile(filepath.Join(c.dir, "charts", "karpenter-metal3", "Chart.yaml"))
 	if err != nil {
