@@ -96,22 +96,11 @@ func countMachines(machines []v1alpha1.Machine, now time.Time) counts {
 			drifted.Status == metav1.ConditionTrue {
 			c.drifted[by(drifted.Reason)]++
 		}
-		if progress := machine.Status.Progress; progress != nil && onItsWay(machine, phase) {
+		if progress := machine.Status.Progress; progress != nil && machine.IsOnItsWay() {
 			c.progress[nodeType] = max(c.progress[nodeType], now.Sub(progress.LastProgressTime.Time))
 		}
 	}
 	return c
-}
-
-// onItsWay returns whether a Machine has a server and is to become a node.
-func onItsWay(machine *v1alpha1.Machine, phase v1alpha1.MachinePhase) bool {
-	switch phase {
-	case v1alpha1.MachineClaimed, v1alpha1.MachineProvisioning:
-		return true
-	case v1alpha1.MachineProvisioned:
-		return machine.Spec.TenantClusterRef != nil // without a tenant it has arrived
-	}
-	return false
 }
 
 func nodeTypeOf(machine *v1alpha1.Machine) string {

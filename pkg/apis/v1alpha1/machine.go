@@ -328,6 +328,17 @@ func (m *Machine) ChosenHost() (host HostReference, nodeType string, found bool)
 	return HostReference{Namespace: parts[0], Name: parts[1], UID: types.UID(parts[2])}, parts[3], true
 }
 
+// IsOnItsWay returns whether a Machine has a server and is to become a node, or to be provisioned if it has no tenant to join.
+func (m *Machine) IsOnItsWay() bool {
+	switch m.Status.Phase {
+	case MachineClaimed, MachineProvisioning:
+		return true
+	case MachineProvisioned:
+		return m.Spec.TenantClusterRef != nil // without a tenant it has arrived
+	}
+	return false
+}
+
 // Host is the host that the Machine has, or that was chosen for it and may be claimed. It reports false if there is none.
 func (m *Machine) Host() (HostReference, bool) {
 	if m.Status.HostRef != nil {
