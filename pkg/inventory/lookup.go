@@ -25,6 +25,17 @@ type Server struct {
 	Eligibility Eligibility
 	// Types are the names of the NodeTypes that it matches, sorted.
 	Types []string
+	// States is what it is to each of them.
+	States map[string]TypeState
+}
+
+// TypeState is what a host is to the pool of one type.
+type TypeState struct {
+	State State
+	// Reason is that of StateCount.
+	Reason Reason
+	// Lacks is what the host has less of than the type says, in words; empty if it is big enough.
+	Lacks string
 }
 
 // Matching counts the hosts that a selector selects.
@@ -43,7 +54,12 @@ func (i *Inventory) Server(key types.NamespacedName) (Server, bool) {
 	if !known {
 		return Server{}, false
 	}
-	return Server{Eligibility: h.eligibility, Types: slices.Sorted(maps.Keys(h.buckets))}, true
+	states := make(map[string]TypeState, len(h.buckets))
+	for name := range h.buckets {
+		state, reason := h.state(name)
+		states[name] = TypeState{State: state, Reason: reason, Lacks: h.lacks[name]}
+	}
+	return Server{Eligibility: h.eligibility, Types: slices.Sorted(maps.Keys(states)), States: states}, true
 }
 
 // Matching counts the hosts of a namespace that a selector selects. It looks at the hosts that have the rarest of the

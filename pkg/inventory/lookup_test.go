@@ -67,7 +67,9 @@ func TestMatching(t *testing.T) {
 			t.Errorf("what selectors have in common (-want +got):\n%s", diff)
 		}
 		got, known := inventory.Server(types.NamespacedName{Namespace: "a", Name: "h1"})
-		if diff := cmp.Diff(Server{Eligibility: Eligibility{Claimable: true}, Types: []string{"h100", "rack"}}, got); !known || diff != "" {
+		want := Server{Eligibility: Eligibility{Claimable: true}, Types: []string{"h100", "rack"},
+			States: map[string]TypeState{"h100": {State: StateAvailable}, "rack": {State: StateAvailable}}}
+		if diff := cmp.Diff(want, got); !known || diff != "" {
 			t.Errorf("a server that is known (-want +got):\n%s", diff)
 		}
 		if _, known := inventory.Server(types.NamespacedName{Namespace: "b", Name: "h9"}); known {

@@ -134,14 +134,14 @@ func find[T any, P interface {
 
 // explainHost says what a server does and, if it cannot be claimed, why and what to do.
 func (f *Fleet) explainHost(host *bmov1alpha1.BareMetalHost) Cause {
-	server := f.server(host)
-	cause := f.serverCause(host)
-	if len(server.Types) > 0 {
-		cause.Causes = append(cause.Causes, Cause{Text: "it matches NodeType " + strings.Join(server.Types, ", ")})
+	known, _ := f.inventory.Server(keyOf(host))
+	cause := f.serverCause(f.server(host))
+	if len(known.Types) > 0 {
+		cause.Causes = append(cause.Causes, Cause{Text: "it matches NodeType " + strings.Join(known.Types, ", ")})
 	}
-	for _, name := range server.Types {
-		if lacks := inventory.Lacks(host, f.nodeTypes[name].Spec.Resources); lacks != "" {
-			cause.Causes = append(cause.Causes, Cause{Text: fmt.Sprintf("it is too small for NodeType %s (%s)", name, lacks), Verdict: Wrong,
+	for _, name := range known.Types {
+		if state := known.States[name]; state.Lacks != "" {
+			cause.Causes = append(cause.Causes, Cause{Text: "it " + tooSmall(name, state), Verdict: Wrong,
 				Remedy: "correct the resources of NodeType " + name + ", or the labels of the host"})
 		}
 	}
@@ -152,43 +152,26 @@ func (f *Fleet) explainHost(host *bmov1alpha1.BareMetalHost) Cause {
 }
 
 // serverCause is one line about a server.
-func (f *Fleet) serverCause(host *bmov1alpha1.BareMetalHost) Cause {
-	server := f.server(host)
+func (f *Fleet) serverCause(server Server) Cause {
 	where := "zone " + server.Zone
 	if server.Rack != "" {
 		where = "rack " + server.Rack + ", " + where
 	}
-	text := fmt.Sprintf("server %s/%s (%s) ", host.Namespace, host.Name, where)
-	if machine := f.MachineOn(host); machine != nil {
+	text := fmt.Sprintf("server %s/%s (%s) ", server.Namespace, server.Name, where)
+	host := f.hosts[types.NamespacedName{Namespace: server.Namespace, Name: server.Name}]
+	switch machine := f.MachineOn(host); {
+	case machine != nil:
 		text += fmt.Sprintf("is %s, as Machine %s", server.State, server.Machine)
 		if server.Tenant != "" {
 			text += " of TenantCluster " + server.Tenant
 		}
 		return Cause{Text: text, Verdict: f.machineVerdict(machine)}
-	}
-	switch {
-	case server.State == State(inventory.StateClaimed):
-		return Cause{Text: text + server.Why, Verdict: Note}
-	case server.Why == "":
+	case server.reason == "":
 		return Cause{Text: text + "can be claimed", Verdict: Good}
 	}
-	known, _ := f.inventory.Server(types.NamespacedName{Namespace: host.Namespace, Name: host.Name})
-	reason := known.Eligibility.Reason
-	switch {
-	case reason != "":
-	case len(known.Types) == 0:
-		reason = noType
-	case host.Status.HardwareDetails == nil:
-		reason = inventory.ReasonNotInspected
-	default:
-		reason = inventory.ReasonTooSmall
-	}
-	remedy := remedies[reason]
+	remedy := remedies[server.reason]
 	return Cause{Text: text + server.Why, Verdict: remedy.verdict, Remedy: remedy.text(host)}
 }
-
-// noType is the reason of a server that matches no NodeType.
-const noType inventory.Reason = "NoNodeType"
 
 // remedy is what to do about a server that cannot be claimed.
 type remedy struct {
@@ -338,9 +321,9 @@ func (f *Fleet) candidates(machine *v1alpha1.Machine) []Cause {
 // out are the servers of a type that cannot be claimed, those that come back by themselves first.
 func (f *Fleet) out(nodeType string) []Cause {
 	var all []Cause
-	for _, server := range f.Servers() {
+	for _, server := range f.servers {
 		if slices.Contains(server.Types, nodeType) && server.State != State(inventory.StateAvailable) {
-			all = append(all, f.serverCause(f.hosts[types.NamespacedName{Namespace: server.Namespace, Name: server.Name}]))
+			all = append(all, f.serverCause(server))
 		}
 	}
 	rank := map[Verdict]int{Waiting: 0, Wrong: 1, Note: 2, Good: 3}

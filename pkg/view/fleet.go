@@ -37,12 +37,16 @@ type Fleet struct {
 	tenants map[string][]*v1alpha1.TenantCluster
 	// badTypes is why a NodeType has no servers, by name.
 	badTypes map[string]string
+	// topology is the default of --topology-labels: which labels the manager was told is not in the API.
+	topology topology.Mapping
+	// servers are all, by zone, rack and name.
+	servers []Server
 }
 
 // New prepares the answers.
 func New(snapshot *Snapshot) *Fleet {
 	f := &Fleet{
-		snapshot: snapshot, inventory: inventory.NewInventory(inventory.Options{}),
+		snapshot: snapshot, inventory: inventory.NewInventory(inventory.Options{}), topology: topology.Default(),
 		hosts: map[types.NamespacedName]*bmov1alpha1.BareMetalHost{}, nodeTypes: map[string]*v1alpha1.NodeType{},
 		providers: map[string]*v1alpha1.NodeProvider{}, machines: map[types.NamespacedName]*v1alpha1.Machine{},
 		machineOf: map[types.UID]*v1alpha1.Machine{}, tenants: map[string][]*v1alpha1.TenantCluster{}, badTypes: map[string]string{},
@@ -60,16 +64,24 @@ func New(snapshot *Snapshot) *Fleet {
 	}
 	for i := range m.Hosts {
 		host := &m.Hosts[i]
-		f.hosts[types.NamespacedName{Namespace: host.Namespace, Name: host.Name}] = host
+		f.hosts[keyOf(host)] = host
 		f.inventory.SetHost(host)
 	}
 	for i := range m.Machines {
 		machine := &m.Machines[i]
-		f.machines[types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}] = machine
+		f.machines[keyOf(machine)] = machine
 		if host, has := machine.Host(); has {
 			f.machineOf[host.UID] = machine
 		}
 	}
+	f.servers = make([]Server, 0, len(f.hosts))
+	for _, host := range f.hosts {
+		f.servers = append(f.servers, f.server(host))
+	}
+	slices.SortFunc(f.servers, func(a, b Server) int {
+		return cmp.Or(strings.Compare(a.Zone, b.Zone), strings.Compare(a.Rack, b.Rack), strings.Compare(a.Namespace, b.Namespace),
+			strings.Compare(a.Name, b.Name))
+	})
 	return f
 }
 
@@ -114,24 +126,19 @@ type Server struct {
 	Node    string `json:"node,omitempty"`
 	// Since is when the Machine claimed it.
 	Since *metav1.Time `json:"since,omitempty"`
+	// reason that it cannot be claimed; empty if it can, or if a Machine has it.
+	reason inventory.Reason
 }
 
 // Servers returns all servers, by zone, rack and name.
-func (f *Fleet) Servers() []Server {
-	servers := make([]Server, 0, len(f.hosts))
-	for _, host := range f.hosts {
-		servers = append(servers, f.server(host))
-	}
-	slices.SortFunc(servers, func(a, b Server) int {
-		return cmp.Or(strings.Compare(a.Zone, b.Zone), strings.Compare(a.Rack, b.Rack), strings.Compare(a.Namespace, b.Namespace),
-			strings.Compare(a.Name, b.Name))
-	})
-	return servers
+func (f *Fleet) Servers() []Server { return slices.Clone(f.servers) }
+
+func keyOf(object metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
 func (f *Fleet) server(host *bmov1alpha1.BareMetalHost) Server {
-	key := types.NamespacedName{Namespace: host.Namespace, Name: host.Name}
-	known, _ := f.inventory.Server(key)
+	known, _ := f.inventory.Server(keyOf(host))
 	server := Server{
 		Namespace: host.Namespace, Name: host.Name, Rack: host.Labels[v1alpha1.RackLabelKey], Zone: f.zone(host, known.Types),
 		Types: known.Types, Metal3: string(host.Status.Provisioning.State),
@@ -148,38 +155,53 @@ func (f *Fleet) server(host *bmov1alpha1.BareMetalHost) Server {
 		}
 		return server
 	}
-	server.State, server.Why = f.unclaimed(host, known)
+	server.State, server.reason, server.Why = f.unclaimed(host, known)
 	return server
 }
 
-// unclaimed is the state of a server that no Machine has.
-func (f *Fleet) unclaimed(host *bmov1alpha1.BareMetalHost, known inventory.Server) (State, string) {
+// noType is the reason of a server that matches no NodeType.
+const noType inventory.Reason = "NoNodeType"
+
+// unclaimed is the state of a server that no Machine has, and if it cannot be claimed, the reason and the end of a sentence about it.
+func (f *Fleet) unclaimed(host *bmov1alpha1.BareMetalHost, known inventory.Server) (State, inventory.Reason, string) {
 	eligibility := known.Eligibility
 	switch {
 	case eligibility.Claimed:
-		return State(inventory.StateClaimed), "is used by " + cmp.Or(eligibility.UsedBy, "a Machine that is gone")
+		by := eligibility.UsedBy
+		if by == "" {
+			by = fmt.Sprintf("Machine %s/%s, which is not among those that were read", host.Spec.ConsumerRef.Namespace, host.Spec.ConsumerRef.Name)
+		}
+		return State(inventory.StateClaimed), inventory.ReasonClaimed, "is used by " + by
 	case eligibility.Reason == inventory.ReasonError:
-		return State(inventory.StateError), eligibility.Message + ": " + cmp.Or(host.Status.ErrorMessage, "Metal3 says nothing about it")
+		return State(inventory.StateError), eligibility.Reason,
+			eligibility.Message + ": " + cmp.Or(host.Status.ErrorMessage, "Metal3 says nothing about it")
 	case eligibility.Reason == inventory.ReasonQuarantined:
-		return State(inventory.StateQuarantined), eligibility.Message
-	case !eligibility.Claimable:
-		return State(inventory.StateUnavailable), eligibility.Message
-	case len(known.Types) == 0:
-		return State(inventory.StateUnavailable), "matches no NodeType"
+		return State(inventory.StateQuarantined), eligibility.Reason, eligibility.Message
 	}
-	var small []string
+	var reason inventory.Reason
+	var because []string
 	for _, name := range known.Types {
-		nodeType := f.nodeTypes[name]
-		if lacks := inventory.Lacks(host, nodeType.Spec.Resources); lacks != "" {
-			small = append(small, fmt.Sprintf("is too small for NodeType %s (%s)", name, lacks))
-		} else if host.Status.HardwareDetails == nil && len(nodeType.Spec.LeftOut()) > 0 {
-			small = append(small, fmt.Sprintf("has not been inspected, and NodeType %s leaves out cpu or memory", name))
+		switch one := known.States[name]; {
+		case one.State == inventory.StateAvailable:
+			return State(inventory.StateAvailable), "", ""
+		case one.Reason == inventory.ReasonTooSmall:
+			reason, because = one.Reason, append(because, tooSmall(name, one))
+		case one.Reason == inventory.ReasonNotInspected:
+			reason, because = one.Reason, append(because, fmt.Sprintf("has not been inspected, and NodeType %s leaves out cpu or memory", name))
 		}
 	}
-	if len(small) == len(known.Types) {
-		return State(inventory.StateUnavailable), strings.Join(small, "; ")
+	switch {
+	case !eligibility.Claimable:
+		return State(inventory.StateUnavailable), eligibility.Reason, eligibility.Message
+	case len(known.Types) == 0:
+		return State(inventory.StateUnavailable), noType, "matches no NodeType"
 	}
-	return State(inventory.StateAvailable), ""
+	return State(inventory.StateUnavailable), reason, strings.Join(because, "; ")
+}
+
+// tooSmall ends a sentence about a server.
+func tooSmall(nodeType string, state inventory.TypeState) string {
+	return fmt.Sprintf("is too small for NodeType %s (%s)", nodeType, state.Lacks)
 }
 
 // zone is that of the server as a node would have it, if the manager has the default of --topology-labels.
@@ -189,7 +211,7 @@ func (f *Fleet) zone(host *bmov1alpha1.BareMetalHost, nodeTypes []string) string
 			return zone
 		}
 	}
-	return topology.Default().Zone(host.Labels)
+	return f.topology.Zone(host.Labels)
 }
 
 func (f *Fleet) chargedTo(machine *v1alpha1.Machine) *v1alpha1.TenantCluster {
@@ -243,7 +265,7 @@ func (f *Fleet) describe(machine *v1alpha1.Machine) Machine {
 	if tenant := f.chargedTo(machine); tenant != nil {
 		described.Tenant = tenant.Name
 	}
-	if progress := machine.Status.Progress; progress != nil && isOnItsWay(described.Phase) {
+	if progress := machine.Status.Progress; progress != nil && machine.IsOnItsWay() {
 		described.Progress = fmt.Sprintf("%d/%d %s", progress.Step, progress.Steps, progress.Description)
 		described.Expected = progress.ExpectedReadyTime
 	}
@@ -251,11 +273,6 @@ func (f *Fleet) describe(machine *v1alpha1.Machine) Machine {
 		described.Drifted = drifted.Reason
 	}
 	return described
-}
-
-func isOnItsWay(phase v1alpha1.MachinePhase) bool {
-	return slices.Contains([]v1alpha1.MachinePhase{v1alpha1.MachineClaiming, v1alpha1.MachineClaimed, v1alpha1.MachineProvisioning,
-		v1alpha1.MachineProvisioned}, phase)
 }
 
 // TypeCapacity is what a NodeType has, and which tenants have it.

@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
@@ -68,14 +67,10 @@ func (f *Fleet) Issues() []Issue {
 	for _, name := range slices.Sorted(maps.Keys(f.nodeTypes)) {
 		f.typeIssues(f.nodeTypes[name], add)
 	}
-	for _, server := range f.Servers() {
-		host := f.hosts[types.NamespacedName{Namespace: server.Namespace, Name: server.Name}]
-		cause := f.serverCause(host)
-		if cause.Verdict != Wrong {
+	for _, server := range f.servers {
+		cause := f.serverCause(server)
+		if cause.Verdict != Wrong || server.Machine != "" { // what is wrong with a Machine is said of it
 			continue
-		}
-		if machine := f.MachineOn(host); machine != nil {
-			continue // said of the Machine
 		}
 		severity := Warning
 		if server.State == State(inventory.StateUnavailable) && len(server.Types) == 0 {

@@ -447,6 +447,21 @@ func TestExplain(t *testing.T) {
 				"  [Wrong] NodeType h100: 1 server matches, 0 claimed, 0 in error, 1 not ready\n" +
 				"    [Wrong] server metal3/s0 (rack r1, zone global) is in maintenance -> when the work is done: kubectl annotate " +
 				"baremetalhost -n metal3 s0 karpenter.metal3.io/maintenance-"},
+		"machine, arrived": {"without a tenant it is where it should be, and is not late", "machine", "m1",
+			fixture(withMachine("m1", "s1", v1alpha1.MachineProvisioned, func(m *v1alpha1.Machine) {
+				m.Spec.TenantClusterRef = nil
+				m.Status.Progress = &v1alpha1.MachineProgress{Step: 4, Steps: 4, Description: "provisioned",
+					ExpectedReadyTime: &metav1.Time{Time: time.Date(2026, 1, 2, 14, 55, 0, 0, time.UTC)}}
+			})), "[OK] Machine acme/m1 is Provisioned: what the manager says"},
+		"host, of a Machine that was not read": {"of another namespace, say", "host", "s1", fixture(withHost("s1",
+			func(host *bmov1alpha1.BareMetalHost) {
+				host.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "b", Name: "m"}
+			})), "[] server metal3/s1 (rack r1, zone global) is used by Machine b/m, which is not among those that were read\n" +
+			"  [] it matches NodeType h100"},
+		"host, not cleaned, for any tenant": {"the NodeProvider says that any tenant may have it", "host", "s1", fixture(
+			withHost("s1", annotated(v1alpha1.LastTenantAnnotationKey, "b")), func(s *Snapshot) {
+				s.Management.NodeProviders[0].Spec.Metal3.UncleanedServers = v1alpha1.UncleanedServersAnyTenant
+			}), "[OK] server metal3/s1 (rack r1, zone global) can be claimed\n  [] it matches NodeType h100"},
 		"machine, late": {"it takes longer than usual", "machine", "acme/m1", fixture(withMachine("m1", "s1", v1alpha1.MachineProvisioned,
 			func(m *v1alpha1.Machine) {
 				m.Status.Progress = &v1alpha1.MachineProgress{Step: 4, Steps: 5, Description: "booting",
