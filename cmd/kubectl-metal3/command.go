@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -111,11 +112,17 @@ func (o *options) read(ctx context.Context) (*view.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+	return o.readClusters(ctx, management)
+}
+
+// readClusters reads the management cluster and, if flags lead to it, a tenant cluster.
+func (o *options) readClusters(ctx context.Context, management client.Reader) (*view.Snapshot, error) {
 	var tenant client.Reader
 	if o.tenantKubeconfig != "" || o.tenantContext != "" {
 		flags := genericclioptions.NewConfigFlags(true)
 		kubeconfig := cmp.Or(o.tenantKubeconfig, *o.management.KubeConfig)
 		flags.KubeConfig, flags.Context = &kubeconfig, &o.tenantContext
+		var err error
 		if tenant, err = o.connect(flags, "tenant cluster"); err != nil {
 			return nil, err
 		}
@@ -125,11 +132,10 @@ func (o *options) read(ctx context.Context) (*view.Snapshot, error) {
 		return nil, err
 	}
 	for _, missing := range snapshot.Missing {
-		fmt.Fprintf(o.ErrOut, "warning: %s\n", missing)
 		if missing.NotInstalled && missing.Cluster == "management" {
-			return nil, fmt.Errorf("the management cluster has no %s.%s: install the CRDs, or name another cluster by --context or --kubeconfig",
-				missing.Resource, missing.Group)
+			return nil, errors.New(missing.String())
 		}
+		fmt.Fprintf(o.ErrOut, "warning: %s\n", missing)
 	}
 	return snapshot, nil
 }

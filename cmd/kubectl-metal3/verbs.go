@@ -39,7 +39,7 @@ func (o *options) verb(ctx context.Context) (*verb, error) {
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := o.read(ctx)
+	snapshot, err := o.readClusters(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -95,29 +95,25 @@ func setAnnotation(object metav1.Object, key, value string) {
 }
 
 func (o *options) maintenanceCommand() *cobra.Command {
-	return o.keepOutCommand("maintenance", "maintenance", v1alpha1.MaintenanceAnnotationKey, "Take a server out of the pool for work on it",
+	return o.keepOutCommand("maintenance", v1alpha1.MaintenanceAnnotationKey, "Take a server out of the pool for work on it",
 		"  kubectl metal3 maintenance server-07 --reason 'DIMM 3 is replaced'")
 }
 
 func (o *options) quarantineCommand() *cobra.Command {
-	return o.keepOutCommand("quarantine", "quarantine", v1alpha1.QuarantinedAnnotationKey,
+	return o.keepOutCommand("quarantine", v1alpha1.QuarantinedAnnotationKey,
 		"Keep a server out of the pool until it has been checked",
 		"  kubectl metal3 quarantine server-07 --reason 'GPU 3 falls off the bus'")
 }
 
-// keepOutCommand sets an annotation because of which a host is not claimed.
-func (o *options) keepOutCommand(use, state, key, short, example string) *cobra.Command {
+// keepOutCommand is named like the state that a host is in while it has an annotation, and is not claimed.
+func (o *options) keepOutCommand(state, key, short, example string) *cobra.Command {
 	var reason string
 	command := &cobra.Command{
-		Use: use + " HOST", Short: short, Args: cobra.ExactArgs(1), Example: example,
+		Use: state + " HOST", Short: short, Args: cobra.ExactArgs(1), Example: example,
 		Long: short + ": no Machine claims it until 'kubectl metal3 release' takes it back. A Machine that has the server keeps it.\n" +
 			"It sets the annotation " + key + ".",
 		RunE: func(command *cobra.Command, arguments []string) error {
-			v, err := o.verb(command.Context())
-			if err != nil {
-				return err
-			}
-			host, err := v.fleet.Host(arguments[0])
+			v, host, err := o.hostVerb(command.Context(), arguments[0])
 			if err != nil {
 				return err
 			}
@@ -147,11 +143,7 @@ func (o *options) releaseCommand() *cobra.Command {
 			v1alpha1.QuarantinedAnnotationKey + ", and says what else keeps the server from being claimed.",
 		Example: "  kubectl metal3 release server-07",
 		RunE: func(command *cobra.Command, arguments []string) error {
-			v, err := o.verb(command.Context())
-			if err != nil {
-				return err
-			}
-			host, err := v.fleet.Host(arguments[0])
+			v, host, err := o.hostVerb(command.Context(), arguments[0])
 			if err != nil {
 				return err
 			}
@@ -248,6 +240,16 @@ func addConfirmation(command *cobra.Command, reason *string, yes *bool) {
 	command.Flags().StringVar(reason, "reason", "", "Why, for the next person: it is written to the annotation "+
 		""+v1alpha1.ReasonAnnotationKey+" of the Machine.")
 	command.Flags().BoolVarP(yes, "yes", "y", false, "Do not ask, although a node is in use.")
+}
+
+// hostVerb finds a host.
+func (o *options) hostVerb(ctx context.Context, name string) (*verb, *bmov1alpha1.BareMetalHost, error) {
+	v, err := o.verb(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	host, err := v.fleet.Host(name)
+	return v, host, err
 }
 
 // machineVerb finds a Machine that has a server, and asks if a node is in use on it.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -138,6 +139,41 @@ func TestVerbs(t *testing.T) {
 			}
 			if power := machine.Spec.Power; (power == nil) != (tc.power == "") || power != nil && power.State != tc.power {
 				t.Errorf("the power is %v, want %q", power, tc.power)
+			}
+		})
+	}
+}
+
+// A kind that may not be listed is a warning with the rule, and one that is not there an error. Each is one sentence.
+func TestKindsMissing(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason    string
+		err       error
+		out, want string
+	}{
+		"rights": {reason: "the servers are shown all the same",
+			err: apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.Group, Resource: "machines"}, "", nil),
+			out: "warning: you may not list machines.karpenter.metal3.io in the management cluster, and what depends on them is not shown: the " +
+				"rule that is missing is apiGroups [\"karpenter.metal3.io\"], resources [\"machines\"], verbs [list]\n"},
+		"definitions": {reason: "it is another cluster, or nothing is installed",
+			err:  &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: v1alpha1.Group, Kind: "Machine"}},
+			want: "the management cluster has no machines.karpenter.metal3.io: install its CRD, or name another cluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on := cluster(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+				options ...client.ListOption) error {
+				if _, isMachines := list.(*v1alpha1.MachineList); isMachines {
+					return tc.err
+				}
+				return c.List(ctx, list, options...)
+			}})
+			out, err := write(t, on, "", "hosts", "-o", "name", "--rack", "r9")
+			problem := ""
+			if err != nil {
+				problem = err.Error()
+			}
+			if diff := cmp.Diff([]string{tc.out, tc.want}, []string{out, problem}); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
 	}
