@@ -133,6 +133,10 @@ lint: dev-tools ## Check formatting, go vet, staticcheck and the workflows
 cloud-init: ## Unpack Debian's cloud-init into bin/, for the tests to ask it what it thinks of our documents
 	@hack/cloud-init.sh
 
+.PHONY: chromium
+chromium: ## Unpack Debian's Chromium into bin/, for the tests to look at the page
+	@hack/chromium.sh
+
 .PHONY: server-image
 server-image: ## Make the root file system of a server that can join a cluster, from Debian's packages, into bin/ (needs root)
 	@hack/server-image.sh
