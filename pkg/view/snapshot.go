@@ -97,13 +97,90 @@ func Scheme() *runtime.Scheme {
 	return scheme
 }
 
-// kind is one that is read, a page at a time.
+// kind is one that is read.
 type kind struct {
 	cluster, group, resource string
-	from                     client.Reader
-	// page returns an empty list for a page, and what takes its items. Each page has a list of its own: decoding into the list of the
-	// page before would write to what was taken of it.
-	page func() (list client.ObjectList, take func())
+	// namespaced kinds are read of the namespace that a person has named, others of all.
+	namespaced bool
+	// object is an empty one.
+	object client.Object
+	// list returns an empty list. Each page has one of its own: decoding into that of the page before would write to what was taken of it.
+	list func() client.ObjectList
+	// trim removes what people do not look at and what may hold a secret.
+	trim func(client.Object)
+	// add appends a copy of an object to those of a snapshot.
+	add func(*Snapshot, client.Object)
+}
+
+// Names of the clusters.
+const (
+	managementCluster = "management"
+	tenantCluster     = "tenant"
+)
+
+func kindOf[T any, P interface {
+	*T
+	client.Object
+}](cluster, group, resource string, list func() client.ObjectList, of func(*Snapshot) *[]T, trim func(P)) kind {
+	return kind{
+		cluster: cluster, group: group, resource: resource, object: P(new(T)), list: list,
+		trim: func(object client.Object) {
+			object.SetManagedFields(nil)
+			annotations := object.GetAnnotations()
+			delete(annotations, corev1.LastAppliedConfigAnnotation)
+			object.SetAnnotations(annotations)
+			trim(object.(P))
+		},
+		add: func(s *Snapshot, object client.Object) { all := of(s); *all = append(*all, *object.(P)) },
+	}
+}
+
+func (k kind) inNamespace() kind {
+	k.namespaced = true
+	return k
+}
+
+// kinds are those that a snapshot has, of the management cluster and, if there is one, of a tenant.
+func kinds(tenant bool) []kind {
+	all := []kind{
+		kindOf(managementCluster, bmov1alpha1.GroupVersion.Group, "baremetalhosts",
+			func() client.ObjectList { return &bmov1alpha1.BareMetalHostList{} },
+			func(s *Snapshot) *[]bmov1alpha1.BareMetalHost { return &s.Management.Hosts }, trimHost),
+		kindOf(managementCluster, v1alpha1.Group, "nodeproviders",
+			func() client.ObjectList { return &v1alpha1.NodeProviderList{} },
+			func(s *Snapshot) *[]v1alpha1.NodeProvider { return &s.Management.NodeProviders }, trimProvider),
+		kindOf(managementCluster, v1alpha1.Group, "nodetypes",
+			func() client.ObjectList { return &v1alpha1.NodeTypeList{} },
+			func(s *Snapshot) *[]v1alpha1.NodeType { return &s.Management.NodeTypes }, trimType),
+		kindOf(managementCluster, v1alpha1.Group, "tenantclusters",
+			func() client.ObjectList { return &v1alpha1.TenantClusterList{} },
+			func(s *Snapshot) *[]v1alpha1.TenantCluster { return &s.Management.TenantClusters }, trimTenantCluster).inNamespace(),
+		kindOf(managementCluster, v1alpha1.Group, "machines",
+			func() client.ObjectList { return &v1alpha1.MachineList{} },
+			func(s *Snapshot) *[]v1alpha1.Machine { return &s.Management.Machines }, trimMachine).inNamespace(),
+	}
+	if !tenant {
+		return all
+	}
+	return append(all,
+		kindOf(tenantCluster, "", "pods", func() client.ObjectList { return &corev1.PodList{} },
+			func(s *Snapshot) *[]corev1.Pod { return &s.Tenant.Pods }, trimPod),
+		kindOf(tenantCluster, "", "nodes", func() client.ObjectList { return &corev1.NodeList{} },
+			func(s *Snapshot) *[]corev1.Node { return &s.Tenant.Nodes }, trimNode),
+		kindOf(tenantCluster, karpenterapis.Group, "nodepools", func() client.ObjectList { return &karpenterv1.NodePoolList{} },
+			func(s *Snapshot) *[]karpenterv1.NodePool { return &s.Tenant.NodePools }, nothingElse[karpenterv1.NodePool]),
+		kindOf(tenantCluster, karpenterapis.Group, "nodeclaims", func() client.ObjectList { return &karpenterv1.NodeClaimList{} },
+			func(s *Snapshot) *[]karpenterv1.NodeClaim { return &s.Tenant.NodeClaims }, nothingElse[karpenterv1.NodeClaim]),
+		kindOf(tenantCluster, v1alpha1.Group, "metalnodeclasses", func() client.ObjectList { return &v1alpha1.MetalNodeClassList{} },
+			func(s *Snapshot) *[]v1alpha1.MetalNodeClass { return &s.Tenant.NodeClasses }, trimClass))
+}
+
+// missing returns what is missing if an error says that a kind cannot be read, and otherwise nil.
+func (k kind) missing(err error) *Missing {
+	if !apierrors.IsForbidden(err) && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		return nil
+	}
+	return &Missing{Cluster: k.cluster, Group: k.group, Resource: k.resource, NotInstalled: !apierrors.IsForbidden(err)}
 }
 
 // pageSize is the number of objects that are asked for at a time.
@@ -112,106 +189,60 @@ const pageSize = 500
 // Read reads a snapshot of the management cluster and, if that is not nil, of a tenant. Namespace limits the Machines and
 // TenantClusters; empty are all. Kinds that the reader may not list, or that a cluster does not have, are in Missing.
 func Read(ctx context.Context, management, tenant client.Reader, namespace string, now metav1.Time) (*Snapshot, error) {
-	s := &Snapshot{TypeMeta: metav1.TypeMeta{Kind: SnapshotKind, APIVersion: SnapshotVersion}, Time: now}
-	m := &s.Management
-	kinds := []kind{
-		{"management", bmov1alpha1.GroupVersion.Group, "baremetalhosts", management, func() (client.ObjectList, func()) {
-			page := &bmov1alpha1.BareMetalHostList{}
-			return page, func() { take(&m.Hosts, page.Items, trimHost) }
-		}},
-		{"management", v1alpha1.Group, "nodeproviders", management, func() (client.ObjectList, func()) {
-			page := &v1alpha1.NodeProviderList{}
-			return page, func() { take(&m.NodeProviders, page.Items, trimProvider) }
-		}},
-		{"management", v1alpha1.Group, "nodetypes", management, func() (client.ObjectList, func()) {
-			page := &v1alpha1.NodeTypeList{}
-			return page, func() { take(&m.NodeTypes, page.Items, trimType) }
-		}},
-		{"management", v1alpha1.Group, "tenantclusters", management, func() (client.ObjectList, func()) {
-			page := &v1alpha1.TenantClusterList{}
-			return page, func() { take(&m.TenantClusters, page.Items, trimTenantCluster) }
-		}},
-		{"management", v1alpha1.Group, "machines", management, func() (client.ObjectList, func()) {
-			page := &v1alpha1.MachineList{}
-			return page, func() { take(&m.Machines, page.Items, trimMachine) }
-		}},
+	s, err := newSnapshot(ctx, tenant, now)
+	if err != nil {
+		return nil, err
 	}
-	if tenant != nil {
-		t := &Tenant{}
-		s.Tenant = t
-		system := &corev1.Namespace{}
-		if err := tenant.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err == nil {
-			t.UID = system.UID
-		} else if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("reaching the tenant cluster, %w", err)
-		}
-		kinds = append(kinds,
-			kind{"tenant", "", "pods", tenant, func() (client.ObjectList, func()) {
-				page := &corev1.PodList{}
-				return page, func() { take(&t.Pods, page.Items, trimPod) }
-			}},
-			kind{"tenant", "", "nodes", tenant, func() (client.ObjectList, func()) {
-				page := &corev1.NodeList{}
-				return page, func() { take(&t.Nodes, page.Items, trimNode) }
-			}},
-			kind{"tenant", karpenterapis.Group, "nodepools", tenant, func() (client.ObjectList, func()) {
-				page := &karpenterv1.NodePoolList{}
-				return page, func() { take(&t.NodePools, page.Items, nothingElse[karpenterv1.NodePool]) }
-			}},
-			kind{"tenant", karpenterapis.Group, "nodeclaims", tenant, func() (client.ObjectList, func()) {
-				page := &karpenterv1.NodeClaimList{}
-				return page, func() { take(&t.NodeClaims, page.Items, nothingElse[karpenterv1.NodeClaim]) }
-			}},
-			kind{"tenant", v1alpha1.Group, "metalnodeclasses", tenant, func() (client.ObjectList, func()) {
-				page := &v1alpha1.MetalNodeClassList{}
-				return page, func() { take(&t.NodeClasses, page.Items, trimClass) }
-			}})
-	}
-	for _, one := range kinds {
-		if err := s.read(ctx, one, namespace); err != nil {
+	from := map[string]client.Reader{managementCluster: management, tenantCluster: tenant}
+	for _, one := range kinds(tenant != nil) {
+		if err := s.read(ctx, one, from[one.cluster], namespace); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-func (s *Snapshot) read(ctx context.Context, one kind, namespace string) error {
+// newSnapshot returns one without objects that knows which tenant it is of.
+func newSnapshot(ctx context.Context, tenant client.Reader, now metav1.Time) (*Snapshot, error) {
+	s := &Snapshot{TypeMeta: metav1.TypeMeta{Kind: SnapshotKind, APIVersion: SnapshotVersion}, Time: now}
+	if tenant == nil {
+		return s, nil
+	}
+	s.Tenant = &Tenant{}
+	system := &corev1.Namespace{}
+	if err := tenant.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err == nil {
+		s.Tenant.UID = system.UID
+	} else if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("reaching the tenant cluster, %w", err)
+	}
+	return s, nil
+}
+
+func (s *Snapshot) read(ctx context.Context, one kind, from client.Reader, namespace string) error {
 	for next := ""; ; {
 		options := []client.ListOption{client.Limit(pageSize), client.Continue(next)}
-		if one.resource == "machines" || one.resource == "tenantclusters" {
+		if one.namespaced {
 			options = append(options, client.InNamespace(namespace))
 		}
-		list, take := one.page()
-		err := one.from.List(ctx, list, options...)
-		switch {
-		case apierrors.IsForbidden(err), meta.IsNoMatchError(err), apierrors.IsNotFound(err):
-			s.Missing = append(s.Missing, Missing{Cluster: one.cluster, Group: one.group, Resource: one.resource,
-				NotInstalled: !apierrors.IsForbidden(err)})
-			return nil
-		case err != nil:
+		list := one.list()
+		if err := from.List(ctx, list, options...); err != nil {
+			if missing := one.missing(err); missing != nil {
+				s.Missing = append(s.Missing, *missing)
+				return nil
+			}
 			return fmt.Errorf("listing %s in the %s cluster, %w", one.resource, one.cluster, err)
 		}
-		take()
+		if err := meta.EachListItem(list, func(object runtime.Object) error {
+			one.trim(object.(client.Object))
+			one.add(s, object.(client.Object))
+			return nil
+		}); err != nil {
+			return fmt.Errorf("reading the list of %s in the %s cluster, %w", one.resource, one.cluster, err)
+		}
 		if next = list.GetContinue(); next == "" {
 			return nil
 		}
 	}
-}
-
-// take appends objects, without what people do not look at and what may hold a secret.
-func take[T any, P interface {
-	*T
-	metav1.Object
-}](all *[]T, items []T, trim func(P)) {
-	for i := range items {
-		object := P(&items[i])
-		object.SetManagedFields(nil)
-		annotations := object.GetAnnotations()
-		delete(annotations, corev1.LastAppliedConfigAnnotation)
-		object.SetAnnotations(annotations)
-		trim(object)
-	}
-	*all = append(*all, items...)
 }
 
 func nothingElse[T any](*T) {}
