@@ -18,6 +18,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/component-base/version"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
@@ -34,7 +35,7 @@ type options struct {
 	// output is wide, json, yaml, name, or empty for a table.
 	output string
 	// connect returns a client of the cluster that the flags lead to. What is the cluster in words.
-	connect func(flags *genericclioptions.ConfigFlags, what string) (client.Client, error)
+	connect func(flags *genericclioptions.ConfigFlags, what string) (client.WithWatch, error)
 }
 
 func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
@@ -97,16 +98,7 @@ func (o *options) fleet(ctx context.Context) (*view.Fleet, error) {
 
 func (o *options) read(ctx context.Context) (*view.Snapshot, error) {
 	if o.snapshot != "" {
-		file, err := os.Open(o.snapshot)
-		if err != nil {
-			return nil, fmt.Errorf("reading the snapshot, %w", err)
-		}
-		defer file.Close()
-		snapshot, err := view.Load(file)
-		if err != nil {
-			return nil, fmt.Errorf("reading the snapshot %s, %w", o.snapshot, err)
-		}
-		return snapshot, nil
+		return o.load()
 	}
 	management, err := o.connect(o.management, "management cluster")
 	if err != nil {
@@ -115,39 +107,88 @@ func (o *options) read(ctx context.Context) (*view.Snapshot, error) {
 	return o.readClusters(ctx, management)
 }
 
+// follow follows the clusters until the context ends, or shows the file.
+func (o *options) follow(ctx context.Context) (*view.Live, error) {
+	if o.snapshot != "" {
+		snapshot, err := o.load()
+		if err != nil {
+			return nil, err
+		}
+		return view.Still(snapshot), nil
+	}
+	management, err := o.connect(o.management, "management cluster")
+	if err != nil {
+		return nil, err
+	}
+	tenant, err := o.tenant()
+	if err != nil {
+		return nil, err
+	}
+	live, err := view.Follow(ctx, management, tenant, *o.management.Namespace, clock.RealClock{})
+	if err != nil {
+		return nil, err
+	}
+	return live, o.warn(live.Snapshot())
+}
+
+func (o *options) load() (*view.Snapshot, error) {
+	file, err := os.Open(o.snapshot)
+	if err != nil {
+		return nil, fmt.Errorf("reading the snapshot, %w", err)
+	}
+	defer file.Close()
+	snapshot, err := view.Load(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the snapshot %s, %w", o.snapshot, err)
+	}
+	return snapshot, nil
+}
+
+// tenant returns a client of the tenant cluster that flags lead to, and nil if there is none.
+func (o *options) tenant() (client.WithWatch, error) {
+	if o.tenantKubeconfig == "" && o.tenantContext == "" {
+		return nil, nil
+	}
+	flags := genericclioptions.NewConfigFlags(true)
+	kubeconfig := cmp.Or(o.tenantKubeconfig, *o.management.KubeConfig)
+	flags.KubeConfig, flags.Context = &kubeconfig, &o.tenantContext
+	return o.connect(flags, "tenant cluster")
+}
+
 // readClusters reads the management cluster and, if flags lead to it, a tenant cluster.
 func (o *options) readClusters(ctx context.Context, management client.Reader) (*view.Snapshot, error) {
 	var tenant client.Reader
-	if o.tenantKubeconfig != "" || o.tenantContext != "" {
-		flags := genericclioptions.NewConfigFlags(true)
-		kubeconfig := cmp.Or(o.tenantKubeconfig, *o.management.KubeConfig)
-		flags.KubeConfig, flags.Context = &kubeconfig, &o.tenantContext
-		var err error
-		if tenant, err = o.connect(flags, "tenant cluster"); err != nil {
-			return nil, err
-		}
+	if found, err := o.tenant(); err != nil {
+		return nil, err
+	} else if found != nil {
+		tenant = found
 	}
 	snapshot, err := view.Read(ctx, management, tenant, *o.management.Namespace, metav1.NewTime(time.Now()))
 	if err != nil {
 		return nil, err
 	}
+	return snapshot, o.warn(snapshot)
+}
+
+// warn says what could not be read. Without the kinds of the management cluster, there is nothing to show.
+func (o *options) warn(snapshot *view.Snapshot) error {
 	for _, missing := range snapshot.Missing {
 		if missing.NotInstalled && missing.Cluster == "management" {
-			return nil, errors.New(missing.String())
+			return errors.New(missing.String())
 		}
 		fmt.Fprintf(o.ErrOut, "warning: %s\n", missing)
 	}
-	return snapshot, nil
+	return nil
 }
 
-func connect(flags *genericclioptions.ConfigFlags, what string) (client.Client, error) {
+func connect(flags *genericclioptions.ConfigFlags, what string) (client.WithWatch, error) {
 	config, err := flags.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig of the %s: %w", what, err)
 	}
 	config.QPS, config.Burst = 50, 100
 	config.UserAgent = "kubectl-metal3/" + version.Get().GitVersion
-	cluster, err := client.New(config, client.Options{Scheme: view.Scheme()})
+	cluster, err := client.NewWithWatch(config, client.Options{Scheme: view.Scheme()})
 	if err != nil {
 		return nil, fmt.Errorf("reaching the %s, %w", what, err)
 	}

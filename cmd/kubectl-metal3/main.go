@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -34,7 +35,9 @@ func main() {
 var errWrong = errors.New("something is wrong")
 
 func run(ctx context.Context, streams genericiooptions.IOStreams, arguments []string) int {
-	ctrllog.SetLogger(logr.Discard()) // what a person needs to know, the command says
+	// What a person needs to know, the command says.
+	ctrllog.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
 	command := newCommand(streams)
 	command.SetArgs(arguments)
 	switch err := command.ExecuteContext(ctx); {

@@ -29,7 +29,7 @@ import (
 var verbs = map[string]bool{"maintenance": true, "quarantine": true, "release": true, "reboot": true, "power": true}
 
 // cluster is a management cluster with the fleet.
-func cluster(funcs interceptor.Funcs) client.Client {
+func cluster(funcs interceptor.Funcs) client.WithWatch {
 	builder := fake.NewClientBuilder().WithScheme(view.Scheme()).WithInterceptorFuncs(funcs)
 	snapshot := fleet()
 	for i := range snapshot.Management.Hosts {
@@ -53,13 +53,13 @@ func objectMeta(namespace, name string) metav1.ObjectMeta {
 }
 
 // write runs a command that writes. The answer is what a person types.
-func write(t *testing.T, on client.Client, answer string, arguments ...string) (out string, err error) {
+func write(t *testing.T, on client.WithWatch, answer string, arguments ...string) (out string, err error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	o := &options{
 		IOStreams:  genericiooptions.IOStreams{In: strings.NewReader(answer), Out: &stdout, ErrOut: &stderr},
 		management: genericclioptions.NewConfigFlags(true),
-		connect:    func(*genericclioptions.ConfigFlags, string) (client.Client, error) { return on, nil },
+		connect:    func(*genericclioptions.ConfigFlags, string) (client.WithWatch, error) { return on, nil },
 	}
 	command := o.command()
 	command.SetArgs(arguments)

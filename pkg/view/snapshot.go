@@ -76,6 +76,8 @@ type Missing struct {
 	Resource string `json:"resource"`
 	// NotInstalled is true if the cluster does not have the kind. Otherwise the right to list it is missing.
 	NotInstalled bool `json:"notInstalled,omitempty"`
+	// Live is true if the kind would be followed, which needs the right to watch it, too.
+	Live bool `json:"live,omitempty"`
 }
 
 // String says what is missing and what gives it, in one sentence.
@@ -84,8 +86,12 @@ func (m Missing) String() string {
 	if m.NotInstalled {
 		return fmt.Sprintf("the %s cluster has no %s: install its CRD, or name another cluster", m.Cluster, name)
 	}
-	return fmt.Sprintf("you may not list %s in the %s cluster, and what depends on them is not shown: the rule that is missing is "+
-		"apiGroups [%q], resources [%q], verbs [list]", name, m.Cluster, m.Group, m.Resource)
+	verbs, rule := "list", "list"
+	if m.Live {
+		verbs, rule = "list or not watch", "list, watch"
+	}
+	return fmt.Sprintf("you may not %s %s in the %s cluster, and what depends on them is not shown: the rule that is missing is "+
+		"apiGroups [%q], resources [%q], verbs [%s]", verbs, name, m.Cluster, m.Group, m.Resource, rule)
 }
 
 // Scheme has the kinds that are read.

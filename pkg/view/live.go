@@ -1,0 +1,231 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Live is a snapshot that follows its clusters by informers. It is safe for concurrent use.
+type Live struct {
+	clock clock.PassiveClock
+	// empty has what does not change.
+	empty *Snapshot
+	kinds []*followed
+
+	mu sync.Mutex
+	// last is the snapshot since the last change; nil if there was a change after it.
+	last    *Snapshot
+	changed chan struct{}
+}
+
+// followed is a kind with its objects.
+type followed struct {
+	kind
+	informer cache.SharedIndexInformer
+	// answered is closed after the first answer of the API server.
+	answered chan struct{}
+	// err is what the API server has answered last, nil if it sends objects.
+	err error
+}
+
+// Follow starts to follow the management cluster and, if that is not nil, a tenant, until the context ends. It returns when all objects
+// are there. Namespace is as in Read. Kinds that may not be listed and watched are in Missing until they may be. The error is that of a
+// cluster that cannot be reached at first. Later ones are in Lost.
+func Follow(ctx context.Context, management, tenant client.WithWatch, namespace string, clk clock.PassiveClock) (*Live, error) {
+	var reader client.Reader
+	if tenant != nil {
+		reader = tenant
+	}
+	empty, err := newSnapshot(ctx, reader, metav1.Time{})
+	if err != nil {
+		return nil, err
+	}
+	l := &Live{clock: clk, empty: empty, changed: make(chan struct{})}
+	from := map[string]client.WithWatch{managementCluster: management, tenantCluster: tenant}
+	for _, one := range kinds(tenant != nil) {
+		if err := l.follow(ctx, one, from[one.cluster], namespace); err != nil {
+			return nil, err
+		}
+	}
+	for _, one := range l.kinds {
+		select {
+		case <-one.answered:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		switch err := l.errorOf(one); {
+		case err == nil:
+			if !cache.WaitForCacheSync(ctx.Done(), one.informer.HasSynced) {
+				return nil, ctx.Err()
+			}
+		case one.missing(err) == nil:
+			return nil, one.unreachable(err)
+		}
+	}
+	return l, nil
+}
+
+func (k kind) unreachable(err error) error {
+	return fmt.Errorf("reading %s in the %s cluster, %w", k.resource, k.cluster, err)
+}
+
+// Still returns a snapshot that never changes in the form of one that does. Its time stays that at which it was read.
+func Still(s *Snapshot) *Live {
+	return &Live{clock: stopped(s.Time), last: s, changed: make(chan struct{})}
+}
+
+// stopped is a clock at one time.
+type stopped metav1.Time
+
+func (s stopped) Now() time.Time                  { return s.Time }
+func (s stopped) Since(t time.Time) time.Duration { return s.Sub(t) }
+
+// follow starts the informer of a kind.
+func (l *Live) follow(ctx context.Context, one kind, from client.WithWatch, namespace string) error {
+	follows := &followed{kind: one, answered: make(chan struct{})}
+	options := func(raw metav1.ListOptions) *client.ListOptions {
+		options := &client.ListOptions{Raw: &raw, Limit: raw.Limit, Continue: raw.Continue}
+		if one.namespaced {
+			options.Namespace = namespace
+		}
+		return options
+	}
+	follows.informer = cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {
+			list := one.list()
+			err := from.List(ctx, list, options(raw))
+			l.note(ctx, follows, err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
+			events, err := from.Watch(ctx, one.list(), options(raw))
+			// The informer lists after most errors of a stream of all objects, and if what it has is too old.
+			streams := raw.SendInitialEvents != nil && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown
+			if !streams && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+				l.note(ctx, follows, err)
+			}
+			return events, err
+		},
+	}, one.object, 0, nil)
+	if err := errors.Join(
+		follows.informer.SetTransform(func(object any) (any, error) {
+			if object, is := object.(client.Object); is {
+				one.trim(object)
+			}
+			return object, nil
+		}),
+		// Lost says it.
+		follows.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}),
+	); err != nil {
+		return one.unreachable(err)
+	}
+	if _, err := follows.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { l.change() }, UpdateFunc: func(any, any) { l.change() }, DeleteFunc: func(any) { l.change() },
+	}); err != nil {
+		return one.unreachable(err)
+	}
+	l.kinds = append(l.kinds, follows)
+	go follows.informer.RunWithContext(ctx)
+	return nil
+}
+
+// note keeps what the API server has answered about a kind.
+func (l *Live) note(ctx context.Context, one *followed, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	l.mu.Lock()
+	differs := (err == nil) != (one.err == nil)
+	one.err = err
+	select {
+	case <-one.answered:
+	default:
+		close(one.answered)
+	}
+	l.mu.Unlock()
+	if differs {
+		l.change()
+	}
+}
+
+func (l *Live) errorOf(one *followed) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return one.err
+}
+
+func (l *Live) change() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last = nil
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// Changed returns a channel that is closed at the next change.
+func (l *Live) Changed() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.changed
+}
+
+// Snapshot returns what there is now. Nothing may write to it. A channel of Changed from before the call tells when it is old.
+func (l *Live) Snapshot() *Snapshot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == nil {
+		l.last = l.snapshot()
+	}
+	now := *l.last
+	now.Time = metav1.NewTime(l.clock.Now())
+	return &now
+}
+
+func (l *Live) snapshot() *Snapshot {
+	s := *l.empty
+	if s.Tenant != nil {
+		tenant := *s.Tenant
+		s.Tenant = &tenant
+	}
+	for _, one := range l.kinds {
+		if missing := one.missing(one.err); missing != nil {
+			missing.Live = true
+			s.Missing = append(s.Missing, *missing)
+		}
+		keys := one.informer.GetStore().ListKeys()
+		slices.Sort(keys)
+		for _, key := range keys {
+			if object, found, _ := one.informer.GetStore().GetByKey(key); found {
+				one.add(&s, object.(client.Object))
+			}
+		}
+	}
+	return &s
+}
+
+// Lost says which cluster does not answer now, and what is wrong; empty if all answer. What it had is still shown.
+func (l *Live) Lost() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range l.kinds {
+		if one.err != nil && one.missing(one.err) == nil {
+			return one.unreachable(one.err).Error()
+		}
+	}
+	return ""
+}
