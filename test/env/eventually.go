@@ -17,13 +17,18 @@ const (
 	interval    = 25 * time.Millisecond
 )
 
-// Eventually polls until the check returns no error, and fails the test with the last error after three minutes.
+// Eventually polls until the check returns no error, and fails the test with the last error after three minutes, that of a check
+// which the three minutes have interrupted left out.
 func Eventually(t testing.TB, what string, check func(context.Context) error) {
 	t.Helper()
 	var last error
 	err := wait.PollUntilContextTimeout(t.Context(), interval, waitTimeout, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
+		err := check(ctx)
+		// A check that ran out of time does not say what is wrong.
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		return err == nil, nil
 	})
 	if err != nil {
 		t.Fatalf("waiting until %s: %v", what, last)
