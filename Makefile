@@ -206,7 +206,7 @@ test: tools build cloud-init ## Run the tests for every change: units, controlle
 	@$(run_tests) -tier test -first "$(first_tests)" ./...
 
 .PHONY: test-system
-test-system: tools build images cloud-init upstream-tools dra-tools kueue-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles, each benchmark once
+test-system: tools build images cloud-init chromium upstream-tools dra-tools kueue-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles, each benchmark once
 	@$(run_tests) -tier system -first "$(first_tests)" ./...
 	@echo "each benchmark once, on small fleets"
 	@SMALL_BENCHMARKS=yes $(benchmarks) -benchtime 1x $(BENCHMARKS)
