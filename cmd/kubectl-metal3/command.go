@@ -69,7 +69,7 @@ func (o *options) command() *cobra.Command {
 	flags.StringVar(&o.snapshot, "snapshot", "", "Read this file, which 'kubectl metal3 snapshot' has written, and no cluster.")
 	command.AddCommand(
 		o.hostsCommand(), o.fleetCommand(), o.machinesCommand(), o.capacityCommand(),
-		o.explainCommand(), o.issuesCommand(), o.timelineCommand(), o.snapshotCommand(),
+		o.topCommand(), o.explainCommand(), o.issuesCommand(), o.timelineCommand(), o.snapshotCommand(),
 		o.maintenanceCommand(), o.quarantineCommand(), o.releaseCommand(), o.rebootCommand(), o.powerCommand(),
 	)
 	return command

@@ -135,7 +135,7 @@ func fleet() *view.Snapshot {
 	host(16, "cpu", nil)
 
 	pod := func(name string, requests corev1.ResourceList, change func(*corev1.Pod)) {
-		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, CreationTimestamp: before(50 * time.Minute)}}
 		pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests}}}
 		if change != nil {
 			change(&pod)
@@ -150,6 +150,9 @@ func fleet() *view.Snapshot {
 	claim := karpenterv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x7f2k"}}
 	claim.Status.NodeName = "default-x7f2k"
 	s.Tenant.NodeClaims = []karpenterv1.NodeClaim{claim}
+	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "default-x7f2k"}}
+	node.Status.Allocatable = env.Resources("cpu", "94", "memory", "750Gi", "nvidia.com/gpu", "8")
+	s.Tenant.Nodes = []corev1.Node{node}
 	for i := range s.Management.NodeTypes { // what the manager would have written
 		summary := capacityOf(view.New(s), s.Management.NodeTypes[i].Name)
 		s.Management.NodeTypes[i].Status.Capacity = summary.Capacity
@@ -166,8 +169,8 @@ func capacityOf(f *view.Fleet, name string) view.TypeCapacity {
 	return view.TypeCapacity{}
 }
 
-// execute runs the command on the snapshot, and returns what it printed and its exit code.
-func execute(t *testing.T, arguments ...string) (out, problems string, code int) {
+// fleetFile is the snapshot as a file.
+func fleetFile(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "fleet.json")
 	content, err := json.Marshal(fleet())
@@ -177,8 +180,14 @@ func execute(t *testing.T, arguments ...string) (out, problems string, code int)
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+// execute runs the command on the snapshot, and returns what it printed and its exit code.
+func execute(t *testing.T, arguments ...string) (out, problems string, code int) {
+	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code = run(context.Background(), genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr}, append(arguments, "--snapshot", file))
+	code = run(context.Background(), genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr}, append(arguments, "--snapshot", fleetFile(t)))
 	return stdout.String(), stderr.String(), code
 }
 
@@ -213,21 +222,26 @@ func TestGolden(t *testing.T) {
 			if code != tc.code {
 				t.Errorf("kubectl metal3 %s: exit code %d, want %d", tc.arguments, code, tc.code)
 			}
-			got := "$ kubectl metal3 " + tc.arguments + "\n" + out + problems
-			path := filepath.Join("testdata", name+".golden")
-			if *update {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("run the test with -args -update if this is right (-want +got):\n%s", diff)
-			}
+			golden(t, name, "$ kubectl metal3 "+tc.arguments+"\n"+out+problems)
 		})
+	}
+}
+
+// golden compares a text with a file in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("run the test with -args -update if this is right (-want +got):\n%s", diff)
 	}
 }
 
@@ -262,12 +276,13 @@ func TestPage(t *testing.T) {
 
 // TestHelpExamples runs each example of --help, on the file instead of clusters.
 func TestHelpExamples(t *testing.T) {
+	t.Chdir(t.TempDir()) // one writes a file
 	count := 0
 	var walk func(command *cobra.Command)
 	walk = func(command *cobra.Command) {
 		for line := range strings.Lines(command.Example) {
 			words := strings.Fields(line)
-			if len(words) < 3 || words[0] != "kubectl" || words[1] != "metal3" || words[2] == "snapshot" || verbs[words[2]] {
+			if len(words) < 3 || words[0] != "kubectl" || words[1] != "metal3" || verbs[words[2]] {
 				continue
 			}
 			var arguments []string
@@ -280,7 +295,13 @@ func TestHelpExamples(t *testing.T) {
 				}
 			}
 			count++
-			if out, problems, code := execute(t, arguments...); code == exitError || out == "" {
+			if words[2] == "top" {
+				on := onTerminal(t, 100, 30, append(arguments, "--snapshot", fleetFile(t))...)
+				on.until(t, "10 servers")
+				on.quit(t, "q")
+				continue
+			}
+			if out, problems, code := execute(t, arguments...); code == exitError || out+problems == "" {
 				t.Errorf("%s: exit code %d, printed %q: %s", strings.TrimSpace(line), code, out, problems)
 			}
 		}
@@ -308,6 +329,7 @@ func TestBadInput(t *testing.T) {
 	}
 	for name, tc := range map[string]struct{ arguments, want string }{
 		"format":      {"hosts -o table", `--output is "table": it must be one of wide, json, yaml, name`},
+		"no terminal": {"top --snapshot FILE", "top draws on a terminal, and its input or output is none: use kubectl metal3 fleet"},
 		"kind":        {"explain disk sda --snapshot FILE", `"disk" cannot be explained: name one of pod, nodeclaim, machine, host, nodetype`},
 		"timeline":    {"timeline pod training-0 --snapshot FILE", `"pod" has no timeline: name host or machine`},
 		"not found":   {"explain host server-99 --snapshot FILE", `host "server-99" was not found`},

@@ -19,8 +19,18 @@ import (
 
 // signs of verdicts, with the colour that they have on a terminal.
 var signs = map[view.Verdict]struct{ sign, colour string }{
-	view.Good: {"✓", "32"}, view.Waiting: {"…", "33"}, view.Wrong: {"✗", "31"}, view.Note: {"·", "2"},
+	view.Good: {"✓", "32"}, view.Waiting: {"…", "33"}, view.Wrong: {"✗", "31"}, view.Note: {"·", dim},
 }
+
+// Styles of text on a terminal.
+const (
+	bold    = "1"
+	dim     = "2"
+	reverse = "7"
+)
+
+// paint gives a text a colour or a style.
+func paint(style, text string) string { return "\x1b[" + style + "m" + text + "\x1b[0m" }
 
 func (o *options) explainCommand() *cobra.Command {
 	command := &cobra.Command{
@@ -46,7 +56,7 @@ func (o *options) explainCommand() *cobra.Command {
 			if o.output != "" {
 				err = o.print([]view.Cause{cause}, nil, nil, nil)
 			} else {
-				draw(o.Out, cause, "", "", isTerminal(o.Out))
+				draw(o.Out, cause, "", "", isColoured(o.Out))
 			}
 			if err == nil && cause.Verdict == view.Wrong {
 				return errWrong
@@ -75,16 +85,19 @@ func singular(kind string) string {
 	}
 }
 
-func isTerminal(out io.Writer) bool {
-	file, isFile := out.(*os.File)
-	return isFile && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
+// isTerminal returns whether an input or output is a terminal.
+func isTerminal(stream any) bool {
+	file, isFile := stream.(*os.File)
+	return isFile && term.IsTerminal(int(file.Fd()))
 }
+
+func isColoured(out io.Writer) bool { return isTerminal(out) && os.Getenv("NO_COLOR") == "" }
 
 // draw writes a tree. The first line begins with first, and the others with rest.
 func draw(out io.Writer, cause view.Cause, first, rest string, colour bool) {
 	sign := signs[cause.Verdict].sign
 	if colour {
-		sign = "\x1b[" + signs[cause.Verdict].colour + "m" + sign + "\x1b[0m"
+		sign = paint(signs[cause.Verdict].colour, sign)
 	}
 	fmt.Fprintf(out, "%s%s %s\n", first, sign, cause.Text)
 	below := rest + "│  "
@@ -150,21 +163,27 @@ func (o *options) timelineCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var rows [][]string
-			for _, step := range steps {
-				took, typical := step.Duration(fleet.Now()).Round(time.Second).String(), ""
-				if step.End == nil {
-					took += " so far"
-				}
-				if step.TypicalSeconds > 0 {
-					typical = (time.Duration(step.TypicalSeconds) * time.Second).String()
-				}
-				rows = append(rows, []string{step.Start.UTC().Format(time.RFC3339), step.Name, took, typical, step.Note})
-			}
-			return o.print(steps, columns("Start", "Step", "Took", "Typical", "Note"), rows, nil)
+			return o.print(steps, timelineColumns, timelineRows(steps, fleet.Now()), nil)
 		},
 	}
 	return o.addOutput(command, "json", "yaml")
+}
+
+var timelineColumns = columns("Start", "Step", "Took", "Typical", "Note")
+
+func timelineRows(steps []view.Step, now time.Time) [][]string {
+	rows := make([][]string, 0, len(steps))
+	for _, step := range steps {
+		took, typical := step.Duration(now).Round(time.Second).String(), ""
+		if step.End == nil {
+			took += " so far"
+		}
+		if step.TypicalSeconds > 0 {
+			typical = (time.Duration(step.TypicalSeconds) * time.Second).String()
+		}
+		rows = append(rows, []string{step.Start.UTC().Format(time.RFC3339), step.Name, took, typical, step.Note})
+	}
+	return rows
 }
 
 func (o *options) snapshotCommand() *cobra.Command {

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -57,6 +58,10 @@ func (o *options) print(items any, columns []metav1.TableColumnDefinition, rows 
 		fmt.Fprintln(o.ErrOut, "nothing found")
 		return nil
 	}
+	return writeTable(o.Out, columns, rows, o.output == "wide")
+}
+
+func writeTable(out io.Writer, columns []metav1.TableColumnDefinition, rows [][]string, wide bool) error {
 	table := &metav1.Table{ColumnDefinitions: columns}
 	for _, row := range rows {
 		cells := make([]any, len(row))
@@ -65,7 +70,7 @@ func (o *options) print(items any, columns []metav1.TableColumnDefinition, rows 
 		}
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
 	}
-	return printers.NewTablePrinter(printers.PrintOptions{Wide: o.output == "wide"}).PrintObj(table, o.Out)
+	return printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(table, out)
 }
 
 func (o *options) hostsCommand() *cobra.Command {
@@ -136,16 +141,21 @@ func (o *options) fleetCommand() *cobra.Command {
 			racks := racksOf(fleet.Servers())
 			var rows [][]string
 			for _, one := range racks {
-				var states []string
-				for _, state := range slices.Sorted(maps.Keys(one.States)) {
-					states = append(states, fmt.Sprintf("%s %d", state, one.States[state]))
-				}
-				rows = append(rows, []string{one.Zone, one.Rack, fmt.Sprint(one.Servers), strings.Join(states, ", "), strings.Join(one.Tenants, ", ")})
+				rows = append(rows, []string{one.Zone, one.Rack, fmt.Sprint(one.Servers), countsOf(one.States), strings.Join(one.Tenants, ", ")})
 			}
 			return o.print(racks, columns("Zone", "Rack", "Servers", "States", "Tenants"), rows, nil)
 		},
 	}
 	return o.addOutput(command, "json", "yaml")
+}
+
+// countsOf says how many servers are in each state.
+func countsOf(states map[view.State]int) string {
+	var counts []string
+	for _, state := range slices.Sorted(maps.Keys(states)) {
+		counts = append(counts, fmt.Sprintf("%s %d", state, states[state]))
+	}
+	return strings.Join(counts, ", ")
 }
 
 // racksOf counts servers that come by zone and rack.
@@ -178,15 +188,8 @@ func (o *options) machinesCommand() *cobra.Command {
 			var rows [][]string
 			var names []string
 			for _, one := range machines {
-				expected := ""
-				if one.Expected != nil {
-					expected = "in " + duration.HumanDuration(one.Expected.Sub(fleet.Now()))
-					if one.Expected.Time.Before(fleet.Now()) {
-						expected = duration.HumanDuration(fleet.Now().Sub(one.Expected.Time)) + " ago"
-					}
-				}
-				rows = append(rows, []string{one.Namespace, one.Name, string(one.Phase), one.NodeType, one.Server, one.Tenant, one.Progress, expected,
-					one.Drifted, age(fleet.Now(), &one.Created), one.Node, one.Message})
+				rows = append(rows, []string{one.Namespace, one.Name, string(one.Phase), one.NodeType, one.Server, one.Tenant, one.Progress,
+					expectedOf(one, fleet.Now()), one.Drifted, age(fleet.Now(), &one.Created), one.Node, one.Message})
 				names = append(names, "machine.karpenter.metal3.io/"+one.Name)
 			}
 			return o.print(machines, columns("Namespace", "Name", "Phase", "Type", "Server", "Tenant", "Progress", "Expected", "Drifted", "Age",
@@ -194,6 +197,17 @@ func (o *options) machinesCommand() *cobra.Command {
 		},
 	}
 	return o.addOutput(command, "wide", "json", "yaml", "name")
+}
+
+// expectedOf says when a Machine is expected to have joined, "in 5m" or "5m ago"; empty if that is not known.
+func expectedOf(machine view.Machine, now time.Time) string {
+	switch {
+	case machine.Expected == nil:
+		return ""
+	case machine.Expected.Time.Before(now):
+		return duration.HumanDuration(now.Sub(machine.Expected.Time)) + " ago"
+	}
+	return "in " + duration.HumanDuration(machine.Expected.Sub(now))
 }
 
 func (o *options) capacityCommand() *cobra.Command {

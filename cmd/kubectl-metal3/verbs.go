@@ -14,7 +14,6 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -167,7 +166,7 @@ func (o *options) releaseCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			draw(v.Out, cause, "", "", isTerminal(v.Out))
+			draw(v.Out, cause, "", "", isColoured(v.Out))
 			return nil
 		},
 	}
@@ -276,7 +275,7 @@ func (o *options) machineVerb(ctx context.Context, name, does string, yes bool) 
 
 // confirm asks a person, and fails where there is none.
 func (v *verb) confirm(what string) error {
-	if file, isFile := v.In.(*os.File); isFile && !term.IsTerminal(int(file.Fd())) {
+	if _, isFile := v.In.(*os.File); isFile && !isTerminal(v.In) {
 		return fmt.Errorf("%s: confirm it by --yes", what)
 	}
 	fmt.Fprintf(v.ErrOut, "%s. Type yes to go on: ", what)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -41,6 +42,9 @@ type Fleet struct {
 	topology topology.Mapping
 	// servers are all, by zone, rack and name.
 	servers []Server
+	// nodes of the tenant cluster and the pods on them, by the name of the node; nil until one is asked for.
+	nodes  map[string]*corev1.Node
+	podsOn map[string][]*corev1.Pod
 }
 
 // New prepares the answers.

@@ -1,0 +1,511 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
+)
+
+func (o *options) topCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "top", Short: "Watch the servers, what is being installed, and the pods that have no node", Args: cobra.NoArgs,
+		Long: "Shows each server with a bar: how far its installation is, or how many accelerators of its node pods ask for, if\n" +
+			"--tenant-kubeconfig or --tenant-context lead to the cluster of its tenant. Below are the Machines on their way with the time at\n" +
+			"which they are expected, and the pods that have no node. It follows the clusters until q is pressed; with --snapshot it stands " +
+			"still.\n" +
+			"It needs a terminal.",
+		Example: "  kubectl metal3 top --tenant-kubeconfig acme.kubeconfig\n  kubectl metal3 top --snapshot fleet.json",
+		RunE: func(command *cobra.Command, _ []string) error {
+			if !isTerminal(o.In) || !isTerminal(o.Out) {
+				return errors.New("top draws on a terminal, and its input or output is none: use kubectl metal3 fleet")
+			}
+			ctx, stop := context.WithCancel(command.Context())
+			defer stop()
+			live, err := o.follow(ctx)
+			if err != nil {
+				return err
+			}
+			screen := newTop(follow(ctx, live))
+			_, err = tea.NewProgram(screen, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out)).Run()
+			if ctx.Err() != nil || errors.Is(err, tea.ErrInterrupted) {
+				return nil // it was told to end
+			}
+			return err
+		},
+	}
+}
+
+const (
+	// drawnAtLeast is how long a fleet is on the screen at least, because each is made from all objects.
+	drawnAtLeast = time.Second
+	// drawnAtMost is how long it is there at most, because durations count to when it was read.
+	drawnAtMost = 5 * time.Second
+)
+
+// fleetNow is the fleet as it is, and the cluster that does not answer.
+type fleetNow struct {
+	*view.Fleet
+	lost string
+}
+
+// follow returns the fleet as it is now, and a command that waits for the next one.
+func follow(ctx context.Context, live *view.Live) (fleetNow, tea.Cmd) {
+	changed := live.Changed() // before the snapshot, so that no change is missed
+	read := func() fleetNow { return fleetNow{view.New(live.Snapshot()), live.Lost()} }
+	return read(), func() tea.Msg {
+		old := time.After(drawnAtMost)
+		select {
+		case <-time.After(drawnAtLeast):
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-old:
+		case <-ctx.Done():
+			return nil
+		}
+		changed = live.Changed()
+		return read()
+	}
+}
+
+// grouping is an order of the servers, with a heading for each group.
+type grouping struct {
+	name string
+	of   func(view.Server) string
+}
+
+var groupings = []grouping{
+	{"rack", func(server view.Server) string {
+		if server.Rack == "" {
+			return "zone " + server.Zone
+		}
+		return "zone " + server.Zone + ", rack " + server.Rack
+	}},
+	{"state", func(server view.Server) string { return string(server.State) }},
+	{"type", func(server view.Server) string { return cmp.Or(strings.Join(server.Types, ","), "no NodeType") }},
+	{"tenant", func(server view.Server) string { return cmp.Or(server.Tenant, "no tenant") }},
+}
+
+// top is the screen of "top", and what is selected on it.
+type top struct {
+	fleet fleetNow
+	// next waits for the next fleet.
+	next tea.Cmd
+	// servers and machines are those of the fleet, and onTheWay the Machines that wait or are installed.
+	servers  []view.Server
+	machines map[string]view.Machine
+	onTheWay []view.Machine
+	waiting  []*corev1.Pod
+	// name, kind and tenant are how wide these columns are.
+	name, kind, tenant int
+
+	grouping int
+	filter   string
+	// typing is true while keys are for the filter.
+	typing bool
+	lines  []line
+	// at is the name of the selected server.
+	at string
+	// selected and first are indexes of lines; the first one is on top of the screen.
+	selected, first int
+	width, height   int
+	// head and foot are the lines above and below the list.
+	head, foot []string
+	detail     *detail
+}
+
+// line of the list: a server, or the heading of a group of them.
+type line struct {
+	heading string
+	server  int
+}
+
+// detail is about one server, over the list.
+type detail struct {
+	server   string
+	timeline bool
+	lines    []string
+	first    int
+}
+
+func newTop(fleet fleetNow, next tea.Cmd) *top {
+	t := &top{next: next}
+	t.show(fleet)
+	return t
+}
+
+func serverName(server view.Server) string { return server.Namespace + "/" + server.Name }
+
+// show takes another fleet.
+func (t *top) show(fleet fleetNow) {
+	t.fleet, t.servers, t.waiting = fleet, fleet.Servers(), fleet.Unscheduled()
+	t.machines, t.onTheWay, t.name, t.kind, t.tenant = map[string]view.Machine{}, nil, 0, 0, 0
+	for _, one := range fleet.Machines() {
+		t.machines[one.Namespace+"/"+one.Name] = one
+		if one.Progress != "" || one.Server == "" {
+			t.onTheWay = append(t.onTheWay, one)
+		}
+	}
+	slices.SortStableFunc(t.onTheWay, func(a, b view.Machine) int {
+		switch {
+		case a.Expected != nil && b.Expected != nil:
+			return a.Expected.Compare(b.Expected.Time)
+		case a.Expected != nil:
+			return -1
+		case b.Expected != nil:
+			return 1
+		}
+		return 0
+	})
+	for _, server := range t.servers {
+		t.name, t.kind = max(t.name, len(server.Name)), max(t.kind, len(strings.Join(server.Types, ",")))
+		t.tenant = max(t.tenant, len(server.Tenant))
+	}
+	t.list()
+	t.open()
+}
+
+// list makes the lines.
+func (t *top) list() {
+	words := strings.Fields(strings.ToLower(t.filter))
+	by := groupings[t.grouping].of
+	var found []int
+	count := map[string]int{}
+	for i, one := range t.servers {
+		text := strings.ToLower(strings.Join([]string{serverName(one), one.Zone, one.Rack, typesOf(one), string(one.State), one.Tenant, one.Machine,
+			one.Node, one.Why}, " "))
+		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) }) {
+			found = append(found, i)
+			count[by(one)]++
+		}
+	}
+	if t.grouping > 0 { // they come by rack
+		slices.SortStableFunc(found, func(a, b int) int { return strings.Compare(by(t.servers[a]), by(t.servers[b])) })
+	}
+	t.head, t.foot = t.header(), t.below()
+	t.lines = nil
+	last := ""
+	for _, i := range found {
+		if heading := fmt.Sprintf("%s (%d)", by(t.servers[i]), count[by(t.servers[i])]); heading != last {
+			t.lines, last = append(t.lines, line{heading: heading}), heading
+		}
+		if serverName(t.servers[i]) == t.at {
+			t.selected = len(t.lines)
+		}
+		t.lines = append(t.lines, line{server: i})
+	}
+	t.move(0)
+}
+
+// move selects another server, so many lines further, and scrolls to it.
+func (t *top) move(by int) {
+	if len(t.lines) == 0 {
+		t.selected, t.first = 0, 0
+		return
+	}
+	t.selected = max(0, min(t.selected+by, len(t.lines)-1))
+	if t.lines[t.selected].heading != "" { // the line below is a server
+		if t.selected--; by >= 0 || t.selected < 0 {
+			t.selected += 2
+		}
+	}
+	t.at = serverName(t.servers[t.lines[t.selected].server])
+	t.first = max(0, min(t.first, t.selected-1, len(t.lines)-t.rows()), t.selected-t.rows()+1)
+}
+
+// typesOf are the NodeTypes of a server in one word.
+func typesOf(server view.Server) string { return strings.Join(server.Types, ",") }
+
+// Init waits for the next fleet.
+func (t *top) Init() tea.Cmd { return t.next }
+
+// Update does what a key says, and takes the next fleet.
+func (t *top) Update(message tea.Msg) (tea.Model, tea.Cmd) {
+	switch message := message.(type) {
+	case tea.WindowSizeMsg:
+		t.width, t.height = message.Width, message.Height
+		t.list()
+		t.open()
+	case fleetNow:
+		t.show(message)
+		return t, t.next
+	case tea.KeyPressMsg:
+		switch {
+		case message.String() == "ctrl+c":
+			return t, tea.Quit
+		case t.typing:
+			t.typeFilter(message)
+		case message.String() == "q":
+			return t, tea.Quit
+		case t.detail != nil:
+			t.pressInDetail(message.String())
+		default:
+			t.press(message.String())
+		}
+	}
+	return t, nil
+}
+
+// steps are the keys that move up and down, with the lines that they move by. A page is so many.
+func steps(key string, page int) (by int, moves bool) {
+	by, moves = map[string]int{"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -page, "pgdown": page, "home": -1 << 30, "g": -1 << 30,
+		"end": 1 << 30, "G": 1 << 30}[key]
+	return by, moves
+}
+
+func (t *top) press(key string) {
+	if by, moves := steps(key, t.rows()); moves {
+		t.move(by)
+		return
+	}
+	switch key {
+	case "enter", "t":
+		if len(t.lines) > 0 {
+			t.detail = &detail{server: t.at, timeline: key == "t"}
+			t.open()
+		}
+	case "s":
+		t.grouping = (t.grouping + 1) % len(groupings)
+		t.list()
+	case "/":
+		t.typing = true
+	case "esc":
+		t.filter = ""
+		t.list()
+	}
+}
+
+func (t *top) typeFilter(key tea.KeyPressMsg) {
+	switch key.String() {
+	case "enter":
+		t.typing = false
+	case "esc":
+		t.typing, t.filter = false, ""
+	case "backspace":
+		if runes := []rune(t.filter); len(runes) > 0 {
+			t.filter = string(runes[:len(runes)-1])
+		}
+	default:
+		t.filter += key.Text
+	}
+	t.selected = 0 // unless the selected server is still there
+	t.list()
+}
+
+func (t *top) pressInDetail(key string) {
+	if by, moves := steps(key, t.detailRows()); moves {
+		t.detail.first += by
+	}
+	switch key {
+	case "esc", "enter":
+		t.detail = nil
+		return
+	case "t":
+		t.detail = &detail{server: t.detail.server, timeline: !t.detail.timeline}
+	}
+	t.open()
+}
+
+// open writes what is shown of a server, as wide as the screen is.
+func (t *top) open() {
+	if t.detail == nil || t.width == 0 {
+		return
+	}
+	var text bytes.Buffer
+	if t.detail.timeline {
+		steps, err := t.fleet.Timeline("host", t.detail.server)
+		if err == nil {
+			err = writeTable(&text, timelineColumns, timelineRows(steps, t.fleet.Now()), false)
+		}
+		if err != nil {
+			fmt.Fprintln(&text, err)
+		}
+	} else if cause, err := t.fleet.Explain("host", t.detail.server); err != nil {
+		fmt.Fprintln(&text, err)
+	} else {
+		draw(&text, cause, "", "", true)
+	}
+	wrapped := ansi.Wrap(strings.TrimSuffix(text.String(), "\n"), t.width, "")
+	t.detail.lines = strings.Split(wrapped, "\n")
+	t.detail.first = max(0, min(t.detail.first, len(t.detail.lines)-t.detailRows()))
+}
+
+// detailRows is how many lines of the detail fit on the screen.
+func (t *top) detailRows() int { return max(1, t.height-2) }
+
+// rows is how many lines of the list fit on the screen.
+func (t *top) rows() int { return max(1, t.height-len(t.head)-len(t.foot)-1) }
+
+// View draws the lines that fit on the screen, and no others.
+func (t *top) View() tea.View {
+	screen := tea.View{AltScreen: true}
+	if t.width == 0 { // the size is not known yet
+		return screen
+	}
+	var lines, foot []string
+	keys := "up/down select  enter explain  t timeline  s by " + groupings[(t.grouping+1)%len(groupings)].name + "  / filter  q quit"
+	if t.detail != nil {
+		lines = append(lines, paint(bold, "server "+t.detail.server))
+		lines = append(lines, t.detail.lines[t.detail.first:min(t.detail.first+t.detailRows(), len(t.detail.lines))]...)
+		keys = "up/down scroll  t timeline  esc back  q quit"
+		if t.detail.timeline {
+			keys = "up/down scroll  t explain  esc back  q quit"
+		}
+	} else {
+		lines, foot = append(lines, t.head...), t.foot
+		for i := t.first; i < min(t.first+t.rows(), len(t.lines)); i++ {
+			lines = append(lines, t.draw(t.lines[i], i == t.selected))
+		}
+	}
+	if t.typing {
+		keys = "filter: " + t.filter + "_  enter keeps it  esc removes it"
+	}
+	for len(lines) < t.height-len(foot)-1 {
+		lines = append(lines, "")
+	}
+	lines = append(append(lines, foot...), paint(dim, keys))
+	lines = lines[:min(len(lines), t.height)]
+	for i := range lines {
+		lines[i] = ansi.Truncate(lines[i], t.width, "…")
+	}
+	screen.Content = strings.Join(lines, "\n")
+	return screen
+}
+
+// header counts the servers.
+func (t *top) header() []string {
+	states := map[view.State]int{}
+	for _, one := range t.servers {
+		states[one.State]++
+	}
+	lines := strings.Split(ansi.Wrap(fmt.Sprintf("%s at %s: %s", paint(bold, fmt.Sprintf("%d servers", len(t.servers))),
+		t.fleet.Now().UTC().Format(time.RFC3339), countsOf(states)), t.width, ""), "\n")
+	if t.filter != "" {
+		lines = append(lines, "filter: "+t.filter)
+	}
+	if t.fleet.lost != "" {
+		lines = append(lines, paint(signs[view.Wrong].colour, "this is old: "+oneLine(t.fleet.lost)))
+	}
+	for _, missing := range t.fleet.Missing() {
+		lines = append(lines, paint(signs[view.Waiting].colour, "warning: "+missing.String()))
+	}
+	return lines
+}
+
+// barWidth is that of the bar of a server.
+const barWidth = 10
+
+// draw draws a server, or the heading of a group.
+func (t *top) draw(one line, selected bool) string {
+	if one.heading != "" {
+		return paint(bold, one.heading)
+	}
+	server := t.servers[one.server]
+	sign := signs[t.fleet.Verdict(server)]
+	bar, text := strings.Repeat(" ", barWidth), server.Why
+	if gauge, has := t.fleet.Gauge(server); has {
+		done := int(min(gauge.Value, gauge.Full) * barWidth / gauge.Full)
+		bar = strings.Repeat("█", done) + strings.Repeat("░", barWidth-done)
+		text = fmt.Sprintf("%d/%d %s", gauge.Value, gauge.Full, gauge.Of)
+		if expected := t.expected(t.machines[server.Machine]); expected != "" {
+			text += ", " + expected
+		} else if server.Node != "" {
+			text += ", node " + server.Node
+		}
+	}
+	text = fmt.Sprintf("%s %-*s %-*s %-12s %s %-*s %s", sign.sign, t.name, server.Name, t.kind, typesOf(server), server.State, bar, t.tenant,
+		server.Tenant, oneLine(text))
+	if selected {
+		return paint(reverse, "> "+text)
+	}
+	return paint(sign.colour, "  "+text)
+}
+
+// oneLine is a text without what would move the cursor.
+func oneLine(text string) string { return strings.Join(strings.Fields(ansi.Strip(text)), " ") }
+
+// expected says when a Machine is expected to have joined; empty if that is not known.
+func (t *top) expected(machine view.Machine) string {
+	switch expected := expectedOf(machine, t.fleet.Now()); {
+	case machine.Expected == nil:
+		return ""
+	case machine.Expected.Time.Before(t.fleet.Now()):
+		return "longer than usual: expected " + expected
+	default:
+		return "expected " + expected
+	}
+}
+
+// below are the Machines on their way and the pods that have no node, as many as fit.
+func (t *top) below() []string {
+	var lines []string
+	most := (t.height - 8) / 4
+	section := func(title string, count int, one func(int) string) {
+		if count == 0 || most < 1 {
+			return
+		}
+		lines = append(lines, paint(bold, fmt.Sprintf("%s (%d)", title, count)))
+		shown := count
+		if count > most {
+			shown = most - 1
+		}
+		for i := range shown {
+			lines = append(lines, one(i))
+		}
+		if shown < count {
+			lines = append(lines, fmt.Sprintf("  and %d more", count-shown))
+		}
+	}
+	section("on the way", len(t.onTheWay), func(i int) string {
+		one, sign := t.onTheWay[i], signs[view.Waiting]
+		text := strings.Trim(one.Progress+", "+t.expected(one), ", ")
+		if one.Server == "" {
+			sign, text = signs[view.Wrong], one.Message
+		}
+		return paint(sign.colour, fmt.Sprintf("  %s %s/%s  %s  %s", sign.sign, one.Namespace, one.Name, cmp.Or(one.Server, "no server"),
+			oneLine(text)))
+	})
+	section("pods without a node", len(t.waiting), func(i int) string {
+		pod := t.waiting[i]
+		cause := t.waits(pod)
+		sign := signs[cause.Verdict]
+		asks := v1alpha1.HardwareProfile{Resources: resources.RequestsForPods(pod)}
+		return paint(sign.colour, fmt.Sprintf("  %s %s/%s  %s  %s  %s", sign.sign, pod.Namespace, pod.Name,
+			cmp.Or(age(t.fleet.Now(), &pod.CreationTimestamp), "-"), cmp.Or(capacity.Accelerators(&asks), "no accelerator"), oneLine(cause.Text)))
+	})
+	return lines
+}
+
+// waits is why a pod has no node, in one line.
+func (t *top) waits(pod *corev1.Pod) view.Cause {
+	cause, err := t.fleet.Explain("pod", pod.Namespace+"/"+pod.Name)
+	if err != nil {
+		return view.Cause{Text: err.Error(), Verdict: view.Wrong}
+	}
+	for _, one := range cause.Causes {
+		if one.Verdict == cause.Verdict {
+			return one
+		}
+	}
+	return cause
+}

@@ -1,0 +1,415 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+	"github.com/creack/pty"
+	"github.com/google/go-cmp/cmp"
+	"github.com/hinshun/vt10x"
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+)
+
+// asCommand is set in the environment of a child that is the command, and not its tests.
+const asCommand = "KUBECTL_METAL3_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// terminal is a program on a terminal of its own.
+type terminal struct {
+	vt10x.Terminal
+	keys    *os.File
+	program *exec.Cmd
+	// drawn has an element if something was drawn since it was read, and is closed when the program has ended.
+	drawn chan struct{}
+	// before are the modes before the program ran.
+	before []uint32
+}
+
+// onTerminal starts the command on a terminal of this size.
+func onTerminal(t *testing.T, columns, rows int, arguments ...string) *terminal {
+	t.Helper()
+	program := exec.Command(os.Args[0], arguments...)
+	program.Env = append(os.Environ(), asCommand+"=1", "TERM=xterm-256color")
+	keys, its, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer its.Close()
+	if err := pty.Setsize(keys, &pty.Winsize{Cols: uint16(columns), Rows: uint16(rows)}); err != nil {
+		t.Fatal(err)
+	}
+	on := &terminal{Terminal: vt10x.New(vt10x.WithSize(columns, rows), vt10x.WithWriter(keys)), keys: keys, program: program,
+		drawn: make(chan struct{}, 1)}
+	on.before = on.modes(t)
+	program.Stdin, program.Stdout, program.Stderr = its, its, its
+	program.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(on.drawn)
+		buffer := make([]byte, 1<<16)
+		for {
+			n, err := keys.Read(buffer)
+			if err != nil {
+				return
+			}
+			_, _ = on.Write(buffer[:n])
+			select {
+			case on.drawn <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = program.Process.Kill()
+		_ = keys.Close()
+	})
+	return on
+}
+
+// press types keys.
+func (on *terminal) press(t *testing.T, keys string) {
+	t.Helper()
+	if _, err := on.keys.WriteString(keys); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// until waits until the screen has all texts, and returns it.
+func (on *terminal) until(t *testing.T, texts ...string) string {
+	t.Helper()
+	limit := time.After(time.Minute)
+	for {
+		screen := on.String()
+		missing := ""
+		for _, text := range texts {
+			if without, not := strings.CutPrefix(text, "!"); strings.Contains(screen, without) == not {
+				missing = text
+			}
+		}
+		if missing == "" {
+			return screen
+		}
+		select {
+		case _, running := <-on.drawn:
+			if !running {
+				t.Fatalf("the program has ended, and the screen is not as wanted (%s):\n%s", missing, on.String())
+			}
+		case <-limit:
+			t.Fatalf("the screen is not as wanted (%s):\n%s", missing, screen)
+		}
+	}
+}
+
+// quit presses a key that ends the program, and returns what is then on the terminal.
+func (on *terminal) quit(t *testing.T, key string) string {
+	t.Helper()
+	on.press(t, key)
+	for range on.drawn {
+	}
+	if err := on.program.Wait(); err != nil {
+		t.Errorf("the program ended with %v", err)
+	}
+	return on.text()
+}
+
+// text is the screen without the spaces at the ends of lines.
+func (on *terminal) text() string {
+	lines := strings.Split(on.String(), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.TrimRight(strings.Join(lines, "\n"), "\n") + "\n"
+}
+
+// modes are how the terminal treats what is typed, and whether it shows another screen or no cursor.
+func (on *terminal) modes(t *testing.T) []uint32 {
+	t.Helper()
+	of, err := unix.IoctlGetTermios(int(on.keys.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []uint32{of.Iflag, of.Oflag, of.Lflag, uint32(on.Mode() & (vt10x.ModeAltScreen | vt10x.ModeHide))}
+}
+
+// TestTop presses keys on a terminal, and compares what is on it.
+func TestTop(t *testing.T) {
+	const up, down, enter, escape = "\x1b[A", "\x1b[B", "\r", "\x1b"
+	on := onTerminal(t, 110, 22, "top", "--snapshot", fleetFile(t))
+	on.until(t, "> … server-08", "s by state")
+	golden(t, "top", "$ kubectl metal3 top\n"+on.text())
+	on.press(t, down+down+up+"j")
+	on.until(t, "> ✗ server-12")
+	on.press(t, "s")
+	on.until(t, "> ✗ server-12", "Releasing (1)", "s by type")
+	golden(t, "top-state", on.text())
+	on.press(t, "sss/h100 R")
+	on.until(t, "filter: h100 R_", "zone global, rack r1 (4)")
+	on.press(t, "2"+enter)
+	on.until(t, "filter: h100 R2", "zone global, rack r2 (4)", "!server-12", "> ✓ server-07", "q quit")
+	on.press(t, enter)
+	on.until(t, "server metal3-system/server-07 (rack r2, zone global) is Joined", "t timeline")
+	on.press(t, "t")
+	on.until(t, "from the claim to the node", "!is Joined", "t explain")
+	on.press(t, escape)
+	on.until(t, "> ✓ server-07")
+	on.press(t, escape)
+	on.until(t, "!filter: h100 R2")
+	on.press(t, "G")
+	on.until(t, "> ✗ server-15")
+
+	on.Resize(60, 9)
+	if err := pty.Setsize(on.keys, &pty.Winsize{Cols: 60, Rows: 9}); err != nil {
+		t.Fatal(err)
+	}
+	on.until(t, "… server-09 h100-8x Provisioning ██████░░░░ acme/acme 3/5 …", "> ✗ server-15", "!server-08")
+	golden(t, "top-small", on.text())
+	if left := on.quit(t, "q"); left != "\n" {
+		t.Errorf("it leaves this on the terminal:\n%s", left)
+	}
+}
+
+// The terminal is as before, however the command ends.
+func TestTopRestoresTerminal(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, before, key string
+		signal              os.Signal
+	}{
+		"q":              {reason: "the key for it", key: "q"},
+		"q in detail":    {reason: "from there too", before: "\r", key: "q"},
+		"ctrl+c":         {reason: "what people press if they know no key", key: "\x03"},
+		"ctrl+c, typing": {reason: "q is a letter of the filter here", before: "/q", key: "\x03"},
+		"interrupted":    {reason: "by kill -INT", signal: syscall.SIGINT},
+		"terminated":     {reason: "by a logout", signal: syscall.SIGTERM},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on := onTerminal(t, 80, 24, "top", "--snapshot", fleetFile(t))
+			on.until(t, "q quit")
+			on.press(t, tc.before)
+			if tc.before != "" {
+				on.until(t, "esc ")
+			}
+			if during := on.modes(t); cmp.Equal(on.before, during) {
+				t.Errorf("the terminal is as before while it runs: %v", during)
+			}
+			if tc.signal != nil {
+				if err := on.program.Process.Signal(tc.signal); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if left := on.quit(t, tc.key); left != "\n" {
+				t.Errorf("%s: it leaves this on the terminal:\n%s", tc.reason, left)
+			}
+			if diff := cmp.Diff(on.before, on.modes(t)); diff != "" {
+				t.Errorf("%s: modes of the terminal (-before +after):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// key is a key as the program gets it.
+func key(name string) tea.KeyPressMsg {
+	codes := map[string]rune{"up": tea.KeyUp, "down": tea.KeyDown, "pgup": tea.KeyPgUp, "pgdown": tea.KeyPgDown, "home": tea.KeyHome,
+		"end": tea.KeyEnd, "enter": tea.KeyEnter, "esc": tea.KeyEscape, "backspace": tea.KeyBackspace}
+	if code, is := codes[name]; is {
+		return tea.KeyPressMsg{Code: code}
+	}
+	return tea.KeyPressMsg{Code: []rune(name)[0], Text: name}
+}
+
+// screenOf is what is drawn after keys, without colours.
+func screenOf(t *top, keys string) string {
+	for name := range strings.FieldsSeq(keys) {
+		t.Update(key(name))
+	}
+	return ansi.Strip(t.View().Content)
+}
+
+func TestTopKeys(t *testing.T) {
+	gone := fleet()
+	gone.Management.Hosts = slices.DeleteFunc(gone.Management.Hosts, func(host bmov1alpha1.BareMetalHost) bool {
+		return host.Name == "server-10"
+	})
+	moved := fleet()
+	moved.Management.Hosts[3].Labels["rack"] = "r9" // server-10
+	hostile := fleet()
+	for i := range hostile.Management.Hosts {
+		hostile.Management.Hosts[i].Status.ErrorMessage = "\x1b[2J\x1b]0;title\x07line\nline\rline"
+	}
+	quiet := fleet()
+	quiet.Tenant, quiet.Management.Machines = nil, nil
+	quiet.Missing = []view.Missing{{Cluster: "management", Group: v1alpha1.Group, Resource: "machines"}}
+	for name, tc := range map[string]struct {
+		reason, keys string
+		// then is the fleet after the keys, and lost the cluster that does not answer then.
+		then      *view.Snapshot
+		lost      string
+		want, not []string
+	}{
+		"first":          {reason: "a heading is not selected", keys: "up pgup home k g", want: []string{"> … server-08", "zone global, rack r1 (5)"}},
+		"last":           {reason: "there is nothing below", keys: "end down j pgdown", want: []string{"> ✗ server-15"}, not: []string{"server-08 h100-8x"}},
+		"over a heading": {reason: "down and up again", keys: "down down down down down up down", want: []string{"> ✓ server-07"}},
+		"page":           {reason: "the selected one is on the screen", keys: "pgdown", want: []string{"> ✓ server-07"}},
+		"all orders":     {reason: "after the last comes the first", keys: "s s s s", want: []string{"zone global, rack r1 (5)"}},
+		"by type":        {reason: "one matches none", keys: "s s end", want: []string{"> ✗ server-15", "no NodeType (1)"}},
+		"by tenant":      {reason: "most have none", keys: "s s s", want: []string{"acme/acme (4)"}},
+		"no hits":        {reason: "there is nothing to open", keys: "/ z z z enter enter down t", want: []string{"filter: zzz", "q quit"}},
+		"no filter":      {reason: "the letters are removed", keys: "/ % % backspace backspace backspace enter", want: []string{"> … server-08"}},
+		"filter dropped": {reason: "esc while it is typed", keys: "/ % % esc", want: []string{"> … server-08"}, not: []string{"filter:"}},
+		"filter of why":  {reason: "what is seen is found", keys: "/ p a s s w o r d", want: []string{"> ✗ server-13"}, not: []string{"server-08 h"}},
+		"gone":           {reason: "the next one is selected", keys: "down", then: gone, want: []string{"9 servers", "> ✗ server-12"}, not: []string{"server-10 "}},
+		"moved":          {reason: "the selected server stays selected", keys: "down", then: moved, want: []string{"> … server-10", "rack r9 (1)"}},
+		"open, gone":     {reason: "it says so", keys: "down enter", then: gone, want: []string{`host "metal3-system/server-10" was not found`}},
+		"timeline, gone": {reason: "it says so", keys: "down t", then: gone, want: []string{`host "metal3-system/server-10" was not found`}},
+		"and back":       {reason: "enter closes what enter opened", keys: "enter enter", want: []string{"> … server-08"}},
+		"scroll": {reason: "there is nothing below the end", keys: "down down down enter end down down up home",
+			want: []string{"server metal3-system/server-14"}},
+		"hostile": {reason: "what a BMC says does not draw on the screen", keys: "/ s e r v e r - 1 3", then: hostile,
+			want: []string{"> ✗ server-13", "line line line"}, not: []string{"title"}},
+		"lost": {reason: "old words are not taken for new ones", then: fleet(), lost: "reading machines in the management cluster, EOF",
+			want: []string{"this is old: reading machines in the management cluster, EOF", "> … server-08"}},
+		"not read": {reason: "what is not shown is said", then: quiet, want: []string{"warning: you may not list machines"},
+			not: []string{"on the way", "pods without"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			screen := newTop(fleetNow{Fleet: view.New(fleet())}, nil)
+			screen.Update(tea.WindowSizeMsg{Width: 140, Height: 13})
+			got := screenOf(screen, tc.keys)
+			if tc.then != nil {
+				screen.Update(fleetNow{view.New(tc.then), tc.lost})
+				got = screenOf(screen, "")
+			}
+			for _, text := range tc.want {
+				if !strings.Contains(got, text) {
+					t.Errorf("%s: the screen does not have %q:\n%s", tc.reason, text, got)
+				}
+			}
+			for _, text := range tc.not {
+				if strings.Contains(got, text) {
+					t.Errorf("%s: the screen has %q:\n%s", tc.reason, text, got)
+				}
+			}
+			if lines := strings.Count(got, "\n") + 1; lines != 13 {
+				t.Errorf("the screen has %d lines of 13:\n%s", lines, got)
+			}
+		})
+	}
+}
+
+// Screens of any size are filled, and no line is longer.
+func TestTopSizes(t *testing.T) {
+	for _, keys := range []string{"", "enter", "t", "/ x"} {
+		for height := 1; height < 40; height++ {
+			for width := 1; width < 150; width += 7 {
+				screen := newTop(fleetNow{Fleet: view.New(fleet())}, nil)
+				screen.Update(tea.WindowSizeMsg{Width: width, Height: height})
+				lines := strings.Split(screenOf(screen, keys), "\n")
+				if len(lines) != height {
+					t.Fatalf("%dx%d has %d lines:\n%s", width, height, len(lines), strings.Join(lines, "\n"))
+				}
+				for _, line := range lines {
+					if ansi.StringWidth(line) > width {
+						t.Fatalf("%dx%d has a line of %d: %s", width, height, ansi.StringWidth(line), line)
+					}
+				}
+			}
+		}
+	}
+}
+
+// What changes while a fleet is made is in the next one, and durations go on without a change.
+func TestFollow(t *testing.T) {
+	on := cluster(interceptor.Funcs{})
+	ctx, stop := context.WithCancel(t.Context())
+	live, err := view.Follow(ctx, on, nil, "", clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, next := follow(ctx, live)
+	if count := len(now.Servers()); count != 10 {
+		t.Errorf("there are %d servers, want 10", count)
+	}
+	host := env.AvailableHost("metal3-system", "server-99", nil)
+	if err := on.Create(ctx, host); err != nil {
+		t.Fatal(err)
+	}
+	changed, is := next().(fleetNow)
+	if count := len(changed.Servers()); !is || count != 11 {
+		t.Errorf("there are %d servers after the change, want 11", count)
+	}
+	later, is := next().(fleetNow)
+	if !is || !later.Now().After(changed.Now()) {
+		t.Errorf("without a change it is %s, and was %s", later.Now(), changed.Now())
+	}
+	stop()
+	if message := next(); message != nil {
+		t.Errorf("after the end there is %v", message)
+	}
+}
+
+// fleetOf is a snapshot of so many servers.
+func fleetOf(count int) *view.Snapshot {
+	snapshot := fleet()
+	free := snapshot.Management.Hosts[9]
+	snapshot.Management.Hosts = nil
+	for i := range count {
+		host := free.DeepCopy()
+		host.Name, host.UID = fmt.Sprintf("server-%05d", i), types.UID(fmt.Sprint(i))
+		snapshot.Management.Hosts = append(snapshot.Management.Hosts, *host)
+	}
+	return snapshot
+}
+
+// Only what is visible is drawn: a screen costs the same for a hundred servers and for ten thousand.
+func TestTopDrawsWhatIsVisible(t *testing.T) {
+	allocations := func(count int) float64 {
+		screen := newTop(fleetNow{Fleet: view.New(fleetOf(count))}, nil)
+		screen.Update(tea.WindowSizeMsg{Width: 120, Height: 40})
+		return testing.AllocsPerRun(10, func() { screenOf(screen, "pgdown") })
+	}
+	few, many := allocations(100), allocations(10_000)
+	if many > 1.1*few {
+		t.Errorf("a screen takes %v allocations with 10000 servers, and %v with 100", many, few)
+	}
+}
+
+// BenchmarkTop is a key pressed on the screen of ten thousand servers.
+func BenchmarkTop(b *testing.B) {
+	screen := newTop(fleetNow{Fleet: view.New(fleetOf(10_000))}, nil)
+	screen.Update(tea.WindowSizeMsg{Width: 120, Height: 40})
+	for name, keys := range map[string]string{"down": "down", "filter": "/ 7 esc", "sort": "s"} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				screenOf(screen, keys)
+			}
+		})
+	}
+}

@@ -1,0 +1,90 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Gauge is how much of a whole is in use, or done.
+type Gauge struct {
+	// Of is a resource of a node, or the description of a step of an installation.
+	Of string
+	// Value of Full.
+	Value, Full int64
+}
+
+// Gauge of a server: while it is being installed, its step of all; of a node of the tenant cluster that was read, the accelerators that
+// its pods ask for, or the CPUs if it has none. It is false for all others.
+func (f *Fleet) Gauge(server Server) (Gauge, bool) {
+	machine := f.MachineOn(f.hosts[types.NamespacedName{Namespace: server.Namespace, Name: server.Name}])
+	if machine == nil {
+		return Gauge{}, false
+	}
+	if progress := machine.Status.Progress; progress != nil && machine.IsOnItsWay() {
+		return Gauge{Of: progress.Description, Value: int64(progress.Step), Full: int64(progress.Steps)}, true
+	}
+	tenant := f.tenantCluster()
+	if tenant == nil || server.Tenant != tenant.Namespace+"/"+tenant.Name || server.Node == "" {
+		return Gauge{}, false
+	}
+	node, pods := f.nodeOf(server.Node)
+	if node == nil {
+		return Gauge{}, false
+	}
+	of := corev1.ResourceCPU
+	if accelerators := v1alpha1.Accelerators(node.Status.Allocatable); len(accelerators) > 0 {
+		of = accelerators[0]
+	}
+	requests := resources.RequestsForPods(pods...)
+	value, full := requests[of], node.Status.Allocatable[of]
+	return Gauge{Of: string(of), Value: value.Value(), Full: full.Value()}, full.Value() > 0
+}
+
+// nodeOf returns a node of the tenant cluster that was read, nil if there is none of the name, and the pods that run on it.
+func (f *Fleet) nodeOf(name string) (*corev1.Node, []*corev1.Pod) {
+	if f.nodes == nil {
+		f.nodes, f.podsOn = map[string]*corev1.Node{}, map[string][]*corev1.Pod{}
+		for i := range f.snapshot.Tenant.Nodes {
+			node := &f.snapshot.Tenant.Nodes[i]
+			f.nodes[node.Name] = node
+		}
+		for i := range f.snapshot.Tenant.Pods {
+			if pod := &f.snapshot.Tenant.Pods[i]; pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+				f.podsOn[pod.Spec.NodeName] = append(f.podsOn[pod.Spec.NodeName], pod)
+			}
+		}
+	}
+	return f.nodes[name], f.podsOn[name]
+}
+
+// Unscheduled are the pods of the tenant cluster that was read that have no node yet, the oldest first.
+func (f *Fleet) Unscheduled() []*corev1.Pod {
+	if f.snapshot.Tenant == nil {
+		return nil
+	}
+	var pods []*corev1.Pod
+	for i := range f.snapshot.Tenant.Pods {
+		pod := &f.snapshot.Tenant.Pods[i]
+		if pod.Spec.NodeName == "" && pod.DeletionTimestamp.IsZero() && cmp.Or(pod.Status.Phase, corev1.PodPending) == corev1.PodPending {
+			pods = append(pods, pod)
+		}
+	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace),
+			strings.Compare(a.Name, b.Name))
+	})
+	return pods
+}
+
+// Verdict is how things stand with a server.
+func (f *Fleet) Verdict(server Server) Verdict { return f.serverCause(server).Verdict }
