@@ -47,8 +47,8 @@ func (o *options) command() *cobra.Command {
 		Use:   "kubectl-metal3",
 		Short: "Show the fleet of bare-metal servers, and explain why something waits",
 		Long: "Shows the servers of a management cluster, what each NodeType has left, and why a pod, a NodeClaim, a Machine or a\n" +
-			"server waits, with your rights. It reads no Secret. maintenance, quarantine, release, reboot and power write; the others only " +
-			"read.\n\n" +
+			"server waits, with your rights. It reads no Secret. maintenance, quarantine, release, reboot, power and register write;\nthe others " +
+			"only read.\n\n" +
 			"The kubeconfig and context of kubectl lead to the management cluster. --tenant-kubeconfig or --tenant-context lead to\n" +
 			"the cluster of a tenant, which pods and NodeClaims are in.\n\n" +
 			"The exit code is 1 if explain or issues finds something wrong, and 2 after an error.",
@@ -71,6 +71,7 @@ func (o *options) command() *cobra.Command {
 		o.hostsCommand(), o.fleetCommand(), o.machinesCommand(), o.capacityCommand(),
 		o.topCommand(), o.explainCommand(), o.issuesCommand(), o.timelineCommand(), o.snapshotCommand(),
 		o.maintenanceCommand(), o.quarantineCommand(), o.releaseCommand(), o.rebootCommand(), o.powerCommand(),
+		o.registerCommand(),
 	)
 	return command
 }

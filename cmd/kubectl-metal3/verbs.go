@@ -31,10 +31,7 @@ type verb struct {
 
 // verb reads the fleet, to find the object by its name and to know what runs on it.
 func (o *options) verb(ctx context.Context) (*verb, error) {
-	if o.snapshot != "" {
-		return nil, errors.New("--snapshot is set, and this command changes a cluster: leave it out")
-	}
-	cluster, err := o.connect(o.management, "management cluster")
+	cluster, err := o.connectToWrite()
 	if err != nil {
 		return nil, err
 	}
@@ -43,6 +40,14 @@ func (o *options) verb(ctx context.Context) (*verb, error) {
 		return nil, err
 	}
 	return &verb{options: o, client: cluster, snapshot: snapshot, fleet: view.New(snapshot)}, nil
+}
+
+// connectToWrite connects to the management cluster, for a command that changes it.
+func (o *options) connectToWrite() (client.Client, error) {
+	if o.snapshot != "" {
+		return nil, errors.New("--snapshot is set, and this command changes a cluster: leave it out")
+	}
+	return o.connect(o.management, "management cluster")
 }
 
 // patchHost changes annotations of a host. It is in the snapshot, which is then as the cluster is.

@@ -1,0 +1,285 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"github.com/metal3-io/baremetal-operator/pkg/hardwareutils/bmc"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+)
+
+// registration is what a row of a list asks for.
+type registration struct {
+	position
+	// host as it is to be, and as it is: nil if there is none.
+	host, existing *bmov1alpha1.BareMetalHost
+	// username and password are for the Secret that the host names. Both are empty if it is somebody else's.
+	username, password string
+	// changes of an existing host, in words. None: it is as it is to be.
+	changes []string
+	// wrong is true if there is a problem with the row.
+	wrong bool
+}
+
+// checker judges rows by themselves, by the rows before, and by the hosts that there are.
+type checker struct {
+	list      *serverList
+	namespace string
+	existing  map[types.NamespacedName]*bmov1alpha1.BareMetalHost
+	// users are the servers that have a name, a MAC address or a BMC, in words, by what and its value.
+	users map[[2]string]string
+}
+
+// check returns what the rows ask for. What is wrong is among the problems of the list.
+func (l *serverList) check(namespace string, hosts []bmov1alpha1.BareMetalHost) []*registration {
+	c := &checker{list: l, namespace: namespace, existing: map[types.NamespacedName]*bmov1alpha1.BareMetalHost{},
+		users: map[[2]string]string{}}
+	for i := range hosts {
+		host := &hosts[i]
+		c.existing[types.NamespacedName{Namespace: host.Namespace, Name: host.Name}] = host
+	}
+	registrations := make([]*registration, len(l.rows))
+	mine := map[types.NamespacedName]bool{}
+	for i := range l.rows {
+		before := len(l.problems)
+		one := c.registration(&l.rows[i])
+		one.wrong = len(l.problems) > before
+		registrations[i] = one
+		mine[types.NamespacedName{Namespace: one.host.Namespace, Name: one.host.Name}] = true
+	}
+	for i := range hosts { // those of the list itself are compared with their row
+		if host := &hosts[i]; !mine[types.NamespacedName{Namespace: host.Namespace, Name: host.Name}] {
+			who := "BareMetalHost " + nameOf(host)
+			c.users[[2]string{columnMAC, strings.ToLower(host.Spec.BootMACAddress)}] = who
+			c.users[[2]string{columnBMC, endpoint(host.Spec.BMC.Address)}] = who
+		}
+	}
+	for i, one := range registrations {
+		r, before := &l.rows[i], len(l.problems)
+		who := fmt.Sprintf("the server in line %d", r.line)
+		c.unique(r.at(columnName), columnName, nameOf(one.host), one.host.Name, who)
+		c.unique(r.at(columnMAC), columnMAC, strings.ToLower(one.host.Spec.BootMACAddress), one.host.Spec.BootMACAddress, who)
+		c.unique(r.at(columnBMC), columnBMC, endpoint(one.host.Spec.BMC.Address), properties.PublicURL(one.host.Spec.BMC.Address), who)
+		c.compare(r, one)
+		one.wrong = one.wrong || len(l.problems) > before
+	}
+	return registrations
+}
+
+// unique reports a value that another server has.
+func (c *checker) unique(at cell, column, value, shown, who string) {
+	if at.value == "" {
+		return
+	}
+	key := [2]string{column, value}
+	if other, taken := c.users[key]; taken {
+		c.list.wrong(at.position, "%s is %q, which %s has: each server has its own", column, shown, other)
+		return
+	}
+	c.users[key] = who
+}
+
+// endpoint is what tells one BMC from another, and one system behind it from another.
+func endpoint(address string) string {
+	parsed, err := bmc.GetParsedURL(address)
+	if err != nil {
+		return address
+	}
+	return strings.ToLower(parsed.Host) + strings.TrimSuffix(parsed.Path, "/")
+}
+
+func (c *checker) registration(r *row) *registration {
+	one := &registration{position: r.position, host: &bmov1alpha1.BareMetalHost{
+		TypeMeta:   metav1.TypeMeta{APIVersion: bmov1alpha1.GroupVersion.String(), Kind: "BareMetalHost"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: r.at(columnName).value, Labels: c.labels(r)},
+	}}
+	c.names(r, one)
+	c.credentials(r, one)
+	address := r.at(columnBMC)
+	one.host.Spec.BMC.Address = address.value
+	switch unverified := r.at(columnUnverified); unverified.value {
+	case "", "false":
+	case "true":
+		one.host.Spec.BMC.DisableCertificateVerification = true
+	default:
+		c.list.wrong(unverified.position, "%s is %q: write true, false or nothing", columnUnverified, unverified.value)
+	}
+	mac := r.at(columnMAC)
+	if mac.value != "" && !macPattern.MatchString(mac.value) {
+		c.list.wrong(mac.position, "mac is %q: write six pairs of hexadecimal digits with colons, as 52:54:00:12:34:01", mac.value)
+	}
+	one.host.Spec.BootMACAddress = mac.value
+	if access := c.access(address); access != nil && access.NeedsMAC() && mac.value == "" {
+		c.list.wrong(mac.position, "mac is missing, and Metal3 needs that of the card which the server boots from for %s: write it",
+			access.Type())
+	}
+	return one
+}
+
+// macPattern is that of spec.bootMACAddress.
+var macPattern = regexp.MustCompile(`^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$`)
+
+// access reads the address of a BMC as Metal3 does; nil if it is wrong. What it reports has no credentials.
+func (c *checker) access(address cell) bmc.AccessDetails {
+	if address.value == "" {
+		c.list.wrong(address.position, "bmc is missing: write the address of the server's BMC, as redfish-virtualmedia://192.0.2.11/redfish/v1/"+
+			"Systems/1")
+		return nil
+	}
+	if parsed, err := url.Parse(address.value); strings.Contains(address.value, "@") || err == nil && parsed.User != nil {
+		c.list.wrong(address.position, "bmc has credentials in it: leave them out, and use the columns username and password")
+		return nil
+	}
+	shown := properties.PublicURL(address.value)
+	access, err := bmc.NewAccessDetails(address.value, false)
+	var unknown *bmc.UnknownBMCTypeError
+	switch {
+	case errors.As(err, &unknown):
+		c.list.wrong(address.position, "bmc is %q, whose scheme Metal3 does not know: write one as redfish://, redfish-virtualmedia://, "+
+			"idrac-virtualmedia:// or ipmi://", shown)
+		return nil
+	case err != nil:
+		c.list.wrong(address.position, "bmc is %q, which Metal3 cannot read: write an address as redfish://192.0.2.11/redfish/v1/Systems/1",
+			shown)
+		return nil
+	}
+	return access
+}
+
+func (c *checker) names(r *row, one *registration) {
+	name := r.at(columnName)
+	_, noUUID := uuid.Parse(name.value)
+	switch problems := validation.IsDNS1123Subdomain(name.value); {
+	case name.value == "":
+		c.list.wrong(name.position, "name is missing: write the name of the BareMetalHost")
+	case len(problems) > 0:
+		c.list.wrong(name.position, "name is %q: %s", name.value, properties.Because(problems))
+	case len(validation.IsDNS1123Subdomain(name.value+credentialsSuffix)) > 0:
+		c.list.wrong(name.position, "name is %q: it must be shorter, since a Secret is called like it", name.value)
+	case noUUID == nil:
+		c.list.wrong(name.position, "name is %q, a UUID, which Metal3 refuses: write another name", name.value)
+	}
+	if namespace := r.at(columnNamespace); namespace.value != "" {
+		one.host.Namespace = namespace.value
+		if problems := validation.IsDNS1123Label(namespace.value); len(problems) > 0 {
+			c.list.wrong(namespace.position, "namespace is %q: %s", namespace.value, properties.Because(problems))
+		}
+	}
+}
+
+// credentialsSuffix follows the name of a host in that of its Secret.
+const credentialsSuffix = "-bmc"
+
+func (c *checker) credentials(r *row, one *registration) {
+	secret, username, password := r.at(columnCredentials), r.at(columnUsername), r.at(columnPassword)
+	if secret.value == "" {
+		one.host.Spec.BMC.CredentialsName = one.host.Name + credentialsSuffix
+		one.username, one.password = username.value, password.value
+		for _, column := range []string{columnUsername, columnPassword} {
+			if at := r.at(column); at.value == "" {
+				c.list.wrong(at.position, "%s is missing: write it, or the name of a Secret that has it into the column credentials", column)
+			}
+		}
+		return
+	}
+	one.host.Spec.BMC.CredentialsName = secret.value
+	if problems := validation.IsDNS1123Subdomain(secret.value); len(problems) > 0 {
+		c.list.wrong(secret.position, "credentials is no name of a Secret: %s", properties.Because(problems))
+	}
+	if username.value != "" || password.value != "" {
+		c.list.wrong(secret.position, "credentials names a Secret, and there is a username or a password: leave out the one or the others")
+	}
+}
+
+func (c *checker) labels(r *row) map[string]string {
+	all := slices.Clone(r.labels)
+	if at := r.at(columnRack); at.value != "" {
+		all = append(all, label{at.position, v1alpha1.RackLabelKey, at.value})
+	}
+	if at := r.at(columnZone); at.value != "" {
+		all = append(all, label{at.position, v1alpha1.DatacenterLabelKey, at.value})
+	}
+	labels := map[string]string{}
+	for _, one := range all {
+		if problems := validation.IsQualifiedName(one.key); len(problems) > 0 {
+			c.list.wrong(one.position, "the label %q has a wrong key: %s", one.key, properties.Because(problems))
+		}
+		if problems := validation.IsValidLabelValue(one.value); len(problems) > 0 {
+			c.list.wrong(one.position, "the label %s is %q: %s", one.key, one.value, properties.Because(problems))
+		}
+		if other, is := labels[one.key]; is && other != one.value {
+			c.list.wrong(one.position, "the label %s is %q and %q: leave one out", one.key, other, one.value)
+		}
+		labels[one.key] = one.value
+	}
+	return labels
+}
+
+// compare finds what is different from the host that is there. A field that says which server it is cannot change. One that the row does
+// not have stays.
+func (c *checker) compare(r *row, one *registration) {
+	existing := c.existing[types.NamespacedName{Namespace: one.host.Namespace, Name: one.host.Name}]
+	if existing == nil {
+		return
+	}
+	one.existing = existing
+	wanted, host := one.host, existing.DeepCopy()
+	change := func(what, before, after string, set func()) {
+		if before != after {
+			set()
+			one.changes = append(one.changes, fmt.Sprintf("%s: %q -> %q", what, before, after))
+		}
+	}
+	spec := &host.Spec
+	switch {
+	case !existing.DeletionTimestamp.IsZero():
+		c.list.wrong(r.position, "BareMetalHost %s is being deleted: run this again when it is gone", nameOf(existing))
+	case spec.BMC.Address != "" && spec.BMC.Address != wanted.Spec.BMC.Address:
+		c.list.wrong(r.at(columnBMC).position, "bmc is %q, and BareMetalHost %s has %q, so that it would be another server: use another name, "+
+			"or delete the BareMetalHost first", properties.PublicURL(wanted.Spec.BMC.Address), nameOf(existing),
+			properties.PublicURL(spec.BMC.Address))
+	case spec.BootMACAddress != "" && wanted.Spec.BootMACAddress != "" &&
+		!strings.EqualFold(spec.BootMACAddress, wanted.Spec.BootMACAddress):
+		c.list.wrong(r.at(columnMAC).position, "mac is %q, and BareMetalHost %s has %q, so that it would be another server: use another name, "+
+			"or delete the BareMetalHost first", wanted.Spec.BootMACAddress, nameOf(existing), spec.BootMACAddress)
+	case r.at(columnCredentials).value == "" && spec.BMC.CredentialsName != "" && spec.BMC.CredentialsName != wanted.Spec.BMC.CredentialsName:
+		c.list.wrong(r.at(columnUsername).position, "BareMetalHost %s has its credentials from the Secret %s, which is not written here: write "+
+			"%[2]s into the column credentials, and no username and password", nameOf(existing), spec.BMC.CredentialsName)
+	}
+	change("bmc", spec.BMC.Address, wanted.Spec.BMC.Address, func() { spec.BMC.Address = wanted.Spec.BMC.Address })
+	change("credentials", spec.BMC.CredentialsName, wanted.Spec.BMC.CredentialsName, func() {
+		spec.BMC.CredentialsName = wanted.Spec.BMC.CredentialsName
+	})
+	if mac := wanted.Spec.BootMACAddress; mac != "" && spec.BootMACAddress == "" {
+		change("mac", "", mac, func() { spec.BootMACAddress = mac })
+	}
+	if unverified := r.at(columnUnverified).value; unverified != "" {
+		change(columnUnverified, fmt.Sprint(spec.BMC.DisableCertificateVerification), unverified, func() {
+			spec.BMC.DisableCertificateVerification = unverified == "true"
+		})
+	}
+	for _, key := range slices.Sorted(maps.Keys(wanted.Labels)) {
+		value := wanted.Labels[key]
+		if _, is := host.Labels[key]; !is && value == "" {
+			metav1.SetMetaDataLabel(&host.ObjectMeta, key, "")
+			one.changes = append(one.changes, "label "+key)
+		}
+		change("label "+key, host.Labels[key], value, func() { metav1.SetMetaDataLabel(&host.ObjectMeta, key, value) })
+	}
+	one.host = host
+}
