@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
 	"k8s.io/component-base/version"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,7 +72,7 @@ func (o *options) command() *cobra.Command {
 		o.hostsCommand(), o.fleetCommand(), o.machinesCommand(), o.capacityCommand(),
 		o.topCommand(), o.explainCommand(), o.issuesCommand(), o.timelineCommand(), o.snapshotCommand(),
 		o.maintenanceCommand(), o.quarantineCommand(), o.releaseCommand(), o.rebootCommand(), o.powerCommand(),
-		o.registerCommand(),
+		o.registerCommand(), o.supportBundleCommand(),
 	)
 	return command
 }
@@ -145,14 +146,23 @@ func (o *options) load() (*view.Snapshot, error) {
 	return snapshot, nil
 }
 
-// tenant returns a client of the tenant cluster that flags lead to, and nil if there is none.
-func (o *options) tenant() (client.WithWatch, error) {
+// tenantFlags lead to the tenant cluster, nil if there is none.
+func (o *options) tenantFlags() *genericclioptions.ConfigFlags {
 	if o.tenantKubeconfig == "" && o.tenantContext == "" {
-		return nil, nil
+		return nil
 	}
 	flags := genericclioptions.NewConfigFlags(true)
 	kubeconfig := cmp.Or(o.tenantKubeconfig, *o.management.KubeConfig)
 	flags.KubeConfig, flags.Context = &kubeconfig, &o.tenantContext
+	return flags
+}
+
+// tenant returns a client of the tenant cluster, nil if there is none.
+func (o *options) tenant() (client.WithWatch, error) {
+	flags := o.tenantFlags()
+	if flags == nil {
+		return nil, nil
+	}
 	return o.connect(flags, "tenant cluster")
 }
 
@@ -182,13 +192,21 @@ func (o *options) warn(snapshot *view.Snapshot) error {
 	return nil
 }
 
-func connect(flags *genericclioptions.ConfigFlags, what string) (client.WithWatch, error) {
+func restConfig(flags *genericclioptions.ConfigFlags, what string) (*rest.Config, error) {
 	config, err := flags.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig of the %s: %w", what, err)
 	}
 	config.QPS, config.Burst = 50, 100
 	config.UserAgent = "kubectl-metal3/" + version.Get().GitVersion
+	return config, nil
+}
+
+func connect(flags *genericclioptions.ConfigFlags, what string) (client.WithWatch, error) {
+	config, err := restConfig(flags, what)
+	if err != nil {
+		return nil, err
+	}
 	cluster, err := client.NewWithWatch(config, client.Options{Scheme: view.Scheme()})
 	if err != nil {
 		return nil, fmt.Errorf("reaching the %s, %w", what, err)

@@ -275,7 +275,7 @@ func TestPage(t *testing.T) {
 }
 
 // ownTest are the commands whose examples a test of their own runs, with files beside them.
-var ownTest = map[string]bool{"register": true}
+var ownTest = map[string]bool{"register": true, "support-bundle": true}
 
 // TestHelpExamples runs each example of --help, on the file instead of clusters.
 func TestHelpExamples(t *testing.T) {
@@ -342,7 +342,11 @@ func TestBadInput(t *testing.T) {
 		"no snapshot": {"fleet --snapshot " + kubeconfig, "reading the snapshot " + kubeconfig + `, it is not a snapshot: its kind is "Config"`},
 		"context": {"fleet --kubeconfig " + kubeconfig + " --context up",
 			`the kubeconfig of the management cluster: context "up" does not exist`},
-		"unreachable": {"fleet --kubeconfig " + kubeconfig, "connection refused"},
+		"bundle offline": {"support-bundle --snapshot FILE", "--snapshot is set, and this command reads clusters: leave it out"},
+		"tail":           {"support-bundle --tail 0", "--tail is 0: it must be 1 or more"},
+		"selector":       {"support-bundle --selector a=b=c", `--selector is "a=b=c": `},
+		"no folder":      {"support-bundle -o /nowhere/b.tar.gz --kubeconfig " + kubeconfig, "connection refused"},
+		"unreachable":    {"fleet --kubeconfig " + kubeconfig, "connection refused"},
 		"tenant": {"explain pod p --kubeconfig " + kubeconfig + " --tenant-context acme",
 			`the kubeconfig of the tenant cluster: context "acme" does not exist`},
 	} {

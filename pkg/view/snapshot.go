@@ -4,6 +4,7 @@
 package view
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -317,11 +318,30 @@ func trimNode(node *corev1.Node) {
 	node.Annotations, node.Status.Images, node.Status.VolumesAttached, node.Status.VolumesInUse = nil, nil, nil, nil
 }
 
-// Save writes the snapshot as a file.
+// Save writes the snapshot as a file. Secrets that are in messages, annotations and the like are blanked.
 func (s *Snapshot) Save(to io.Writer) error {
+	shown, err := Redacted(s)
+	if err != nil {
+		return err
+	}
 	encoder := json.NewEncoder(to)
 	encoder.SetIndent("", " ")
-	return encoder.Encode(s)
+	return encoder.Encode(shown)
+}
+
+// Redacted returns an object as JSON has it, without what may be a secret: see properties.RedactValue.
+func Redacted(object any) (any, error) {
+	content, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.UseNumber()
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	return properties.RedactValue(value), nil
 }
 
 // Load reads the file of a snapshot. The error is one sentence.

@@ -81,6 +81,7 @@ func TestSnapshotHasNoSecret(t *testing.T) {
 	host.Spec.Image = &bmov1alpha1.Image{URL: "https://u:" + secret + "@images.example.com/a.qcow2?sig=" + secret, Checksum: "https://u:" +
 		secret + "@x.example.com"}
 	host.Status.Provisioning.Image = *host.Spec.Image
+	host.Status.ErrorMessage = "cannot fetch https://u:" + secret + "@images.example.com/a.qcow2: password=" + secret
 	host.Status.OperationHistory.Inspect = bmov1alpha1.OperationMetric{Start: metav1.NewTime(time.Unix(0, 0).UTC())}
 	properties := func() map[string]string {
 		return map[string]string{

@@ -210,7 +210,7 @@ func PublicURL(text string) string {
 	if err != nil {
 		// Whatever it is, it may have a password in front of an @ or something behind a ?.
 		if strings.ContainsAny(text, "@?") {
-			return "xxxxx"
+			return blanked
 		}
 		return text
 	}
@@ -218,7 +218,7 @@ func PublicURL(text string) string {
 		return text
 	}
 	if parsed.RawQuery != "" {
-		parsed.RawQuery = "xxxxx"
+		parsed.RawQuery = blanked
 	}
 	return parsed.Redacted()
 }

@@ -1,0 +1,384 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/version"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/preflight"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
+)
+
+// ourPods are the labels that the charts give to pods and Deployments.
+const ourPods = "app.kubernetes.io/part-of=karpenter-metal3"
+
+// maxLog is how much of a log is read, in bytes.
+const maxLog = 16 << 20
+
+func (o *options) supportBundleCommand() *cobra.Command {
+	var file, selector string
+	var lines int64
+	command := &cobra.Command{
+		Use: "support-bundle", Short: "Write what a maintainer would ask for to one file", Args: cobra.NoArgs,
+		Long: "Writes what a maintainer would ask for to a file: what 'snapshot' has, the versions of the API server, of definitions and of\n" +
+			"our programs, their Deployments, pods and logs, events of servers and of our kinds, and what 'manager preflight' finds. With\n" +
+			"--tenant-kubeconfig or --tenant-context also that of the tenant cluster.\n\n" +
+			"It reads no Secret. User data, environments, copies of objects in annotations, credentials in URLs, tokens, private keys and what\n" +
+			"is called a password are left out. Names of tenants, servers and pods and addresses are not: look through it before you give it\n" +
+			"away. What you may not read is said in its README.txt.",
+		Example: "  kubectl metal3 support-bundle\n" +
+			"  kubectl metal3 support-bundle -o bundle.tar.gz --tenant-kubeconfig acme.kubeconfig --tail 10000",
+		RunE: func(command *cobra.Command, _ []string) error {
+			if o.snapshot != "" {
+				return errors.New("--snapshot is set, and this command reads clusters: leave it out")
+			}
+			if lines <= 0 {
+				return fmt.Errorf("--tail is %d: it must be 1 or more", lines)
+			}
+			pods, err := labels.Parse(selector)
+			if err != nil {
+				return fmt.Errorf("--selector is %q: %w", selector, err)
+			}
+			began := time.Now().UTC()
+			file = cmp.Or(file, "karpenter-metal3-"+began.Format("20060102-150405")+".tar.gz")
+			b := &bundle{options: o, pods: pods, lines: lines, began: began}
+			if err := b.collect(command.Context()); err != nil {
+				return err
+			}
+			if err := b.write(file); err != nil {
+				return fmt.Errorf("writing the bundle, %w", err)
+			}
+			fmt.Fprintf(o.Out, "wrote %s with %d files. Look through it before you give it away\n", file, len(b.files))
+			return nil
+		},
+	}
+	flags := command.Flags()
+	flags.StringVarP(&file, "output", "o", "", "The file. Empty: karpenter-metal3-TIME.tar.gz here.")
+	flags.StringVar(&selector, "selector", ourPods, "Labels of our Deployments and pods.")
+	flags.Int64Var(&lines, "tail", 5000, "How many lines of each log, the last ones.")
+	return command
+}
+
+// bundle is what is collected.
+type bundle struct {
+	*options
+	pods  labels.Selector
+	lines int64
+	began time.Time
+	files []bundleFile
+	// missing is what could not be read, one sentence each.
+	missing []string
+}
+
+type bundleFile struct {
+	name    string
+	content []byte
+}
+
+// place is a cluster that is read.
+type place struct {
+	name   string
+	client client.Client
+	kube   kubernetes.Interface
+}
+
+// text adds a file, without what may be a secret in it.
+func (b *bundle) text(name, content string) {
+	b.files = append(b.files, bundleFile{name, []byte(properties.Redact(content))})
+}
+
+// object adds a file in YAML, without what may be a secret in it.
+func (b *bundle) object(name string, object any) {
+	value, err := view.Redacted(object)
+	var content []byte
+	if err == nil {
+		content, err = yaml.Marshal(value)
+	}
+	if err != nil {
+		b.miss(name, err)
+		return
+	}
+	b.files = append(b.files, bundleFile{name, content})
+}
+
+func (b *bundle) miss(what string, err error) {
+	b.missing = append(b.missing, fmt.Sprintf("%s: %s", what, oneLine(err.Error())))
+}
+
+func (b *bundle) collect(ctx context.Context) error {
+	management, err := b.place("management", b.management)
+	if err != nil {
+		return err
+	}
+	places := []place{management}
+	var reader client.Reader
+	if flags := b.tenantFlags(); flags != nil {
+		tenant, err := b.place("tenant", flags)
+		if err != nil {
+			return err
+		}
+		places, reader = append(places, tenant), tenant.client
+	}
+	snapshot, err := view.Read(ctx, management.client, reader, *b.management.Namespace, metav1.NewTime(b.began))
+	if err != nil {
+		return err
+	}
+	for _, missing := range snapshot.Missing {
+		b.missing = append(b.missing, missing.String())
+	}
+	var saved, checks bytes.Buffer
+	if err := snapshot.Save(&saved); err != nil {
+		return err
+	}
+	b.files = append(b.files, bundleFile{"snapshot.json", saved.Bytes()})
+	cluster := &preflight.Cluster{Reader: management.client, Discovery: management.kube.Discovery(), Clock: clock.RealClock{}}
+	if err := preflight.Print(&checks, cluster.Everything(ctx, preflight.Outside{})); err != nil {
+		return err
+	}
+	b.text("management/preflight.txt", checks.String())
+	for _, one := range places {
+		b.versions(ctx, one)
+		b.programs(ctx, one)
+		b.events(ctx, one)
+	}
+	return ctx.Err()
+}
+
+func (b *bundle) place(name string, flags *genericclioptions.ConfigFlags) (place, error) {
+	what := name + " cluster"
+	config, err := restConfig(flags, what)
+	if err != nil {
+		return place{}, err
+	}
+	one := place{name: name}
+	if one.client, err = b.connect(flags, what); err != nil {
+		return place{}, err
+	}
+	if one.kube, err = kubernetes.NewForConfig(config); err != nil {
+		return place{}, fmt.Errorf("reaching the %s, %w", what, err)
+	}
+	return one, nil
+}
+
+// groups are those whose definitions and events are collected.
+var groups = []string{v1alpha1.Group, bmov1alpha1.GroupVersion.Group, karpenterapis.Group, "ironic.metal3.io"}
+
+// definition is what is told of a CRD.
+type definition struct {
+	Name        string            `json:"name"`
+	Versions    []any             `json:"versions"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Generation  int64             `json:"generation"`
+}
+
+func (b *bundle) versions(ctx context.Context, from place) {
+	found := map[string]any{"plugin": version.Get()}
+	if server, err := from.kube.Discovery().ServerVersion(); err != nil {
+		b.miss("the version of the "+from.name+" cluster", err)
+	} else {
+		found["server"] = server
+	}
+	crds := &unstructured.UnstructuredList{}
+	crds.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinitionList"})
+	if err := from.client.List(ctx, crds); err != nil {
+		b.miss("customresourcedefinitions in the "+from.name+" cluster", err)
+	}
+	var definitions []definition
+	for i := range crds.Items {
+		crd := &crds.Items[i]
+		if group, _, _ := unstructured.NestedString(crd.Object, "spec", "group"); !slices.Contains(groups, group) {
+			continue
+		}
+		one := definition{Name: crd.GetName(), Labels: crd.GetLabels(), Annotations: crd.GetAnnotations(), Generation: crd.GetGeneration()}
+		versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+		for _, version := range versions {
+			if fields, isMap := version.(map[string]any); isMap {
+				one.Versions = append(one.Versions, map[string]any{"name": fields["name"], "served": fields["served"], "storage": fields["storage"]})
+			}
+		}
+		definitions = append(definitions, one)
+	}
+	found["definitions"] = definitions
+	b.object(from.name+"/versions.yaml", found)
+}
+
+// programs are our Deployments and pods, and the logs of these.
+func (b *bundle) programs(ctx context.Context, from place) {
+	namespace := client.InNamespace(*b.management.Namespace)
+	deployments, pods := &appsv1.DeploymentList{}, &corev1.PodList{}
+	if err := from.client.List(ctx, deployments, namespace, client.MatchingLabelsSelector{Selector: b.pods}); err != nil {
+		b.miss("deployments.apps in the "+from.name+" cluster", err)
+	} else {
+		for i := range deployments.Items {
+			trimPodSpec(&deployments.Items[i].Spec.Template.Spec)
+			deployments.Items[i].ManagedFields = nil
+		}
+		b.object(from.name+"/deployments.yaml", deployments)
+	}
+	if err := from.client.List(ctx, pods, namespace, client.MatchingLabelsSelector{Selector: b.pods}); err != nil {
+		b.miss("pods in the "+from.name+" cluster, and their logs", err)
+		return
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		trimPodSpec(&pod.Spec)
+		pod.ManagedFields = nil
+		for _, container := range pod.Status.ContainerStatuses {
+			b.log(ctx, from, pod, container.Name, false)
+			if container.RestartCount > 0 {
+				b.log(ctx, from, pod, container.Name, true)
+			}
+		}
+	}
+	if len(pods.Items) == 0 {
+		b.missing = append(b.missing, fmt.Sprintf("logs of our programs in the %s cluster: no pod has the labels %s", from.name, b.pods))
+	}
+	b.object(from.name+"/pods.yaml", pods)
+}
+
+// trimPodSpec leaves of the environment the names.
+func trimPodSpec(spec *corev1.PodSpec) {
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			for j := range containers[i].Env {
+				containers[i].Env[j].Value = ""
+			}
+		}
+	}
+}
+
+func (b *bundle) log(ctx context.Context, from place, pod *corev1.Pod, container string, previous bool) {
+	name := fmt.Sprintf("%s/logs/%s_%s_%s", from.name, pod.Namespace, pod.Name, container)
+	if previous {
+		name += "_previous"
+	}
+	limit := int64(maxLog)
+	stream, err := from.kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container, Previous: previous,
+		TailLines: &b.lines, LimitBytes: &limit}).Stream(ctx)
+	var content []byte
+	if err == nil {
+		content, err = io.ReadAll(stream)
+		stream.Close()
+	}
+	if err != nil {
+		b.miss(name+".log", err)
+	}
+	if len(content) > 0 {
+		b.text(name+".log", string(content))
+	}
+}
+
+// events are those of servers, of our kinds and Karpenter's, of our programs, and those that Karpenter writes on pods.
+func (b *bundle) events(ctx context.Context, from place) {
+	all := &corev1.EventList{}
+	for next := ""; ; {
+		page := &corev1.EventList{}
+		if err := from.client.List(ctx, page, client.InNamespace(*b.management.Namespace), client.Limit(500), client.Continue(next)); err != nil {
+			b.miss("events in the "+from.name+" cluster", err)
+			break
+		}
+		for i := range page.Items {
+			event := &page.Items[i]
+			if b.isOurs(event) {
+				event.ManagedFields = nil
+				all.Items = append(all.Items, *event)
+			}
+		}
+		if next = page.Continue; next == "" {
+			break
+		}
+	}
+	slices.SortStableFunc(all.Items, func(a, b corev1.Event) int { return lastSeen(&a).Compare(lastSeen(&b)) })
+	b.object(from.name+"/events.yaml", all)
+}
+
+func (b *bundle) isOurs(event *corev1.Event) bool {
+	group, err := schema.ParseGroupVersion(event.InvolvedObject.APIVersion)
+	return err == nil && slices.Contains(groups, group.Group) ||
+		strings.Contains(event.ReportingController+event.Source.Component, "karpenter") ||
+		strings.Contains(event.InvolvedObject.Name, "karpenter-metal3")
+}
+
+func lastSeen(event *corev1.Event) time.Time {
+	if event.Series != nil {
+		return event.Series.LastObservedTime.Time
+	}
+	if !event.LastTimestamp.IsZero() {
+		return event.LastTimestamp.Time
+	}
+	return event.EventTime.Time
+}
+
+// readme says what is in the bundle, and what is not.
+func (b *bundle) readme() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "Support bundle of kubectl-metal3 %s, of %s.\n\n", version.Get().GitVersion, b.began.Format(time.RFC3339))
+	fmt.Fprintf(&text, "To look at the fleet: kubectl metal3 issues --snapshot snapshot.json, and all other commands.\n\nFiles:\n")
+	for _, file := range b.files {
+		fmt.Fprintf(&text, "  %s\n", file.name)
+	}
+	fmt.Fprintf(&text, "\nSecrets were not read. What may be a secret elsewhere is xxxxx.\n\n")
+	if len(b.missing) == 0 {
+		fmt.Fprintf(&text, "Everything could be read.\n")
+		return text.String()
+	}
+	fmt.Fprintf(&text, "What could not be read:\n")
+	for _, missing := range b.missing {
+		fmt.Fprintf(&text, "  %s\n", missing)
+	}
+	return text.String()
+}
+
+// write makes the file, for its owner only.
+func (b *bundle) write(name string) (err error) {
+	b.files = append([]bundleFile{{"README.txt", []byte(properties.Redact(b.readme()))}}, b.files...)
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	zipped := gzip.NewWriter(file)
+	archive := tar.NewWriter(zipped)
+	defer func() { err = errors.Join(err, archive.Close(), zipped.Close(), file.Close()) }()
+	for _, one := range b.files {
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: "karpenter-metal3/" + one.name, Mode: 0o600, Size: int64(len(one.content)),
+			ModTime: b.began}
+		if err := archive.WriteHeader(header); err != nil {
+			return err
+		}
+		if _, err := archive.Write(one.content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
