@@ -23,7 +23,8 @@ import (
 // delete nodes that are alive.
 var errNotSynced = errors.New("the cache of the management cluster is not filled yet")
 
-// Management reads and writes the management cluster.
+// Management reads and writes the management cluster. One that NewManagement has not made sees no changes: Create must find the
+// decision of the manager in the Machine that its client has created.
 type Management struct {
 	// Client reads from the cache and writes to the API server.
 	Client client.Client
@@ -32,7 +33,7 @@ type Management struct {
 	// Catalog has the NodeTypes, kept up to date by the watch.
 	Catalog *instancetypes.Catalog
 
-	machines *subscriptions
+	machines subscriptions
 	// released counts the Machines that are gone and had a server.
 	released atomic.Uint64
 	handlers []toolscache.ResourceEventHandlerRegistration
@@ -42,7 +43,7 @@ type Management struct {
 // cache starts, or with one that can reach its API server. An error names the kind that cannot be watched.
 func NewManagement(ctx context.Context, informers cache.Cache, writer client.Client, live client.Reader,
 	catalog *instancetypes.Catalog) (*Management, error) {
-	m := &Management{Client: writer, Live: live, Catalog: catalog, machines: newSubscriptions()}
+	m := &Management{Client: writer, Live: live, Catalog: catalog}
 	for _, watch := range []struct {
 		kind    client.Object
 		handler toolscache.ResourceEventHandler
@@ -85,15 +86,14 @@ type change struct {
 	deleted bool
 }
 
-func newSubscriptions() *subscriptions {
-	return &subscriptions{waiting: map[string]map[chan change]struct{}{}}
-}
-
 // subscribe returns what to receive from, and what to call when done.
 func (s *subscriptions) subscribe(name string) (<-chan change, func()) {
 	changes := make(chan change, 1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.waiting == nil {
+		s.waiting = map[string]map[chan change]struct{}{}
+	}
 	if s.waiting[name] == nil {
 		s.waiting[name] = map[chan change]struct{}{}
 	}

@@ -85,9 +85,16 @@ func Install(ctx context.Context, d Dependencies) (*Core, error) {
 	return core, core.replaceControllers(ctx, d, coreClient)
 }
 
+// Plan returns core without controllers, to plan with and make nothing of it, and the client that core plans with: it reads what it would
+// read with Install. Only Clusters, Servers, Clock and Enabled are required. Core finds its options in the context.
+func Plan(d Dependencies) (*Core, client.Client) {
+	core := &Core{CloudProvider: d.Servers, Cluster: state.NewCluster(d.Clock, d.Clusters.Tenant.Client, d.Servers)}
+	return core, interceptor.NewClient(d.Clusters.Tenant.Client, core.interceptors(d)...)
+}
+
 // interceptors change what core reads and creates.
 func (c *Core) interceptors(d Dependencies) []interceptor.Interceptor {
-	tenantClient := d.Manager.GetClient()
+	tenantClient := d.Clusters.Tenant.Client
 	all := []interceptor.Interceptor{
 		interceptor.OnCreate(instancetypes.RemoveReservationIDs),
 		interceptor.OnCreate(nodeprofiles.StoredHash),
