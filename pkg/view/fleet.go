@@ -339,18 +339,8 @@ func (f *Fleet) Missing() []Missing { return f.snapshot.Missing }
 // Now is when the snapshot was read.
 func (f *Fleet) Now() time.Time { return f.snapshot.Time.Time }
 
-// tenantCluster is the TenantCluster of the tenant cluster that was read; nil if there is none of its identity.
-func (f *Fleet) tenantCluster() *v1alpha1.TenantCluster {
-	if f.snapshot.Tenant == nil || f.snapshot.Tenant.UID == "" {
-		return nil
-	}
-	for i := range f.snapshot.Management.TenantClusters {
-		if tenant := &f.snapshot.Management.TenantClusters[i]; tenant.Status.ClusterUID == string(f.snapshot.Tenant.UID) {
-			return tenant
-		}
-	}
-	return nil
-}
+// tenantCluster is that of the snapshot.
+func (f *Fleet) tenantCluster() *v1alpha1.TenantCluster { return f.snapshot.TenantCluster() }
 
 func nodeClaim(tenant *Tenant, name string) *karpenterv1.NodeClaim {
 	if at := slices.IndexFunc(tenant.NodeClaims, func(one karpenterv1.NodeClaim) bool { return one.Name == name }); at >= 0 {

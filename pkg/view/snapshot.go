@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -51,11 +53,13 @@ type Snapshot struct {
 
 // Management is what was read of the management cluster.
 type Management struct {
-	Hosts          []bmov1alpha1.BareMetalHost `json:"hosts"`
-	NodeProviders  []v1alpha1.NodeProvider     `json:"nodeProviders"`
-	NodeTypes      []v1alpha1.NodeType         `json:"nodeTypes"`
-	TenantClusters []v1alpha1.TenantCluster    `json:"tenantClusters"`
-	Machines       []v1alpha1.Machine          `json:"machines"`
+	Hosts         []bmov1alpha1.BareMetalHost `json:"hosts"`
+	NodeProviders []v1alpha1.NodeProvider     `json:"nodeProviders"`
+	// NodeProfiles are read by ReadPlanning only.
+	NodeProfiles   []v1alpha1.NodeProfile   `json:"nodeProfiles,omitempty"`
+	NodeTypes      []v1alpha1.NodeType      `json:"nodeTypes"`
+	TenantClusters []v1alpha1.TenantCluster `json:"tenantClusters"`
+	Machines       []v1alpha1.Machine       `json:"machines"`
 }
 
 // Tenant is what was read of a tenant cluster.
@@ -67,6 +71,49 @@ type Tenant struct {
 	NodePools   []karpenterv1.NodePool    `json:"nodePools"`
 	NodeClaims  []karpenterv1.NodeClaim   `json:"nodeClaims"`
 	NodeClasses []v1alpha1.MetalNodeClass `json:"nodeClasses"`
+	// DaemonSets are read by ReadPlanning only.
+	DaemonSets []appsv1.DaemonSet `json:"daemonSets,omitempty"`
+}
+
+// DeepCopy returns a copy that can be changed.
+func (s *Snapshot) DeepCopy() *Snapshot {
+	c, m := *s, &s.Management
+	c.Management = Management{
+		Hosts: copied(m.Hosts), NodeProviders: copied(m.NodeProviders), NodeProfiles: copied(m.NodeProfiles), NodeTypes: copied(m.NodeTypes),
+		TenantClusters: copied(m.TenantClusters), Machines: copied(m.Machines),
+	}
+	if t := s.Tenant; t != nil {
+		c.Tenant = &Tenant{
+			UID: t.UID, Pods: copied(t.Pods), Nodes: copied(t.Nodes), NodePools: copied(t.NodePools), NodeClaims: copied(t.NodeClaims),
+			NodeClasses: copied(t.NodeClasses), DaemonSets: copied(t.DaemonSets),
+		}
+	}
+	c.Missing = slices.Clone(s.Missing)
+	return &c
+}
+
+func copied[T any, P interface {
+	*T
+	DeepCopyInto(*T)
+}](from []T) []T {
+	to := make([]T, len(from))
+	for i := range from {
+		P(&from[i]).DeepCopyInto(&to[i])
+	}
+	return to
+}
+
+// TenantCluster is the TenantCluster of the tenant cluster that was read; nil if there is none of its identity.
+func (s *Snapshot) TenantCluster() *v1alpha1.TenantCluster {
+	if s.Tenant == nil || s.Tenant.UID == "" {
+		return nil
+	}
+	for i := range s.Management.TenantClusters {
+		if tenant := &s.Management.TenantClusters[i]; tenant.Status.ClusterUID == string(s.Tenant.UID) {
+			return tenant
+		}
+	}
+	return nil
 }
 
 // Missing is a kind that could not be read.
@@ -225,6 +272,27 @@ func newSnapshot(ctx context.Context, tenant client.Reader, now metav1.Time) (*S
 	return s, nil
 }
 
+// ReadPlanning adds what only planning needs: the DaemonSets of the tenant, which take room on each node, and the NodeProfiles. The tenant
+// may be nil.
+func (s *Snapshot) ReadPlanning(ctx context.Context, management, tenant client.Reader) error {
+	if err := s.read(ctx, kindOf(managementCluster, v1alpha1.Group, "nodeprofiles",
+		func() client.ObjectList { return &v1alpha1.NodeProfileList{} },
+		func(s *Snapshot) *[]v1alpha1.NodeProfile { return &s.Management.NodeProfiles }, nothingElse[v1alpha1.NodeProfile]),
+		management, ""); err != nil {
+		return err
+	}
+	if tenant != nil && s.Tenant != nil {
+		if err := s.read(ctx, kindOf(tenantCluster, appsv1.GroupName, "daemonsets",
+			func() client.ObjectList { return &appsv1.DaemonSetList{} },
+			func(s *Snapshot) *[]appsv1.DaemonSet { return &s.Tenant.DaemonSets }, trimDaemonSet), tenant, ""); err != nil {
+			return err
+		}
+	}
+	// A cluster without the kind has none of them.
+	s.Missing = slices.DeleteFunc(s.Missing, func(missing Missing) bool { return missing.NotInstalled && missing.Resource == "nodeprofiles" })
+	return nil
+}
+
 func (s *Snapshot) read(ctx context.Context, one kind, from client.Reader, namespace string) error {
 	for next := ""; ; {
 		options := []client.ListOption{client.Limit(pageSize), client.Continue(next)}
@@ -296,22 +364,43 @@ func trimMachine(machine *v1alpha1.Machine) { trimProperties(machine.Spec.Proper
 func trimClass(class *v1alpha1.MetalNodeClass) { trimProperties(class.Spec.Properties) }
 
 func trimPod(pod *corev1.Pod) {
+	pod.Spec = TrimPodSpec(&pod.Spec)
+	if value, set := pod.Annotations[karpenterv1.DoNotDisruptAnnotationKey]; set {
+		pod.Annotations = map[string]string{karpenterv1.DoNotDisruptAnnotationKey: value}
+	} else {
+		pod.Annotations = nil
+	}
+	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, NominatedNodeName: pod.Status.NominatedNodeName}
+}
+
+// TrimPodSpec leaves of a pod what it needs of a node: no environment, no arguments, no images, no volumes.
+func TrimPodSpec(from *corev1.PodSpec) corev1.PodSpec {
 	spec := corev1.PodSpec{
-		NodeName: pod.Spec.NodeName, NodeSelector: pod.Spec.NodeSelector, Affinity: pod.Spec.Affinity, Tolerations: pod.Spec.Tolerations,
-		TopologySpreadConstraints: pod.Spec.TopologySpreadConstraints, ResourceClaims: pod.Spec.ResourceClaims,
-		SchedulerName: pod.Spec.SchedulerName, SchedulingGates: pod.Spec.SchedulingGates, Priority: pod.Spec.Priority,
-		Resources: pod.Spec.Resources, Overhead: pod.Spec.Overhead,
+		NodeName: from.NodeName, NodeSelector: from.NodeSelector, Affinity: from.Affinity, Tolerations: from.Tolerations,
+		TopologySpreadConstraints: from.TopologySpreadConstraints, ResourceClaims: from.ResourceClaims,
+		SchedulerName: from.SchedulerName, SchedulingGates: from.SchedulingGates, Priority: from.Priority,
+		Resources: from.Resources, Overhead: from.Overhead,
 	}
 	needs := func(containers []corev1.Container) []corev1.Container {
 		kept := make([]corev1.Container, len(containers))
 		for i := range containers {
 			kept[i] = corev1.Container{Name: containers[i].Name, Resources: containers[i].Resources, RestartPolicy: containers[i].RestartPolicy}
+			for _, port := range containers[i].Ports {
+				if port.HostPort != 0 {
+					kept[i].Ports = append(kept[i].Ports, port)
+				}
+			}
 		}
 		return kept
 	}
-	spec.Containers, spec.InitContainers = needs(pod.Spec.Containers), needs(pod.Spec.InitContainers)
-	pod.Spec, pod.Annotations = spec, nil
-	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, NominatedNodeName: pod.Status.NominatedNodeName}
+	spec.Containers, spec.InitContainers = needs(from.Containers), needs(from.InitContainers)
+	return spec
+}
+
+func trimDaemonSet(set *appsv1.DaemonSet) {
+	set.Annotations, set.Status = nil, appsv1.DaemonSetStatus{}
+	set.Spec.Template.Annotations = nil
+	set.Spec.Template.Spec = TrimPodSpec(&set.Spec.Template.Spec)
 }
 
 func trimNode(node *corev1.Node) {

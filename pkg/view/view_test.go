@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -104,17 +105,25 @@ func TestSnapshotHasNoSecret(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", Annotations: map[string]string{"token": secret}}}
 	pod.Spec = corev1.PodSpec{NodeSelector: map[string]string{"rack": "r1"}, Containers: []corev1.Container{{
 		Name: "main", Image: secret, Command: []string{secret}, Args: []string{secret}, Env: []corev1.EnvVar{{Name: "TOKEN", Value: secret}},
-		Resources: corev1.ResourceRequirements{Requests: env.Resources("cpu", "2")},
+		Resources: corev1.ResourceRequirements{Requests: env.Resources("cpu", "2")}, Ports: []corev1.ContainerPort{{HostPort: 80}},
 	}}}
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "logs",
+		Annotations: map[string]string{"token": secret}}}
+	set.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"token": secret}},
+		Spec: *pod.Spec.DeepCopy()}
+	pod.Annotations[karpenterv1.DoNotDisruptAnnotationKey] = "true"
 	management := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(host, provider, nodeType, tenant, machine).Build()
-	cluster := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(class, pod,
+	cluster := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(class, pod, set,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Data: map[string][]byte{"k": []byte(secret)}}).Build()
 	snapshot, err := Read(context.Background(), management, cluster, "", metav1.NewTime(time.Unix(100, 0).UTC()))
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := snapshot.ReadPlanning(context.Background(), management, cluster); err != nil {
+		t.Fatal(err)
+	}
 	var file bytes.Buffer
-	if err := snapshot.Save(&file); err != nil {
+	if err := snapshot.DeepCopy().Save(&file); err != nil {
 		t.Fatal(err)
 	}
 	for number, line := range strings.Split(file.String(), "\n") {
@@ -134,6 +143,11 @@ func TestSnapshotHasNoSecret(t *testing.T) {
 	}
 	if pod := loaded.Tenant.Pods[0]; pod.Spec.NodeSelector["rack"] != "r1" || pod.Spec.Containers[0].Resources.Requests.Cpu().String() != "2" {
 		t.Errorf("the pod has lost what it needs: %+v", pod.Spec)
+	} else if pod.Annotations[karpenterv1.DoNotDisruptAnnotationKey] != "true" || pod.Spec.Containers[0].Ports[0].HostPort != 80 {
+		t.Errorf("the pod has lost what planning needs: %+v", pod)
+	}
+	if got := loaded.Tenant.DaemonSets[0].Spec.Template.Spec.Containers[0].Resources.Requests.Cpu().String(); got != "2" {
+		t.Errorf("pods of the DaemonSet request %s cores", got)
 	}
 }
 
