@@ -1,0 +1,140 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package whatif
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
+)
+
+// Drain takes a server out of the pool, as maintenance does: its node is drained, and it is not claimed again.
+func Drain(name string) Change {
+	return func(s *view.Snapshot) ([]string, error) {
+		host, err := view.New(s).Host(name)
+		if err != nil {
+			return nil, err
+		}
+		notes := leave(s, host)
+		metav1.SetMetaDataAnnotation(&host.ObjectMeta, v1alpha1.MaintenanceAnnotationKey, "what-if")
+		return append(notes, fmt.Sprintf("server %s/%s is in maintenance", host.Namespace, host.Name)), nil
+	}
+}
+
+// Without removes the servers whose labels a selector selects.
+func Without(selector labels.Selector) Change {
+	return func(s *view.Snapshot) ([]string, error) {
+		var notes, gone []string
+		for i := range s.Management.Hosts {
+			if host := &s.Management.Hosts[i]; selector.Matches(labels.Set(host.Labels)) {
+				notes, gone = append(notes, leave(s, host)...), append(gone, host.Namespace+"/"+host.Name)
+			}
+		}
+		if len(gone) == 0 {
+			return nil, fmt.Errorf("no BareMetalHost has labels that %q selects: kubectl get baremetalhosts -A --show-labels", selector)
+		}
+		s.Management.Hosts = slices.DeleteFunc(s.Management.Hosts, func(host bmov1alpha1.BareMetalHost) bool {
+			return selector.Matches(labels.Set(host.Labels))
+		})
+		return append([]string{fmt.Sprintf("%d servers are gone: %s", len(gone), strings.Join(gone, ", "))}, notes...), nil
+	}
+}
+
+// maxMore is how many servers can be added.
+const maxMore = 10_000
+
+// Add adds free servers of a NodeType. They are like the first that it has, and where that is.
+func Add(count int, nodeType string) Change {
+	return func(s *view.Snapshot) ([]string, error) {
+		if count < 1 || count > maxMore {
+			return nil, fmt.Errorf("%d servers cannot be added: it must be 1 to %d", count, maxMore)
+		}
+		if !slices.ContainsFunc(s.Management.NodeTypes, func(one v1alpha1.NodeType) bool { return one.Name == nodeType }) {
+			return nil, fmt.Errorf("NodeType %q was not found", nodeType)
+		}
+		var like *bmov1alpha1.BareMetalHost
+		for i := range s.Management.Hosts {
+			host := &s.Management.Hosts[i]
+			if (like == nil || host.Name < like.Name) && slices.ContainsFunc(view.New(s).Servers(), func(server view.Server) bool {
+				return server.Namespace == host.Namespace && server.Name == host.Name && slices.Contains(server.Types, nodeType)
+			}) {
+				like = host
+			}
+		}
+		if like == nil {
+			return nil, fmt.Errorf("NodeType %s has no server that others could be like: add a BareMetalHost that it selects", nodeType)
+		}
+		sample := *like.DeepCopy()
+		release(&sample)
+		sample.Annotations = nil
+		sample.Status.OperationalStatus, sample.Status.ErrorType, sample.Status.ErrorMessage = bmov1alpha1.OperationalStatusOK, "", ""
+		for i := range count {
+			added := *sample.DeepCopy()
+			added.Name = fmt.Sprintf("%s-new-%d", nodeType, i+1)
+			added.UID = types.UID("what-if " + added.Name)
+			s.Management.Hosts = append(s.Management.Hosts, added)
+		}
+		return []string{fmt.Sprintf("the new servers are like %s/%s, and where that is: %s", sample.Namespace, sample.Name,
+			labels.Set(sample.Labels))}, nil
+	}
+}
+
+// leave drains the node of a server and gives the server back, if a Machine has it.
+func leave(s *view.Snapshot, host *bmov1alpha1.BareMetalHost) (notes []string) {
+	machine := view.New(s).MachineOn(host)
+	if machine == nil {
+		return nil
+	}
+	name, node := machine.Name, machine.Status.NodeName
+	ours := false
+	if tenant := s.TenantCluster(); tenant != nil {
+		reference := machine.Spec.TenantClusterRef
+		ours = machine.Namespace == tenant.Namespace && reference != nil && reference.Name == tenant.Name
+	}
+	s.Management.Machines = slices.DeleteFunc(s.Management.Machines, func(one v1alpha1.Machine) bool { return one.UID == machine.UID })
+	release(host)
+	if !ours {
+		return []string{fmt.Sprintf("server %s/%s has a node of another tenant, whose pods are not known", host.Namespace, host.Name)}
+	}
+	t := s.Tenant
+	t.NodeClaims = slices.DeleteFunc(t.NodeClaims, func(one karpenterv1.NodeClaim) bool { return one.Name == name })
+	if node == "" {
+		return nil
+	}
+	t.Nodes = slices.DeleteFunc(t.Nodes, func(one corev1.Node) bool { return one.Name == node })
+	t.Pods = slices.DeleteFunc(t.Pods, func(pod corev1.Pod) bool {
+		if pod.Spec.NodeName != node {
+			return false
+		}
+		if metav1.GetControllerOf(&pod) == nil && podutils.IsActive(&pod) {
+			notes = append(notes, fmt.Sprintf("pod %s/%s on node %s has no controller that would make it again", pod.Namespace, pod.Name, node))
+			return true
+		}
+		return !podutils.IsReschedulable(&pod)
+	})
+	for i := range t.Pods {
+		if t.Pods[i].Spec.NodeName == node {
+			unschedule(&t.Pods[i])
+		}
+	}
+	return notes
+}
+
+// release makes a host one that can be claimed.
+func release(host *bmov1alpha1.BareMetalHost) {
+	host.Spec.ConsumerRef, host.Spec.Image, host.Spec.UserData, host.Spec.NetworkData, host.Spec.MetaData = nil, nil, nil, nil, nil
+	delete(host.Annotations, v1alpha1.NodeTypeAnnotationKey)
+	host.Status.Provisioning.State, host.Status.Provisioning.Image = bmov1alpha1.StateAvailable, bmov1alpha1.Image{}
+}
