@@ -33,6 +33,8 @@ type options struct {
 	tenantKubeconfig, tenantContext string
 	// snapshot is a file to read instead of clusters.
 	snapshot string
+	// planning is true for commands that plan: these need more than the others.
+	planning bool
 	// output is wide, json, yaml, name, or empty for a table.
 	output string
 	// connect returns a client of the cluster that the flags lead to. What is the cluster in words.
@@ -52,7 +54,7 @@ func (o *options) command() *cobra.Command {
 			"only read.\n\n" +
 			"The kubeconfig and context of kubectl lead to the management cluster. --tenant-kubeconfig or --tenant-context lead to\n" +
 			"the cluster of a tenant, which pods and NodeClaims are in.\n\n" +
-			"The exit code is 1 if explain or issues finds something wrong, and 2 after an error.",
+			"The exit code is 1 if explain or issues finds something wrong or what-if has a pod that would not fit, and 2 after an error.",
 		Example: "  kubectl metal3 fleet\n  kubectl metal3 explain pod training-0 --tenant-kubeconfig acme.kubeconfig\n  kubectl " +
 			"metal3 issues",
 		Version:       version.Get().String(),
@@ -70,7 +72,7 @@ func (o *options) command() *cobra.Command {
 	flags.StringVar(&o.snapshot, "snapshot", "", "Read this file, which 'kubectl metal3 snapshot' has written, and no cluster.")
 	command.AddCommand(
 		o.hostsCommand(), o.fleetCommand(), o.machinesCommand(), o.capacityCommand(),
-		o.topCommand(), o.explainCommand(), o.issuesCommand(), o.timelineCommand(), o.snapshotCommand(),
+		o.topCommand(), o.explainCommand(), o.issuesCommand(), o.timelineCommand(), o.whatIfCommand(), o.snapshotCommand(),
 		o.maintenanceCommand(), o.quarantineCommand(), o.releaseCommand(), o.rebootCommand(), o.powerCommand(),
 		o.registerCommand(), o.supportBundleCommand(),
 	)
@@ -177,6 +179,11 @@ func (o *options) readClusters(ctx context.Context, management client.Reader) (*
 	snapshot, err := view.Read(ctx, management, tenant, *o.management.Namespace, metav1.NewTime(time.Now()))
 	if err != nil {
 		return nil, err
+	}
+	if o.planning {
+		if err := snapshot.ReadPlanning(ctx, management, tenant); err != nil {
+			return nil, err
+		}
 	}
 	return snapshot, o.warn(snapshot)
 }

@@ -169,11 +169,11 @@ func capacityOf(f *view.Fleet, name string) view.TypeCapacity {
 	return view.TypeCapacity{}
 }
 
-// fleetFile is the snapshot as a file.
-func fleetFile(t *testing.T) string {
+// fileOf is a snapshot as a file.
+func fileOf(t *testing.T, snapshot *view.Snapshot) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "fleet.json")
-	content, err := json.Marshal(fleet())
+	content, err := json.Marshal(snapshot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,11 +183,16 @@ func fleetFile(t *testing.T) string {
 	return file
 }
 
-// execute runs the command on the snapshot, and returns what it printed and its exit code.
+// execute runs the command on the snapshot of the fleet, and returns what it printed and its exit code.
 func execute(t *testing.T, arguments ...string) (out, problems string, code int) {
 	t.Helper()
+	return executeOn(t, fleet(), arguments...)
+}
+
+func executeOn(t *testing.T, snapshot *view.Snapshot, arguments ...string) (out, problems string, code int) {
+	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code = run(context.Background(), genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr}, append(arguments, "--snapshot", fleetFile(t)))
+	code = run(context.Background(), genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr}, append(arguments, "--snapshot", fileOf(t, snapshot)))
 	return stdout.String(), stderr.String(), code
 }
 
@@ -293,13 +298,16 @@ func TestHelpExamples(t *testing.T) {
 				switch words[i] {
 				case "--tenant-kubeconfig", "--snapshot":
 					i++
+				case "-f":
+					i++
+					arguments = append(arguments, "-f", filepath.Join("testdata", words[i]))
 				default:
 					arguments = append(arguments, words[i])
 				}
 			}
 			count++
 			if words[2] == "top" {
-				on := onTerminal(t, 100, 30, append(arguments, "--snapshot", fleetFile(t))...)
+				on := onTerminal(t, 100, 30, append(arguments, "--snapshot", fileOf(t, fleet()))...)
 				on.until(t, "10 servers")
 				on.quit(t, "q")
 				continue

@@ -194,6 +194,7 @@ func (o *options) snapshotCommand() *cobra.Command {
 			"environment of pods and the like are left out. --snapshot FILE shows it again, without a cluster.",
 		Example: "  kubectl metal3 snapshot fleet.json --tenant-kubeconfig acme.kubeconfig\n  kubectl metal3 fleet --snapshot fleet.json",
 		RunE: func(command *cobra.Command, arguments []string) error {
+			o.planning = true
 			snapshot, err := o.read(command.Context())
 			if err != nil {
 				return err

@@ -162,7 +162,7 @@ func (on *terminal) modes(t *testing.T) []uint32 {
 // TestTop presses keys on a terminal, and compares what is on it.
 func TestTop(t *testing.T) {
 	const up, down, enter, escape = "\x1b[A", "\x1b[B", "\r", "\x1b"
-	on := onTerminal(t, 110, 22, "top", "--snapshot", fleetFile(t))
+	on := onTerminal(t, 110, 22, "top", "--snapshot", fileOf(t, fleet()))
 	on.until(t, "> … server-08", "s by state")
 	golden(t, "top", "$ kubectl metal3 top\n"+on.text())
 	on.press(t, down+down+up+"j")
@@ -210,7 +210,7 @@ func TestTopRestoresTerminal(t *testing.T) {
 		"terminated":     {reason: "by a logout", signal: syscall.SIGTERM},
 	} {
 		t.Run(name, func(t *testing.T) {
-			on := onTerminal(t, 80, 24, "top", "--snapshot", fleetFile(t))
+			on := onTerminal(t, 80, 24, "top", "--snapshot", fileOf(t, fleet()))
 			on.until(t, "q quit")
 			on.press(t, tc.before)
 			if tc.before != "" {
