@@ -284,6 +284,10 @@ var ownTest = map[string]bool{"register": true, "support-bundle": true}
 
 // TestHelpExamples runs each example of --help, on the file instead of clusters.
 func TestHelpExamples(t *testing.T) {
+	files, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Chdir(t.TempDir()) // one writes a file
 	count := 0
 	var walk func(command *cobra.Command)
@@ -300,7 +304,7 @@ func TestHelpExamples(t *testing.T) {
 					i++
 				case "-f":
 					i++
-					arguments = append(arguments, "-f", filepath.Join("testdata", words[i]))
+					arguments = append(arguments, "-f", filepath.Join(files, words[i]))
 				default:
 					arguments = append(arguments, words[i])
 				}

@@ -27,6 +27,10 @@ import (
 // running is the sandbox that this run of the tests started, if it did.
 var running *sandbox
 
+// topologyLabels are those of the programs.
+var topologyLabels = append(topology.Defaults(), "rack="+leafLabel, "datacenter="+corev1.LabelTopologyRegion,
+	"nvlink-domain=nvidia.com/gpu.clique")
+
 // sandbox is a sandbox whose processes the tests may kill.
 type sandbox struct {
 	box         *sandboxes.Sandbox
@@ -71,13 +75,12 @@ func startSandbox() (*sandbox, error) {
 	}
 	fmt.Println("starting a sandbox for the tests in", dir)
 	box, err := sandboxes.Up(context.Background(), sandboxes.Config{
-		Dir:      dir,
-		Binaries: controlplane.Binaries{filepath.Dir(assets)},
-		Fleet:    all,
-		Progress: os.Stdout,
-		TopologyLabels: append(topology.Defaults(), "rack="+leafLabel, "datacenter="+corev1.LabelTopologyRegion,
-			"nvlink-domain=nvidia.com/gpu.clique"),
-		AuditLogs: os.Getenv(audit.DirectoryVariable),
+		Dir:            dir,
+		Binaries:       controlplane.Binaries{filepath.Dir(assets)},
+		Fleet:          all,
+		Progress:       os.Stdout,
+		TopologyLabels: topologyLabels,
+		AuditLogs:      os.Getenv(audit.DirectoryVariable),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting a sandbox, %w", err)

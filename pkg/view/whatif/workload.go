@@ -25,7 +25,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
 )
 
-// maxPods is more pods than anyone asks about. It keeps a typo from taking all memory.
+// maxPods keeps a typo from taking all memory.
 const maxPods = 100_000
 
 // Workload reads the pods that a file of Pods, Deployments, ReplicaSets, StatefulSets and Jobs asks for. Replicas takes the place of what

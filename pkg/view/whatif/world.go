@@ -295,11 +295,11 @@ func (w *world) launch(ctx context.Context, planned *scheduling.NodeClaim) (bool
 
 // join makes nodes of the servers that usually have joined by now, or of all, and returns whether there are any. Core knows the racks of
 // nodes, and not those of servers that are on their way.
-func (w *world) join(ctx context.Context, everyone bool) (joined bool, err error) {
+func (w *world) join(ctx context.Context, rest bool) (joined bool, err error) {
 	for _, claim := range lo.ToSlicePtr(all[karpenterv1.NodeClaim](w.tenant)) {
 		typical := time.Duration(w.typical(claim.Labels[corev1.LabelInstanceTypeStable])) * time.Second
 		due := typical > 0 && w.clock.Since(claim.CreationTimestamp.Time) >= typical
-		if claim.Status.NodeName != "" || claim.Status.ProviderID == "" || !claim.DeletionTimestamp.IsZero() || !due && !everyone {
+		if claim.Status.NodeName != "" || claim.Status.ProviderID == "" || !claim.DeletionTimestamp.IsZero() || !due && !rest {
 			continue
 		}
 		claim = claim.DeepCopy()
