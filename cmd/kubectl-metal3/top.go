@@ -192,8 +192,8 @@ func (t *top) list() {
 	var found []int
 	count := map[string]int{}
 	for i, one := range t.servers {
-		text := strings.ToLower(strings.Join([]string{serverName(one), one.Zone, one.Rack, typesOf(one), string(one.State), one.Tenant, one.Machine,
-			one.Node, one.Why}, " "))
+		text := strings.ToLower(strings.Join([]string{serverName(one), one.Zone, one.Rack, typesOf(one), string(one.State), one.Tenant,
+			one.Machine, one.Node, one.Why}, " "))
 		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) }) {
 			found = append(found, i)
 			count[by(one)]++

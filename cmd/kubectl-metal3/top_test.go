@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -21,8 +22,12 @@ import (
 	"github.com/hinshun/vt10x"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"golang.org/x/sys/unix"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -189,7 +194,7 @@ func TestTop(t *testing.T) {
 	if err := pty.Setsize(on.keys, &pty.Winsize{Cols: 60, Rows: 9}); err != nil {
 		t.Fatal(err)
 	}
-	on.until(t, "… server-09 h100-8x Provisioning ██████░░░░ acme/acme 3/5 …", "> ✗ server-15", "!server-08")
+	on.until(t, "… server-09 h100-8x Provisioning ██████░░░░ acme/acme 3/5…", "> ✗ server-15", "!server-12")
 	golden(t, "top-small", on.text())
 	if left := on.quit(t, "q"); left != "\n" {
 		t.Errorf("it leaves this on the terminal:\n%s", left)
@@ -273,20 +278,27 @@ func TestTopKeys(t *testing.T) {
 		lost      string
 		want, not []string
 	}{
-		"first":          {reason: "a heading is not selected", keys: "up pgup home k g", want: []string{"> … server-08", "zone global, rack r1 (5)"}},
-		"last":           {reason: "there is nothing below", keys: "end down j pgdown", want: []string{"> ✗ server-15"}, not: []string{"server-08 h100-8x"}},
+		"first": {reason: "a heading is not selected", keys: "up pgup home k g",
+			want: []string{"> … server-08", "zone global, rack r1 (5)"}},
+		"last": {reason: "there is nothing below", keys: "end down j pgdown",
+			want: []string{"> ✗ server-15"}, not: []string{"server-08 h100-8x"}},
 		"over a heading": {reason: "down and up again", keys: "down down down down down up down", want: []string{"> ✓ server-07"}},
 		"page":           {reason: "the selected one is on the screen", keys: "pgdown", want: []string{"> ✓ server-07"}},
 		"all orders":     {reason: "after the last comes the first", keys: "s s s s", want: []string{"zone global, rack r1 (5)"}},
 		"by type":        {reason: "one matches none", keys: "s s end", want: []string{"> ✗ server-15", "no NodeType (1)"}},
 		"by tenant":      {reason: "most have none", keys: "s s s", want: []string{"acme/acme (4)"}},
 		"no hits":        {reason: "there is nothing to open", keys: "/ z z z enter enter down t", want: []string{"filter: zzz", "q quit"}},
-		"no filter":      {reason: "the letters are removed", keys: "/ % % backspace backspace backspace enter", want: []string{"> … server-08"}},
+		"no filter": {reason: "the letters are removed", keys: "/ % % backspace backspace backspace enter",
+			want: []string{"> … server-08"}},
 		"filter dropped": {reason: "esc while it is typed", keys: "/ % % esc", want: []string{"> … server-08"}, not: []string{"filter:"}},
-		"filter of why":  {reason: "what is seen is found", keys: "/ p a s s w o r d", want: []string{"> ✗ server-13"}, not: []string{"server-08 h"}},
-		"gone":           {reason: "the next one is selected", keys: "down", then: gone, want: []string{"9 servers", "> ✗ server-12"}, not: []string{"server-10 "}},
-		"moved":          {reason: "the selected server stays selected", keys: "down", then: moved, want: []string{"> … server-10", "rack r9 (1)"}},
-		"open, gone":     {reason: "it says so", keys: "down enter", then: gone, want: []string{`host "metal3-system/server-10" was not found`}},
+		"filter of why": {reason: "what is seen is found", keys: "/ p a s s w o r d",
+			want: []string{"> ✗ server-13"}, not: []string{"server-08 h"}},
+		"gone": {reason: "the next one is selected", keys: "down", then: gone,
+			want: []string{"9 servers", "> ✗ server-12"}, not: []string{"server-10 "}},
+		"moved": {reason: "the selected server stays selected", keys: "down", then: moved,
+			want: []string{"> … server-10", "rack r9 (1)"}},
+		"open, gone": {reason: "it says so", keys: "down enter", then: gone,
+			want: []string{`host "metal3-system/server-10" was not found`}},
 		"timeline, gone": {reason: "it says so", keys: "down t", then: gone, want: []string{`host "metal3-system/server-10" was not found`}},
 		"and back":       {reason: "enter closes what enter opened", keys: "enter enter", want: []string{"> … server-08"}},
 		"scroll": {reason: "there is nothing below the end", keys: "down down down enter end down down up home",
@@ -345,8 +357,16 @@ func TestTopSizes(t *testing.T) {
 }
 
 // What changes while a fleet is made is in the next one, and durations go on without a change.
-func TestFollow(t *testing.T) {
-	on := cluster(interceptor.Funcs{})
+func TestFollow(t *testing.T) { synctest.Test(t, testFollow) }
+
+func testFollow(t *testing.T) {
+	on := cluster(interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+		options ...client.ListOption) (watch.Interface, error) {
+		if asked := (&client.ListOptions{}).ApplyOptions(options); asked.Raw.SendInitialEvents != nil { // the fake cannot
+			return nil, apierrors.NewInvalid(schema.GroupKind{}, "", nil)
+		}
+		return c.Watch(ctx, list, options...)
+	}})
 	ctx, stop := context.WithCancel(t.Context())
 	live, err := view.Follow(ctx, on, nil, "", clock.RealClock{})
 	if err != nil {
