@@ -152,7 +152,8 @@ func (o *options) timelineCommand() *cobra.Command {
 		Use: "timeline KIND NAME", Short: "Show the steps of a server or a Machine, and how long each took", Args: cobra.ExactArgs(2),
 		Long: "Shows the steps of a server or a Machine in the order in which they began. KIND is host or machine. TYPICAL is how long the " +
 			"step\n" +
-			"usually takes for the NodeType.",
+			"usually takes: of the way from the claim to the node the estimate of the NodeType, of the others the median of the other servers\n" +
+			"of the NodeType.",
 		Example: "  kubectl metal3 timeline host server-07\n  kubectl metal3 timeline machine acme/default-x7f2k",
 		RunE: func(command *cobra.Command, arguments []string) error {
 			fleet, err := o.fleet(command.Context())

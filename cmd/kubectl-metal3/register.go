@@ -214,7 +214,7 @@ func (r *registration) writeSecret(ctx context.Context, cluster client.Client, d
 func refusal(err error) string {
 	text := oneLine(err.Error())
 	if apierrors.IsConflict(err) {
-		text += ": somebody else has written it; make the list the same, or have it changed there"
+		text += ": another has written it; make the list the same, or have it changed there"
 	}
 	return text
 }
