@@ -22,6 +22,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/unschedulable"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
@@ -433,12 +434,36 @@ func (f *Fleet) explainPod(pod *corev1.Pod) Cause {
 	pools := f.poolsCause(pod)
 	cause = with(cause, pools)
 	types, fitting := f.typesCause(pod, tenant)
+	if err := f.quotaReached(tenant, fitting); err != nil {
+		cause = with(cause, Cause{Text: err.Error(), Verdict: Wrong})
+	}
 	coming := f.coming(fitting)
 	if len(coming) > 0 && pools.Verdict == Good {
 		types.Verdict = Waiting
 		types.Causes = append(types.Causes, coming...)
 	}
 	return with(cause, types)
+}
+
+// quotaReached is why the quota of a tenant leaves no server of any of these types.
+func (f *Fleet) quotaReached(tenant *v1alpha1.TenantCluster, nodeTypes []string) error {
+	used := quota.Used(quota.Charged(tenant.Name, f.tenants[tenant.Namespace], f.snapshot.Management.Machines), "", nil)
+	suspects := f.inventory.Suspects(tenant.Namespace)
+	var last error
+	for _, name := range nodeTypes {
+		if last = quota.Check(tenant, append(used, suspects...), name, f.accelerators); last == nil {
+			return nil
+		}
+	}
+	return quota.NameSuspects(last, len(suspects))
+}
+
+// accelerators of a server of a type.
+func (f *Fleet) accelerators(nodeType string) (int64, error) {
+	if known := f.nodeTypes[nodeType]; known != nil {
+		return known.Spec.CountAccelerators(), nil
+	}
+	return 0, nil
 }
 
 // coming are the NodeClaims of these types that are not nodes yet. They may be for other pods.

@@ -415,6 +415,20 @@ func TestExplain(t *testing.T) {
 		}), "[Wrong" + podIs + "  [Wrong] no NodePool can have a node for it\n" +
 			"    [Wrong] NodePool default: resource usage exceeds limit (limit=8, resource-name=nvidia.com/gpu, usage=16)\n" +
 			"  [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod say why not"},
+		"pod, quota": {"the tenant has as many servers as it may have", "pod", "training", fixture(withHost("s2", nil), withPod(nil),
+			withMachine("m1", "s1", v1alpha1.MachineJoined, nil), func(s *Snapshot) {
+				servers := int64(1)
+				s.Management.TenantClusters[0].Spec.Quota = &v1alpha1.Quota{Servers: &servers}
+			}), "[Wrong" + podIs + pool +
+			"  [Wrong] TenantCluster acme/acme has 1 servers and its spec.quota.servers is 1: raise the quota, or release a server\n" +
+			"  [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod say why not"},
+		"pod, quota of accelerators": {"another server has more than are left", "pod", "training", fixture(withHost("s2", nil), withPod(nil),
+			withMachine("m1", "s1", v1alpha1.MachineJoined, nil), func(s *Snapshot) {
+				gpus := int64(15)
+				s.Management.TenantClusters[0].Spec.Quota = &v1alpha1.Quota{GPUs: &gpus}
+			}), "[Wrong" + podIs + pool + "  [Wrong] TenantCluster acme/acme has 8 GPUs, a server of NodeType h100 has 8 more, and its " +
+			"spec.quota.gpus is 15: raise the quota, or release a server\n" +
+			"  [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod say why not"},
 		"pod, blocked": {"the provider does nothing for this tenant", "pod", "training", fixture(withHost("s1", nil), withPod(nil),
 			func(s *Snapshot) {
 				s.Management.TenantClusters[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionKubeconfigAccepted,
