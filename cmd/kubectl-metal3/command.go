@@ -74,7 +74,7 @@ func (o *options) command() *cobra.Command {
 		o.hostsCommand(), o.fleetCommand(), o.machinesCommand(), o.capacityCommand(),
 		o.topCommand(), o.explainCommand(), o.issuesCommand(), o.timelineCommand(), o.whatIfCommand(), o.snapshotCommand(),
 		o.maintenanceCommand(), o.quarantineCommand(), o.releaseCommand(), o.rebootCommand(), o.powerCommand(),
-		o.registerCommand(), o.supportBundleCommand(),
+		o.registerCommand(), o.supportBundleCommand(), o.proposeTypesCommand(),
 	)
 	return command
 }

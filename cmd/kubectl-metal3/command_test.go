@@ -218,6 +218,7 @@ func TestGolden(t *testing.T) {
 		"explain-runs":   {arguments: "explain pods default/training-1"},
 		"explain-type":   {arguments: "explain nodetype h100-8x", code: exitWrong},
 		"explain-yaml":   {arguments: "explain bmh server-11 -o yaml", code: exitWrong},
+		"propose-types":  {arguments: "propose-types"},
 		"timeline-host":  {arguments: "timeline host server-07"},
 		"timeline-late":  {arguments: "timeline machine acme/default-late"},
 		"timeline-old":   {arguments: "timeline machine default-old"},

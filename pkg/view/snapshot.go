@@ -324,8 +324,15 @@ func nothingElse[T any](*T) {}
 
 func trimHost(host *bmov1alpha1.BareMetalHost) {
 	history := host.Status.OperationHistory
+	vendor, model := bmov1alpha1.HardwareSystemVendor{}, ""
+	if details := host.Status.HardwareDetails; details != nil {
+		vendor, model = details.SystemVendor, details.CPU.Model
+	}
 	inventory.TrimHost(host)
 	host.Status.OperationHistory = history
+	if details := host.Status.HardwareDetails; details != nil {
+		details.SystemVendor, details.CPU.Model = vendor, model
+	}
 	host.Spec.BMC.Address = properties.PublicURL(host.Spec.BMC.Address)
 	for _, image := range []*bmov1alpha1.Image{host.Spec.Image, &host.Status.Provisioning.Image} {
 		if image != nil {

@@ -1,0 +1,129 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
+)
+
+func (o *options) proposeTypesCommand() *cobra.Command {
+	var namespace string
+	command := &cobra.Command{
+		Use: "propose-types", Short: "Write NodeTypes for the inspected servers that match none, as YAML", Args: cobra.NoArgs,
+		Long: "Writes entries for spec.metal3.nodeTypes of a NodeProvider, as a patch for kubectl: a type for each kind of hardware among the\n" +
+			"servers that match no NodeType, with the least cpu and memory that Metal3 has found in them, and with labels that these servers\n" +
+			"have and no others. Where there are no such labels, a comment has the command that gives them. Metal3's inspection does not find\n" +
+			"accelerators: add them. Servers that others use are left out.",
+		Example: "  kubectl metal3 propose-types\n  kubectl metal3 propose-types --hosts-in metal3-system",
+		RunE: func(command *cobra.Command, _ []string) error {
+			fleet, err := o.fleet(command.Context())
+			if err != nil {
+				return err
+			}
+			for _, missing := range fleet.Missing() {
+				if missing.Resource == "nodetypes" || missing.Resource == "nodeproviders" {
+					return fmt.Errorf("%s: without them every server seems to match none", missing)
+				}
+			}
+			proposed, uninspected := fleet.ProposedTypes()
+			var namespaces []string
+			proposed = slices.DeleteFunc(proposed, func(one view.ProposedType) bool {
+				if namespace != "" && one.Namespace != namespace {
+					return true
+				}
+				if !slices.Contains(namespaces, one.Namespace) {
+					namespaces = append(namespaces, one.Namespace)
+				}
+				return false
+			})
+			if len(namespaces) > 1 {
+				return fmt.Errorf("servers in the namespaces %s match no NodeType, and have a NodeProvider each: choose one by --hosts-in",
+					strings.Join(namespaces, ", "))
+			}
+			if len(proposed) == 0 {
+				fmt.Fprintln(o.ErrOut, "every server that has been inspected matches a NodeType, or is used by others")
+			} else {
+				printProposed(o.Out, proposed)
+			}
+			if len(uninspected) > 0 {
+				fmt.Fprintf(o.ErrOut, "not inspected, and not proposed for: %s\n", strings.Join(uninspected, ", "))
+			}
+			return nil
+		},
+	}
+	command.Flags().StringVar(&namespace, "hosts-in", "", "The namespace of the servers. Empty: there is only one with servers that match no "+
+		"NodeType.")
+	return command
+}
+
+// printProposed writes the types of the servers of a namespace: a JSON patch that adds them to those of its NodeProvider. kubectl apply
+// --server-side would add them too, but takes away what kubectl apply has written before.
+func printProposed(out io.Writer, proposed []view.ProposedType) {
+	namespace, providers := proposed[0].Namespace, proposed[0].Providers
+	indent := "    "
+	switch {
+	case len(providers) == 0:
+		fmt.Fprintf(out, "# No NodeProvider has the servers in %s. This makes one:\n#   kubectl apply -f FILE\n", namespace)
+		fmt.Fprintf(out, "apiVersion: karpenter.metal3.io/v1alpha1\nkind: NodeProvider\nmetadata:\n  name: %s\nspec:\n  metal3:\n",
+			namespace)
+		fmt.Fprintf(out, "    clusterRef:\n      namespace: %s\n    nodeTypes:\n", namespace)
+		indent = "        "
+	default:
+		if len(providers) > 1 {
+			fmt.Fprintf(out, "# %d NodeProviders have the servers in %s. This is for the first.\n", len(providers), namespace)
+		}
+		fmt.Fprintf(out, "# Add these values to spec.metal3.nodeTypes in the file that NodeProvider %s is applied from. Or add them "+
+			"now, which\n# lasts until that file is applied again:\n", providers[0].Name)
+		fmt.Fprintf(out, "#   kubectl patch nodeproviders.karpenter.metal3.io %s --type=json --patch-file=FILE\n", providers[0].Name)
+		if len(providers[0].Spec.Metal3.NodeTypes) == 0 {
+			fmt.Fprintf(out, "- op: add\n  path: /spec/metal3/nodeTypes\n  value: []\n")
+		}
+	}
+	for _, one := range proposed {
+		var entry strings.Builder
+		printType(&entry, one)
+		if len(providers) == 0 {
+			fmt.Fprint(out, "      -\n")
+		} else {
+			fmt.Fprint(out, "- op: add\n  path: /spec/metal3/nodeTypes/-\n  value:\n")
+		}
+		for line := range strings.Lines(entry.String()) {
+			fmt.Fprint(out, indent, line)
+		}
+	}
+}
+
+func printType(out io.Writer, one view.ProposedType) {
+	fmt.Fprintf(out, "# %s: %s\n", one.Hardware, strings.Join(one.Servers, ", "))
+	if one.Unlabelled {
+		fmt.Fprintf(out, "# No label tells these servers from others in %s. Give them one:\n", one.Namespace)
+		fmt.Fprintf(out, "#   kubectl label baremetalhosts -n %s %s %s\n", one.Namespace, strings.Join(one.Servers, " "), pairs(one.Labels))
+	}
+	if len(one.Shared) > 0 {
+		fmt.Fprintf(out, "# Other labels that they have in common: %s\n", pairs(one.Shared))
+	}
+	fmt.Fprintf(out, "name: %s\nresources:\n  cpu: %q\n  memory: %q\n", one.Name, one.CPU, one.Memory)
+	fmt.Fprintf(out, "  # Inspection does not find accelerators. If there are any, say how many: nvidia.com/gpu: \"8\"\n")
+	fmt.Fprintf(out, "bareMetalHosts:\n  selector:\n    matchLabels:\n")
+	for _, key := range slices.Sorted(maps.Keys(one.Labels)) {
+		fmt.Fprintf(out, "      %q: %q\n", key, one.Labels[key])
+	}
+}
+
+// pairs are labels as kubectl label takes them.
+func pairs(labels map[string]string) string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		all = append(all, key+"="+labels[key])
+	}
+	return strings.Join(all, " ")
+}
