@@ -10,8 +10,10 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
@@ -43,29 +45,45 @@ func (f *Fleet) Issues() []Issue {
 	add := func(severity Severity, object, problem, remedy string) {
 		issues = append(issues, Issue{severity, object, problem, remedy})
 	}
+	// What gets no further before someone acts says so in the same condition, whatever its kind.
+	stalled := func(severity Severity, object string, condition metav1.Condition, remedy string) bool {
+		if condition.Status == metav1.ConditionTrue {
+			add(severity, object, condition.Message, remedy)
+		}
+		return condition.Status == metav1.ConditionTrue
+	}
 	for i := range f.snapshot.Management.TenantClusters {
 		tenant := &f.snapshot.Management.TenantClusters[i]
-		object := "TenantCluster " + tenant.Namespace + "/" + tenant.Name
-		blocked := tenant.Blocked()
-		for _, condition := range blocked {
-			add(Critical, object, condition.Message, "kubectl describe tenantclusters.karpenter.metal3.io -n "+tenant.Namespace+" "+tenant.Name)
+		severity := Warning
+		if len(tenant.Blocked()) > 0 {
+			severity = Critical
 		}
-		for _, condition := range tenant.Status.Conditions {
-			if condition.Status == metav1.ConditionFalse && condition.Type == v1alpha1.ConditionPoolsSynced {
-				add(Warning, object, condition.Message, "correct spec.privateNodes.autoNodes")
-			}
-		}
+		stalled(severity, "TenantCluster "+tenant.Namespace+"/"+tenant.Name,
+			conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionStalled),
+			"kubectl describe tenantclusters.karpenter.metal3.io -n "+tenant.Namespace+" "+tenant.Name)
 	}
 	for i := range f.snapshot.Management.NodeProviders {
 		provider := &f.snapshot.Management.NodeProviders[i]
-		for _, condition := range provider.Status.Conditions {
-			if condition.Type == v1alpha1.ConditionSynced && condition.Status == metav1.ConditionFalse {
-				add(Critical, "NodeProvider "+provider.Name, condition.Message, "")
-			}
+		stalled(Critical, "NodeProvider "+provider.Name, conditions.Find(provider.Status.Conditions, v1alpha1.ConditionStalled),
+			"kubectl describe nodeproviders.karpenter.metal3.io "+provider.Name)
+	}
+	if f.snapshot.Tenant != nil {
+		for i := range f.snapshot.Tenant.NodeClasses {
+			class := &f.snapshot.Tenant.NodeClasses[i]
+			stalled(Critical, "MetalNodeClass "+class.Name, conditions.Find(class.Status.Conditions, v1alpha1.ConditionStalled),
+				"kubectl describe metalnodeclasses.karpenter.metal3.io "+class.Name+", in the tenant cluster")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.nodeTypes)) {
-		f.typeIssues(f.nodeTypes[name], add)
+		nodeType, object := f.nodeTypes[name], "NodeType "+name
+		switch why := f.badTypes[name]; {
+		case stalled(Critical, object, conditions.Find(nodeType.Status.Conditions, v1alpha1.ConditionStalled),
+			"kubectl metal3 explain nodetype "+name):
+		case why != "":
+			add(Critical, object, "it has no servers: "+why, "")
+		case f.inventory.Total(name) == 0:
+			add(Warning, object, "no server matches its selector", "label BareMetalHosts as its spec.bareMetalHosts.selector says")
+		}
 	}
 	for _, server := range f.servers {
 		cause := f.serverCause(server)
@@ -79,12 +97,12 @@ func (f *Fleet) Issues() []Issue {
 		add(severity, "BareMetalHost "+server.Namespace+"/"+server.Name, server.Why, cause.Remedy)
 	}
 	for _, machine := range f.Machines() {
-		object := "Machine " + machine.Namespace + "/" + machine.Name
+		object, explain := "Machine "+machine.Namespace+"/"+machine.Name, "kubectl metal3 explain machine "+machine.Namespace+"/"+machine.Name
+		all := f.machines[types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}].Status.Conditions
 		switch {
-		case machine.Phase == v1alpha1.MachineFailed:
-			add(Critical, object, machine.Message, "kubectl metal3 explain machine "+machine.Namespace+"/"+machine.Name)
+		case stalled(Critical, object, conditions.Find(all, v1alpha1.ConditionStalled), explain):
 		case machine.Phase == v1alpha1.MachinePending:
-			add(Warning, object, machine.Message, "kubectl metal3 explain machine "+machine.Namespace+"/"+machine.Name)
+			add(Warning, object, machine.Message, explain)
 		case machine.Expected != nil && machine.Expected.Time.Before(f.Now()):
 			add(Warning, object, fmt.Sprintf("takes longer than usual: at %s, and was expected %s ago", machine.Progress,
 				ago(f.Now(), machine.Expected.Time)), "kubectl metal3 timeline machine "+machine.Namespace+"/"+machine.Name)
@@ -98,20 +116,4 @@ func (f *Fleet) Issues() []Issue {
 		return cmp.Compare(slices.Index(rank, a.Severity), slices.Index(rank, b.Severity))
 	})
 	return issues
-}
-
-func (f *Fleet) typeIssues(nodeType *v1alpha1.NodeType, add func(severity Severity, object, problem, remedy string)) {
-	object := "NodeType " + nodeType.Name
-	if why := f.badTypes[nodeType.Name]; why != "" {
-		add(Critical, object, "it has no servers: "+why, "")
-		return
-	}
-	for _, condition := range nodeType.Status.Conditions {
-		if condition.Status == metav1.ConditionFalse && condition.Type == v1alpha1.ConditionSynced {
-			add(Critical, object, condition.Message, "kubectl metal3 explain nodetype "+nodeType.Name)
-		}
-	}
-	if f.inventory.Total(nodeType.Name) == 0 {
-		add(Warning, object, "no server matches its selector", "label BareMetalHosts as its spec.bareMetalHosts.selector says")
-	}
 }
