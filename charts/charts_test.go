@@ -227,7 +227,7 @@ func TestDefinitionsStay(t *testing.T) {
 		chart string
 		want  int
 	}{
-		"Management":   {chart: Management, want: 9},
+		"Management":   {chart: Management, want: 10},
 		"NotInstalled": {chart: Management, flags: []string{"--set=crds.install=false"}},
 		"Tenant":       {chart: Tenant, flags: []string{"--set=target=tenant"}, want: 5},
 		"WithDRAAlone": {chart: Tenant, flags: []string{"--set=target=tenant", "--set=controllers={dra}"}},

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/estimate"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/machine"
@@ -27,6 +28,7 @@ import (
 	nodetypeprovider "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodeprovider"
 	nodetypestatus "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodetype"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/tenantcluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/usage"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
@@ -61,6 +63,9 @@ func newCommand(out io.Writer) *cobra.Command {
 
 func run(ctx context.Context, o *options) error {
 	mapping, err := topology.Parse(o.topologyLabels)
+	if o.usageRetention < 0 {
+		err = errors.Join(err, fmt.Errorf("--usage-retention is %v: it must not be negative", o.usageRetention))
+	}
 	if err := errors.Join(o.process.Validate(), err, operator.CheckPositive("provisioning-deadline", o.provisioningDeadline),
 		operator.CheckPositive("ephemeral-storage", o.ephemeralStorage.Value())); err != nil {
 		return err
@@ -70,7 +75,7 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	kinds := operator.ManagementKinds("NodeProvider", "NodeType", "Machine", "NodeProfile", "OSImage", "SSHKey",
-		"MachineConfigTemplate", "IPAddress", "TenantCluster")
+		"MachineConfigTemplate", "IPAddress", "HostUsage", "TenantCluster")
 	if err := o.process.Preflight(ctx, config, o.cluster.Name, kinds...); err != nil {
 		return err
 	}
@@ -80,6 +85,7 @@ func run(ctx context.Context, o *options) error {
 		Scheme: operator.ManagementScheme(),
 		Cache: cache.Options{DefaultWatchErrorHandler: rights.Handler(o.cluster.Name, config), ByObject: map[client.Object]cache.ByObject{
 			&bmov1alpha1.BareMetalHost{}: feed.Hosts(config),
+			&v1alpha1.HostUsage{}:        {Transform: operator.TrimAlso(usage.Trim)},
 		}},
 	}, lease)
 	if err != nil {
@@ -105,6 +111,7 @@ func register(ctx context.Context, mgr manager.Manager, o *options, mapping topo
 	}
 	addresses := ipam.Allocator{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
 	recorder, now := mgr.GetEventRecorder(name), clock.RealClock{}
+	record := usage.Record{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now, Retention: o.usageRetention}
 	machines := machine.New(machine.Dependencies{
 		Client:    mgr.GetClient(),
 		Live:      mgr.GetAPIReader(),
@@ -112,6 +119,7 @@ func register(ctx context.Context, mgr manager.Manager, o *options, mapping topo
 		Recorder:  recorder,
 		Clock:     now,
 		Deadline:  o.provisioningDeadline,
+		Record:    record,
 		Hooks:     o.hooks,
 	})
 	controllers := []interface {
@@ -121,6 +129,7 @@ func register(ctx context.Context, mgr manager.Manager, o *options, mapping topo
 		nodetypestatus.NewController(mgr.GetClient(), hosts, recorder, now, o.ephemeralStorage.Quantity),
 		estimate.NewController(mgr.GetClient(), now),
 		machines,
+		&usage.Controller{Record: record},
 		tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), recorder, now),
 		ipam.NewSweep(addresses, machine.HoldsServer(mgr.GetAPIReader())),
 		metrics.NewFleet(hosts, now),

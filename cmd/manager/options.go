@@ -10,6 +10,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/machine"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/usage"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
@@ -25,6 +26,7 @@ type options struct {
 	ephemeralStorage        resource.QuantityValue
 	provisioningDeadline    time.Duration
 	hooks                   []string
+	usageRetention          time.Duration
 }
 
 func newOptions() *options {
@@ -33,6 +35,7 @@ func newOptions() *options {
 		process:                 operator.DefaultOptions(),
 		leaderElectionNamespace: "default",
 		provisioningDeadline:    machine.DefaultProvisioningDeadline,
+		usageRetention:          usage.DefaultRetention,
 		ephemeralStorage:        resource.QuantityValue{Quantity: *resource.NewQuantity(capacity.DefaultEphemeralStorage, resource.BinarySI)},
 		topologyLabels:          topology.Defaults(),
 	}
@@ -56,6 +59,10 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	machines.StringSliceVar(&o.hooks, "hooks", o.hooks,
 		"Names of the hooks of your own controllers that hold a server, beside tenant-network. Others in the annotations of Machines hold "+
 			"nothing: a tenant's provider can write them.")
+
+	machines.DurationVar(&o.usageRetention, "usage-retention", o.usageRetention,
+		"How long HostUsages keep who had a server, after the end of the use (docs/usage.md). With 0 nothing is recorded, and what was "+
+			"recorded is deleted.")
 
 	network := sections.FlagSet("network")
 	network.StringVar(&o.networkEndpoint, "network-endpoint", o.networkEndpoint,

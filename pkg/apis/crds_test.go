@@ -50,7 +50,7 @@ func TestDisplayed(t *testing.T) {
 		spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
 		schemas := map[string]apiextensionsv1.JSONSchemaProps{"spec": spec}
 		switch crd.Spec.Names.Kind {
-		case "IPAddress": // the manager writes it
+		case "IPAddress", "HostUsage": // the manager writes them
 			continue
 		case "NodeProvider":
 			schemas["spec.metal3.nodeTypes[]"] = *spec.Properties["metal3"].Properties["nodeTypes"].Items.Schema

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -18,13 +19,14 @@ import (
 )
 
 // TestManager uses rights of the manager that no sandbox test uses: it releases an address, deletes a NodeType that its
-// NodeProvider no longer names while a Machine has a server of it, and deletes the Machines of a TenantCluster that goes.
+// NodeProvider no longer names while a Machine has a server of it, deletes the Machines of a TenantCluster that goes, and the record of a
+// server that is gone.
 func TestManager(t *testing.T) {
 	cluster := management.New(t, map[string]string{
 		v1alpha1.PropertyNetworkCIDR: "192.168.100.1/24", v1alpha1.PropertyNetworkIPRange: "192.168.100.10-192.168.100.15",
 	})
 	cluster.CreateHosts(t, 1)
-	cluster.StartManager(t)
+	cluster.StartManager(t, "KARPENTER_METAL3_USAGE_RETENTION=1ns")
 	cluster.PlayMetal3(t)
 	machine := management.Machine(0)
 	machine.Spec.Bootstrap.DataSecretName = management.UserDataName
@@ -85,6 +87,12 @@ func TestManager(t *testing.T) {
 	gone("the TenantCluster", tenant)
 	if count := addresses(t, cluster); count != 0 {
 		t.Errorf("%d addresses are left", count)
+	}
+	for _, host := range cluster.Hosts(t) {
+		if err := cluster.Client.Delete(t.Context(), &host); err != nil {
+			t.Fatal(err)
+		}
+		gone("the record of the server", &v1alpha1.HostUsage{ObjectMeta: metav1.ObjectMeta{Namespace: host.Namespace, Name: host.Name}})
 	}
 }
 

@@ -35,6 +35,7 @@ var (
 			&TenantCluster{}, &TenantClusterList{},
 			&MetalNodeClass{}, &MetalNodeClassList{},
 			&IPAddress{}, &IPAddressList{},
+			&HostUsage{}, &HostUsageList{},
 		)
 		metav1.AddToGroupVersion(scheme, GroupVersion)
 		return nil

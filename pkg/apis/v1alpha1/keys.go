@@ -155,6 +155,9 @@ const (
 	// NodeTypeAnnotationKey on a claimed host names the NodeType that it was claimed as. It is written and removed
 	// together with the consumer. A host may match several types, so the count against maxCapacity needs it.
 	NodeTypeAnnotationKey = Group + "/node-type"
+	// ClaimAnnotationKey on a claimed host says when it was claimed, for which TenantCluster and at which cost, as a JSON object. It is
+	// written and removed together with the consumer, and is what the HostUsage says of the use.
+	ClaimAnnotationKey = Group + "/claim"
 	// QuarantinedAnnotationKey keeps a host from being claimed until an operator removes it, after checking the server.
 	// The manager sets it when a Machine is given up. An operator may set it too, with any value. It has no effect on a
 	// Machine that has the host.

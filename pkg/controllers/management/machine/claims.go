@@ -12,6 +12,7 @@ import (
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/usage"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
@@ -55,6 +57,8 @@ type hostClaims struct {
 	live client.Reader
 	// hooks are the names of those that hold a server beside v1alpha1.NetworkHook.
 	hooks sets.Set[string]
+	// record of who had which server when.
+	record usage.Record
 }
 
 // Claim makes the server the Machine's if it can be had, or is the Machine's already. The error is a *TakenError if the server
@@ -133,7 +137,14 @@ func (c hostClaims) lacks(ctx context.Context, host *bmov1alpha1.BareMetalHost, 
 func (c hostClaims) claim(
 	ctx context.Context, host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine,
 ) (*bmov1alpha1.BareMetalHost, error) {
+	recorded, err := c.record.Claim(ctx, machine)
+	if err != nil {
+		return nil, err
+	}
 	return c.write(ctx, host, "claiming", func(host *bmov1alpha1.BareMetalHost) {
+		if !ownsHost(ownerOf(machine), host) {
+			host.Annotations = lo.Assign(host.Annotations, recorded)
+		}
 		host.Spec.ConsumerRef = ownerOf(machine).reference()
 		annotate(host, v1alpha1.NodeTypeAnnotationKey, machine.Status.NodeTypeRef.Name)
 		c.setHooks(machine, host)
@@ -206,10 +217,13 @@ func (c hostClaims) Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) 
 	})
 }
 
-// Release removes the claim from a clean server.
+// Release removes the claim from a clean server, after the record says that it ends.
 func (c hostClaims) Release(ctx context.Context, host *bmov1alpha1.BareMetalHost) error {
 	if !isEmptied(host) {
 		return errors.New("releasing host " + host.Namespace + "/" + host.Name + ", its spec still asks for an image or power")
+	}
+	if err := c.record.End(ctx, host); err != nil {
+		return err
 	}
 	_, err := c.write(ctx, host, "releasing", func(host *bmov1alpha1.BareMetalHost) {
 		if isCleaned(host) {
@@ -243,8 +257,9 @@ func restoreNetworkData(host *bmov1alpha1.BareMetalHost) {
 // unmark takes off a host everything that claims have written on it beside its spec. A request to reboot that Metal3 has
 // not served yet would reboot the next owner's server.
 func unmark(host *bmov1alpha1.BareMetalHost) {
-	delete(host.Annotations, v1alpha1.NodeTypeAnnotationKey)
-	delete(host.Annotations, v1alpha1.CleaningAnnotationKey)
+	for _, key := range []string{v1alpha1.NodeTypeAnnotationKey, v1alpha1.ClaimAnnotationKey, v1alpha1.CleaningAnnotationKey} {
+		delete(host.Annotations, key)
+	}
 	for _, prefix := range hookPrefixes {
 		for _, name := range v1alpha1.Hooks(host.Annotations, prefix) {
 			delete(host.Annotations, v1alpha1.HookKey(prefix, name))

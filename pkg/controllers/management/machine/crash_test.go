@@ -237,6 +237,7 @@ func TestFaultsAtEveryWrite(t *testing.T) {
 func TestFaultsOnAPIServer(t *testing.T) {
 	const host, status, address, secret = "patch *v1alpha1.BareMetalHost", "patch status of *v1alpha1.Machine", "create *v1alpha1.IPAddress",
 		"create *v1.Secret"
+	const begun, ended = "create *v1alpha1.HostUsage", "patch *v1alpha1.HostUsage"
 	undisturbed := undisturbedWrites(t)
 	hosts := 0
 	for _, write := range undisturbed {
@@ -258,6 +259,8 @@ func TestFaultsOnAPIServer(t *testing.T) {
 		"AnswerOfClaimLost": {faults.AnswerLost, claim}, "AnswerOfAddressLost": {faults.AnswerLost, lock},
 		"AnswerOfSecretLost":  {faults.AnswerLost, document},
 		"AnswerOfReleaseLost": {faults.AnswerLost, release}, "ClaimRefused": {faults.Refused, claim}, "OutageAtInstall": {faults.Outage, install},
+		"CrashAfterBegun": {faults.Crash, nth{begun, 1}}, "CrashAfterEnded": {faults.Crash, nth{ended, 1}},
+		"ConflictAtEnd": {faults.Conflict, nth{ended, 1}}, "AnswerOfEndLost": {faults.AnswerLost, nth{ended, 1}},
 		"Undisturbed": {},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,8 +34,9 @@ func TestExpectationsSaveWrites(t *testing.T) {
 	manager := w.startWith(cache, w.client)
 	manager.round()
 	writes := len(connection.Writes())
-	if writes != 3 {
-		t.Errorf("a claim has %d writes: %v; want the choice with the finalizer, the claim, and that it is done", writes, connection.Writes())
+	if writes != 4 {
+		t.Errorf("a claim has %d writes: %v; want the choice with the finalizer, the claim, that it is done, and its record", writes,
+			connection.Writes())
 	}
 	behind = true
 	result, err := manager.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})

@@ -23,7 +23,9 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/usage"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	fleetusage "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/usage"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
@@ -51,6 +53,10 @@ type fixture struct {
 	others []string
 	// hangs makes Metal3 never finish writing an image.
 	hangs bool
+	// byHand is true after a claim was removed by hand, which the record can follow only afterwards.
+	byHand bool
+	// claimsSeen are those that hosts were seen with, for the record.
+	claimsSeen map[claimID]bool
 }
 
 // newFixture makes a fixture of its own in memory.
@@ -62,7 +68,7 @@ func newFixture(t *testing.T, servers int) *fixture {
 func newFixtureOn(t *testing.T, api *env.Environment, servers int) *fixture {
 	t.Helper()
 	w := &fixture{t: t, api: api, client: api.Client, metal3: api.Namespace(t), tenant: api.Namespace(t), reboots: map[string][]string{},
-		clock: clock.RealClock{}}
+		clock: clock.RealClock{}, claimsSeen: map[claimID]bool{}}
 	w.nodeType, w.osImage = "type-"+w.metal3, "image-"+w.metal3
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "provider-" + w.metal3}}
 	provider.Spec.Metal3.ClusterRef.Namespace = w.metal3
@@ -210,6 +216,7 @@ func (w *fixture) startWith(connection, live client.Client) *process {
 		Client: connection, Live: live,
 		Inventory: hosts,
 		Recorder:  recorder, Clock: w.clock,
+		Record: usage.Record{Client: connection, Live: live, Clock: w.clock, Retention: usage.DefaultRetention},
 	})}
 }
 
@@ -236,6 +243,9 @@ func (p *process) round() {
 	}
 	for _, machine := range machines {
 		_, _ = p.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machine)})
+	}
+	for _, server := range p.fixture.recorded() {
+		_, _ = (&usage.Controller{Record: p.claims.record}).Reconcile(ctx, reconcile.Request{NamespacedName: server})
 	}
 	if !p.sweeps {
 		return
@@ -310,6 +320,82 @@ func (w *fixture) checkClaims() {
 		}
 		claimedBy[host] = machine.Name
 	}
+	w.checkRecord()
+}
+
+// claimID is one claim of a Machine on a host.
+type claimID struct {
+	host    string
+	machine types.UID
+	at      int64
+}
+
+// records are those of the servers, by name.
+func (w *fixture) records() map[string]v1alpha1.HostUsageSpec {
+	w.t.Helper()
+	list := &v1alpha1.HostUsageList{}
+	if err := w.client.List(context.Background(), list, client.InNamespace(w.metal3)); err != nil {
+		w.t.Fatal(err)
+	}
+	records := map[string]v1alpha1.HostUsageSpec{}
+	for _, record := range list.Items {
+		records[record.Name] = record.Spec
+	}
+	return records
+}
+
+// recorded are the servers that there are, and those that there is a record of.
+func (w *fixture) recorded() []types.NamespacedName {
+	w.t.Helper()
+	names := w.records()
+	for _, host := range w.hosts() {
+		names[host.Name] = v1alpha1.HostUsageSpec{}
+	}
+	var keys []types.NamespacedName
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		keys = append(keys, types.NamespacedName{Namespace: w.metal3, Name: name})
+	}
+	return keys
+}
+
+// checkRecord checks what must hold of the record at any moment: uses do not overlap, no claim is there twice, and a server that was
+// given back has no use without an end. What was claimed in an earlier round is there, unless a fault still keeps it out: then it is on
+// the host.
+func (w *fixture) checkRecord() {
+	w.t.Helper()
+	records, standing := w.records(), map[claimID]bool{}
+	for _, host := range w.hosts() {
+		claim := fleetusage.ClaimOn(&host)
+		if claim != nil && !claim.Start.IsZero() {
+			standing[claimID{host.Name, claim.Machine.UID, claim.Start.UnixMicro()}] = true
+		}
+		uses := records[host.Name].Uses
+		if open := len(uses) > 0 && uses[len(uses)-1].End == nil; claim == nil && open && !w.byHand {
+			w.t.Fatalf("host %s was given back before the end of its use was recorded", host.Name)
+		}
+	}
+	found := map[claimID]bool{}
+	for name, record := range records {
+		for i, use := range record.Uses {
+			if i > 0 && (record.Uses[i-1].End == nil || use.Start.Before(record.Uses[i-1].End)) {
+				w.t.Fatalf("host %s: uses %+v and %+v overlap", name, record.Uses[i-1], use)
+			}
+			id := claimID{name, use.Machine.UID, use.Start.UnixMicro()}
+			if use.Claimed != nil {
+				id.at = use.Claimed.UnixMicro()
+			}
+			if found[id] {
+				w.t.Fatalf("host %s: the claim of Machine %s is recorded twice", name, use.Machine.Name)
+			}
+			found[id] = true
+		}
+	}
+	for id := range w.claimsSeen {
+		if !found[id] && !standing[id] {
+			w.t.Fatalf("host %s: the claim of Machine %s is not recorded", id.host, id.machine)
+		}
+	}
+	maps.Copy(w.claimsSeen, standing)
 }
 
 // checkNothingLeft checks that every server is back in the pool and nothing of any Machine is left.

@@ -10,11 +10,11 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/usage"
 )
 
 const machineKind = "Machine"
@@ -42,18 +42,10 @@ func (o owner) reference() *corev1.ObjectReference {
 	}
 }
 
-// consumerOf returns the Machine that has claimed a host. It returns false for a host without a consumer, or with one
-// that is not a Machine: Cluster API, a person, or a reference without a UID, which we never write.
+// consumerOf returns the Machine that has claimed a host.
 func consumerOf(host *bmov1alpha1.BareMetalHost) (owner, bool) {
-	if host == nil || host.Spec.ConsumerRef == nil {
-		return owner{}, false
-	}
-	reference := host.Spec.ConsumerRef
-	version, err := schema.ParseGroupVersion(reference.APIVersion)
-	if err != nil || version.Group != v1alpha1.Group || reference.Kind != machineKind || reference.UID == "" {
-		return owner{}, false
-	}
-	return owner{NamespacedName: types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}, UID: reference.UID}, true
+	machine, claimed := usage.MachineOn(host)
+	return owner{NamespacedName: types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}, UID: machine.UID}, claimed
 }
 
 func ownsHost(o owner, host *bmov1alpha1.BareMetalHost) bool {

@@ -49,6 +49,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/usage"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/metrics"
@@ -67,6 +68,8 @@ type Dependencies struct {
 	// Deadline is how long a Machine may go without progress if its NodeType does not say. Zero is
 	// DefaultProvisioningDeadline.
 	Deadline time.Duration
+	// Record of who had which server when.
+	Record usage.Record
 	// Hooks are the names of the hooks of other controllers that hold a server. Others in the annotations of Machines hold nothing.
 	Hooks []string
 }
@@ -126,8 +129,9 @@ type result struct {
 
 // New returns a Reconciler.
 func New(d Dependencies) *Reconciler {
+	claims := hostClaims{client: d.Client, live: d.Live, record: d.Record, hooks: sets.New(d.Hooks...)}
 	r := &Reconciler{
-		servers:      servers{client: d.Client, live: d.Live, claims: hostClaims{client: d.Client, live: d.Live, hooks: sets.New(d.Hooks...)}},
+		servers:      servers{client: d.Client, live: d.Live, claims: claims},
 		addresses:    ipam.Allocator{Client: d.Client, Live: d.Live},
 		inventory:    d.Inventory,
 		recorder:     d.Recorder,

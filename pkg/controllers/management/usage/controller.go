@@ -1,0 +1,90 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"context"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/usage"
+)
+
+// removalInterval bounds how often uses are removed from the record of a server because of their age.
+const removalInterval = time.Hour
+
+// Controller has the record of each server follow its claims.
+type Controller struct{ Record }
+
+// Name of the controller.
+func (c *Controller) Name() string { return "host.usage" }
+
+// Trim is a transform for caches: of the uses it keeps the first and the last one. They decide whether there is something to write, and
+// what is written follows from a live read. Ten thousand servers can have millions of uses.
+func Trim(record *v1alpha1.HostUsage) {
+	if uses := record.Spec.Uses; len(uses) > 2 {
+		record.Spec.Uses = []v1alpha1.HostUse{uses[0], uses[len(uses)-1]}
+	}
+}
+
+// Reconcile looks at one server.
+func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	record, host := &v1alpha1.HostUsage{}, &bmov1alpha1.BareMetalHost{}
+	recorded, err := controllers.Find(ctx, c.Client, request.NamespacedName, record)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if c.Retention == 0 {
+		if recorded {
+			err = c.delete(ctx, record)
+		}
+		return controllers.RetryConflict(err)
+	}
+	found, err := controllers.Find(ctx, c.Client, request.NamespacedName, host)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	now, claim := c.Clock.Now(), usage.ClaimOn(host)
+	after := usage.Next(record.Spec, usage.Observation{At: now, Claim: claim}, c.Retention)
+	if !equality.Semantic.DeepEqual(record.Spec, after) || recorded && !found && len(after.Uses) == 0 {
+		if err := c.observe(ctx, request.NamespacedName); err != nil {
+			return controllers.RetryConflict(err)
+		}
+	}
+	if len(after.Uses) == 0 || after.Uses[0].End == nil {
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{RequeueAfter: max(removalInterval, after.Uses[0].End.Add(c.Retention).Sub(now))}, nil
+}
+
+// Register adds the controller to a manager.
+func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	byName := func(_ context.Context, host *bmov1alpha1.BareMetalHost) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: host.Namespace, Name: host.Name}}}
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(c.Name()).
+		For(&v1alpha1.HostUsage{}).
+		Watches(&bmov1alpha1.BareMetalHost{}, controllers.Enqueue(byName), builder.WithPredicates(claimChanged)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		Complete(c)
+}
+
+// claimChanged lets updates of a host through that are of its claim.
+var claimChanged = predicate.Funcs{UpdateFunc: func(updated event.UpdateEvent) bool {
+	claim := controllers.Of(usage.ClaimOn)
+	return !equality.Semantic.DeepEqual(claim(updated.ObjectOld), claim(updated.ObjectNew))
+}}

@@ -1,0 +1,168 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package usage keeps the record of who had which server when: one HostUsage for each BareMetalHost.
+//
+// The start of a use is part of the claim: the write that makes a Machine the consumer of a host says when, for whom and at which cost.
+// The controller of this package copies it into the record. The end is written by Record.End before the claim is removed; no server is
+// given back without it. Whatever process dies between two of these writes, the next one finds the claim on the host, and the record
+// has it or not. The controller also ends the use of a host that is gone, or whose claim was removed by hand.
+//
+// Each write of a record is a compare-and-swap, and follows from live reads: first the record, and then the host. A use that begins or
+// ends between the two is a write of the record, and makes this one fail.
+package usage
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/usage"
+)
+
+// DefaultRetention is how long uses are kept after their end.
+const DefaultRetention = 90 * 24 * time.Hour
+
+// Record writes HostUsages. The zero Record writes none.
+type Record struct {
+	// Client writes, and reads Machines and TenantClusters from a cache.
+	Client client.Client
+	// Live reads past every cache.
+	Live  client.Reader
+	Clock clock.PassiveClock
+	// Retention is how long uses are kept after their end. With zero there is no record.
+	Retention time.Duration
+}
+
+// Claim returns the annotations for a host that the Machine is about to claim.
+func (r Record) Claim(ctx context.Context, machine *v1alpha1.Machine) (map[string]string, error) {
+	if r.Retention == 0 {
+		return nil, nil
+	}
+	tenant, err := r.tenantOf(ctx, machine)
+	claim := usage.Claim{Machine: machine.ClaimUID(), Time: usage.Time(r.Clock.Now()), TenantCluster: tenant, Cost: machine.Status.Cost}
+	return map[string]string{v1alpha1.ClaimAnnotationKey: claim.String()}, err
+}
+
+// End ends the use of a host whose claim is about to be removed. The host was read past the cache.
+func (r Record) End(ctx context.Context, host *bmov1alpha1.BareMetalHost) error {
+	if r.Retention == 0 {
+		return nil
+	}
+	key := client.ObjectKeyFromObject(host)
+	record, err := r.read(ctx, key)
+	if err != nil {
+		return err
+	}
+	claim, err := r.claimOn(ctx, host)
+	if err != nil || claim == nil {
+		return err
+	}
+	return r.write(ctx, key, record, usage.Next(record.Spec, usage.Observation{At: r.Clock.Now(), Claim: claim, Ending: true}, r.Retention))
+}
+
+// observe has the record say what is true of the host.
+func (r Record) observe(ctx context.Context, key types.NamespacedName) error {
+	record, err := r.read(ctx, key)
+	if err != nil {
+		return err
+	}
+	host := &bmov1alpha1.BareMetalHost{}
+	found, err := controllers.Find(ctx, r.Live, key, host)
+	if err != nil {
+		return err
+	}
+	claim, err := r.claimOn(ctx, host)
+	if err != nil {
+		return err
+	}
+	after := usage.Next(record.Spec, usage.Observation{At: r.Clock.Now(), Claim: claim}, r.Retention)
+	if len(after.Uses) == 0 && !found && record.UID != "" {
+		return r.delete(ctx, record)
+	}
+	return r.write(ctx, key, record, after)
+}
+
+// read returns the record past the cache, which has not all of it; an empty one if there is none.
+func (r Record) read(ctx context.Context, key types.NamespacedName) (*v1alpha1.HostUsage, error) {
+	record := &v1alpha1.HostUsage{}
+	_, err := controllers.Find(ctx, r.Live, key, record)
+	return record, err
+}
+
+func (r Record) write(ctx context.Context, key types.NamespacedName, record *v1alpha1.HostUsage, after v1alpha1.HostUsageSpec) error {
+	if equality.Semantic.DeepEqual(record.Spec, after) {
+		return nil
+	}
+	var err error
+	if record.UID != "" {
+		err = controllers.Patch(ctx, r.Client, record, "recording the use in", func() { record.Spec = after })
+	} else {
+		err = r.Client.Create(ctx, &v1alpha1.HostUsage{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Spec: after})
+	}
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil // the record goes with its namespace, and must not keep the servers in it claimed
+	case apierrors.IsNotFound(err): // a caller would take it for the host
+		return fmt.Errorf("recording the use of server %s: %v", key, err)
+	case err != nil:
+		return fmt.Errorf("recording the use of server %s, %w", key, err)
+	}
+	return nil
+}
+
+// delete deletes the record as it was read.
+func (r Record) delete(ctx context.Context, record *v1alpha1.HostUsage) error {
+	err := r.Client.Delete(ctx, record, client.Preconditions{UID: ptr.To(record.UID), ResourceVersion: ptr.To(record.ResourceVersion)})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting HostUsage %s/%s, %w", record.Namespace, record.Name, err)
+	}
+	return nil
+}
+
+// claimOn is usage.ClaimOn. What a manager without a record has not written on the host, the Machine says.
+func (r Record) claimOn(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*v1alpha1.HostUse, error) {
+	claim := usage.ClaimOn(host)
+	if claim == nil || !claim.Start.IsZero() {
+		return claim, nil
+	}
+	machine := &v1alpha1.Machine{}
+	key := types.NamespacedName{Namespace: claim.Machine.Namespace, Name: claim.Machine.Name}
+	found, err := controllers.Find(ctx, r.Client, key, machine)
+	if err != nil || !found || machine.ClaimUID() != claim.Machine.UID {
+		return claim, err
+	}
+	if claimed := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionClaimed); claimed.Status == metav1.ConditionTrue {
+		claim.Start = usage.Time(claimed.LastTransitionTime.Time)
+	}
+	claim.Cost = machine.Status.Cost
+	claim.TenantCluster, err = r.tenantOf(ctx, machine)
+	return claim, err
+}
+
+// tenantOf is the name of the TenantCluster that a Machine is charged to, empty if there is none.
+func (r Record) tenantOf(ctx context.Context, machine *v1alpha1.Machine) (string, error) {
+	list := &v1alpha1.TenantClusterList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(machine.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return "", fmt.Errorf("listing the TenantClusters of namespace %s, %w", machine.Namespace, err)
+	}
+	if tenant := quota.ChargedTo(machine, lo.ToSlicePtr(list.Items)); tenant != nil {
+		return tenant.Name, nil
+	}
+	return "", nil
+}
