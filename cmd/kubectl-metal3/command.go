@@ -35,6 +35,8 @@ type options struct {
 	snapshot string
 	// planning is true for commands that plan: these need more than the others.
 	planning bool
+	// usage says to read the record of servers, too: of the hosts of that name, or of all if it is empty.
+	usage *string
 	// output is wide, json, yaml, name, or empty for a table.
 	output string
 	// connect returns a client of the cluster that the flags lead to. What is the cluster in words.
@@ -72,7 +74,7 @@ func (o *options) command() *cobra.Command {
 	flags.StringVar(&o.snapshot, "snapshot", "", "Read this file, which 'kubectl metal3 snapshot' has written, and no cluster.")
 	command.AddCommand(
 		o.hostsCommand(), o.fleetCommand(), o.machinesCommand(), o.capacityCommand(),
-		o.topCommand(), o.explainCommand(), o.issuesCommand(), o.timelineCommand(), o.whatIfCommand(), o.snapshotCommand(),
+		o.topCommand(), o.explainCommand(), o.issuesCommand(), o.timelineCommand(), o.whatIfCommand(), o.reportCommand(), o.snapshotCommand(),
 		o.maintenanceCommand(), o.quarantineCommand(), o.releaseCommand(), o.rebootCommand(), o.powerCommand(),
 		o.registerCommand(), o.supportBundleCommand(), o.proposeTypesCommand(),
 	)
@@ -185,13 +187,19 @@ func (o *options) readClusters(ctx context.Context, management client.Reader) (*
 			return nil, err
 		}
 	}
+	if o.usage != nil {
+		if err := snapshot.ReadUsage(ctx, management, *o.usage); err != nil {
+			return nil, err
+		}
+	}
 	return snapshot, o.warn(snapshot)
 }
 
 // warn says what could not be read. Without the kinds of the management cluster, there is nothing to show.
 func (o *options) warn(snapshot *view.Snapshot) error {
 	for _, missing := range snapshot.Missing {
-		if missing.NotInstalled && missing.Cluster == "management" {
+		// A manager of an earlier version keeps no record.
+		if missing.NotInstalled && missing.Cluster == "management" && missing.Resource != "hostusages" {
 			return errors.New(missing.String())
 		}
 		fmt.Fprintf(o.ErrOut, "warning: %s\n", missing)

@@ -55,6 +55,7 @@ func fleet() *view.Snapshot {
 		s.Management.NodeTypes = append(s.Management.NodeTypes, nodeType)
 	}
 	s.Management.NodeProviders = []v1alpha1.NodeProvider{provider}
+	s.Management.HostUsages = usages()
 	tenant := v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "acme"}}
 	tenant.Status.ClusterUID = "tenant"
 	s.Management.TenantClusters = []v1alpha1.TenantCluster{tenant}
@@ -222,6 +223,11 @@ func TestGolden(t *testing.T) {
 		"timeline-host":  {arguments: "timeline host server-07"},
 		"timeline-late":  {arguments: "timeline machine acme/default-late"},
 		"timeline-old":   {arguments: "timeline machine default-old"},
+		"report":         {arguments: "report --from 2025-12-01 --to 2026-01-01"},
+		"report-type":    {arguments: "report --from 30d --by type -n acme"},
+		"report-csv":     {arguments: "report --from 2025-12-01 --to 2026-01-01T00:00:00Z -o csv"},
+		"report-json":    {arguments: "report --from 24h -o json"},
+		"report-none":    {arguments: "report --from 2024-01-01 --to 2024-02-01"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, problems, code := execute(t, strings.Fields(tc.arguments)...)
@@ -251,12 +257,17 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestPage: what docs/kubectl-plugin.md shows is what the command prints.
+// TestPage: what the pages of the docs show is what the command prints.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/kubectl-plugin.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	usage, err := os.ReadFile("../../docs/usage.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page = append(page, usage...)
 	files, err := filepath.Glob("testdata/*.golden")
 	if err != nil {
 		t.Fatal(err)
@@ -348,6 +359,13 @@ func TestBadInput(t *testing.T) {
 		"no terminal": {"top --snapshot FILE", "top draws on a terminal, and its input or output is none: use kubectl metal3 fleet"},
 		"kind":        {"explain disk sda --snapshot FILE", `"disk" cannot be explained: name one of pod, nodeclaim, machine, host, nodetype`},
 		"timeline":    {"timeline pod training-0 --snapshot FILE", `"pod" has no timeline: name host or machine`},
+		"report by":   {"report --by rack --snapshot FILE", `--by is "rack": it must be one of tenant, type`},
+		"report from": {"report --from yesterday --snapshot FILE", `--from is "yesterday": it must be a time like`},
+		"report to":   {"report --to 2026-13-01 --snapshot FILE", `--to is "2026-13-01": it must be a time like`},
+		"report ago":  {"report --from -7d --snapshot FILE", `--from is "-7d": it must be a time like`},
+		"report order": {"report --from 24h --to 7d --snapshot FILE",
+			"--from is 2026-01-01T15:00:00Z, and --to is 2025-12-26T15:00:00Z: --from must be before --to"},
+		"report as":   {"report -o name", `--output is "name": it must be one of table, csv, json, yaml`},
 		"not found":   {"explain host server-99 --snapshot FILE", `host "server-99" was not found`},
 		"no name":     {"explain host", "accepts 2 arg(s), received 1"},
 		"command":     {"racks", `unknown command "racks" for "kubectl metal3"`},

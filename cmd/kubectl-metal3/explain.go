@@ -153,9 +153,12 @@ func (o *options) timelineCommand() *cobra.Command {
 		Long: "Shows the steps of a server or a Machine in the order in which they began. KIND is host or machine. TYPICAL is how long the " +
 			"step\n" +
 			"usually takes: of the way from the claim to the node the estimate of the NodeType, of the others the median of the other servers\n" +
-			"of the NodeType.",
+			"of the NodeType. Of a host, it has the earlier uses that are recorded.",
 		Example: "  kubectl metal3 timeline host server-07\n  kubectl metal3 timeline machine acme/default-x7f2k",
 		RunE: func(command *cobra.Command, arguments []string) error {
+			if singular(arguments[0]) == "host" {
+				o.usage = &arguments[1]
+			}
 			fleet, err := o.fleet(command.Context())
 			if err != nil {
 				return err
@@ -196,6 +199,7 @@ func (o *options) snapshotCommand() *cobra.Command {
 		Example: "  kubectl metal3 snapshot fleet.json --tenant-kubeconfig acme.kubeconfig\n  kubectl metal3 fleet --snapshot fleet.json",
 		RunE: func(command *cobra.Command, arguments []string) error {
 			o.planning = true
+			o.usage = new(string)
 			snapshot, err := o.read(command.Context())
 			if err != nil {
 				return err

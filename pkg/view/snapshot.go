@@ -60,6 +60,8 @@ type Management struct {
 	NodeTypes      []v1alpha1.NodeType      `json:"nodeTypes"`
 	TenantClusters []v1alpha1.TenantCluster `json:"tenantClusters"`
 	Machines       []v1alpha1.Machine       `json:"machines"`
+	// HostUsages are those that ReadUsage has read.
+	HostUsages []v1alpha1.HostUsage `json:"hostUsages,omitempty"`
 }
 
 // Tenant is what was read of a tenant cluster.
@@ -80,7 +82,7 @@ func (s *Snapshot) DeepCopy() *Snapshot {
 	c, m := *s, &s.Management
 	c.Management = Management{
 		Hosts: copied(m.Hosts), NodeProviders: copied(m.NodeProviders), NodeProfiles: copied(m.NodeProfiles), NodeTypes: copied(m.NodeTypes),
-		TenantClusters: copied(m.TenantClusters), Machines: copied(m.Machines),
+		TenantClusters: copied(m.TenantClusters), Machines: copied(m.Machines), HostUsages: copied(m.HostUsages),
 	}
 	if t := s.Tenant; t != nil {
 		c.Tenant = &Tenant{
@@ -240,6 +242,11 @@ func (k kind) missing(err error) *Missing {
 // pageSize is the number of objects that are asked for at a time.
 const pageSize = 500
 
+// NewSnapshot returns a snapshot without anything in it.
+func NewSnapshot(now metav1.Time) *Snapshot {
+	return &Snapshot{TypeMeta: metav1.TypeMeta{Kind: SnapshotKind, APIVersion: SnapshotVersion}, Time: now}
+}
+
 // Read reads a snapshot of the management cluster and, if that is not nil, of a tenant. Namespace limits the Machines and
 // TenantClusters; empty are all. Kinds that the reader may not list, or that a cluster does not have, are in Missing.
 func Read(ctx context.Context, management, tenant client.Reader, namespace string, now metav1.Time) (*Snapshot, error) {
@@ -258,7 +265,7 @@ func Read(ctx context.Context, management, tenant client.Reader, namespace strin
 
 // newSnapshot returns one without objects that knows which tenant it is of.
 func newSnapshot(ctx context.Context, tenant client.Reader, now metav1.Time) (*Snapshot, error) {
-	s := &Snapshot{TypeMeta: metav1.TypeMeta{Kind: SnapshotKind, APIVersion: SnapshotVersion}, Time: now}
+	s := NewSnapshot(now)
 	if tenant == nil {
 		return s, nil
 	}

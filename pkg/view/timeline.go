@@ -56,7 +56,7 @@ func (f *Fleet) Timeline(kind, name string) ([]Step, error) {
 		if err != nil {
 			return nil, err
 		}
-		steps := operations(host)
+		steps := append(operations(host), f.pastUses(host.Namespace+"/"+host.Name)...)
 		known, _ := f.inventory.Server(keyOf(host))
 		nodeTypes := known.Types
 		if machine := f.MachineOn(host); machine != nil {

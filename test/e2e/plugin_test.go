@@ -38,6 +38,7 @@ func TestPlugin(t *testing.T) {
 		{[]string{"machines"}, 0, []string{machine.Name}},
 		{[]string{"capacity"}, 0, []string{"a100-4x", "tenant-a/tenant-a"}},
 		{[]string{"timeline", "machine", machine.Name}, 0, []string{"from the claim to the node"}},
+		{[]string{"report", "--from", "1h"}, 0, []string{"tenant-a/tenant-a"}},
 	} {
 		w.eventually(t, "kubectl metal3 "+strings.Join(tc.arguments, " ")+" says it", func(ctx context.Context) (string, error) {
 			output, code, err := w.plugin(ctx, t, tc.arguments...)

@@ -1,0 +1,222 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/usage"
+)
+
+// ReadUsage reads the record of who had which server when into the snapshot: of the hosts of one name, which may have its namespace in
+// front, or of all if that is empty. It is apart from Read, because of a large fleet it is far more than everything else.
+func (s *Snapshot) ReadUsage(ctx context.Context, management client.Reader, host string) error {
+	if _, name, qualified := strings.Cut(host, "/"); qualified {
+		host = name
+	}
+	if host != "" {
+		management = named{management, host}
+	}
+	return s.read(ctx, kindOf(managementCluster, v1alpha1.Group, "hostusages",
+		func() client.ObjectList { return &v1alpha1.HostUsageList{} },
+		func(s *Snapshot) *[]v1alpha1.HostUsage { return &s.Management.HostUsages }, nothingElse[v1alpha1.HostUsage]), management, "")
+}
+
+// named lists objects of one name.
+type named struct {
+	client.Reader
+	name string
+}
+
+// List implements client.Reader.
+func (n named) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	return n.Reader.List(ctx, list, append(options, client.MatchingFields{metav1.ObjectNameField: n.name})...)
+}
+
+// Use is one claim of a Machine on a server, from the claim until the server was given back.
+type Use struct {
+	// Server is the namespace and name of the host.
+	Server string `json:"server"`
+	// HostUID is the UID of the host at that time: another one of the same name may be other hardware.
+	HostUID types.UID `json:"hostUID,omitempty"`
+	// Tenant is the namespace and name of the TenantCluster that the Machine was charged to; empty for none.
+	Tenant string `json:"tenant,omitempty"`
+	// Machine is the namespace and name of the Machine.
+	Machine  string `json:"machine"`
+	NodeType string `json:"nodeType,omitempty"`
+	// Cost of the NodeType when it was chosen.
+	Cost  *int64      `json:"cost,omitempty"`
+	Start metav1.Time `json:"start"`
+	// End is nil as long as the use lasts.
+	End *metav1.Time `json:"end,omitempty"`
+}
+
+func useOf(record *v1alpha1.HostUsage, use *v1alpha1.HostUse) Use {
+	one := Use{
+		Server: record.Namespace + "/" + record.Name, HostUID: use.HostUID, Machine: use.Machine.Namespace + "/" + use.Machine.Name,
+		NodeType: use.NodeType, Cost: use.Cost, Start: metav1.NewTime(use.Start.Time),
+	}
+	if use.TenantCluster != "" {
+		one.Tenant = use.Machine.Namespace + "/" + use.TenantCluster
+	}
+	if use.End != nil {
+		one.End = &metav1.Time{Time: use.End.Time}
+	}
+	return one
+}
+
+// History returns who had a host and when, the first use first. The host may have its namespace in front, and need not exist any more.
+// It is empty if nothing is recorded, or ReadUsage has not read it.
+func (f *Fleet) History(host string) ([]Use, error) {
+	records := f.snapshot.Management.HostUsages
+	record, err := find("host", host, records)
+	if record == nil {
+		if _, unknown := f.Host(host); unknown == nil {
+			return nil, nil
+		}
+		return nil, err
+	}
+	uses := make([]Use, len(record.Spec.Uses))
+	for i := range record.Spec.Uses {
+		uses[i] = useOf(record, &record.Spec.Uses[i])
+	}
+	return uses, nil
+}
+
+// UsageBy is what a report counts by.
+var UsageBy = []string{"tenant", "type"}
+
+// UsageRow is what a tenant, or all tenants of a NodeType, used of the servers.
+type UsageRow struct {
+	From metav1.Time `json:"from"`
+	To   metav1.Time `json:"to"`
+	// Tenant is the namespace and name of a TenantCluster; empty in a report by type, and for Machines of none.
+	Tenant   string `json:"tenant,omitempty"`
+	NodeType string `json:"nodeType,omitempty"`
+	// Uses are the claims of which a part is in the time, and Servers the hosts that they were on.
+	Uses    int `json:"uses"`
+	Servers int `json:"servers"`
+	// Hours of all servers together.
+	Hours float64 `json:"hours"`
+	// Cost is the sum of the hours, each times the cost of its NodeType when it was chosen.
+	Cost float64 `json:"cost"`
+}
+
+// Usage is the use of the servers from a time, and before another one.
+type Usage struct {
+	Rows []UsageRow
+	// Total of all rows.
+	Total UsageRow
+	// Notes say what the record does not have.
+	Notes []string
+}
+
+// Report counts the use of the servers in [from, to) by one of UsageBy, of the Machines of a namespace, or of all if that is empty. A use
+// that lasts counts until now.
+func (f *Fleet) Report(from, to time.Time, by, namespace string) Usage {
+	report := Usage{Rows: []UsageRow{}, Total: UsageRow{From: metav1.NewTime(from), To: metav1.NewTime(to)}}
+	rows, servers := map[string]*UsageRow{}, map[string]sets.Set[string]{}
+	var begins, removed time.Time
+	withoutCost, total := 0, sets.New[string]()
+	for i := range f.snapshot.Management.HostUsages {
+		record := &f.snapshot.Management.HostUsages[i]
+		if until := record.Spec.RemovedUntil; until != nil && until.After(from) {
+			removed = latest(removed, until.Time)
+		}
+		for n := range record.Spec.Uses {
+			use := &record.Spec.Uses[n]
+			if begins.IsZero() || use.Start.Time.Before(begins) {
+				begins = use.Start.Time
+			}
+			seconds := usage.Seconds(use, from, to, f.Now())
+			if seconds == 0 || namespace != "" && use.Machine.Namespace != namespace {
+				continue
+			}
+			one := useOf(record, use)
+			key, row := one.Tenant, UsageRow{From: report.Total.From, To: report.Total.To, Tenant: one.Tenant}
+			if by == "type" {
+				key, row.Tenant, row.NodeType = one.NodeType, "", one.NodeType
+			}
+			if rows[key] == nil {
+				rows[key], servers[key] = &row, sets.New[string]()
+			}
+			cost := 0.0
+			if use.Cost != nil {
+				cost = float64(*use.Cost) * seconds / 3600
+			} else {
+				withoutCost++
+			}
+			for _, sum := range []*UsageRow{rows[key], &report.Total} {
+				sum.Uses++
+				sum.Hours += seconds / 3600
+				sum.Cost += cost
+			}
+			servers[key].Insert(one.Server)
+			total.Insert(one.Server)
+		}
+	}
+	for key, row := range rows {
+		row.Servers = servers[key].Len()
+		report.Rows = append(report.Rows, *row)
+	}
+	slices.SortFunc(report.Rows, func(a, b UsageRow) int {
+		return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.NodeType, b.NodeType))
+	})
+	report.Total.Servers = total.Len()
+	stamp := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+	switch {
+	case !removed.IsZero():
+		report.Notes = append(report.Notes, fmt.Sprintf("uses that ended at %s or earlier have been removed from the record, and are not "+
+			"counted: --usage-retention of the manager says how long they are kept", stamp(removed)))
+	case begins.IsZero():
+		report.Notes = append(report.Notes, "no use of a server is recorded")
+	case begins.After(from):
+		report.Notes = append(report.Notes, fmt.Sprintf("the first use that is recorded began at %s", stamp(begins)))
+	}
+	if withoutCost > 0 {
+		report.Notes = append(report.Notes, fmt.Sprintf("the cost is not recorded of uses (%d), and is counted as 0", withoutCost))
+	}
+	return report
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// pastUses are the uses of a host that have ended, as steps.
+func (f *Fleet) pastUses(host string) []Step {
+	uses, err := f.History(host)
+	if err != nil {
+		return nil // of two hosts of this name, only one has been found
+	}
+	var steps []Step
+	for _, use := range uses {
+		if use.End == nil {
+			continue
+		}
+		note := "Machine " + use.Machine
+		if use.Tenant != "" {
+			note += " of TenantCluster " + use.Tenant
+		}
+		if use.NodeType != "" {
+			note += ", as NodeType " + use.NodeType
+		}
+		steps = append(steps, Step{Name: "was used", Start: use.Start, End: use.End, Note: note})
+	}
+	return steps
+}
