@@ -155,8 +155,15 @@ func (r *registration) write(ctx context.Context, cluster client.Client, dryRun 
 	done := registered{Namespace: host.Namespace, Name: host.Name, Credentials: host.Spec.BMC.CredentialsName, Changes: r.changes,
 		Result: resultUnchanged}
 	if r.password != "" {
-		if err := r.writeSecret(ctx, cluster, dryRun); err != nil {
+		version, err := r.writeSecret(ctx, cluster, dryRun)
+		if err != nil {
 			return done, fmt.Errorf("writing Secret %s/%s: %s", host.Namespace, done.Credentials, refusal(err))
+		}
+		// Before it is written, the dry run has had the version of what was there.
+		if len(dryRun) > 0 {
+			r.secretVersion = version
+		} else if r.existing != nil && version != r.secretVersion {
+			done.Result, done.Changes = resultUpdated, append(done.Changes, "Secret "+done.Credentials)
 		}
 	}
 	var err error
@@ -194,8 +201,8 @@ func patchOptions(dryRun []dryRunOption) []client.PatchOption {
 	return options
 }
 
-// writeSecret applies the Secret. That takes no right to read it, and the answer has its metadata only.
-func (r *registration) writeSecret(ctx context.Context, cluster client.Client, dryRun []dryRunOption) error {
+// writeSecret applies the Secret, and returns its version. That takes no right to read it, and the answer has its metadata only.
+func (r *registration) writeSecret(ctx context.Context, cluster client.Client, dryRun []dryRunOption) (version string, err error) {
 	kind := metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Secret"}
 	name := metav1.ObjectMeta{Namespace: r.host.Namespace, Name: r.host.Spec.BMC.CredentialsName}
 	content, err := json.Marshal(map[string]any{
@@ -204,10 +211,11 @@ func (r *registration) writeSecret(ctx context.Context, cluster client.Client, d
 		"data":     map[string][]byte{"username": []byte(r.username), "password": []byte(r.password)},
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
-	return cluster.Patch(ctx, &metav1.PartialObjectMetadata{TypeMeta: kind, ObjectMeta: name}, client.RawPatch(types.ApplyPatchType, content),
-		patchOptions(dryRun)...)
+	secret := &metav1.PartialObjectMetadata{TypeMeta: kind, ObjectMeta: name}
+	err = cluster.Patch(ctx, secret, client.RawPatch(types.ApplyPatchType, content), patchOptions(dryRun)...)
+	return secret.ResourceVersion, err
 }
 
 // refusal is an error of the API server, which may list conflicts.

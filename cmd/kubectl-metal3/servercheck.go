@@ -30,6 +30,8 @@ type registration struct {
 	host, existing *bmov1alpha1.BareMetalHost
 	// username and password are for the Secret that the host names. Both are empty if it is somebody else's.
 	username, password string
+	// secretVersion is the resource version of the Secret before it is written.
+	secretVersion string
 	// changes of an existing host, in words. None: it is as it is to be.
 	changes []string
 	// wrong is true if there is a problem with the row.
