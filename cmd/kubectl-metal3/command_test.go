@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -342,6 +343,43 @@ func TestHelpExamples(t *testing.T) {
 	walk(newCommand(genericiooptions.IOStreams{}))
 	if count < 10 {
 		t.Errorf("only %d examples were run", count)
+	}
+}
+
+// TestCompletion asks as a shell does, and as kubectl does by kubectl_complete-metal3.
+func TestCompletion(t *testing.T) {
+	const files, noFiles = 0, 4
+	for name, tc := range map[string]struct {
+		reason    string
+		arguments []string
+		want      []string
+		directive int
+	}{
+		"commands": {"those that begin so", []string{"ti"}, []string{"timeline"}, noFiles},
+		"kinds":    {"of explain", []string{"explain", ""}, view.Explainable, noFiles},
+		"kind":     {"of timeline", []string{"timeline", ""}, []string{"host", "machine"}, noFiles},
+		"hosts": {"those that begin so", []string{"explain", "bmh", "server-1"}, []string{"server-10", "server-11", "server-12",
+			"server-13", "server-14", "server-15", "server-16"}, noFiles},
+		"host":      {"of a verb", []string{"release", "server-07"}, []string{"server-07"}, noFiles},
+		"machine":   {"with its namespace", []string{"reboot", "acme/default-n"}, []string{"acme/default-new"}, noFiles},
+		"nodetype":  {"it has no namespace", []string{"explain", "nodetype", ""}, []string{"cpu", "h100-8x"}, noFiles},
+		"pod":       {"of the tenant", []string{"explain", "pod", ""}, []string{"training-0", "training-1"}, noFiles},
+		"nodeclaim": {"of the tenant", []string{"explain", "nodeclaim", ""}, []string{"default-x7f2k"}, noFiles},
+		"power":     {"after the Machine", []string{"power", "default-x7f2k", ""}, []string{"on", "off"}, noFiles},
+		"enough":    {"there is no second host", []string{"release", "server-07", ""}, nil, noFiles},
+		"file":      {"which are on the disk", []string{"snapshot", ""}, nil, files},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			arguments := append([]string{cobra.ShellCompNoDescRequestCmd, "--snapshot", fileOf(t, fleet())}, tc.arguments...)
+			if code := run(context.Background(), genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr}, arguments); code != 0 {
+				t.Fatalf("exit code %d: %s", code, stderr.String())
+			}
+			want := append(slices.Clone(tc.want), fmt.Sprint(":", tc.directive), "")
+			if diff := cmp.Diff(want, strings.Split(stdout.String(), "\n")); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
 	}
 }
 

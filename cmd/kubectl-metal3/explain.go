@@ -43,7 +43,7 @@ func (o *options) explainCommand() *cobra.Command {
 		Example: "  kubectl metal3 explain pod default/training-0 --tenant-kubeconfig acme.kubeconfig\n  kubectl metal3 explain host " +
 			"server-07\n" +
 			"  kubectl metal3 explain nodetype h100-8x",
-		Args: cobra.ExactArgs(2), ValidArgs: view.Explainable,
+		Args: cobra.ExactArgs(2), ValidArgsFunction: o.completeKind(view.Explainable...),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			fleet, err := o.fleet(command.Context())
 			if err != nil {
@@ -150,6 +150,7 @@ func (o *options) issuesCommand() *cobra.Command {
 func (o *options) timelineCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "timeline KIND NAME", Short: "Show the steps of a server or a Machine, and how long each took", Args: cobra.ExactArgs(2),
+		ValidArgsFunction: o.completeKind("host", "machine"),
 		Long: "Shows the steps of a server or a Machine in the order in which they began. KIND is host or machine. TYPICAL is how long the " +
 			"step\n" +
 			"usually takes: of the way from the claim to the node the estimate of the NodeType, of the others the median of the other servers\n" +

@@ -113,7 +113,7 @@ func (o *options) quarantineCommand() *cobra.Command {
 func (o *options) keepOutCommand(state, key, short, example string) *cobra.Command {
 	var reason string
 	command := &cobra.Command{
-		Use: state + " HOST", Short: short, Args: cobra.ExactArgs(1), Example: example,
+		Use: state + " HOST", Short: short, Args: cobra.ExactArgs(1), Example: example, ValidArgsFunction: o.completeName("host"),
 		Long: short + ": no Machine claims it until 'kubectl metal3 release' takes it back. A Machine that has the server keeps it.\n" +
 			"It sets the annotation " + key + ".",
 		RunE: func(command *cobra.Command, arguments []string) error {
@@ -145,7 +145,7 @@ func (o *options) releaseCommand() *cobra.Command {
 		Use: "release HOST", Short: "Take a server back into the pool after maintenance or quarantine", Args: cobra.ExactArgs(1),
 		Long: "Takes a server back into the pool: it removes the annotations " + v1alpha1.MaintenanceAnnotationKey + " and\n" +
 			v1alpha1.QuarantinedAnnotationKey + ", and says what else keeps the server from being claimed.",
-		Example: "  kubectl metal3 release server-07",
+		Example: "  kubectl metal3 release server-07", ValidArgsFunction: o.completeName("host"),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			v, host, err := o.hostVerb(command.Context(), arguments[0])
 			if err != nil {
@@ -185,7 +185,7 @@ func (o *options) rebootCommand() *cobra.Command {
 		Long: "Reboots the server of a Machine once: softly, and with a reset if the operating system does not answer, or at once with " +
 			"--hard.\n" +
 			"It sets the annotation " + v1alpha1.RebootAnnotationKey + ", which the manager removes once it has told Metal3.",
-		Example: "  kubectl metal3 reboot acme/default-x7f2k --reason 'GPU driver hangs'",
+		Example: "  kubectl metal3 reboot acme/default-x7f2k --reason 'GPU driver hangs'", ValidArgsFunction: o.completeName("machine"),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			v, machine, err := o.machineVerb(command.Context(), arguments[0], "reboots it", yes)
 			if err != nil {
@@ -214,8 +214,9 @@ func (o *options) powerCommand() *cobra.Command {
 	var yes bool
 	command := &cobra.Command{
 		Use: "power MACHINE on|off", Short: "Switch the server of a Machine on or off", Args: cobra.ExactArgs(2),
-		Long:    "Switches the server of a Machine on or off: it sets spec.power.state of the Machine.",
-		Example: "  kubectl metal3 power acme/default-x7f2k off --reason 'heat in rack r2'",
+		Long:              "Switches the server of a Machine on or off: it sets spec.power.state of the Machine.",
+		Example:           "  kubectl metal3 power acme/default-x7f2k off --reason 'heat in rack r2'",
+		ValidArgsFunction: o.completeName("machine", "on", "off"),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			states := map[string]v1alpha1.PowerState{"on": v1alpha1.PowerOn, "off": v1alpha1.PowerOff}
 			state, known := states[strings.ToLower(arguments[1])]

@@ -1,0 +1,93 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
+)
+
+// completionTimeout is how long a shell waits for names.
+const completionTimeout = 5 * time.Second
+
+// completeKind completes a kind and the name of an object of it.
+func (o *options) completeKind(kinds ...string) cobra.CompletionFunc {
+	return func(command *cobra.Command, arguments []string, typed string) ([]string, cobra.ShellCompDirective) {
+		switch len(arguments) {
+		case 0:
+			return kinds, cobra.ShellCompDirectiveNoFileComp
+		case 1:
+			return o.names(command.Context(), singular(arguments[0]), typed), cobra.ShellCompDirectiveNoFileComp
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeName completes the name of an object of a kind, and after it the words.
+func (o *options) completeName(kind string, then ...string) cobra.CompletionFunc {
+	return func(command *cobra.Command, arguments []string, typed string) ([]string, cobra.ShellCompDirective) {
+		switch len(arguments) {
+		case 0:
+			return o.names(command.Context(), kind, typed), cobra.ShellCompDirectiveNoFileComp
+		case 1:
+			return then, cobra.ShellCompDirectiveNoFileComp
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// names are those of the objects of a kind, with the namespace in front once a slash is typed. There are none if they cannot be read:
+// the command itself says why.
+func (o *options) names(ctx context.Context, kind, typed string) []string {
+	ctx, stop := context.WithTimeout(ctx, completionTimeout)
+	defer stop()
+	snapshot, err := o.read(ctx)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	add := func(object client.Object) {
+		name := object.GetName()
+		if strings.Contains(typed, "/") && object.GetNamespace() != "" {
+			name = object.GetNamespace() + "/" + name
+		}
+		if strings.HasPrefix(name, typed) {
+			names = append(names, name)
+		}
+	}
+	tenant := snapshot.Tenant
+	if tenant == nil {
+		tenant = &view.Tenant{}
+	}
+	switch kind {
+	case "host":
+		each(snapshot.Management.Hosts, add)
+	case "machine":
+		each(snapshot.Management.Machines, add)
+	case "nodetype":
+		each(snapshot.Management.NodeTypes, add)
+	case "nodeclaim":
+		each(tenant.NodeClaims, add)
+	case "pod":
+		each(tenant.Pods, add)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func each[T any, P interface {
+	*T
+	client.Object
+}](objects []T, do func(client.Object)) {
+	for i := range objects {
+		do(P(&objects[i]))
+	}
+}
