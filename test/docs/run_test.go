@@ -234,7 +234,7 @@ func (s *shell) write(t *testing.T, name, content string) {
 }
 
 // reads matches commands that change nothing. They are repeated until they print the output of the page.
-var reads = regexp.MustCompile(`\b(kubectl|\$k)\b.* (get|describe|wait) `)
+var reads = regexp.MustCompile(`\b(kubectl|\$k)\b.* (get|describe|wait|explain) `)
 
 var assignment = regexp.MustCompile(`^\w+=`)
 
