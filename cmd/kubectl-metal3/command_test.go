@@ -194,7 +194,8 @@ func execute(t *testing.T, arguments ...string) (out, problems string, code int)
 func executeOn(t *testing.T, snapshot *view.Snapshot, arguments ...string) (out, problems string, code int) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code = run(context.Background(), genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr}, append(arguments, "--snapshot", fileOf(t, snapshot)))
+	arguments = append(arguments, "--snapshot", fileOf(t, snapshot))
+	code = run(context.Background(), genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr}, arguments)
 	return stdout.String(), stderr.String(), code
 }
 
