@@ -74,7 +74,7 @@ func writeTable(out io.Writer, columns []metav1.TableColumnDefinition, rows [][]
 }
 
 func (o *options) hostsCommand() *cobra.Command {
-	where := filter{}
+	where := view.Filter{}
 	command := &cobra.Command{
 		Use: "hosts", Short: "List the servers, and what each of them does", Args: cobra.NoArgs,
 		Long: "Lists the servers by zone, rack and name. STATE is available, error, quarantined or unavailable; for a claimed server it is\n" +
@@ -85,7 +85,7 @@ func (o *options) hostsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			servers := slices.DeleteFunc(fleet.Servers(), func(server view.Server) bool { return !where.has(server) })
+			servers := slices.DeleteFunc(fleet.Servers(), func(server view.Server) bool { return !where.Has(server) })
 			var rows [][]string
 			var names []string
 			for _, one := range servers {
@@ -97,28 +97,18 @@ func (o *options) hostsCommand() *cobra.Command {
 				"Metal3*", "Why*"), rows, names)
 		},
 	}
-	where.addFlags(command)
+	addFilter(command, &where)
 	return o.addOutput(command, "wide", "json", "yaml", "name")
 }
 
-// filter selects servers; empty values select all.
-type filter struct{ state, nodeType, tenant, rack, zone string }
-
-func (f *filter) addFlags(command *cobra.Command) {
+// addFilter adds the flags of a filter.
+func addFilter(command *cobra.Command, where *view.Filter) {
 	flags := command.Flags()
-	flags.StringVar(&f.state, "state", "", "Only servers in this state, in upper or lower case.")
-	flags.StringVar(&f.nodeType, "type", "", "Only servers that match this NodeType.")
-	flags.StringVar(&f.tenant, "tenant", "", "Only servers of this TenantCluster, by its name or NAMESPACE/NAME.")
-	flags.StringVar(&f.rack, "rack", "", "Only servers of this rack.")
-	flags.StringVar(&f.zone, "zone", "", "Only servers of this zone.")
-}
-
-func (f *filter) has(server view.Server) bool {
-	_, tenant, _ := strings.Cut(server.Tenant, "/")
-	return (f.state == "" || strings.EqualFold(f.state, string(server.State))) &&
-		(f.nodeType == "" || slices.Contains(server.Types, f.nodeType)) &&
-		(f.tenant == "" || f.tenant == server.Tenant || f.tenant == tenant) &&
-		(f.rack == "" || f.rack == server.Rack) && (f.zone == "" || f.zone == server.Zone)
+	flags.StringVar(&where.State, "state", "", "Only servers in this state, in upper or lower case.")
+	flags.StringVar(&where.Type, "type", "", "Only servers that match this NodeType.")
+	flags.StringVar(&where.Tenant, "tenant", "", "Only servers of this TenantCluster, by its name or NAMESPACE/NAME.")
+	flags.StringVar(&where.Rack, "rack", "", "Only servers of this rack.")
+	flags.StringVar(&where.Zone, "zone", "", "Only servers of this zone.")
 }
 
 // rack is a line of "fleet".

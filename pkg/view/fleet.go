@@ -336,6 +336,9 @@ func (f *Fleet) Capacity() []TypeCapacity {
 // Missing is what could not be read.
 func (f *Fleet) Missing() []Missing { return f.snapshot.Missing }
 
+// HasTenant returns whether a tenant cluster was read.
+func (f *Fleet) HasTenant() bool { return f.snapshot.Tenant != nil }
+
 // Now is when the snapshot was read.
 func (f *Fleet) Now() time.Time { return f.snapshot.Time.Time }
 

@@ -38,6 +38,9 @@ func (s Step) Duration(now time.Time) time.Duration {
 	return now.Sub(s.Start.Time)
 }
 
+// StepNode is the name of the step that lasts as long as the server is a node.
+const StepNode = "is a node"
+
 // Timeline returns the steps of a host or a Machine, in the order in which they began.
 func (f *Fleet) Timeline(kind, name string) ([]Step, error) {
 	switch kind {
@@ -181,7 +184,7 @@ func (f *Fleet) stepsOf(machine *v1alpha1.Machine) []Step {
 			whole.Note = fmt.Sprintf("step %d of %d, %s", progress.Step, progress.Steps, progress.Description)
 		}
 	} else {
-		steps = append(steps, Step{Name: "is a node", Start: *joined, End: machine.DeletionTimestamp, Note: machine.Status.NodeName})
+		steps = append(steps, Step{Name: StepNode, Start: *joined, End: machine.DeletionTimestamp, Note: machine.Status.NodeName})
 	}
 	if machine.Spec.TenantClusterRef != nil {
 		steps = append(steps, whole)

@@ -1,0 +1,34 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"slices"
+	"strings"
+)
+
+// Filter selects servers; empty values select all.
+type Filter struct {
+	// State in upper or lower case.
+	State string
+	// Type is the name of a NodeType that the server matches.
+	Type string
+	// Tenant is the name of a TenantCluster, or NAMESPACE/NAME.
+	Tenant     string
+	Rack, Zone string
+	// Text is in the name of the server, of its Machine or of its node, or in why it cannot be claimed, in upper or lower case.
+	Text string
+}
+
+// Has returns whether the filter selects a server.
+func (f *Filter) Has(server Server) bool {
+	_, tenant, _ := strings.Cut(server.Tenant, "/")
+	return (f.State == "" || strings.EqualFold(f.State, string(server.State))) &&
+		(f.Type == "" || slices.Contains(server.Types, f.Type)) &&
+		(f.Tenant == "" || f.Tenant == server.Tenant || f.Tenant == tenant) &&
+		(f.Rack == "" || f.Rack == server.Rack) && (f.Zone == "" || f.Zone == server.Zone) &&
+		(f.Text == "" || strings.Contains(
+			strings.ToLower(strings.Join([]string{server.Namespace + "/" + server.Name, server.Machine, server.Node, server.Why}, "\n")),
+			strings.ToLower(f.Text)))
+}

@@ -1,0 +1,59 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
+)
+
+// TenantCapacity is what a TenantCluster has, beside its quota.
+type TenantCapacity struct {
+	// Tenant is its namespace and name.
+	Tenant string `json:"tenant"`
+	// Types is how many servers of each NodeType it has or claims.
+	Types        map[string]int32 `json:"types,omitempty"`
+	Servers      int64            `json:"servers"`
+	Accelerators int64            `json:"accelerators"`
+	// InTransit is how many of the servers are not nodes: they are being installed, or released.
+	InTransit int64          `json:"inTransit"`
+	Quota     v1alpha1.Quota `json:"quota"`
+}
+
+// Tenants returns what each TenantCluster has, by namespace and name.
+func (f *Fleet) Tenants() []TenantCapacity {
+	machines := map[string][]v1alpha1.Machine{}
+	for _, machine := range f.snapshot.Management.Machines {
+		machines[machine.Namespace] = append(machines[machine.Namespace], machine)
+	}
+	var all []TenantCapacity
+	for namespace, tenants := range f.tenants {
+		for _, tenant := range tenants {
+			one := TenantCapacity{Tenant: nameOf(tenant), Types: map[string]int32{}}
+			if tenant.Spec.Quota != nil {
+				one.Quota = *tenant.Spec.Quota
+			}
+			charged := quota.Charged(tenant.Name, tenants, machines[namespace])
+			for _, name := range quota.Used(charged, "", nil) {
+				one.Servers++
+				one.Types[name]++
+				if nodeType := f.nodeTypes[name]; nodeType != nil {
+					one.Accelerators += nodeType.Spec.CountAccelerators()
+				}
+			}
+			for _, machine := range charged {
+				if machine.Status.HostRef != nil && cmp.Or(machine.Status.Phase, v1alpha1.MachinePending) != v1alpha1.MachineJoined {
+					one.InTransit++
+				}
+			}
+			all = append(all, one)
+		}
+	}
+	slices.SortFunc(all, func(a, b TenantCapacity) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return all
+}
