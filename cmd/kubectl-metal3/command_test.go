@@ -293,8 +293,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// ownTest are the commands whose examples a test of their own runs, with files beside them.
-var ownTest = map[string]bool{"register": true, "support-bundle": true}
+// ownTest are the commands whose examples a test of their own runs, with files beside them or until it is interrupted.
+var ownTest = map[string]bool{"register": true, "support-bundle": true, "ui": true}
 
 // TestHelpExamples runs each example of --help, on the file instead of clusters.
 func TestHelpExamples(t *testing.T) {

@@ -1,0 +1,73 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ui"
+)
+
+func (o *options) uiCommand() *cobra.Command {
+	var port int
+	command := &cobra.Command{
+		Use: "ui", Short: "Show the fleet in the browser, and follow it", Args: cobra.NoArgs,
+		Long: "Serves a page about the fleet at an address of this machine that no other can reach, and prints the address. It has a token:\n" +
+			"who does not know it sees nothing. The page only reads, with your rights, and ends with this program.",
+		Example: "  kubectl metal3 ui --tenant-kubeconfig acme.kubeconfig\n  kubectl metal3 ui --snapshot fleet.json --port 8042",
+		RunE: func(command *cobra.Command, _ []string) error {
+			if port < 0 || port > 65535 {
+				return fmt.Errorf("--port is %d: it must be between 1 and 65535, or 0 for any that is free", port)
+			}
+			listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+			if errors.Is(err, syscall.EADDRINUSE) {
+				return fmt.Errorf("--port is %d, and another program listens on it: name another, or 0 for any that is free", port)
+			}
+			if err != nil {
+				return fmt.Errorf("listening, %w", err)
+			}
+			defer listener.Close()
+			source, err := o.follow(command.Context())
+			if err != nil {
+				return err
+			}
+			return o.serve(command.Context(), listener, source)
+		},
+	}
+	command.Flags().IntVar(&port, "port", 0, "Port of 127.0.0.1 to listen on. 0 is any that is free.")
+	return command
+}
+
+// serve shows the source until the context ends.
+func (o *options) serve(ctx context.Context, listener net.Listener, source ui.Source) error {
+	token := rand.Text()
+	screen := ui.New(source, ui.Options{Token: token, Still: o.snapshot != ""})
+	go screen.Run(ctx)
+	server := &http.Server{Handler: screen, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		// Streams end with the program.
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	fmt.Fprintf(o.Out, "http://%s/%s/\n", listener.Addr(), token)
+	fmt.Fprintln(o.ErrOut, "Open this address in a browser. Ctrl-C ends it.")
+	stopped := context.AfterFunc(ctx, func() {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if server.Shutdown(late) != nil {
+			server.Close()
+		}
+	})
+	defer stopped()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving, %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// maxSamples bounds what is kept of the past. When there are so many, every second one is dropped, and they are taken half as often.
+const maxSamples = 480
+
+// counts of servers, in the order of groups.
+type counts [5]int32
+
+func (c counts) total() (sum int32) {
+	for _, one := range c {
+		sum += one
+	}
+	return sum
+}
+
+// sample is how many servers were in each group at a time: of all, and by type.
+type sample struct {
+	at     time.Time
+	all    counts
+	byType map[string]counts
+}
+
+// history is what is known of the past since the program has started.
+type history struct {
+	samples []sample
+	every   time.Duration
+}
+
+// add takes a sample unless the last one is too new. The newest is always the present: it replaces one that is too new.
+func (h *history) add(one sample) {
+	if last := len(h.samples) - 1; last > 0 && one.at.Sub(h.samples[last-1].at) < h.every {
+		h.samples[last] = one
+		return
+	}
+	if len(h.samples) == maxSamples {
+		for i := range maxSamples / 2 {
+			h.samples[i] = h.samples[2*i]
+		}
+		h.samples = append([]sample(nil), h.samples[:maxSamples/2]...)
+		h.every *= 2
+	}
+	h.samples = append(h.samples, one)
+}
+
+// Size of a plot in its own units.
+const (
+	plotWidth  = 600
+	plotHeight = 120
+)
+
+// plot is a stacked chart over time.
+type plot struct {
+	Name  string
+	Areas []area
+	Start time.Time
+	Now   time.Time
+	Top   int32
+	// Words say the present, for those who do not see the chart.
+	Words string
+}
+
+// area is that of one group, as the path of an SVG.
+type area struct{ Group, Path string }
+
+// plot draws the counts that of takes of each sample, in steps: between two samples there is nothing to know.
+func (h *history) plot(name string, of func(sample) counts) plot {
+	first, last := h.samples[0], h.samples[len(h.samples)-1]
+	drawn := plot{Name: name, Start: first.at, Now: last.at}
+	for _, one := range h.samples {
+		drawn.Top = max(drawn.Top, of(one).total())
+	}
+	present := of(last)
+	var words []string
+	for i, group := range groups {
+		words = append(words, fmt.Sprintf("%d %s", present[i], group.Words))
+	}
+	drawn.Words = strings.Join(words, ", ")
+	span := max(last.at.Sub(first.at).Seconds(), 1)
+	x := func(at time.Time) int { return int(at.Sub(first.at).Seconds() / span * plotWidth) }
+	y := func(count int32) int { return plotHeight - int(count*plotHeight/max(drawn.Top, 1)) }
+	below := make([]int32, len(h.samples))
+	for i, group := range groups {
+		var upper, lower []string
+		some := false
+		for n, one := range h.samples {
+			from, to := x(one.at), plotWidth
+			if n+1 < len(h.samples) {
+				to = x(h.samples[n+1].at)
+			}
+			count := of(one)[i]
+			some = some || count > 0
+			upper = append(upper, fmt.Sprintf("%d %dH%d", from, y(below[n]+count), to))
+			lower = append([]string{fmt.Sprintf("%d %dH%d", to, y(below[n]), from)}, lower...)
+			below[n] += count
+		}
+		if some {
+			drawn.Areas = append(drawn.Areas, area{group.Name, "M" + strings.Join(upper, "L") + "L" + strings.Join(lower, "L") + "z"})
+		}
+	}
+	return drawn
+}

@@ -1,0 +1,190 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
+)
+
+const (
+	// interval is the least time between two versions of a page.
+	interval = time.Second
+	// refresh is how long a version is shown if nothing changes: the estimates in it become old.
+	refresh = 15 * time.Second
+	// busy bounds the part of its time that the program makes versions in, as one of so many.
+	busy = 5
+	// maxPages is how many pages of a version are kept. One with another filter is another page.
+	maxPages = 32
+	// maxMoves is how many changes of states are listed.
+	maxMoves = 30
+)
+
+// Source is where the fleet comes from. *view.Live is one.
+type Source interface {
+	// Snapshot returns the present. It is not written to.
+	Snapshot() *view.Snapshot
+	// Changed is closed at the next change after the call.
+	Changed() <-chan struct{}
+	// Lost says which cluster does not answer now; empty if all do.
+	Lost() string
+}
+
+// Options of a Screen.
+type Options struct {
+	// Token is the first element of the paths: who does not know it sees nothing.
+	Token string
+	// Still is true if the source never changes.
+	Still bool
+	// Clock is the clock that changes are gathered by. Default: the real one.
+	Clock clock.Clock
+}
+
+// Screen serves the pages. It is an http.Handler.
+type Screen struct {
+	source  Source
+	still   bool
+	base    string
+	clock   clock.Clock
+	viewers chan struct{}
+	// changed is closed when the source is newer than the last version.
+	changed <-chan struct{}
+
+	mu      sync.Mutex
+	current *version
+	history history
+	moves   []move
+}
+
+// move is a change of the state of a server.
+type move struct {
+	At       time.Time
+	Server   view.Server
+	From, To view.State
+}
+
+// version is the fleet at one time, with what was rendered of it.
+type version struct {
+	// over is closed when there is a newer one.
+	over chan struct{}
+	lost string
+
+	// mu guards what follows: a Fleet is not safe for concurrent use.
+	mu       sync.Mutex
+	fleet    *view.Fleet
+	servers  []view.Server
+	machines map[string]view.Machine
+	issues   []view.Issue
+	waiting  int
+	moves    []move
+	history  history
+	pages    map[page]*rendered
+}
+
+// New returns a Screen that shows the present of the source. Run follows it.
+func New(source Source, options Options) *Screen {
+	s := &Screen{source: source, still: options.Still, base: "/" + options.Token, clock: options.Clock,
+		viewers: make(chan struct{}, maxViewers), history: history{every: interval}}
+	if s.clock == nil {
+		s.clock = clock.RealClock{}
+	}
+	s.update()
+	return s
+}
+
+// Run follows the source until the context ends.
+func (s *Screen) Run(ctx context.Context) {
+	for !s.still {
+		if !s.wait(ctx, refresh, s.changed) {
+			return
+		}
+		began := s.clock.Now()
+		s.update()
+		if !s.wait(ctx, max(interval, busy*s.clock.Since(began)), nil) {
+			return
+		}
+	}
+}
+
+// wait waits for a time, or until the source has changed. It returns false when the context has ended.
+func (s *Screen) wait(ctx context.Context, most time.Duration, changed <-chan struct{}) bool {
+	timer := s.clock.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-changed:
+	case <-timer.C():
+	}
+	return true
+}
+
+// update makes a version of the present.
+func (s *Screen) update() {
+	s.changed = s.source.Changed()
+	next := &version{over: make(chan struct{}), lost: s.source.Lost(), fleet: view.New(s.source.Snapshot()),
+		machines: map[string]view.Machine{}, pages: map[page]*rendered{}}
+	next.servers, next.issues = next.fleet.Servers(), next.fleet.Issues()
+	_, next.waiting = next.fleet.Waiting(0)
+	for _, machine := range next.fleet.Machines() {
+		next.machines[machine.Namespace+"/"+machine.Name] = machine
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.current
+	if before != nil {
+		s.note(before, next)
+	}
+	s.history.add(next.sample())
+	next.moves = append([]move(nil), s.moves...)
+	next.history = history{samples: append([]sample(nil), s.history.samples...)}
+	s.current = next
+	if before != nil {
+		close(before.over)
+	}
+}
+
+// note adds what has changed between two versions to the list of moves, the newest first.
+func (s *Screen) note(before, next *version) {
+	states := make(map[string]view.State, len(before.servers))
+	for i := range before.servers {
+		states[keyOf(&before.servers[i])] = before.servers[i].State
+	}
+	for i := range next.servers {
+		server := &next.servers[i]
+		if from := states[keyOf(server)]; from != server.State {
+			s.moves = append([]move{{next.fleet.Now(), *server, from, server.State}}, s.moves[:min(len(s.moves), maxMoves-1)]...)
+		}
+	}
+}
+
+func keyOf(server *view.Server) string { return server.Namespace + "/" + server.Name }
+
+// present is the newest version.
+func (s *Screen) present() *version {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current
+}
+
+// sample counts the servers.
+func (v *version) sample() sample {
+	taken := sample{at: v.fleet.Now(), byType: map[string]counts{}}
+	for i := range v.servers {
+		at := groupOf(v.servers[i].State)
+		taken.all[at]++
+		for _, name := range v.servers[i].Types {
+			one := taken.byType[name]
+			one[at]++
+			taken.byType[name] = one
+		}
+	}
+	return taken
+}
