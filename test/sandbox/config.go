@@ -73,6 +73,8 @@ type Config struct {
 	TopologyLabels []string
 	// Bare leaves out all that the charts install: our definitions, rights, policies and programs, and the TenantCluster.
 	Bare bool
+	// Screen serves the page of "kubectl metal3 ui".
+	Screen bool
 	// ProviderArgs are more flags for the provider, for example --capacity-type=on-demand.
 	ProviderArgs []string
 	// KwokConfigs are paths of more configuration files for kwok, which emulates kubelets: stages that override the
@@ -155,6 +157,11 @@ func (c *Config) checkBinaries() error {
 			return err
 		}
 	}
+	if c.Screen {
+		if _, err := c.Binaries.Find(screenName); err != nil {
+			return err
+		}
+	}
 	_, err := c.metal3CRDs()
 	return err
 }
@@ -198,6 +205,8 @@ type Kubeconfigs struct {
 	ProviderManagement, ProviderTenant string
 	// Webhook is the webhook's for the management cluster.
 	Webhook string
+	// ViewerManagement and ViewerTenant are those of the page about the fleet, for either cluster.
+	ViewerManagement, ViewerTenant string
 }
 
 // KubeconfigsIn returns the paths of the kubeconfig files of a sandbox in dir.
@@ -209,6 +218,8 @@ func KubeconfigsIn(dir string) Kubeconfigs {
 		ProviderManagement: filepath.Join(dir, "users", "provider-management.kubeconfig"),
 		ProviderTenant:     filepath.Join(dir, "users", "provider-tenant.kubeconfig"),
 		Webhook:            filepath.Join(dir, "users", "webhook.kubeconfig"),
+		ViewerManagement:   filepath.Join(dir, "users", "viewer-management.kubeconfig"),
+		ViewerTenant:       filepath.Join(dir, "users", "viewer-tenant.kubeconfig"),
 	}
 }
 

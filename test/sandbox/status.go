@@ -24,6 +24,8 @@ type Report struct {
 	// Processes are those that run, the sandbox's own first, then by name. Empty if no sandbox runs.
 	Processes   []ProcessReport
 	Kubeconfigs Kubeconfigs
+	// Screen is the address of the page about the fleet; empty if there is none.
+	Screen string
 }
 
 // ProcessReport is one running process.
@@ -70,6 +72,9 @@ func Status(dir string) (Report, error) {
 		name := strings.TrimSuffix(filepath.Base(file), ".pid")
 		if process, ok := inspect(name, pid); ok {
 			process.LogFile = filepath.Join(dir, "log", name+".log")
+			if name == screenName {
+				report.Screen = screenOf(dir)
+			}
 			report.Processes = append(report.Processes, process)
 		}
 	}

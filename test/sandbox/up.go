@@ -193,6 +193,9 @@ func (s *Sandbox) startControllers(ctx context.Context) error {
 		}
 		s.progress.say("%s is ready", part.name)
 	}
+	if s.config.Screen {
+		return s.startScreen(ctx)
+	}
 	return nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,7 +32,7 @@ func realPrograms(t *testing.T) controlplane.Binaries {
 		t.Fatal(err)
 	}
 	binaries := controlplane.Binaries{dir, os.Getenv("KUBEBUILDER_ASSETS")}
-	config := Config{Binaries: binaries, Without: []string{ManagerName, ProviderName, WebhookName}}
+	config := Config{Binaries: binaries, Without: []string{ManagerName, ProviderName, WebhookName}, Screen: true}
 	if err := config.checkBinaries(); err != nil {
 		t.Skip(err)
 	}
@@ -72,13 +74,32 @@ func TestUp(t *testing.T) {
 	progress := &buffer{}
 	config := Config{
 		Dir: t.TempDir(), Binaries: realPrograms(t), Fleet: oneServer(), Progress: progress,
-		Without: []string{ManagerName, ProviderName, WebhookName},
+		Without: []string{ManagerName, ProviderName, WebhookName}, Screen: true,
 	}
 	s, err := Up(t.Context(), config)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, progress)
 	}
 	defer s.Close()
+
+	t.Run("Screen", func(t *testing.T) {
+		report, err := Status(config.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report.Screen == "" || report.Screen != s.Screen() {
+			t.Errorf("the address of the page is %q, and its status says %q", s.Screen(), report.Screen)
+		}
+		answer, err := http.Get(report.Screen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		page, err := io.ReadAll(answer.Body)
+		if err != nil || !bytes.Contains(page, []byte("gpu-01")) || bytes.Contains(page, []byte("may not list")) {
+			t.Errorf("the page does not show the server (%v):\n%s", err, page)
+		}
+	})
 
 	t.Run("ServersAreAvailable", func(t *testing.T) {
 		var host metal3v1alpha1.BareMetalHost
@@ -110,6 +131,9 @@ func TestUp(t *testing.T) {
 				list: &corev1.SecretList{}, allowed: true},
 			"ProviderTenantNodes": {reason: "Karpenter looks after nodes.", kubeconfig: kubeconfigs.ProviderTenant, list: &corev1.NodeList{},
 				allowed: true},
+			"ViewerSecrets": {reason: "Who looks at the page sees no secret.", kubeconfig: kubeconfigs.ViewerManagement,
+				namespace: HostNamespace, list: &corev1.SecretList{}},
+			"ViewerPods": {reason: "The page explains pods.", kubeconfig: kubeconfigs.ViewerTenant, list: &corev1.PodList{}, allowed: true},
 			"ProviderAllSecrets": {reason: "The tenant's own secrets are none of the provider's business.", kubeconfig: kubeconfigs.ProviderTenant,
 				namespace: "default", list: &corev1.SecretList{}},
 		}

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
@@ -18,10 +19,10 @@ func newDemoCommand(dir *string) *cobra.Command {
 		Use:   "demo",
 		Short: "Start a sandbox, show pending GPU pods get servers and release them, and stop it",
 		Long: `demo starts a sandbox with the reference fleet, creates pods that ask for GPUs, shows what happens until they run, deletes them,
-and shows the servers go back. It ends with a table, and with exit code 0 only if all of it happened.`,
+and shows the servers go back. A page in the browser shows it, too. It ends with a table, and with exit code 0 only if all of it happened.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			config := sandbox.Config{Dir: *dir, Progress: command.OutOrStdout(), Clock: clock.RealClock{}}
+			config := sandbox.Config{Dir: *dir, Progress: command.OutOrStdout(), Clock: clock.RealClock{}, Screen: true}
 			var err error
 			if config.Fleet, err = loadFleet(""); err != nil {
 				return err
@@ -34,6 +35,7 @@ and shows the servers go back. It ends with a table, and with exit code 0 only i
 				return err
 			}
 			defer running.Close()
+			_, _ = fmt.Fprintf(command.OutOrStdout(), "\nWatch it in a browser: %s\n", running.Screen())
 			return running.Run(command.Context(), func(ctx context.Context) error {
 				return demo.Run(ctx, demo.Options{
 					Management: running.ManagementConfig(), Tenant: running.TenantConfig(),

@@ -88,7 +88,7 @@ func TestPrintReport(t *testing.T) {
 			{Name: "sandbox", PID: 10, Memory: 50 << 20, Uptime: 90 * time.Second},
 			{Name: "etcd", PID: 11, Memory: 60 << 20, Uptime: 80 * time.Second, LogFile: "/s/log/etcd.log"},
 		},
-		Kubeconfigs: sandbox.KubeconfigsIn("/s"),
+		Kubeconfigs: sandbox.KubeconfigsIn("/s"), Screen: "http://127.0.0.1:8042/token/",
 	}
 	var output bytes.Buffer
 	if err := printReport(&output, report); err != nil {
@@ -101,6 +101,7 @@ total           110Mi
 
 management cluster   /s/management.kubeconfig
 tenant cluster       /s/tenant.kubeconfig
+fleet in a browser   http://127.0.0.1:8042/token/
 `
 	if diff := cmp.Diff(want, output.String()); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)

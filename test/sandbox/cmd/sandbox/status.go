@@ -19,7 +19,7 @@ import (
 func newStatusCommand(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show the processes of a running sandbox, and its kubeconfig files",
+		Short: "Show the processes of a running sandbox, its kubeconfig files, and the address of its page",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			report, err := sandbox.Status(*dir)
@@ -47,6 +47,9 @@ func printReport(out io.Writer, report sandbox.Report) error {
 	}
 	_, err := fmt.Fprintf(out, "\nmanagement cluster   %s\ntenant cluster       %s\n", report.Kubeconfigs.Management,
 		report.Kubeconfigs.Tenant)
+	if err == nil && report.Screen != "" {
+		_, err = fmt.Fprintf(out, "fleet in a browser   %s\n", report.Screen)
+	}
 	return err
 }
 

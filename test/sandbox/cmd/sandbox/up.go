@@ -15,7 +15,7 @@ import (
 
 func newUpCommand(dir *string) *cobra.Command {
 	var fleetFile string
-	config := sandbox.Config{}
+	config := sandbox.Config{Screen: true}
 	command := &cobra.Command{
 		Use:   "up",
 		Short: "Start a sandbox, and keep it running until it is stopped",
@@ -55,7 +55,8 @@ earlier sandbox left in the directory is removed first. When up ends, however it
 The sandbox is up. Ctrl-C stops it.
   management cluster   export KUBECONFIG=%s
   tenant cluster       export KUBECONFIG=%s
-`, kubeconfigs.Management, kubeconfigs.Tenant)
+  fleet in a browser   %s
+`, kubeconfigs.Management, kubeconfigs.Tenant, running.Screen())
 			err = running.Wait(command.Context())
 			_, _ = fmt.Fprintln(command.OutOrStdout(), "stopping")
 			return err
