@@ -43,6 +43,7 @@ var testedElsewhere = map[string]string{
 	"docs/migration.md":                  "TestAServerJoinsAVCluster of test/metal/dra runs it",
 	"docs/kubectl-plugin.md":             "cmd/kubectl-metal3 compares the page with what the command prints",
 	"docs/usage.md":                      "cmd/kubectl-metal3 compares the page with what the command prints",
+	"docs/screen.md":                     "TestUI of cmd/kubectl-metal3 runs it",
 	"docs/neighbours.md":                 "TestMove of test/neighbours runs it",
 	"docs/release.md":                    "test/release makes a release, pushes it and installs from there",
 	"docs/webhooks.md":                   "test/webhooks runs it, and keeps what kubectl prints in testdata",
