@@ -44,8 +44,8 @@ func (o *options) topCommand() *cobra.Command {
 				return err
 			}
 			screen := newTop(follow(ctx, live))
-			_, err = tea.NewProgram(screen, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out)).Run()
-			if ctx.Err() != nil || errors.Is(err, tea.ErrInterrupted) {
+			_, err = tea.NewProgram(screen, tea.WithInput(o.In), tea.WithOutput(o.Out)).Run() // signals end it
+			if errors.Is(err, tea.ErrInterrupted) {
 				return nil // it was told to end
 			}
 			return err
