@@ -119,7 +119,7 @@ func printType(out io.Writer, one view.ProposedType) {
 	}
 }
 
-// pairs are labels as kubectl label takes them.
+// pairs are labels in the form of an argument of kubectl label.
 func pairs(labels map[string]string) string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
