@@ -221,23 +221,15 @@ func (o *options) draw(p *whatif.Prediction) error {
 		}
 		servers = append(servers, []string{one.Name, one.Zone, one.Rack, one.NodeType, one.NodePool, ready, some(one.Pods)})
 	}
-	onNode := map[string][]string{}
-	runs := map[string]string{}
-	for _, one := range p.Pods {
-		if one.New {
-			continue
-		}
-		onNode[one.Node] = append(onNode[one.Node], one.Namespace+"/"+one.Name)
+	for _, one := range p.OnNodes() {
+		runs := "now"
 		switch {
 		case one.Runs == nil:
+			runs = ""
 		case one.Runs.After(p.Time.Time):
-			runs[one.Node] = "in " + duration.HumanDuration(one.Runs.Sub(p.Time.Time))
-		default:
-			runs[one.Node] = "now"
+			runs = "in " + duration.HumanDuration(one.Runs.Sub(p.Time.Time))
 		}
-	}
-	for _, node := range slices.Sorted(maps.Keys(onNode)) {
-		placed = append(placed, []string{node, runs[node], some(onNode[node])})
+		placed = append(placed, []string{one.Node, runs, some(one.Pods)})
 	}
 	for _, one := range p.Capacity {
 		left = append(left, []string{one.NodeType, fmt.Sprint(one.Total), fmt.Sprint(one.Before), fmt.Sprint(one.After),
@@ -283,22 +275,8 @@ func (o *options) drawUnfit(p *whatif.Prediction) {
 		return
 	}
 	fmt.Fprintf(o.Out, "%s would not fit\n", count(len(p.Unfit), "pod"))
-	var reasons []string
-	alike := map[string][]whatif.Unfit{}
-	for _, one := range p.Unfit {
-		reason := strings.TrimPrefix(one.Reason+": "+one.Message, ": ")
-		if alike[reason] == nil {
-			reasons = append(reasons, reason)
-		}
-		alike[reason] = append(alike[reason], one)
-	}
-	for _, reason := range reasons {
-		var names []string
-		for _, one := range alike[reason] {
-			names = append(names, one.Namespace+"/"+one.Name)
-		}
-		draw(o.Out, view.Cause{Text: some(names) + ": " + reason, Verdict: view.Wrong, Causes: alike[reason][0].Why.Causes}, "", "",
-			isTerminal(o.Out))
+	for _, one := range p.UnfitAlike() {
+		draw(o.Out, view.Cause{Text: some(one.Pods) + ": " + one.Reason, Verdict: view.Wrong, Causes: one.Causes}, "", "", isTerminal(o.Out))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
@@ -64,12 +65,14 @@ func Add(count int, nodeType string) Change {
 		if !slices.ContainsFunc(s.Management.NodeTypes, func(one v1alpha1.NodeType) bool { return one.Name == nodeType }) {
 			return nil, fmt.Errorf("NodeType %q was not found", nodeType)
 		}
+		ofType := map[types.NamespacedName]bool{}
+		for _, server := range view.New(s).Servers() {
+			ofType[types.NamespacedName{Namespace: server.Namespace, Name: server.Name}] = slices.Contains(server.Types, nodeType)
+		}
 		var like *bmov1alpha1.BareMetalHost
 		for i := range s.Management.Hosts {
 			host := &s.Management.Hosts[i]
-			if (like == nil || host.Name < like.Name) && slices.ContainsFunc(view.New(s).Servers(), func(server view.Server) bool {
-				return server.Namespace == host.Namespace && server.Name == host.Name && slices.Contains(server.Types, nodeType)
-			}) {
+			if (like == nil || host.Name < like.Name) && ofType[client.ObjectKeyFromObject(host)] {
 				like = host
 			}
 		}

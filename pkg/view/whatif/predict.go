@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -126,6 +127,54 @@ type Quota struct {
 	Tenant  string `json:"tenant"`
 	Servers *int64 `json:"servers,omitempty"`
 	GPUs    *int64 `json:"gpus,omitempty"`
+}
+
+// Placement is pods on a node that there is, or that is on its way.
+type Placement struct {
+	Node string
+	// Runs is when; nil if that is not known.
+	Runs *metav1.Time
+	Pods []string
+}
+
+// OnNodes are the pods that no server is taken for, by node.
+func (p *Prediction) OnNodes() []Placement {
+	byNode := map[string]*Placement{}
+	for _, one := range p.Pods {
+		if one.New {
+			continue
+		}
+		if byNode[one.Node] == nil {
+			byNode[one.Node] = &Placement{Node: one.Node, Runs: one.Runs}
+		}
+		byNode[one.Node].Pods = append(byNode[one.Node].Pods, one.Namespace+"/"+one.Name)
+	}
+	var all []Placement
+	for _, node := range slices.Sorted(maps.Keys(byNode)) {
+		all = append(all, *byNode[node])
+	}
+	return all
+}
+
+// Alike are pods that would not fit for the same reason. Causes are those of the first.
+type Alike struct {
+	Reason string
+	Pods   []string
+	Causes []view.Cause
+}
+
+// UnfitAlike are the pods that would not fit, those of one reason together.
+func (p *Prediction) UnfitAlike() []Alike {
+	var all []Alike
+	for _, one := range p.Unfit {
+		reason := strings.TrimPrefix(one.Reason+": "+one.Message, ": ")
+		at := slices.IndexFunc(all, func(known Alike) bool { return known.Reason == reason })
+		if at < 0 {
+			at, all = len(all), append(all, Alike{Reason: reason, Causes: one.Why.Causes})
+		}
+		all[at].Pods = append(all[at].Pods, one.Namespace+"/"+one.Name)
+	}
+	return all
 }
 
 // Predict answers a question about a snapshot, which it does not change.

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -84,9 +86,30 @@ type silent struct{}
 // Publish implements events.Recorder.
 func (silent) Publish(...events.Event) {}
 
+// registered are the labels that core knows of.
+var registered struct {
+	sync.Mutex
+	labels sets.Set[string]
+}
+
+// Register makes the labels of a mapping known to core, which keeps them without a lock. Predict does it the first time that it is asked
+// with a mapping: who looks at fleets meanwhile calls it before.
+func Register(mapping topology.Mapping) error {
+	registered.Lock()
+	defer registered.Unlock()
+	if registered.labels != nil && registered.labels.HasAll(mapping.Keys()...) {
+		return nil
+	}
+	if err := instancetypes.Register(mapping.Keys()); err != nil {
+		return err
+	}
+	registered.labels = registered.labels.Union(sets.New(mapping.Keys()...))
+	return nil
+}
+
 // newWorld takes the snapshot over: it belongs to the world afterwards.
 func newWorld(ctx context.Context, snapshot *view.Snapshot, mapping topology.Mapping) (*world, context.Context, error) {
-	if err := instancetypes.Register(mapping.Keys()); err != nil {
+	if err := Register(mapping); err != nil {
 		return nil, nil, err
 	}
 	ctx, err := coreOptions(log.IntoContext(ctx, logr.Discard()))
@@ -229,6 +252,9 @@ func (w *world) settle(ctx context.Context) (scheduling.Results, error) {
 	for range maxPasses {
 		results, err := w.planner.Schedule(ctx)
 		if err != nil {
+			return scheduling.Results{}, fmt.Errorf("planning with Karpenter's scheduler, %w", err)
+		}
+		if err := ctx.Err(); err != nil { // core takes what it has for the plan
 			return scheduling.Results{}, fmt.Errorf("planning with Karpenter's scheduler, %w", err)
 		}
 		for _, node := range results.ExistingNodes {
