@@ -15,11 +15,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ui"
 )
 
 func (o *options) uiCommand() *cobra.Command {
 	var port int
+	labels := topology.Defaults()
 	command := &cobra.Command{
 		Use: "ui", Short: "Show the fleet in the browser, and follow it", Args: cobra.NoArgs,
 		Long: "Serves a page about the fleet at an address of this machine that no other can reach, and prints the address. It has a token:\n" +
@@ -28,6 +30,10 @@ func (o *options) uiCommand() *cobra.Command {
 		RunE: func(command *cobra.Command, _ []string) error {
 			if port < 0 || port > 65535 {
 				return fmt.Errorf("--port is %d: it must be between 1 and 65535, or 0 for any that is free", port)
+			}
+			mapping, err := topology.Parse(labels)
+			if err != nil {
+				return err
 			}
 			listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 			if errors.Is(err, syscall.EADDRINUSE) {
@@ -41,22 +47,23 @@ func (o *options) uiCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.serve(command.Context(), listener, source)
+			return o.serve(command.Context(), listener, source, ui.Options{Topology: mapping})
 		},
 	}
 	command.Flags().IntVar(&port, "port", 0, "Port of 127.0.0.1 to listen on. 0 is any that is free.")
+	command.Flags().StringSliceVar(&labels, "topology-labels", labels, "The same flag of the programs.")
 	return command
 }
 
 // serve shows the source until the context ends.
-func (o *options) serve(ctx context.Context, listener net.Listener, source ui.Source) error {
-	token := rand.Text()
-	screen := ui.New(source, ui.Options{Token: token, Still: o.snapshot != ""})
+func (o *options) serve(ctx context.Context, listener net.Listener, source ui.Source, options ui.Options) error {
+	options.Token, options.Still = rand.Text(), o.snapshot != ""
+	screen := ui.New(source, options)
 	go screen.Run(ctx)
 	server := &http.Server{Handler: screen, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		// Streams end with the program.
 		BaseContext: func(net.Listener) context.Context { return ctx }}
-	fmt.Fprintf(o.Out, "http://%s/%s/\n", listener.Addr(), token)
+	fmt.Fprintf(o.Out, "http://%s/%s/\n", listener.Addr(), options.Token)
 	fmt.Fprintln(o.ErrOut, "Open this address in a browser. Ctrl-C ends it.")
 	stopped := context.AfterFunc(ctx, func() {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

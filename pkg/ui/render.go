@@ -69,13 +69,17 @@ var views = map[string]struct {
 	render func(*drawing) error
 }{
 	"fleet": {"Fleet", (*drawing).fleet}, "capacity": {"Capacity", (*drawing).capacity}, "pending": {"Pending", (*drawing).pending},
-	"issues": {"Issues", (*drawing).issues}, "server": {"Server", (*drawing).server},
+	"issues": {"Issues", (*drawing).issues}, "server": {"Server", (*drawing).server}, "whatif": {"What if", (*drawing).whatIf},
 }
 
 // drawing is a page while it is rendered.
 type drawing struct {
 	*version
 	*rendered
+	// Answer is that of What if.
+	Answer *answer
+	// follows is true if the source changes.
+	follows bool
 }
 
 // render returns a page of a version, which is made once for all viewers.
@@ -85,8 +89,24 @@ func (s *Screen) render(v *version, asked page) (*rendered, error) {
 	if done := v.pages[asked]; done != nil {
 		return done, nil
 	}
-	d := &drawing{v, &rendered{Base: s.base, Title: views[asked.View].title, page: asked, Now: v.fleet.Now(),
-		Frozen: s.still, Slots: []slot{{Name: "nav"}, {Name: "top"}, {Name: "main"}, {Name: "rest"}}}}
+	done, err := s.draw(v, asked, nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(v.pages) >= maxPages {
+		for one := range v.pages {
+			delete(v.pages, one)
+			break
+		}
+	}
+	v.pages[asked] = done
+	return done, nil
+}
+
+// draw makes a page of a version, whose lock is held. The answer is that of What if, which is of one time.
+func (s *Screen) draw(v *version, asked page, answered *answer) (*rendered, error) {
+	d := &drawing{v, &rendered{Base: s.base, Title: views[asked.View].title, page: asked, Now: v.fleet.Now(), Frozen: s.still || answered != nil,
+		Slots: []slot{{Name: "nav"}, {Name: "top"}, {Name: "main"}, {Name: "rest"}}}, answered, !s.still}
 	if err := d.add("nav", "nav", d); err != nil {
 		return nil, err
 	}
@@ -114,13 +134,6 @@ func (s *Screen) render(v *version, asked page) (*rendered, error) {
 		}
 	}
 	d.Sum = strconv.FormatUint(whole.Sum64(), 36)
-	if len(v.pages) >= maxPages {
-		for one := range v.pages {
-			delete(v.pages, one)
-			break
-		}
-	}
-	v.pages[asked] = d.rendered
 	return d.rendered, nil
 }
 

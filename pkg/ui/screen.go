@@ -10,7 +10,9 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view/whatif"
 )
 
 const (
@@ -42,6 +44,8 @@ type Options struct {
 	Token string
 	// Still is true if the source never changes.
 	Still bool
+	// Topology is --topology-labels of the programs, for What if.
+	Topology topology.Mapping
 	// Clock is the clock that changes are gathered by. Default: the real one.
 	Clock clock.Clock
 }
@@ -53,6 +57,9 @@ type Screen struct {
 	base    string
 	clock   clock.Clock
 	viewers chan struct{}
+	// planning has one place.
+	planning chan struct{}
+	topology topology.Mapping
 	// changed is closed when the source is newer than the last version.
 	changed <-chan struct{}
 
@@ -77,6 +84,7 @@ type version struct {
 
 	// mu guards what follows: a Fleet is not safe for concurrent use.
 	mu       sync.Mutex
+	snapshot *view.Snapshot
 	fleet    *view.Fleet
 	servers  []view.Server
 	machines map[string]view.Machine
@@ -90,7 +98,8 @@ type version struct {
 // New returns a Screen that shows the present of the source. Run follows it.
 func New(source Source, options Options) *Screen {
 	s := &Screen{source: source, still: options.Still, base: "/" + options.Token, clock: options.Clock,
-		viewers: make(chan struct{}, maxViewers), history: history{every: interval}}
+		viewers: make(chan struct{}, maxViewers), planning: make(chan struct{}, 1), topology: options.Topology, history: history{every: interval}}
+	_ = whatif.Register(s.topology) // if that is not possible, What if says so
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
 	}
@@ -128,13 +137,12 @@ func (s *Screen) wait(ctx context.Context, most time.Duration, changed <-chan st
 // update makes a version of the present.
 func (s *Screen) update() {
 	s.changed = s.source.Changed()
-	next := &version{over: make(chan struct{}), lost: s.source.Lost(), fleet: view.New(s.source.Snapshot()),
-		machines: map[string]view.Machine{}, pages: map[page]*rendered{}}
+	snapshot := s.source.Snapshot()
+	next := &version{over: make(chan struct{}), lost: s.source.Lost(), snapshot: snapshot, fleet: view.New(snapshot),
+		pages: map[page]*rendered{}}
 	next.servers, next.issues = next.fleet.Servers(), next.fleet.Issues()
 	_, next.waiting = next.fleet.Waiting(0)
-	for _, machine := range next.fleet.Machines() {
-		next.machines[machine.Namespace+"/"+machine.Name] = machine
-	}
+	next.machines = machinesOf(next.fleet)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,6 +171,15 @@ func (s *Screen) note(before, next *version) {
 			s.moves = append([]move{{next.fleet.Now(), *server, from, server.State}}, s.moves[:min(len(s.moves), maxMoves-1)]...)
 		}
 	}
+}
+
+// machinesOf are the Machines of a fleet by namespace and name.
+func machinesOf(fleet *view.Fleet) map[string]view.Machine {
+	all := map[string]view.Machine{}
+	for _, machine := range fleet.Machines() {
+		all[machine.Namespace+"/"+machine.Name] = machine
+	}
+	return all
 }
 
 func keyOf(server *view.Server) string { return server.Namespace + "/" + server.Name }

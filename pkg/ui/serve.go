@@ -123,11 +123,24 @@ func (s *Screen) servePage(w http.ResponseWriter, r *http.Request, rest string) 
 		http.NotFound(w, r)
 		return
 	}
+	if asked.View == "whatif" {
+		s.serveWhatIf(w, r)
+		return
+	}
 	if r.Header.Get("Accept") == "text/event-stream" {
 		s.stream(w, r, asked)
 		return
 	}
 	shown, err := s.render(s.present(), asked)
+	status := http.StatusOK
+	if err == nil && shown.Gone {
+		status = http.StatusNotFound
+	}
+	write(w, shown, err, status)
+}
+
+// write answers with a page, or with why there is none.
+func write(w http.ResponseWriter, shown *rendered, err error, status int) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -138,9 +151,7 @@ func (s *Screen) servePage(w http.ResponseWriter, r *http.Request, rest string) 
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	if shown.Gone {
-		w.WriteHeader(http.StatusNotFound)
-	}
+	w.WriteHeader(status)
 	_, _ = whole.WriteTo(w)
 }
 

@@ -40,6 +40,8 @@ type rack struct {
 	// Large and Dots are how the servers are drawn; neither is a tile with a name.
 	Large, Dots bool
 	machines    map[string]view.Machine
+	// changes say what would become of which servers.
+	changes map[string]string
 }
 
 // stateCount is how many servers are in a state.
@@ -78,6 +80,9 @@ func groupOf(state view.State) int {
 
 // Progress of a server on its way, in words.
 func (r rack) Progress(server view.Server) string { return r.machines[server.Machine].Progress }
+
+// Change is what would become of a server, in words.
+func (r rack) Change(server view.Server) string { return r.changes[keyOf(&server)] }
 
 // Counts of the groups that there are, for a rack of dots.
 func (r rack) Counts() (all []groupCount) {
@@ -122,6 +127,15 @@ func (r rack) Map() []area {
 			all = append(all, area{group.Name, path.String()})
 		}
 	}
+	frames := ""
+	for i := range r.Servers {
+		if r.Change(r.Servers[i]) != "" {
+			frames += fmt.Sprintf("M%d %dh10v10h-10z", i%mapWidth*10, i/mapWidth*10)
+		}
+	}
+	if frames != "" {
+		all = append(all, area{"changes", frames})
+	}
 	return all
 }
 
@@ -155,6 +169,15 @@ func (d *drawing) fleet() error {
 	if err := cmp.Or(d.add("top", "summary", head), d.add("top", "filter", head), d.add("top", "shown", head)); err != nil {
 		return err
 	}
+	if err := d.racks(shown, d.machines, nil); err != nil || d.Frozen {
+		return err
+	}
+	return d.add("rest", "moves", d)
+}
+
+// racks draws servers, rack by rack.
+func (d *drawing) racks(shown []view.Server, machines map[string]view.Machine, changes map[string]string) error {
+	large, dots := len(shown) <= maxLarge, len(shown) > maxTiles
 	for len(shown) > 0 {
 		same := func(server view.Server) bool { return server.Zone == shown[0].Zone && server.Rack == shown[0].Rack }
 		end := slices.IndexFunc(shown, func(server view.Server) bool { return !same(server) })
@@ -162,16 +185,13 @@ func (d *drawing) fleet() error {
 			end = len(shown)
 		}
 		one := rack{rendered: d.rendered, Zone: shown[0].Zone, Rack: shown[0].Rack, Servers: shown[:end], States: countStates(shown[:end]),
-			Large: head.Shown <= maxLarge, Dots: head.Shown > maxTiles, machines: d.machines}
+			Large: large, Dots: dots, machines: machines, changes: changes}
 		if err := d.add("main", "rack", one, one.Zone, one.Rack); err != nil {
 			return err
 		}
 		shown = shown[end:]
 	}
-	if d.Frozen {
-		return nil
-	}
-	return d.add("rest", "moves", d)
+	return nil
 }
 
 // Moves of servers between states, the newest first.

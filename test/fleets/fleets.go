@@ -18,6 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
 )
 
 // Now is the time of the snapshots.
@@ -43,8 +44,11 @@ var tenants = []string{"acme", "initech", "umbrella"}
 func New(servers int) *view.Snapshot {
 	s := &view.Snapshot{
 		TypeMeta: metav1.TypeMeta{Kind: view.SnapshotKind, APIVersion: view.SnapshotVersion}, Time: metav1.NewTime(Now),
-		Tenant: &view.Tenant{UID: types.UID(tenants[0]), NodePools: []karpenterv1.NodePool{{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}},
+		Tenant: &view.Tenant{UID: types.UID(tenants[0]), NodePools: []karpenterv1.NodePool{*planning.Pool("default", nil)}},
 	}
+	class := v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	class.StatusConditions().SetTrue(v1alpha1.ConditionValidationSucceeded)
+	s.Tenant.NodeClasses = []v1alpha1.MetalNodeClass{class}
 	provider := v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "metal3-provider", UID: "metal3-provider"}}
 	provider.Spec.Metal3.ClusterRef.Namespace = "metal3-system"
 	for _, one := range nodeTypes {
@@ -59,7 +63,7 @@ func New(servers int) *view.Snapshot {
 	s.Management.NodeProviders = []v1alpha1.NodeProvider{provider}
 	for _, name := range tenants {
 		tenant := v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: name}}
-		tenant.Spec.Quota = &v1alpha1.Quota{Servers: ptr.To(int64(servers / 2)), GPUs: ptr.To(int64(servers))}
+		tenant.Spec.Quota = &v1alpha1.Quota{Servers: ptr.To(int64(servers / 2)), GPUs: ptr.To(int64(2 * servers))}
 		tenant.Status.ClusterUID = name
 		s.Management.TenantClusters = append(s.Management.TenantClusters, tenant)
 	}

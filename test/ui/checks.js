@@ -29,7 +29,7 @@
   const nameOf = (element) => element.getAttribute('aria-label') ||
     (element.getAttribute('aria-labelledby') || '').split(' ').filter(Boolean).map((id) => textOf(document.getElementById(id))).join(' ') ||
     [...(element.labels || [])].map(textOf).join(' ') || element.getAttribute('alt') || textOf(element);
-  const named = 'a[href], button, input, select, nav, form, section, [role=region], [role=log], svg[role=img], [tabindex="0"]';
+  const named = 'a[href], button, input:not([type=hidden]), select, textarea, summary, nav, form, section, [role=region], [role=log], svg[role=img], [tabindex="0"]';
   for (const element of document.querySelectorAll(named)) {
     if (!hidden(element) && !nameOf(element)) say(element, 'no name');
   }

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,6 +28,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ui"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -88,7 +90,7 @@ func open(t *testing.T, source ui.Source, still bool, width, height int64, theme
 	if err != nil {
 		t.Fatal(err)
 	}
-	screen := ui.New(source, ui.Options{Token: "token", Still: still})
+	screen := ui.New(source, ui.Options{Token: "token", Still: still, Topology: topology.Default()})
 	running, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)
 	go screen.Run(running)
@@ -219,7 +221,7 @@ func reference(t *testing.T) *view.Snapshot {
 
 // inDocs are the pictures of docs/pictures.
 var inDocs = map[string]bool{"reference-fleet-light": true, "500-fleet-dark": true, "500-capacity-light": true,
-	"reference-pending-light": true, "500-server-light": true}
+	"reference-pending-light": true, "500-server-light": true, "reference-whatif-light": true}
 
 // TestViews looks at each view of two fleets, in two sizes, light and dark.
 func TestViews(t *testing.T) {
@@ -236,6 +238,7 @@ func TestViews(t *testing.T) {
 		for view, want := range map[string]struct{ path, text string }{
 			"fleet": {"", fmt.Sprintf("%d servers", servers)}, "capacity": {"capacity", "Quota of servers"}, "pending": {"pending", fleet.waits},
 			"issues": {"issues", "is in maintenance"}, "server": {"server/metal3-system/" + fleet.server, "Hardware"},
+			"whatif": {"whatif?ask=workload&pods=3&needs=" + url.QueryEscape("nvidia.com/gpu=4"), "The fleet as it would be"},
 		} {
 			for _, theme := range []string{"light", "dark"} {
 				picture := name + "-" + view + "-" + theme
@@ -243,7 +246,8 @@ func TestViews(t *testing.T) {
 					// The source never changes, and the page follows it all the same.
 					one := open(t, fleets.NewChanging(fleet.snapshot), false, 1280, 800, theme)
 					one.do(chromedp.Navigate(one.base + want.path))
-					one.until(fmt.Sprintf("document.body.innerText.includes(%q) && document.getElementById('link').textContent === 'live'", want.text))
+					one.until(fmt.Sprintf("document.body.innerText.includes(%q) && (document.documentElement.dataset.frozen === '' || "+
+						"document.getElementById('link').textContent === 'live')", want.text))
 					one.picture(picture, inDocs[picture])
 					one.check()
 					one.tabs()
@@ -277,7 +281,7 @@ func (one *tab) tabs() {
 		}
 		last = now.Element
 	}
-	if reached < 6 { // the way to the content, four views, and the theme
+	if reached < 7 { // the way to the content, five views, and the theme
 		one.t.Errorf("Tab reaches only %d elements", reached)
 	}
 }
