@@ -17,6 +17,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ui"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
 )
 
 func (o *options) uiCommand() *cobra.Command {
@@ -47,7 +48,17 @@ func (o *options) uiCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.serve(command.Context(), listener, source, ui.Options{Topology: mapping})
+			settings := ui.Options{Topology: mapping}
+			if o.snapshot == "" {
+				management, err := o.connect(o.management, "management cluster")
+				if err != nil {
+					return err
+				}
+				settings.History = func(ctx context.Context, name string) ([]view.Use, error) {
+					return view.ReadHistory(ctx, management, name)
+				}
+			}
+			return o.serve(command.Context(), listener, source, settings)
 		},
 	}
 	command.Flags().IntVar(&port, "port", 0, "Port of 127.0.0.1 to listen on. 0 is any that is free.")

@@ -29,6 +29,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"clock": func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"unix":  func(at time.Time) int64 { return at.Unix() },
 	"short": func(name string) string { return name[strings.LastIndexByte(name, '/')+1:] },
+	"for":   func(from, to time.Time) string { return duration.HumanDuration(to.Sub(from)) },
 	"join":  strings.Join,
 }).ParseFS(templateFiles, "templates/*.html"))
 
@@ -78,6 +79,8 @@ type drawing struct {
 	*rendered
 	// Answer is that of What if.
 	Answer *answer
+	// past is who had the server.
+	past past
 	// follows is true if the source changes.
 	follows bool
 }
@@ -105,8 +108,12 @@ func (s *Screen) render(v *version, asked page) (*rendered, error) {
 
 // draw makes a page of a version, whose lock is held. The answer is that of What if, which is of one time.
 func (s *Screen) draw(v *version, asked page, answered *answer) (*rendered, error) {
-	d := &drawing{v, &rendered{Base: s.base, Title: views[asked.View].title, page: asked, Now: v.fleet.Now(), Frozen: s.still || answered != nil,
-		Slots: []slot{{Name: "nav"}, {Name: "top"}, {Name: "main"}, {Name: "rest"}}}, answered, !s.still}
+	d := &drawing{version: v, rendered: &rendered{Base: s.base, Title: views[asked.View].title, page: asked, Now: v.fleet.Now(),
+		Frozen: s.still || answered != nil,
+		Slots:  []slot{{Name: "nav"}, {Name: "top"}, {Name: "main"}, {Name: "rest"}}}, Answer: answered, follows: !s.still}
+	if asked.View == "server" {
+		d.past = s.pastOf(v.fleet, asked.Name)
+	}
 	if err := d.add("nav", "nav", d); err != nil {
 		return nil, err
 	}

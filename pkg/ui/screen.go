@@ -24,6 +24,8 @@ const (
 	busy = 5
 	// maxPages is how many pages of a version are kept. One with another filter is another page.
 	maxPages = 32
+	// readTime is how long reading who had a server may take.
+	readTime = 5 * time.Second
 	// maxMoves is how many changes of states are listed.
 	maxMoves = 30
 )
@@ -44,6 +46,8 @@ type Options struct {
 	Token string
 	// Still is true if the source never changes.
 	Still bool
+	// History reads who had a server and when; nil if the source has that. The name has its namespace in front.
+	History func(ctx context.Context, name string) ([]view.Use, error)
 	// Topology is --topology-labels of the programs, for What if.
 	Topology topology.Mapping
 	// Clock is the clock that changes are gathered by. Default: the real one.
@@ -60,6 +64,7 @@ type Screen struct {
 	// planning has one place.
 	planning chan struct{}
 	topology topology.Mapping
+	read     func(context.Context, string) ([]view.Use, error)
 	// changed is closed when the source is newer than the last version.
 	changed <-chan struct{}
 
@@ -67,6 +72,14 @@ type Screen struct {
 	current *version
 	history history
 	moves   []move
+	// past of the servers whose pages were asked for last.
+	past map[string]past
+}
+
+// past is who had a server, or why that is not known.
+type past struct {
+	Uses  []view.Use
+	Wrong string
 }
 
 // move is a change of the state of a server.
@@ -98,7 +111,8 @@ type version struct {
 // New returns a Screen that shows the present of the source. Run follows it.
 func New(source Source, options Options) *Screen {
 	s := &Screen{source: source, still: options.Still, base: "/" + options.Token, clock: options.Clock,
-		viewers: make(chan struct{}, maxViewers), planning: make(chan struct{}, 1), topology: options.Topology, history: history{every: interval}}
+		viewers: make(chan struct{}, maxViewers), planning: make(chan struct{}, 1), topology: options.Topology,
+		read: options.History, past: map[string]past{}, history: history{every: interval}}
 	_ = whatif.Register(s.topology) // if that is not possible, What if says so
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
@@ -189,6 +203,49 @@ func (s *Screen) present() *version {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current
+}
+
+// remember reads who had a server, if the source does not have that. The streams of its page show it until the page is asked for again.
+func (s *Screen) remember(ctx context.Context, name string) {
+	if s.read == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	var read past
+	var err error
+	if read.Uses, err = s.read(ctx, name); err != nil {
+		read.Wrong = err.Error()
+	}
+	s.mu.Lock()
+	if len(s.past) >= maxPages {
+		for one := range s.past {
+			delete(s.past, one)
+			break
+		}
+	}
+	s.past[name] = read
+	current := s.current
+	s.mu.Unlock() // drawing takes the lock of the version first
+	current.forget(page{View: "server", Name: name})
+}
+
+// forget has a page be made again.
+func (v *version) forget(one page) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.pages, one)
+}
+
+// pastOf is who had a server.
+func (s *Screen) pastOf(fleet *view.Fleet, name string) past {
+	if s.read == nil {
+		uses, _ := fleet.History(name) // the server is known
+		return past{Uses: uses}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.past[name]
 }
 
 // sample counts the servers.

@@ -127,7 +127,11 @@ func (s *Screen) servePage(w http.ResponseWriter, r *http.Request, rest string) 
 		s.serveWhatIf(w, r)
 		return
 	}
-	if r.Header.Get("Accept") == "text/event-stream" {
+	stream := r.Header.Get("Accept") == "text/event-stream"
+	if asked.View == "server" && !stream {
+		s.remember(r.Context(), asked.Name)
+	}
+	if stream {
 		s.stream(w, r, asked)
 		return
 	}

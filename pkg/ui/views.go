@@ -27,6 +27,8 @@ const (
 	maxNames = 8
 	// maxIssues is how many issues are listed.
 	maxIssues = 200
+	// maxUses is how many uses of a server are listed.
+	maxUses = 50
 	// mapWidth is how many dots there are in a line.
 	mapWidth = 10
 )
@@ -184,8 +186,9 @@ func (d *drawing) racks(shown []view.Server, machines map[string]view.Machine, c
 		if end < 0 {
 			end = len(shown)
 		}
-		one := rack{rendered: d.rendered, Zone: shown[0].Zone, Rack: shown[0].Rack, Servers: shown[:end], States: countStates(shown[:end]),
-			Large: large, Dots: dots, machines: machines, changes: changes}
+		one := rack{rendered: d.rendered, Zone: shown[0].Zone, Rack: shown[0].Rack, Servers: shown[:end],
+			States: countStates(shown[:end]),
+			Large:  large, Dots: dots, machines: machines, changes: changes}
 		if err := d.add("main", "rack", one, one.Zone, one.Rack); err != nil {
 			return err
 		}
@@ -340,6 +343,16 @@ type step struct {
 	Running bool
 }
 
+// pastUses are the last uses of a server that have ended, the newest first.
+func pastUses(all []view.Use) (ended []view.Use) {
+	for _, one := range slices.Backward(all) {
+		if one.End != nil && len(ended) < maxUses {
+			ended = append(ended, one)
+		}
+	}
+	return ended
+}
+
 func (d *drawing) server() error {
 	fleet := d.version.fleet
 	host, err := fleet.Host(d.Name)
@@ -380,6 +393,8 @@ func (d *drawing) server() error {
 	return cmp.Or(
 		d.add("main", "facts", map[string]any{"Page": d, "Server": server, "Machine": d.machines[server.Machine], "Host": host}),
 		d.add("main", "why", cause), d.add("main", "timeline", map[string]any{"Steps": steps, "Now": d.Now}),
-		d.add("main", "hardware", fleet.Hardware(host)), d.add("main", "past", map[string]any{"Page": d, "Server": server}),
+		d.add("main", "hardware", fleet.Hardware(host)), d.add("main", "past", map[string]any{"Page": d, "Server": server,
+			"Uses":  pastUses(d.past.Uses),
+			"Wrong": d.past.Wrong}),
 	)
 }

@@ -277,7 +277,8 @@ func (d *drawing) whatIf() error {
 		drawn = slices.DeleteFunc(slices.Clone(drawn), func(one view.Server) bool { return !changing[one.Zone+"/"+one.Rack] })
 		left = len(d.Answer.servers) - len(drawn)
 	}
-	return cmp.Or(d.add("main", "would", map[string]any{"Left": left, "Changes": len(d.Answer.changes), "Now": d.Answer.Rollout != nil}),
+	return cmp.Or(d.add("main", "would", map[string]any{"Left": left, "Changes": len(d.Answer.changes),
+		"Now": d.Answer.Rollout != nil}),
 		d.racks(drawn, d.Answer.machines, d.Answer.changes))
 }
 
@@ -290,7 +291,8 @@ func (d *drawing) Assumes() []string {
 		all = append(all, d.Answer.Prediction.Assumes...)
 	}
 	if d.follows {
-		all = append(all, "DaemonSets and NodeProfiles are not followed, so what they take of nodes is left out: kubectl metal3 what-if reads them")
+		all = append(all,
+			"DaemonSets and NodeProfiles are not followed, so what they take of nodes is left out: kubectl metal3 what-if reads them")
 	}
 	return all
 }

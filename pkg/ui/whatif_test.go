@@ -39,12 +39,14 @@ func TestWhatIf(t *testing.T) {
 	}{
 		"no question": {target: ask(), want: []string{"What would a workload take?"}, reason: "the form"},
 		"workload": {target: ask("ask", "workload", "pods", "2", "needs", "nvidia.com/gpu=4"),
-			want:   []string{"default/what-if-0", "A node after", "</span> taken</span>", "What is assumed", "TenantCluster", `value="nvidia.com/gpu=4"`},
+			want: []string{"default/what-if-0", "A node after", "</span> taken</span>", "What is assumed", "TenantCluster",
+				`value="nvidia.com/gpu=4"`},
 			reason: "servers are taken, and drawn"},
 		"one pod": {target: ask("ask", "workload", "pods", "1", "needs", "cpu=8, memory=16Gi", "selector", "rack=r003"),
 			want: []string{"<td>default/what-if</td>"}, reason: "the rack is that of free servers without GPUs"},
 		"unfit": {target: ask("ask", "workload", "pods", "3", "needs", "cpu=4000"),
-			want: []string{"would not fit", "default/what-if-0, default/what-if-1, default/what-if-2", "NodeType cpu"}, reason: "no server is as big"},
+			want:   []string{"would not fit", "default/what-if-0, default/what-if-1, default/what-if-2", "NodeType cpu"},
+			reason: "no server is as big"},
 		"YAML": {target: ask("ask", "workload", "pods", "x", "yaml",
 			"apiVersion: v1\nkind: Pod\nmetadata: {name: mine}\nspec: {containers: [{name: a, resources: {requests: {cpu: 8}}}]}"),
 			want: []string{"default/mine"}, reason: "YAML takes the place of the fields"},
@@ -55,31 +57,44 @@ func TestWhatIf(t *testing.T) {
 		"without": {target: ask("ask", "without", "labels", "rack=r002"), want: []string{"20 servers are gone", "</span> gone</span>"},
 			reason: "a rack is gone, and still drawn"},
 		"rollout": {target: ask("ask", "rollout", "type", "h100-8x", "image", "noble-2"),
-			want: []string{"Image noble-2 for NodeType h100-8x", "another tenant", "SpareFirst is replaced"}, reason: "each Machine of the type"},
+			want:   []string{"Image noble-2 for NodeType h100-8x", "another tenant", "SpareFirst is replaced"},
+			reason: "each Machine of the type"},
 		"no tenant": {target: ask("ask", "workload", "pods", "1", "needs", "cpu=1"), withoutTenant: true, status: 400,
 			want: []string{"name its kubeconfig with --tenant-kubeconfig"}, reason: "pods are in a tenant"},
 		"drain without tenant": {target: ask("ask", "drain", "host", "server-0000"), withoutTenant: true,
 			want: []string{"no tenant cluster was read"}, reason: "the servers are known"},
 		"what": {target: ask("ask", "burn"), status: 400, want: []string{`"burn" cannot be asked`}, reason: "no such question"},
-		"no pods": {target: ask("ask", "workload", "pods", "-1", "needs", "cpu=1"), status: 400, want: []string{`Pods is "-1"`, "from 1 to 10000"},
+		"no pods": {target: ask("ask", "workload", "pods", "-1", "needs", "cpu=1"), status: 400, want: []string{`Pods is "-1"`,
+			"from 1 to 10000"},
 			reason: "at least one"},
-		"no needs":  {target: ask("ask", "workload", "pods", "1"), status: 400, want: []string{"Each needs is empty"}, reason: "one is needed"},
-		"bad needs": {target: ask("ask", "workload", "pods", "1", "needs", "cpu=-1"), status: 400, want: []string{`Each needs has "cpu=-1"`}, reason: "a quantity"},
+		"no needs": {target: ask("ask", "workload", "pods", "1"), status: 400, want: []string{"Each needs is empty"},
+			reason: "one is needed"},
+		"bad needs": {target: ask("ask", "workload", "pods", "1", "needs", "cpu=-1"), status: 400,
+			want: []string{`Each needs has "cpu=-1"`}, reason: "a quantity"},
 		"bad selector": {target: ask("ask", "workload", "pods", "1", "needs", "cpu=1", "selector", "rack"), status: 400,
 			want: []string{`On nodes with is "rack"`}, reason: "a label"},
-		"bad YAML":   {target: ask("ask", "workload", "yaml", "{"), status: 400, want: []string{"reading the YAML, document 1"}, reason: "no YAML"},
-		"no host":    {target: ask("ask", "drain", "host", "server-9999"), status: 400, want: []string{`host "server-9999" was not found`}, reason: "no such host"},
+		"bad YAML": {target: ask("ask", "workload", "yaml", "{"), status: 400, want: []string{"reading the YAML, document 1"},
+			reason: "no YAML"},
+		"no host": {target: ask("ask", "drain", "host", "server-9999"), status: 400,
+			want: []string{`host "server-9999" was not found`}, reason: "no such host"},
 		"empty host": {target: ask("ask", "drain"), status: 400, want: []string{"Server is empty"}, reason: "required"},
-		"no type":    {target: ask("ask", "add", "number", "1", "type", "b200"), status: 400, want: []string{`NodeType "b200" was not found`}, reason: "no such type"},
-		"bad number": {target: ask("ask", "add", "number", "many", "type", "cpu"), status: 400, want: []string{`Servers is "many"`}, reason: "no number"},
-		"bad labels": {target: ask("ask", "without", "labels", "a b c"), status: 400, want: []string{`Labels is "a b c"`}, reason: "no selector"},
-		"all labels": {target: ask("ask", "without", "labels", "rack=nowhere"), status: 400, want: []string{"no BareMetalHost has labels"}, reason: "selects none"},
-		"no image":   {target: ask("ask", "rollout", "type", "cpu"), status: 400, want: []string{"OSImage is empty"}, reason: "required"},
-		"long": {target: ask("ask", "workload", "yaml", strings.Repeat("a", maxQuestion)), status: 400, want: []string{"longer than an address of 16 KiB"},
+		"no type": {target: ask("ask", "add", "number", "1", "type", "b200"), status: 400,
+			want: []string{`NodeType "b200" was not found`}, reason: "no such type"},
+		"bad number": {target: ask("ask", "add", "number", "many", "type", "cpu"), status: 400, want: []string{`Servers is "many"`},
+			reason: "no number"},
+		"bad labels": {target: ask("ask", "without", "labels", "a b c"), status: 400, want: []string{`Labels is "a b c"`},
+			reason: "no selector"},
+		"all labels": {target: ask("ask", "without", "labels", "rack=nowhere"), status: 400,
+			want: []string{"no BareMetalHost has labels"}, reason: "selects none"},
+		"no image": {target: ask("ask", "rollout", "type", "cpu"), status: 400, want: []string{"OSImage is empty"},
+			reason: "required"},
+		"long": {target: ask("ask", "workload", "yaml", strings.Repeat("a", maxQuestion)), status: 400,
+			want:   []string{"longer than an address of 16 KiB"},
 			reason: "addresses are bounded"},
 		"hostile": {target: ask("ask", "drain", "host", hostile), status: 400, want: []string{`value="&#34;&gt;&lt;script&gt;alert(1)`},
 			reason: "what was asked is text"},
-		"hostile kind": {target: ask("ask", hostile, "yaml", "</textarea>"+hostile), status: 400, want: []string{"&lt;/textarea&gt;"}, reason: "text"},
+		"hostile kind": {target: ask("ask", hostile, "yaml", "</textarea>"+hostile), status: 400,
+			want: []string{"&lt;/textarea&gt;"}, reason: "text"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			source := snapshot
@@ -127,12 +142,14 @@ func TestWhatIfBusy(t *testing.T) {
 		cancel()
 		*r = *r.WithContext(ctx)
 	}
-	if content := get(t, screen, ask("ask", "add", "number", "1", "type", "cpu"), gone).Body.String(); !strings.Contains(content, "was given up") &&
+	if content := get(t, screen, ask("ask", "add", "number", "1", "type", "cpu"), gone).Body.String(); !strings.Contains(content,
+		"was given up") &&
 		!strings.Contains(content, "another question") {
 		t.Error("a question whose reader is gone is answered")
 	}
 	screen.planning <- struct{}{}
-	if content := get(t, screen, ask("ask", "drain", "host", "server-0000"), gone).Body.String(); !strings.Contains(content, "another question") {
+	if content := get(t, screen, ask("ask", "drain", "host", "server-0000"), gone).Body.String(); !strings.Contains(content,
+		"another question") {
 		t.Error("two questions are answered at a time")
 	}
 	<-screen.planning

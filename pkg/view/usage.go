@@ -6,6 +6,7 @@ package view
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,6 +33,23 @@ func (s *Snapshot) ReadUsage(ctx context.Context, management client.Reader, host
 	return s.read(ctx, kindOf(managementCluster, v1alpha1.Group, "hostusages",
 		func() client.ObjectList { return &v1alpha1.HostUsageList{} },
 		func(s *Snapshot) *[]v1alpha1.HostUsage { return &s.Management.HostUsages }, nothingElse[v1alpha1.HostUsage]), management, "")
+}
+
+// ReadHistory reads who had a host and when, the first use first. The host has its namespace in front. The error is one sentence.
+func ReadHistory(ctx context.Context, management client.Reader, host string) ([]Use, error) {
+	s := NewSnapshot(metav1.Time{})
+	if err := s.ReadUsage(ctx, management, host); err != nil {
+		return nil, err
+	}
+	if len(s.Missing) > 0 {
+		return nil, errors.New(s.Missing[0].String())
+	}
+	s.Management.HostUsages = slices.DeleteFunc(s.Management.HostUsages,
+		func(one v1alpha1.HostUsage) bool { return nameOf(&one) != host })
+	if len(s.Management.HostUsages) == 0 {
+		return nil, nil
+	}
+	return New(s).History(host)
 }
 
 // named lists objects of one name.
@@ -178,8 +196,9 @@ func (f *Fleet) Report(from, to time.Time, by, namespace string) Usage {
 	stamp := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 	switch {
 	case !removed.IsZero():
-		report.Notes = append(report.Notes, fmt.Sprintf("uses that ended at %s or earlier have been removed from the record, and are not "+
-			"counted: --usage-retention of the manager says how long they are kept", stamp(removed)))
+		report.Notes = append(report.Notes,
+			fmt.Sprintf("uses that ended at %s or earlier have been removed from the record, and are not "+
+				"counted: --usage-retention of the manager says how long they are kept", stamp(removed)))
 	case begins.IsZero():
 		report.Notes = append(report.Notes, "no use of a server is recorded")
 	case begins.After(from):

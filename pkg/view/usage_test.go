@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -65,21 +67,25 @@ func TestReport(t *testing.T) {
 		by, namespace string
 		want, notes   string
 	}{
-		"Whole": {"all of it", one(useBy("red", 1, 3), useBy("blue", 3, 8)), 0, 100, "tenant", "", "blue/blue 1/1 5h 50, red/red 1/1 2h 20",
+		"Whole": {"all of it", one(useBy("red", 1, 3), useBy("blue", 3, 8)), 0, 100, "tenant", "",
+			"blue/blue 1/1 5h 50, red/red 1/1 2h 20",
 			"began at 2026-01-01T01"},
 		"HalfOpen": {"what begins at the end is not in it", one(useBy("red", 1, 3), useBy("blue", 3, 8)), 1, 3, "tenant", "",
 			"red/red 1/1 2h 20", ""},
 		"Part":  {"only what is in the period", one(useBy("red", 1, 30)), 10, 20, "tenant", "", "red/red 1/1 10h 100", ""},
 		"Lasts": {"until now, which is hour 100", one(useBy("red", 90, 0)), 95, 300, "tenant", "", "red/red 1/1 5h 50", ""},
-		"Servers": {"a server counts once", append(one(useBy("red", 1, 2), useBy("red", 3, 4)), recordOf("b", useBy("red", 1, 2))), 1, 9,
+		"Servers": {"a server counts once", append(one(useBy("red", 1, 2), useBy("red", 3, 4)), recordOf("b", useBy("red", 1, 2))),
+			1, 9,
 			"tenant", "", "red/red 3/2 3h 30", ""},
 		"Type": {"by NodeType", one(useBy("red", 1, 2), useBy("blue", 3, 5)), 1, 9, "type", "",
 			"type-blue 1/1 2h 20, type-red 1/1 1h 10", ""},
-		"Namespace": {"of one namespace", one(useBy("red", 1, 2), useBy("blue", 3, 5)), 1, 9, "tenant", "blue", "blue/blue 1/1 2h 20", ""},
-		"NoTenant":  {"a Machine of no TenantCluster", one(alone), 1, 3, "tenant", "", " 1/1 2h 20", ""},
+		"Namespace": {"of one namespace", one(useBy("red", 1, 2), useBy("blue", 3, 5)), 1, 9, "tenant", "blue",
+			"blue/blue 1/1 2h 20", ""},
+		"NoTenant": {"a Machine of no TenantCluster", one(alone), 1, 3, "tenant", "", " 1/1 2h 20", ""},
 		"Removed": {"uses were removed", []v1alpha1.HostUsage{removed}, 30, 70, "tenant", "", "red/red 1/1 10h 100",
 			"ended at 2026-01-02T16"},
-		"Before":  {"they were removed, but of another time", []v1alpha1.HostUsage{removed}, 50, 70, "tenant", "", "red/red 1/1 10h 100", ""},
+		"Before": {"they were removed, but of another time", []v1alpha1.HostUsage{removed}, 50, 70, "tenant", "",
+			"red/red 1/1 10h 100", ""},
 		"Nothing": {"there is no record", nil, 0, 10, "tenant", "", "", "no use of a server is recorded"},
 		"NoCost": {"nothing is known of its cost", one(withoutCost), 5, 9, "tenant", "", "red/red 1/1 1h 0",
 			"the cost is not recorded"},
@@ -165,9 +171,38 @@ func TestHistory(t *testing.T) {
 	}
 }
 
+// TestReadHistory: it is of the host of that namespace, and a right that is missing is named.
+func TestReadHistory(t *testing.T) {
+	mine, other := recordOf("a", useBy("red", 1, 2)), recordOf("a", useBy("blue", 1, 2))
+	other.Namespace = "elsewhere"
+	forbidden := false
+	cluster := interceptor.NewClient(fake.NewClientBuilder().WithScheme(Scheme()).Build(), interceptor.Funcs{
+		List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
+			if forbidden {
+				return apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.Group, Resource: "hostusages"}, "", nil)
+			}
+			list.(*v1alpha1.HostUsageList).Items = []v1alpha1.HostUsage{other, mine}
+			return nil
+		},
+	})
+	uses, err := ReadHistory(t.Context(), cluster, "metal3/a")
+	if err != nil || len(uses) != 1 || uses[0].Tenant != "red/red" {
+		t.Errorf("%+v, %v", uses, err)
+	}
+	if uses, err := ReadHistory(t.Context(), cluster, "metal3/b"); err != nil || uses != nil {
+		t.Errorf("of a host without a record: %+v, %v", uses, err)
+	}
+	forbidden = true
+	if _, err := ReadHistory(t.Context(), cluster, "metal3/a"); err == nil || !strings.Contains(err.Error(),
+		`resources ["hostusages"], verbs [list]`) {
+		t.Errorf("without the right: %v", err)
+	}
+}
+
 // TestReadUsage: of one host, no other record is asked for.
 func TestReadUsage(t *testing.T) {
-	for host, want := range map[string]string{"": "", "server-01": "metadata.name=server-01", "metal3/server-01": "metadata.name=server-01"} {
+	for host, want := range map[string]string{"": "", "server-01": "metadata.name=server-01",
+		"metal3/server-01": "metadata.name=server-01"} {
 		asked := ""
 		cluster := interceptor.NewClient(fake.NewClientBuilder().WithScheme(Scheme()).Build(), interceptor.Funcs{
 			List: func(_ context.Context, _ client.WithWatch, _ client.ObjectList, options ...client.ListOption) error {
