@@ -6,9 +6,12 @@ package view_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
@@ -65,6 +68,21 @@ func TestWaiting(t *testing.T) {
 	}
 	if few, more := view.New(snapshot).Waiting(3); len(few) != 3 || more != 57-8-1-1 {
 		t.Errorf("of three, %d are explained and %d more wait", len(few), more)
+	}
+	// A NodeClaim waits as long as its Machine.
+	for _, one := range all {
+		if name, ours := strings.CutPrefix(one.Names[0], "acme/"); ours && one.Until != nil {
+			claimed := *snapshot
+			tenant := *snapshot.Tenant
+			tenant.NodeClaims = []karpenterv1.NodeClaim{{ObjectMeta: metav1.ObjectMeta{Name: name}}}
+			claimed.Tenant = &tenant
+			waits, _ := view.New(&claimed).Waiting(100)
+			claim := slices.IndexFunc(waits, func(one view.Waiters) bool { return one.Kind == "nodeclaim" })
+			if claim < 0 || !waits[claim].Until.Equal(one.Until) {
+				t.Errorf("NodeClaim %s does not wait until %s", name, one.Until)
+			}
+			break
+		}
 	}
 	// Machines without a server that wait for the same are together, also thousands of them.
 	for i := range 1000 {

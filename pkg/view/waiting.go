@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -71,7 +72,7 @@ func (f *Fleet) waiters() []waiter {
 			claim := &tenant.NodeClaims[i]
 			if conditions.Find(claim.Status.Conditions, karpenterv1.ConditionTypeInitialized).Status != metav1.ConditionTrue &&
 				claim.Status.NodeName == "" {
-				claims = append(claims, waiter{"nodeclaim", claim.Name, claim.Name, claim.CreationTimestamp, nil,
+				claims = append(claims, waiter{"nodeclaim", claim.Name, claim.Name, claim.CreationTimestamp, f.expected(claim.Name),
 					func() Cause { return f.explainNodeClaim(claim) }})
 			}
 		}
@@ -93,6 +94,19 @@ func (f *Fleet) waiters() []waiter {
 		slices.SortStableFunc(one, func(a, b waiter) int { return cmp.Or(a.since.Compare(b.since.Time), cmp.Compare(a.name, b.name)) })
 	}
 	return slices.Concat(pods, claims, machines)
+}
+
+// expected is when the Machine of a NodeClaim is usually a node; nil if that is not known.
+func (f *Fleet) expected(claim string) *metav1.Time {
+	tenant := f.tenantCluster()
+	if tenant == nil {
+		return nil
+	}
+	machine := f.machines[types.NamespacedName{Namespace: tenant.Namespace, Name: claim}]
+	if machine == nil {
+		return nil
+	}
+	return f.describe(machine).Expected
 }
 
 // podLikeness is the same for pods of one owner that ask for the same.
