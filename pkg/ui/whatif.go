@@ -58,7 +58,7 @@ func (a *answer) field(name, words, example string) (string, error) {
 	if value := strings.TrimSpace(a.Asked.Get(name)); value != "" {
 		return value, nil
 	}
-	return "", fmt.Errorf("%s is empty: write it, as in %s", words, example)
+	return "", fmt.Errorf("the field %s is empty: write it, as in %s", words, example)
 }
 
 func (a *answer) number(name, words string, most int) (int, error) {
@@ -68,7 +68,7 @@ func (a *answer) number(name, words string, most int) (int, error) {
 	}
 	number, err := strconv.Atoi(value)
 	if err != nil || number < 1 || number > most {
-		return 0, fmt.Errorf("%s is %q: it must be a number from 1 to %d", words, value, most)
+		return 0, fmt.Errorf("the field %s is %q: it must be a number from 1 to %d", words, value, most)
 	}
 	return number, nil
 }
@@ -91,7 +91,7 @@ var changesAsked = map[string]func(*answer) (whatif.Change, error){
 		}
 		selector, err := labels.Parse(written)
 		if err != nil || selector.Empty() {
-			return nil, fmt.Errorf("Labels is %q, which does not select labels: write KEY=VALUE, as in rack=r2", written)
+			return nil, fmt.Errorf("the field Labels is %q, which does not select labels: write KEY=VALUE, as in rack=r2", written)
 		}
 		return whatif.Without(selector), nil
 	},
@@ -120,14 +120,14 @@ func (a *answer) workload() ([]corev1.Pod, error) {
 		name, written, _ := strings.Cut(strings.TrimSpace(one), "=")
 		quantity, err := resource.ParseQuantity(written)
 		if err != nil || quantity.Sign() <= 0 || name == "" {
-			return nil, fmt.Errorf("Each needs has %q: write RESOURCE=QUANTITY, as in nvidia.com/gpu=8", one)
+			return nil, fmt.Errorf("the field Each needs has %q: write RESOURCE=QUANTITY, as in nvidia.com/gpu=8", one)
 		}
 		requests[corev1.ResourceName(name)] = quantity
 	}
 	pod.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: requests}}}
 	if written := strings.TrimSpace(a.Asked.Get("selector")); written != "" {
 		if pod.Spec.NodeSelector, err = labels.ConvertSelectorToLabelsMap(written); err != nil {
-			return nil, fmt.Errorf("On nodes with is %q: write KEY=VALUE, as in rack=r2", written)
+			return nil, fmt.Errorf("the field On nodes with is %q: write KEY=VALUE, as in rack=r2", written)
 		}
 	}
 	document, err := json.Marshal(pod)
