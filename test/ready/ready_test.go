@@ -75,6 +75,14 @@ func TestReady(t *testing.T) {
 			}
 			return err
 		})
+		env.Eventually(t, "the estimate has the Machine", func(ctx context.Context) error {
+			nodeType := &v1alpha1.NodeType{}
+			err := cluster.Client.Get(ctx, ours["NodeType"], nodeType)
+			if nodeType.Status.Provisioning == nil {
+				err = errors.Join(err, errors.New("it has no sample"))
+			}
+			return err
+		})
 	})
 	before := map[string]*unstructured.Unstructured{}
 	for kind, key := range ours {
