@@ -148,11 +148,12 @@ func (one *tab) do(actions ...chromedp.Action) {
 // navigated is how Chromium answers about a page that another has taken the place of meanwhile.
 const navigated = "Cannot find context with specified id"
 
-// until waits until an expression is true on the page.
+// until waits until an expression is true on the page. On a page that is not loaded yet it may throw.
 func (one *tab) until(expression string) {
 	one.t.Helper()
+	attempt := "(() => { try { return Boolean(" + expression + ") } catch { return false } })()"
 	wait := func() error {
-		return chromedp.Run(one.Context, chromedp.Poll(expression, nil, chromedp.WithPollingTimeout(limit)))
+		return chromedp.Run(one.Context, chromedp.Poll(attempt, nil, chromedp.WithPollingTimeout(limit)))
 	}
 	err := wait()
 	for err != nil && strings.Contains(err.Error(), navigated) {
