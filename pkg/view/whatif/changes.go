@@ -37,15 +37,17 @@ func Drain(name string) Change {
 // Without removes the servers whose labels a selector selects.
 func Without(selector labels.Selector) Change {
 	return func(s *view.Snapshot) ([]string, error) {
-		var notes, gone []string
+		var hosts []*bmov1alpha1.BareMetalHost
+		var gone []string
 		for i := range s.Management.Hosts {
 			if host := &s.Management.Hosts[i]; selector.Matches(labels.Set(host.Labels)) {
-				notes, gone = append(notes, leave(s, host)...), append(gone, host.Namespace+"/"+host.Name)
+				hosts, gone = append(hosts, host), append(gone, host.Namespace+"/"+host.Name)
 			}
 		}
 		if len(gone) == 0 {
 			return nil, fmt.Errorf("no BareMetalHost has labels that %q selects: kubectl get baremetalhosts -A --show-labels", selector)
 		}
+		notes := leave(s, hosts...)
 		s.Management.Hosts = slices.DeleteFunc(s.Management.Hosts, func(host bmov1alpha1.BareMetalHost) bool {
 			return selector.Matches(labels.Set(host.Labels))
 		})
@@ -67,7 +69,7 @@ func Add(count int, nodeType string) Change {
 		}
 		ofType := map[types.NamespacedName]bool{}
 		for _, server := range view.New(s).Servers() {
-			ofType[types.NamespacedName{Namespace: server.Namespace, Name: server.Name}] = slices.Contains(server.Types, nodeType)
+			ofType[server.Key()] = slices.Contains(server.Types, nodeType)
 		}
 		var like *bmov1alpha1.BareMetalHost
 		for i := range s.Management.Hosts {
@@ -94,45 +96,56 @@ func Add(count int, nodeType string) Change {
 	}
 }
 
-// leave drains the node of a server and gives the server back, if a Machine has it.
-func leave(s *view.Snapshot, host *bmov1alpha1.BareMetalHost) (notes []string) {
-	machine := view.New(s).MachineOn(host)
-	if machine == nil {
-		return nil
+// leave drains the nodes of servers and gives the servers back, where a Machine has them.
+func leave(s *view.Snapshot, hosts ...*bmov1alpha1.BareMetalHost) (notes []string) {
+	fleet := view.New(s)
+	machines, claims, nodes := map[types.UID]bool{}, map[string]bool{}, map[string]bool{}
+	for _, host := range hosts {
+		machine := fleet.MachineOn(host)
+		if machine == nil {
+			continue
+		}
+		machines[machine.UID] = true
+		release(host)
+		if !ofTenantRead(s, machine) {
+			notes = append(notes, fmt.Sprintf("server %s/%s has a node of another tenant, whose pods are not known", host.Namespace, host.Name))
+			continue
+		}
+		claims[machine.Name] = true
+		if machine.Status.NodeName != "" {
+			nodes[machine.Status.NodeName] = true
+		}
 	}
-	name, node := machine.Name, machine.Status.NodeName
-	ours := false
-	if tenant := s.TenantCluster(); tenant != nil {
-		reference := machine.Spec.TenantClusterRef
-		ours = machine.Namespace == tenant.Namespace && reference != nil && reference.Name == tenant.Name
-	}
-	s.Management.Machines = slices.DeleteFunc(s.Management.Machines, func(one v1alpha1.Machine) bool { return one.UID == machine.UID })
-	release(host)
-	if !ours {
-		return []string{fmt.Sprintf("server %s/%s has a node of another tenant, whose pods are not known", host.Namespace, host.Name)}
-	}
+	s.Management.Machines = slices.DeleteFunc(s.Management.Machines, func(one v1alpha1.Machine) bool { return machines[one.UID] })
 	t := s.Tenant
-	t.NodeClaims = slices.DeleteFunc(t.NodeClaims, func(one karpenterv1.NodeClaim) bool { return one.Name == name })
-	if node == "" {
-		return nil
+	if t == nil {
+		return notes
 	}
-	t.Nodes = slices.DeleteFunc(t.Nodes, func(one corev1.Node) bool { return one.Name == node })
+	t.NodeClaims = slices.DeleteFunc(t.NodeClaims, func(one karpenterv1.NodeClaim) bool { return claims[one.Name] })
+	t.Nodes = slices.DeleteFunc(t.Nodes, func(one corev1.Node) bool { return nodes[one.Name] })
 	t.Pods = slices.DeleteFunc(t.Pods, func(pod corev1.Pod) bool {
-		if pod.Spec.NodeName != node {
+		if !nodes[pod.Spec.NodeName] {
 			return false
 		}
 		if metav1.GetControllerOf(&pod) == nil && podutils.IsActive(&pod) {
-			notes = append(notes, fmt.Sprintf("pod %s/%s on node %s has no controller that would make it again", pod.Namespace, pod.Name, node))
+			notes = append(notes, fmt.Sprintf("pod %s/%s on node %s has no controller that would make it again", pod.Namespace, pod.Name,
+				pod.Spec.NodeName))
 			return true
 		}
 		return !podutils.IsReschedulable(&pod)
 	})
 	for i := range t.Pods {
-		if t.Pods[i].Spec.NodeName == node {
+		if nodes[t.Pods[i].Spec.NodeName] {
 			unschedule(&t.Pods[i])
 		}
 	}
 	return notes
+}
+
+// ofTenantRead is whether a Machine is of the tenant cluster that was read.
+func ofTenantRead(s *view.Snapshot, machine *v1alpha1.Machine) bool {
+	tenant, reference := s.TenantCluster(), machine.Spec.TenantClusterRef
+	return tenant != nil && machine.Namespace == tenant.Namespace && reference != nil && reference.Name == tenant.Name
 }
 
 // release makes a host one that can be claimed.

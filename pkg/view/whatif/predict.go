@@ -26,7 +26,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/unschedulable"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
 )
@@ -219,7 +218,8 @@ func Predict(ctx context.Context, snapshot *view.Snapshot, question Question) (*
 		p.Notes = append(p.Notes, "no tenant cluster was read: which pods would move, and where to, is not shown")
 		p.after = w.after()
 	}
-	p.Capacity, p.Quotas = capacities(snapshot, p.after), quotas(p.after)
+	after := view.New(p.after)
+	p.Capacity, p.Quotas = capacities(view.New(snapshot), after, p.after), quotas(after)
 	return p, nil
 }
 
@@ -368,19 +368,19 @@ func (w *world) runs(node string) *metav1.Time {
 	return &w.snapshot.Time
 }
 
-// capacities compares the NodeTypes of two snapshots.
-func capacities(before, after *view.Snapshot) []Capacity {
+// capacities compares the NodeTypes before and after. The snapshot is the one after.
+func capacities(before, after *view.Fleet, snapshot *view.Snapshot) []Capacity {
 	was := map[string]int32{}
-	for _, one := range view.New(before).Capacity() {
+	for _, one := range before.Capacity() {
 		was[one.NodeType] = one.Available
 	}
 	var result []Capacity
-	for _, one := range view.New(after).Capacity() {
+	for _, one := range after.Capacity() {
 		capacity := Capacity{NodeType: one.NodeType, Total: one.Total, Before: was[one.NodeType], After: one.Available, Allowed: []string{}}
-		at := slices.IndexFunc(after.Management.NodeTypes, func(nodeType v1alpha1.NodeType) bool { return nodeType.Name == one.NodeType })
-		for i := range after.Management.TenantClusters {
-			tenant := &after.Management.TenantClusters[i]
-			if tenant.Allows(one.NodeType, after.Management.NodeTypes[at].MadeBy()) {
+		at := slices.IndexFunc(snapshot.Management.NodeTypes, func(nodeType v1alpha1.NodeType) bool { return nodeType.Name == one.NodeType })
+		for i := range snapshot.Management.TenantClusters {
+			tenant := &snapshot.Management.TenantClusters[i]
+			if tenant.Allows(one.NodeType, snapshot.Management.NodeTypes[at].MadeBy()) {
 				capacity.Allowed = append(capacity.Allowed, tenant.Namespace+"/"+tenant.Name)
 			}
 		}
@@ -391,36 +391,21 @@ func capacities(before, after *view.Snapshot) []Capacity {
 }
 
 // quotas are what is left of each.
-func quotas(after *view.Snapshot) []Quota {
-	m := &after.Management
-	accelerators := map[string]int64{}
-	for i := range m.NodeTypes {
-		accelerators[m.NodeTypes[i].Name] = m.NodeTypes[i].Spec.CountAccelerators()
+func quotas(after *view.Fleet) []Quota {
+	left := func(limit *int64, used int64) *int64 {
+		if limit == nil {
+			return nil
+		}
+		rest := max(0, *limit-used)
+		return &rest
 	}
 	var result []Quota
-	for i := range m.TenantClusters {
-		tenant := &m.TenantClusters[i]
-		limits := tenant.Spec.Quota
-		if limits == nil || limits.Servers == nil && limits.GPUs == nil {
-			continue
+	for _, tenant := range after.Tenants() {
+		if tenant.Quota.Servers != nil || tenant.Quota.GPUs != nil {
+			result = append(result, Quota{Tenant: tenant.Tenant, Servers: left(tenant.Quota.Servers, tenant.Servers),
+				GPUs: left(tenant.Quota.GPUs, tenant.Accelerators)})
 		}
-		ofNamespace := lo.ToSlicePtr(lo.Filter(m.TenantClusters, func(one v1alpha1.TenantCluster, _ int) bool {
-			return one.Namespace == tenant.Namespace
-		}))
-		machines := lo.Filter(m.Machines, func(one v1alpha1.Machine, _ int) bool { return one.Namespace == tenant.Namespace })
-		used := quota.Used(quota.Charged(tenant.Name, ofNamespace, machines), "", nil)
-		one := Quota{Tenant: tenant.Namespace + "/" + tenant.Name}
-		if limits.Servers != nil {
-			left := max(0, *limits.Servers-int64(len(used)))
-			one.Servers = &left
-		}
-		if limits.GPUs != nil {
-			left := max(0, *limits.GPUs-lo.SumBy(used, func(name string) int64 { return accelerators[name] }))
-			one.GPUs = &left
-		}
-		result = append(result, one)
 	}
-	slices.SortFunc(result, func(a, b Quota) int { return strings.Compare(a.Tenant, b.Tenant) })
 	return result
 }
 

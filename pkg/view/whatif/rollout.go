@@ -138,9 +138,7 @@ func unaffected(machine *v1alpha1.Machine, layers []properties.Layer, image stri
 // replace plans the replacement of a drifted Machine, and returns the fleet after it.
 func replace(ctx context.Context, before *view.Snapshot, machine *v1alpha1.Machine, one *Replacement,
 	mapping topology.Mapping) (*view.Snapshot, error) {
-	tenant := before.TenantCluster()
-	if tenant == nil || machine.Namespace != tenant.Namespace || machine.Spec.TenantClusterRef == nil ||
-		machine.Spec.TenantClusterRef.Name != tenant.Name {
+	if !ofTenantRead(before, machine) {
 		one.Way, one.Why = Unknown, "it is of another tenant, whose pods are not known"
 		return before, nil
 	}
