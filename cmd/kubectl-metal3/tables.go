@@ -89,7 +89,7 @@ func (o *options) hostsCommand() *cobra.Command {
 			var rows [][]string
 			var names []string
 			for _, one := range servers {
-				rows = append(rows, []string{one.Namespace, one.Name, one.Zone, one.Rack, strings.Join(one.Types, ","), string(one.State), one.Tenant,
+				rows = append(rows, []string{one.Namespace, one.Name, one.Zone, one.Rack, typesOf(one), string(one.State), one.Tenant,
 					one.Machine, age(fleet.Now(), one.Since), one.Node, one.Metal3, one.Why})
 				names = append(names, "baremetalhost.metal3.io/"+one.Name)
 			}

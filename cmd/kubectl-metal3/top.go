@@ -102,7 +102,7 @@ var groupings = []grouping{
 		return "zone " + server.Zone + ", rack " + server.Rack
 	}},
 	{"state", func(server view.Server) string { return string(server.State) }},
-	{"type", func(server view.Server) string { return cmp.Or(strings.Join(server.Types, ","), "no NodeType") }},
+	{"type", func(server view.Server) string { return cmp.Or(typesOf(server), "no NodeType") }},
 	{"tenant", func(server view.Server) string { return cmp.Or(server.Tenant, "no tenant") }},
 }
 
@@ -154,8 +154,6 @@ func newTop(fleet fleetNow, next tea.Cmd) *top {
 	return t
 }
 
-func serverName(server view.Server) string { return server.Namespace + "/" + server.Name }
-
 // show takes another fleet.
 func (t *top) show(fleet fleetNow) {
 	t.fleet, t.servers, t.waiting = fleet, fleet.Servers(), fleet.Unscheduled()
@@ -178,7 +176,7 @@ func (t *top) show(fleet fleetNow) {
 		return 0
 	})
 	for _, server := range t.servers {
-		t.name, t.kind = max(t.name, len(server.Name)), max(t.kind, len(strings.Join(server.Types, ",")))
+		t.name, t.kind = max(t.name, len(server.Name)), max(t.kind, len(typesOf(server)))
 		t.tenant = max(t.tenant, len(server.Tenant))
 	}
 	t.list()
@@ -192,7 +190,7 @@ func (t *top) list() {
 	var found []int
 	count := map[string]int{}
 	for i, one := range t.servers {
-		text := strings.ToLower(strings.Join([]string{serverName(one), one.Zone, one.Rack, typesOf(one), string(one.State), one.Tenant,
+		text := strings.ToLower(strings.Join([]string{one.Key().String(), one.Zone, one.Rack, typesOf(one), string(one.State), one.Tenant,
 			one.Machine, one.Node, one.Why}, " "))
 		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) }) {
 			found = append(found, i)
@@ -209,7 +207,7 @@ func (t *top) list() {
 		if heading := fmt.Sprintf("%s (%d)", by(t.servers[i]), count[by(t.servers[i])]); heading != last {
 			t.lines, last = append(t.lines, line{heading: heading}), heading
 		}
-		if serverName(t.servers[i]) == t.at {
+		if t.servers[i].Key().String() == t.at {
 			t.selected = len(t.lines)
 		}
 		t.lines = append(t.lines, line{server: i})
@@ -229,7 +227,7 @@ func (t *top) move(by int) {
 			t.selected += 2
 		}
 	}
-	t.at = serverName(t.servers[t.lines[t.selected].server])
+	t.at = t.servers[t.lines[t.selected].server].Key().String()
 	t.first = max(0, min(t.first, t.selected-1, len(t.lines)-t.rows()), t.selected-t.rows()+1)
 }
 

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view/whatif"
@@ -219,7 +220,7 @@ func (o *options) draw(p *whatif.Prediction) error {
 		if one.TypicalSeconds > 0 {
 			ready = "in " + duration.HumanDuration(time.Duration(one.TypicalSeconds)*time.Second)
 		}
-		servers = append(servers, []string{one.Name, one.Zone, one.Rack, one.NodeType, one.NodePool, ready, some(one.Pods)})
+		servers = append(servers, []string{one.Name, one.Zone, one.Rack, one.NodeType, one.NodePool, ready, conditions.List(one.Pods, maxNamed)})
 	}
 	for _, one := range p.OnNodes() {
 		runs := "now"
@@ -229,7 +230,7 @@ func (o *options) draw(p *whatif.Prediction) error {
 		case one.Runs.After(p.Time.Time):
 			runs = "in " + duration.HumanDuration(one.Runs.Sub(p.Time.Time))
 		}
-		placed = append(placed, []string{one.Node, runs, some(one.Pods)})
+		placed = append(placed, []string{one.Node, runs, conditions.List(one.Pods, maxNamed)})
 	}
 	for _, one := range p.Capacity {
 		left = append(left, []string{one.NodeType, fmt.Sprint(one.Total), fmt.Sprint(one.Before), fmt.Sprint(one.After),
@@ -276,20 +277,12 @@ func (o *options) drawUnfit(p *whatif.Prediction) {
 	}
 	fmt.Fprintf(o.Out, "%s would not fit\n", count(len(p.Unfit), "pod"))
 	for _, one := range p.UnfitAlike() {
-		draw(o.Out, view.Cause{Text: some(one.Pods) + ": " + one.Reason, Verdict: view.Wrong, Causes: one.Causes}, "", "", isTerminal(o.Out))
+		draw(o.Out, view.Cause{Text: conditions.List(one.Pods, maxNamed) + ": " + one.Reason, Verdict: view.Wrong, Causes: one.Causes}, "", "", isTerminal(o.Out))
 	}
 }
 
 // maxNamed is how many pods are named in a line.
 const maxNamed = 3
-
-// some names the first, and counts the others.
-func some(names []string) string {
-	if len(names) <= maxNamed+1 {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
-}
 
 func count(number int, of string) string {
 	if number != 1 {

@@ -34,7 +34,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 }).ParseFS(templateFiles, "templates/*.html"))
 
 // serverPath is the path of the page of a server, below the base. Namespaces and names have nothing to escape.
-func serverPath(server view.Server) string { return "/server/" + keyOf(&server) }
+func serverPath(server view.Server) string { return "/server/" + server.Key().String() }
 
 // part is a piece of a page that is sent again when it has changed.
 type part struct {

@@ -177,11 +177,11 @@ func (s *Screen) update() {
 func (s *Screen) note(before, next *version) {
 	states := make(map[string]view.State, len(before.servers))
 	for i := range before.servers {
-		states[keyOf(&before.servers[i])] = before.servers[i].State
+		states[before.servers[i].Key().String()] = before.servers[i].State
 	}
 	for i := range next.servers {
 		server := &next.servers[i]
-		if from := states[keyOf(server)]; from != server.State {
+		if from := states[server.Key().String()]; from != server.State {
 			s.moves = append([]move{{next.fleet.Now(), *server, from, server.State}}, s.moves[:min(len(s.moves), maxMoves-1)]...)
 		}
 	}
@@ -195,8 +195,6 @@ func machinesOf(fleet *view.Fleet) map[string]view.Machine {
 	}
 	return all
 }
-
-func keyOf(server *view.Server) string { return server.Namespace + "/" + server.Name }
 
 // present is the newest version.
 func (s *Screen) present() *version {

@@ -84,7 +84,7 @@ func groupOf(state view.State) int {
 func (r rack) Progress(server view.Server) string { return r.machines[server.Machine].Progress }
 
 // Change is what would become of a server, in words.
-func (r rack) Change(server view.Server) string { return r.changes[keyOf(&server)] }
+func (r rack) Change(server view.Server) string { return r.changes[server.Key().String()] }
 
 // Counts of the groups that there are, for a rack of dots.
 func (r rack) Counts() (all []groupCount) {
@@ -356,7 +356,7 @@ func pastUses(all []view.Use) (ended []view.Use) {
 func (d *drawing) server() error {
 	fleet := d.version.fleet
 	host, err := fleet.Host(d.Name)
-	at := slices.IndexFunc(d.servers, func(server view.Server) bool { return keyOf(&server) == d.Name })
+	at := slices.IndexFunc(d.servers, func(server view.Server) bool { return server.Key().String() == d.Name })
 	if err != nil || at < 0 {
 		d.Title, d.Gone = d.Name, true
 		return d.add("main", "gone", d.Name)

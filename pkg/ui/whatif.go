@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view/whatif"
 )
@@ -229,11 +230,11 @@ func (s *Screen) predictRollout(ctx context.Context, v *version, a *answer) erro
 func compare(before, after []view.Server) (all []view.Server, changes map[string]string) {
 	was := make(map[string]*view.Server, len(before))
 	for i := range before {
-		was[keyOf(&before[i])] = &before[i]
+		was[before[i].Key().String()] = &before[i]
 	}
 	changes = map[string]string{}
 	for i := range after {
-		now, key := &after[i], keyOf(&after[i])
+		now, key := &after[i], after[i].Key().String()
 		then := was[key]
 		delete(was, key)
 		switch {
@@ -252,9 +253,7 @@ func compare(before, after []view.Server) (all []view.Server, changes map[string
 		changes[key] = "gone"
 		all = append(all, *then)
 	}
-	slices.SortFunc(all, func(a, b view.Server) int {
-		return cmp.Or(strings.Compare(a.Zone, b.Zone), strings.Compare(a.Rack, b.Rack), strings.Compare(keyOf(&a), keyOf(&b)))
-	})
+	slices.SortFunc(all, view.CompareServers)
 	return all, changes
 }
 
@@ -270,7 +269,7 @@ func (d *drawing) whatIf() error {
 	if len(drawn) > maxTiles {
 		changing := map[string]bool{}
 		for i := range drawn {
-			if d.Answer.changes[keyOf(&drawn[i])] != "" {
+			if d.Answer.changes[drawn[i].Key().String()] != "" {
 				changing[drawn[i].Zone+"/"+drawn[i].Rack] = true
 			}
 		}
@@ -326,9 +325,4 @@ func (d *drawing) Took(seconds int64) string {
 }
 
 // Some are the first of some names, and how many there are more.
-func (d *drawing) Some(names []string) string {
-	if len(names) <= maxNames+1 {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
-}
+func (d *drawing) Some(names []string) string { return conditions.List(names, maxNames) }

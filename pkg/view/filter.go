@@ -29,6 +29,6 @@ func (f *Filter) Has(server Server) bool {
 		(f.Tenant == "" || f.Tenant == server.Tenant || f.Tenant == tenant) &&
 		(f.Rack == "" || f.Rack == server.Rack) && (f.Zone == "" || f.Zone == server.Zone) &&
 		(f.Text == "" || strings.Contains(
-			strings.ToLower(strings.Join([]string{server.Namespace + "/" + server.Name, server.Machine, server.Node, server.Why}, "\n")),
+			strings.ToLower(strings.Join([]string{server.Key().String(), server.Machine, server.Node, server.Why}, "\n")),
 			strings.ToLower(f.Text)))
 }

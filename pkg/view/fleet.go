@@ -82,10 +82,7 @@ func New(snapshot *Snapshot) *Fleet {
 	for _, host := range f.hosts {
 		f.servers = append(f.servers, f.server(host))
 	}
-	slices.SortFunc(f.servers, func(a, b Server) int {
-		return cmp.Or(strings.Compare(a.Zone, b.Zone), strings.Compare(a.Rack, b.Rack), strings.Compare(a.Namespace, b.Namespace),
-			strings.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(f.servers, CompareServers)
 	return f
 }
 
@@ -134,7 +131,18 @@ type Server struct {
 	reason inventory.Reason
 }
 
-// Servers returns all servers, by zone, rack and name.
+// Key is the namespace and name of its host.
+func (s *Server) Key() types.NamespacedName {
+	return types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+}
+
+// CompareServers orders servers by zone, rack and name.
+func CompareServers(a, b Server) int {
+	return cmp.Or(strings.Compare(a.Zone, b.Zone), strings.Compare(a.Rack, b.Rack), strings.Compare(a.Namespace, b.Namespace),
+		strings.Compare(a.Name, b.Name))
+}
+
+// Servers returns all servers, as CompareServers orders them.
 func (f *Fleet) Servers() []Server { return slices.Clone(f.servers) }
 
 func keyOf(object metav1.Object) types.NamespacedName {

@@ -82,7 +82,7 @@ func (f *Fleet) Hardware(host *bmov1alpha1.BareMetalHost) Hardware {
 	return hardware
 }
 
-// disks in words: "2 of 1.6TB, 1 of 480GB".
+// disks in words: "2 of 1600 GB, 1 of 480 GB".
 func disks(all []bmov1alpha1.Storage) string {
 	count, sizes := map[bmov1alpha1.Capacity]int{}, []bmov1alpha1.Capacity{}
 	for i := range all {

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -26,7 +25,7 @@ type Gauge struct {
 // Gauge of a server: while it is being installed, its step of all; of a node of the tenant cluster that was read, the accelerators that
 // its pods ask for, or the CPUs if it has none. It is false for all others.
 func (f *Fleet) Gauge(server Server) (Gauge, bool) {
-	machine := f.MachineOn(f.hosts[types.NamespacedName{Namespace: server.Namespace, Name: server.Name}])
+	machine := f.MachineOn(f.hosts[server.Key()])
 	if machine == nil {
 		return Gauge{}, false
 	}

@@ -49,7 +49,7 @@ func ReadHistory(ctx context.Context, management client.Reader, host string) ([]
 	if len(s.Management.HostUsages) == 0 {
 		return nil, nil
 	}
-	return New(s).History(host)
+	return usesOf(&s.Management.HostUsages[0]), nil
 }
 
 // named lists objects of one name.
@@ -106,11 +106,15 @@ func (f *Fleet) History(host string) ([]Use, error) {
 		}
 		return nil, err
 	}
+	return usesOf(record), nil
+}
+
+func usesOf(record *v1alpha1.HostUsage) []Use {
 	uses := make([]Use, len(record.Spec.Uses))
 	for i := range record.Spec.Uses {
 		uses[i] = useOf(record, &record.Spec.Uses[i])
 	}
-	return uses, nil
+	return uses
 }
 
 // UsageBy is what a report counts by.

@@ -63,10 +63,8 @@ func (f *Fleet) Waiting(most int) (all []Waiters, left int) {
 func (f *Fleet) waiters() []waiter {
 	var pods, claims, machines []waiter
 	if tenant := f.snapshot.Tenant; tenant != nil {
-		for i := range tenant.Pods {
-			if pod := &tenant.Pods[i]; pod.Spec.NodeName == "" && (pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "") {
-				pods = append(pods, waiter{"pod", nameOf(pod), podLikeness(pod), pod.CreationTimestamp, nil, func() Cause { return f.explainPod(pod) }})
-			}
+		for _, pod := range f.Unscheduled() {
+			pods = append(pods, waiter{"pod", nameOf(pod), podLikeness(pod), pod.CreationTimestamp, nil, func() Cause { return f.explainPod(pod) }})
 		}
 		for i := range tenant.NodeClaims {
 			claim := &tenant.NodeClaims[i]
