@@ -46,7 +46,7 @@ func (o *options) provisioningControllers(
 		return nil, fmt.Errorf("adding a readiness check, %w", err)
 	}
 	kubernetesVersion := joining.ServerVersion(mgr.GetConfig())
-	metal3 := cloudprovider.New(mgr.GetClient(), servers, recorder, realClock, cloudprovider.Options{
+	metal3 := cloudprovider.New(mgr.GetClient(), mgr.GetAPIReader(), servers, recorder, realClock, cloudprovider.Options{
 		Namespace: o.namespace, TenantCluster: o.tenantCluster, ClaimTimeout: o.claimTimeout,
 		KubernetesVersion: kubernetesVersion,
 	})

@@ -40,6 +40,7 @@ type Options struct {
 // CloudProvider implements Karpenter's interface of that name.
 type CloudProvider struct {
 	tenant     client.Reader
+	live       client.Reader
 	management *Management
 	recorder   events.Recorder
 	clock      clock.Clock
@@ -50,9 +51,10 @@ type CloudProvider struct {
 
 var _ cloudprovider.CloudProvider = (*CloudProvider)(nil)
 
-// New returns a CloudProvider. tenant reads MetalNodeClasses, from a cache; events about NodeClaims go to recorder.
-func New(tenant client.Reader, management *Management, recorder events.Recorder, clock clock.Clock, options Options) *CloudProvider {
-	return &CloudProvider{tenant: tenant, management: management, recorder: recorder, clock: clock, options: options}
+// New returns a CloudProvider. tenant reads the tenant cluster from a cache, and live from its API server; events about NodeClaims go to
+// recorder.
+func New(tenant, live client.Reader, management *Management, recorder events.Recorder, clock clock.Clock, options Options) *CloudProvider {
+	return &CloudProvider{tenant: tenant, live: live, management: management, recorder: recorder, clock: clock, options: options}
 }
 
 // Name returns the name of this provider.

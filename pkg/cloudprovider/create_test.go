@@ -207,6 +207,22 @@ func TestCreateErrors(t *testing.T) {
 			prepare: func(f *fixture, _ *karpenterv1.NodeClaim) { f.setReady(metav1.ConditionFalse) },
 			want:    cloudprovider.IsNodeClassNotReadyError, wantMsg: "the image is missing", noMachine: true,
 		},
+		"class not ready, and the cache is behind": {
+			reason: "it may have the NodeClaim, and the class as it was before",
+			prepare: func(f *fixture, _ *karpenterv1.NodeClaim) {
+				before := f.class.DeepCopy()
+				f.setReady(metav1.ConditionFalse)
+				f.tenant = interceptor.NewClient(environment.Client, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch,
+					key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+					if class, is := object.(*v1alpha1.MetalNodeClass); is {
+						before.DeepCopyInto(class)
+						return nil
+					}
+					return c.Get(ctx, key, object, options...)
+				}})
+			},
+			want: cloudprovider.IsNodeClassNotReadyError, wantMsg: "the image is missing", noMachine: true,
+		},
 		"class not looked at": {
 			reason:  "it may be ready in a moment",
 			prepare: func(f *fixture, _ *karpenterv1.NodeClaim) { f.setReady(metav1.ConditionUnknown) },

@@ -98,7 +98,7 @@ func newFixture(t *testing.T, intercept interceptor.Funcs) *fixture {
 	if err := servers.Synced(); !errors.Is(err, errNotSynced) {
 		t.Errorf("before the cache starts, Synced() is %v", err)
 	}
-	f.CloudProvider = New(environment.Client, servers, events.NewRecorder(f.events), clock.RealClock{}, Options{
+	f.CloudProvider = New(environment.Client, environment.Client, servers, events.NewRecorder(f.events), clock.RealClock{}, Options{
 		Namespace: f.namespace, TenantCluster: "tenant", ClaimTimeout: waitTimeout,
 	})
 	if _, err := f.List(ctx); !errors.Is(err, errNotSynced) {

@@ -19,14 +19,15 @@ import (
 )
 
 // nodeClassOf returns the MetalNodeClass that a NodeClaim refers to, if it is ready. If it does not exist or is not ready, core
-// deletes the NodeClaim, as with other providers, and schedules its pods again.
+// deletes the NodeClaim, as with other providers, and schedules its pods again. It is read live: NodeClaims and classes are followed apart,
+// so that a cache may have a NodeClaim, and the class as it was before. A server would be claimed that cannot be installed.
 func (c *CloudProvider) nodeClassOf(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (*v1alpha1.MetalNodeClass, error) {
 	reference := nodeClaim.Spec.NodeClassRef
 	if reference == nil {
 		return nil, cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("NodeClaim %s has no nodeClassRef", nodeClaim.Name))
 	}
 	class := &v1alpha1.MetalNodeClass{}
-	found, err := controllers.Find(ctx, c.tenant, types.NamespacedName{Name: reference.Name}, class)
+	found, err := controllers.Find(ctx, c.live, types.NamespacedName{Name: reference.Name}, class)
 	if err != nil {
 		return nil, err
 	}

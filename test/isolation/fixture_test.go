@@ -190,7 +190,7 @@ func (w *fixture) startProvider() {
 		w.t.Fatal(err)
 	}
 	recorder := events.NewRecorder(&record.FakeRecorder{})
-	w.provider = cloudprovider.New(w.api, management, recorder, w.clock, cloudprovider.Options{
+	w.provider = cloudprovider.New(w.api, w.api, management, recorder, w.clock, cloudprovider.Options{
 		Namespace: w.tenant, TenantCluster: tenantName, ClaimTimeout: cloudprovider.DefaultClaimTimeout,
 	})
 	w.cluster = state.NewCluster(w.clock, w.client, w.provider)

@@ -293,7 +293,7 @@ func (s *site) startManager() {
 
 func (s *site) startProvider() {
 	s.catalog = instancetypes.NewCatalog(s.settings)
-	s.cloud = cloudprovider.New(s.tenant, &cloudprovider.Management{Client: s.api, Live: s.api, Catalog: s.catalog},
+	s.cloud = cloudprovider.New(s.tenant, s.tenant, &cloudprovider.Management{Client: s.api, Live: s.api, Catalog: s.catalog},
 		karpenterevents.NewRecorder(&record.FakeRecorder{}), clock.RealClock{},
 		cloudprovider.Options{Namespace: tenantNamespace, TenantCluster: "tenant"})
 }

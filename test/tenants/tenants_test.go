@@ -174,7 +174,8 @@ func newProvider(t *testing.T, fleet *management.Cluster, namespace string) *clo
 		}
 	})
 	env.Eventually(t, "the cache of tenant "+namespace+" is filled", func(context.Context) error { return seen.Synced() })
-	return cloudprovider.New(fleet.Client, seen, events.NewRecorder(record.NewFakeRecorder(10000)), clock.RealClock{}, cloudprovider.Options{
+	recorder := events.NewRecorder(record.NewFakeRecorder(10000))
+	return cloudprovider.New(fleet.Client, fleet.Client, seen, recorder, clock.RealClock{}, cloudprovider.Options{
 		Namespace: namespace, TenantCluster: "tenant", ClaimTimeout: timeout,
 	})
 }

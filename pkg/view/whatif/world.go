@@ -212,7 +212,7 @@ func (w *world) summarize() {
 // install starts core on the tenant.
 func (w *world) install(ctx context.Context) error {
 	management := &cloudprovider.Management{Client: w.management, Live: w.management, Catalog: w.catalog}
-	w.cloud = cloudprovider.New(w.tenant, management, silent{}, w.clock, cloudprovider.Options{
+	w.cloud = cloudprovider.New(w.tenant, w.tenant, management, silent{}, w.clock, cloudprovider.Options{
 		Namespace: w.cluster.Namespace, TenantCluster: w.cluster.Name,
 	})
 	var planning client.Client
