@@ -25,8 +25,10 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ui"
@@ -68,6 +70,7 @@ var browser = sync.OnceValues(func() (context.Context, error) {
 var stopBrowser = func() {}
 
 func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard())
 	code := m.Run()
 	stopBrowser()
 	os.Exit(code)
@@ -86,21 +89,27 @@ type tab struct {
 // open starts to serve a source, and opens a tab of that size.
 func open(t *testing.T, source ui.Source, still bool, width, height int64, theme string) *tab {
 	t.Helper()
-	all, err := browser()
-	if err != nil {
-		t.Fatal(err)
-	}
 	screen := ui.New(source, ui.Options{Token: "token", Still: still, Topology: topology.Default()})
 	running, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)
 	go screen.Run(running)
 	server := httptest.NewServer(screen)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	return openAt(t, server.URL+"/token/", width, height, theme)
+}
+
+// openAt opens a tab of that size for the page whose views are below base.
+func openAt(t *testing.T, base string, width, height int64, theme string) *tab {
+	t.Helper()
+	all, err := browser()
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, closeTab := chromedp.NewContext(all)
 	t.Cleanup(closeTab)
-	ctx, late := context.WithTimeout(ctx, 3*limit)
+	ctx, late := context.WithTimeout(ctx, 10*limit)
 	t.Cleanup(late)
-	one := &tab{Context: ctx, t: t, base: server.URL + "/token/"}
+	one := &tab{Context: ctx, t: t, base: base}
 	chromedp.ListenTarget(ctx, func(event any) {
 		switch event := event.(type) {
 		case *runtime.EventConsoleAPICalled:
