@@ -277,7 +277,8 @@ func (o *options) drawUnfit(p *whatif.Prediction) {
 	}
 	fmt.Fprintf(o.Out, "%s would not fit\n", count(len(p.Unfit), "pod"))
 	for _, one := range p.UnfitAlike() {
-		draw(o.Out, view.Cause{Text: conditions.List(one.Pods, maxNamed) + ": " + one.Reason, Verdict: view.Wrong, Causes: one.Causes}, "", "", isTerminal(o.Out))
+		cause := view.Cause{Text: conditions.List(one.Pods, maxNamed) + ": " + one.Reason, Verdict: view.Wrong, Causes: one.Causes}
+		draw(o.Out, cause, "", "", isTerminal(o.Out))
 	}
 }
 
