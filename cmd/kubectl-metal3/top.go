@@ -396,7 +396,7 @@ func (t *top) header() []string {
 	for _, one := range t.servers {
 		states[one.State]++
 	}
-	lines := strings.Split(ansi.Wrap(fmt.Sprintf("%s at %s: %s", paint(bold, fmt.Sprintf("%d servers", len(t.servers))),
+	lines := strings.Split(ansi.Wrap(fmt.Sprintf("%s at %s: %s", paint(bold, count(len(t.servers), "server")),
 		t.fleet.Now().UTC().Format(time.RFC3339), countsOf(states)), t.width, ""), "\n")
 	if t.filter != "" {
 		lines = append(lines, "filter: "+t.filter)

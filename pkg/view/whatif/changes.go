@@ -51,7 +51,11 @@ func Without(selector labels.Selector) Change {
 		s.Management.Hosts = slices.DeleteFunc(s.Management.Hosts, func(host bmov1alpha1.BareMetalHost) bool {
 			return selector.Matches(labels.Set(host.Labels))
 		})
-		return append([]string{fmt.Sprintf("%d servers are gone: %s", len(gone), strings.Join(gone, ", "))}, notes...), nil
+		what := "servers are"
+		if len(gone) == 1 {
+			what = "server is"
+		}
+		return append([]string{fmt.Sprintf("%d %s gone: %s", len(gone), what, strings.Join(gone, ", "))}, notes...), nil
 	}
 }
 
