@@ -171,13 +171,20 @@ func (o *options) tenant() (client.WithWatch, error) {
 	return o.connect(flags, "tenant cluster")
 }
 
+// tenantReader is tenant for those that only read. It is nil, and no interface of a nil, if there is none.
+func (o *options) tenantReader() (client.Reader, error) {
+	found, err := o.tenant()
+	if found == nil {
+		return nil, err
+	}
+	return found, nil
+}
+
 // readClusters reads the management cluster and, if flags lead to it, a tenant cluster.
 func (o *options) readClusters(ctx context.Context, management client.Reader) (*view.Snapshot, error) {
-	var tenant client.Reader
-	if found, err := o.tenant(); err != nil {
+	tenant, err := o.tenantReader()
+	if err != nil {
 		return nil, err
-	} else if found != nil {
-		tenant = found
 	}
 	snapshot, err := view.Read(ctx, management, tenant, *o.management.Namespace, metav1.NewTime(time.Now()))
 	if err != nil {

@@ -54,6 +54,13 @@ func (o *options) uiCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				tenant, err := o.tenantReader()
+				if err != nil {
+					return err
+				}
+				settings.Planning = func(ctx context.Context, snapshot *view.Snapshot) error {
+					return snapshot.ReadPlanning(ctx, management, tenant)
+				}
 				settings.History = func(ctx context.Context, name string) ([]view.Use, error) {
 					return view.ReadHistory(ctx, management, name)
 				}

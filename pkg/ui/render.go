@@ -81,8 +81,6 @@ type drawing struct {
 	Answer *answer
 	// past is who had the server.
 	past past
-	// follows is true if the source changes.
-	follows bool
 }
 
 // render returns a page of a version, which is made once for all viewers.
@@ -110,7 +108,7 @@ func (s *Screen) render(v *version, asked page) (*rendered, error) {
 func (s *Screen) draw(v *version, asked page, answered *answer) (*rendered, error) {
 	d := &drawing{version: v, rendered: &rendered{Base: s.base, Title: views[asked.View].title, page: asked, Now: v.fleet.Now(),
 		Frozen: s.still || answered != nil,
-		Slots:  []slot{{Name: "nav"}, {Name: "top"}, {Name: "main"}, {Name: "rest"}}}, Answer: answered, follows: !s.still}
+		Slots:  []slot{{Name: "nav"}, {Name: "top"}, {Name: "main"}, {Name: "rest"}}}, Answer: answered}
 	if asked.View == "server" {
 		d.past = s.pastOf(v.fleet, asked.Name)
 	}

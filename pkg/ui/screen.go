@@ -48,6 +48,9 @@ type Options struct {
 	Still bool
 	// History reads who had a server and when; nil if the source has that. The name has its namespace in front.
 	History func(ctx context.Context, name string) ([]view.Use, error)
+	// Planning adds to a snapshot what only What if needs, and is not followed: see view.Snapshot.ReadPlanning. It is nil if the snapshots
+	// of the source have it.
+	Planning func(context.Context, *view.Snapshot) error
 	// Topology is --topology-labels of the programs, for What if.
 	Topology topology.Mapping
 	// Clock is the clock that changes are gathered by. Default: the real one.
@@ -63,6 +66,7 @@ type Screen struct {
 	viewers chan struct{}
 	// planning has one place.
 	planning chan struct{}
+	complete func(context.Context, *view.Snapshot) error
 	topology topology.Mapping
 	read     func(context.Context, string) ([]view.Use, error)
 	// changed is closed when the source is newer than the last version.
@@ -111,7 +115,7 @@ type version struct {
 // New returns a Screen that shows the present of the source. Run follows it.
 func New(source Source, options Options) *Screen {
 	s := &Screen{source: source, still: options.Still, base: "/" + options.Token, clock: options.Clock,
-		viewers: make(chan struct{}, maxViewers), planning: make(chan struct{}, 1), topology: options.Topology,
+		viewers: make(chan struct{}, maxViewers), planning: make(chan struct{}, 1), complete: options.Planning, topology: options.Topology,
 		read: options.History, past: map[string]past{}, history: history{every: interval}}
 	_ = whatif.Register(s.topology) // if that is not possible, What if says so
 	if s.clock == nil {

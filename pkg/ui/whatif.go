@@ -45,6 +45,8 @@ type answer struct {
 	Wrong      string
 	Prediction *whatif.Prediction
 	Rollout    *whatif.Rollout
+	// missing are kinds that planning needs and that could not be read.
+	missing []view.Missing
 	// servers and machines are those to draw, and changes say what becomes of which.
 	servers  []view.Server
 	machines map[string]view.Machine
@@ -196,7 +198,11 @@ func (s *Screen) predict(ctx context.Context, v *version, a *answer) (err error)
 	if err != nil {
 		return err
 	}
-	if a.Prediction, err = whatif.Predict(ctx, v.snapshot, question); err != nil {
+	snapshot, err := s.forPlanning(ctx, v, a)
+	if err != nil {
+		return err
+	}
+	if a.Prediction, err = whatif.Predict(ctx, snapshot, question); err != nil {
 		return err
 	}
 	after := view.New(a.Prediction.After())
@@ -205,13 +211,36 @@ func (s *Screen) predict(ctx context.Context, v *version, a *answer) (err error)
 	return nil
 }
 
+// forPlanning is the snapshot of a version, with what is not followed.
+func (s *Screen) forPlanning(ctx context.Context, v *version, a *answer) (*view.Snapshot, error) {
+	if s.complete == nil {
+		return v.snapshot, nil
+	}
+	completed := *v.snapshot
+	if completed.Tenant != nil {
+		tenant := *completed.Tenant
+		completed.Tenant = &tenant
+	}
+	completed.Missing = nil
+	if err := s.complete(ctx, &completed); err != nil {
+		return nil, err
+	}
+	a.missing = completed.Missing
+	completed.Missing = slices.Concat(v.snapshot.Missing, a.missing)
+	return &completed, nil
+}
+
 func (s *Screen) predictRollout(ctx context.Context, v *version, a *answer) error {
 	nodeType, wrong := a.field("type", "NodeType", "h100-8x")
 	image, err := a.field("image", "OSImage", "noble-2")
 	if err := cmp.Or(wrong, err); err != nil {
 		return err
 	}
-	if a.Rollout, err = whatif.PredictRollout(ctx, v.snapshot, nodeType, image, s.topology); err != nil {
+	snapshot, err := s.forPlanning(ctx, v, a)
+	if err != nil {
+		return err
+	}
+	if a.Rollout, err = whatif.PredictRollout(ctx, snapshot, nodeType, image, s.topology); err != nil {
 		return err
 	}
 	a.servers, a.machines, a.changes = v.servers, v.machines, map[string]string{}
@@ -289,9 +318,8 @@ func (d *drawing) Assumes() []string {
 	} else {
 		all = append(all, d.Answer.Prediction.Assumes...)
 	}
-	if d.follows {
-		all = append(all,
-			"DaemonSets and NodeProfiles are not followed, so what they take of nodes is left out: kubectl metal3 what-if reads them")
+	for _, missing := range d.Answer.missing {
+		all = append(all, missing.String())
 	}
 	return all
 }

@@ -5,11 +5,17 @@ package ui
 
 import (
 	"context"
+	"errors"
 	"html"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
@@ -120,6 +126,47 @@ func TestWhatIf(t *testing.T) {
 			}
 			if !strings.Contains(content, "data-frozen") {
 				t.Error("it would follow the fleet")
+			}
+		})
+	}
+}
+
+// TestWhatIfReads: what is not followed is read for each question.
+func TestWhatIfReads(t *testing.T) {
+	target := ask("ask", "workload", "pods", "1", "needs", "nvidia.com/gpu=4")
+	for name, tc := range map[string]struct {
+		reason string
+		read   func(*view.Snapshot) error
+		want   string
+		status int
+	}{
+		"Nothing": {reason: "a whole server is free", read: func(*view.Snapshot) error { return nil }, want: "default/what-if</td>",
+			status: http.StatusOK},
+		"DaemonSet": {reason: "it takes one GPU of each server", read: func(s *view.Snapshot) error {
+			set := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "probe"}}
+			set.Spec.Template.Spec = corev1.PodSpec{Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+				Containers: []corev1.Container{{Name: "probe", Resources: corev1.ResourceRequirements{
+					Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}}}}}
+			s.Tenant.DaemonSets = append(s.Tenant.DaemonSets, set)
+			return nil
+		}, want: "default/what-if</b>", status: http.StatusOK},
+		"Forbidden": {reason: "the answer may be wrong, and says so", read: func(s *view.Snapshot) error {
+			s.Missing = append(s.Missing, view.Missing{Cluster: "tenant", Group: "apps", Resource: "daemonsets"})
+			return nil
+		}, want: "you may not list daemonsets.apps in the tenant cluster", status: http.StatusOK},
+		"Unreachable": {reason: "there is no answer", read: func(*view.Snapshot) error { return errors.New("connection refused") },
+			want: "connection refused", status: http.StatusBadRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			snapshot := fleets.New(40)
+			screen := New(fleets.NewChanging(snapshot), Options{Token: token, Topology: topology.Default(),
+				Planning: func(_ context.Context, s *view.Snapshot) error { return tc.read(s) }})
+			answer := get(t, screen, target, nil)
+			if content := html.UnescapeString(answer.Body.String()); answer.Code != tc.status || !strings.Contains(content, tc.want) {
+				t.Errorf("status %d, want %d and %q: %s", answer.Code, tc.status, tc.want, tc.reason)
+			}
+			if len(snapshot.Tenant.DaemonSets)+len(snapshot.Missing) > 0 {
+				t.Error("the snapshot that is followed has changed")
 			}
 		})
 	}
