@@ -23,8 +23,9 @@ var (
 	// writers are the field managers of what the charts bring, without a prefix that our programs have except for their leases.
 	// Helm writes its releases under another name than their objects.
 	writers = []string{"helm", "Helm", "manager", "provider", "webhook"}
-	// stay are the kinds that the page says stay: the definitions, and what a platform team describes its servers with.
-	stay = []string{"CustomResourceDefinition", "NodeProvider", "NodeType"}
+	// stay are the kinds that the page says stay: the definitions, what a platform team describes its servers with, and the record of
+	// who had them.
+	stay = []string{"CustomResourceDefinition", "HostUsage", "NodeProvider", "NodeType"}
 )
 
 // ours returns the objects in a cluster, of every kind that its API server can list, that are in a namespace of the charts, or that

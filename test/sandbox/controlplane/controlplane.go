@@ -80,8 +80,12 @@ func CheckPort(port int, purpose string) error {
 func Await(ctx context.Context, what string, check func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
+		err := check(ctx)
+		// A check that ran out of time does not say what is missing.
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		return err == nil, nil
 	})
 	if err == nil {
 		return nil
