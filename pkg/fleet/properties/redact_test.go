@@ -4,6 +4,7 @@
 package properties
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -49,5 +50,25 @@ func TestRedactValue(t *testing.T) {
 	}
 	if diff := cmp.Diff(any(want), got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestPublicURL: a password is blanked, whatever is in it.
+func TestPublicURL(t *testing.T) {
+	for _, special := range "/#?@%:&= \"'\\[]{}|^~+,;!$*()<>é" {
+		for _, before := range []string{"", "12", "ab"} {
+			text := "https://root:" + before + string(special) + "calvin@192.0.2.1/images/x.raw"
+			if got := PublicURL(text); strings.Contains(got, "calvin") {
+				t.Errorf("PublicURL(%q) = %q", text, got)
+			}
+		}
+	}
+	for _, text := range []string{
+		"https://192.0.2.1:8443/x.raw#part", "oci://registry.example:5000/os@sha256:0123", "redfish-virtualmedia+http://192.0.2.1:8000/redfish/v1/Systems/1",
+		"http://images/mail@example.com.raw", "local/image", "",
+	} {
+		if got := PublicURL(text); got != text {
+			t.Errorf("PublicURL(%q) = %q, and there is nothing to blank", text, got)
+		}
 	}
 }

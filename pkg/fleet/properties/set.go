@@ -214,6 +214,11 @@ func PublicURL(text string) string {
 		}
 		return text
 	}
+	// A / or # in a password ends the host: digits before it are a port, and the @ is behind it. So is the @ of an image's digest.
+	hasPort := parsed.Port() != "" || strings.HasSuffix(parsed.Host, ":")
+	if behind := strings.ReplaceAll(parsed.Path+parsed.Fragment, "@sha256:", ""); hasPort && strings.Contains(behind, "@") {
+		return blanked
+	}
 	if parsed.User == nil && parsed.RawQuery == "" {
 		return text
 	}
