@@ -267,7 +267,9 @@ func (r *rehearsal) startPodOn(t *testing.T, name, pool string) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
 		Spec: corev1.PodSpec{
 			NodeSelector: map[string]string{karpenterv1.NodePoolLabelKey: pool},
-			Containers:   []corev1.Container{{Name: "main", Image: "registry.example.com/train:1"}},
+			// Karpenter removes this taint from the node, and kube-controller-manager may see the pod there before it sees that.
+			Tolerations: []corev1.Toleration{{Key: karpenterv1.UnregisteredTaintKey, Operator: corev1.TolerationOpExists}},
+			Containers:  []corev1.Container{{Name: "main", Image: "registry.example.com/train:1"}},
 		},
 	}
 	if pool == "dynamic" {
