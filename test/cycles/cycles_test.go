@@ -6,7 +6,6 @@ package cycles
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,13 +16,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -206,15 +205,12 @@ func cycle(t *testing.T, cluster *management.Cluster, n, lane int) error {
 	})
 }
 
-// eventually is test.Eventually for goroutines, which may not end a test.
+// eventually is env.Eventually for goroutines, which may not end a test.
 func eventually(ctx context.Context, what string, check func(context.Context) error) error {
-	last := errors.New("it was never checked")
-	err := wait.PollUntilContextTimeout(ctx, 25*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("waiting until %s, %w", what, last)
+	ctx, done := context.WithTimeout(ctx, timeout)
+	defer done()
+	if err := poll.Until(ctx, 25*time.Millisecond, check); err != nil {
+		return fmt.Errorf("waiting until %s, %w", what, err)
 	}
 	return nil
 }

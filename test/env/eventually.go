@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 const (
@@ -21,16 +21,9 @@ const (
 // which the three minutes have interrupted left out.
 func Eventually(t testing.TB, what string, check func(context.Context) error) {
 	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), interval, waitTimeout, true, func(ctx context.Context) (bool, error) {
-		err := check(ctx)
-		// A check that ran out of time does not say what is wrong.
-		if last == nil || ctx.Err() == nil {
-			last = err
-		}
-		return err == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("waiting until %s: %v", what, last)
+	ctx, done := context.WithTimeout(t.Context(), waitTimeout)
+	defer done()
+	if err := poll.Until(ctx, interval, check); err != nil {
+		t.Fatalf("waiting until %s: %v", what, err)
 	}
 }

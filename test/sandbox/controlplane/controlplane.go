@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // Ranks of the processes of a control plane, for their order at shutdown: clients end before their API server.
@@ -78,19 +78,10 @@ func CheckPort(port int, purpose string) error {
 // Await polls until the check succeeds. If the context ends first, the error has the awaited condition and the check's
 // last error.
 func Await(ctx context.Context, what string, check func(context.Context) error) error {
-	var last error
-	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		err := check(ctx)
-		// A check that ran out of time does not say what is missing.
-		if last == nil || ctx.Err() == nil {
-			last = err
-		}
-		return err == nil, nil
-	})
-	if err == nil {
-		return nil
+	if last := poll.Until(ctx, pollInterval, check); last != nil {
+		return fmt.Errorf("waiting for %s, %w (last answer: %v)", what, context.Cause(ctx), last)
 	}
-	return fmt.Errorf("waiting for %s, %w (last answer: %v)", what, context.Cause(ctx), last)
+	return nil
 }
 
 // AwaitURL polls until the URL answers with success.
