@@ -6,6 +6,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,6 +54,18 @@ func (w *fixture) runs(name string) func(context.Context) (string, error) {
 		}
 		return "", nil
 	}
+}
+
+// podsAreSeen is a condition: kube-scheduler has tried all pods of the group, so that Karpenter plans for those without a node.
+func (w *fixture) podsAreSeen(ctx context.Context) (string, error) {
+	pods := &corev1.PodList{}
+	err := w.tenant.List(ctx, pods, client.InNamespace(w.group.namespace))
+	for i := range pods.Items {
+		if !slices.ContainsFunc(pods.Items[i].Status.Conditions, func(one corev1.PodCondition) bool { return one.Type == corev1.PodScheduled }) {
+			return "pod " + pods.Items[i].Name + " has no condition", nil
+		}
+	}
+	return "", err
 }
 
 // untilRuns waits until the pods run.

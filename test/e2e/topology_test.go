@@ -53,12 +53,12 @@ func TestMappedTopologyAndInstanceLabels(t *testing.T) {
 
 // There are two NVLink domains, of four and of six free servers. A training job has five pods that must be in one
 // domain, each as big as a server; the job does not name the domain. All of them run, in the domain that has room for five, and no
-// server of the other one is claimed on the way. Another job asks for rack r1, with five pods for its four servers: four
+// server of the other one is claimed on the way. The pool is created last, so that Karpenter plans the five pods at once: a gang that
+// arrives in parts may begin in the domain of four. Another job asks for rack r1, with five pods for its four servers: four
 // run, and the fifth is told how full the rack is, while a server in the other rack stays free.
 func TestTopologyGangAndRack(t *testing.T) {
 	system.Only(t)
 	w := enter(t, nvlink)
-	w.createPool(t, "nvl", 10, resources("cpu", "16", "memory", "64Gi", gpu, "8"), nil)
 	ctx, stop := context.WithCancel(t.Context())
 	made, counted := w.countNodeClaims(ctx, t)
 	whole := resources("cpu", "4", gpu, "8")
@@ -71,6 +71,8 @@ func TestTopologyGangAndRack(t *testing.T) {
 			}},
 		}}
 	})
+	w.eventually(t, "kube-scheduler has seen the pods train", w.podsAreSeen)
+	w.createPool(t, "nvl", 10, resources("cpu", "16", "memory", "64Gi", gpu, "8"), nil)
 	w.eventually(t, "the five pods train run", w.exactly(5, gang))
 	if diff := cmp.Diff(map[string]int{"n2": 5}, w.nodeLabels(t, "nvlink-domain", gang)); diff != "" {
 		t.Errorf("all five must be in the domain of six (-want +got):\n%s", diff)

@@ -353,16 +353,7 @@ func (w *fixture) plan(t *testing.T, kinds []kind, predicted outcome) (happened 
 	for _, kind := range kinds {
 		w.createPods(t, kind.name, kind.count, kind.asks, kind.change)
 	}
-	w.eventually(t, "kube-scheduler has seen all pods", func(ctx context.Context) (string, error) {
-		pods := &corev1.PodList{}
-		err := w.tenant.List(ctx, pods, client.InNamespace(w.group.namespace))
-		for i := range pods.Items {
-			if !slices.ContainsFunc(pods.Items[i].Status.Conditions, func(one corev1.PodCondition) bool { return one.Type == corev1.PodScheduled }) {
-				return "pod " + pods.Items[i].Name + " has no condition", nil
-			}
-		}
-		return "", err
-	})
+	w.eventually(t, "kube-scheduler has seen all pods", w.podsAreSeen)
 	start, err := w.programs.stop(t.Context(), tenantScheduler)
 	if err != nil {
 		t.Fatal(err)
