@@ -32,7 +32,8 @@ type printer struct {
 	tests   map[string]*testsOf
 	// builds are the messages of the compiler, by import path.
 	builds map[string][]string
-	// failures are the names of failed tests, and of packages that failed otherwise.
+	// failures are the names of failed tests, and of packages that failed otherwise. A test's first lines are with its name: they mostly
+	// say why, and are far up in a long log.
 	failures                     []string
 	passed, skipped, bad, system int
 }
@@ -100,11 +101,30 @@ func (p *printer) endTest(e event, of *testsOf) bool {
 	default:
 		of.ran++
 		of.bad++
-		p.failures = append(p.failures, short(e.Package)+": "+e.Test)
+		p.failures = append(p.failures, short(e.Package)+": "+e.Test+firstLines(output))
 		_, _ = fmt.Fprintf(p.out, "=== FAILED %s: %s (%s)\n%s", short(e.Package), e.Test, seconds(e.Elapsed), output)
 		return true
 	}
 	return false
+}
+
+// reasonLines and reasonWidth, in bytes, bound what is repeated of a failed test.
+const reasonLines, reasonWidth = 16, 400
+
+// firstLines are the first lines that a test has written, each after a line break.
+func firstLines(output string) (text string) {
+	lines := 0
+	for line := range strings.Lines(output) {
+		if strings.HasPrefix(line, "=== ") { // written by the testing package
+			continue
+		}
+		if lines++; lines > reasonLines {
+			break
+		}
+		text += "\n  " + strings.ToValidUTF8(line[:min(len(line), reasonWidth)], "")
+		text = strings.TrimRight(text, "\n")
+	}
+	return text
 }
 
 func (p *printer) endPackage(e event, of *testsOf) bool {

@@ -66,7 +66,21 @@ func TestPrint(t *testing.T) {
 {"Action":"fail","Package":"` + m + `pkg/a","Elapsed":3}
 `,
 			want: "=== FAILED pkg/a: TestA (3.0s)\nwant 1\nFAILED     3.0s  pkg/a, 1 tests, 1 failed\n" +
-				"FAILED pkg/a: TestA\nDONE 1 tests, 0 skipped, 1 failed in 5.0s\n",
+				"FAILED pkg/a: TestA\n  want 1\nDONE 1 tests, 0 skipped, 1 failed in 5.0s\n",
+			failed: true,
+		},
+		"FailedWithLongLog": {
+			reason: "The first lines of a failed test are repeated at the end, cut, without those of the testing package.",
+			events: `{"Action":"output","Package":"` + m + `pkg/a","Test":"TestA","Output":"=== RUN   TestA\n"}
+{"Action":"output","Package":"` + m + `pkg/a","Test":"TestA","Output":"` + strings.Repeat("x", 500) + `\n"}
+{"Action":"output","Package":"` + m + `pkg/a","Test":"TestA","Output":"` + strings.Repeat(`y\n`, 20) + `"}
+{"Action":"fail","Package":"` + m + `pkg/a","Test":"TestA","Elapsed":3}
+{"Action":"fail","Package":"` + m + `pkg/a","Elapsed":3}
+`,
+			want: "=== FAILED pkg/a: TestA (3.0s)\n=== RUN   TestA\n" + strings.Repeat("x", 500) + "\n" + strings.Repeat("y\n", 20) +
+				"FAILED     3.0s  pkg/a, 1 tests, 1 failed\n" +
+				"FAILED pkg/a: TestA\n  " + strings.Repeat("x", 400) + strings.Repeat("\n  y", 15) +
+				"\nDONE 1 tests, 0 skipped, 1 failed in 5.0s\n",
 			failed: true,
 		},
 		"DoesNotCompile": {
