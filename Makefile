@@ -4,8 +4,10 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-# One setting for everything, or the build cache is of no use. No C compiler is needed.
+# One setting for everything, or the build cache is of no use: what is built, run, tested and linted has the same dependencies, compiled
+# once. No C compiler is needed.
 export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 # etcd, kube-apiserver and kubectl for the controller tests; set it to use your own.
 KUBEBUILDER_ASSETS ?= $(CURDIR)/bin
 export KUBEBUILDER_ASSETS
@@ -58,7 +60,7 @@ kueue-tools:
 build: check-go ## Build our own commands into bin/
 	@mkdir -p bin
 	@for command in $(COMMANDS); do \
-	  go build -trimpath -ldflags "$(LDFLAGS)" -o bin/$${command##*/} ./$$command || exit 1; \
+	  go build -ldflags "$(LDFLAGS)" -o bin/$${command##*/} ./$$command || exit 1; \
 	done
 
 # What the charts run, under the names that they give it, and the rack of emulated servers. Nothing is taken from a registry, nor put into one.
@@ -74,7 +76,7 @@ SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 images: check-go ## Build the images of manager, provider, webhook and the emulated rack into bin/images/, for amd64 and arm64, without a registry
 	@for platform in $(PLATFORMS); do \
 	  for image in $(IMAGES); do \
-	    GOOS=$${platform%%/*} GOARCH=$${platform##*/} go build -trimpath -buildvcs=false -ldflags "-s -w $(LDFLAGS)" \
+	    GOOS=$${platform%%/*} GOARCH=$${platform##*/} go build -buildvcs=false -ldflags "-s -w $(LDFLAGS)" \
 	      -o $(IMAGES_DIR)/programs/$${platform/\//-}/$$image ./$$(ls -d cmd/$$image test/emulator/cmd/$$image 2>/dev/null) || exit 1; \
 	  done; \
 	done
@@ -98,7 +100,7 @@ release: check-go ## Make the files of a release in dist/: images, charts, defin
 	@rm -rf $(RELEASE_PROGRAMS)
 	@for platform in $(RELEASE_PLATFORMS); do \
 	  for command in $(RELEASE_PLUGINS); do \
-	    GOOS=$${platform%%/*} GOARCH=$${platform##*/} go build -trimpath -buildvcs=false -ldflags "-s -w $(LDFLAGS)" \
+	    GOOS=$${platform%%/*} GOARCH=$${platform##*/} go build -buildvcs=false -ldflags "-s -w $(LDFLAGS)" \
 	      -o $(RELEASE_PROGRAMS)/$${platform/\//-}/$${command##*/} ./$$command || exit 1; \
 	  done; \
 	done
@@ -147,15 +149,15 @@ server-disk: server-image ## Make a disk image that boots by itself of it, for s
 
 .PHONY: boot-server
 boot-server: check-go ## Build the command that boots such a server as a container into bin/
-	@go build -trimpath -o bin/boot-server ./test/metal/server/cmd/boot-server
+	@go build -o bin/boot-server ./test/metal/server/cmd/boot-server
 
 .PHONY: boot-vm
 boot-vm: check-go ## Build the command that boots a disk image as a virtual machine into bin/
-	@go build -trimpath -o bin/boot-vm ./test/metal/vm/cmd/boot-vm
+	@go build -o bin/boot-vm ./test/metal/vm/cmd/boot-vm
 
 .PHONY: server-boot
-server-boot: cluster-tools server-disk ## Boot servers as a container and as a virtual machine: they join a cluster, and run a pod (needs root)
-	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal/server
+server-boot: cluster-tools server-disk boot-server boot-vm ## Boot servers as a container and as a virtual machine: they join a cluster, and run a pod (needs root)
+	E2E_METAL=1 go test -count=1 -v -timeout 20m -run 'TestServer[A-Z]|TestVirtualMachine' ./test/metal
 
 .PHONY: ironic
 ironic: ## Unpack Debian's Ironic into bin/, for servers that are installed by the real one
@@ -163,19 +165,18 @@ ironic: ## Unpack Debian's Ironic into bin/, for servers that are installed by t
 
 # Set it to container where no virtual machine can run, or to save minutes: then all servers that boot are containers.
 export E2E_METAL_SERVERS ?= vm
+# Servers boot, so that tests wait longer.
+server-boot e2e-metal: export TEST_PATIENCE ?= 5
 
 .PHONY: e2e-metal
 e2e-metal: tools build ironic boot-server boot-vm dra-tools ## The whole chain on real Metal3: faults of servers, then a GPU pod on a server that boots (needs root)
-	go build -trimpath -o bin/rack ./test/emulator/cmd/rack
-	go build -trimpath -ldflags "-s -w" -o bin/ ./examples/network-switch ./test/metal/vlan/cmd/switch-lab
-	go test -c -trimpath -ldflags "-s -w" -o bin/network-switch.test ./examples/network-switch
+	go build -o bin/rack ./test/emulator/cmd/rack
+	go build -ldflags "-s -w" -o bin/ ./examples/network-switch ./test/metal/vlan/cmd/switch-lab
+	go test -c -ldflags "-s -w" -o bin/network-switch.test ./examples/network-switch
 	@hack/server-image.sh
-	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal
 	@if [[ "$(E2E_METAL_SERVERS)" != container ]]; then hack/server-disk.sh; fi
 	@# The chain boots virtual machines too. "make server-boot" tests one without the chain.
-	E2E_METAL=1 go test -count=1 -v -timeout 20m -skip TestVirtualMachineRunsPod ./test/metal/server
-	E2E_METAL=1 go test -count=1 -v -timeout 20m ./test/metal/dra
-	E2E_METAL=1 go test -count=1 -v -timeout 45m ./test/metal/chain
+	E2E_METAL=1 go test -count=1 -v -timeout 90m -skip TestVirtualMachineRunsPod ./test/metal
 
 # What kind clusters are given, in an environment of test/kind. Variables of these targets:
 #   E2E             tests of test/e2e to run, as go test -run takes them; "." are all
@@ -189,7 +190,7 @@ kind-parts: tools build images boot-server
 	@hack/build-tools.sh kind
 	@hack/in-debian.sh hack/server-image.sh
 	@hack/in-debian.sh hack/ironic.sh
-	@go build -trimpath -o bin/ ./test/emulator/cmd/rack ./test/kind/metal/cmd/metal-host ./test/kind/cmd/kind-env
+	@go build -o bin/ ./test/emulator/cmd/rack ./test/kind/metal/cmd/metal-host ./test/kind/cmd/kind-env
 
 .PHONY: e2e-kind
 e2e-kind: kind-parts ## test/e2e and the charts on kind clusters, with servers that boot as containers (needs Docker; E2E=. runs all tests, KEEP=1 leaves the clusters)

@@ -17,7 +17,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // metricsAreForReaders reads the metrics of a program, which runs with the flags and rights of the chart, as clients with and without the
@@ -37,7 +37,7 @@ func metricsAreForReaders(t *testing.T, name, address string) {
 			t.Error(err)
 		}
 	})
-	env.Eventually(t, "metrics of "+name, func(ctx context.Context) error {
+	poll.Eventually(t, "metrics of "+name, func(ctx context.Context) error {
 		status, text, err := scrape(ctx, "https://"+address, reader)
 		if err == nil && (status != http.StatusOK || !strings.Contains(text, "go_goroutines")) {
 			err = fmt.Errorf("got %d: %.200s", status, text)

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -22,12 +21,9 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	controlplane "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
-
-// waitTimeout bounds how long a program may take to end after SIGTERM.
-const waitTimeout = time.Minute
 
 // program is a program of a release.
 type program struct {
@@ -48,7 +44,7 @@ func start(t *testing.T, name string, command *exec.Cmd) {
 	var log bytes.Buffer
 	command.Stdout, command.Stderr = &log, &log
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
-	command.WaitDelay = waitTimeout
+	command.WaitDelay = poll.Patience() // after SIGTERM
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +82,7 @@ func startPrograms(t *testing.T, programs ...program) {
 		command := exec.CommandContext(t.Context(), binary(t, pod.Containers[0].Name, "make build"), args...)
 		command.Env = variables(pod.Containers[0])
 		start(t, p.deployment, command)
-		env.Eventually(t, p.deployment+" is ready", func(ctx context.Context) error {
+		poll.Eventually(t, p.deployment+" is ready", func(ctx context.Context) error {
 			return controlplane.CheckURL(ctx, http.DefaultClient, "http://"+health+"/readyz")
 		})
 		if p.secure {
@@ -95,7 +91,7 @@ func startPrograms(t *testing.T, programs ...program) {
 		if p.lease == "" {
 			continue
 		}
-		env.Eventually(t, p.deployment+" leads", func(ctx context.Context) error {
+		poll.Eventually(t, p.deployment+" leads", func(ctx context.Context) error {
 			lease := &coordinationv1.Lease{}
 			err := environment.Client.Get(ctx, client.ObjectKey{Namespace: cmp.Or(p.leaseNamespace, p.namespace), Name: p.lease}, lease)
 			if err == nil && (lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "") {

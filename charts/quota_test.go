@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // TestResourceQuota: the chart's ResourceQuota is one that the API server enforces on the kinds that a provider writes.
@@ -55,7 +55,7 @@ func TestResourceQuota(t *testing.T) {
 	}
 	for kind, create := range map[string]func(int) error{"machines.karpenter.metal3.io": machine, "secrets": secret} {
 		created := 0
-		env.Eventually(t, kind+" are denied", func(context.Context) error {
+		poll.Eventually(t, kind+" are denied", func(context.Context) error {
 			switch err := create(created); {
 			case err == nil:
 				if created++; created > 2 {

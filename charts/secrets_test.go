@@ -22,7 +22,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -91,7 +91,7 @@ func startWriters(t *testing.T) (management, tenant *cluster, restrict func()) {
 			writer
 		}{{management, managementWriters[0]}, {tenant, tenantWriters[0]}} {
 			account := side.as(t, side.token(t, side.home, side.account))
-			env.Eventually(t, "the policy is in force", func(ctx context.Context) error {
+			poll.Eventually(t, "the policy is in force", func(ctx context.Context) error {
 				err := account.client.Create(ctx, in(side.namespace, contents[0].secret), client.DryRunAll)
 				if !apierrors.IsForbidden(err) {
 					return errors.Join(errors.New("it is admitted"), err)
@@ -174,13 +174,13 @@ func TestNoTokenBySecret(t *testing.T) {
 	for _, who := range all {
 		secret := in(who.namespace, tokenOf("stolen"))
 		// A Secret for an account that does not exist yet would be deleted.
-		env.Eventually(t, "there is a default account", func(ctx context.Context) error {
+		poll.Eventually(t, "there is a default account", func(ctx context.Context) error {
 			return who.Client.Get(ctx, types.NamespacedName{Namespace: who.namespace, Name: "default"}, &corev1.ServiceAccount{})
 		})
 		if err := who.account.client.Create(t.Context(), secret); err != nil {
 			t.Fatalf("%s cannot write the Secret without the policy: %v", who.writer.account, err)
 		}
-		env.Eventually(t, who.writer.account+" gets the token of another account without the policy", func(ctx context.Context) error {
+		poll.Eventually(t, who.writer.account+" gets the token of another account without the policy", func(ctx context.Context) error {
 			if err := who.Client.Get(ctx, client.ObjectKeyFromObject(secret), secret); err != nil {
 				return err
 			}

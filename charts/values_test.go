@@ -230,8 +230,6 @@ func TestValuesThatCannotWork(t *testing.T) {
 			want: []string{"missing property 'controllers'"}},
 		"OtherControllers": {chart: Tenant, reason: "there are two groups", set: []string{"controllers={karpenter,nodes}"},
 			want: []string{"/controllers/1"}},
-		"CapacityType": {chart: Tenant, reason: "servers are no spot instances", set: []string{"provider.capacityType=spot"},
-			want: []string{"/provider/capacityType", "reserved"}},
 		"TwoClusters": {chart: Tenant, reason: "in one cluster there is no kubeconfig",
 			set:  []string{"kubeconfig.inCluster=true", "kubeconfig.secretName=acme"},
 			want: []string{"kubeconfig.inCluster is true", "set inCluster to false"}},

@@ -55,18 +55,21 @@ func Objects(file string) ([]*unstructured.Unstructured, error) {
 	return Parse(file, content)
 }
 
-// Parse returns the objects in the content of a file, in its order. The name of the file is for the error.
+// Parse returns the objects in the content of a file, in its order. Documents of comments only are left out. The name of
+// the file is for the error.
 func Parse(file string, content []byte) ([]*unstructured.Unstructured, error) {
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
 	var objects []*unstructured.Unstructured
 	for {
 		object := &unstructured.Unstructured{}
-		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
 			return objects, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("parsing example %s, %w", file, err)
+			return nil, fmt.Errorf("parsing %s, %w", file, err)
 		}
-		objects = append(objects, object)
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
 	}
 }
 

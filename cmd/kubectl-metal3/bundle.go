@@ -33,10 +33,10 @@ import (
 	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 	"sigs.k8s.io/yaml"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/preflight"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
 )
 
 // ourPods are the labels that the charts give to pods and Deployments.

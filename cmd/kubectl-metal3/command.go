@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 )
 
 // options are those that all commands have.

@@ -23,11 +23,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -42,7 +43,7 @@ func fleet() *view.Snapshot {
 	provider.Spec.Metal3.ClusterRef.Namespace = "metal3-system"
 	s := &view.Snapshot{
 		TypeMeta: metav1.TypeMeta{Kind: view.SnapshotKind, APIVersion: view.SnapshotVersion}, Time: metav1.NewTime(now),
-		Tenant: &view.Tenant{UID: "tenant", NodePools: []karpenterv1.NodePool{{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}},
+		Tenant: &view.Tenant{UID: "tenant", NodePools: []karpv1.NodePool{*planning.Pool("default", nil)}},
 	}
 	for name, resources := range map[string]corev1.ResourceList{
 		"h100-8x": env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8"), "cpu": env.Resources("cpu", "32", "memory", "128Gi"),
@@ -149,9 +150,9 @@ func fleet() *view.Snapshot {
 		pod.Spec.NodeName, pod.Status.Phase = "default-x7f2k",
 			corev1.PodRunning
 	})
-	claim := karpenterv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x7f2k"}}
+	claim := karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x7f2k"}}
 	claim.Status.NodeName = "default-x7f2k"
-	s.Tenant.NodeClaims = []karpenterv1.NodeClaim{claim}
+	s.Tenant.NodeClaims = []karpv1.NodeClaim{claim}
 	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "default-x7f2k"}}
 	node.Status.Allocatable = env.Resources("cpu", "94", "memory", "750Gi", "nvidia.com/gpu", "8")
 	s.Tenant.Nodes = []corev1.Node{node}

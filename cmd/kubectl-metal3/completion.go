@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 )
 
 // completionTimeout is how long a shell waits for names.

@@ -17,9 +17,9 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodeprovider"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 

@@ -19,7 +19,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 )
 
 // columns are the heads of a table. One that ends with a star is shown with -o wide only.

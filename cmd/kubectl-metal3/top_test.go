@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -13,13 +14,12 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
+	"github.com/charmbracelet/x/vt"
 	"github.com/creack/pty"
 	"github.com/google/go-cmp/cmp"
-	"github.com/hinshun/vt10x"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"golang.org/x/sys/unix"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,9 +30,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // asCommand is set in the environment of a child that is the command, and not its tests.
@@ -47,13 +48,13 @@ func TestMain(m *testing.M) {
 
 // terminal is a program on a terminal of its own.
 type terminal struct {
-	vt10x.Terminal
+	*vt.SafeEmulator
 	keys    *os.File
 	program *exec.Cmd
 	// drawn has an element if something was drawn since it was read, and is closed when the program has ended.
 	drawn chan struct{}
 	// before are the modes before the program ran.
-	before []uint32
+	before []any
 }
 
 // onTerminal starts the command on a terminal of this size.
@@ -69,50 +70,52 @@ func onTerminal(t *testing.T, columns, rows int, arguments ...string) *terminal 
 	if err := pty.Setsize(keys, &pty.Winsize{Cols: uint16(columns), Rows: uint16(rows)}); err != nil {
 		t.Fatal(err)
 	}
-	on := &terminal{Terminal: vt10x.New(vt10x.WithSize(columns, rows), vt10x.WithWriter(keys)), keys: keys, program: program,
-		drawn: make(chan struct{}, 1)}
-	on.before = on.modes(t)
+	term := &terminal{SafeEmulator: vt.NewSafeEmulator(columns, rows), keys: keys, program: program, drawn: make(chan struct{}, 1)}
+	term.before = term.modes(t)
 	program.Stdin, program.Stdout, program.Stderr = its, its, its
 	program.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := program.Start(); err != nil {
 		t.Fatal(err)
 	}
+	go func() { _, _ = io.Copy(keys, term) }() // what the terminal answers; a write to it waits until that is read
 	go func() {
-		defer close(on.drawn)
+		defer close(term.drawn)
 		buffer := make([]byte, 1<<16)
 		for {
 			n, err := keys.Read(buffer)
 			if err != nil {
 				return
 			}
-			_, _ = on.Write(buffer[:n])
+			_, _ = term.Write(buffer[:n])
 			select {
-			case on.drawn <- struct{}{}:
+			case term.drawn <- struct{}{}:
 			default:
 			}
 		}
 	}()
 	t.Cleanup(func() {
 		_ = program.Process.Kill()
+		_ = term.Close()
 		_ = keys.Close()
 	})
-	return on
+	return term
 }
 
 // press types keys.
-func (on *terminal) press(t *testing.T, keys string) {
+func (term *terminal) press(t *testing.T, keys string) {
 	t.Helper()
-	if _, err := on.keys.WriteString(keys); err != nil {
+	if _, err := term.keys.WriteString(keys); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // until waits until the screen has all texts, and returns it.
-func (on *terminal) until(t *testing.T, texts ...string) string {
+func (term *terminal) until(t *testing.T, texts ...string) string {
 	t.Helper()
-	limit := time.After(time.Minute)
+	ctx, done := poll.WithPatience(t.Context())
+	defer done()
 	for {
-		screen := on.String()
+		screen := term.text()
 		missing := ""
 		for _, text := range texts {
 			if without, not := strings.CutPrefix(text, "!"); strings.Contains(screen, without) == not {
@@ -123,80 +126,80 @@ func (on *terminal) until(t *testing.T, texts ...string) string {
 			return screen
 		}
 		select {
-		case _, running := <-on.drawn:
+		case _, running := <-term.drawn:
 			if !running {
-				t.Fatalf("the program has ended, and the screen is not as wanted (%s):\n%s", missing, on.String())
+				t.Fatalf("the program has ended, and the screen is not as wanted (%s):\n%s", missing, term.text())
 			}
-		case <-limit:
+		case <-ctx.Done():
 			t.Fatalf("the screen is not as wanted (%s):\n%s", missing, screen)
 		}
 	}
 }
 
 // quit presses a key that ends the program, and returns what is then on the terminal.
-func (on *terminal) quit(t *testing.T, key string) string {
+func (term *terminal) quit(t *testing.T, key string) string {
 	t.Helper()
-	on.press(t, key)
-	for range on.drawn {
+	term.press(t, key)
+	for range term.drawn {
 	}
-	if err := on.program.Wait(); err != nil {
+	if err := term.program.Wait(); err != nil {
 		t.Errorf("the program ended with %v", err)
 	}
-	return on.text()
+	return term.text()
 }
 
 // text is the screen without the spaces at the ends of lines.
-func (on *terminal) text() string {
-	lines := strings.Split(on.String(), "\n")
+func (term *terminal) text() string {
+	lines := strings.Split(ansi.Strip(term.Render()), "\n")
 	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
+		lines[i] = strings.TrimRight(lines[i], " \r")
 	}
 	return strings.TrimRight(strings.Join(lines, "\n"), "\n") + "\n"
 }
 
 // modes are how the terminal treats what is typed, and whether it shows another screen or no cursor.
-func (on *terminal) modes(t *testing.T) []uint32 {
+func (term *terminal) modes(t *testing.T) []any {
 	t.Helper()
-	of, err := unix.IoctlGetTermios(int(on.keys.Fd()), unix.TCGETS)
+	settings, err := unix.IoctlGetTermios(int(term.keys.Fd()), unix.TCGETS)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []uint32{of.Iflag, of.Oflag, of.Lflag, uint32(on.Mode() & (vt10x.ModeAltScreen | vt10x.ModeHide))}
+	return []any{settings.Iflag, settings.Oflag, settings.Lflag, term.IsAltScreen(), term.CursorHidden()}
 }
 
 // TestTop presses keys on a terminal, and compares what is on it.
 func TestTop(t *testing.T) {
 	const up, down, enter, escape = "\x1b[A", "\x1b[B", "\r", "\x1b"
-	on := onTerminal(t, 110, 22, "top", "--snapshot", fileOf(t, fleet()))
-	on.until(t, "> … server-08", "s by state")
-	golden(t, "top", "$ kubectl metal3 top\n"+on.text())
-	on.press(t, down+down+up+"j")
-	on.until(t, "> ✗ server-12")
-	on.press(t, "s")
-	on.until(t, "> ✗ server-12", "Releasing (1)", "s by type")
-	golden(t, "top-state", on.text())
-	on.press(t, "sss/h100 R")
-	on.until(t, "filter: h100 R_", "zone global, rack r1 (4)")
-	on.press(t, "2"+enter)
-	on.until(t, "filter: h100 R2", "zone global, rack r2 (4)", "!server-12", "> ✓ server-07", "q quit")
-	on.press(t, enter)
-	on.until(t, "server metal3-system/server-07 (rack r2, zone global) is Joined", "t timeline")
-	on.press(t, "t")
-	on.until(t, "from the claim to the node", "!is Joined", "t explain")
-	on.press(t, escape)
-	on.until(t, "> ✓ server-07")
-	on.press(t, escape)
-	on.until(t, "!filter: h100 R2")
-	on.press(t, "G")
-	on.until(t, "> ✗ server-15")
+	term := onTerminal(t, 110, 22, "top", "--snapshot", fileOf(t, fleet()))
+	term.until(t, "> … server-08", "s by state")
+	golden(t, "top", "$ kubectl metal3 top\n"+term.text())
+	term.press(t, down+down+up+"j")
+	term.until(t, "> ✗ server-12")
+	term.press(t, "s")
+	term.until(t, "> ✗ server-12", "Releasing (1)", "s by type")
+	golden(t, "top-state", term.text())
+	term.press(t, "sss/h100 R")
+	term.until(t, "filter: h100 R_", "zone global, rack r1 (4)")
+	term.press(t, "2"+enter)
+	term.until(t, "filter: h100 R2", "zone global, rack r2 (4)", "!server-12", "> ✓ server-07", "q quit")
+	term.press(t, enter)
+	term.until(t, "server metal3-system/server-07 (rack r2, zone global) is Joined", "t timeline")
+	term.press(t, "t")
+	term.until(t, "from the claim to the node", "!is Joined", "t explain")
+	term.press(t, escape)
+	term.until(t, "> ✓ server-07")
+	term.press(t, escape)
+	term.until(t, "!filter: h100 R2")
+	term.press(t, "G")
+	term.until(t, "> ✗ server-15")
 
-	on.Resize(60, 9)
-	if err := pty.Setsize(on.keys, &pty.Winsize{Cols: 60, Rows: 9}); err != nil {
+	term.Resize(60, 9)
+	if err := pty.Setsize(term.keys, &pty.Winsize{Cols: 60, Rows: 9}); err != nil {
 		t.Fatal(err)
 	}
-	on.until(t, "… server-09 h100-8x Provisioning ██████░░░░ acme/acme 3/5…", "> ✗ server-15", "!server-12")
-	golden(t, "top-small", on.text())
-	if left := on.quit(t, "q"); left != "\n" {
+	term.until(t, "… server-09 h100-8x Provisioning ██████░░░░ acme/acme 3/5…", "> ✗ server-15", "!server-12")
+	golden(t, "top-small", term.text())
+	if left := term.quit(t, "q"); left != "\n" {
 		t.Errorf("it leaves this on the terminal:\n%s", left)
 	}
 }
@@ -215,24 +218,24 @@ func TestTopRestoresTerminal(t *testing.T) {
 		"terminated":     {reason: "by a logout", signal: syscall.SIGTERM},
 	} {
 		t.Run(name, func(t *testing.T) {
-			on := onTerminal(t, 80, 24, "top", "--snapshot", fileOf(t, fleet()))
-			on.until(t, "q quit")
-			on.press(t, tc.before)
+			term := onTerminal(t, 80, 24, "top", "--snapshot", fileOf(t, fleet()))
+			term.until(t, "q quit")
+			term.press(t, tc.before)
 			if tc.before != "" {
-				on.until(t, "esc ")
+				term.until(t, "esc ")
 			}
-			if during := on.modes(t); cmp.Equal(on.before, during) {
+			if during := term.modes(t); cmp.Equal(term.before, during) {
 				t.Errorf("the terminal is as before while it runs: %v", during)
 			}
 			if tc.signal != nil {
-				if err := on.program.Process.Signal(tc.signal); err != nil {
+				if err := term.program.Process.Signal(tc.signal); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if left := on.quit(t, tc.key); left != "\n" {
+			if left := term.quit(t, tc.key); left != "\n" {
 				t.Errorf("%s: it leaves this on the terminal:\n%s", tc.reason, left)
 			}
-			if diff := cmp.Diff(on.before, on.modes(t)); diff != "" {
+			if diff := cmp.Diff(term.before, term.modes(t)); diff != "" {
 				t.Errorf("%s: modes of the terminal (-before +after):\n%s", tc.reason, diff)
 			}
 		})

@@ -15,9 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/ui"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/ui"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
 )
 
 func (o *options) uiCommand() *cobra.Command {

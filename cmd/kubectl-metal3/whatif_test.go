@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
@@ -26,11 +26,11 @@ func planned() *view.Snapshot {
 	s := fleet()
 	class := v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	class.StatusConditions().SetTrue(v1alpha1.ConditionValidationSucceeded)
-	pool := karpenterv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "default"}}
-	pool.Spec.Template.Spec.NodeClassRef = &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: class.Name}
-	pool.StatusConditions().SetTrue(karpenterv1.ConditionTypeValidationSucceeded)
-	pool.StatusConditions().SetTrue(karpenterv1.ConditionTypeNodeClassReady)
-	s.Tenant.NodeClasses, s.Tenant.NodePools = []v1alpha1.MetalNodeClass{class}, []karpenterv1.NodePool{pool}
+	pool := karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "default"}}
+	pool.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: class.Name}
+	pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
+	pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
+	s.Tenant.NodeClasses, s.Tenant.NodePools = []v1alpha1.MetalNodeClass{class}, []karpv1.NodePool{pool}
 	quota := int64(9)
 	s.Management.TenantClusters[0].Spec.Quota = &v1alpha1.Quota{Servers: &quota}
 	free := s.Management.Hosts[slices.IndexFunc(s.Management.Hosts, func(host bmov1alpha1.BareMetalHost) bool {
@@ -44,8 +44,8 @@ func planned() *view.Snapshot {
 	const node = "default-x7f2k"
 	id, gpus := v1alpha1.ProviderID("metal3-system", "server-07", node), env.Resources("cpu", "96", "nvidia.com/gpu", "8", "pods", "110")
 	labels := map[string]string{
-		karpenterv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "h100-8x", corev1.LabelTopologyZone: "global", "rack": "r2",
-		corev1.LabelHostname: node, karpenterv1.NodeRegisteredLabelKey: "true", karpenterv1.NodeInitializedLabelKey: "true",
+		karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "h100-8x", corev1.LabelTopologyZone: "global", "rack": "r2",
+		corev1.LabelHostname: node, karpv1.NodeRegisteredLabelKey: "true", karpv1.NodeInitializedLabelKey: "true",
 	}
 	claim := &s.Tenant.NodeClaims[0]
 	claim.Labels, claim.Spec.NodeClassRef, claim.Status.ProviderID = labels, pool.Spec.Template.Spec.NodeClassRef, id
@@ -55,7 +55,7 @@ func planned() *view.Snapshot {
 	s.Tenant.Nodes = []corev1.Node{on}
 	for i := range s.Management.Machines {
 		if machine := &s.Management.Machines[i]; machine.Name == node {
-			machine.Status.ProviderID, machine.Labels = id, map[string]string{karpenterv1.NodePoolLabelKey: "default",
+			machine.Status.ProviderID, machine.Labels = id, map[string]string{karpv1.NodePoolLabelKey: "default",
 				v1alpha1.NodeClaimLabelKey: node}
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/estimate"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/machine"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/metrics"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/network"
 	nodetypeprovider "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodeprovider"
 	nodetypestatus "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodetype"
@@ -32,7 +33,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/metrics"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
@@ -129,7 +129,7 @@ func register(ctx context.Context, mgr manager.Manager, o *options, mapping topo
 		nodetypestatus.NewController(mgr.GetClient(), hosts, recorder, now, o.ephemeralStorage.Quantity),
 		estimate.NewController(mgr.GetClient(), now),
 		machines,
-		&usage.Controller{Record: record},
+		&usage.Controller{Record: record, Delay: usage.DefaultDelay},
 		tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), recorder, now),
 		ipam.NewSweep(addresses, machine.HoldsServer(mgr.GetAPIReader())),
 		metrics.NewFleet(hosts, now),

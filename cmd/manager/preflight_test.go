@@ -34,6 +34,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 const hostsNamespace = "metal3-system"
@@ -123,7 +124,7 @@ func TestPreflight(t *testing.T) {
 	has := func(when, flag string, failed bool, lines ...string) {
 		t.Helper()
 		var last string
-		env.Eventually(t, when, func(context.Context) error { // what the API server publishes follows its definitions
+		poll.Eventually(t, when, func(context.Context) error { // what the API server publishes follows its definitions
 			out, err := runPreflight(t, flag)
 			last = out
 			if (err != nil) != failed || failed && !strings.Contains(err.Error(), "checks failed") {
@@ -179,7 +180,7 @@ func TestPreflight(t *testing.T) {
 	ironic := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "ironic.metal3.io/v1alpha1", "kind": "Ironic"}}
 	ironic.SetNamespace(hostsNamespace)
 	ironic.SetName("ironic")
-	env.Eventually(t, "the kind of ironic-standalone-operator is served", func(ctx context.Context) error { return c.Create(ctx, ironic) })
+	poll.Eventually(t, "the kind of ironic-standalone-operator is served", func(ctx context.Context) error { return c.Create(ctx, ironic) })
 	has("an Ironic that its operator has not seen", admin, true,
 		"Ironic metal3-system/ironic FAIL ironic-standalone-operator has not looked at it")
 
@@ -226,7 +227,7 @@ func atStart(t *testing.T, environment *env.Environment, user string) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
-	env.Eventually(t, "the manager logs the checks", func(context.Context) error {
+	poll.Eventually(t, "the manager logs the checks", func(context.Context) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if len(lines) == 0 {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 
 	"github.com/awslabs/operatorpkg/controller"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -17,7 +16,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/autonodes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/draining"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/drift"
@@ -30,6 +28,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/unschedulable"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // provisioningControllers are core's controllers and those that let servers join the tenant.
@@ -37,7 +36,7 @@ func (o *options) provisioningControllers(
 	ctx context.Context, realClock clock.Clock, mgr manager.Manager, management cluster.Cluster, clusters tenant.Clusters,
 	recorder events.Recorder,
 ) ([]controller.Controller, error) {
-	catalog := instancetypes.NewCatalog(o.instanceTypes)
+	catalog := instancetypes.NewCatalog(o.podsPerNode)
 	servers, err := cloudprovider.NewManagement(ctx, management.GetCache(), management.GetClient(), management.GetAPIReader(), catalog)
 	if err != nil {
 		return nil, err
@@ -70,26 +69,10 @@ func (o *options) provisioningControllers(
 		nodeprofiles.NewController(clusters, recorder),
 		nodeclass.NewController(realClock, clusters, recorder),
 		protection.NewPoolController(clusters, o.trustedUsers),
-		autonodes.NewController(realClock, clusters, catalog, servers, o.instanceTypes.CapacityType),
+		autonodes.NewController(realClock, clusters, catalog, servers),
 		unschedulable.NewNodePoolController(core.CloudProvider, metal3.Meets, recorder),
-		unschedulable.NewPodController(clusters, o.instanceTypes, recorder, func(pod types.NamespacedName) bool {
+		unschedulable.NewPodController(clusters, recorder, func(pod types.NamespacedName) bool {
 			return core.Cluster.PodNodeClaimMapping(pod) != ""
-		}, func(ctx context.Context, pod *corev1.Pod) (unschedulable.Explanation, error) {
-			reached, err := metal3.QuotaReached(ctx, pod)
-			return explanation(unschedulable.ReasonQuotaReached, reached), err
-		}, func(ctx context.Context, pod *corev1.Pod) (unschedulable.Explanation, error) {
-			refused, err := metal3.RefusedFor(ctx, pod)
-			return explanation(unschedulable.ReasonServerRefused, refused), err
-		}, func(_ context.Context, pod *corev1.Pod) (unschedulable.Explanation, error) {
-			return explanation(unschedulable.ReasonInsufficientDomainCapacity, core.Shortage(pod)), nil
-		}),
+		}, metal3.Checks(core.Shortage)...),
 	), nil
-}
-
-// explanation for a pod, if there is anything to explain.
-func explanation(reason, message string) unschedulable.Explanation {
-	if message == "" {
-		return unschedulable.Explanation{}
-	}
-	return unschedulable.Explanation{Reason: reason, Message: message}
 }

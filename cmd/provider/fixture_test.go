@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,11 +15,12 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/identity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // fixture is a management cluster and a tenant cluster in one, with two types of servers. The test claims servers in
@@ -80,14 +80,14 @@ func newFixture(t *testing.T) *fixture {
 
 func (w *fixture) a100() string { return "a100-4x-" + w.namespace }
 
-func (w *fixture) nodePool() *karpenterv1.NodePool {
-	pool := &karpenterv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
-	pool.Spec.Template.Spec.NodeClassRef = &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: w.namespace}
-	pool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{
-		{Key: karpenterv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpenterv1.CapacityTypeReserved}},
+func (w *fixture) nodePool() *karpv1.NodePool {
+	pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
+	pool.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: w.namespace}
+	pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
+		{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeReserved}},
 	}
-	pool.Spec.Template.Spec.ExpireAfter = karpenterv1.MustParseNillableDuration("Never")
-	pool.Spec.Disruption.ConsolidateAfter = karpenterv1.MustParseNillableDuration("Never")
+	pool.Spec.Template.Spec.ExpireAfter = karpv1.MustParseNillableDuration("Never")
+	pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")
 	return pool
 }
 
@@ -140,9 +140,9 @@ func (w *fixture) claim(machine *v1alpha1.Machine) {
 }
 
 // launched waits until the NodeClaim has the server of its Machine.
-func (w *fixture) launched(machine *v1alpha1.Machine) *karpenterv1.NodeClaim {
+func (w *fixture) launched(machine *v1alpha1.Machine) *karpv1.NodeClaim {
 	w.t.Helper()
-	nodeClaim := &karpenterv1.NodeClaim{}
+	nodeClaim := &karpv1.NodeClaim{}
 	w.eventually("the NodeClaim to be launched", func() error {
 		if err := environment.Client.Get(context.Background(), client.ObjectKey{Name: machine.Name}, nodeClaim); err != nil {
 			return err
@@ -156,7 +156,7 @@ func (w *fixture) launched(machine *v1alpha1.Machine) *karpenterv1.NodeClaim {
 }
 
 // giveBack deletes a NodeClaim and waits until it and its Machine are gone.
-func (w *fixture) giveBack(nodeClaim *karpenterv1.NodeClaim) {
+func (w *fixture) giveBack(nodeClaim *karpv1.NodeClaim) {
 	w.t.Helper()
 	if err := environment.Client.Delete(context.Background(), nodeClaim); err != nil {
 		w.t.Fatal(err)
@@ -198,14 +198,7 @@ func (w *fixture) start(o *options) {
 // ends waits until the provider has ended by itself.
 func (w *fixture) ends() error {
 	w.t.Helper()
-	select {
-	case err := <-w.stopped:
-		return err
-	case <-time.After(waitTimeout):
-		klog.Flush()
-		w.t.Fatalf("the provider does not end\nlogs:\n%s", w.logs)
-	}
-	return nil
+	return poll.Receive(w.t, "the end of the provider", w.stopped)
 }
 
 func (w *fixture) create(object client.Object) {
@@ -230,20 +223,5 @@ func (w *fixture) remove(object client.Object) {
 
 func (w *fixture) eventually(what string, check func() error) {
 	w.t.Helper()
-	deadline := time.NewTimer(waitTimeout)
-	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			klog.Flush()
-			w.t.Fatalf("waiting for %s, %v\nlogs:\n%s", what, err, w.logs)
-		}
-	}
+	poll.Eventually(w.t, what, func(context.Context) error { return check() })
 }

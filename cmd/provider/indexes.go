@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
 // addIndexes makes the indexes by which Karpenter's core lists from the cache.
@@ -23,19 +23,19 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		{&corev1.Pod{}, "spec.nodeName", of(func(o *corev1.Pod) string { return o.Spec.NodeName })},
 		{&corev1.Node{}, "spec.providerID", of(func(o *corev1.Node) string { return o.Spec.ProviderID })},
 		{&storagev1.VolumeAttachment{}, "spec.nodeName", of(func(o *storagev1.VolumeAttachment) string { return o.Spec.NodeName })},
-		{&karpenterv1.NodeClaim{}, "status.providerID", of(func(o *karpenterv1.NodeClaim) string { return o.Status.ProviderID })},
-		{&karpenterv1.NodeClaim{}, "spec.nodeClassRef.group",
-			of(func(o *karpenterv1.NodeClaim) string { return class(o.Spec.NodeClassRef).Group })},
-		{&karpenterv1.NodeClaim{}, "spec.nodeClassRef.kind",
-			of(func(o *karpenterv1.NodeClaim) string { return class(o.Spec.NodeClassRef).Kind })},
-		{&karpenterv1.NodeClaim{}, "spec.nodeClassRef.name",
-			of(func(o *karpenterv1.NodeClaim) string { return class(o.Spec.NodeClassRef).Name })},
-		{&karpenterv1.NodePool{}, "spec.template.spec.nodeClassRef.group",
-			of(func(o *karpenterv1.NodePool) string { return class(o.Spec.Template.Spec.NodeClassRef).Group })},
-		{&karpenterv1.NodePool{}, "spec.template.spec.nodeClassRef.kind",
-			of(func(o *karpenterv1.NodePool) string { return class(o.Spec.Template.Spec.NodeClassRef).Kind })},
-		{&karpenterv1.NodePool{}, "spec.template.spec.nodeClassRef.name",
-			of(func(o *karpenterv1.NodePool) string { return class(o.Spec.Template.Spec.NodeClassRef).Name })},
+		{&karpv1.NodeClaim{}, "status.providerID", of(func(o *karpv1.NodeClaim) string { return o.Status.ProviderID })},
+		{&karpv1.NodeClaim{}, "spec.nodeClassRef.group",
+			of(func(o *karpv1.NodeClaim) string { return class(o.Spec.NodeClassRef).Group })},
+		{&karpv1.NodeClaim{}, "spec.nodeClassRef.kind",
+			of(func(o *karpv1.NodeClaim) string { return class(o.Spec.NodeClassRef).Kind })},
+		{&karpv1.NodeClaim{}, "spec.nodeClassRef.name",
+			of(func(o *karpv1.NodeClaim) string { return class(o.Spec.NodeClassRef).Name })},
+		{&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.group",
+			of(func(o *karpv1.NodePool) string { return class(o.Spec.Template.Spec.NodeClassRef).Group })},
+		{&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.kind",
+			of(func(o *karpv1.NodePool) string { return class(o.Spec.Template.Spec.NodeClassRef).Kind })},
+		{&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.name",
+			of(func(o *karpv1.NodePool) string { return class(o.Spec.Template.Spec.NodeClassRef).Name })},
 	} {
 		values := func(object client.Object) []string { return []string{index.value(object)} }
 		if err := indexer.IndexField(ctx, index.object, index.field, values); err != nil {
@@ -54,9 +54,9 @@ func of[T client.Object](value func(T) string) func(client.Object) string {
 	}
 }
 
-func class(reference *karpenterv1.NodeClassReference) karpenterv1.NodeClassReference {
+func class(reference *karpv1.NodeClassReference) karpv1.NodeClassReference {
 	if reference == nil {
-		return karpenterv1.NodeClassReference{}
+		return karpv1.NodeClassReference{}
 	}
 	return *reference
 }

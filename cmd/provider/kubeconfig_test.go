@@ -13,7 +13,6 @@ import (
 	"sync"
 	"testing"
 	"text/template"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,11 +31,7 @@ var environment env.Environment
 
 func TestMain(m *testing.M) { env.Main(m, &environment) }
 
-const (
-	// waitTimeout is far longer than anything takes: only a test that fails waits for it.
-	waitTimeout = 60 * time.Second
-	user        = "karpenter-metal3-provider"
-)
+const user = "karpenter-metal3-provider"
 
 // optionsFor are the options of a provider whose two clusters are one.
 func optionsFor(namespace, kubeconfig string) *options {

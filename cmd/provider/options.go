@@ -50,7 +50,7 @@ type options struct {
 	launchTimeout  time.Duration
 	resourcesGrace time.Duration
 
-	instanceTypes  instancetypes.Settings
+	podsPerNode    int64
 	topologyLabels []string
 	mapping        topology.Mapping // follows from topologyLabels
 
@@ -76,7 +76,7 @@ func defaultOptions() *options {
 		claimTimeout:   cloudprovider.DefaultClaimTimeout,
 		launchTimeout:  defaultLaunchTimeout,
 		resourcesGrace: nodeclaimstatus.DefaultResourcesGrace,
-		instanceTypes:  instancetypes.DefaultSettings(),
+		podsPerNode:    instancetypes.DefaultPods,
 		topologyLabels: topology.Defaults(),
 		karpenter:      newKarpenterFlags(),
 		gates:          gates,
@@ -97,10 +97,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 			"MetalNodeClasses, and DeviceClasses while they are in sync.")
 
 	capacity := sections.FlagSet("capacity")
-	capacity.StringVar(&o.instanceTypes.CapacityType, "capacity-type", o.instanceTypes.CapacityType,
-		"Capacity type of all servers: reserved, with which Karpenter never asks for more servers than there are, or on-demand. To NodePools "+
-			"that allow only the other one, servers are that.")
-	capacity.Int64Var(&o.instanceTypes.Pods, "pods-per-node", o.instanceTypes.Pods,
+	capacity.Int64Var(&o.podsPerNode, "pods-per-node", o.podsPerNode,
 		"How many pods a node takes whose NodeType has no resource pods: kubelet's maxPods.")
 	capacity.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,
 		topology.Usage)
@@ -144,9 +141,7 @@ func (o *options) complete() (*karpenteroptions.Options, error) {
 			errs = append(errs, fmt.Errorf("--controllers names %q: there are only %s and %s", name, karpenterControllers, draControllers))
 		}
 	}
-	if err := o.instanceTypes.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("--capacity-type or --pods-per-node is wrong, %w", err))
-	}
+	errs = append(errs, operator.CheckPositive("pods-per-node", o.podsPerNode))
 	mapping, err := topology.Parse(o.topologyLabels)
 	if err != nil {
 		errs = append(errs, err)

@@ -19,7 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -104,7 +104,7 @@ func podGetsServer(t *testing.T, w *fixture) {
 
 // nodeComesTooLate registers a Node while its NodeClaim is being deleted. Core ignores such a Node, and no other
 // controller would delete it.
-func nodeComesTooLate(t *testing.T, w *fixture, nodeClaim *karpenterv1.NodeClaim) {
+func nodeComesTooLate(t *testing.T, w *fixture, nodeClaim *karpv1.NodeClaim) {
 	t.Helper()
 	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: nodeClaim.Name}}
 	setFinalizer := func(finalizers string) {
@@ -130,7 +130,7 @@ func nodeComesTooLate(t *testing.T, w *fixture, nodeClaim *karpenterv1.NodeClaim
 	})
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeClaim.Name},
-		Spec:       corev1.NodeSpec{ProviderID: nodeClaim.Status.ProviderID, Taints: []corev1.Taint{karpenterv1.UnregisteredNoExecuteTaint}},
+		Spec:       corev1.NodeSpec{ProviderID: nodeClaim.Status.ProviderID, Taints: []corev1.Taint{karpv1.UnregisteredNoExecuteTaint}},
 	}
 	w.create(node)
 	t.Cleanup(func() { w.remove(node) })
@@ -144,18 +144,18 @@ func managementGoesAway(t *testing.T, w *fixture, management *line) {
 	t.Helper()
 	management.cut()
 	pod := w.pendingPod("infer")
-	waiting := &karpenterv1.NodeClaim{}
+	waiting := &karpv1.NodeClaim{}
 	w.eventually("a NodeClaim that says what it waits for", func() error {
-		nodeClaims := &karpenterv1.NodeClaimList{}
+		nodeClaims := &karpv1.NodeClaimList{}
 		if err := environment.Client.List(context.Background(), nodeClaims,
-			client.MatchingLabels{karpenterv1.NodePoolLabelKey: w.namespace}); err != nil {
+			client.MatchingLabels{karpv1.NodePoolLabelKey: w.namespace}); err != nil {
 			return err
 		}
 		if len(nodeClaims.Items) != 1 {
 			return fmt.Errorf("%d NodeClaims, want 1", len(nodeClaims.Items))
 		}
 		waiting = &nodeClaims.Items[0]
-		if reason := waiting.StatusConditions().Get(karpenterv1.ConditionTypeLaunched).Reason; reason != "ManagementClusterUnavailable" {
+		if reason := waiting.StatusConditions().Get(karpv1.ConditionTypeLaunched).Reason; reason != "ManagementClusterUnavailable" {
 			return fmt.Errorf("reason %q", reason)
 		}
 		return nil

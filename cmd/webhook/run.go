@@ -25,9 +25,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/certs"
@@ -128,18 +128,19 @@ func (o *options) newManager(config *rest.Config, server webhook.Server, rights 
 // register adds the handlers to the server, and what fills their caches to the manager.
 func (o *options) register(ctx context.Context, mgr manager.Manager, callers *webhooks.Callers) error {
 	server := mgr.GetWebhookServer() // this adds it to the manager
-	hosts := inventory.NewInventory(inventory.Options{Topology: &o.mapping, IndexLabels: true})
+	hosts := inventory.NewInventory(inventory.Options{Topology: &o.mapping})
 	if err := cluster.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
 	// Kinds that are only read by name are watched from the start, too, not from the first request on.
 	for _, kind := range []client.Object{&v1alpha1.NodeProfile{}, &v1alpha1.OSImage{}, &v1alpha1.SSHKey{},
-		&v1alpha1.MachineConfigTemplate{}, controllers.NamespaceMetadata()} {
+		&v1alpha1.MachineConfigTemplate{}, kube.NamespaceMetadata()} {
 		if _, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("watching %T, %w", kind, err)
 		}
 	}
-	if err := errors.Join(mgr.Add(feed.New(mgr.GetCache(), hosts)), mgr.Add(cluster.NewTypeFeed(mgr.GetCache(), hosts))); err != nil {
+	err := errors.Join(mgr.Add(feed.New(mgr.GetCache(), hosts)), mgr.Add(feed.NewTypes(mgr.GetCache(), hosts)))
+	if err != nil {
 		return fmt.Errorf("feeding the inventory, %w", err)
 	}
 	for path, handler := range webhooks.Handlers(cluster.New(mgr.GetClient(), mgr.GetAPIReader(), hosts), clock.RealClock{}) {

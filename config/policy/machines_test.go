@@ -18,6 +18,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 var environment env.Environment
@@ -90,7 +91,14 @@ func TestMachines(t *testing.T) {
 		machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: "any"}
 		return machine
 	}
-	env.Eventually(t, "the policy is in force", func(ctx context.Context) error {
+	reported := func(machine *v1alpha1.Machine) *v1alpha1.Machine {
+		machine.ReportNode(func(node *v1alpha1.MachineNode) {
+			node.Name, node.Resources = "n", env.Resources("cpu", "1")
+			node.Unhealthy = &v1alpha1.UnhealthyNode{Condition: "Ready", Status: corev1.ConditionFalse, Since: metav1.Now()}
+		})
+		return machine
+	}
+	poll.Eventually(t, "the policy is in force", func(ctx context.Context) error {
 		err := as(t, provider).Create(ctx, machine(map[string]string{v1alpha1.ClaimUIDAnnotationKey: "x"}), client.DryRunAll)
 		if !apierrors.IsForbidden(err) {
 			return errors.Join(errors.New("it is admitted"), err)
@@ -111,8 +119,7 @@ func TestMachines(t *testing.T) {
 	}{
 		"Create": {reason: "what the provider does", user: provider, after: machine(annotations{v1alpha1.NodeClaimUIDAnnotationKey: "x"})},
 		"Report": {reason: "what the provider does", user: provider, before: machine(annotations{hook: "vlan:1"}, v1alpha1.MachineFinalizer),
-			after: machine(annotations{hook: "vlan:1", v1alpha1.NodeNameAnnotationKey: "n", v1alpha1.UnhealthyAnnotationKey: "y",
-				v1alpha1.NodeResourcesAnnotationKey: "z", v1alpha1.RebootAnnotationKey: ""}, v1alpha1.MachineFinalizer)},
+			after: reported(machine(annotations{hook: "vlan:1", v1alpha1.RebootAnnotationKey: ""}, v1alpha1.MachineFinalizer))},
 		"CreateClaim": {reason: "of another Machine", user: provider, after: machine(annotations{v1alpha1.ClaimUIDAnnotationKey: "x"}),
 			wantRefuse: v1alpha1.ClaimUIDAnnotationKey},
 		"CreateHook": {reason: "the server would never come back", user: provider, after: machine(annotations{hook: "x"}), wantRefuse: hook},
@@ -158,7 +165,7 @@ func TestMachines(t *testing.T) {
 					t.Fatal(err)
 				}
 				after := tc.before.DeepCopy()
-				after.Annotations, after.Finalizers = tc.after.Annotations, tc.after.Finalizers
+				after.Annotations, after.Finalizers, after.Spec.Node = tc.after.Annotations, tc.after.Finalizers, tc.after.Spec.Node
 				err = c.Patch(t.Context(), after, client.MergeFrom(tc.before))
 			}
 			if tc.wantRefuse == "" && err != nil {

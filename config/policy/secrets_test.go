@@ -19,7 +19,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 const (
@@ -227,7 +227,7 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"ManagerToken", "TenantToken"} {
-		env.Eventually(t, "the policy is in force", func(context.Context) error {
+		poll.Eventually(t, "the policy is in force", func(context.Context) error {
 			if err := attempt(t, cases[name].user, nil, cases[name].after); !apierrors.IsForbidden(err) {
 				return errors.Join(errors.New("it is admitted"), err)
 			}

@@ -37,7 +37,12 @@ func TestManagementRules(t *testing.T) {
 			*one.SideEffects != admissionregistrationv1.SideEffectClassNone {
 			t.Errorf("%s: failure policy %s, %d s, side effects %s", one.Name, *one.FailurePolicy, *one.TimeoutSeconds, *one.SideEffects)
 		}
-		if one.MatchConditions[0].Expression != "request.operation != 'UPDATE' || object.spec != oldObject.spec" {
+		changes := "request.operation != 'UPDATE' || object.spec != oldObject.spec"
+		if resource == "machines" { // test/webhooks tries it
+			changes = "request.operation != 'UPDATE' || object.spec.exists(f, f != 'node' && !(f in oldObject.spec && " +
+				"object.spec[f] == oldObject.spec[f])) || oldObject.spec.exists(f, f != 'node' && !(f in object.spec))"
+		}
+		if one.MatchConditions[0].Expression != changes {
 			t.Errorf("%s is asked about more than specs: %s", one.Name, one.MatchConditions[0].Expression)
 		}
 		selector := one.ObjectSelector

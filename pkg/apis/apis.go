@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package apis holds the CustomResourceDefinitions of karpenter-provider-metal3, as controller-gen makes them from
-// the Go types, and adds what controller-gen cannot say: the lengths of fields, and fields of other spellings.
+// the Go types, and adds what controller-gen cannot say: the lengths of fields, and the other forms of fields.
 package apis
 
 import (
@@ -15,6 +15,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/compat"
 )
 
 //go:embed crds/*.yaml
@@ -49,7 +51,9 @@ func KarpenterCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 				continue
 			}
 			for _, path := range expireAfterPaths {
-				patched += setDefault(schema.OpenAPIV3Schema.Properties, path)
+				if at(schema.OpenAPIV3Schema, path, setNever) {
+					patched++
+				}
 			}
 		}
 		crds = append(crds, crd)
@@ -64,17 +68,8 @@ func KarpenterCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 // expireAfterPaths are where NodeClaims and NodePools have it.
 var expireAfterPaths = [][]string{{"spec", "expireAfter"}, {"spec", "template", "spec", "expireAfter"}}
 
-func setDefault(properties map[string]apiextensionsv1.JSONSchemaProps, path []string) int {
-	property, found := properties[path[0]]
-	switch {
-	case !found:
-		return 0
-	case len(path) > 1:
-		return setDefault(property.Properties, path[1:])
-	}
-	property.Default = &apiextensionsv1.JSON{Raw: []byte(strconv.Quote(never))}
-	properties[path[0]] = property
-	return 1
+func setNever(schema *apiextensionsv1.JSONSchemaProps) {
+	schema.Default = &apiextensionsv1.JSON{Raw: []byte(strconv.Quote(never))}
 }
 
 func load(wanted func(path string) bool) ([]*apiextensionsv1.CustomResourceDefinition, error) {
@@ -95,10 +90,22 @@ func load(wanted func(path string) bool) ([]*apiextensionsv1.CustomResourceDefin
 		if err := yaml.UnmarshalStrict(content, crd); err != nil {
 			return nil, fmt.Errorf("parsing embedded CRD %s, %w", path, err)
 		}
-		if err := errors.Join(setBounds(crd), setSpellings(crd)); err != nil {
+		if err := errors.Join(setBounds(crd), admitForms(crd)); err != nil {
 			return nil, err
 		}
 		crds = append(crds, crd)
 	}
 	return crds, nil
+}
+
+// admitForms adds the other forms of a kind's fields. An error means that the kind has no such field.
+func admitForms(crd *apiextensionsv1.CustomResourceDefinition) error {
+	for i := range crd.Spec.Versions {
+		for _, form := range compat.Forms {
+			if form.Kind == crd.Spec.Names.Kind && !at(crd.Spec.Versions[i].Schema.OpenAPIV3Schema, form.Path, form.Admit) {
+				return fmt.Errorf("admitting another form of %v of %s: there is no such field", form.Path, crd.Name)
+			}
+		}
+	}
+	return nil
 }

@@ -38,6 +38,9 @@ var bounds = map[string][]bound{
 			{path: "spec.owner{}", length: maxName},
 			{path: "spec.resources", keys: 64},
 			{path: "spec.resources{}", length: maxValue},
+			{path: "spec.node.resources", keys: 3},
+			{path: "spec.node.resources{}", length: maxValue},
+			{path: "spec.node.unhealthy.since", length: maxValue},
 			{path: "spec.requirements[].key", length: maxKey},
 			{path: "spec.requirements[].operator", length: maxValue},
 			// Karpenter names up to 600 instance types.

@@ -260,16 +260,8 @@ func SelfSettableLabels(labels map[string]string) map[string]string {
 }
 
 func selfSettable(key string) bool {
-	namespace, _, namespaced := strings.Cut(key, "/")
-	if !namespaced || !within(namespace, "kubernetes.io") && !within(namespace, "k8s.io") {
-		return true
-	}
-	return slices.Contains(kubeletLabels, key) ||
-		within(namespace, corev1.LabelNamespaceSuffixKubelet) || within(namespace, corev1.LabelNamespaceSuffixNode)
-}
-
-func within(namespace, suffix string) bool {
-	return namespace == suffix || strings.HasSuffix(namespace, "."+suffix)
+	return !v1alpha1.InDomain(key, "kubernetes.io", "k8s.io") || slices.Contains(kubeletLabels, key) ||
+		v1alpha1.InDomain(key, corev1.LabelNamespaceSuffixKubelet, corev1.LabelNamespaceSuffixNode)
 }
 
 // nodeLabelsArg writes labels as the kubelet's --node-labels takes them, in a stable order: user data that changed

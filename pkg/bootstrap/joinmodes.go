@@ -14,69 +14,44 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	certutil "k8s.io/client-go/util/cert"
 	"sigs.k8s.io/yaml"
 )
 
-const (
-	kubeadmAPIVersion     = "kubeadm.k8s.io/v1beta4"
-	joinConfigurationKind = "JoinConfiguration"
-)
-
-// joinConfiguration is the part of kubeadm's v1beta4 JoinConfiguration that user data needs. kubeadm publishes its
-// types only inside the module of all of Kubernetes.
-type joinConfiguration struct {
-	metav1.TypeMeta  `json:",inline"`
-	Discovery        discovery        `json:"discovery"`
-	NodeRegistration nodeRegistration `json:"nodeRegistration"`
+// joinConfigurationFor returns the kubeadm document for a valid Join. It has the token in the clear, so it must not be
+// logged. kubeadm publishes its types only inside the module of all of Kubernetes.
+func joinConfigurationFor(j Join) map[string]any {
+	return map[string]any{
+		"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "JoinConfiguration",
+		"discovery": map[string]any{"bootstrapToken": map[string]any{
+			"token": j.Token.Reveal(), "apiServerEndpoint": j.APIServerEndpoint, "caCertHashes": j.CACertHashes,
+		}},
+		"nodeRegistration": map[string]any{
+			"name": j.NodeName,
+			// Also if there are none: kubeadm adds its own defaults where they are absent.
+			"taints":           append([]corev1.Taint{}, j.Taints...),
+			"kubeletExtraArgs": kubeletArgs(j),
+		},
+	}
 }
 
-type discovery struct {
-	BootstrapToken bootstrapTokenDiscovery `json:"bootstrapToken"`
-}
-
-type bootstrapTokenDiscovery struct {
-	// Token is in the clear here, so a joinConfiguration must not be logged, and is not exported.
-	Token             string   `json:"token"`
-	APIServerEndpoint string   `json:"apiServerEndpoint"`
-	CACertHashes      []string `json:"caCertHashes"`
-}
-
-type nodeRegistration struct {
-	Name string `json:"name"`
-	// Taints are written even when there are none: kubeadm adds its own defaults where they are absent.
-	Taints           []corev1.Taint `json:"taints"`
-	KubeletExtraArgs []kubeletArg   `json:"kubeletExtraArgs,omitempty"`
-}
-
+// kubeletArg is an argument of the kubelet as kubeadm takes it.
 type kubeletArg struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// joinConfigurationFor returns the kubeadm document for a valid Join.
-func joinConfigurationFor(j Join) joinConfiguration {
-	args := []kubeletArg{{Name: argProviderID, Value: j.ProviderID}}
+// kubeletArgs are the arguments of the kubelet: more of them stand before those that a user has written.
+func kubeletArgs(j Join, more ...kubeletArg) []kubeletArg {
+	args := []kubeletArg{{argProviderID, j.ProviderID}}
 	if labels := SelfSettableLabels(j.Labels); len(labels) > 0 {
-		args = append(args, kubeletArg{Name: argNodeLabels, Value: nodeLabelsArg(labels)})
+		args = append(args, kubeletArg{argNodeLabels, nodeLabelsArg(labels)})
 	}
+	args = append(args, more...)
 	for _, name := range slices.Sorted(maps.Keys(j.KubeletArgs)) {
-		args = append(args, kubeletArg{Name: name, Value: j.KubeletArgs[name]})
+		args = append(args, kubeletArg{name, j.KubeletArgs[name]})
 	}
-	return joinConfiguration{
-		TypeMeta: metav1.TypeMeta{APIVersion: kubeadmAPIVersion, Kind: joinConfigurationKind},
-		Discovery: discovery{BootstrapToken: bootstrapTokenDiscovery{
-			Token:             j.Token.Reveal(),
-			APIServerEndpoint: j.APIServerEndpoint,
-			CACertHashes:      j.CACertHashes,
-		}},
-		NodeRegistration: nodeRegistration{
-			Name:             j.NodeName,
-			Taints:           append([]corev1.Taint{}, j.Taints...),
-			KubeletExtraArgs: args,
-		},
-	}
+	return args
 }
 
 const (
@@ -122,27 +97,21 @@ func vclusterScriptOf(j Join) (joinScript, error) {
 		{kubeletDropInPath, "0644", kubeletDropIn},
 	}
 	for _, path := range kubeletEnvironmentPaths {
-		files = append(files, joinFile{path, "0644", kubeletArgsVariable + "'" + strings.Join(kubeletArgsOf(j), " ") + "'\n"})
+		files = append(files, joinFile{path, "0644", kubeletArgsVariable + "'" + strings.Join(kubeletWords(j), " ") + "'\n"})
 	}
 	return joinScript{files: files, commands: []string{
 		strings.Join([]string{"sh", inRoot(vclusterScriptPath), inRoot(vclusterRequestPath), inRoot(vclusterCAPath)}, " "),
 	}}, nil
 }
 
-// kubeletArgsOf returns the kubelet's arguments, one word each.
-func kubeletArgsOf(j Join) []string {
-	args := []string{"--" + argProviderID + "=" + j.ProviderID}
-	if labels := SelfSettableLabels(j.Labels); len(labels) > 0 {
-		args = append(args, "--"+argNodeLabels+"="+nodeLabelsArg(labels))
-	}
+// kubeletWords returns the kubelet's arguments, the taints among them, one word each.
+func kubeletWords(j Join) []string {
+	var more []kubeletArg
 	if len(j.Taints) > 0 {
 		taints := lo.Map(j.Taints, func(one corev1.Taint, _ int) string { return one.Key + "=" + one.Value + ":" + string(one.Effect) })
-		args = append(args, "--"+argRegisterTaints+"="+strings.Join(taints, ","))
+		more = []kubeletArg{{argRegisterTaints, strings.Join(taints, ",")}}
 	}
-	for _, name := range slices.Sorted(maps.Keys(j.KubeletArgs)) {
-		args = append(args, "--"+name+"="+j.KubeletArgs[name])
-	}
-	return args
+	return lo.Map(kubeletArgs(j, more...), func(arg kubeletArg, _ int) string { return "--" + arg.Name + "=" + arg.Value })
 }
 
 const (
@@ -163,16 +132,6 @@ type joinScript struct {
 
 type joinFile struct{ path, permissions, content string }
 
-// hostConfig is the cloud-config of a join, for what is missing in the user's.
-type hostConfig struct {
-	// Hostname, with PreserveHostname false, makes the server's own name that of its Node, whatever the image or the
-	// config drive's metadata say.
-	Hostname         string `json:"hostname"`
-	PreserveHostname bool   `json:"preserve_hostname"`
-	// ManageEtcHosts "localhost" makes the hostname resolve without a DNS server, which kubeadm looks for.
-	ManageEtcHosts string `json:"manage_etc_hosts"`
-}
-
 // JoinUserData returns the user data with which a server joins, to be given as it is or to UserData. It has the token
 // in plain text, so it must be stored only in a Secret. Equal values give equal bytes. The error names every value that
 // is not usable.
@@ -187,7 +146,12 @@ func JoinUserData(j Join) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("building user data, %w", err)
 	}
-	host, err := yaml.Marshal(hostConfig{Hostname: j.NodeName, ManageEtcHosts: "localhost"})
+	host, err := yaml.Marshal(map[string]any{
+		// The server has the name of its Node, whatever the image or the config drive's metadata say.
+		"hostname": j.NodeName, "preserve_hostname": false,
+		// It resolves without a DNS server. kubeadm looks for it.
+		"manage_etc_hosts": "localhost",
+	})
 	if err != nil {
 		return nil, fmt.Errorf("building user data, encoding the cloud-config, %w", err)
 	}

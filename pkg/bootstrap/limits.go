@@ -42,7 +42,7 @@ var (
 
 // limits end a rendering that would take all the memory or time of the manager. text/template cannot be interrupted from
 // outside, so the limits are checked wherever it calls us: the size when it writes, the time when it calls a function, and at
-// each turn of a loop and each call of a template, where limit puts a call of a function.
+// each turn of a loop and each call of a template, where rewrite puts a call of a function.
 type limits struct {
 	deadline    time.Time
 	calls, made int
@@ -117,13 +117,14 @@ func (l *limits) add(value reflect.Value) error {
 	return nil
 }
 
-// limit puts the calls of step and call into a template. The error has the form of those of text/template.
-func limit(all *template.Template) error {
+// rewrite puts the calls of step and call into a template, and makes its entries optional. The error has the form of those
+// of text/template.
+func rewrite(all *template.Template) error {
 	for _, t := range all.Templates() {
 		if t.Tree == nil || t.Root == nil {
 			continue
 		}
-		if err := limitList(t.Tree, t.Root, 0); err != nil {
+		if err := rewriteList(t.Tree, t.Root, 0); err != nil {
 			return err
 		}
 		t.Root.Nodes = slices.Insert(t.Root.Nodes, 0, callOf(t.Tree, t.Root.Pos, callName))
@@ -131,7 +132,7 @@ func limit(all *template.Template) error {
 	return nil
 }
 
-func limitList(tree *parse.Tree, list *parse.ListNode, depth int) error {
+func rewriteList(tree *parse.Tree, list *parse.ListNode, depth int) error {
 	if list == nil {
 		return nil
 	}
@@ -142,6 +143,10 @@ func limitList(tree *parse.Tree, list *parse.ListNode, depth int) error {
 	for _, node := range list.Nodes {
 		var branch *parse.BranchNode
 		switch node := node.(type) {
+		case *parse.ActionNode:
+			optionalPipe(tree, node.Pipe)
+		case *parse.TemplateNode:
+			optionalPipe(tree, node.Pipe)
 		case *parse.IfNode:
 			branch = &node.BranchNode
 		case *parse.WithNode:
@@ -149,10 +154,12 @@ func limitList(tree *parse.Tree, list *parse.ListNode, depth int) error {
 		case *parse.RangeNode:
 			branch = &node.BranchNode
 			branch.List.Nodes = slices.Insert(branch.List.Nodes, 0, callOf(tree, node.Pos, stepName))
-		default:
+		}
+		if branch == nil {
 			continue
 		}
-		if err := errors.Join(limitList(tree, branch.List, depth+1), limitList(tree, branch.ElseList, depth+1)); err != nil {
+		optionalPipe(tree, branch.Pipe)
+		if err := errors.Join(rewriteList(tree, branch.List, depth+1), rewriteList(tree, branch.ElseList, depth+1)); err != nil {
 			return err
 		}
 	}

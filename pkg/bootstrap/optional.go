@@ -5,7 +5,6 @@ package bootstrap
 
 import (
 	"slices"
-	"text/template"
 	"text/template/parse"
 )
 
@@ -16,42 +15,8 @@ type entries map[string]any
 // optionalFields are the fields that hold entries.
 var optionalFields = []string{"Properties", "Labels", "Annotations"}
 
-// makeOptional has a template read entries by index, also where it names one like a field: text/template has one rule for all missing
-// keys, and that is an error.
-func makeOptional(all *template.Template) {
-	for _, t := range all.Templates() {
-		if t.Tree != nil {
-			optionalList(t.Tree, t.Root)
-		}
-	}
-}
-
-func optionalList(tree *parse.Tree, list *parse.ListNode) {
-	if list == nil {
-		return
-	}
-	for _, node := range list.Nodes {
-		switch node := node.(type) {
-		case *parse.ActionNode:
-			optionalPipe(tree, node.Pipe)
-		case *parse.TemplateNode:
-			optionalPipe(tree, node.Pipe)
-		case *parse.IfNode:
-			optionalBranch(tree, &node.BranchNode)
-		case *parse.WithNode:
-			optionalBranch(tree, &node.BranchNode)
-		case *parse.RangeNode:
-			optionalBranch(tree, &node.BranchNode)
-		}
-	}
-}
-
-func optionalBranch(tree *parse.Tree, branch *parse.BranchNode) {
-	optionalPipe(tree, branch.Pipe)
-	optionalList(tree, branch.List)
-	optionalList(tree, branch.ElseList)
-}
-
+// optionalPipe has a pipeline read entries by index, also where it names one like a field: text/template has one rule for
+// all missing keys, and that is an error.
 func optionalPipe(tree *parse.Tree, pipe *parse.PipeNode) {
 	if pipe == nil {
 		return

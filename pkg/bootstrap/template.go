@@ -15,15 +15,11 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 )
 
 // Template is the text of a template and where it comes from.
-type Template struct {
-	// Name says where the text is to be found, for people: "cloudInitTemplate of MachineConfigTemplate ubuntu".
-	Name string
-	// Text in the language of text/template.
-	Text string
-}
+type Template = plan.Template
 
 // Values are what a template has as .Values. Their names are those of the reference.
 type Values struct {
@@ -102,8 +98,7 @@ func parseTemplate(t Template, limits *limits) (*template.Template, error) {
 	if err != nil {
 		return nil, templateError(t, err)
 	}
-	makeOptional(parsed)
-	if err := limit(parsed); err != nil {
+	if err := rewrite(parsed); err != nil {
 		return nil, templateError(t, err)
 	}
 	return parsed, nil

@@ -6,7 +6,7 @@
 //   - user data for cloud-init (userdata.go): the user's document, SSH keys and the join, as parts of a MIME message;
 //   - the join of a tenant cluster (join.go, joinmodes.go), by kubeadm or by the script of a vCluster, with a bootstrap token
 //     (tokens.go) and the hashes of the cluster's CA;
-//   - documents from templates (template.go, functions.go, limits.go);
+//   - documents from templates (template.go, functions.go, limits.go), and all documents of a plan (documents.go);
 //   - the network data of the config drive (network*.go).
 //
 // All are functions of values, but for those of tokens.go, which call the API of the tenant cluster.
@@ -30,7 +30,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-	"golang.org/x/crypto/ssh"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -119,23 +118,6 @@ func checkSize(kind string, size int) error {
 	}
 	return fmt.Errorf("%s has %d bytes, and Metal3 takes at most %d: fetch large files at boot instead of writing them out", kind, size,
 		MaxDocumentBytes)
-}
-
-// AuthorizedKey returns the line for authorized_keys that an SSHKey's publicKey holds. The error is a sentence without
-// a subject, such as "holds a private key: ...", and does not repeat the text.
-func AuthorizedKey(publicKey string) (string, error) {
-	line := strings.TrimSpace(publicKey)
-	if strings.Contains(line, "PRIVATE KEY") {
-		return "", errors.New("holds a private key: give the public one (the file that ends in .pub), and do not use this key pair any more")
-	}
-	if line == "" || strings.ContainsAny(line, "\r\n") {
-		return "", errors.New("is not one line: give one public key in the format of authorized_keys, and make an SSHKey for each")
-	}
-	if _, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line)); err != nil || strings.HasPrefix(line, "#") {
-		return "", errors.New("is not a public key: copy the whole line of the file that ends in .pub, for example \"ssh-ed25519 AAAAC3... " +
-			"user@host\"")
-	}
-	return line, nil
 }
 
 // boundaryLength in hexadecimal digits, of the 70 characters that a boundary may have.

@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cloudprovider implements Karpenter's CloudProvider with Machines: a NodeClaim becomes a Machine in the tenant's
-// namespace of the management cluster, and the status of the Machine becomes that of the NodeClaim. It does not read
-// BareMetalHosts.
+// Package cloudprovider implements Karpenter's CloudProvider with Machines: a NodeClaim becomes a Machine in the
+// tenant's namespace of the management cluster, and the status of the Machine becomes that of the NodeClaim. It does
+// not read BareMetalHosts.
 package cloudprovider
 
 import (
@@ -22,7 +22,8 @@ import (
 // Name of this provider, as Karpenter's metrics show it.
 const Name = "metal3"
 
-// DefaultClaimTimeout is how long Create waits for the manager before it returns an error, after which Karpenter retries.
+// DefaultClaimTimeout is how long Create waits for the manager before it returns an error, after which Karpenter
+// retries.
 const DefaultClaimTimeout = 10 * time.Second
 
 // Options say which tenant this provider is for.
@@ -45,16 +46,19 @@ type CloudProvider struct {
 	recorder   events.Recorder
 	clock      clock.Clock
 	options    Options
-	limits     nodeLimits
 	refusals   refusals
 }
 
 var _ cloudprovider.CloudProvider = (*CloudProvider)(nil)
 
-// New returns a CloudProvider. tenant reads the tenant cluster from a cache, and live from its API server; events about NodeClaims go to
-// recorder.
-func New(tenant, live client.Reader, management *Management, recorder events.Recorder, clock clock.Clock, options Options) *CloudProvider {
-	return &CloudProvider{tenant: tenant, live: live, management: management, recorder: recorder, clock: clock, options: options}
+// New returns a CloudProvider. tenant reads the tenant cluster from a cache, and live from its API server; events
+// about NodeClaims go to recorder.
+func New(tenant, live client.Reader, management *Management, recorder events.Recorder, clock clock.Clock,
+	options Options) *CloudProvider {
+	return &CloudProvider{
+		tenant: tenant, live: live, management: management, recorder: recorder, clock: clock, options: options,
+		refusals: newRefusals(clock),
+	}
 }
 
 // Name returns the name of this provider.

@@ -4,22 +4,26 @@
 package cloudprovider
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
-func (f *fixture) poolRequiring(requirements ...requirement) *karpenterv1.NodePool {
-	nodePool := &karpenterv1.NodePool{}
+func (f *fixture) poolRequiring(requirements ...requirement) *karpv1.NodePool {
+	nodePool := &karpv1.NodePool{}
 	nodePool.Name = "gpu"
-	nodePool.Spec.Template.Spec.NodeClassRef = &karpenterv1.NodeClassReference{
+	nodePool.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{
 		Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: f.class.Name}
 	nodePool.Spec.Template.Spec.Requirements = requirements
 	return nodePool
@@ -48,8 +52,8 @@ func TestFreeForOfTwoTypes(t *testing.T) {
 		}
 		return result
 	}
-	onDemand := requirement{Key: karpenterv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"on-demand"}}
-	spot := requirement{Key: karpenterv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"spot"}}
+	onDemand := requirement{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"on-demand"}}
+	spot := requirement{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"spot"}}
 	for name, tc := range map[string]struct {
 		reason       string
 		requirements []requirement
@@ -66,7 +70,7 @@ func TestFreeForOfTwoTypes(t *testing.T) {
 		"not customer-a": {"the others", []requirement{{Key: v1alpha1.TypeLabelKey("customer-a"), Operator: "DoesNotExist"}}, 3},
 	} {
 		f.eventually(name, func() error {
-			got, err := f.FreeFor(f.ctx, f.poolRequiring(tc.requirements...))
+			got, _, err := f.FreeFor(f.ctx, f.poolRequiring(tc.requirements...))
 			if err == nil && got != tc.want {
 				err = fmt.Errorf("%d servers are free, want %d: %s", got, tc.want, tc.reason)
 			}
@@ -75,10 +79,58 @@ func TestFreeForOfTwoTypes(t *testing.T) {
 	}
 }
 
+// A NodeClaim gets its Machine while the servers are counted, at each read of the counting. Its server is never counted as free.
+func TestFreeForWhileMachineIsMade(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		// before and after are called before and after the NodeClaims are read.
+		before, after func(makeMachine func())
+	}{
+		"before": {"the cache has the Machine when the NodeClaims are read", func(makeMachine func()) { makeMachine() }, func(func()) {}},
+		"after":  {"the NodeClaims are read, and then the Machine is made", func(func()) {}, func(makeMachine func()) { makeMachine() }},
+		"later":  {"there is no Machine yet", func(func()) {}, func(func()) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, interceptor.Funcs{})
+			nodePool := f.poolRequiring()
+			f.freeTwo(nodePool)
+			nodeClaim := f.nodeClaim("gpu-1")
+			f.create(nodeClaim)
+			t.Cleanup(func() {
+				if err := environment.Client.Delete(context.Background(), nodeClaim); err != nil {
+					t.Error(err)
+				}
+			})
+			makeMachine := sync.OnceFunc(func() {
+				types := f.management.Catalog.InstanceTypes(instancetypes.NewFilter(nil, f.class))
+				machine := machineFor(nodeClaim, f.class, types, f.management.Catalog.Advertises, f.options)
+				f.create(machine)
+				f.eventually("the cache has the Machine", func() error {
+					return f.management.Client.Get(f.ctx, client.ObjectKeyFromObject(machine), machine)
+				})
+			})
+			direct, err := client.NewWithWatch(environment.Config, client.Options{Scheme: environment.Scheme})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.live = interceptor.NewClient(direct, interceptor.Funcs{
+				List: func(ctx context.Context, live client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					tc.before(makeMachine)
+					defer tc.after(makeMachine)
+					return live.List(ctx, list, opts...)
+				},
+			})
+			if free, _, err := f.FreeFor(f.ctx, nodePool); err != nil || free != 1 {
+				t.Errorf("%d of 2 servers are free (%v), and one is for the NodeClaim: %s", free, err, tc.reason)
+			}
+		})
+	}
+}
+
 // A NodePool that allows on-demand only gets on-demand types, and nodes with that label: with another one they would have drifted.
 func TestOnDemandNodePool(t *testing.T) {
 	f := newFixture(t, interceptor.Funcs{})
-	onDemand := requirement{Key: karpenterv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"on-demand"}}
+	onDemand := requirement{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"on-demand"}}
 	for name, tc := range map[string]struct {
 		reason       string
 		requirements []requirement
@@ -116,12 +168,12 @@ func TestOnDemandNodePool(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
-	for _, key := range []string{karpenterv1.CapacityTypeLabelKey, v1alpha1.ReservationIDLabelKey} {
+	for _, key := range []string{karpv1.CapacityTypeLabelKey, v1alpha1.ReservationIDLabelKey} {
 		if value, has := created.Labels[key]; has {
 			got[key] = value
 		}
 	}
-	if diff := cmp.Diff(map[string]string{karpenterv1.CapacityTypeLabelKey: "on-demand"}, got); diff != "" {
+	if diff := cmp.Diff(map[string]string{karpv1.CapacityTypeLabelKey: "on-demand"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -14,14 +14,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // Create creates the Machine of a NodeClaim, or finds the one of an earlier call, and waits until the manager has claimed
@@ -29,35 +30,48 @@ import (
 // NodeClassNotReadyError if the class is missing or not ready, and otherwise an error after which Karpenter calls
 // again. Once the manager has refused, the Machine is deleted; as long as there is no decision it stays, and the next call
 // finds it.
-func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (*karpenterv1.NodeClaim, error) {
+func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
 	class, err := c.nodeClassOf(ctx, nodeClaim)
 	if err != nil {
 		return nil, err
 	}
-	tenant, remaining, err := c.tenantCluster(ctx)
+	s, err := c.scopeOf(ctx, nil)
 	if err != nil {
 		return nil, createError(reasonManagementUnavailable, err)
 	}
-	types := remaining.LimitTypes(c.management.Catalog.ForNodeClaim(nodeClaim).InstanceTypes(instancetypes.NewFilter(tenant, class)))
-	launch, err := c.newLaunch(ctx, nodeClaim, class, tenant, types)
+	types := s.remaining.LimitTypes(c.management.Catalog.InstanceTypes(instancetypes.NewFilter(s.tenant, class)))
+	launch, err := c.newLaunch(ctx, nodeClaim, class, s.tenant, types)
 	if err != nil {
 		return nil, err
 	}
 	// Subscribed before the Machine exists, so that no change of it is missed.
 	changes, done := c.management.machines.subscribe(nodeClaim.Name)
 	defer done()
-	machine, err := c.createWithinLimits(ctx, launch.scope.nodePool,
-		machineFor(nodeClaim, class, types, c.management.Catalog.Advertises, c.options))
+	machine, err := c.createMachine(ctx, machineFor(nodeClaim, class, types, c.management.Catalog.Advertises, c.options))
 	if notAdmitted := (*notAdmittedError)(nil); errors.As(err, &notAdmitted) {
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			return nil, c.refusal(ctx, launch, noServer, metav1.Condition{Reason: v1alpha1.ReasonTenantDeleting, Message: notAdmitted.Error()})
+			return nil, c.refusal(launch, noServer,
+				metav1.Condition{Reason: v1alpha1.ReasonTenantDeleting, Message: notAdmitted.Error()})
 		}
-		return nil, c.refusal(ctx, launch, refused, metav1.Condition{Reason: reasonInvalidMachine, Message: notAdmitted.Error()})
+		return nil, c.refusal(launch, refused, metav1.Condition{Reason: reasonInvalidMachine, Message: notAdmitted.Error()})
 	}
 	if err != nil {
 		return nil, err
 	}
 	return c.await(ctx, launch, machine, changes)
+}
+
+// nodePoolOf returns the NodePool of a NodeClaim, or nil if there is none: core deletes the NodeClaims of one that is gone.
+func (c *CloudProvider) nodePoolOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*karpv1.NodePool, error) {
+	name, found := nodeClaim.Labels[karpv1.NodePoolLabelKey]
+	if !found {
+		return nil, nil
+	}
+	nodePool := &karpv1.NodePool{}
+	if found, err := kube.Find(ctx, c.tenant, types.NamespacedName{Name: name}, nodePool); err != nil || !found {
+		return nil, err
+	}
+	return nodePool, nil
 }
 
 // createMachine creates the Machine or returns the one that is there, if it was made for the same NodeClaim.
@@ -125,7 +139,7 @@ func (e *notAdmittedError) Unwrap() error { return e.reason }
 
 // await returns once the manager has decided, or after the timeout.
 func (c *CloudProvider) await(ctx context.Context, launch launch, machine *v1alpha1.Machine,
-	changes <-chan change) (*karpenterv1.NodeClaim, error) {
+	changes <-chan change) (*karpv1.NodeClaim, error) {
 	timeout := c.clock.NewTimer(c.options.ClaimTimeout)
 	defer timeout.Stop()
 	for {
@@ -139,7 +153,7 @@ func (c *CloudProvider) await(ctx context.Context, launch launch, machine *v1alp
 				return nil, err
 			}
 			if gone {
-				return nil, c.refusal(ctx, launch, result, condition)
+				return nil, c.refusal(launch, result, condition)
 			}
 			// The manager has written since: the update is being delivered, or already is.
 		}
@@ -167,7 +181,7 @@ func (c *CloudProvider) withdraw(ctx context.Context, machine *v1alpha1.Machine)
 	err := c.management.Client.Delete(ctx, machine.DeepCopy(),
 		client.Preconditions{UID: &machine.UID, ResourceVersion: &machine.ResourceVersion})
 	switch {
-	case err == nil, controllers.IsGone(err):
+	case err == nil, kube.IsGone(err):
 		return true, nil
 	case apierrors.IsConflict(err):
 		return false, nil
@@ -178,18 +192,18 @@ func (c *CloudProvider) withdraw(ctx context.Context, machine *v1alpha1.Machine)
 // refusal is the error for a NodeClaim that gets no server, with the manager's message. It makes core delete the NodeClaim,
 // even if a retry cannot succeed: while it has no provider ID, core creates no NodeClaim for any pod of the tenant. The
 // event remains.
-func (c *CloudProvider) refusal(ctx context.Context, of launch, result claimResult, condition metav1.Condition) error {
-	nodeClaim, err := of.nodeClaim, fmt.Errorf("%s: %s", condition.Reason, condition.Message)
-	c.backOff(ctx, of, result, condition)
+func (c *CloudProvider) refusal(l launch, result claimResult, condition metav1.Condition) error {
+	err := fmt.Errorf("%s: %s", condition.Reason, condition.Message)
+	c.backOff(l, result, condition)
 	if result == refused { // in the other case core publishes the event
-		c.recorder.Publish(tenant.Warning(nodeClaim, reasonServerRefused, err.Error()))
+		c.recorder.Publish(tenant.Warning(l.nodeClaim, reasonServerRefused, err.Error()))
 	}
 	return cloudprovider.NewInsufficientCapacityError(err)
 }
 
 // succeed returns the NodeClaim with its server, and publishes an event about it.
-func (c *CloudProvider) succeed(nodeClaim *karpenterv1.NodeClaim, machine *v1alpha1.Machine,
-	condition metav1.Condition) (*karpenterv1.NodeClaim, error) {
+func (c *CloudProvider) succeed(nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine,
+	condition metav1.Condition) (*karpv1.NodeClaim, error) {
 	if machine.Status.NodeTypeRef == nil {
 		return nil, createError(reasonUnknownType, fmt.Errorf("machine %s has a server and no NodeType in its status", machine.Name))
 	}
@@ -199,7 +213,9 @@ func (c *CloudProvider) succeed(nodeClaim *karpenterv1.NodeClaim, machine *v1alp
 		return nil, createError(reasonUnknownType,
 			fmt.Errorf("machine %s has a server of NodeType %s, which this provider does not see", machine.Name, machine.Status.NodeTypeRef.Name))
 	}
-	c.refusals.forget(poolType{nodeClaim.Labels[karpenterv1.NodePoolLabelKey], machine.Status.NodeTypeRef.Name})
+	nodePool := nodeClaim.Labels[karpv1.NodePoolLabelKey]
+	c.refusals.noServer.Delete(nodePool)
+	c.refusals.byType.Delete(poolType{nodePool, machine.Status.NodeTypeRef.Name})
 	c.recorder.Publish(events.Event{
 		InvolvedObject: nodeClaim,
 		Type:           corev1.EventTypeNormal,
@@ -207,7 +223,13 @@ func (c *CloudProvider) succeed(nodeClaim *karpenterv1.NodeClaim, machine *v1alp
 		Message:        claimedMessage(machine, condition),
 		DedupeValues:   []string{string(nodeClaim.UID), machine.Status.ProviderID},
 	})
-	launched := c.nodeClaimOf(machine, c.management.Catalog.ForNodeClaim(nodeClaim))
+	launched := c.nodeClaimOf(machine)
+	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(nodeClaim.Spec.Requirements...)
+	wanted.Add(scheduling.NewLabelRequirements(nodeClaim.Labels).Values()...)
+	if instancetypes.CapacityTypeFor(wanted) == karpv1.CapacityTypeOnDemand {
+		launched.Labels[karpv1.CapacityTypeLabelKey] = karpv1.CapacityTypeOnDemand
+		delete(launched.Labels, v1alpha1.ReservationIDLabelKey)
+	}
 	launched.Annotations = awaitedDrivers(nodeClaim, instanceType)
 	return launched, nil
 }
@@ -283,7 +305,6 @@ const (
 // resultOf reads the decision from the status of a Machine, with the condition that it is in.
 func resultOf(machine *v1alpha1.Machine) (claimResult, metav1.Condition) {
 	condition := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionClaimed)
-	_, chosen := machine.Host()
 	switch {
 	case condition == nil:
 		return pending, metav1.Condition{}
@@ -292,7 +313,7 @@ func resultOf(machine *v1alpha1.Machine) (claimResult, metav1.Condition) {
 			return pending, *condition
 		}
 		return claimed, *condition
-	case condition.Status != metav1.ConditionFalse, condition.ObservedGeneration != machine.Generation, chosen:
+	case condition.Status != metav1.ConditionFalse, condition.ObservedGeneration != machine.Generation, machine.HasHost():
 		return pending, *condition
 	}
 	switch condition.Reason {

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -50,25 +50,25 @@ func TestCreate(t *testing.T) {
 		Resources:        env.Resources("nvidia.com/gpu", "1"),
 		Properties:       map[string]string{v1alpha1.PropertyOSImage: "ubuntu"},
 		TenantClusterRef: &v1alpha1.NameReference{Name: "tenant"},
-		Taints:           []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}, karpenterv1.UnregisteredNoExecuteTaint},
-		Labels:           map[string]string{karpenterv1.NodePoolLabelKey: "gpu", "team": "vision"},
+		Taints:           []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}, karpv1.UnregisteredNoExecuteTaint},
+		Labels:           map[string]string{karpv1.NodePoolLabelKey: "gpu", "team": "vision"},
 		KubeletArgs:      v1alpha1.KubeletArgs{"max-pods": "200"},
 	}
 	if diff := cmp.Diff(wantSpec, asked.Spec); diff != "" {
 		t.Errorf("spec of the machine (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(map[string]string{v1alpha1.NodeClaimLabelKey: "gpu-1", karpenterv1.NodePoolLabelKey: "gpu"},
+	if diff := cmp.Diff(map[string]string{v1alpha1.NodeClaimLabelKey: "gpu-1", karpv1.NodePoolLabelKey: "gpu"},
 		asked.Labels); diff != "" {
 		t.Errorf("labels of the machine (-want +got):\n%s", diff)
 	}
 	wantLabels := map[string]string{
 		corev1.LabelInstanceTypeStable: f.nodeType, v1alpha1.NodeTypeLabelKey: f.nodeType, corev1.LabelTopologyZone: "dc1", "rack": "r1",
-		karpenterv1.CapacityTypeLabelKey: "reserved", v1alpha1.ReservationIDLabelKey: f.nodeType, karpenterv1.NodePoolLabelKey: "gpu",
+		karpv1.CapacityTypeLabelKey: "reserved", v1alpha1.ReservationIDLabelKey: f.nodeType, karpv1.NodePoolLabelKey: "gpu",
 	}
 	if diff := cmp.Diff(wantLabels, created.Labels); diff != "" {
 		t.Errorf("labels of the NodeClaim (-want +got):\n%s", diff)
 	}
-	wantStatus := karpenterv1.NodeClaimStatus{
+	wantStatus := karpv1.NodeClaimStatus{
 		ProviderID:  "metal3://metal3/a100-01/gpu-1",
 		Capacity:    env.Resources("cpu", "64", "memory", "508559Mi", "nvidia.com/gpu", "4", "pods", "200", "ephemeral-storage", "20Gi"),
 		Allocatable: env.Resources("cpu", "63", "memory", "508459Mi", "nvidia.com/gpu", "4", "pods", "200", "ephemeral-storage", "18431Mi"),
@@ -193,7 +193,7 @@ func TestCreateErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason    string
 		down      bool
-		prepare   func(*fixture, *karpenterv1.NodeClaim)
+		prepare   func(*fixture, *karpv1.NodeClaim)
 		want      func(error) bool
 		wantMsg   string
 		noMachine bool
@@ -204,12 +204,12 @@ func TestCreateErrors(t *testing.T) {
 		},
 		"class not ready": {
 			reason:  "no server may be claimed that cannot be installed",
-			prepare: func(f *fixture, _ *karpenterv1.NodeClaim) { f.setReady(metav1.ConditionFalse) },
+			prepare: func(f *fixture, _ *karpv1.NodeClaim) { f.setReady(metav1.ConditionFalse) },
 			want:    cloudprovider.IsNodeClassNotReadyError, wantMsg: "the image is missing", noMachine: true,
 		},
 		"class not ready, and the cache is behind": {
 			reason: "it may have the NodeClaim, and the class as it was before",
-			prepare: func(f *fixture, _ *karpenterv1.NodeClaim) {
+			prepare: func(f *fixture, _ *karpv1.NodeClaim) {
 				before := f.class.DeepCopy()
 				f.setReady(metav1.ConditionFalse)
 				f.tenant = interceptor.NewClient(environment.Client, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch,
@@ -225,17 +225,17 @@ func TestCreateErrors(t *testing.T) {
 		},
 		"class not looked at": {
 			reason:  "it may be ready in a moment",
-			prepare: func(f *fixture, _ *karpenterv1.NodeClaim) { f.setReady(metav1.ConditionUnknown) },
+			prepare: func(f *fixture, _ *karpv1.NodeClaim) { f.setReady(metav1.ConditionUnknown) },
 			want:    createErrorWith(reasonNodeClassUnknown), wantMsg: "not known yet", noMachine: true,
 		},
 		"class missing": {
 			reason:  "the pods must be scheduled again, perhaps by another pool",
-			prepare: func(_ *fixture, nodeClaim *karpenterv1.NodeClaim) { nodeClaim.Spec.NodeClassRef.Name = "missing" },
+			prepare: func(_ *fixture, nodeClaim *karpv1.NodeClaim) { nodeClaim.Spec.NodeClassRef.Name = "missing" },
 			want:    cloudprovider.IsNodeClassNotReadyError, wantMsg: "missing does not exist", noMachine: true,
 		},
 		"machine of another NodeClaim": {
 			reason: "its server has another consumer",
-			prepare: func(f *fixture, nodeClaim *karpenterv1.NodeClaim) {
+			prepare: func(f *fixture, nodeClaim *karpv1.NodeClaim) {
 				other := nodeClaim.DeepCopy()
 				other.UID = "another"
 				f.create(machineFor(other, f.class, nil, func(string) bool { return true }, f.options))
@@ -244,7 +244,7 @@ func TestCreateErrors(t *testing.T) {
 		},
 		"machine on its way out": {
 			reason: "the server of the earlier NodeClaim must be given back first",
-			prepare: func(f *fixture, nodeClaim *karpenterv1.NodeClaim) {
+			prepare: func(f *fixture, nodeClaim *karpv1.NodeClaim) {
 				old := machineFor(nodeClaim, f.class, nil, func(string) bool { return true }, f.options)
 				old.Finalizers = []string{v1alpha1.MachineFinalizer}
 				f.create(old)
@@ -256,7 +256,7 @@ func TestCreateErrors(t *testing.T) {
 		},
 		"manager does not answer": {
 			reason:  "the NodeClaim must say where it hangs, and be tried again",
-			prepare: func(f *fixture, _ *karpenterv1.NodeClaim) { f.options.ClaimTimeout = 50 * time.Millisecond },
+			prepare: func(f *fixture, _ *karpv1.NodeClaim) { f.options.ClaimTimeout = 50 * time.Millisecond },
 			want:    createErrorWith(reasonWaitingForManager), wantMsg: "check that karpenter-metal3-manager runs",
 		},
 	} {

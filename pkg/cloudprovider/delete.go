@@ -9,18 +9,18 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // Delete releases the server of a NodeClaim. It returns nil while that takes, and a NodeClaimNotFoundError once
 // the API server itself says that the Machine is gone, or if the provider ID is not one of this provider. Any other
 // error means that nothing is known.
-func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) error {
+func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpv1.NodeClaim) error {
 	name := nodeClaim.Name
 	if providerID := nodeClaim.Status.ProviderID; providerID != "" {
 		_, _, machineName, ok := v1alpha1.ParseProviderID(providerID)
@@ -43,7 +43,7 @@ func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpenterv1.NodeC
 		return err
 	}
 	if err := c.management.Client.Delete(ctx, machine, client.Preconditions{UID: &machine.UID}); err != nil {
-		if controllers.IsGone(err) {
+		if kube.IsGone(err) {
 			return notFound("machine %s does not exist", name)
 		}
 		return fmt.Errorf("deleting machine %s, %w", name, err)
@@ -52,7 +52,7 @@ func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpenterv1.NodeC
 }
 
 // madeFor returns whether the Machine belongs to this tenant and to the NodeClaim.
-func (c *CloudProvider) madeFor(machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) bool {
+func (c *CloudProvider) madeFor(machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim) bool {
 	return c.isOurs(machine) && tenant.MadeFor(machine, nodeClaim)
 }
 
@@ -65,7 +65,7 @@ func (c *CloudProvider) machine(ctx context.Context, reader client.Reader, name 
 	machine := &v1alpha1.Machine{}
 	err := reader.Get(ctx, c.machineKey(name), machine)
 	switch {
-	case controllers.IsGone(err):
+	case kube.IsGone(err):
 		return nil, notFound("machine %s does not exist", name)
 	case err != nil:
 		return nil, fmt.Errorf("reading machine %s, %w", name, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
@@ -17,7 +17,7 @@ import (
 )
 
 func TestDriversFor(t *testing.T) {
-	catalog := instancetypes.NewCatalog(instancetypes.DefaultSettings())
+	catalog := instancetypes.NewCatalog(instancetypes.DefaultPods)
 	for name, change := range map[string]func(*v1alpha1.NodeType){
 		"plain": func(*v1alpha1.NodeType) {},
 		"gpu":   func(n *v1alpha1.NodeType) { n.Spec.Resources["nvidia.com/gpu"] = n.Spec.Resources["cpu"] },
@@ -55,11 +55,11 @@ func TestDriversFor(t *testing.T) {
 			static: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			nodeClaim := &karpenterv1.NodeClaim{Spec: karpenterv1.NodeClaimSpec{Requirements: []requirement{
+			nodeClaim := &karpv1.NodeClaim{Spec: karpv1.NodeClaimSpec{Requirements: []requirement{
 				{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: tc.types},
 			}}}
 			if tc.annotated != "" {
-				nodeClaim.Annotations = map[string]string{karpenterv1.DRADriversAnnotationKey: tc.annotated}
+				nodeClaim.Annotations = map[string]string{karpv1.DRADriversAnnotationKey: tc.annotated}
 			}
 			if !tc.static {
 				nodeClaim.Spec.Resources.Requests = env.Resources("cpu", "1")
@@ -68,7 +68,7 @@ func TestDriversFor(t *testing.T) {
 				t.Errorf("%s: drivers of the Machine (-want +got):\n%s", tc.reason, diff)
 			}
 			instanceType, _ := catalog.InstanceType(tc.types[0])
-			if got := awaitedDrivers(nodeClaim, instanceType)[karpenterv1.DRADriversAnnotationKey]; got != tc.awaited {
+			if got := awaitedDrivers(nodeClaim, instanceType)[karpv1.DRADriversAnnotationKey]; got != tc.awaited {
 				t.Errorf("%s: initialization waits for %q, want %q", tc.reason, got, tc.awaited)
 			}
 		})

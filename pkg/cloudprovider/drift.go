@@ -11,18 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // IsDrifted returns why the server of a NodeClaim differs from one that it would get now: the reason of the Machine's
 // condition Drifted, or NodeClassChanged if its class is for servers of another NodeProvider. It returns no reason if that is
 // not known, or if a replacement could not be installed. It returns an error while the management cluster is down, and a
 // NodeClaimNotFoundError if there is no such Machine: after either core changes nothing.
-func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (cloudprovider.DriftReason, error) {
+func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	if err := c.management.Synced(); err != nil {
 		return "", fmt.Errorf("reading the machine of nodeclaim %s, %w", nodeClaim.Name, err)
 	}
@@ -58,13 +58,13 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpenterv1.No
 // NodeProvider whose servers it is for, and the arguments of kubelet. What else the class says is in the Machine, and the
 // manager compares it.
 func (c *CloudProvider) classDrift(ctx context.Context, machine *v1alpha1.Machine,
-	nodeClaim *karpenterv1.NodeClaim) (cloudprovider.DriftReason, error) {
+	nodeClaim *karpv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	reference := nodeClaim.Spec.NodeClassRef
 	if reference == nil || machine.Status.NodeTypeRef == nil {
 		return "", nil
 	}
 	class := &v1alpha1.MetalNodeClass{}
-	if found, err := controllers.Find(ctx, c.tenant, types.NamespacedName{Name: reference.Name}, class); err != nil || !found {
+	if found, err := kube.Find(ctx, c.tenant, types.NamespacedName{Name: reference.Name}, class); err != nil || !found {
 		return "", err
 	}
 	if !maps.Equal(class.Spec.KubeletArgs, machine.Spec.KubeletArgs) {
@@ -75,7 +75,7 @@ func (c *CloudProvider) classDrift(ctx context.Context, machine *v1alpha1.Machin
 	}
 	nodeType := &v1alpha1.NodeType{}
 	key := types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}
-	if found, err := controllers.Find(ctx, c.management.Client, key, nodeType); err != nil || !found {
+	if found, err := kube.Find(ctx, c.management.Client, key, nodeType); err != nil || !found {
 		return "", err
 	}
 	if *class.Spec.ProviderRef != nodeType.Spec.ProviderRef {

@@ -6,6 +6,7 @@ package cloudprovider
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/operator/options"
 
@@ -115,7 +116,7 @@ func TestDeleteForRepair(t *testing.T) {
 			nodeClaim.Status.NodeName = node.Name
 			nodeClaim.DeletionTimestamp = &metav1.Time{Time: deleted}
 			if !tc.end.IsZero() {
-				nodeClaim.Annotations = map[string]string{karpenterv1.NodeClaimTerminationTimestampAnnotationKey: tc.end.Format(time.RFC3339)}
+				nodeClaim.Annotations = map[string]string{karpv1.NodeClaimTerminationTimestampAnnotationKey: tc.end.Format(time.RFC3339)}
 			}
 			gates := options.FeatureGates{NodeRepair: !tc.gateOff}
 			if err := f.Delete((&options.Options{FeatureGates: gates}).ToContext(f.ctx), nodeClaim); err != nil {
@@ -125,8 +126,11 @@ func TestDeleteForRepair(t *testing.T) {
 			if err := environment.Client.Get(f.ctx, f.machineKey("gpu-1"), machine); err != nil {
 				t.Fatal(err)
 			}
-			got := machine.Annotations[v1alpha1.UnhealthyAnnotationKey]
-			if (got == "") != (tc.want == "") || len(got) < len(tc.want) || got[:len(tc.want)] != tc.want {
+			got := ""
+			if unhealthy := machine.ReportedNode().Unhealthy; unhealthy != nil {
+				got = unhealthy.String()
+			}
+			if (got == "") != (tc.want == "") || !strings.HasPrefix(got, tc.want) {
 				t.Errorf("%s: the Machine says %q, want %q", tc.reason, got, tc.want)
 			}
 			if machine.DeletionTimestamp.IsZero() {

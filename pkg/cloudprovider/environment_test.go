@@ -6,9 +6,9 @@ package cloudprovider
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	corev1 "k8s.io/api/core/v1"
@@ -22,13 +22,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 var environment env.Environment
@@ -39,9 +40,6 @@ func TestMain(m *testing.M) {
 	}
 	env.Main(m, &environment)
 }
-
-// waitTimeout is far longer than anything takes: only a test that fails waits for it.
-const waitTimeout = 30 * time.Second
 
 // fixture is one tenant with its CloudProvider; the test plays the manager.
 type fixture struct {
@@ -91,7 +89,7 @@ func newFixture(t *testing.T, intercept interceptor.Funcs) *fixture {
 	// Writes and live reads go through the interceptor, cached reads do not: they need no API server.
 	direct := interceptor.NewClient(live, intercept)
 	servers, err := NewManagement(ctx, management.GetCache(), cachedReads{Client: direct, Reader: management.GetCache()}, direct,
-		instancetypes.NewCatalog(instancetypes.DefaultSettings()))
+		instancetypes.NewCatalog(instancetypes.DefaultPods))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +97,7 @@ func newFixture(t *testing.T, intercept interceptor.Funcs) *fixture {
 		t.Errorf("before the cache starts, Synced() is %v", err)
 	}
 	f.CloudProvider = New(environment.Client, environment.Client, servers, events.NewRecorder(f.events), clock.RealClock{}, Options{
-		Namespace: f.namespace, TenantCluster: "tenant", ClaimTimeout: waitTimeout,
+		Namespace: f.namespace, TenantCluster: "tenant", ClaimTimeout: poll.Patience(),
 	})
 	if _, err := f.List(ctx); !errors.Is(err, errNotSynced) {
 		t.Errorf("before the cache starts, List() returns %v", err)
@@ -166,6 +164,24 @@ func (f *fixture) updateStatus(object client.Object) {
 	}
 }
 
+// freeTwo has the type say that both of its servers are free, and waits until a NodePool could have them.
+func (f *fixture) freeTwo(nodePool *karpv1.NodePool) {
+	f.t.Helper()
+	nodeType := &v1alpha1.NodeType{}
+	if err := environment.Client.Get(f.ctx, types.NamespacedName{Name: f.nodeType}, nodeType); err != nil {
+		f.t.Fatal(err)
+	}
+	nodeType.Status.Capacity = v1alpha1.Capacity{Total: 2, Available: 2}
+	f.updateStatus(nodeType)
+	f.eventually("two servers are free", func() error {
+		free, _, err := f.FreeFor(f.ctx, nodePool)
+		if err == nil && free != 2 {
+			err = fmt.Errorf("%d are free", free)
+		}
+		return err
+	})
+}
+
 func (f *fixture) setReady(ready metav1.ConditionStatus) {
 	f.t.Helper()
 	switch ready {
@@ -180,19 +196,19 @@ func (f *fixture) setReady(ready metav1.ConditionStatus) {
 }
 
 // nodeClaim is what core asks for. It exists in memory only: the provider writes none.
-func (f *fixture) nodeClaim(name string) *karpenterv1.NodeClaim {
-	return &karpenterv1.NodeClaim{
+func (f *fixture) nodeClaim(name string) *karpv1.NodeClaim {
+	return &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, UID: types.UID("uid-of-" + name), CreationTimestamp: metav1.Now(),
-			Labels: map[string]string{karpenterv1.NodePoolLabelKey: "gpu", "team": "vision"},
+			Labels: map[string]string{karpv1.NodePoolLabelKey: "gpu", "team": "vision"},
 		},
-		Spec: karpenterv1.NodeClaimSpec{
-			NodeClassRef: &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: f.class.Name},
-			Requirements: []karpenterv1.NodeSelectorRequirementWithMinValues{
+		Spec: karpv1.NodeClaimSpec{
+			NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: f.class.Name},
+			Requirements: []karpv1.NodeSelectorRequirementWithMinValues{
 				{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{f.nodeType}},
-				{Key: karpenterv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"gpu"}},
+				{Key: karpv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"gpu"}},
 			},
-			Resources: karpenterv1.ResourceRequirements{Requests: env.Resources("nvidia.com/gpu", "1", "pods", "1")},
+			Resources: karpv1.ResourceRequirements{Requests: env.Resources("nvidia.com/gpu", "1", "pods", "1")},
 			Taints:    []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}},
 		},
 	}
@@ -241,25 +257,10 @@ func (f *fixture) machineGone(name string) {
 	}
 }
 
-// eventually waits until the check passes, driven by changes of Machines and by the clock.
+// eventually waits until the check passes.
 func (f *fixture) eventually(what string, check func() error) {
 	f.t.Helper()
-	deadline := time.NewTimer(waitTimeout)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			f.t.Errorf("waiting for %s, %v", what, err)
-			return
-		}
-	}
+	poll.Eventually(f.t, what, func(context.Context) error { return check() })
 }
 
 // wantEvent checks that an event with that text has been published.

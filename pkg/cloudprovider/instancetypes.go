@@ -4,9 +4,11 @@
 package cloudprovider
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,20 +16,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// GetInstanceTypes returns the types that the tenant is allowed and that the class of the NodePool offers, also those that
-// are exhausted or were refused lately, with offerings for the pods that are pending, and those that its nodes are of and that
-// do not exist any more. While it is not known which those are, it returns an error: to core the nodes of a type that is missing
-// have drifted.
-func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpenterv1.NodePool) ([]*cloudprovider.InstanceType, error) {
-	of, err := c.scopeOf(ctx, nodePool)
+// GetInstanceTypes returns the types that the tenant is allowed and that the class of the NodePool offers, also those
+// that are exhausted or were refused lately, with offerings for the pods that are pending, and those that its nodes
+// are of and that do not exist any more. While it is not known which those are, it returns an error: to core the
+// nodes of a type that is missing have drifted.
+func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpv1.NodePool) ([]*cloudprovider.InstanceType, error) {
+	s, err := c.scopeOf(ctx, nodePool)
 	if err != nil {
 		return nil, err
 	}
@@ -35,49 +38,45 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpente
 	if err != nil {
 		return nil, err
 	}
-	gone, err := c.goneTypes(ctx, nodePool)
-	if err != nil {
-		return nil, err
+	offered := s.remaining.LimitTypes(s.catalog.InstanceTypesFor(s.filter(), demand))
+	for i, instanceType := range offered {
+		if _, found := c.refused(s, instanceType.Name); found {
+			offered[i] = instancetypes.Unavailable(instanceType)
+		}
 	}
-	offered := of.remaining.LimitTypes(c.management.Catalog.ForNodePool(nodePool).InstanceTypesFor(of.filter(), demand))
-	return append(withoutRefused(offered, c.refused(ctx, of)), gone...), nil
+	return instancetypes.ForNodePool(nodePool, append(offered, c.goneTypes(s)...)), nil
 }
 
 // goneTypes are the types of the Machines of a NodePool, or of the tenant if that is nil, that do not exist: a
 // NodeType was removed, or it or its NodeProvider is being recreated.
-func (c *CloudProvider) goneTypes(ctx context.Context, nodePool *karpenterv1.NodePool) ([]*cloudprovider.InstanceType, error) {
-	machines := &v1alpha1.MachineList{}
-	if err := c.management.Client.List(ctx, machines, client.InNamespace(c.options.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing the machines that may have types which do not exist, %w", err)
-	}
-	var gone []*cloudprovider.InstanceType
-	for i := range machines.Items {
-		machine := &machines.Items[i]
+func (c *CloudProvider) goneTypes(s scope) (gone []*cloudprovider.InstanceType) {
+	for i := range s.machines {
+		machine := &s.machines[i]
 		reference := machine.Status.NodeTypeRef
-		if reference == nil || !c.isOurs(machine) || nodePool != nil && machine.Labels[karpenterv1.NodePoolLabelKey] != nodePool.Name ||
-			slices.ContainsFunc(gone, func(one *cloudprovider.InstanceType) bool { return one.Name == reference.Name }) {
+		if reference == nil || !c.isOurs(machine) || s.nodePool != nil && machine.Labels[karpv1.NodePoolLabelKey] != s.nodePool.Name ||
+			slices.ContainsFunc(gone, func(other *cloudprovider.InstanceType) bool { return other.Name == reference.Name }) {
 			continue
 		}
-		if _, found := c.management.Catalog.InstanceType(reference.Name); !found {
-			gone = append(gone, c.management.Catalog.ForNodePool(nodePool).Gone(reference.Name, ptr.Deref(machine.Status.Cost, 0)))
+		if !s.catalog.Exists(reference.Name) {
+			gone = append(gone, s.catalog.Gone(reference.Name, ptr.Deref(machine.Status.Cost, 0)))
 		}
 	}
-	return gone, nil
+	return gone
 }
 
 // FreeServers returns the servers that the tenant could get now, by type and domain, of whatever class. It returns an
 // error until they are known.
 func (c *CloudProvider) FreeServers(ctx context.Context) ([]instancetypes.FreeServers, error) {
-	of, err := c.scopeOf(ctx, nil)
+	s, err := c.scopeOf(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	return of.remaining.LimitServers(c.management.Catalog.FreeServers(of.filter())), nil
+	return s.remaining.LimitServers(s.catalog.FreeServers(s.filter())), nil
 }
 
 // demand is what the pods without a node select.
 func (c *CloudProvider) demand(ctx context.Context) (*instancetypes.Demand, error) {
-	pods, pools := &corev1.PodList{}, &karpenterv1.NodePoolList{}
+	pods, pools := &corev1.PodList{}, &karpv1.NodePoolList{}
 	if err := c.tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing the pods without a node, %w", err)
 	}
@@ -87,12 +86,17 @@ func (c *CloudProvider) demand(ctx context.Context) (*instancetypes.Demand, erro
 	return instancetypes.NewDemand(pods.Items, pools.Items), nil
 }
 
-// scope is whose types are asked for.
+// scope is whose types are asked for, and what is left of them.
 type scope struct {
 	// nodePool and class are nil if it is for the tenant as a whole.
-	nodePool *karpenterv1.NodePool
+	nodePool *karpv1.NodePool
 	class    *v1alpha1.MetalNodeClass
 	tenant   *v1alpha1.TenantCluster
+	// machines of the tenant's namespace, and those that Create will make.
+	machines []v1alpha1.Machine
+	// catalog without the servers that these Machines take.
+	catalog *instancetypes.Catalog
+	has     usage
 	// remaining is how much more the tenant may get.
 	remaining instancetypes.RemainingQuota
 }
@@ -100,83 +104,143 @@ type scope struct {
 // filter selects the types that can be had.
 func (s scope) filter() instancetypes.Filter { return instancetypes.NewFilter(s.tenant, s.class) }
 
-// scopeOf returns the scope of a NodePool, or of the tenant if that is nil.
-func (c *CloudProvider) scopeOf(ctx context.Context, nodePool *karpenterv1.NodePool) (scope, error) {
-	of := scope{nodePool: nodePool}
+// scopeOf returns the scope of a NodePool, or of the tenant if that is nil, with the Machines of launching that there are not yet.
+func (c *CloudProvider) scopeOf(ctx context.Context, nodePool *karpv1.NodePool, launching ...v1alpha1.Machine) (scope, error) {
+	s := scope{nodePool: nodePool, tenant: &v1alpha1.TenantCluster{}}
 	if nodePool != nil {
 		reference := nodePool.Spec.Template.Spec.NodeClassRef
 		if reference == nil {
 			return scope{}, fmt.Errorf("NodePool %s has no nodeClassRef", nodePool.Name)
 		}
-		of.class = &v1alpha1.MetalNodeClass{}
-		if err := c.tenant.Get(ctx, types.NamespacedName{Name: reference.Name}, of.class); err != nil {
+		s.class = &v1alpha1.MetalNodeClass{}
+		if err := c.tenant.Get(ctx, types.NamespacedName{Name: reference.Name}, s.class); err != nil {
 			return scope{}, fmt.Errorf("reading MetalNodeClass %s of NodePool %s, %w", reference.Name, nodePool.Name, err)
 		}
 	}
-	var err error
-	of.tenant, of.remaining, err = c.tenantCluster(ctx)
-	return of, err
-}
-
-// tenantCluster returns the tenant, and how much more it may get.
-func (c *CloudProvider) tenantCluster(ctx context.Context) (*v1alpha1.TenantCluster, instancetypes.RemainingQuota, error) {
 	if err := c.management.Synced(); err != nil {
-		return nil, instancetypes.RemainingQuota{}, fmt.Errorf("listing instance types, %w", err)
+		return scope{}, fmt.Errorf("listing instance types, %w", err)
 	}
-	tenant := &v1alpha1.TenantCluster{}
 	key := types.NamespacedName{Namespace: c.options.Namespace, Name: c.options.TenantCluster}
-	if err := c.management.Client.Get(ctx, key, tenant); err != nil {
-		return nil, instancetypes.RemainingQuota{}, fmt.Errorf("reading TenantCluster %s in the management cluster, %w", key, err)
+	if err := c.management.Client.Get(ctx, key, s.tenant); err != nil {
+		return scope{}, fmt.Errorf("reading TenantCluster %s in the management cluster, %w", key, err)
 	}
-	remaining, err := c.allowanceWithin(ctx, tenant)
-	return tenant, remaining, err
+	machines := &v1alpha1.MachineList{}
+	if err := c.management.Client.List(ctx, machines, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return scope{}, fmt.Errorf("listing the Machines of TenantCluster %s, %w", key, err)
+	}
+	s.machines = machines.Items
+	for _, machine := range launching {
+		if !slices.ContainsFunc(machines.Items, func(made v1alpha1.Machine) bool { return made.Name == machine.Name }) {
+			s.machines = append(s.machines, machine)
+		}
+	}
+	var taking []*v1alpha1.Machine
+	for i := range s.machines {
+		if machine := &s.machines[i]; machine.Status.ProviderID != "" || isPending(machine) {
+			taking = append(taking, machine)
+		}
+	}
+	rest := c.management.Catalog.Without(s.tenant, taking)
+	s.catalog = rest.Catalog
+	var err error
+	s.has, s.remaining, err = c.allowanceWithin(ctx, s.tenant, s.machines, rest.NodeTypes)
+	return s, err
 }
 
-// FreeFor returns how many servers NodeClaims of a static NodePool could get now. Such a NodeClaim names no types and no
-// resources, so this follows how Create derives both from the requirements.
-func (c *CloudProvider) FreeFor(ctx context.Context, nodePool *karpenterv1.NodePool) (int64, error) {
-	of, err := c.scopeOf(ctx, nodePool)
-	if err != nil {
-		return 0, err
+// isPending returns whether the manager has still to decide which server a Machine gets.
+func isPending(machine *v1alpha1.Machine) bool {
+	result, _ := resultOf(machine)
+	return result == pending && machine.DeletionTimestamp.IsZero()
+}
+
+// FreeFor returns how many servers NodeClaims of a static NodePool could get now, and after which time there may be
+// more because what was refused lately may be tried again, zero if nothing was. Such a NodeClaim names no types and
+// no resources, so this follows how Create derives both from the requirements.
+func (c *CloudProvider) FreeFor(ctx context.Context, nodePool *karpv1.NodePool) (
+	free int64, retryAfter time.Duration, err error,
+) {
+	free, retryAfter, err = c.freeFor(ctx, nodePool)
+	if err != nil || free == 0 {
+		return 0, retryAfter, err
 	}
-	filter, remaining, refused, catalog := of.filter(), of.remaining, c.refused(ctx, of), c.management.Catalog.ForNodePool(nodePool)
+	launching, err := c.launching(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	// Counted again even if none is launching: those that were at the first count may have got their Machines since.
+	return c.freeFor(ctx, nodePool, launching...)
+}
+
+// launching are the Machines that Create makes for the NodeClaims that have no server, whether or not it has made them. The NodeClaims
+// are read live: core makes NodeClaims for static NodePools without waiting until its cache has the last.
+func (c *CloudProvider) launching(ctx context.Context) (machines []v1alpha1.Machine, err error) {
+	nodeClaims := &karpv1.NodeClaimList{}
+	if err := c.live.List(ctx, nodeClaims); err != nil {
+		return nil, fmt.Errorf("listing the NodeClaims without a server, %w", err)
+	}
+	for i := range nodeClaims.Items {
+		nodeClaim, class := &nodeClaims.Items[i], &v1alpha1.MetalNodeClass{}
+		if nodeClaim.Status.ProviderID != "" || !nodeClaim.DeletionTimestamp.IsZero() || nodeClaim.Spec.NodeClassRef == nil {
+			continue
+		}
+		if found, err := kube.Find(ctx, c.tenant, types.NamespacedName{Name: nodeClaim.Spec.NodeClassRef.Name}, class); err != nil || !found {
+			if err != nil {
+				return nil, err
+			}
+			continue // core deletes it
+		}
+		types := c.management.Catalog.InstanceTypes(instancetypes.NewFilter(nil, class))
+		machines = append(machines, *machineFor(nodeClaim, class, types, c.management.Catalog.Advertises, c.options))
+	}
+	return machines, nil
+}
+
+func (c *CloudProvider) freeFor(ctx context.Context, nodePool *karpv1.NodePool,
+	launching ...v1alpha1.Machine) (total int64, retryAfter time.Duration, err error) {
+	s, err := c.scopeOf(ctx, nodePool, launching...)
+	if err != nil {
+		return 0, 0, err
+	}
 	nodeClaim := nodePool.Spec.Template.ToNodeClaim()
-	requested := oneAccelerator(nodeClaim, catalog.InstanceTypes(filter))
+	requested := oneAccelerator(nodeClaim, s.catalog.InstanceTypes(s.filter()))
 	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(nodeClaim.Spec.Requirements...)
 
 	byType, limits, counted := map[string]int64{}, map[string]int64{}, map[string]bool{}
-	for _, servers := range remaining.LimitServers(catalog.FreeServers(filter)) {
-		capacity := servers.InstanceType.Capacity
+	for _, servers := range s.remaining.LimitServers(s.catalog.FreeServers(s.filter())) {
+		capacity, name := servers.InstanceType.Capacity, servers.InstanceType.Name
 		if (len(v1alpha1.Accelerators(capacity)) > 0 || len(requested) > 0) && !v1alpha1.AsksForAccelerator(requested, capacity) {
 			continue // A server with accelerators is for NodeClaims that request them.
 		}
-		_, found := refused[servers.InstanceType.Name]
-		if found || counted[servers.ID] || servers.InstanceType.Requirements.Intersects(wanted) != nil ||
-			!servers.In(wanted) {
+		if counted[servers.ID] || !servers.Meet(wanted) {
+			continue
+		}
+		if refused, found := c.refused(s, name); found {
+			wait := refused.until.Sub(c.clock.Now())
+			retryAfter = min(cmp.Or(retryAfter, wait), wait)
 			continue
 		}
 		counted[servers.ID] = true
-		byType[servers.InstanceType.Name] += int64(servers.Count)
-		limits[servers.InstanceType.Name] = min(int64(servers.Limit), remaining.Of(servers.InstanceType))
+		byType[name] += int64(servers.Count)
+		limits[name] = min(int64(servers.Limit), s.remaining.Of(servers.InstanceType))
 	}
-	total := int64(0)
 	for name, count := range byType {
 		total += min(count, limits[name])
 	}
-	if remaining.Servers != nil {
-		total = min(total, *remaining.Servers)
+	if s.remaining.Servers != nil {
+		total = min(total, *s.remaining.Servers)
 	}
-	return total, nil
+	return total, retryAfter, nil
 }
 
-// Meets returns whether servers of some type that a NodePool could get meet each of the requirements, whether or not they are free.
-func (c *CloudProvider) Meets(ctx context.Context, nodePool *karpenterv1.NodePool, requirements ...*labels.Requirement) (bool, error) {
-	of, err := c.scopeOf(ctx, nodePool)
+// Meets returns whether servers of some type that a NodePool could get meet each of the requirements, whether or not
+// they are free.
+func (c *CloudProvider) Meets(ctx context.Context, nodePool *karpv1.NodePool, requirements ...*labels.Requirement) (bool, error) {
+	s, err := c.scopeOf(ctx, nodePool)
 	if apierrors.IsNotFound(err) {
 		return true, nil // The class or the TenantCluster is missing, which their own conditions report.
 	}
 	if err != nil {
 		return false, err
 	}
-	return c.management.Catalog.Meets(of.filter(), requirements...), nil
+	return c.management.Catalog.Meets(s.filter(), requirements...), nil
 }

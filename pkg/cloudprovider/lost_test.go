@@ -13,11 +13,11 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/garbagecollection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
@@ -48,7 +48,7 @@ func TestLostServersWithCore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, interceptor.Funcs{})
-			var nodeClaim *karpenterv1.NodeClaim
+			var nodeClaim *karpv1.NodeClaim
 			for i := range tc.machines {
 				made := f.launched(fmt.Sprintf("gpu-%d-%s", i, f.namespace)) // NodeClaims have no namespace
 				if i < tc.lost {
@@ -61,10 +61,10 @@ func TestLostServersWithCore(t *testing.T) {
 			// One of them has a node.
 			providerID := nodeClaim.Status.ProviderID
 			nodeClaim.UID, nodeClaim.Labels = "", nil
-			nodeClaim.Finalizers = []string{karpenterv1.TerminationFinalizer}
+			nodeClaim.Finalizers = []string{karpv1.TerminationFinalizer}
 			f.create(nodeClaim)
 			nodeClaim.Status.ProviderID = providerID
-			nodeClaim.StatusConditions().SetTrue(karpenterv1.ConditionTypeRegistered)
+			nodeClaim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 			f.updateStatus(nodeClaim)
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.namespace}, Spec: corev1.NodeSpec{ProviderID: providerID}}
 			f.create(node)
@@ -86,7 +86,7 @@ func TestLostServersWithCore(t *testing.T) {
 				return nil
 			})
 
-			core := garbagecollection.NewController(clock.RealClock{}, tenanttest.WithWatch(t, &environment), f.CloudProvider)
+			core := garbagecollection.NewController(clock.RealClock{}, tenanttest.WithWatch(&environment), f.CloudProvider)
 			if _, err := core.Reconcile(f.ctx); err != nil {
 				t.Fatal(err)
 			}

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/samber/lo"
@@ -15,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
@@ -25,12 +24,12 @@ import (
 )
 
 // machineFor is the Machine for a NodeClaim. types are those that the NodeClaim may get.
-func machineFor(nodeClaim *karpenterv1.NodeClaim, class *v1alpha1.MetalNodeClass, types []*cloudprovider.InstanceType,
+func machineFor(nodeClaim *karpv1.NodeClaim, class *v1alpha1.MetalNodeClass, types []*cloudprovider.InstanceType,
 	advertised func(key string) bool, options Options,
 ) *v1alpha1.Machine {
 	labels := map[string]string{v1alpha1.NodeClaimLabelKey: nodeClaim.Name}
-	if pool, found := nodeClaim.Labels[karpenterv1.NodePoolLabelKey]; found {
-		labels[karpenterv1.NodePoolLabelKey] = pool
+	if pool, found := nodeClaim.Labels[karpv1.NodePoolLabelKey]; found {
+		labels[karpv1.NodePoolLabelKey] = pool
 	}
 	return &v1alpha1.Machine{
 		ObjectMeta: metav1.ObjectMeta{
@@ -46,7 +45,7 @@ func machineFor(nodeClaim *karpenterv1.NodeClaim, class *v1alpha1.MetalNodeClass
 			Properties:       maps.Clone(class.Spec.Properties),
 			TenantClusterRef: &v1alpha1.NameReference{Name: options.TenantCluster},
 			// Core removes the last one once it has put labels and taints on the node: until then no pod may run.
-			Taints:        append(slices.Clone(nodeClaim.Spec.Taints), karpenterv1.UnregisteredNoExecuteTaint),
+			Taints:        append(slices.Clone(nodeClaim.Spec.Taints), karpv1.UnregisteredNoExecuteTaint),
 			StartupTaints: slices.Clone(nodeClaim.Spec.StartupTaints),
 			Labels:        maps.Clone(nodeClaim.Labels),
 			KubeletArgs:   maps.Clone(class.Spec.KubeletArgs),
@@ -60,7 +59,7 @@ func machineFor(nodeClaim *karpenterv1.NodeClaim, class *v1alpha1.MetalNodeClass
 // The NodeClaim of a static NodePool requests no resources, only types, by its requirements. If only types with
 // accelerators are left, one of them is requested: otherwise the manager would refuse, as it must for Machines that request
 // none.
-func resourcesFor(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovider.InstanceType) corev1.ResourceList {
+func resourcesFor(nodeClaim *karpv1.NodeClaim, types []*cloudprovider.InstanceType) corev1.ResourceList {
 	if len(nodeClaim.Spec.Resources.Requests) == 0 {
 		return oneAccelerator(nodeClaim, types)
 	}
@@ -73,7 +72,7 @@ func resourcesFor(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovider.Insta
 	return requests
 }
 
-func oneAccelerator(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovider.InstanceType) corev1.ResourceList {
+func oneAccelerator(nodeClaim *karpv1.NodeClaim, types []*cloudprovider.InstanceType) corev1.ResourceList {
 	cheapest := cheapestAccelerated(nodeClaim, types)
 	if cheapest == nil || len(v1alpha1.Accelerators(cheapest.Capacity)) == 0 {
 		return nil
@@ -83,8 +82,8 @@ func oneAccelerator(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovider.Ins
 
 // cheapestAccelerated is the cheapest type that a NodeClaim may get, if all of those have accelerators. It is nil if one of
 // them has none.
-func cheapestAccelerated(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovider.InstanceType) *cloudprovider.InstanceType {
-	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(nodeClaim.Spec.Requirements...)
+func cheapestAccelerated(nodeClaim *karpv1.NodeClaim, types []*cloudprovider.InstanceType) *cloudprovider.InstanceType {
+	wanted := instancetypes.OfServer(scheduling.NewNodeSelectorRequirementsWithMinValues(nodeClaim.Spec.Requirements...))
 	var fitting cloudprovider.InstanceTypes
 	for _, instanceType := range types {
 		if instanceType.Requirements.Intersects(wanted) != nil {
@@ -101,17 +100,16 @@ func cheapestAccelerated(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovide
 	return fitting.OrderByPrice(wanted)[0]
 }
 
-// nodeClaimOf is the NodeClaim of a claimed Machine, with the capacity type of a catalog. It has no capacity if the NodeType does not
-// exist any more.
-func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine, catalog *instancetypes.Catalog) *karpenterv1.NodeClaim {
+// nodeClaimOf is the NodeClaim of a claimed Machine. It has no capacity if the NodeType does not exist any more.
+func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine) *karpv1.NodeClaim {
 	var instanceType *cloudprovider.InstanceType
 	if reference := machine.Status.NodeTypeRef; reference != nil {
-		if found, ok := catalog.InstanceType(reference.Name); ok {
+		if found, ok := c.management.Catalog.InstanceType(reference.Name); ok {
 			kubelet, _ := capacity.ParseKubelet(machine.Spec.KubeletArgs)
 			instanceType = instancetypes.WithKubelet(found, kubelet)
 		}
 	}
-	nodeClaim := &karpenterv1.NodeClaim{
+	nodeClaim := &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:              machine.Labels[v1alpha1.NodeClaimLabelKey],
 			UID:               types.UID(machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey]),
@@ -119,7 +117,7 @@ func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine, catalog *instance
 			DeletionTimestamp: machine.DeletionTimestamp,
 			Labels:            labelsOf(machine, instanceType),
 		},
-		Status: karpenterv1.NodeClaimStatus{ProviderID: machine.Status.ProviderID},
+		Status: karpv1.NodeClaimStatus{ProviderID: machine.Status.ProviderID},
 	}
 	if instanceType != nil {
 		nodeClaim.Status.Capacity = instanceType.Capacity.DeepCopy()
@@ -135,8 +133,8 @@ func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine, catalog *instance
 func labelsOf(machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceType) map[string]string {
 	labels := map[string]string{}
 	maps.Copy(labels, machine.Status.NodeLabels)
-	if pool, found := machine.Labels[karpenterv1.NodePoolLabelKey]; found {
-		labels[karpenterv1.NodePoolLabelKey] = pool
+	if pool, found := machine.Labels[karpv1.NodePoolLabelKey]; found {
+		labels[karpv1.NodePoolLabelKey] = pool
 	}
 	if reference := machine.Status.NodeTypeRef; reference != nil {
 		labels[corev1.LabelInstanceTypeStable] = reference.Name
@@ -146,10 +144,8 @@ func labelsOf(machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceTyp
 		return labels
 	}
 	offering := instanceType.Offerings[0] // the one for nodes that exist
-	labels[karpenterv1.CapacityTypeLabelKey] = offering.CapacityType()
-	if offering.CapacityType() == karpenterv1.CapacityTypeReserved {
-		labels[v1alpha1.ReservationIDLabelKey] = offering.ReservationID()
-	}
+	labels[karpv1.CapacityTypeLabelKey] = offering.CapacityType()
+	labels[v1alpha1.ReservationIDLabelKey] = offering.ReservationID()
 	return labels
 }
 
@@ -162,10 +158,10 @@ var anyServer = corev1.NodeSelectorRequirement{
 // requirementsFor are those of a NodeClaim that servers can meet. No server meets those for Karpenter and the NodePool, such
 // as the name of the NodePool or labels that the node will get. Labels that are selectable in core, and those
 // that say which types a server matches, stay even if no type has them: without one a server that does not have it could be claimed.
-func requirementsFor(nodeClaim *karpenterv1.NodeClaim, advertised func(key string) bool) []corev1.NodeSelectorRequirement {
+func requirementsFor(nodeClaim *karpv1.NodeClaim, advertised func(key string) bool) []corev1.NodeSelectorRequirement {
 	var result []corev1.NodeSelectorRequirement
 	for _, requirement := range nodeClaim.Spec.Requirements {
-		known := advertised(requirement.Key) || karpenterv1.WellKnownLabels.Has(requirement.Key) || v1alpha1.IsTypeLabel(requirement.Key)
+		known := advertised(requirement.Key) || karpv1.WellKnownLabels.Has(requirement.Key) || v1alpha1.IsTypeLabel(requirement.Key)
 		if known && instancetypes.Selectable(requirement.Key) {
 			result = append(result, nodeSelectorRequirement(requirement))
 		}
@@ -180,28 +176,10 @@ func requirementsFor(nodeClaim *karpenterv1.NodeClaim, advertised func(key strin
 }
 
 // nodeSelectorRequirement is the same with the operators of Kubernetes: Karpenter has two more.
-func nodeSelectorRequirement(requirement karpenterv1.NodeSelectorRequirementWithMinValues) corev1.NodeSelectorRequirement {
-	result := corev1.NodeSelectorRequirement{Key: requirement.Key, Operator: requirement.Operator, Values: slices.Clone(requirement.Values)}
-	switch requirement.Operator {
-	case karpenterv1.NodeSelectorOpGte:
-		result.Operator, result.Values = corev1.NodeSelectorOpGt, addToAll(requirement.Values, -1)
-	case karpenterv1.NodeSelectorOpLte:
-		result.Operator, result.Values = corev1.NodeSelectorOpLt, addToAll(requirement.Values, 1)
-	}
-	return result
-}
-
-// addToAll adds to the number that Gte and Lte compare with. What is not a number is left as it is: the manager refuses it
-// and names it.
-func addToAll(values []string, by int64) []string {
-	result := make([]string, 0, len(values))
-	for _, value := range values {
-		if number, err := strconv.ParseInt(value, 10, 64); err == nil {
-			value = strconv.FormatInt(number+by, 10)
-		}
-		result = append(result, value)
-	}
-	return result
+func nodeSelectorRequirement(requirement karpv1.NodeSelectorRequirementWithMinValues) corev1.NodeSelectorRequirement {
+	return instancetypes.WithCoreOperator(corev1.NodeSelectorRequirement{
+		Key: requirement.Key, Operator: requirement.Operator, Values: slices.Clone(requirement.Values),
+	})
 }
 
 // maxDrivers is how many drivers a Machine can name.
@@ -210,7 +188,7 @@ const maxDrivers = 32
 // driversFor are the DRA drivers whose devices core has allocated to the claims of the NodeClaim's pods. The NodeClaim of a
 // static NodePool has no pods: if only types with accelerators are left, and the cheapest has only devices, its driver is
 // requested.
-func driversFor(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovider.InstanceType) []string {
+func driversFor(nodeClaim *karpv1.NodeClaim, types []*cloudprovider.InstanceType) []string {
 	if requested := requestedDrivers(nodeClaim); len(requested) > 0 {
 		return requested[:min(len(requested), maxDrivers)]
 	}
@@ -225,9 +203,9 @@ func driversFor(nodeClaim *karpenterv1.NodeClaim, types []*cloudprovider.Instanc
 }
 
 // requestedDrivers are those that core has written on the NodeClaim, sorted.
-func requestedDrivers(nodeClaim *karpenterv1.NodeClaim) []string {
+func requestedDrivers(nodeClaim *karpv1.NodeClaim) []string {
 	var requested []string
-	for driver := range strings.SplitSeq(nodeClaim.Annotations[karpenterv1.DRADriversAnnotationKey], ",") {
+	for driver := range strings.SplitSeq(nodeClaim.Annotations[karpv1.DRADriversAnnotationKey], ",") {
 		if driver = strings.TrimSpace(driver); driver != "" {
 			requested = append(requested, driver)
 		}
@@ -250,11 +228,11 @@ func accelerated(instanceType *cloudprovider.InstanceType) bool {
 // awaitedDrivers is the annotation by which core delays the initialization of a node until drivers have published their
 // devices, with only those drivers that publish devices on nodes of the type. Core names every driver whose devices were
 // allocated, also that of devices that belong to no node, and would wait for ever for those.
-func awaitedDrivers(nodeClaim *karpenterv1.NodeClaim, instanceType *cloudprovider.InstanceType) map[string]string {
-	if _, annotated := nodeClaim.Annotations[karpenterv1.DRADriversAnnotationKey]; !annotated {
+func awaitedDrivers(nodeClaim *karpv1.NodeClaim, instanceType *cloudprovider.InstanceType) map[string]string {
+	if _, annotated := nodeClaim.Annotations[karpv1.DRADriversAnnotationKey]; !annotated {
 		return nil
 	}
 	local := drivers(instanceType)
 	awaited := slices.DeleteFunc(requestedDrivers(nodeClaim), func(driver string) bool { return !slices.Contains(local, driver) })
-	return map[string]string{karpenterv1.DRADriversAnnotationKey: strings.Join(awaited, ",")}
+	return map[string]string{karpv1.DRADriversAnnotationKey: strings.Join(awaited, ",")}
 }

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // errNotSynced is returned while the caches of the management cluster are being filled: after an empty list Karpenter would
@@ -48,12 +48,12 @@ func NewManagement(ctx context.Context, informers cache.Cache, writer client.Cli
 		kind    client.Object
 		handler toolscache.ResourceEventHandler
 	}{
-		{&v1alpha1.NodeType{}, controllers.Handler(catalog.Set, func(nodeType *v1alpha1.NodeType) { catalog.Delete(nodeType.Name) })},
-		{&v1alpha1.Machine{}, m.machines.handler(func() { m.released.Add(1) })},
+		{&v1alpha1.NodeType{}, kube.Handler(catalog.Set, func(nodeType *v1alpha1.NodeType) { catalog.Delete(nodeType.Name) })},
+		{&v1alpha1.Machine{}, m.machines.handler(func() { m.released.Add(1) }, catalog.Notify)},
 		{&v1alpha1.TenantCluster{}, toolscache.ResourceEventHandlerFuncs{}},
 		{&v1alpha1.NodeProfile{}, toolscache.ResourceEventHandlerFuncs{}},
 	} {
-		registration, _, err := controllers.Watch(ctx, informers, watch.kind, watch.handler)
+		registration, _, err := kube.Watch(ctx, informers, watch.kind, watch.handler)
 		if err != nil {
 			return nil, fmt.Errorf("in the management cluster, %w", err)
 		}
@@ -121,13 +121,16 @@ func (s *subscriptions) publish(update change) {
 	}
 }
 
-// handler of the informer. released is called when a Machine that had a server is gone.
-func (s *subscriptions) handler(released func()) toolscache.ResourceEventHandler {
-	return controllers.Handler(func(machine *v1alpha1.Machine) { s.publish(change{machine: machine}) },
-		func(machine *v1alpha1.Machine) {
-			if machine.Status.HostRef != nil {
-				released()
-			}
-			s.publish(change{machine: machine, deleted: true})
-		})
+// handler of the informer. released is called when a Machine that had a server is gone, changed after every change.
+func (s *subscriptions) handler(released, changed func()) toolscache.ResourceEventHandler {
+	return kube.Handler(func(machine *v1alpha1.Machine) {
+		s.publish(change{machine: machine})
+		changed()
+	}, func(machine *v1alpha1.Machine) {
+		if machine.Status.HostRef != nil {
+			released()
+		}
+		s.publish(change{machine: machine, deleted: true})
+		changed()
+	})
 }

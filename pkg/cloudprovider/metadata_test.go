@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -29,10 +29,10 @@ func TestAnyMetadata(t *testing.T) {
 	stored, refused := 0, 0
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 11))
-		nodeClaim := &karpenterv1.NodeClaim{ObjectMeta: anyMetadata(random)}
+		nodeClaim := &karpv1.NodeClaim{ObjectMeta: anyMetadata(random)}
 		nodeClaim.Name = fmt.Sprintf("claim-%d", seed)
 		for key, value := range anyMap(random) {
-			nodeClaim.Spec.Requirements = append(nodeClaim.Spec.Requirements, karpenterv1.NodeSelectorRequirementWithMinValues{
+			nodeClaim.Spec.Requirements = append(nodeClaim.Spec.Requirements, karpv1.NodeSelectorRequirementWithMinValues{
 				Key: key, Operator: corev1.NodeSelectorOperator(anyText(random)), Values: []string{value, anyText(random)}})
 			nodeClaim.Spec.Taints = append(nodeClaim.Spec.Taints, corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(anyText(random))})
 		}
@@ -56,7 +56,7 @@ func TestAnyMetadata(t *testing.T) {
 
 func anyMetadata(random *rand.Rand) metav1.ObjectMeta {
 	metadata := metav1.ObjectMeta{Labels: anyMap(random), Annotations: anyMap(random), UID: types.UID(anyText(random))}
-	metadata.Annotations[karpenterv1.DRADriversAnnotationKey] = anyText(random)
+	metadata.Annotations[karpv1.DRADriversAnnotationKey] = anyText(random)
 	for range random.IntN(4) {
 		metadata.Finalizers = append(metadata.Finalizers, anyText(random))
 		metadata.OwnerReferences = append(metadata.OwnerReferences, metav1.OwnerReference{Kind: anyText(random), Name: anyText(random)})
@@ -77,6 +77,6 @@ func anyText(random *rand.Rand) string {
 	texts := []string{"", "/", "a", ",", " , ,", "\x00", "-1", "99999999999999999999", "€",
 		strings.Repeat("x", 400), strings.Repeat(",", 2000),
 		"metal3.vcluster.com/server-name", v1alpha1.NodeClaimLabelKey, v1alpha1.ClaimUIDAnnotationKey, v1alpha1.TenantPoolLabelKey,
-		karpenterv1.NodePoolLabelKey, corev1.LabelInstanceTypeStable, corev1.LabelHostname, "In", "Gte", "Lte", "Exists"}
+		karpv1.NodePoolLabelKey, corev1.LabelInstanceTypeStable, corev1.LabelHostname, "In", "Gte", "Lte", "Exists"}
 	return texts[random.IntN(len(texts))]
 }

@@ -60,7 +60,7 @@ func (m Metrics) Collect(metrics chan<- prometheus.Metric) {
 	gauge := func(description *prometheus.Desc, value float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(description, prometheus.GaugeValue, value, labels...)
 	}
-	for _, instanceType := range of.remaining.LimitTypes(m.of.management.Catalog.InstanceTypes(of.filter())) {
+	for _, instanceType := range of.remaining.LimitTypes(of.catalog.InstanceTypes(of.filter())) {
 		gauge(cpuDescription, instanceType.Capacity.Cpu().AsApproximateFloat64(), instanceType.Name)
 		gauge(memoryDescription, instanceType.Capacity.Memory().AsApproximateFloat64(), instanceType.Name)
 		// A zone has several offerings, of which all have the price of the type and few have servers.

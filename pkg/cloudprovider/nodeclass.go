@@ -11,23 +11,23 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // nodeClassOf returns the MetalNodeClass that a NodeClaim refers to, if it is ready. If it does not exist or is not ready, core
 // deletes the NodeClaim, as with other providers, and schedules its pods again. It is read live: NodeClaims and classes are followed apart,
 // so that a cache may have a NodeClaim, and the class as it was before. A server would be claimed that cannot be installed.
-func (c *CloudProvider) nodeClassOf(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (*v1alpha1.MetalNodeClass, error) {
+func (c *CloudProvider) nodeClassOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*v1alpha1.MetalNodeClass, error) {
 	reference := nodeClaim.Spec.NodeClassRef
 	if reference == nil {
 		return nil, cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("NodeClaim %s has no nodeClassRef", nodeClaim.Name))
 	}
 	class := &v1alpha1.MetalNodeClass{}
-	found, err := controllers.Find(ctx, c.live, types.NamespacedName{Name: reference.Name}, class)
+	found, err := kube.Find(ctx, c.live, types.NamespacedName{Name: reference.Name}, class)
 	if err != nil {
 		return nil, err
 	}

@@ -16,14 +16,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-type requirement = karpenterv1.NodeSelectorRequirementWithMinValues
+type requirement = karpv1.NodeSelectorRequirementWithMinValues
 
 func TestRequirementsFor(t *testing.T) {
 	advertised := func(key string) bool { return key == "example.com/fabric" }
@@ -35,8 +35,8 @@ func TestRequirementsFor(t *testing.T) {
 		"Karpenter's own": {
 			reason: "no host knows pools, capacity types, reservations, or that a type has accelerators",
 			in: []requirement{
-				{Key: karpenterv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"gpu"}},
-				{Key: karpenterv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"reserved"}},
+				{Key: karpv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"gpu"}},
+				{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"reserved"}},
 				{Key: v1alpha1.ReservationIDLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"a100"}},
 				{Key: v1alpha1.AcceleratedLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist},
 				{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{"a100"}},
@@ -70,8 +70,8 @@ func TestRequirementsFor(t *testing.T) {
 		"bounds": {
 			reason: "Kubernetes knows Gt and Lt only",
 			in: []requirement{
-				{Key: "example.com/fabric", Operator: karpenterv1.NodeSelectorOpGte, Values: []string{"4"}},
-				{Key: "example.com/fabric", Operator: karpenterv1.NodeSelectorOpLte, Values: []string{"8"}},
+				{Key: "example.com/fabric", Operator: karpv1.NodeSelectorOpGte, Values: []string{"4"}},
+				{Key: "example.com/fabric", Operator: karpv1.NodeSelectorOpLte, Values: []string{"8"}},
 			},
 			want: []corev1.NodeSelectorRequirement{
 				{Key: "example.com/fabric", Operator: corev1.NodeSelectorOpGt, Values: []string{"3"}},
@@ -80,7 +80,7 @@ func TestRequirementsFor(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			nodeClaim := &karpenterv1.NodeClaim{Spec: karpenterv1.NodeClaimSpec{Requirements: tc.in}}
+			nodeClaim := &karpv1.NodeClaim{Spec: karpv1.NodeClaimSpec{Requirements: tc.in}}
 			if diff := cmp.Diff(tc.want, requirementsFor(nodeClaim, advertised)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
@@ -89,7 +89,7 @@ func TestRequirementsFor(t *testing.T) {
 }
 
 func TestResourcesFor(t *testing.T) {
-	catalog := instancetypes.NewCatalog(instancetypes.DefaultSettings())
+	catalog := instancetypes.NewCatalog(instancetypes.DefaultPods)
 	for name, resources := range map[string]corev1.ResourceList{
 		"a100":  env.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "4"),
 		"mi300": env.Resources("cpu", "96", "memory", "1Ti", "amd.com/gpu", "8"),
@@ -136,8 +136,8 @@ func TestResourcesFor(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			nodeClaim := &karpenterv1.NodeClaim{Spec: karpenterv1.NodeClaimSpec{
-				Requirements: tc.requirements, Resources: karpenterv1.ResourceRequirements{Requests: tc.requests},
+			nodeClaim := &karpv1.NodeClaim{Spec: karpv1.NodeClaimSpec{
+				Requirements: tc.requirements, Resources: karpv1.ResourceRequirements{Requests: tc.requests},
 			}}
 			if diff := cmp.Diff(tc.want, resourcesFor(nodeClaim, types)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
@@ -155,7 +155,9 @@ func TestResultOf(t *testing.T) {
 		condition metav1.Condition
 		status    v1alpha1.MachineStatus
 		chosen    bool
-		want      claimResult
+		// unreadable is a choice that is none.
+		unreadable bool
+		want       claimResult
 	}{
 		"not looked at": {reason: "the Machine has no answer yet", want: pending},
 		"claimed": {
@@ -185,9 +187,16 @@ func TestResultOf(t *testing.T) {
 			reason:    "a host is being claimed: deleting the Machine would throw it away",
 			condition: no(v1alpha1.ReasonNoCapacity), chosen: true, want: pending,
 		},
+		"no capacity, but an unreadable choice": {
+			reason:    "which host was chosen is unknown, and it may be claimed",
+			condition: no(v1alpha1.ReasonNoCapacity), unreadable: true, want: pending,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Generation: 1}, Status: tc.status}
+			if tc.unreadable {
+				machine.Annotations = map[string]string{v1alpha1.ChosenHostAnnotationKey: "x"}
+			}
 			if tc.chosen {
 				machine.SetChosenHost(v1alpha1.HostReference{Namespace: "metal3", Name: "a100-01", UID: "1"}, "a100")
 			}
@@ -221,7 +230,13 @@ func TestResultOfEveryReason(t *testing.T) {
 		v1alpha1.ReasonHostDeleting, v1alpha1.ReasonDeadlineExceeded, v1alpha1.ReasonDeprovisioning, v1alpha1.ReasonNodeUnhealthy,
 		v1alpha1.ReasonUpToDate, v1alpha1.ReasonNodeTypeChanged, v1alpha1.ReasonOSImageChanged, v1alpha1.ReasonUserDataChanged,
 		v1alpha1.ReasonNetworkChanged, v1alpha1.ReasonNodeClassChanged)
+	// The inventory says these of NodeTypes.
+	notOfMachines := sets.New(v1alpha1.ReasonInvalidDevices, v1alpha1.ReasonInvalidSelector, v1alpha1.ReasonProviderNotFound,
+		v1alpha1.ReasonTenantNamespace)
 	for _, reason := range reasonsOfManager(t) {
+		if notOfMachines.Has(reason) {
+			continue
+		}
 		want, found := withoutServer[reason]
 		if !found {
 			if !withServer.Has(reason) {

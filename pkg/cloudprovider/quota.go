@@ -22,21 +22,17 @@ type usage struct{ servers, gpus int64 }
 
 // QuotaReached is a message if the tenant's quota leaves no server for a pod, or the tenant is being deleted, and empty otherwise.
 func (c *CloudProvider) QuotaReached(ctx context.Context, pod *corev1.Pod) (string, error) {
-	tenant, remaining, err := c.tenantCluster(ctx)
-	if err != nil || remaining == (instancetypes.RemainingQuota{}) {
+	s, err := c.scopeOf(ctx, nil)
+	if err != nil || s.remaining == (instancetypes.RemainingQuota{}) {
 		return "", err
 	}
-	name := client.ObjectKeyFromObject(tenant)
+	tenant, has, remaining := s.tenant, s.has, s.remaining
 	if !tenant.DeletionTimestamp.IsZero() {
-		return fmt.Sprintf("TenantCluster %s is being deleted and gets no more servers", name), nil
-	}
-	has, err := c.usageOf(ctx, tenant)
-	if err != nil {
-		return "", err
+		key := client.ObjectKeyFromObject(tenant)
+		return fmt.Sprintf("TenantCluster %s is being deleted and gets no more servers", key), nil
 	}
 	if remaining.Servers != nil && *remaining.Servers == 0 {
-		return fmt.Sprintf("TenantCluster %s has %d servers and its spec.quota.servers is %d: raise the quota, or release a server",
-			name, has.servers, *tenant.Spec.Quota.Servers), nil
+		return quota.ServersReached(tenant, has.servers), nil
 	}
 	requests, least := resources.RequestsForPods(pod), int64(0)
 	for _, instanceType := range c.management.Catalog.InstanceTypes(instancetypes.NewFilter(tenant, nil)) {
@@ -53,27 +49,27 @@ func (c *CloudProvider) QuotaReached(ctx context.Context, pod *corev1.Pod) (stri
 	if least == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("TenantCluster %s has %d GPUs, a server for this pod has %d or more, and its spec.quota.gpus is %d: raise the quota, "+
-		"or release a server",
-		name, has.gpus, least, *tenant.Spec.Quota.GPUs), nil
+	return quota.GPUsReached(tenant, has.gpus, fmt.Sprintf("a server for this pod has %d or more", least)), nil
 }
 
-// allowanceWithin is how much more the tenant may get within its quota. The manager enforces the quota; this keeps core from
-// creating NodeClaims that would be refused.
-func (c *CloudProvider) allowanceWithin(ctx context.Context, tenant *v1alpha1.TenantCluster) (instancetypes.RemainingQuota, error) {
+// allowanceWithin is what the tenant has with these Machines, and how much more it may get within its quota. The manager enforces the
+// quota; this keeps core from creating NodeClaims that would be refused. types are those that Machines without a server will get.
+func (c *CloudProvider) allowanceWithin(ctx context.Context, tenant *v1alpha1.TenantCluster, machines []v1alpha1.Machine,
+	types map[string]string) (has usage, remaining instancetypes.RemainingQuota, err error) {
 	if !tenant.DeletionTimestamp.IsZero() {
 		// Otherwise core would make NodeClaims for the pods of drained nodes, and for static NodePools, again and again.
-		return instancetypes.RemainingQuota{Servers: new(int64)}, nil
+		return usage{}, instancetypes.RemainingQuota{Servers: new(int64)}, nil
 	}
 	limits := tenant.Spec.Quota
 	if limits == nil || (limits.Servers == nil && limits.GPUs == nil) {
-		return instancetypes.RemainingQuota{}, nil
+		return usage{}, instancetypes.RemainingQuota{}, nil
 	}
-	has, err := c.usageOf(ctx, tenant)
-	if err != nil {
-		return instancetypes.RemainingQuota{}, err
+	tenants := &v1alpha1.TenantClusterList{}
+	if err := c.management.Client.List(ctx, tenants, client.InNamespace(tenant.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return usage{}, instancetypes.RemainingQuota{}, fmt.Errorf("counting the servers of TenantCluster %s, %w",
+			client.ObjectKeyFromObject(tenant), err)
 	}
-	remaining := instancetypes.RemainingQuota{}
+	has = c.usageOf(quota.Charged(tenant.Name, lo.ToSlicePtr(tenants.Items), machines), types)
 	if limits.Servers != nil {
 		left := max(0, *limits.Servers-has.servers)
 		remaining.Servers = &left
@@ -82,29 +78,22 @@ func (c *CloudProvider) allowanceWithin(ctx context.Context, tenant *v1alpha1.Te
 		left := max(0, *limits.GPUs-has.gpus)
 		remaining.GPUs = &left
 	}
-	return remaining, nil
+	return has, remaining, nil
 }
 
-// usageOf counts what the tenant has or is about to get.
-func (c *CloudProvider) usageOf(ctx context.Context, tenant *v1alpha1.TenantCluster) (usage, error) {
-	machines, tenants := &v1alpha1.MachineList{}, &v1alpha1.TenantClusterList{}
-	for _, list := range []client.ObjectList{machines, tenants} {
-		if err := c.management.Client.List(ctx, list, client.InNamespace(tenant.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-			return usage{}, fmt.Errorf("counting the servers of TenantCluster %s, %w", client.ObjectKeyFromObject(tenant), err)
-		}
-	}
-	charged, has := quota.Charged(tenant.Name, lo.ToSlicePtr(tenants.Items), machines.Items), usage{}
+// usageOf counts what a tenant has or is about to get with the Machines that are charged to it.
+func (c *CloudProvider) usageOf(charged []*v1alpha1.Machine, types map[string]string) (has usage) {
 	for _, machine := range charged {
-		if _, chosen := machine.Host(); !chosen && (machine.Spec.TenantClusterRef == nil || !machine.DeletionTimestamp.IsZero()) {
+		if !machine.HasHost() && (machine.Spec.TenantClusterRef == nil || !machine.DeletionTimestamp.IsZero()) {
 			continue // It stands alone and may be refused, or is deleted without ever having had a server.
 		}
 		has.servers++
 	}
-	// As the manager counts them: a server counts from the choice on.
-	for _, nodeType := range quota.Used(charged, "", nil) {
+	assumed := func(machine *v1alpha1.Machine) string { return types[machine.Name] }
+	for _, nodeType := range quota.Used(charged, "", assumed) {
 		if instanceType, found := c.management.Catalog.InstanceType(nodeType); found {
 			has.gpus += v1alpha1.CountAccelerators(instanceType.Capacity)
 		}
 	}
-	return has, nil
+	return has
 }

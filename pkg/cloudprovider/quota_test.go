@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -36,14 +36,21 @@ func TestUsageCountsChosenServers(t *testing.T) {
 	if !found {
 		t.Fatalf("NodeType %s is not in the catalog", f.nodeType)
 	}
-	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "tenant"}}
+	tenant := &v1alpha1.TenantCluster{}
+	if err := environment.Client.Get(f.ctx, types.NamespacedName{Namespace: f.namespace, Name: "tenant"}, tenant); err != nil {
+		t.Fatal(err)
+	}
+	tenant.Spec.Quota = &v1alpha1.Quota{Servers: new(int64)}
+	if err := environment.Client.Update(f.ctx, tenant); err != nil {
+		t.Fatal(err)
+	}
 	want := usage{servers: 1, gpus: v1alpha1.CountAccelerators(instanceType.Capacity)}
 	if want.gpus == 0 {
 		t.Fatal("the type has no GPUs, so the test would prove nothing")
 	}
 	f.eventually("the choice counts", func() error {
-		if got, err := f.usageOf(f.ctx, tenant); err != nil || got != want {
-			return fmt.Errorf("usage is %+v (%v), want %+v", got, err, want)
+		if s, err := f.scopeOf(f.ctx, nil); err != nil || s.has != want {
+			return fmt.Errorf("usage is %+v (%v), want %+v", s.has, err, want)
 		}
 		return nil
 	})
@@ -67,14 +74,14 @@ func TestQuotaLimitsCapacity(t *testing.T) {
 	f.claims(held)
 	f.updateStatus(held)
 
-	pool := func(requirements ...karpenterv1.NodeSelectorRequirementWithMinValues) *karpenterv1.NodePool {
-		nodePool := &karpenterv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "static"}}
-		nodePool.Spec.Template.Spec.NodeClassRef = &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass",
+	pool := func(requirements ...karpv1.NodeSelectorRequirementWithMinValues) *karpv1.NodePool {
+		nodePool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "static"}}
+		nodePool.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass",
 			Name: f.class.Name}
 		nodePool.Spec.Template.Spec.Requirements = requirements
 		return nodePool
 	}
-	inRack := karpenterv1.NodeSelectorRequirementWithMinValues{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"r1"}}
+	inRack := karpv1.NodeSelectorRequirementWithMinValues{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"r1"}}
 	pod := &corev1.Pod{
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: env.Resources("nvidia.com/gpu",
 			"1")}}}},
@@ -125,11 +132,11 @@ func TestQuotaLimitsCapacity(t *testing.T) {
 			}
 		}
 		f.eventually(step.name, func() error {
-			free, err := f.FreeFor(f.ctx, pool())
+			free, _, err := f.FreeFor(f.ctx, pool())
 			if err != nil {
 				return err
 			}
-			inRack, err := f.FreeFor(f.ctx, pool(inRack))
+			inRack, _, err := f.FreeFor(f.ctx, pool(inRack))
 			if err != nil {
 				return err
 			}

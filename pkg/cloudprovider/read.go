@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // Get returns the NodeClaim of a provider ID. It returns a NodeClaimNotFoundError only if the API server itself says
 // that there is no such Machine, or if the provider ID is not one of this provider: after it core stops draining.
-func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpenterv1.NodeClaim, error) {
+func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpv1.NodeClaim, error) {
 	_, _, name, ok := v1alpha1.ParseProviderID(providerID)
 	if !ok {
 		return nil, notFound("provider ID %q is not one of this provider", providerID)
@@ -33,9 +33,9 @@ func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpenterv
 	for _, reader := range []client.Reader{c.management.Client, c.management.Live} {
 		err := reader.Get(ctx, c.machineKey(name), machine)
 		if err == nil && c.isOurs(machine) && machine.Status.ProviderID == providerID {
-			return c.nodeClaimOf(machine, c.management.Catalog), nil
+			return c.nodeClaimOf(machine), nil
 		}
-		if err != nil && !controllers.IsGone(err) {
+		if err != nil && !kube.IsGone(err) {
 			return nil, fmt.Errorf("reading machine %s, %w", name, err)
 		}
 		restored = err == nil && machine.IsRestored() && machine.Status.ProviderID == ""
@@ -51,7 +51,7 @@ func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpenterv
 // without has registered: the Machine was restored from a backup without its status, and core would delete the NodeClaim,
 // and the server with it, as soon as its node is not ready. Machines that have lost their server are left out, so that core does
 // delete their NodeClaims, unless there are too many: the inventory of the management cluster may not be complete.
-func (c *CloudProvider) List(ctx context.Context) ([]*karpenterv1.NodeClaim, error) {
+func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	if err := c.management.Synced(); err != nil {
 		return nil, fmt.Errorf("listing machines, %w", err)
 	}
@@ -60,7 +60,7 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpenterv1.NodeClaim, err
 		client.HasLabels{v1alpha1.NodeClaimLabelKey}); err != nil {
 		return nil, fmt.Errorf("listing machines, %w", err)
 	}
-	var nodeClaims, lost []*karpenterv1.NodeClaim
+	var nodeClaims, lost []*karpv1.NodeClaim
 	for i := range machines.Items {
 		machine := &machines.Items[i]
 		if !c.isOurs(machine) {
@@ -73,14 +73,14 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpenterv1.NodeClaim, err
 			continue
 		}
 		if conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady).Reason == v1alpha1.ReasonHostLost {
-			lost = append(lost, c.nodeClaimOf(machine, c.management.Catalog))
+			lost = append(lost, c.nodeClaimOf(machine))
 			continue
 		}
-		nodeClaims = append(nodeClaims, c.nodeClaimOf(machine, c.management.Catalog))
+		nodeClaims = append(nodeClaims, c.nodeClaimOf(machine))
 	}
-	if all := len(nodeClaims) + len(lost); len(lost) > tenant.GoneAtOnce(all) {
+	if all := len(nodeClaims) + len(lost); len(lost) > tenant.MaxGone(all) {
 		log.FromContext(ctx).Info("too many machines have lost their server: no nodeclaim is deleted because of that", "lost", len(lost),
-			"machines", all, "limit", tenant.GoneAtOnce(all))
+			"machines", all, "limit", tenant.MaxGone(all))
 		nodeClaims = append(nodeClaims, lost...)
 	}
 	return nodeClaims, nil
@@ -88,7 +88,7 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpenterv1.NodeClaim, err
 
 // checkUnregistered returns an error if the NodeClaim of a Machine has registered.
 func (c *CloudProvider) checkUnregistered(ctx context.Context, machine *v1alpha1.Machine) error {
-	nodeClaim := &karpenterv1.NodeClaim{}
+	nodeClaim := &karpv1.NodeClaim{}
 	name := machine.Labels[v1alpha1.NodeClaimLabelKey]
 	if err := c.tenant.Get(ctx, types.NamespacedName{Name: name}, nodeClaim); err != nil {
 		return client.IgnoreNotFound(err)

@@ -12,14 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 // launched is a NodeClaim with a server.
-func (f *fixture) launched(name string) *karpenterv1.NodeClaim {
+func (f *fixture) launched(name string) *karpv1.NodeClaim {
 	f.t.Helper()
 	nodeClaim := f.nodeClaim(name)
 	machine := machineFor(nodeClaim, f.class, nil, func(string) bool { return true }, f.options)
@@ -242,7 +242,7 @@ func TestListWithRestoredMachine(t *testing.T) {
 	if _, err := f.List(f.ctx); err != nil {
 		t.Errorf("a NodeClaim that is being launched: List returns %v", err)
 	}
-	nodeClaim.StatusConditions().SetTrue(karpenterv1.ConditionTypeRegistered)
+	nodeClaim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 	f.updateStatus(nodeClaim)
 	if listed, err := f.List(f.ctx); err == nil {
 		t.Errorf("a NodeClaim whose node is there, and whose Machine does not say which server it has: List returns %d others", len(listed))

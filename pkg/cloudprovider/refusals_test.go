@@ -4,7 +4,6 @@
 package cloudprovider
 
 import (
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -12,10 +11,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -31,7 +29,8 @@ func TestBackoffGrows(t *testing.T) {
 	}{
 		"invalid": {
 			reason: "a class is not corrected within seconds", given: v1alpha1.ReasonInvalidSpec,
-			want: []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 10 * time.Minute, 10 * time.Minute},
+			want: []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second,
+				320 * time.Second, 10 * time.Minute, 10 * time.Minute},
 		},
 		"no capacity": {
 			reason: "another tenant was faster, and the catalog knows in a moment what is left", given: v1alpha1.ReasonNoCapacity,
@@ -43,23 +42,27 @@ func TestBackoffGrows(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, now, key := &refusals{}, time.Unix(0, 0), poolType{"pool", "type"}
+			clk := clocktesting.NewFakeClock(time.Unix(0, 0))
+			r, key, condition := newRefusals(clk), poolType{"pool", "type"}, metav1.Condition{Reason: tc.given}
 			for _, want := range tc.want {
-				b, begins := r.record(key, dependencies{}, now, now, metav1.Condition{Reason: tc.given})
+				now := clk.Now()
+				b, begins := r.record(key, generation{}, now, condition)
 				if got := b.until.Sub(now); !begins || got != want {
 					t.Fatalf("%s: a backoff of %v begins: %v, want %v", tc.reason, got, begins, want)
 				}
-				if _, found := r.find(key, dependencies{}, b.until.Add(-time.Nanosecond)); !found {
+				clk.SetTime(b.until.Add(-time.Nanosecond))
+				if _, found := r.find(key, generation{}); !found {
 					t.Fatal("it is over too early")
 				}
-				if _, found := r.find(key, dependencies{}, b.until); found {
+				clk.SetTime(b.until)
+				if _, found := r.find(key, generation{}); found {
 					t.Fatal("it does not end")
 				}
-				now = b.until.Add(9 * time.Second)
+				clk.Step(9 * time.Second)
 			}
-			now = now.Add(time.Hour)
-			if b, _ := r.record(key, dependencies{}, now, now, metav1.Condition{Reason: tc.given}); b.until.Sub(now) != tc.want[0] {
-				t.Errorf("after a long time without a refusal it starts with %v", b.until.Sub(now))
+			clk.Step(time.Hour)
+			if b, _ := r.record(key, generation{}, clk.Now(), condition); b.until.Sub(clk.Now()) != tc.want[0] {
+				t.Errorf("after a long time without a refusal it starts with %v", b.until.Sub(clk.Now()))
 			}
 		})
 	}
@@ -67,47 +70,51 @@ func TestBackoffGrows(t *testing.T) {
 
 // A backoff ends with a change of what the refusal depends on, and with no other.
 func TestBackoffEnds(t *testing.T) {
-	refusedOn := dependencies{versions: "1", released: 1, available: 2}
+	class := func(number int64) objectVersion { return objectVersion{generation: number} }
+	refusedOn := generation{class: class(1), freed: 1, released: 1}
 	for name, tc := range map[string]struct {
 		reason string
 		given  string
-		// then is what it depends on, look by look; the last decides.
-		then []dependencies
-		want bool
+		then   generation
+		want   bool
 	}{
-		"no change":     {reason: "it would be refused again", given: v1alpha1.ReasonInvalidSpec, then: []dependencies{refusedOn}, want: true},
-		"class changed": {reason: "it may be right now", given: v1alpha1.ReasonInvalidSpec, then: []dependencies{{"2", 1, 2}}},
+		"no change": {reason: "it would be refused again", given: v1alpha1.ReasonInvalidSpec, then: refusedOn, want: true},
+		"class changed": {reason: "it may be right now", given: v1alpha1.ReasonInvalidSpec,
+			then: generation{class: class(2), freed: 1, released: 1}},
 		"invalid, server back": {reason: "a server more does not correct a class", given: v1alpha1.ReasonInvalidSpec,
-			then: []dependencies{{"1", 2, 3}}, want: true},
-		"no address, server back": {reason: "it had an address", given: v1alpha1.ReasonNoAddress, then: []dependencies{{"1", 2, 2}}},
+			then: generation{class: class(1), freed: 2, released: 2}, want: true},
+		"no address, server back": {reason: "it had an address", given: v1alpha1.ReasonNoAddress,
+			then: generation{class: class(1), freed: 1, released: 2}},
 		"no address, server of another tenant back": {reason: "the address is another's", given: v1alpha1.ReasonNoAddress,
-			then: []dependencies{{"1", 1, 3}}, want: true},
-		"ResourceQuota, server back": {reason: "the quota counts Machines", given: reasonInvalidMachine, then: []dependencies{{"1", 2, 2}}},
-		"no capacity, server back":   {reason: "there is one more", given: v1alpha1.ReasonNoCapacity, then: []dependencies{{"1", 1, 3}}},
+			then: generation{class: class(1), freed: 2, released: 1}, want: true},
+		"ResourceQuota, server back": {reason: "the quota counts Machines", given: reasonInvalidMachine,
+			then: generation{class: class(1), freed: 1, released: 2}},
+		"no capacity, server back": {reason: "there is one more", given: v1alpha1.ReasonNoCapacity,
+			then: generation{class: class(1), freed: 2, released: 1}},
 		"too many pending, server back": {reason: "it is for one that waits", given: v1alpha1.ReasonTooManyPending,
-			then: []dependencies{{"1", 1, 3}}},
-		"no capacity, catalog up to date": {reason: "now it knows that there is none", given: v1alpha1.ReasonNoCapacity,
-			then: []dependencies{{"1", 1, 0}}, want: true},
-		"no capacity, catalog up to date, server back": {reason: "there is one more than there was",
-			given: v1alpha1.ReasonNoCapacity, then: []dependencies{{"1", 1, 0}, {"1", 1, 1}}},
+			then: generation{class: class(1), freed: 2, released: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, now, key := &refusals{}, time.Unix(0, 0), poolType{"pool", "type"}
-			r.record(key, refusedOn, now, now, metav1.Condition{Reason: tc.given})
-			var found bool
-			for _, current := range tc.then {
-				_, found = r.find(key, current, now)
-			}
-			if found != tc.want {
+			clk := clocktesting.NewFakeClock(time.Unix(0, 0))
+			r, key, condition := newRefusals(clk), poolType{"pool", "type"}, metav1.Condition{Reason: tc.given}
+			first, _ := r.record(key, refusedOn, clk.Now(), condition)
+			if _, found := r.find(key, tc.then); found != tc.want {
 				t.Errorf("%s: still refused %v, want %v", tc.reason, found, tc.want)
+			}
+			clk.SetTime(first.until)
+			again, begins := r.record(key, tc.then, clk.Now(), condition)
+			if grows := again.until.Sub(again.since) > first.until.Sub(first.since); !begins || grows != tc.want {
+				t.Errorf("%s: refused again, it is longer: %v, want %v", tc.reason, grows, tc.want)
 			}
 		})
 	}
 	t.Run("a burst", func(t *testing.T) {
-		r, now, key := &refusals{}, time.Unix(0, 0), poolType{"pool", "type"}
-		first, _ := r.record(key, refusedOn, now, now, metav1.Condition{Reason: v1alpha1.ReasonNoCapacity})
-		if b, begins := r.record(key, refusedOn, now.Add(-time.Second), now.Add(5*time.Second),
-			metav1.Condition{Reason: v1alpha1.ReasonNoCapacity}); begins || b.until != first.until {
+		clk := clocktesting.NewFakeClock(time.Unix(0, 0))
+		r, key, condition := newRefusals(clk), poolType{"pool", "type"}, metav1.Condition{Reason: v1alpha1.ReasonNoCapacity}
+		began := clk.Now().Add(-time.Second)
+		first, _ := r.record(key, refusedOn, began, condition)
+		clk.Step(5 * time.Second)
+		if b, begins := r.record(key, refusedOn, began, condition); begins || b.until != first.until {
 			t.Errorf("NodeClaims that were launched together count as tried again: %v", b.until)
 		}
 	})
@@ -117,31 +124,27 @@ func TestBackoffEnds(t *testing.T) {
 func TestRefusedTypeIsNotOffered(t *testing.T) {
 	f := newFixture(t, interceptor.Funcs{})
 	clk := clocktesting.NewFakeClock(time.Now())
-	f.clock = clk
-	nodePool := &karpenterv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "gpu-" + f.namespace}}
+	f.clock, f.refusals = clk, newRefusals(clk)
+	nodePool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "gpu-" + f.namespace}}
 	nodePool.Spec.Template.Spec.NodeClassRef = f.nodeClaim("any").Spec.NodeClassRef
-	nodePool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{
+	nodePool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
 		{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{f.nodeType}}}
-	nodePool.Spec.Template.Spec.ExpireAfter = karpenterv1.MustParseNillableDuration("Never")
-	nodePool.Spec.Disruption.ConsolidateAfter = karpenterv1.MustParseNillableDuration("Never")
+	nodePool.Spec.Template.Spec.ExpireAfter = karpv1.MustParseNillableDuration("Never")
+	nodePool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")
 	nodePool.Spec.Template.Labels = map[string]string{"tenant": f.namespace}
 	f.create(nodePool)
-	nodeType := &v1alpha1.NodeType{}
-	if err := environment.Client.Get(f.ctx, types.NamespacedName{Name: f.nodeType}, nodeType); err != nil {
-		t.Fatal(err)
-	}
-	nodeType.Status.Capacity = v1alpha1.Capacity{Total: 2, Available: 2}
-	f.updateStatus(nodeType)
+	f.freeTwo(nodePool)
 	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: nodePool.Spec.Template.Labels, Containers: []corev1.Container{{
 		Resources: corev1.ResourceRequirements{Requests: env.Resources("nvidia.com/gpu", "1")}}}}}
+	var retryAfter time.Duration
 	offered := func() bool {
 		t.Helper()
 		all, err := f.GetInstanceTypes(f.ctx, nodePool)
 		if err != nil || len(all) != 1 || len(all[0].Offerings) == 0 {
 			t.Fatalf("%d types, %v: a type that vanishes is drift", len(all), err)
 		}
-		free, err := f.FreeFor(f.ctx, nodePool)
-		if err != nil {
+		var free int64
+		if free, retryAfter, err = f.FreeFor(f.ctx, nodePool); err != nil {
 			t.Fatal(err)
 		}
 		if (free > 0) != (len(all[0].Offerings.Available()) > 0) {
@@ -149,16 +152,10 @@ func TestRefusedTypeIsNotOffered(t *testing.T) {
 		}
 		return free > 0
 	}
-	f.eventually("the type to be offered", func() error {
-		if free, err := f.FreeFor(f.ctx, nodePool); free == 0 {
-			return errors.Join(err, errors.New("no server is free"))
-		}
-		return nil
-	})
 	refuse := func(name string) {
 		t.Helper()
 		nodeClaim := f.nodeClaim(name)
-		nodeClaim.Labels[karpenterv1.NodePoolLabelKey] = nodePool.Name
+		nodeClaim.Labels[karpv1.NodePoolLabelKey] = nodePool.Name
 		answering := &sync.WaitGroup{}
 		answering.Go(func() { f.answer(name, refuses(v1alpha1.ReasonInvalidSpec, "OSImage missing does not exist")) })
 		_, err := f.Create(f.ctx, nodeClaim)
@@ -168,26 +165,23 @@ func TestRefusedTypeIsNotOffered(t *testing.T) {
 		}
 	}
 	refuse("gpu-1")
-	if offered() {
-		t.Error("what was refused is offered again at once")
+	if offered() || retryAfter != firstBackoff {
+		t.Errorf("what was refused is offered again at once, or after %v", retryAfter)
 	}
 	f.wantEvent(reasonServerRefused, "no NodeClaim is made for NodeType "+f.nodeType, "OSImage missing does not exist")
-	if told, err := f.RefusedFor(f.ctx, pod); err != nil || !strings.Contains(told, "OSImage missing does not exist") {
+	if told, err := f.refusedFor(f.ctx, pod); err != nil || !strings.Contains(told, "OSImage missing does not exist") {
 		t.Errorf("a pod that waits is told %q, %v", told, err)
 	}
 	if why, err := f.Refusal(f.ctx, nodePool, f.nodeType); err != nil || !strings.Contains(why, "OSImage missing does not exist") {
 		t.Errorf("a rollout is told %q, %v: it would give a node up for nothing", why, err)
 	}
-	if wait := f.RetryAfter(nodePool.Name); wait != time.Minute {
-		t.Errorf("it is tried again after %v", wait)
-	}
-	clk.Step(time.Minute)
-	if !offered() {
+	clk.Step(firstBackoff)
+	if !offered() || retryAfter != 0 {
 		t.Error("it is never offered again")
 	}
 	refuse("gpu-2")
-	if wait := f.RetryAfter(nodePool.Name); wait != 2*time.Minute {
-		t.Errorf("it is tried again after %v", wait)
+	if offered() || retryAfter != 2*firstBackoff {
+		t.Errorf("it is tried again after %v", retryAfter)
 	}
 	f.class.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "debian"}
 	if err := environment.Client.Update(f.ctx, f.class); err != nil {
@@ -196,7 +190,7 @@ func TestRefusedTypeIsNotOffered(t *testing.T) {
 	if !offered() {
 		t.Error("the class was corrected, and the type is not offered")
 	}
-	if told, err := f.RefusedFor(f.ctx, pod); err != nil || told != "" {
+	if told, err := f.refusedFor(f.ctx, pod); err != nil || told != "" {
 		t.Errorf("a pod that waits is told %q, %v", told, err)
 	}
 }

@@ -6,19 +6,17 @@ package cloudprovider
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 const (
@@ -56,13 +54,10 @@ func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy {
 	return policies
 }
 
-// maxUnhealthy is how many bytes of the condition of a node are written into a Machine. The tenant controls them.
-const maxUnhealthy = 512
-
-// recordUnhealthy annotates a Machine that is deleted because its node is unhealthy, so that the manager quarantines the
-// server. Otherwise Karpenter might replace a broken server by itself.
-func (c *CloudProvider) recordUnhealthy(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpenterv1.NodeClaim) error {
-	if !isRepair(nodeClaim) || machine.Annotations[v1alpha1.UnhealthyAnnotationKey] != "" {
+// recordUnhealthy writes on a Machine that is deleted because its node is unhealthy why that is, so that the manager quarantines
+// the server. Otherwise Karpenter might replace a broken server by itself.
+func (c *CloudProvider) recordUnhealthy(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim) error {
+	if !isRepair(nodeClaim) || machine.ReportedNode().Unhealthy != nil {
 		return nil
 	}
 	if !options.FromContext(ctx).FeatureGates.NodeRepair {
@@ -76,38 +71,37 @@ func (c *CloudProvider) recordUnhealthy(ctx context.Context, machine *v1alpha1.M
 		return fmt.Errorf("reading node %s, %w", nodeClaim.Status.NodeName, err)
 	}
 	why := c.unhealthy(node, nodeClaim.DeletionTimestamp.Time)
-	if why == "" {
+	if why == nil {
 		return nil
 	}
-	before := machine.DeepCopy()
-	metav1.SetMetaDataAnnotation(&machine.ObjectMeta, v1alpha1.UnhealthyAnnotationKey, why)
-	if err := c.management.Client.Patch(ctx, machine, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("recording on machine %s that its node is unhealthy, %w", machine.Name, err)
-	}
-	return nil
+	return kube.Patch(ctx, c.management.Client, machine, "recording that its node is unhealthy on", func() {
+		machine.ReportNode(func(reported *v1alpha1.MachineNode) { reported.Unhealthy = why })
+	})
 }
 
 // isRepair returns whether core has deleted the NodeClaim to replace an unhealthy node: then pods cannot delay it. With a
 // terminationGracePeriod they have some time from the deletion on.
-func isRepair(nodeClaim *karpenterv1.NodeClaim) bool {
+func isRepair(nodeClaim *karpv1.NodeClaim) bool {
 	if nodeClaim.DeletionTimestamp.IsZero() || nodeClaim.Status.NodeName == "" {
 		return false
 	}
-	end, err := time.Parse(time.RFC3339, nodeClaim.Annotations[karpenterv1.NodeClaimTerminationTimestampAnnotationKey])
+	end, err := time.Parse(time.RFC3339, nodeClaim.Annotations[karpv1.NodeClaimTerminationTimestampAnnotationKey])
 	return err == nil && !end.After(nodeClaim.DeletionTimestamp.Time)
 }
 
-// unhealthy returns the condition of a node that had lasted for longer than is tolerated, "" if there was none.
-func (c *CloudProvider) unhealthy(node *corev1.Node, at time.Time) string {
+// unhealthy returns the condition of a node that had lasted for longer than is tolerated, nil if there was none.
+func (c *CloudProvider) unhealthy(node *corev1.Node, at time.Time) *v1alpha1.UnhealthyNode {
 	for _, policy := range c.RepairPolicies() {
 		for _, condition := range node.Status.Conditions {
 			if condition.Type == policy.ConditionType && condition.Status == policy.ConditionStatus &&
 				!condition.LastTransitionTime.Add(policy.TolerationDuration).After(at) {
-				why := fmt.Sprintf("%s is %s since %s: %s", condition.Type, condition.Status,
-					condition.LastTransitionTime.UTC().Format(time.RFC3339), condition.Message)
-				return strings.ToValidUTF8(why[:min(len(why), maxUnhealthy)], "")
+				message := []rune(condition.Message)
+				return &v1alpha1.UnhealthyNode{
+					Condition: string(condition.Type), Status: condition.Status, Since: condition.LastTransitionTime,
+					Message: string(message[:min(len(message), v1alpha1.MaxUnhealthyMessage)]),
+				}
 			}
 		}
 	}
-	return ""
+	return nil
 }

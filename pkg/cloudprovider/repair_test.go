@@ -20,9 +20,11 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
 	"sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 // TestRepairWithCore: Karpenter's own controller replaces a node that has been unhealthy for longer than a server may be,
@@ -54,7 +56,7 @@ func TestRepairWithCore(t *testing.T) {
 			nodeClaim := f.launched("gpu-" + f.namespace)
 			nodeClaim.UID, nodeClaim.Labels = "", map[string]string{"node": f.namespace}
 			// Core keeps it until the server is back.
-			nodeClaim.Finalizers = []string{karpenterv1.TerminationFinalizer}
+			nodeClaim.Finalizers = []string{karpv1.TerminationFinalizer}
 			status := nodeClaim.Status
 			f.create(nodeClaim)
 			nodeClaim.Status = status
@@ -73,7 +75,7 @@ func TestRepairWithCore(t *testing.T) {
 				if _, err := core.Reconcile(f.ctx, node); err != nil {
 					t.Fatal(err)
 				}
-				now := &karpenterv1.NodeClaim{}
+				now := &karpv1.NodeClaim{}
 				if err := environment.Client.Get(f.ctx, client.ObjectKeyFromObject(nodeClaim), now); err != nil {
 					t.Fatal(err)
 				}
@@ -138,7 +140,7 @@ func byProviderID(t *testing.T) client.Client {
 			if _, nodes := list.(*corev1.NodeList); nodes {
 				return nil // none is unhealthy
 			}
-			nodeClaims, is := list.(*karpenterv1.NodeClaimList)
+			nodeClaims, is := list.(*karpv1.NodeClaimList)
 			if !is || options.FieldSelector == nil {
 				return c.List(ctx, list, opts...)
 			}
@@ -146,20 +148,23 @@ func byProviderID(t *testing.T) client.Client {
 			if err := c.List(ctx, nodeClaims); err != nil {
 				return err
 			}
-			nodeClaims.Items = slices.DeleteFunc(nodeClaims.Items, func(n karpenterv1.NodeClaim) bool { return n.Status.ProviderID != wanted })
+			nodeClaims.Items = slices.DeleteFunc(nodeClaims.Items, func(n karpv1.NodeClaim) bool { return n.Status.ProviderID != wanted })
 			return nil
 		},
 	})
 }
 
-// TestLongMessagesOfNodes: long conditions of nodes are shortened in annotations of Machines. The API server refuses
-// annotations that are too long, and the server would never be released.
+// TestLongMessagesOfNodes: long conditions of nodes are shortened in Machines. The API server refuses what is too long, and the
+// server would never be released.
 func TestLongMessagesOfNodes(t *testing.T) {
 	node := &corev1.Node{}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse,
-		Message: strings.Repeat("ö", 1<<18)}}
+		Message: "\xff" + strings.Repeat("ö", 1<<18)}}
 	why := (&CloudProvider{}).unhealthy(node, time.Now())
-	if len(why) == 0 || len(why) > maxUnhealthy || !utf8.ValidString(why) {
-		t.Errorf("%d bytes are noted, valid: %v; want no more than %d", len(why), utf8.ValidString(why), maxUnhealthy)
+	if why == nil {
+		t.Fatal("nothing is noted")
+	}
+	if length := utf8.RuneCountInString(why.Message); length != v1alpha1.MaxUnhealthyMessage || !utf8.ValidString(why.Message) {
+		t.Errorf("%d characters are noted, valid: %v; want %d", length, utf8.ValidString(why.Message), v1alpha1.MaxUnhealthyMessage)
 	}
 }

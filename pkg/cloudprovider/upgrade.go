@@ -10,25 +10,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // upgradeDrift returns KubernetesVersionChanged if the tenant has servers follow its version, and a server installed now would have a
 // newer kubelet than the Node of the NodeClaim.
 func (c *CloudProvider) upgradeDrift(ctx context.Context, machine *v1alpha1.Machine,
-	nodeClaim *karpenterv1.NodeClaim) (cloudprovider.DriftReason, error) {
+	nodeClaim *karpv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	tenant := &v1alpha1.TenantCluster{}
 	key := types.NamespacedName{Namespace: c.options.Namespace, Name: c.options.TenantCluster}
-	found, err := controllers.Find(ctx, c.management.Client, key, tenant)
+	found, err := kube.Find(ctx, c.management.Client, key, tenant)
 	if err != nil || !found || tenant.Spec.PrivateNodes == nil || !tenant.Spec.PrivateNodes.AutoUpgrade.Enabled {
 		return "", err
 	}
 	node := &corev1.Node{}
-	found, err = controllers.Find(ctx, c.tenant, types.NamespacedName{Name: nodeClaim.Status.NodeName}, node)
+	found, err = kube.Find(ctx, c.tenant, types.NamespacedName{Name: nodeClaim.Status.NodeName}, node)
 	if err != nil || !found {
 		return "", err // it has not registered
 	}
@@ -36,7 +36,7 @@ func (c *CloudProvider) upgradeDrift(ctx context.Context, machine *v1alpha1.Mach
 	if err != nil {
 		return "", fmt.Errorf("comparing nodeclaim %s with the version of the tenant cluster, %w", nodeClaim.Name, err)
 	}
-	if outdated(node.Status.NodeInfo.KubeletVersion, machine.Annotations[v1alpha1.KubernetesVersionAnnotationKey], current) {
+	if outdated(node.Status.NodeInfo.KubeletVersion, machine.ReportedNode().KubernetesVersion, current) {
 		return v1alpha1.ReasonKubernetesVersionChanged, nil
 	}
 	return "", nil

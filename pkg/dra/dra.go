@@ -23,7 +23,6 @@ package dra
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -47,14 +46,15 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/compat"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/identity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/claims"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/classes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/policy"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // Controllers returns what to run for a tenant: one controller, which starts the others when the TenantCluster enables the
@@ -121,21 +121,20 @@ func (c *Controller) check(ctx context.Context, cluster *v1alpha1.TenantCluster)
 		result.message = "No claim and no template is synced, because no DeviceClass is allowed: " +
 			strings.Join(enabled(&cluster.Spec.Sync), ", ") +
 			" need the classes, enable spec.sync.fromHost.deviceClasses"
-	} else if ignored := patched(&cluster.Spec.Sync); len(ignored) > 0 {
+	} else if ignored := patched(cluster); len(ignored) > 0 {
 		result.message += ". Patches are not applied: " + strings.Join(ignored, ", ")
 	}
 	return result, nil
 }
 
 // patched returns the fields that have patches.
-func patched(sync *v1alpha1.Sync) []string {
+func patched(cluster *v1alpha1.TenantCluster) []string {
 	var fields []string
-	for field, patches := range sync.Patches() {
-		if len(patches) > 0 {
-			fields = append(fields, field)
+	for _, field := range compat.WithoutEffect(cluster) {
+		if name, found := strings.CutPrefix(field.Path.String(), "spec.sync."); found {
+			fields = append(fields, strings.TrimSuffix(name, ".patches"))
 		}
 	}
-	slices.Sort(fields)
 	return fields
 }
 
@@ -218,7 +217,7 @@ func (c *Controller) Reconcile(ctx context.Context, cluster *v1alpha1.TenantClus
 		}
 	}
 	if err := c.writeCondition(ctx, cluster, result); apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: controllers.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: kube.ConflictRetry}, nil
 	} else if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -253,7 +252,7 @@ func (c *Controller) writeCondition(ctx context.Context, cluster *v1alpha1.Tenan
 	}) {
 		return nil
 	}
-	if err := controllers.PatchStatus(ctx, c.clusters.Management.Client, stored, cluster); err != nil {
+	if err := kube.PatchStatus(ctx, c.clusters.Management.Client, stored, cluster); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	log.FromContext(ctx).Info("DRA sync", "reason", result.reason, "message", result.message)

@@ -28,9 +28,10 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // hostEnvironment and tenantEnvironment are two real API servers, which are not connected.
@@ -267,7 +268,7 @@ func (w *fixture) must(err error) {
 
 func (w *fixture) eventually(what string, check func(context.Context) error) {
 	w.Helper()
-	env.Eventually(w, what, check)
+	poll.Eventually(w, what, check)
 }
 
 // awaitGone waits until an object is not there.

@@ -4,56 +4,71 @@
 package instancetypes
 
 import (
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 // OfNodePool is what a NodePool requires of the labels of its nodes: its requirements and its labels.
-func OfNodePool(nodePool *karpenterv1.NodePool) scheduling.Requirements {
+func OfNodePool(nodePool *karpv1.NodePool) scheduling.Requirements {
 	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(nodePool.Spec.Template.Spec.Requirements...)
 	requirements.Add(scheduling.NewLabelRequirements(nodePool.Spec.Template.Labels).Values()...)
 	return requirements
 }
 
-// CapacityTypeFor is what servers are to a NodePool or a NodeClaim with these requirements: CapacityType, or the other one if the
-// requirements allow only that. It is empty if they allow neither: there are no spot servers.
-func (s Settings) CapacityTypeFor(requirements scheduling.Requirements) string {
-	allowed := requirements.Get(karpenterv1.CapacityTypeLabelKey)
-	for _, one := range []string{s.CapacityType, s.otherCapacityType()} {
-		if allowed.Has(one) {
-			return one
+// CapacityTypeFor is what servers are to a NodePool or a NodeClaim with these requirements: reserved, or on-demand if
+// the requirements allow that and not reserved. It is empty if they allow neither: there are no spot servers.
+func CapacityTypeFor(requirements scheduling.Requirements) string {
+	allowed := requirements.Get(karpv1.CapacityTypeLabelKey)
+	for _, capacityType := range []string{karpv1.CapacityTypeReserved, karpv1.CapacityTypeOnDemand} {
+		if allowed.Has(capacityType) {
+			return capacityType
 		}
 	}
 	return ""
 }
 
-func (s Settings) otherCapacityType() string {
-	if s.Reserved() {
-		return karpenterv1.CapacityTypeOnDemand
+// OfServer are the requirements that a server meets or not. Its capacity type is what they allow, if that can be.
+func OfServer(requirements scheduling.Requirements) scheduling.Requirements {
+	if CapacityTypeFor(requirements) == "" {
+		return requirements
 	}
-	return karpenterv1.CapacityTypeReserved
+	requirements = maps.Clone(requirements)
+	delete(requirements, karpv1.CapacityTypeLabelKey)
+	return requirements
 }
 
-// For returns the catalog of the types for a NodePool or a NodeClaim with these requirements. Both catalogs have the same types:
-// to the one their servers are reserved, to the other on-demand.
-func (c *Catalog) For(requirements scheduling.Requirements) *Catalog {
-	if c.other != nil && c.settings.CapacityTypeFor(requirements) == c.other.settings.CapacityType {
-		return c.other
+// ForNodePool changes the types to what they are to a NodePool, or to none if that is nil, and returns them.
+func ForNodePool(nodePool *karpv1.NodePool, types []*cloudprovider.InstanceType) []*cloudprovider.InstanceType {
+	if nodePool != nil && CapacityTypeFor(OfNodePool(nodePool)) == karpv1.CapacityTypeOnDemand {
+		for i := range types {
+			types[i] = onDemand(types[i])
+		}
 	}
-	return c
+	return types
 }
 
-// ForNodePool returns the catalog of the types for a NodePool, or the default one if that is nil.
-func (c *Catalog) ForNodePool(nodePool *karpenterv1.NodePool) *Catalog {
-	if nodePool == nil {
-		return c
+// onDemand copies a type. Core does not count its servers.
+func onDemand(original *cloudprovider.InstanceType) *cloudprovider.InstanceType {
+	notReserved := scheduling.NewRequirement(v1alpha1.ReservationIDLabelKey, corev1.NodeSelectorOpDoesNotExist)
+	requirements := func(reserved scheduling.Requirements) scheduling.Requirements {
+		result := maps.Clone(reserved)
+		result[karpv1.CapacityTypeLabelKey] = in(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand)
+		result[v1alpha1.ReservationIDLabelKey] = notReserved
+		return result
 	}
-	return c.For(OfNodePool(nodePool))
-}
-
-// ForNodeClaim returns the catalog of the types for a NodeClaim.
-func (c *Catalog) ForNodeClaim(nodeClaim *karpenterv1.NodeClaim) *Catalog {
-	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(nodeClaim.Spec.Requirements...)
-	requirements.Add(scheduling.NewLabelRequirements(nodeClaim.Labels).Values()...)
-	return c.For(requirements)
+	offerings := make(cloudprovider.Offerings, len(original.Offerings))
+	for i, offering := range original.Offerings {
+		offerings[i] = &cloudprovider.Offering{
+			Requirements: requirements(offering.Requirements), Price: offering.Price, Available: offering.Available,
+		}
+	}
+	result := withOfferings(original, offerings)
+	result.Requirements = requirements(original.Requirements)
+	return result
 }

@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package instancetypes converts NodeTypes to Karpenter's instance types, with their requirements, capacity and offerings.
-// It has no client: NodeTypes are put into a Catalog, and instance types are read from it.
+// Package instancetypes converts NodeTypes to Karpenter's instance types, with their requirements, capacity and
+// offerings. It has no client: NodeTypes are put into a Catalog, and instance types are read from it.
 package instancetypes
 
 import (
@@ -18,13 +18,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
 
-// Catalog holds the NodeTypes as instance types. It is safe for concurrent use. A type is converted again only when it, or
-// the set of labels that types advertise, has changed; reading costs a walk over the types. Instance types are shared:
-// callers must not change them, and core does not.
+// Catalog holds the NodeTypes as instance types. It is safe for concurrent use. A type is converted again only when
+// it, or the set of labels that types advertise, has changed; reading costs a walk over the types. Instance types are
+// shared: callers must not change them, and core does not.
 type Catalog struct {
-	settings Settings
-	// other has the same types with the other capacity type. It converts them only once a NodePool asks for that. Nil in the other.
-	other *Catalog
+	// pods is how many pods a node takes whose NodeType has no resource "pods".
+	pods int64
 
 	mu    sync.Mutex
 	types map[string]*entry
@@ -33,6 +32,8 @@ type Catalog struct {
 	current atomic.Pointer[snapshot]
 	// planned are the types for the demand of the last caller.
 	planned atomic.Pointer[plannedTypes]
+	// remainder is what the last call of Without returned.
+	remainder atomic.Pointer[Remainder]
 	// listeners are only added to.
 	listeners []func()
 }
@@ -40,12 +41,13 @@ type Catalog struct {
 type entry struct {
 	nodeType  *v1alpha1.NodeType
 	converted *cloudprovider.InstanceType // nil: to be converted
+	freed     uint64
 }
 
 // snapshot is never changed once it is published.
 type snapshot struct {
 	items  []item
-	byName map[string]*cloudprovider.InstanceType
+	byName map[string]*item
 	keys   map[string]struct{}
 }
 
@@ -60,13 +62,14 @@ type item struct {
 	name         string
 	nodeType     *v1alpha1.NodeType
 	instanceType *cloudprovider.InstanceType
+	// sharedWith are the other types that match some of its servers.
+	sharedWith []string
+	freed      uint64
 }
 
-// NewCatalog returns an empty catalog.
-func NewCatalog(settings Settings) *Catalog {
-	other := settings
-	other.CapacityType = settings.otherCapacityType()
-	return &Catalog{settings: settings, types: map[string]*entry{}, other: &Catalog{settings: other, types: map[string]*entry{}}}
+// NewCatalog returns an empty catalog. pods is how many pods a node takes whose NodeType has no resource "pods".
+func NewCatalog(pods int64) *Catalog {
+	return &Catalog{pods: pods, types: map[string]*entry{}}
 }
 
 // OnChange adds a listener that is called after each change, by the goroutine that made it. It must not block.
@@ -78,24 +81,25 @@ func (c *Catalog) OnChange(listener func()) {
 
 // Set adds a NodeType or replaces it. The catalog keeps it: it must not be changed afterwards.
 func (c *Catalog) Set(nodeType *v1alpha1.NodeType) {
-	if c.other != nil {
-		c.other.Set(nodeType)
-	}
 	c.mu.Lock()
-	if old := c.types[nodeType.Name]; old != nil && old.nodeType.UID == nodeType.UID &&
-		old.nodeType.ResourceVersion == nodeType.ResourceVersion && nodeType.ResourceVersion != "" {
-		c.mu.Unlock()
-		return
+	added := &entry{nodeType: nodeType}
+	if old := c.types[nodeType.Name]; old != nil {
+		if old.nodeType.UID == nodeType.UID && old.nodeType.ResourceVersion == nodeType.ResourceVersion &&
+			nodeType.ResourceVersion != "" {
+			c.mu.Unlock()
+			return
+		}
+		added.freed = old.freed
+		if nodeType.Status.Capacity.Available > old.nodeType.Status.Capacity.Available {
+			added.freed++
+		}
 	}
-	c.types[nodeType.Name] = &entry{nodeType: nodeType}
+	c.types[nodeType.Name] = added
 	c.changed()
 }
 
 // Delete removes a NodeType.
 func (c *Catalog) Delete(name string) {
-	if c.other != nil {
-		c.other.Delete(name)
-	}
 	c.mu.Lock()
 	delete(c.types, name)
 	c.changed()
@@ -104,6 +108,13 @@ func (c *Catalog) Delete(name string) {
 // changed releases the lock and calls the listeners.
 func (c *Catalog) changed() {
 	c.current.Store(nil)
+	c.mu.Unlock()
+	c.Notify()
+}
+
+// Notify calls the listeners: more servers may be left, because Machines have changed.
+func (c *Catalog) Notify() {
+	c.mu.Lock()
 	listeners := c.listeners
 	c.mu.Unlock()
 	for _, listener := range listeners {
@@ -131,7 +142,7 @@ func (c *Catalog) InstanceTypesFor(filter Filter, demand *Demand) []*cloudprovid
 	if planned == nil || planned.of != current || !planned.demand.Equal(demand) {
 		planned = &plannedTypes{of: current, demand: demand, types: make([]*cloudprovider.InstanceType, len(current.items))}
 		for i := range current.items {
-			planned.types[i] = withDemand(&current.items[i], c.settings, demand)
+			planned.types[i] = withDemand(&current.items[i], demand)
 		}
 		c.planned.Store(planned)
 	}
@@ -145,7 +156,7 @@ func (c *Catalog) InstanceTypesFor(filter Filter, demand *Demand) []*cloudprovid
 }
 
 // withDemand returns the type itself if the demand uses no label that tells its servers apart.
-func withDemand(item *item, settings Settings, demand *Demand) *cloudprovider.InstanceType {
+func withDemand(item *item, demand *Demand) *cloudprovider.InstanceType {
 	used := len(demand.typeLabels()) > 0 || slices.ContainsFunc(item.nodeType.Status.Domains, func(domain v1alpha1.DomainCapacity) bool {
 		for key := range domain.Labels {
 			if demand.uses(key) {
@@ -157,10 +168,11 @@ func withDemand(item *item, settings Settings, demand *Demand) *cloudprovider.In
 	if !used {
 		return item.instanceType
 	}
-	return withOfferings(item.instanceType, offerings(item.nodeType, settings, demand))
+	return withOfferings(item.instanceType, offerings(item.nodeType, demand))
 }
 
-// withOfferings copies a type. It does not copy the struct, because core stores there what it derives from the offerings.
+// withOfferings copies a type. It does not copy the struct, because core stores there what it derives from the
+// offerings.
 func withOfferings(original *cloudprovider.InstanceType, offerings cloudprovider.Offerings) *cloudprovider.InstanceType {
 	return &cloudprovider.InstanceType{
 		Name:             original.Name,
@@ -174,8 +186,21 @@ func withOfferings(original *cloudprovider.InstanceType, offerings cloudprovider
 
 // InstanceType returns the type of that name.
 func (c *Catalog) InstanceType(name string) (*cloudprovider.InstanceType, bool) {
-	instanceType, found := c.read().byName[name]
-	return instanceType, found
+	found, known := c.read().byName[name]
+	if !known {
+		return nil, false
+	}
+	return found.instanceType, true
+}
+
+// NodeType returns the NodeType of that name, which must not be changed, and how often servers of it have become
+// free. It is nil if there is none.
+func (c *Catalog) NodeType(name string) (nodeType *v1alpha1.NodeType, freed uint64) {
+	found, known := c.read().byName[name]
+	if !known {
+		return nil, 0
+	}
+	return found.nodeType, found.freed
 }
 
 // Exists returns whether there is a type of that name.
@@ -195,12 +220,12 @@ func (c *Catalog) Offered(provider string) (offered []matching.Offered) {
 	return offered
 }
 
-// Gone is a type that does not exist, or not yet again, for the nodes of it that still run: they keep their price, and have not
-// drifted. No server of it can be had.
+// Gone is a type that does not exist, or not yet again, for the nodes of it that still run: they keep their price,
+// and have not drifted. No server of it can be had.
 func (c *Catalog) Gone(name string, cost int64) *cloudprovider.InstanceType {
 	nodeType := &v1alpha1.NodeType{}
 	nodeType.Name, nodeType.Status.Cost = name, cost
-	return convert(nodeType, nil, c.settings, noDemand())
+	return convert(nodeType, nil, c.pods, noDemand())
 }
 
 // Advertises returns whether some NodeType has a label of that key.
@@ -243,15 +268,21 @@ func (c *Catalog) build() *snapshot {
 	sameKeys := slices.Equal(keys, c.keys)
 	c.keys = keys
 
-	result := &snapshot{items: make([]item, 0, len(known)), byName: make(map[string]*cloudprovider.InstanceType, len(known)), keys: set}
+	result := &snapshot{items: make([]item, 0, len(known)), byName: make(map[string]*item, len(known)), keys: set}
 	for _, entry := range known {
 		if entry.converted == nil || !sameKeys {
-			entry.converted = convert(entry.nodeType, keys, c.settings, noDemand())
+			entry.converted = convert(entry.nodeType, keys, c.pods, noDemand())
 		}
-		result.items = append(result.items, item{
-			name: entry.nodeType.Name, nodeType: entry.nodeType, instanceType: entry.converted,
-		})
-		result.byName[entry.nodeType.Name] = entry.converted
+		one := item{name: entry.nodeType.Name, nodeType: entry.nodeType, instanceType: entry.converted, freed: entry.freed}
+		for _, domain := range entry.nodeType.Status.Domains {
+			one.sharedWith = append(one.sharedWith, domain.SharedWith...)
+		}
+		slices.Sort(one.sharedWith)
+		one.sharedWith = slices.Compact(one.sharedWith)
+		result.items = append(result.items, one)
+	}
+	for i := range result.items {
+		result.byName[result.items[i].name] = &result.items[i]
 	}
 	return result
 }

@@ -26,7 +26,7 @@ func names(types []*cloudprovider.InstanceType) []string {
 }
 
 func TestFilter(t *testing.T) {
-	catalog := NewCatalog(DefaultSettings())
+	catalog := NewCatalog(DefaultPods)
 	for name, provider := range map[string]string{"a100": "metal3", "h100": "metal3", "mi300": "lab"} {
 		added := nodeType(name, 4, zone("dc1", 1))
 		added.Spec.ProviderRef.Name, added.OwnerReferences = provider, env.MadeBy(provider)
@@ -65,7 +65,7 @@ func TestFilter(t *testing.T) {
 }
 
 func TestCatalogFollowsChanges(t *testing.T) {
-	catalog := NewCatalog(DefaultSettings())
+	catalog := NewCatalog(DefaultPods)
 	catalog.Set(nodeType("a100", 4, zone("dc1", 2)))
 	catalog.Set(nodeType("h100", 8, zone("dc1", 2)))
 	everything := NewFilter(nil, nil)
@@ -115,9 +115,32 @@ func TestCatalogFollowsChanges(t *testing.T) {
 	}
 }
 
+// What was refused for lack of a server may be tried again once one is free, also if there were more when it was
+// refused.
+func TestFreedIsCounted(t *testing.T) {
+	catalog := NewCatalog(DefaultPods)
+	for i, step := range []struct {
+		reason    string
+		available int32
+		want      uint64
+	}{
+		{"it is new", 2, 0}, {"it is the same", 2, 0}, {"all are claimed", 0, 0}, {"one is back", 1, 1}, {"another is back", 2, 2},
+	} {
+		one := nodeType("a100", 4, zone("dc1", step.available))
+		one.ResourceVersion, one.Status.Capacity.Available = fmt.Sprint(i), step.available
+		catalog.Set(one)
+		if found, freed := catalog.NodeType("a100"); found != one || freed != step.want {
+			t.Errorf("servers became free %d times, want %d: %s", freed, step.want, step.reason)
+		}
+	}
+	if found, _ := catalog.NodeType("h100"); found != nil {
+		t.Errorf("a type that does not exist is %v", found)
+	}
+}
+
 // hundred is a catalog of 100 NodeTypes. How many hosts they have is in their status: it costs nothing.
 func hundred(hosts int32) *Catalog {
-	catalog := NewCatalog(DefaultSettings())
+	catalog := NewCatalog(DefaultPods)
 	for i := range 100 {
 		one := nodeType(fmt.Sprintf("type-%03d", i), int64(i%9), zone("dc1", hosts/200), zone("dc2", hosts/200))
 		one.OwnerReferences = env.MadeBy(one.Spec.ProviderRef.Name)

@@ -9,10 +9,11 @@ import (
 	"strings"
 	"unique"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
@@ -33,21 +34,20 @@ func Known(nodeType *v1alpha1.NodeType) bool {
 }
 
 // convert returns Karpenter's instance type for a NodeType. keys are the labels that some NodeType advertises: a type
-// without one of them says that it does not have it. The result shares nothing with the NodeType. Without a demand it has
-// an offering for each domain.
-func convert(nodeType *v1alpha1.NodeType, keys []string, settings Settings, demand *Demand) *cloudprovider.InstanceType {
+// without one of them says that it does not have it. The result shares nothing with the NodeType.
+func convert(nodeType *v1alpha1.NodeType, keys []string, pods int64, demand *Demand) *cloudprovider.InstanceType {
 	zones := zonesOf(nodeType)
 	server := capacity.ServerOf(nodeType)
 	if _, declared := server.Resources[corev1.ResourcePods]; !declared {
-		server.Resources[corev1.ResourcePods] = *resource.NewQuantity(settings.Pods, resource.DecimalSI)
+		server.Resources[corev1.ResourcePods] = *resource.NewQuantity(pods, resource.DecimalSI)
 	}
 	// With this core counts each NodeClaim that it plans against limits.nodes, and not only the nodes that there are.
 	// It is part of no NodeClaim and of no Node.
 	server.Resources[v1alpha1.ResourceNodes] = *resource.NewQuantity(1, resource.DecimalSI)
 	instanceType := &cloudprovider.InstanceType{
 		Name:         nodeType.Name,
-		Requirements: requirements(nodeType, zones, keys, settings),
-		Offerings:    offerings(nodeType, settings, demand),
+		Requirements: requirements(nodeType, zones, keys),
+		Offerings:    offerings(nodeType, demand),
 		Capacity:     server.Resources,
 		Overhead:     &cloudprovider.InstanceTypeOverhead{KubeReserved: server.KubeReserved},
 
@@ -57,12 +57,12 @@ func convert(nodeType *v1alpha1.NodeType, keys []string, settings Settings, dema
 	return instanceType
 }
 
-func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, keys []string, settings Settings) scheduling.Requirements {
+func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, keys []string) scheduling.Requirements {
 	var open []string // labels that can have any value
 	values := map[string][]string{
 		corev1.LabelOSStable: {string(corev1.Linux)},
 		// Until a server of this type has been seen, either is possible.
-		corev1.LabelArchStable: {karpenterv1.ArchitectureAmd64, karpenterv1.ArchitectureArm64},
+		corev1.LabelArchStable: {karpv1.ArchitectureAmd64, karpv1.ArchitectureArm64},
 	}
 	for _, advertised := range nodeType.Status.Requirements {
 		if Selectable(advertised.Key) {
@@ -74,7 +74,7 @@ func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, ke
 	}
 	values[corev1.LabelInstanceTypeStable] = []string{nodeType.Name}
 	values[v1alpha1.NodeTypeLabelKey] = []string{nodeType.Name}
-	values[karpenterv1.CapacityTypeLabelKey] = []string{settings.CapacityType}
+	values[karpv1.CapacityTypeLabelKey] = []string{karpv1.CapacityTypeReserved}
 	values[corev1.LabelTopologyZone] = nil
 	for _, zone := range zones {
 		values[corev1.LabelTopologyZone] = append(values[corev1.LabelTopologyZone], zone.Name)
@@ -100,10 +100,9 @@ func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, ke
 	for _, key := range someMatch(nodeType) {
 		delete(result, key) // it is the offerings' to say
 	}
-	if settings.Reserved() {
-		// Which there are is the offerings' to say: they may be hundreds.
-		result[v1alpha1.ReservationIDLabelKey] = scheduling.NewRequirement(v1alpha1.ReservationIDLabelKey, corev1.NodeSelectorOpExists)
-	}
+	// Which there are is the offerings' to say: they may be hundreds.
+	result[v1alpha1.ReservationIDLabelKey] = scheduling.NewRequirement(v1alpha1.ReservationIDLabelKey,
+		corev1.NodeSelectorOpExists)
 	return result
 }
 
@@ -112,6 +111,16 @@ func zonesOf(nodeType *v1alpha1.NodeType) []v1alpha1.ZoneCapacity {
 	zones := slices.Clone(nodeType.Status.Zones)
 	slices.SortFunc(zones, func(a, b v1alpha1.ZoneCapacity) int { return strings.Compare(a.Name, b.Name) })
 	return zones
+}
+
+// Domains are the topology domains of a type: its zones, if its servers have no topology labels. They must not be changed.
+func Domains(nodeType *v1alpha1.NodeType) []v1alpha1.DomainCapacity {
+	if len(nodeType.Status.Domains) > 0 {
+		return nodeType.Status.Domains
+	}
+	return lo.Map(zonesOf(nodeType), func(zone v1alpha1.ZoneCapacity, _ int) v1alpha1.DomainCapacity {
+		return v1alpha1.DomainCapacity{Zone: zone.Name, Capacity: zone.Capacity}
+	})
 }
 
 // WithKubelet returns the type as its nodes are that have such a kubelet.

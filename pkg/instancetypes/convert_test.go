@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -57,16 +57,16 @@ func nodeType(name string, accelerators int64, zones ...v1alpha1.ZoneCapacity) *
 }
 
 func TestRequirements(t *testing.T) {
-	gpu := convert(nodeType("a100", 4, zone("dc1", 2)), []string{"rack", "example.com/fabric"}, DefaultSettings(), nil)
+	gpu := convert(nodeType("a100", 4, zone("dc1", 2)), []string{"rack", "example.com/fabric"}, DefaultPods, byRack)
 	sized := nodeType("h100", 8, zone("dc1", 2))
 	sized.Status.Requirements = append(sized.Status.Requirements,
 		v1alpha1.NodeTypeRequirement{Key: v1alpha1.InstanceGPUCountLabelKey, Values: []string{"8"}},
 		v1alpha1.NodeTypeRequirement{Key: corev1.LabelTopologyRegion, Values: []string{"eu"}})
-	h100 := convert(sized, nil, DefaultSettings(), nil)
+	h100 := convert(sized, nil, DefaultPods, byRack)
 	more := func(value string) scheduling.Requirements {
 		return scheduling.NewRequirements(scheduling.NewRequirement(v1alpha1.InstanceGPUCountLabelKey, corev1.NodeSelectorOpGt, value))
 	}
-	plain := convert(nodeType("cpu", 0, zone("dc1", 2)), nil, DefaultSettings(), nil)
+	plain := convert(nodeType("cpu", 0, zone("dc1", 2)), nil, DefaultPods, byRack)
 	in := func(key string, values ...string) scheduling.Requirements {
 		return scheduling.NewRequirements(scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, values...))
 	}
@@ -91,7 +91,7 @@ func TestRequirements(t *testing.T) {
 		"GPUs of unknown number":   {"its manager is of an earlier version", gpu.Requirements, more("0"), false},
 		"own region":               {"a property or a label of its hosts", h100.Requirements, in(corev1.LabelTopologyRegion, "eu"), true},
 		"region":                   {"as above, for what Kubernetes knows", gpu.Requirements, in(corev1.LabelTopologyRegion, "eu"), false},
-		"pool": {"every claim has one, and types know none", gpu.Requirements, in(karpenterv1.NodePoolLabelKey, "gpu"),
+		"pool": {"every claim has one, and types know none", gpu.Requirements, in(karpv1.NodePoolLabelKey, "gpu"),
 			true},
 		"os":                            {"all servers run Linux", gpu.Requirements, in(corev1.LabelOSStable, "linux"), true},
 		"architecture":                  {"from the hosts", gpu.Requirements, in(corev1.LabelArchStable, "arm64"), false},

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -34,7 +34,7 @@ type selection struct {
 }
 
 // NewDemand counts the pods without a node. NodePools use the labels that they require or set.
-func NewDemand(pods []corev1.Pod, pools []karpenterv1.NodePool) *Demand {
+func NewDemand(pods []corev1.Pod, pools []karpv1.NodePool) *Demand {
 	demand := &Demand{pods: int64(len(pods)), keys: map[string]*selection{}}
 	for i := range pods {
 		demand.addPod(&pods[i].Spec)
@@ -133,14 +133,11 @@ func (d *Demand) addNodeAffinity(affinity *corev1.NodeAffinity, selector map[str
 	}
 }
 
-// uses returns whether servers are told apart by a label. Without a demand they are by all.
-func (d *Demand) uses(key string) bool { return d == nil || d.keys[key] != nil }
+// uses returns whether servers are told apart by a label.
+func (d *Demand) uses(key string) bool { return d.keys[key] != nil }
 
-// typeLabels are the labels in use that say which types servers match. Without a demand there are none.
+// typeLabels are the labels in use that say which types servers match.
 func (d *Demand) typeLabels() (keys []string) {
-	if d == nil {
-		return nil
-	}
 	for key := range d.keys {
 		if v1alpha1.IsTypeLabel(key) {
 			keys = append(keys, key)
@@ -152,9 +149,6 @@ func (d *Demand) typeLabels() (keys []string) {
 
 // atMost is how many pods could need a server with these labels, at most.
 func (d *Demand) atMost(labels map[string]string) int64 {
-	if d == nil {
-		return math.MaxInt64
-	}
 	most := d.pods
 	for key, value := range labels {
 		if selected := d.keys[key]; selected != nil {
@@ -166,7 +160,7 @@ func (d *Demand) atMost(labels map[string]string) int64 {
 
 // onlySelects returns whether all pods select a value of one of these labels.
 func (d *Demand) onlySelects(keys []string) bool {
-	if d == nil || d.pods == 0 {
+	if d.pods == 0 {
 		return false
 	}
 	for _, key := range keys {

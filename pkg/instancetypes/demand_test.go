@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -56,7 +56,7 @@ func TestOfferingsForDemand(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		pods   []corev1.Pod
-		pools  []karpenterv1.NodePool
+		pools  []karpv1.NodePool
 		want   []offering
 	}{
 		"no pods":                {reason: "the label is not used", want: []offering{all}},
@@ -83,14 +83,14 @@ func TestOfferingsForDemand(t *testing.T) {
 			want: []offering{notByRack, one("r1", 3), one("r2", 2)},
 		},
 		"a NodePool": {
-			reason: "it uses the label for its pods", pods: podsWith(3, nil), pools: []karpenterv1.NodePool{{Spec: karpenterv1.NodePoolSpec{
-				Template: karpenterv1.NodeClaimTemplate{ObjectMeta: karpenterv1.ObjectMeta{Labels: map[string]string{"rack": "r1"}}},
+			reason: "it uses the label for its pods", pods: podsWith(3, nil), pools: []karpv1.NodePool{{Spec: karpv1.NodePoolSpec{
+				Template: karpv1.NodeClaimTemplate{ObjectMeta: karpv1.ObjectMeta{Labels: map[string]string{"rack": "r1"}}},
 			}}},
 			want: []offering{notByRack, joined("r1", 3), one("r2", 2)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			catalog := NewCatalog(DefaultSettings())
+			catalog := NewCatalog(DefaultPods)
 			catalog.Set(racks)
 			types := catalog.InstanceTypesFor(NewFilter(nil, nil), NewDemand(tc.pods, tc.pools))
 			var got []offering
@@ -110,7 +110,7 @@ func TestJoinedDomainsAreReal(t *testing.T) {
 		return v1alpha1.DomainCapacity{Zone: "dc1", Labels: map[string]string{"rack": rack, "row": row},
 			Capacity: v1alpha1.Capacity{Total: 9, Available: 9}}
 	}
-	catalog := NewCatalog(DefaultSettings())
+	catalog := NewCatalog(DefaultPods)
 	catalog.Set(withDomains(domain("r1", "a"), domain("r2", "a"), domain("r3", "b")))
 	demand := NewDemand(podsWith(2, func(pod *corev1.PodSpec) { pod.NodeSelector = map[string]string{"rack": "r1", "row": "a"} }), nil)
 	for _, o := range catalog.InstanceTypesFor(NewFilter(nil, nil), demand)[0].Offerings.Available() {
@@ -122,7 +122,7 @@ func TestJoinedDomainsAreReal(t *testing.T) {
 
 // TestTypesAreKeptWhileDemandStaysTheSame, and those that it does not concern always.
 func TestTypesAreKeptWhileDemandStaysTheSame(t *testing.T) {
-	catalog, everything := NewCatalog(DefaultSettings()), NewFilter(nil, nil)
+	catalog, everything := NewCatalog(DefaultPods), NewFilter(nil, nil)
 	catalog.Set(withDomains(rack("r1", 3), rack("r2", 2)))
 	catalog.Set(nodeType("plain", 0, zone("dc1", 2)))
 	one := catalog.InstanceTypesFor(everything, NewDemand(podsWith(3, inRack("r1")), nil))
@@ -138,13 +138,13 @@ func TestTypesAreKeptWhileDemandStaysTheSame(t *testing.T) {
 
 // TestRemoveReservationIDs: the requirements of pods stay.
 func TestRemoveReservationIDs(t *testing.T) {
-	byRack := karpenterv1.NodeSelectorRequirementWithMinValues{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"r1"}}
-	nodeClaim := &karpenterv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim"}}
-	nodeClaim.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{
+	byRack := karpv1.NodeSelectorRequirementWithMinValues{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"r1"}}
+	nodeClaim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim"}}
+	nodeClaim.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
 		{Key: v1alpha1.ReservationIDLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"a100.1a2b3c4d"}}, byRack,
 	}
 	RemoveReservationIDs(nodeClaim)
-	if diff := cmp.Diff([]karpenterv1.NodeSelectorRequirementWithMinValues{byRack}, nodeClaim.Spec.Requirements); diff != "" {
+	if diff := cmp.Diff([]karpv1.NodeSelectorRequirementWithMinValues{byRack}, nodeClaim.Spec.Requirements); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

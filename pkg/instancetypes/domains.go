@@ -39,13 +39,11 @@ type layout struct {
 	domains []domain
 }
 
-// layoutOf reads the layout from the status of a type. Types without domains in their status have those of their zones.
-// Without reservations nothing is counted, and it makes no difference which other types servers match. Only labels that
-// the demand uses tell domains apart.
-func layoutOf(nodeType *v1alpha1.NodeType, settings Settings, demand *Demand) layout {
+// layoutOf reads the layout from the status of a type. Only labels that the demand uses tell domains apart.
+func layoutOf(nodeType *v1alpha1.NodeType, demand *Demand) layout {
 	var domains []domain
 	free, used := int32(0), demand.typeLabels()
-	for _, reported := range nodeType.Status.Domains {
+	for _, reported := range Domains(nodeType) {
 		place := map[string]string{corev1.LabelTopologyZone: reported.Zone}
 		for key, value := range reported.Labels {
 			if Selectable(key) && demand.uses(key) {
@@ -61,18 +59,12 @@ func layoutOf(nodeType *v1alpha1.NodeType, settings Settings, demand *Demand) la
 			}
 		}
 		one := domain{place: place, available: reported.Available}
-		if len(reported.SharedWith) > 0 && settings.Reserved() {
+		if len(reported.SharedWith) > 0 {
 			one.pool = append(slices.Clone(reported.SharedWith), nodeType.Name)
 			slices.Sort(one.pool)
 		}
 		free += reported.Available
 		domains = append(domains, one)
-	}
-	if len(domains) == 0 {
-		for _, zone := range zonesOf(nodeType) {
-			domains = append(domains, domain{place: map[string]string{corev1.LabelTopologyZone: zone.Name}, available: zone.Available})
-			free += zone.Available
-		}
 	}
 	if total := nodeType.Status.Capacity.Available; nodeType.Spec.MaxCapacity != nil && free > total {
 		for i := range domains {

@@ -48,8 +48,8 @@ func (f Filter) Allows(nodeType *v1alpha1.NodeType) bool {
 	return f.tenant == nil || f.tenant.Allows(nodeType.Name, nodeType.MadeBy())
 }
 
-// Meets returns whether servers of some type that passes the filter could meet each of the requirements, whether or not they are
-// free.
+// Meets returns whether servers of some type that passes the filter could meet each of the requirements, whether or
+// not they are free.
 func (c *Catalog) Meets(filter Filter, requirements ...*labels.Requirement) bool {
 	return slices.ContainsFunc(c.read().items, func(one item) bool {
 		if !filter.Allows(one.nodeType) {
@@ -72,16 +72,16 @@ type FreeServers struct {
 	// ID is the same for another type if that matches the same servers.
 	ID    string
 	Count int32
-	// of and kubelet are for For, absent is for In: labels of other servers of the type.
-	of      *Catalog
-	kubelet capacity.Kubelet
-	absent  []string
+	// absent are the labels that only other servers of the type have.
+	absent []string
+	// sharedWith are the other types that match them.
+	sharedWith []string
 	// Limit is how many servers of the type are available in all domains together.
 	Limit int32
 }
 
-// FreeServers returns the free servers of the types that pass the filter, by type and domain. For types whose status has
-// no domains it is by zone.
+// FreeServers returns the free servers of the types that pass the filter, by type and domain. For types whose status
+// has no domains it is by zone.
 func (c *Catalog) FreeServers(filter Filter) []FreeServers {
 	var result []FreeServers
 	items := c.read().items
@@ -90,42 +90,43 @@ func (c *Catalog) FreeServers(filter Filter) []FreeServers {
 			continue
 		}
 		instanceType := WithKubelet(items[i].instanceType, filter.kubelet)
-		if len(items[i].nodeType.Status.Domains) == 0 {
-			for _, zone := range zonesOf(items[i].nodeType) {
-				if zone.Available > 0 {
-					result = append(result, FreeServers{
-						InstanceType: instanceType, Labels: map[string]string{corev1.LabelTopologyZone: zone.Name},
-						ID: items[i].name + separator + zone.Name, Count: zone.Available, Limit: items[i].nodeType.Status.Capacity.Available,
-						of: c, kubelet: filter.kubelet,
-					})
-				}
-			}
-			continue
-		}
-		keys := slices.Collect(maps.Keys(freePlaces(items[i].nodeType)))
-		for _, reported := range items[i].nodeType.Status.Domains {
-			if reported.Available <= 0 {
-				continue
-			}
-			labels := map[string]string{corev1.LabelTopologyZone: reported.Zone}
-			maps.Copy(labels, reported.NodeLabels(items[i].name))
-			pool := append(slices.Clone(reported.SharedWith), items[i].name)
-			slices.Sort(pool)
-			place := placeOf(slices.Sorted(maps.Keys(reported.Labels)), reported.Labels)
-			result = append(result, FreeServers{
-				InstanceType: instanceType, Labels: labels,
-				ID: strings.Join(pool, separator) + separator + place + ownZone(reported), Count: reported.Available,
-				Limit: items[i].nodeType.Status.Capacity.Available, of: c, kubelet: filter.kubelet,
-				absent: slices.DeleteFunc(slices.Clone(keys), func(key string) bool { _, has := labels[key]; return has }),
-			})
+		for _, servers := range items[i].freeServers() {
+			servers.InstanceType = instanceType
+			result = append(result, servers)
 		}
 	}
 	return result
 }
 
-// In returns whether the servers are where the requirements ask for. Labels that only other servers of the type have, and labels of
-// types that these servers do not match, are absent.
-func (f FreeServers) In(wanted scheduling.Requirements) bool {
+func (i *item) freeServers() (result []FreeServers) {
+	keys := slices.Collect(maps.Keys(freePlaces(i.nodeType)))
+	for _, reported := range Domains(i.nodeType) {
+		if reported.Available <= 0 {
+			continue
+		}
+		labels := map[string]string{corev1.LabelTopologyZone: reported.Zone}
+		maps.Copy(labels, reported.NodeLabels(i.name))
+		pool := append(slices.Clone(reported.SharedWith), i.name)
+		slices.Sort(pool)
+		place := placeOf(slices.Sorted(maps.Keys(reported.Labels)), reported.Labels)
+		result = append(result, FreeServers{
+			InstanceType: i.instanceType, Labels: labels,
+			ID: strings.Join(pool, separator) + separator + place + ownZone(reported), Count: reported.Available,
+			Limit: i.nodeType.Status.Capacity.Available, sharedWith: reported.SharedWith,
+			absent: slices.DeleteFunc(slices.Clone(keys), func(key string) bool { _, has := labels[key]; return has }),
+		})
+	}
+	return result
+}
+
+// Meet returns whether the servers are of a type, and where the requirements ask for. Labels that only other servers
+// of the type have, and labels of types that these servers do not match, are absent.
+func (f FreeServers) Meet(wanted scheduling.Requirements) bool {
+	wanted = OfServer(wanted)
+	return f.InstanceType.Requirements.Intersects(wanted) == nil && f.in(wanted)
+}
+
+func (f FreeServers) in(wanted scheduling.Requirements) bool {
 	place := scheduling.NewLabelRequirements(f.Labels)
 	for _, key := range f.absent {
 		place.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
@@ -138,17 +139,6 @@ func (f FreeServers) In(wanted scheduling.Requirements) bool {
 	return place.Intersects(wanted) == nil
 }
 
-// For is the type of the servers as a NodePool with these requirements has it.
-func (f FreeServers) For(requirements scheduling.Requirements) *cloudprovider.InstanceType {
-	if f.of == nil || f.of.For(requirements) == f.of {
-		return f.InstanceType
-	}
-	if found, known := f.of.For(requirements).InstanceType(f.InstanceType.Name); known {
-		return WithKubelet(found, f.kubelet)
-	}
-	return f.InstanceType
-}
-
 // ownZone tells the servers of one type in several zones apart. Types that share a server may each say another zone.
 func ownZone(reported v1alpha1.DomainCapacity) string {
 	if len(reported.SharedWith) > 0 {
@@ -157,12 +147,15 @@ func ownZone(reported v1alpha1.DomainCapacity) string {
 	return reported.Zone
 }
 
-// HasFree returns whether a server of a type is free that meets the requirements.
-func HasFree(instanceType *cloudprovider.InstanceType, wanted scheduling.Requirements) bool {
-	return instanceType.Requirements.Intersects(wanted) == nil &&
-		slices.ContainsFunc(instanceType.Offerings.Available(), func(offering *cloudprovider.Offering) bool {
-			return offering.Requirements.Intersects(wanted) == nil
-		})
+// HasFree returns whether a server of a type is free that meets one of the alternatives.
+func HasFree(instanceType *cloudprovider.InstanceType, alternatives ...scheduling.Requirements) bool {
+	return slices.ContainsFunc(alternatives, func(wanted scheduling.Requirements) bool {
+		wanted = OfServer(wanted)
+		return instanceType.Requirements.Intersects(wanted) == nil &&
+			slices.ContainsFunc(instanceType.Offerings.Available(), func(offering *cloudprovider.Offering) bool {
+				return offering.Requirements.Intersects(wanted) == nil
+			})
+	})
 }
 
 // RemainingQuota is how much more a tenant may get within its quota. What is nil is not limited.
@@ -173,12 +166,12 @@ type RemainingQuota struct {
 	GPUs *int64
 }
 
-// LimitTypes returns types of which no offering has more servers than the tenant may still get. Those that have no more
-// anyway are returned as they are; the others are copies. A type that the tenant may not get keeps its offerings, which are
-// not available: to core the nodes of a type that vanishes have drifted.
+// LimitTypes returns types of which no offering has more servers than the tenant may still get. Those that have no
+// more anyway are returned as they are; the others are copies. A type that the tenant may not get keeps its
+// offerings, which are not available: to core the nodes of a type that vanishes have drifted.
 //
-// NodeClaims for different offerings may together still be more than the remaining quota. The manager refuses those, and the
-// next pass finds nothing available.
+// NodeClaims for different offerings may together still be more than the remaining quota. The manager refuses those,
+// and the next pass finds nothing available.
 func (a RemainingQuota) LimitTypes(types []*cloudprovider.InstanceType) []*cloudprovider.InstanceType {
 	if a.Servers == nil && a.GPUs == nil {
 		return types
@@ -210,8 +203,9 @@ func (a RemainingQuota) Of(instanceType *cloudprovider.InstanceType) int64 {
 	return max(0, left)
 }
 
-// Unavailable returns the type with its offerings, none of which is available. Their reservations keep their capacity: of a
-// reservation that several NodePools have, core takes the least, so that no other NodePool would get a server of the type.
+// Unavailable returns the type with its offerings, none of which is available. Their reservations keep their
+// capacity: of a reservation that several NodePools have, core takes the least, so that no other NodePool would get a
+// server of the type.
 func Unavailable(instanceType *cloudprovider.InstanceType) *cloudprovider.InstanceType {
 	offerings := make(cloudprovider.Offerings, len(instanceType.Offerings))
 	for i, offering := range instanceType.Offerings {

@@ -11,7 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
@@ -32,9 +32,9 @@ import (
 //
 // Servers that match several types have the same reservation in each of them. A domain without a free server has no
 // offering.
-func offerings(nodeType *v1alpha1.NodeType, settings Settings, demand *Demand) cloudprovider.Offerings {
-	layout := layoutOf(nodeType, settings, demand)
-	maker := offeringMaker{nodeType: nodeType, settings: settings}
+func offerings(nodeType *v1alpha1.NodeType, demand *Demand) cloudprovider.Offerings {
+	layout := layoutOf(nodeType, demand)
+	maker := offeringMaker{nodeType: nodeType}
 	result := cloudprovider.Offerings{maker.offering(0, reservationID(nodeType.Name))}
 	for _, zone := range zonesOf(nodeType) {
 		existing := maker.offering(0, reservationID(nodeType.Name))
@@ -46,12 +46,7 @@ func offerings(nodeType *v1alpha1.NodeType, settings Settings, demand *Demand) c
 			continue
 		}
 		offering := maker.offering(pool.available, maker.id(pool, nil))
-		for _, key := range slices.Concat(layout.keys, layout.absent) {
-			offering.Requirements.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
-		}
-		if zone, same := layout.common[corev1.LabelTopologyZone]; same {
-			offering.Requirements.Add(in(corev1.LabelTopologyZone, zone))
-		}
+		layout.place(offering, layout.keys...)
 		result = append(result, offering)
 	}
 	if len(layout.keys) == 0 {
@@ -65,45 +60,45 @@ func offerings(nodeType *v1alpha1.NodeType, settings Settings, demand *Demand) c
 			} else if has {
 				offering.Requirements.Add(in(key, value))
 			} else {
-				offering.Requirements.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
+				layout.place(offering, key)
 			}
 		}
-		for _, key := range layout.absent {
-			offering.Requirements.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
-		}
-		if zone, same := layout.common[corev1.LabelTopologyZone]; same {
-			offering.Requirements.Add(in(corev1.LabelTopologyZone, zone))
-		}
+		layout.place(offering)
 		result = append(result, offering)
 	}
 	return result
 }
 
+// place says that the servers of an offering have none of the keys, nor of the labels that no server of the type has,
+// and the zone that all have.
+func (l layout) place(offering *cloudprovider.Offering, keys ...string) {
+	for _, key := range slices.Concat(keys, l.absent) {
+		offering.Requirements.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
+	}
+	if zone, same := l.common[corev1.LabelTopologyZone]; same {
+		offering.Requirements.Add(in(corev1.LabelTopologyZone, zone))
+	}
+}
+
 // offeringMaker makes the offerings of one type.
 type offeringMaker struct {
 	nodeType *v1alpha1.NodeType
-	settings Settings
 }
 
 // offering of so many servers, without a place.
 func (m offeringMaker) offering(available int32, reservation string) *cloudprovider.Offering {
-	offering := &cloudprovider.Offering{
-		Requirements: scheduling.NewRequirements(in(karpenterv1.CapacityTypeLabelKey, m.settings.CapacityType)),
-		Price:        float64(m.nodeType.Status.Cost),
-		Available:    available > 0,
+	return &cloudprovider.Offering{
+		Requirements: scheduling.NewRequirements(in(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeReserved),
+			in(v1alpha1.ReservationIDLabelKey, reservation)),
+		Price:               float64(m.nodeType.Status.Cost),
+		Available:           available > 0,
+		ReservationCapacity: int(available),
 	}
-	if m.settings.Reserved() {
-		offering.Requirements.Add(in(v1alpha1.ReservationIDLabelKey, reservation))
-		offering.ReservationCapacity = int(available)
-	} else {
-		offering.Requirements.Add(scheduling.NewRequirement(v1alpha1.ReservationIDLabelKey, corev1.NodeSelectorOpDoesNotExist))
-	}
-	return offering
 }
 
 // id of the reservation that an offering draws from. Core takes the least of what offerings with the same ID say, so
-// servers of several types share one only if no maxCapacity makes one of the types say less than there is. Which types they match
-// is in the pool: to one of the types it may be no difference between its servers.
+// servers of several types share one only if no maxCapacity makes one of the types say less than there is. Which
+// types they match is in the pool: to one of the types it may be no difference between its servers.
 func (m offeringMaker) id(of domain, keys []string) string {
 	if len(of.pool) == 0 || of.limited {
 		return poolID(m.nodeType.Name, placeOf(keys, of.place))
@@ -115,12 +110,12 @@ func in(key string, values ...string) *scheduling.Requirement {
 	return scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, values...)
 }
 
-// RemoveReservationIDs removes from a NodeClaim the reservations that core has planned with: one for each type and domain
-// that would do, which are thousands in a big fleet, and a hundred kilobytes in each NodeClaim. Nothing reads them: the
-// manager chooses the server by the other requirements.
-func RemoveReservationIDs(nodeClaim *karpenterv1.NodeClaim) {
+// RemoveReservationIDs removes from a NodeClaim the reservations that core has planned with: one for each type and
+// domain that would do, which are thousands in a big fleet, and a hundred kilobytes in each NodeClaim. Nothing reads
+// them: the manager chooses the server by the other requirements.
+func RemoveReservationIDs(nodeClaim *karpv1.NodeClaim) {
 	nodeClaim.Spec.Requirements = slices.DeleteFunc(nodeClaim.Spec.Requirements,
-		func(requirement karpenterv1.NodeSelectorRequirementWithMinValues) bool {
+		func(requirement karpv1.NodeSelectorRequirementWithMinValues) bool {
 			return requirement.Key == v1alpha1.ReservationIDLabelKey
 		})
 }
@@ -128,8 +123,8 @@ func RemoveReservationIDs(nodeClaim *karpenterv1.NodeClaim) {
 // digestLength is enough to tell the reservations of one fleet apart.
 const digestLength = 8
 
-// reservationID is what nodes of a type say that they were reserved from. It tells neither zone nor domain, because hosts are
-// given other labels while the node runs.
+// reservationID is what nodes of a type say that they were reserved from. It tells neither zone nor domain, because
+// hosts are given other labels while the node runs.
 func reservationID(nodeType string) string { return labelValue(nodeType) }
 
 // poolID names servers of one type that are in one place, or in any if the place is empty. It is never that of a node.

@@ -4,13 +4,14 @@
 package instancetypes
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
@@ -24,6 +25,9 @@ type offering struct {
 	Available   bool
 	Reservation int
 }
+
+// byRack is the demand of any number of pods, some of which use the label rack.
+var byRack = &Demand{pods: math.MaxInt64, keys: map[string]*selection{"rack": {}}}
 
 func withDomains(domains ...v1alpha1.DomainCapacity) *v1alpha1.NodeType {
 	result := nodeType("a100", 4)
@@ -57,7 +61,6 @@ func limited(to int32, nodeType *v1alpha1.NodeType) *v1alpha1.NodeType {
 }
 
 func TestOfferings(t *testing.T) {
-	onDemand := Settings{CapacityType: karpenterv1.CapacityTypeOnDemand, Pods: DefaultPods}
 	existing := func(zone, id string) offering { return offering{[]string{zoneIs + zone}, id, false, 0} }
 	anywhere := offering{nil, "a100", false, 0}
 	pool, shared := poolID("a100", ""), sharedPoolID([]string{"a100", "h100"}, "")
@@ -65,21 +68,21 @@ func TestOfferings(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason   string
 		nodeType *v1alpha1.NodeType
-		settings Settings
+		onDemand bool
 		want     []offering
 	}{
 		"one zone, no topology": {
-			reason: "the servers of the type are interchangeable", settings: DefaultSettings(),
+			reason:   "the servers of the type are interchangeable",
 			nodeType: nodeType("a100", 4, zone("dc1", 2)),
 			want:     []offering{existing("dc1", "a100"), {[]string{zoneIs + "dc1"}, pool, true, 2}},
 		},
 		"one rack": {
-			reason: "pods that select it get what all get", settings: DefaultSettings(),
+			reason:   "pods that select it get what all get",
 			nodeType: withDomains(rack("r1", 3)),
 			want:     []offering{existing("dc1", "a100"), {[]string{zoneIs + "dc1"}, pool, true, 3}},
 		},
 		"two racks": {
-			reason: "one offering for pods that select no rack, and one for each rack", settings: DefaultSettings(),
+			reason:   "one offering for pods that select no rack, and one for each rack",
 			nodeType: withDomains(rack("r1", 3), rack("r2", 2)),
 			want: []offering{
 				existing("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 5},
@@ -87,14 +90,14 @@ func TestOfferings(t *testing.T) {
 			},
 		},
 		"a full rack": {
-			reason: "nothing to draw from", settings: DefaultSettings(),
+			reason:   "nothing to draw from",
 			nodeType: withDomains(rack("r1", 0), rack("r2", 2)),
 			want: []offering{
 				existing("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 2}, {[]string{"rack=r2", zoneIs + "dc1"}, in("r2"), true, 2},
 			},
 		},
 		"a server without a rack": {
-			reason: "it is for pods that select no rack", settings: DefaultSettings(),
+			reason:   "it is for pods that select no rack",
 			nodeType: withDomains(rack("", 1), rack("r2", 2)),
 			want: []offering{
 				existing("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 3},
@@ -102,7 +105,7 @@ func TestOfferings(t *testing.T) {
 			},
 		},
 		"two zones": {
-			reason: "a zone is a place like a rack, and a claim on any draws from all", settings: DefaultSettings(),
+			reason:   "a zone is a place like a rack, and a claim on any draws from all",
 			nodeType: nodeType("a100", 4, zone("dc2", 1), zone("dc1", 2)),
 			want: []offering{
 				existing("dc1", "a100"), existing("dc2", "a100"), {[]string{"!" + corev1.LabelTopologyZone}, pool, true, 3},
@@ -110,14 +113,14 @@ func TestOfferings(t *testing.T) {
 			},
 		},
 		"shared": {
-			reason: "what another type draws from too has the other's reservation", settings: DefaultSettings(),
+			reason:   "what another type draws from too has the other's reservation",
 			nodeType: withDomains(rack("r1", 3, "h100"), rack("r1", 1)),
 			want: []offering{
 				existing("dc1", "a100"), {[]string{zoneIs + "dc1"}, pool, true, 1}, {[]string{zoneIs + "dc1"}, shared, true, 3},
 			},
 		},
 		"limited": {
-			reason: "no place has more than the type may have", settings: DefaultSettings(),
+			reason:   "no place has more than the type may have",
 			nodeType: limited(2, withDomains(rack("r1", 3), rack("r2", 1))),
 			want: []offering{
 				existing("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 2},
@@ -125,7 +128,7 @@ func TestOfferings(t *testing.T) {
 			},
 		},
 		"limited and shared": {
-			reason: "the limit of this type says nothing about the other's", settings: DefaultSettings(),
+			reason:   "the limit of this type says nothing about the other's",
 			nodeType: limited(2, withDomains(rack("r1", 3, "h100"), rack("r2", 1, "h100"))),
 			want: []offering{
 				existing("dc1", "a100"), {[]string{"!rack", zoneIs + "dc1"}, pool, true, 2},
@@ -133,38 +136,39 @@ func TestOfferings(t *testing.T) {
 			},
 		},
 		"exhausted": {
-			reason: "a type that vanishes would have its nodes replaced", settings: DefaultSettings(),
+			reason:   "a type that vanishes would have its nodes replaced",
 			nodeType: withDomains(rack("r1", 0), rack("r2", 0)),
 			want:     []offering{existing("dc1", "a100")},
 		},
 		"no servers at all": {
-			reason: "as above", settings: DefaultSettings(),
+			reason:   "as above",
 			nodeType: nodeType("a100", 4),
 		},
 		"on demand": {
-			reason: "for NodePools that insist on it; nothing is counted then, but a full rack is still none", settings: onDemand,
+			reason: "for NodePools that insist on it; nothing is counted then, but a full rack is still none", onDemand: true,
 			nodeType: withDomains(rack("r1", 3, "h100"), rack("r2", 1), rack("r3", 0)),
 			want: []offering{
 				existing("dc1", ""), {[]string{"!rack", zoneIs + "dc1"}, "", true, 0},
+				{[]string{"!rack", zoneIs + "dc1"}, "", true, 0}, // a reservation each, of which core sees nothing
 				{[]string{"rack=r1", zoneIs + "dc1"}, "", true, 0}, {[]string{"rack=r2", zoneIs + "dc1"}, "", true, 0},
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []offering
-			for _, o := range convert(tc.nodeType, nil, tc.settings, nil).Offerings {
-				if o.CapacityType() != tc.settings.CapacityType || o.Price != 1234 {
+			converted, capacityType := convert(tc.nodeType, nil, DefaultPods, byRack), karpv1.CapacityTypeReserved
+			if tc.onDemand {
+				converted, capacityType = onDemand(converted), karpv1.CapacityTypeOnDemand
+			}
+			for _, o := range converted.Offerings {
+				if o.CapacityType() != capacityType || o.Price != 1234 {
 					t.Errorf("capacity type %s, price %v", o.CapacityType(), o.Price)
 				}
-				one := describe(o)
-				if !tc.settings.Reserved() {
-					one.Reservation = 0
-				}
-				got = append(got, one)
+				got = append(got, describe(o))
 			}
 			byWhere := func(a, b offering) int { return slices.Compare(append(a.Where, a.ID), append(b.Where, b.ID)) }
 			want := append([]offering{anywhere}, tc.want...)
-			if !tc.settings.Reserved() {
+			if tc.onDemand {
 				want[0].ID = ""
 			}
 			slices.SortFunc(got[1:], byWhere)
@@ -180,7 +184,7 @@ func describe(o *cloudprovider.Offering) offering {
 	result := offering{ID: o.ReservationID(), Available: o.Available, Reservation: o.ReservationCapacity}
 	for key, requirement := range o.Requirements {
 		switch {
-		case key == karpenterv1.CapacityTypeLabelKey || key == v1alpha1.ReservationIDLabelKey:
+		case key == karpv1.CapacityTypeLabelKey || key == v1alpha1.ReservationIDLabelKey:
 		case requirement.Operator() == corev1.NodeSelectorOpDoesNotExist:
 			result.Where = append(result.Where, "!"+key)
 		default:
@@ -198,15 +202,15 @@ const zoneIs = corev1.LabelTopologyZone + "="
 // A node runs for months. Meanwhile its rack fills up, its host is given other labels, and the domain and the zone vanish.
 func TestEveryNodeHasAnOffering(t *testing.T) {
 	for name, instanceType := range map[string]*cloudprovider.InstanceType{
-		"SameZone": convert(withDomains(rack("r1", 3), rack("r2", 0)), nil, DefaultSettings(), nil),
-		"TwoZones": convert(nodeType("a100", 4, zone("dc1", 2), zone("dc2", 0)), nil, DefaultSettings(), nil),
-		"Renamed":  convert(nodeType("a100", 4, zone("fra1", 2)), nil, DefaultSettings(), nil),
-		"NoHosts":  convert(nodeType("a100", 4), nil, DefaultSettings(), nil),
-		"Gone":     NewCatalog(DefaultSettings()).Gone("a100", 1234),
+		"SameZone": convert(withDomains(rack("r1", 3), rack("r2", 0)), nil, DefaultPods, byRack),
+		"TwoZones": convert(nodeType("a100", 4, zone("dc1", 2), zone("dc2", 0)), nil, DefaultPods, byRack),
+		"Renamed":  convert(nodeType("a100", 4, zone("fra1", 2)), nil, DefaultPods, byRack),
+		"NoHosts":  convert(nodeType("a100", 4), nil, DefaultPods, byRack),
+		"Gone":     NewCatalog(DefaultPods).Gone("a100", 1234),
 	} {
 		t.Run(name, func(t *testing.T) {
 			labels := map[string]string{
-				corev1.LabelTopologyZone: "dc1", "rack": "gone", karpenterv1.CapacityTypeLabelKey: karpenterv1.CapacityTypeReserved,
+				corev1.LabelTopologyZone: "dc1", "rack": "gone", karpv1.CapacityTypeLabelKey: karpv1.CapacityTypeReserved,
 				v1alpha1.ReservationIDLabelKey: "a100", corev1.LabelInstanceTypeStable: "a100",
 			}
 			compatible := instanceType.Offerings.Compatible(scheduling.NewLabelRequirements(labels))
@@ -238,7 +242,7 @@ func TestAllowance(t *testing.T) {
 		"no GPU more":      {"nothing of this type", RemainingQuota{GPUs: &none}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			original := convert(withDomains(rack("r1", 3), rack("r2", 2)), nil, DefaultSettings(), nil)
+			original := convert(withDomains(rack("r1", 3), rack("r2", 2)), nil, DefaultPods, byRack)
 			narrowed := tc.remaining.LimitTypes([]*cloudprovider.InstanceType{original})[0]
 			if diff := cmp.Diff(tc.want, of(narrowed)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
@@ -251,7 +255,7 @@ func TestAllowance(t *testing.T) {
 			}
 		})
 	}
-	plain := convert(nodeType("cpu", 0, zone("dc1", 7)), nil, DefaultSettings(), nil)
+	plain := convert(nodeType("cpu", 0, zone("dc1", 7)), nil, DefaultPods, byRack)
 	if got := (RemainingQuota{GPUs: &none}).LimitTypes([]*cloudprovider.InstanceType{plain})[0]; got != plain {
 		t.Error("a type without GPUs is bounded by the quota of GPUs")
 	}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
@@ -104,16 +104,16 @@ func TestPassStaysWithinFreeServers(t *testing.T) {
 			shared(planning.Domain(1, "rack", "r2"), "customer-a")),
 	}
 	alsoOf := func(name string) func(*corev1.Pod) { return planning.Selecting(v1alpha1.TypeLabelKey(name), "true") }
-	require := func(key string, values ...string) karpenterv1.NodeSelectorRequirementWithMinValues {
-		return karpenterv1.NodeSelectorRequirementWithMinValues{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
+	require := func(key string, values ...string) karpv1.NodeSelectorRequirementWithMinValues {
+		return karpv1.NodeSelectorRequirementWithMinValues{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
 	}
-	requiring := func(requirements ...karpenterv1.NodeSelectorRequirementWithMinValues) func(*karpenterv1.NodePool) {
-		return func(pool *karpenterv1.NodePool) { pool.Spec.Template.Spec.Requirements = requirements }
+	requiring := func(requirements ...karpv1.NodeSelectorRequirementWithMinValues) func(*karpv1.NodePool) {
+		return func(pool *karpv1.NodePool) { pool.Spec.Template.Spec.Requirements = requirements }
 	}
 	// Core lets pods select on labels that a NodePool names.
-	aware := []*karpenterv1.NodePool{planning.Pool("aware", requiring(
-		karpenterv1.NodeSelectorRequirementWithMinValues{Key: v1alpha1.TypeLabelKey("customer-a"), Operator: corev1.NodeSelectorOpExists},
-		karpenterv1.NodeSelectorRequirementWithMinValues{Key: v1alpha1.TypeLabelKey("h100"), Operator: corev1.NodeSelectorOpExists}))}
+	aware := []*karpv1.NodePool{planning.Pool("aware", requiring(
+		karpv1.NodeSelectorRequirementWithMinValues{Key: v1alpha1.TypeLabelKey("customer-a"), Operator: corev1.NodeSelectorOpExists},
+		karpv1.NodeSelectorRequirementWithMinValues{Key: v1alpha1.TypeLabelKey("h100"), Operator: corev1.NodeSelectorOpExists}))}
 	two := int64(2)
 	for name, tc := range map[string]struct {
 		reason string
@@ -143,8 +143,8 @@ func TestPassStaysWithinFreeServers(t *testing.T) {
 		"a pool of one rack": {
 			reason: "the NodePool asks for its pods",
 			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9),
-				Pools: []*karpenterv1.NodePool{planning.Pool("r1", func(pool *karpenterv1.NodePool) {
-					pool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{{Key: "rack",
+				Pools: []*karpv1.NodePool{planning.Pool("r1", func(pool *karpv1.NodePool) {
+					pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{{Key: "rack",
 						Operator: corev1.NodeSelectorOpIn, Values: []string{"r1"}}}
 				})}},
 			want: map[string]int{"[a100] [r1]": 3},
@@ -189,68 +189,60 @@ func TestPassStaysWithinFreeServers(t *testing.T) {
 		},
 		"one dimension and not the other": {
 			reason: "servers that are for a tenant are left to it",
-			plan: planning.Plan{Types: fleet, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{planning.Pool("others",
-				requiring(require(v1alpha1.NodeTypeLabelKey, "h100"), karpenterv1.NodeSelectorRequirementWithMinValues{
+			plan: planning.Plan{Types: fleet, Objects: pods("any", 9), Pools: []*karpv1.NodePool{planning.Pool("others",
+				requiring(require(v1alpha1.NodeTypeLabelKey, "h100"), karpv1.NodeSelectorRequirementWithMinValues{
 					Key: v1alpha1.TypeLabelKey("customer-a"), Operator: corev1.NodeSelectorOpDoesNotExist}))}},
 			want: map[string]int{"[h100]": 3},
 		},
 		"a pool of two dimensions": {
 			reason: "the NodePool asks for both",
-			plan: planning.Plan{Types: fleet, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{planning.Pool("both",
+			plan: planning.Plan{Types: fleet, Objects: pods("any", 9), Pools: []*karpv1.NodePool{planning.Pool("both",
 				requiring(require(v1alpha1.NodeTypeLabelKey, "h100"), require(v1alpha1.TypeLabelKey("customer-a"), "true")))}},
 			want: map[string]int{"[h100]": 2},
 		},
 		"no server matches both": {
 			reason: "whatever is free of each",
-			plan: planning.Plan{Types: fleet, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{planning.Pool("both",
+			plan: planning.Plan{Types: fleet, Objects: pods("any", 9), Pools: []*karpv1.NodePool{planning.Pool("both",
 				requiring(require(v1alpha1.NodeTypeLabelKey, "a100"), require(v1alpha1.TypeLabelKey("customer-a"), "true")))}},
 			want: map[string]int{},
 		},
 		"no server matches two types": {
 			reason: "a NodePool that asks for it gets none, although no type says anything about the label",
-			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{planning.Pool("both",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpv1.NodePool{planning.Pool("both",
 				requiring(require(v1alpha1.TypeLabelKey("customer-a"), "true")))}},
 			want: map[string]int{},
 		},
 		"on-demand, for this NodePool": {
 			reason: "as many NodeClaims as there are pods: nothing is counted, and the manager refuses the rest",
-			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{planning.Pool("cloud",
-				requiring(require(karpenterv1.CapacityTypeLabelKey, "on-demand", "spot")))}},
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpv1.NodePool{planning.Pool("cloud",
+				requiring(require(karpv1.CapacityTypeLabelKey, "on-demand", "spot")))}},
 			want: map[string]int{"[a100]": 9},
 		},
 		"on-demand, for another NodePool": {
 			reason: "the servers of this one are counted as before",
-			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{
-				planning.Pool("cloud", func(pool *karpenterv1.NodePool) {
-					requiring(require(karpenterv1.CapacityTypeLabelKey, "on-demand"))(pool)
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpv1.NodePool{
+				planning.Pool("cloud", func(pool *karpv1.NodePool) {
+					requiring(require(karpv1.CapacityTypeLabelKey, "on-demand"))(pool)
 					pool.Spec.Template.Spec.Taints = []corev1.Taint{{Key: "not-for-these", Effect: corev1.TaintEffectNoSchedule}}
 				}), planning.Pool("own", nil)}},
 			want: map[string]int{"[a100]": 5},
 		},
 		"a full rack, on-demand for this NodePool": {
 			reason: "a place without a free server is not asked for",
-			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("r3", 9, inRack("r3")), Pools: []*karpenterv1.NodePool{
-				planning.Pool("cloud", requiring(require(karpenterv1.CapacityTypeLabelKey, "on-demand")))}},
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("r3", 9, inRack("r3")), Pools: []*karpv1.NodePool{
+				planning.Pool("cloud", requiring(require(karpv1.CapacityTypeLabelKey, "on-demand")))}},
 			want: map[string]int{},
 		},
 		"both capacity types": {
 			reason: "a NodePool that allows what servers are anyway has them counted",
-			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{
-				planning.Pool("both", requiring(require(karpenterv1.CapacityTypeLabelKey, "on-demand", "reserved")))}},
-			want: map[string]int{"[a100]": 5},
-		},
-		"reserved, of on-demand servers": {
-			reason: "the other way round",
-			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9),
-				Settings: instancetypes.Settings{CapacityType: karpenterv1.CapacityTypeOnDemand, Pods: instancetypes.DefaultPods},
-				Pools: []*karpenterv1.NodePool{
-					planning.Pool("own", requiring(require(karpenterv1.CapacityTypeLabelKey, "reserved")))}},
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpv1.NodePool{
+				planning.Pool("both", requiring(require(karpv1.CapacityTypeLabelKey, "on-demand", "reserved")))}},
 			want: map[string]int{"[a100]": 5},
 		},
 		"spot": {
 			reason: "there are no such servers",
-			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpenterv1.NodePool{
-				planning.Pool("spot", requiring(require(karpenterv1.CapacityTypeLabelKey, "spot")))}},
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Pools: []*karpv1.NodePool{
+				planning.Pool("spot", requiring(require(karpv1.CapacityTypeLabelKey, "spot")))}},
 			want: map[string]int{},
 		},
 		"not in a rack": {
@@ -279,8 +271,8 @@ func TestPassStaysWithinFreeServers(t *testing.T) {
 		"a limit of nodes": {
 			reason: "core itself plans no more than limits.nodes in a burst",
 			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9),
-				Pools: []*karpenterv1.NodePool{planning.Pool("few", func(pool *karpenterv1.NodePool) {
-					pool.Spec.Limits = karpenterv1.Limits{v1alpha1.ResourceNodes: resource.MustParse("2")}
+				Pools: []*karpv1.NodePool{planning.Pool("few", func(pool *karpv1.NodePool) {
+					pool.Spec.Limits = karpv1.Limits{v1alpha1.ResourceNodes: resource.MustParse("2")}
 				})}},
 			want: map[string]int{"[a100]": 2},
 		},
@@ -288,20 +280,12 @@ func TestPassStaysWithinFreeServers(t *testing.T) {
 			reason: "as above, where nothing is reserved",
 			plan: planning.Plan{
 				Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9),
-				Settings: instancetypes.Settings{CapacityType: karpenterv1.CapacityTypeOnDemand, Pods: instancetypes.DefaultPods},
-				Pools: []*karpenterv1.NodePool{planning.Pool("few", func(pool *karpenterv1.NodePool) {
-					pool.Spec.Limits = karpenterv1.Limits{v1alpha1.ResourceNodes: resource.MustParse("2")}
+				Pools: []*karpv1.NodePool{planning.Pool("few", func(pool *karpv1.NodePool) {
+					requiring(require(karpv1.CapacityTypeLabelKey, "on-demand"))(pool)
+					pool.Spec.Limits = karpv1.Limits{v1alpha1.ResourceNodes: resource.MustParse("2")}
 				})},
 			},
 			want: map[string]int{"[a100]": 2},
-		},
-		"a full rack, on demand": {
-			reason: "a place without a free server is not asked for",
-			plan: planning.Plan{
-				Types: []*v1alpha1.NodeType{racks}, Objects: pods("r3", 9, inRack("r3")),
-				Settings: instancetypes.Settings{CapacityType: karpenterv1.CapacityTypeOnDemand, Pods: instancetypes.DefaultPods},
-			},
-			want: map[string]int{},
 		},
 		"a quota": {
 			reason: "what the tenant may have is all that there is",
@@ -409,10 +393,10 @@ func TestOneServerForOnePod(t *testing.T) {
 // initialized is a node of the type as a kubelet reports it.
 func initialized(name string, nodeType *v1alpha1.NodeType, class *v1alpha1.MetalNodeClass) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{
-		karpenterv1.NodePoolLabelKey: planning.PoolName, karpenterv1.NodeInitializedLabelKey: "true", karpenterv1.NodeRegisteredLabelKey: "true",
+		karpv1.NodePoolLabelKey: planning.PoolName, karpv1.NodeInitializedLabelKey: "true", karpv1.NodeRegisteredLabelKey: "true",
 		corev1.LabelInstanceTypeStable: nodeType.Name, v1alpha1.NodeTypeLabelKey: nodeType.Name, corev1.LabelTopologyZone: "dc1",
 		corev1.LabelHostname: name, corev1.LabelArchStable: "amd64", corev1.LabelOSStable: "linux",
-		karpenterv1.CapacityTypeLabelKey: karpenterv1.CapacityTypeReserved,
+		karpv1.CapacityTypeLabelKey: karpv1.CapacityTypeReserved,
 	}}}
 	node.Spec.ProviderID = "metal3://metal3/" + name + "/" + name
 	machine := corev1.ResourceList(nodeType.Spec.Resources).DeepCopy()

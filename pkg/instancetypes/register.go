@@ -10,16 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/scheme"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Register adds labels and kinds to Karpenter's core. Pods can then select on these labels, which are topology labels and
-// properties of NodeTypes, and on those that say how big servers are, without a NodePool that lists them. Core has all of this in package
-// variables without a lock, so Register must be called before core runs, and not afterwards. The error names every key that is not a label
-// key.
+// Register adds labels and kinds to Karpenter's core. Pods can then select on these labels, which are topology labels
+// and properties of NodeTypes, and on those that say how big servers are, without a NodePool that lists them. Core
+// has all of this in package variables without a lock, so Register must be called before core runs, and not
+// afterwards. The error names every key that is not a label key.
 func Register(labels []string) error {
 	var wrong []string
 	for _, key := range labels {
@@ -36,11 +36,11 @@ func Register(labels []string) error {
 	}
 	cloudprovider.ReservationIDLabel = v1alpha1.ReservationIDLabelKey
 	cloudprovider.ReservedCapacityLabels.Insert(v1alpha1.ReservationIDLabelKey)
-	karpenterv1.WellKnownLabels.Insert(v1alpha1.NodeTypeLabelKey, v1alpha1.ReservationIDLabelKey)
-	karpenterv1.WellKnownLabels.Insert(v1alpha1.InstanceLabelKeys()...)
+	karpv1.WellKnownLabels.Insert(v1alpha1.NodeTypeLabelKey, v1alpha1.ReservationIDLabelKey)
+	karpv1.WellKnownLabels.Insert(v1alpha1.InstanceLabelKeys()...)
 	for _, key := range labels {
 		if Selectable(key) {
-			karpenterv1.WellKnownLabels.Insert(key)
+			karpv1.WellKnownLabels.Insert(key)
 		}
 	}
 	return nil
@@ -58,40 +58,11 @@ func Selectable(key string) bool {
 
 const karpenterDomain = "karpenter.sh"
 
-// wellKnown are the keys for which every instance type must have a requirement, because core accepts any value where it has
-// none. The label of the NodePool is core's own.
+// wellKnown are the keys for which every instance type must have a requirement, because core accepts any value where
+// it has none. The label of the NodePool is core's own.
 func wellKnown() []string {
-	return sets.List(karpenterv1.WellKnownLabels.Difference(sets.New(karpenterv1.NodePoolLabelKey)))
+	return sets.List(karpv1.WellKnownLabels.Difference(sets.New(karpv1.NodePoolLabelKey)))
 }
 
 // DefaultPods is how many pods a node takes if its NodeType does not say so: kubelet's own default.
 const DefaultPods = 110
-
-// Settings are what instance types depend on besides the NodeType.
-type Settings struct {
-	// CapacityType of the offerings: reserved, which lets Karpenter count how many servers there are, or on-demand. A NodePool
-	// that allows only the other one gets that.
-	CapacityType string
-	// Pods is how many pods a node takes whose NodeType has no resource "pods".
-	Pods int64
-}
-
-// DefaultSettings are reserved capacity and kubelet's number of pods.
-func DefaultSettings() Settings {
-	return Settings{CapacityType: karpenterv1.CapacityTypeReserved, Pods: DefaultPods}
-}
-
-// Validate returns one sentence that names the setting that is wrong.
-func (s Settings) Validate() error {
-	if s.CapacityType != karpenterv1.CapacityTypeReserved && s.CapacityType != karpenterv1.CapacityTypeOnDemand {
-		return fmt.Errorf("capacity type %q is unknown: use %s or %s", s.CapacityType, karpenterv1.CapacityTypeReserved,
-			karpenterv1.CapacityTypeOnDemand)
-	}
-	if s.Pods <= 0 {
-		return fmt.Errorf("the number of pods of a node is %d: it must be greater than zero", s.Pods)
-	}
-	return nil
-}
-
-// Reserved returns whether offerings count servers.
-func (s Settings) Reserved() bool { return s.CapacityType == karpenterv1.CapacityTypeReserved }

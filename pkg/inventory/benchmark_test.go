@@ -41,9 +41,8 @@ func sizes(b *testing.B, run func(b *testing.B, hosts int)) {
 	}
 }
 
-// BenchmarkChoose chooses a host and releases it.
-func BenchmarkChoose(b *testing.B) {
-	for name, request := range map[string]Request{
+func benchmarkRequests() map[string]Request {
+	return map[string]Request{
 		"resources": {Machine: "m", Resources: list("cpu", "8", "nvidia.com/gpu", "8")},
 		"zone": {Machine: "m", Resources: list("cpu", "8", "nvidia.com/gpu", "8"),
 			Requirements: []corev1.NodeSelectorRequirement{in(corev1.LabelTopologyZone, "dc3")}},
@@ -51,7 +50,33 @@ func BenchmarkChoose(b *testing.B) {
 			Requirements: []corev1.NodeSelectorRequirement{in("rack", "r0049")}},
 		"named":  {Machine: "m", NodeType: "type-050"},
 		"pinned": {Machine: "m", NodeType: "type-050", ServerName: "server-00050"},
-	} {
+	}
+}
+
+// TestAllocations: a choice allocates for the types that it compares and for its result, and nothing for each host.
+func TestAllocations(t *testing.T) {
+	allocations := func(hosts int, request Request) float64 {
+		inventory := benchmarkInventory(hosts)
+		return testing.AllocsPerRun(10, func() {
+			choice, err := inventory.give(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inventory.Forget(types.NamespacedName{Namespace: choice.Host.Namespace, Name: choice.Host.Name}, "m")
+		})
+	}
+	for name, request := range benchmarkRequests() {
+		few, many := allocations(1000, request), allocations(10000, request)
+		if most := 3.0 * benchmarkTypes; few > most || many > most || many > 2*few {
+			t.Errorf("%s: %.0f allocations for 1000 hosts and %.0f for 10000, want at most %.0f, and at most twice as many for ten times the hosts",
+				name, few, many, most)
+		}
+	}
+}
+
+// BenchmarkChoose chooses a host and releases it.
+func BenchmarkChoose(b *testing.B) {
+	for name, request := range benchmarkRequests() {
 		b.Run(name, func(b *testing.B) {
 			sizes(b, func(b *testing.B, hosts int) {
 				inventory := benchmarkInventory(hosts)

@@ -67,7 +67,50 @@ func (i *Inventory) assume(choice Choice, machine types.UID, changed changed) bo
 		h.assumedBy, h.assumedAs = machine, t.profile.Name
 		i.assumed[machine] = h
 	})
+	i.claims++
+	h.claim = claim{machine: machine, number: i.claims}
+	i.count(h, t.profile.Name, i.claims, changed)
 	return true
+}
+
+// ClaimNumber returns the number of the claim of a host by a Machine, which has it as that type. Claims have the order in which they
+// were decided. One that an earlier process decided gets a number now.
+func (i *Inventory) ClaimNumber(key types.NamespacedName, machine types.UID, nodeType string) (number int64) {
+	i.update(func(changed changed) {
+		h := i.hosts[key]
+		if h != nil && h.claim.machine == machine {
+			number = h.claim.number
+			return
+		}
+		i.claims++
+		if number = i.claims; h != nil {
+			h.claim = claim{machine: machine, number: number}
+		}
+		i.count(h, nodeType, number, changed)
+	})
+	return number
+}
+
+// ResumeClaims takes in the number of a claim that an earlier process decided, or counted. The host may be unknown, and the type empty.
+func (i *Inventory) ResumeClaims(key types.NamespacedName, nodeType string, number int64) {
+	i.update(func(changed changed) {
+		i.claims = max(i.claims, number)
+		i.count(i.hosts[key], nodeType, number, changed)
+	})
+}
+
+// count notes that the counts of all types that a host matches, and of the one that it is claimed as, include a claim.
+func (i *Inventory) count(h *host, nodeType string, number int64, changed changed) {
+	names := []string{nodeType}
+	if h != nil {
+		names = append(names, h.matches...)
+	}
+	for _, name := range names {
+		if t := i.types[name]; t != nil {
+			t.lastClaim = max(t.lastClaim, number)
+			changed.add(name)
+		}
+	}
 }
 
 func (i *Inventory) choose(request Request, requirements requirements, changed changed) (Choice, error) {
@@ -292,7 +335,9 @@ func RequestOf(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) Reques
 		request.Allowed = tenant.Allows
 	}
 	if machine.Status.HostRef == nil {
-		request.ChosenHost, request.ChosenAs, _ = machine.ChosenHost()
+		if chosen, _ := machine.ChosenHost(); chosen != nil {
+			request.ChosenHost, request.ChosenAs = chosen.HostReference, chosen.NodeType
+		}
 	}
 	if machine.Spec.NodeTypeRef != nil {
 		request.NodeType = machine.Spec.NodeTypeRef.Name

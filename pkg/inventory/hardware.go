@@ -226,20 +226,6 @@ func (t *nodeType) tooSmall(requirements []labels.Requirement) []SmallServer {
 	return named
 }
 
-// TooSmall looks, among the hosts of a namespace that a selector selects, for those that have less than the resources say.
-// It returns the first of them by name, and how many there are. It looks at the hosts that Matching looks at.
-func (i *Inventory) TooSmall(namespace string, selector labels.Selector, resources corev1.ResourceList) (first []SmallServer, count int) {
-	i.lock.Lock()
-	defer i.lock.Unlock()
-	i.selected(namespace, selector, func(h *host) {
-		if lacks := h.hardware.lacks(resources); lacks != "" {
-			first = append(first, SmallServer{Server: h.key.String(), Lacks: lacks})
-		}
-	})
-	slices.SortFunc(first, func(a, b SmallServer) int { return strings.Compare(a.Server, b.Server) })
-	return first[:min(len(first), MaxNamed)], len(first)
-}
-
 // host is what the inventory keeps of a BareMetalHost: only what a decision or a count depends on.
 type host struct {
 	key         types.NamespacedName
@@ -253,6 +239,8 @@ type host struct {
 	// assumedBy is the Machine that the host has been given to while the claim does not show on it yet.
 	assumedBy types.UID
 	assumedAs string
+	// claim is the last one that was decided.
+	claim claim
 	// buckets that the host is in, by the name of the type. One for each type that it matches.
 	buckets map[string]*bucket
 	// lacks is what the host has less of than a type says, by the name of the type; nothing for those it is big enough for.
@@ -261,6 +249,12 @@ type host struct {
 	suspectOf, suspectAs string
 	// matches are the names of those types, sorted.
 	matches []string
+}
+
+// claim of a host by a Machine.
+type claim struct {
+	machine types.UID
+	number  int64
 }
 
 func newHost(from *bmov1alpha1.BareMetalHost) *host {

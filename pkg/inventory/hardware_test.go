@@ -140,11 +140,9 @@ func TestLeftOut(t *testing.T) {
 			one.Spec.BareMetalHosts = &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{}}
 			provider := &v1alpha1.NodeProvider{}
 			provider.Spec.Metal3.ClusterRef.Namespace = "metal3"
-			profile, err := ProfileOf(one, provider)
-			if err != nil {
-				t.Fatal(err)
+			if invalid := inventory.AddType(one, provider, ""); invalid != nil {
+				t.Fatal(invalid)
 			}
-			inventory.SetType(profile)
 			for _, host := range tc.hosts {
 				inventory.SetHost(host)
 			}
@@ -158,7 +156,7 @@ func TestLeftOut(t *testing.T) {
 			if diff := cmp.Diff(tc.counts, summary.Counts()); diff != "" {
 				t.Errorf("%s: counts (-want +got):\n%s", tc.reason, diff)
 			}
-			_, err = inventory.Choose(Request{Machine: "m", NodeType: "any", ServerName: "h1"})
+			_, err := inventory.Choose(Request{Machine: "m", NodeType: "any", ServerName: "h1"})
 			message := ""
 			if err != nil {
 				message = strings.TrimPrefix(err.Error(), `pinned to server "h1", which cannot be had: any: `)

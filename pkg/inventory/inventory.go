@@ -22,8 +22,6 @@ import (
 type Options struct {
 	// Topology says which labels of hosts their nodes inherit, and under which keys claims can select on them. Nil is the default.
 	Topology *topology.Mapping
-	// IndexLabels keeps an index of hosts by label, which makes Matching fast. It is needed for Matching only.
-	IndexLabels bool
 }
 
 // Inventory holds the hosts and the types in memory. It is safe for concurrent use.
@@ -36,12 +34,12 @@ type Inventory struct {
 	byCost []*nodeType
 	// used counts the hosts that are claimed or assumed as a type, whether they match it still or not.
 	used map[string]int32
+	// claims is the number of the last claim that was decided.
+	claims int64
 	// assumed are the hosts that have been given out, by Machine.
 	assumed map[types.UID]*host
 	// suspects are the hosts that are quarantined on the word of a tenant alone, by its namespace.
 	suspects map[string]map[*host]struct{}
-	// labelled are the hosts by label; nil without an index.
-	labelled map[label]map[*host]struct{}
 	// considered is memory for choose: most requests get a host, and need no explanation that outlives the call.
 	considered []Candidate
 
@@ -57,7 +55,7 @@ func NewInventory(options Options) *Inventory {
 	if options.Topology != nil {
 		mapping = *options.Topology
 	}
-	inventory := &Inventory{
+	return &Inventory{
 		topology:    mapping,
 		hosts:       map[types.NamespacedName]*host{},
 		types:       map[string]*nodeType{},
@@ -67,10 +65,6 @@ func NewInventory(options Options) *Inventory {
 		hostsSynced: newGate(),
 		typesSynced: newGate(),
 	}
-	if options.IndexLabels {
-		inventory.labelled = map[label]map[*host]struct{}{}
-	}
-	return inventory
 }
 
 // OnChange adds a listener for the names of the types whose summary or profile may have changed. It is called by the
@@ -98,6 +92,9 @@ func (i *Inventory) SetHost(from *bmov1alpha1.BareMetalHost) {
 		}
 		if known {
 			i.take(current, changed)
+			if current.uid == next.uid {
+				next.claim = current.claim
+			}
 			if current.uid == next.uid && !next.eligibility.Claimed {
 				next.assumedBy, next.assumedAs = current.assumedBy, current.assumedAs
 			}
@@ -153,6 +150,7 @@ func (i *Inventory) Forget(key types.NamespacedName, machine types.UID) {
 	i.update(func(changed changed) {
 		if h, known := i.hosts[key]; known && machine != "" && h.assumedBy == machine {
 			i.change(h, changed, func() { i.release(h) })
+			h.claim = claim{}
 		}
 	})
 }
@@ -180,6 +178,9 @@ func (i *Inventory) WaitForSync(ctx context.Context) error {
 	}
 	return i.typesSynced.wait(ctx)
 }
+
+// WaitForHosts blocks until all hosts that were there at the start have been taken in. It returns the context's error if that ends first.
+func (i *Inventory) WaitForHosts(ctx context.Context) error { return i.hostsSynced.wait(ctx) }
 
 // MarkTypesSynced is called by the feed of the types, once SetType has been called for each that there is.
 func (i *Inventory) MarkTypesSynced() { i.synced(i.typesSynced) }
@@ -218,9 +219,6 @@ func (i *Inventory) notify(names []string) {
 // put adds a host that is not known yet. The lock must be held, here and in what follows.
 func (i *Inventory) put(h *host, changed changed) {
 	i.hosts[h.key] = h
-	if i.labelled != nil {
-		i.index(h)
-	}
 	if h.assumedBy != "" {
 		i.assumed[h.assumedBy] = h
 	}
@@ -266,9 +264,6 @@ func (i *Inventory) take(h *host, changed changed) {
 	i.use(h.usedAs(), -1, changed)
 	if h.assumedBy != "" {
 		delete(i.assumed, h.assumedBy)
-	}
-	if i.labelled != nil {
-		i.unindex(h)
 	}
 	if delete(i.suspects[h.suspectOf], h); len(i.suspects[h.suspectOf]) == 0 {
 		delete(i.suspects, h.suspectOf)

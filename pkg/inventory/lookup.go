@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -38,14 +36,6 @@ type TypeState struct {
 	Lacks string
 }
 
-// Matching counts the hosts that a selector selects.
-type Matching struct {
-	Total int
-	// Types is how many of them each known NodeType selects too, by the name of the type. Those that select none of
-	// them are not in it.
-	Types map[string]int
-}
-
 // Server returns what is known of a host, and whether it is known at all.
 func (i *Inventory) Server(key types.NamespacedName) (Server, bool) {
 	i.lock.Lock()
@@ -60,112 +50,6 @@ func (i *Inventory) Server(key types.NamespacedName) (Server, bool) {
 		states[name] = TypeState{State: state, Reason: reason, Lacks: h.lacks[name]}
 	}
 	return Server{Eligibility: h.eligibility, Types: slices.Sorted(maps.Keys(states)), States: states}, true
-}
-
-// Matching counts the hosts of a namespace that a selector selects. It looks at the hosts that have the rarest of the
-// labels that the selector asks for, and at all of them only if it asks for none by value.
-func (i *Inventory) Matching(namespace string, selector labels.Selector) Matching {
-	result := Matching{Types: map[string]int{}}
-	i.lock.Lock()
-	defer i.lock.Unlock()
-	i.selected(namespace, selector, func(h *host) {
-		result.Total++
-		for name := range h.buckets {
-			result.Types[name]++
-		}
-	})
-	return result
-}
-
-// Overlaps counts the hosts of a namespace that two selectors have in common, for each pair of them that has any: the
-// one that comes later first. A nil selector selects nothing. It looks at each host once for each selector at most,
-// however many pairs there are.
-func (i *Inventory) Overlaps(namespace string, selectors []labels.Selector) map[[2]int]int {
-	selected := map[*host][]int{}
-	common := map[[2]int]int{}
-	i.lock.Lock()
-	defer i.lock.Unlock()
-	for n, selector := range selectors {
-		if selector == nil {
-			continue
-		}
-		i.selected(namespace, selector, func(h *host) {
-			for _, earlier := range selected[h] {
-				common[[2]int{n, earlier}]++
-			}
-			selected[h] = append(selected[h], n)
-		})
-	}
-	return common
-}
-
-// selected visits each host of a namespace that the selector selects.
-func (i *Inventory) selected(namespace string, selector labels.Selector, visit func(*host)) {
-	requirements, selectable := selector.Requirements()
-	if !selectable {
-		return
-	}
-	if i.labelled == nil {
-		requirements = nil
-	}
-	var sets []map[*host]struct{}
-	fewest := len(i.hosts)
-	for n := range requirements {
-		switch requirements[n].Operator() {
-		case selection.In, selection.Equals, selection.DoubleEquals:
-		default:
-			continue
-		}
-		var these []map[*host]struct{}
-		count := 0
-		for value := range requirements[n].Values() {
-			set := i.labelled[label{namespace, requirements[n].Key(), value}]
-			these, count = append(these, set), count+len(set)
-		}
-		if sets == nil || count < fewest {
-			sets, fewest = these, count
-		}
-	}
-	look := func(h *host) {
-		if h.key.Namespace == namespace && selector.Matches(labels.Set(h.labels)) {
-			visit(h)
-		}
-	}
-	if sets == nil {
-		for _, h := range i.hosts {
-			look(h)
-		}
-	}
-	// A host has one value of a label, so the sets have nothing in common.
-	for _, set := range sets {
-		for h := range set {
-			look(h)
-		}
-	}
-}
-
-// label is one label of a host, in a namespace.
-type label struct{ namespace, key, value string }
-
-// index adds a host to the index of labels.
-func (i *Inventory) index(h *host) {
-	for key, value := range h.labels {
-		at := label{h.key.Namespace, key, value}
-		if i.labelled[at] == nil {
-			i.labelled[at] = map[*host]struct{}{}
-		}
-		i.labelled[at][h] = struct{}{}
-	}
-}
-
-// unindex takes a host out of the index of labels.
-func (i *Inventory) unindex(h *host) {
-	for key, value := range h.labels {
-		at := label{h.key.Namespace, key, value}
-		if delete(i.labelled[at], h); len(i.labelled[at]) == 0 {
-			delete(i.labelled, at)
-		}
-	}
 }
 
 // State is what a host of a type is to the pool. Each host is in exactly one, so that their counts add up.
@@ -274,6 +158,9 @@ type Summary struct {
 	DomainCount int
 	// Requirements that claims can select on, sorted by key. Values come from all hosts, not from the free ones only.
 	Requirements []v1alpha1.NodeTypeRequirement
+	// Claims is the number of the last claim that was decided, LastClaim that of the last one that concerns the type. The counts
+	// include both.
+	Claims, LastClaim int64
 }
 
 // Counts of the type's hosts, for sentences.
@@ -291,7 +178,9 @@ func (i *Inventory) Summary(name string) (Summary, bool) {
 	if !known {
 		return Summary{}, false
 	}
-	return t.summary(i.used[name], i.topology.Keys()), true
+	summary := t.summary(i.used[name], i.topology.Keys())
+	summary.Claims = i.claims
+	return summary, true
 }
 
 // Total is how many hosts a type has, whatever they do.
@@ -308,7 +197,7 @@ func (i *Inventory) Total(name string) int32 {
 func (t *nodeType) summary(used int32, keys []string) Summary {
 	remaining := t.remaining(used)
 	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, Foreign: t.counts.Foreign,
-		TooSmall: t.tooSmall(nil), Used: used, Least: t.least()}
+		TooSmall: t.tooSmall(nil), Used: used, Least: t.least(), LastClaim: t.lastClaim}
 	for _, name := range slices.Sorted(maps.Keys(t.zones)) {
 		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: name, Capacity: t.zones[name].capacity(remaining)})
 	}

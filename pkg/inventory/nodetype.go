@@ -17,7 +17,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
@@ -55,6 +54,8 @@ type nodeType struct {
 	found map[corev1.ResourceName]map[int64][]*host
 	// free are the buckets that have a host that can be claimed, in order, by the tenant as in the buckets.
 	free map[string][]*bucket
+	// lastClaim is the number of the last claim that concerns a host of the type.
+	lastClaim int64
 	// requirements as of the last call; nil when buckets have come or gone since.
 	requirements []v1alpha1.NodeTypeRequirement
 }
@@ -224,30 +225,6 @@ type Profile struct {
 	MaxCapacity *int32
 	// Properties, merged of those of the NodeProvider and those of the NodeType.
 	Properties map[string]string
-}
-
-// ProfileOf returns what the inventory needs to know of a type. The error says which part of the selector is wrong.
-func ProfileOf(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider) (Profile, error) {
-	selector, err := capacity.Selector(nodeType.Spec.HostSelector(nodeType, nodeType.Name))
-	if err != nil {
-		return Profile{}, err
-	}
-	return Profile{
-		Name:        nodeType.Name,
-		MadeBy:      provider.Maker(nodeType),
-		Namespace:   provider.Spec.Metal3.ClusterRef.Namespace,
-		Selector:    selector,
-		Zone:        nodeType.Spec.Zone,
-		Resources:   nodeType.Spec.Resources,
-		LeftOut:     nodeType.Spec.LeftOut(),
-		Drivers:     nodeType.Spec.Drivers(),
-		Server:      capacity.ServerOf(nodeType),
-		Instance:    capacity.InstanceLabels(nodeType),
-		AnyTenant:   provider.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant,
-		Cost:        nodeType.EffectiveCost(),
-		MaxCapacity: nodeType.Spec.MaxCapacity,
-		Properties:  properties.Merge(properties.OfProvider(provider), properties.OfType(nodeType)).Map(),
-	}, nil
 }
 
 // matched is what a request is compared with.

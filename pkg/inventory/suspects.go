@@ -5,9 +5,9 @@ package inventory
 
 import "slices"
 
-// Suspects are the types of the servers that are quarantined on the word of a tenant alone and that it does not have any more, one for
-// each, sorted. They count in its quota until an operator has looked at them.
-func (i *Inventory) Suspects(namespace string) (types []string) {
+// SuspectTypes lists the NodeType of each server that is quarantined only because a tenant reported it, and that the tenant has
+// released, sorted. They count in the quota of the tenant until an operator has looked at them.
+func (i *Inventory) SuspectTypes(namespace string) (types []string) {
 	i.lock.Lock()
 	defer i.lock.Unlock()
 	for h := range i.suspects[namespace] {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpcloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	cloudprovidermetrics "sigs.k8s.io/karpenter/pkg/cloudprovider/metrics"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
@@ -33,7 +33,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/accelerators"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/gangs"
@@ -43,6 +42,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/rollout"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/staticpools"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/timelimits"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/writes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // Dependencies of core. All are required.
@@ -80,8 +81,8 @@ func Install(ctx context.Context, d Dependencies) (*Core, error) {
 	core := &Core{CloudProvider: overlay.Decorate(measured, tenantClient, overlays)}
 	core.Cluster = state.NewCluster(d.Clock, tenantClient, core.CloudProvider)
 	coreClient := interceptor.NewClient(tenantClient, core.interceptors(d)...)
-	core.Controllers = controllers.NewControllers(ctx, d.Manager, d.Clock, coreClient, d.Recorder, core.CloudProvider, measured, core.Cluster,
-		overlays)
+	core.Controllers = controllers.NewControllers(ctx, writes.Events(d.Manager), d.Clock, coreClient, d.Recorder, core.CloudProvider, measured,
+		core.Cluster, overlays)
 	return core, core.replaceControllers(ctx, d, coreClient)
 }
 
@@ -98,6 +99,9 @@ func (c *Core) interceptors(d Dependencies) []interceptor.Interceptor {
 	all := []interceptor.Interceptor{
 		interceptor.OnCreate(instancetypes.RemoveReservationIDs),
 		interceptor.OnCreate(nodeprofiles.StoredHash),
+		interceptor.OnCreate(writes.Finalizer),
+		writes.Unchanged(),
+		writes.Unknown(),
 		nodeprofiles.NodePools(d.Clusters),
 		resourceclaims.Claims(tenantClient),
 		accelerators.Templates(),
@@ -143,13 +147,13 @@ func (c *Core) replaceControllers(ctx context.Context, d Dependencies, coreClien
 	}
 	return replace(c.Controllers, func(core *staticprovisioning.Controller) controller.Controller {
 		return staticpools.NewController(staticpools.Dependencies{
-			Core: core, Tenant: d.Manager.GetClient(), Servers: d.Servers, CloudProvider: c.CloudProvider,
+			Core: core, Servers: d.Servers, CloudProvider: c.CloudProvider,
 			OnChange: d.Management.Catalog.OnChange, Recorder: d.Recorder,
 			Nodes: func(nodePool string) (running, replaced int) {
 				running, _, replaced = c.Cluster.NodePoolState.GetNodeCount(nodePool)
 				return running, replaced
 			},
-			Planned: func(ctx context.Context, nodePool *karpenterv1.NodePool) (*karpenterv1.NodePool, string, error) {
+			Planned: func(ctx context.Context, nodePool *karpv1.NodePool) (*karpv1.NodePool, string, error) {
 				return nodeprofiles.Planned(ctx, d.Clusters, nodePool)
 			},
 		})

@@ -5,6 +5,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -12,13 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 var environment env.Environment
@@ -26,8 +27,6 @@ var environment env.Environment
 func TestMain(m *testing.M) { env.Main(m, &environment) }
 
 // testTimeout is far longer than anything takes: only a test that fails waits for it.
-const testTimeout = 30 * time.Second
-
 // program is one whose cache has ConfigMaps and Secrets, with a user of its own.
 type program struct {
 	t      *testing.T
@@ -96,11 +95,14 @@ func (p *program) may(resources ...string) {
 	}
 }
 
-// isDenied returns whether the API server has denied something.
-func (p *program) isDenied(context.Context) (bool, error) {
+// isDenied is a condition: the API server has denied something.
+func (p *program) isDenied(context.Context) error {
 	p.rights.mu.Lock()
 	defer p.rights.mu.Unlock()
-	return len(p.rights.denied) > 0, nil
+	if len(p.rights.denied) == 0 {
+		return errors.New("nothing is denied")
+	}
+	return nil
 }
 
 // TestMissingRight: the error names the right, the user and the cluster, at once and not after the cache has timed out.
@@ -110,27 +112,19 @@ func TestMissingRight(t *testing.T) {
 	p := newProgram(t, rights)
 	p.may("configmaps")
 	p.start()
-	select {
-	case err := <-p.ended:
-		for _, want := range []string{
-			"test cluster at " + environment.Config.Host, `User "` + p.user + `"`, `list resource "secrets"`, "config/rbac",
-		} {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%v does not contain %q", err, want)
-			}
+	err := poll.Receive(t, "the end of a program that waits for its caches", p.ended)
+	for _, want := range []string{
+		"test cluster at " + environment.Config.Host, `User "` + p.user + `"`, `list resource "secrets"`, "config/rbac",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not contain %q", err, want)
 		}
-		if err != nil && strings.Contains(err.Error(), "configmaps") {
-			t.Errorf("%v names a right that is there", err)
-		}
-	case <-time.After(testTimeout):
-		t.Error("the program waits for its caches")
+	}
+	if err != nil && strings.Contains(err.Error(), "configmaps") {
+		t.Errorf("%v names a right that is there", err)
 	}
 	p.may("secrets") // without it the manager would never stop
-	select {
-	case <-p.stopped:
-	case <-time.After(testTimeout):
-		t.Error("the manager does not stop")
-	}
+	poll.Receive(t, "the end of the manager", p.stopped)
 }
 
 // TestRightComesLate: an API server that has just started denies what it grants later, and optional kinds need not be readable.
@@ -151,12 +145,10 @@ func TestRightComesLate(t *testing.T) {
 			p := newProgram(t, tc.rights)
 			p.start()
 			if tc.denied {
-				if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, testTimeout, true, p.isDenied); err != nil {
-					t.Fatalf("nothing is denied, so the test proves nothing: %v", err)
-				}
+				poll.Eventually(t, "something is denied, or the test proves nothing", p.isDenied)
 			}
 			p.may("configmaps", "secrets")
-			ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+			ctx, cancel := poll.WithPatience(t.Context())
 			defer cancel()
 			if !p.GetCache().WaitForCacheSync(ctx) {
 				t.Errorf("%s: the caches are not synced", tc.reason)

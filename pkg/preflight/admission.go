@@ -13,7 +13,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 const (

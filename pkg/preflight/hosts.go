@@ -11,14 +11,15 @@ import (
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 const hostsCheck = "BareMetalHosts"
@@ -90,10 +91,7 @@ func (h *hostsOf) result(level Level, message, remedy string) Result {
 }
 
 func (h *hostsOf) check(there sets.Set[string]) []Result {
-	var users []string
-	for _, user := range h.users {
-		users = append(users, user.Name)
-	}
+	users := lo.Map(h.users, func(user *v1alpha1.NodeProvider, _ int) string { return user.Name })
 	slices.Sort(users)
 	if len(h.hosts) == 0 {
 		named := "NodeProvider " + conditions.List(users, maxNamed)
@@ -126,28 +124,30 @@ func (h *hostsOf) check(there sets.Set[string]) []Result {
 	return results
 }
 
-// with are the names of the hosts that something holds for, and that are not being deleted.
-func (h *hostsOf) with(holds func(*bmov1alpha1.BareMetalHost) bool) []string {
-	var names []string
-	for _, host := range h.hosts {
-		if host.DeletionTimestamp.IsZero() && holds(host) {
-			names = append(names, host.Name)
-		}
-	}
-	slices.Sort(names)
-	return names
+// with are the hosts that something holds for, and that are not being deleted, by name.
+func (h *hostsOf) with(holds func(*bmov1alpha1.BareMetalHost) bool) []*bmov1alpha1.BareMetalHost {
+	found := slices.DeleteFunc(slices.Clone(h.hosts), func(host *bmov1alpha1.BareMetalHost) bool {
+		return !host.DeletionTimestamp.IsZero() || !holds(host)
+	})
+	slices.SortFunc(found, func(a, b *bmov1alpha1.BareMetalHost) int { return strings.Compare(a.Name, b.Name) })
+	return found
 }
 
 // some is the result for hosts that something holds for. It is false if there are none. The remedy is for the first of them.
-func (h *hostsOf) some(level Level, names []string, what, remedy string) (Result, bool) {
-	if len(names) == 0 {
+func (h *hostsOf) some(level Level, hosts []*bmov1alpha1.BareMetalHost, what string,
+	remedy func(*bmov1alpha1.BareMetalHost) string) (Result, bool) {
+	if len(hosts) == 0 {
 		return Result{}, false
 	}
+	names := lo.Map(hosts, func(host *bmov1alpha1.BareMetalHost, _ int) string { return host.Name })
 	return h.result(level, fmt.Sprintf("%d of %d %s: %s", len(names), len(h.hosts), what, conditions.List(names, maxNamed)),
-		strings.ReplaceAll(remedy, "HOST", names[0])), true
+		remedy(hosts[0])), true
 }
 
-func (h *hostsOf) kubectl(verb string) string { return "kubectl -n " + h.namespace + " " + verb }
+// same is a remedy that is the same for every host.
+func same(remedy string) func(*bmov1alpha1.BareMetalHost) string {
+	return func(*bmov1alpha1.BareMetalHost) string { return remedy }
+}
 
 // problems are what can be wrong with hosts.
 var problems = []func(*hostsOf) (Result, bool){
@@ -160,7 +160,7 @@ func unseen(h *hostsOf) (Result, bool) {
 		return host.Status.Provisioning.State == bmov1alpha1.StateNone && !isPaused(host) && h.now.Sub(host.CreationTimestamp.Time) > seenWithin
 	})
 	return h.some(Fail, names, "have no state: baremetal-operator does not run, does not watch this namespace (its variable "+
-		"WATCH_NAMESPACE), or does not reach Ironic", operatorRemedy)
+		"WATCH_NAMESPACE), or does not reach Ironic", same(operatorRemedy))
 }
 
 // inError are hosts that Metal3 reports an error of. Its text may have the address of a BMC or a URL, so it is left to kubectl.
@@ -174,7 +174,7 @@ func inError(h *hostsOf) (Result, bool) {
 		return true
 	})
 	slices.Sort(types)
-	return h.some(Warn, names, "are in error ("+strings.Join(slices.Compact(types), ", ")+")", h.kubectl("describe baremetalhost HOST"))
+	return h.some(Warn, names, "are in error ("+strings.Join(slices.Compact(types), ", ")+")", inventory.ReasonError.Remedy)
 }
 
 // foreign are hosts that others have claimed, and whose they are.
@@ -185,8 +185,12 @@ func foreign(h *hostsOf) (Result, bool) {
 			names = append(names, host.Name+" ("+by+")")
 		}
 	}
+	if len(names) == 0 {
+		return Result{}, false
+	}
 	slices.Sort(names)
-	return h.some(OK, names, "are used by others, and left alone", "")
+	return h.result(OK, fmt.Sprintf("%d of %d are used by others, and left alone: %s", len(names), len(h.hosts),
+		conditions.List(names, maxNamed)), ""), true
 }
 
 // uncleaned are hosts that Metal3 does not clean. By default they are for their last tenant only.
@@ -199,11 +203,11 @@ func uncleaned(h *hostsOf) (Result, bool) {
 		if user.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant {
 			return h.some(Warn, names, what+", and NodeProvider "+user.Name+
 				" gives them to all tenants (spec.metal3.uncleanedServers is AnyTenant): each can read what the one before has left",
-				"kubectl patch nodeprovider "+user.Name+` --type=merge --patch='{"spec": {"metal3": {"uncleanedServers": "SameTenant"}}}'`)
+				same("kubectl patch nodeprovider "+user.Name+
+					` --type=merge --patch='{"spec": {"metal3": {"uncleanedServers": "SameTenant"}}}'`))
 		}
 	}
-	return h.some(Warn, names, what+", so that they are not claimed for another tenant",
-		h.kubectl(`patch baremetalhost HOST --type=merge --patch='{"spec": {"automatedCleaningMode": "metadata"}}'`))
+	return h.some(Warn, names, what+", so that they are not claimed for another tenant", inventory.ReasonNotCleaned.Remedy)
 }
 
 // uninspected are hosts whose hardware Metal3 will not find out.
@@ -212,8 +216,7 @@ func uninspected(h *hostsOf) (Result, bool) {
 		return host.InspectionDisabled() && host.Status.HardwareDetails == nil
 	})
 	return h.some(Warn, names, "are not inspected, so that nothing is known of their hardware, and a server that is smaller than its "+
-		"NodeType is not noticed", h.kubectl("patch baremetalhost HOST --type=merge --patch='"+
-		`{"spec": {"inspectionMode": "agent"}, "metadata": {"annotations": {"inspect.metal3.io": null}}}'`))
+		"NodeType is not noticed", inventory.ReasonNotInspected.Remedy)
 }
 
 // withoutMAC are hosts that boot from the network, and whose card is not known.
@@ -223,24 +226,25 @@ func withoutMAC(h *hostsOf) (Result, bool) {
 		return host.Spec.BootMACAddress == "" && !strings.Contains(scheme, "virtualmedia")
 	})
 	return h.some(Warn, names, "have no spec.bootMACAddress, which all but virtual media need",
-		h.kubectl(`patch baremetalhost HOST --type=merge --patch='{"spec": {"bootMACAddress": "MAC of the card that it boots from"}}'`))
+		func(host *bmov1alpha1.BareMetalHost) string {
+			return "kubectl patch baremetalhost -n " + host.Namespace + " " + host.Name +
+				` --type=merge --patch='{"spec": {"bootMACAddress": "MAC of the card that it boots from"}}'`
+		})
 }
 
 func detached(h *hostsOf) (Result, bool) {
 	names := h.with(func(host *bmov1alpha1.BareMetalHost) bool {
-		_, found := host.Annotations[bmov1alpha1.DetachedAnnotation]
-		return found || host.Status.OperationalStatus == bmov1alpha1.OperationalStatusDetached
+		return metav1.HasAnnotation(host.ObjectMeta, bmov1alpha1.DetachedAnnotation) ||
+			host.Status.OperationalStatus == bmov1alpha1.OperationalStatusDetached
 	})
-	return h.some(Warn, names, "are detached: Metal3 does nothing on them",
-		h.kubectl("annotate baremetalhost HOST "+bmov1alpha1.DetachedAnnotation+"-"))
+	return h.some(Warn, names, "are detached: Metal3 does nothing on them", inventory.ReasonDetached.Remedy)
 }
 
 func isPaused(host *bmov1alpha1.BareMetalHost) bool {
-	_, found := host.Annotations[bmov1alpha1.PausedAnnotation]
-	return found
+	return metav1.HasAnnotation(host.ObjectMeta, bmov1alpha1.PausedAnnotation)
 }
 
 func paused(h *hostsOf) (Result, bool) {
 	return h.some(Warn, h.with(isPaused), "are paused: Metal3 does nothing on them",
-		h.kubectl("annotate baremetalhost HOST "+bmov1alpha1.PausedAnnotation+"-"))
+		inventory.ReasonPaused.Remedy)
 }

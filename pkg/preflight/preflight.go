@@ -19,6 +19,7 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
+	"github.com/samber/lo"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/discovery"
@@ -89,13 +90,7 @@ func (c *Cluster) Everything(ctx context.Context, outside Outside) []Result {
 
 // Failures are how many checks have failed.
 func Failures(results []Result) int {
-	count := 0
-	for _, result := range results {
-		if result.Level == Fail {
-			count++
-		}
-	}
-	return count
+	return lo.CountBy(results, func(result Result) bool { return result.Level == Fail })
 }
 
 // Print writes the results as a table. What mends a result stands below it.

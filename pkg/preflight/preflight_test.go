@@ -187,7 +187,8 @@ func TestHosts(t *testing.T) {
 		"PausedUnseen": {reason: "it is told not to look", providers: one, want: Warn, says: []string{"are paused",
 			bmov1alpha1.PausedAnnotation + "-"},
 			hosts: []host{changed(func(host *host) { new(host); annotated(bmov1alpha1.PausedAnnotation, "")(host) })}},
-		"Error": {reason: "Metal3 says so", providers: one, want: Warn, says: []string{"registration error", "describe baremetalhost server-01"},
+		"Error": {reason: "Metal3 says so", providers: one, want: Warn,
+			says: []string{"registration error", "describe baremetalhost -n metal3 server-01"},
 			hosts: []host{changed(func(host *host) {
 				host.Status.ErrorType, host.Status.ErrorMessage = bmov1alpha1.RegistrationError, "https://admin:pw@192.0.2.1"
 			})}},

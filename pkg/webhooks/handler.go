@@ -34,7 +34,6 @@ import (
 type handler[T any, P cluster.Object[T]] struct {
 	kind    string
 	cluster *cluster.Cluster
-	clock   clock.PassiveClock
 	// written validates an object that is created, when before is nil, or updated.
 	written func(cluster rules.Cluster, before, after P) rules.Result
 	// deleted validates the deletion of an object. Nil admits all.
@@ -43,15 +42,8 @@ type handler[T any, P cluster.Object[T]] struct {
 
 // Handle implements admission.Handler.
 func (h *handler[T, P]) Handle(ctx context.Context, request admission.Request) admission.Response {
-	begin := h.clock.Now()
-	response := h.handle(ctx, &request)
-	durations.WithLabelValues(h.kind, string(request.Operation)).Observe(h.clock.Since(begin).Seconds())
-	return response
-}
-
-func (h *handler[T, P]) handle(ctx context.Context, request *admission.Request) admission.Response {
 	view := h.cluster.For(ctx)
-	result, err := h.evaluate(view, request)
+	result, err := h.evaluate(view, &request)
 	if err != nil {
 		return failed(h.kind, http.StatusBadRequest, err)
 	}
@@ -59,7 +51,7 @@ func (h *handler[T, P]) handle(ctx context.Context, request *admission.Request) 
 		return unread(ctx, h.kind, err)
 	}
 	count(h.kind, result)
-	return responseOf(request, result)
+	return responseOf(&request, result)
 }
 
 // failed is the response to a request that no rule has been applied to.
@@ -164,30 +156,43 @@ func count(kind string, result rules.Result) {
 	}
 }
 
+// timed is a handler of requests about a kind whose durations are recorded.
+type timed struct {
+	admission.Handler
+	kind  string
+	clock clock.PassiveClock
+}
+
+// Handle implements admission.Handler.
+func (t timed) Handle(ctx context.Context, request admission.Request) admission.Response {
+	begin := t.clock.Now()
+	response := t.Handler.Handle(ctx, request)
+	durations.WithLabelValues(t.kind, string(request.Operation)).Observe(t.clock.Since(begin).Seconds())
+	return response
+}
+
 // Handlers returns what is served, by path. The paths are those in config/webhook.
 func Handlers(all *cluster.Cluster, clk clock.PassiveClock) map[string]admission.Handler {
 	return map[string]admission.Handler{
-		"/validate/nodeproviders": &handler[v1alpha1.NodeProvider, *v1alpha1.NodeProvider]{
-			kind: "NodeProvider", cluster: all, clock: clk, written: rules.NodeProvider, deleted: rules.ProviderDeleted},
-		"/validate/nodetypes": &handler[v1alpha1.NodeType, *v1alpha1.NodeType]{
-			kind: "NodeType", cluster: all, clock: clk, written: rules.NodeType, deleted: unused[*v1alpha1.NodeType](rules.KindNodeType)},
-		"/validate/machines": &handler[v1alpha1.Machine, *v1alpha1.Machine]{
-			kind: "Machine", cluster: all, clock: clk, written: rules.Machine},
-		"/validate/tenantclusters": &handler[v1alpha1.TenantCluster, *v1alpha1.TenantCluster]{
-			kind: "TenantCluster", cluster: all, clock: clk, written: rules.TenantCluster, deleted: rules.TenantDeleted},
-		"/validate/nodeprofiles": &handler[v1alpha1.NodeProfile, *v1alpha1.NodeProfile]{
-			kind: "NodeProfile", cluster: all, clock: clk, written: rules.NodeProfile,
-			deleted: unused[*v1alpha1.NodeProfile](rules.KindNodeProfile)},
-		"/validate/osimages": &handler[v1alpha1.OSImage, *v1alpha1.OSImage]{
-			kind: "OSImage", cluster: all, clock: clk, written: rules.OSImage, deleted: unused[*v1alpha1.OSImage](rules.KindOSImage)},
-		"/validate/sshkeys": &handler[v1alpha1.SSHKey, *v1alpha1.SSHKey]{
-			kind: "SSHKey", cluster: all, clock: clk, written: rules.SSHKey, deleted: unused[*v1alpha1.SSHKey](rules.KindSSHKey)},
-		"/validate/machineconfigtemplates": &handler[v1alpha1.MachineConfigTemplate, *v1alpha1.MachineConfigTemplate]{
-			kind: "MachineConfigTemplate", cluster: all, clock: clk, written: rules.MachineConfigTemplate,
-			deleted: unused[*v1alpha1.MachineConfigTemplate](rules.KindMachineConfigTemplate)},
-		"/mutate/pods":     &podHandler{cluster: all, clock: clk},
+		"/validate/nodeproviders":  validate(all, clk, rules.KindNodeProvider, rules.NodeProvider, rules.ProviderDeleted),
+		"/validate/nodetypes":      validate(all, clk, rules.KindNodeType, rules.NodeType, unused[*v1alpha1.NodeType](rules.KindNodeType)),
+		"/validate/machines":       validate(all, clk, "Machine", rules.Machine, nil),
+		"/validate/tenantclusters": validate(all, clk, rules.KindTenantCluster, rules.TenantCluster, rules.TenantDeleted),
+		"/validate/nodeprofiles": validate(all, clk, rules.KindNodeProfile, rules.NodeProfile,
+			unused[*v1alpha1.NodeProfile](rules.KindNodeProfile)),
+		"/validate/osimages": validate(all, clk, rules.KindOSImage, rules.OSImage, unused[*v1alpha1.OSImage](rules.KindOSImage)),
+		"/validate/sshkeys":  validate(all, clk, rules.KindSSHKey, rules.SSHKey, unused[*v1alpha1.SSHKey](rules.KindSSHKey)),
+		"/validate/machineconfigtemplates": validate(all, clk, rules.KindMachineConfigTemplate, rules.MachineConfigTemplate,
+			unused[*v1alpha1.MachineConfigTemplate](rules.KindMachineConfigTemplate)),
+		"/mutate/pods":     timed{&podHandler{cluster: all}, podKind, clk},
 		"/mutate/spelling": spellingHandler{},
 	}
+}
+
+func validate[T any, P cluster.Object[T]](all *cluster.Cluster, clk clock.PassiveClock, kind rules.Kind,
+	written func(cluster rules.Cluster, before, after P) rules.Result, deleted func(cluster rules.Cluster, object P) rules.Result,
+) admission.Handler {
+	return timed{&handler[T, P]{kind: string(kind), cluster: all, written: written, deleted: deleted}, string(kind), clk}
 }
 
 func unused[P client.Object](kind rules.Kind) func(rules.Cluster, P) rules.Result {

@@ -31,7 +31,7 @@ func handlers(t *testing.T, synced bool) map[string]admission.Handler {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	inventory := inventory.NewInventory(inventory.Options{IndexLabels: true})
+	inventory := inventory.NewInventory(inventory.Options{})
 	if synced {
 		inventory.MarkHostsSynced()
 		inventory.MarkTypesSynced()
@@ -51,11 +51,11 @@ func TestPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want []string
-	for _, one := range mutating.Webhooks {
-		want = append(want, strings.TrimPrefix(*one.ClientConfig.URL, "https://x"))
+	for _, webhook := range mutating.Webhooks {
+		want = append(want, strings.TrimPrefix(*webhook.ClientConfig.URL, "https://x"))
 	}
-	for _, one := range configuration.Webhooks {
-		want = append(want, strings.TrimPrefix(*one.ClientConfig.URL, "https://x"))
+	for _, webhook := range configuration.Webhooks {
+		want = append(want, strings.TrimPrefix(*webhook.ClientConfig.URL, "https://x"))
 	}
 	slices.Sort(want)
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(handlers(t, true)))); diff != "" {

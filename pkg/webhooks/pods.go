@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -27,20 +26,10 @@ const podKind = "Pod"
 
 // podHandler answers requests about pods that are created by a tenant's vCluster. It needs the TenantClusters alone: that
 // the servers are not known yet keeps no pod waiting.
-type podHandler struct {
-	cluster *cluster.Cluster
-	clock   clock.PassiveClock
-}
+type podHandler struct{ cluster *cluster.Cluster }
 
 // Handle implements admission.Handler.
 func (h *podHandler) Handle(ctx context.Context, request admission.Request) admission.Response {
-	begin := h.clock.Now()
-	response := h.handle(ctx, &request)
-	durations.WithLabelValues(podKind, string(request.Operation)).Observe(h.clock.Since(begin).Seconds())
-	return response
-}
-
-func (h *podHandler) handle(ctx context.Context, request *admission.Request) admission.Response {
 	pod, err := decode[corev1.Pod](request.Object)
 	if err != nil {
 		return failed(podKind, http.StatusBadRequest, err)
@@ -64,7 +53,7 @@ func (h *podHandler) handle(ctx context.Context, request *admission.Request) adm
 		return unread(ctx, podKind, unknown)
 	}
 	count(podKind, result)
-	response := responseOf(request, result)
+	response := responseOf(&request, result)
 	if result.Allowed() {
 		response.Patches = renamed(given, pod.Spec.ResourceClaims)
 	}

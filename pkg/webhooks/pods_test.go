@@ -54,10 +54,10 @@ func TestPods(t *testing.T) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	on := v1alpha1.ClaimSync{SyncSwitch: v1alpha1.SyncSwitch{Enabled: true}}
+	enabled := v1alpha1.ClaimSync{SyncSwitch: v1alpha1.SyncSwitch{Enabled: true}}
 	tenant := &v1alpha1.TenantCluster{}
 	tenant.Namespace, tenant.Name = "research", "research"
-	tenant.Spec.Sync.ToHost = v1alpha1.SyncToHost{ResourceClaims: on, ResourceClaimTemplates: on,
+	tenant.Spec.Sync.ToHost = v1alpha1.SyncToHost{ResourceClaims: enabled, ResourceClaimTemplates: enabled,
 		PodTranslation: v1alpha1.PodTranslationWebhook}
 	for name, tc := range map[string]struct {
 		reason    string
@@ -114,11 +114,11 @@ func TestPods(t *testing.T) {
 			}
 			var got []string
 			for _, patch := range response.Patches {
-				one, err := json.Marshal(patch)
+				encoded, err := json.Marshal(patch)
 				if err != nil {
 					t.Fatal(err)
 				}
-				got = append(got, string(one))
+				got = append(got, string(encoded))
 			}
 			slices.Sort(got)
 			if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -48,19 +48,40 @@ type rule struct {
 
 // rules are the forbidden dependencies.
 var rules = map[string]rule{
+	"PkgWithoutCommands": {
+		reason: "kubectl's plugin is a client of the control plane, which does not need it",
+		from:   []string{"pkg", "cmd/manager", "cmd/provider", "cmd/webhook"}, not: []string{"cmd"}, through: true,
+	},
+	"GroundFloor": {
+		reason: "what all of pkg stands on does not depend on it",
+		from:   []string{"pkg/kube", "pkg/operator"},
+		not: []string{"pkg/controllers", "pkg/tenant", "pkg/cloudprovider", "pkg/karpenter", "pkg/inventory", "pkg/webhooks", "pkg/dra",
+			"pkg/bootstrap", "pkg/instancetypes", "pkg/preflight"}, through: true,
+	},
+	"NothingAboveControllers": {
+		reason: "controllers are the top floor of pkg: only commands import them, and Karpenter's Install",
+		from: []string{"pkg/kube", "pkg/operator", "pkg/fleet", "pkg/inventory", "pkg/tenant", "pkg/instancetypes", "pkg/cloudprovider",
+			"pkg/bootstrap", "pkg/preflight", "pkg/webhooks"},
+		not: []string{"pkg/controllers"}, through: true,
+	},
+	"PluginWithoutControllers": {
+		reason: "kubectl's plugin asks the decisions that controllers ask, and runs no controller",
+		from:   []string{"cmd/kubectl-metal3"}, not: []string{"pkg/controllers"},
+	},
 	"PkgWithoutTest": {
 		reason: "nothing of the product depends on test support",
-		from:   []string{"pkg", "cmd"}, not: []string{"test"}, through: true,
+		from:   []string{"pkg", "cmd"}, except: "cmd/kubectl-metal3/internal/fleettest", not: []string{"test"}, through: true,
 	},
 	"ManagementWithoutTenant": {
 		reason: "the manager cannot see a tenant cluster",
 		from:   []string{"pkg/controllers/management", "cmd/manager"},
-		not:    []string{"pkg/controllers/tenant", "pkg/karpenter", "pkg/cloudprovider", "pkg/dra"}, through: true, tests: true,
+		not:    []string{"pkg/controllers/tenant", "pkg/tenant", "pkg/karpenter", "pkg/cloudprovider", "pkg/dra"}, through: true, tests: true,
 	},
 	"TenantWithoutManagement": {
 		reason: "the provider has no right to read a BareMetalHost",
-		from:   []string{"pkg/controllers/tenant", "pkg/karpenter", "pkg/cloudprovider", "pkg/instancetypes", "pkg/dra", "cmd/provider"},
-		not:    []string{"pkg/controllers/management", "pkg/inventory"}, through: true,
+		from: []string{"pkg/controllers/tenant", "pkg/tenant", "pkg/karpenter", "pkg/cloudprovider", "pkg/instancetypes", "pkg/dra",
+			"cmd/provider"},
+		not: []string{"pkg/controllers/management", "pkg/inventory"}, through: true,
 	},
 	"KarpenterWithoutHosts": {
 		reason: "what Karpenter sees is NodeTypes, never a BareMetalHost",

@@ -20,13 +20,7 @@ const maxColumns = 140
 // TestLineLength fails for code lines of more than 140 characters. Literals without a blank cannot be broken, nor can what is
 // in a raw literal of several lines, nor comments that are directives of a generator.
 func TestLineLength(t *testing.T) {
-	command := exec.Command("git", "ls-files", "*.go")
-	command.Dir = filepath.Join("..", "..")
-	files, err := command.Output()
-	if err != nil {
-		t.Fatalf("git ls-files, %v", err)
-	}
-	for path := range strings.FieldsSeq(string(files)) {
+	for _, path := range goFiles(t) {
 		if strings.Contains(filepath.Base(path), "zz_generated") {
 			continue
 		}
@@ -45,6 +39,18 @@ func TestLineLength(t *testing.T) {
 			}
 		}
 	}
+}
+
+// goFiles are the paths of all Go files of the repository.
+func goFiles(t *testing.T) []string {
+	t.Helper()
+	command := exec.Command("git", "ls-files", "*.go")
+	command.Dir = root
+	files, err := command.Output()
+	if err != nil {
+		t.Fatalf("git ls-files, %v", err)
+	}
+	return strings.Fields(string(files))
 }
 
 // longWord is how long a part of a literal without a blank must be for the literal to be one that cannot be broken well.

@@ -24,6 +24,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 var (
@@ -71,7 +72,7 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 // awaitTypes waits until the manager has made the NodeTypes and counted their servers.
 func awaitTypes(b *testing.B, cluster *management.Cluster) {
-	env.Eventually(b, "the NodeTypes have their servers", func(ctx context.Context) error {
+	poll.Eventually(b, "the NodeTypes have their servers", func(ctx context.Context) error {
 		list, total := &v1alpha1.NodeTypeList{}, 0
 		if err := cluster.Client.List(ctx, list); err != nil {
 			return err

@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -122,7 +122,7 @@ func (g *greedy) serve(t testing.TB) (took []time.Duration) {
 		if err := g.Client.Create(t.Context(), machine); err != nil {
 			t.Fatalf("the other tenant cannot make a Machine: %v", err)
 		}
-		env.Eventually(t, "Machine "+machine.Name+" has a server", func(ctx context.Context) error {
+		poll.Eventually(t, "Machine "+machine.Name+" has a server", func(ctx context.Context) error {
 			if err := g.Client.Get(ctx, client.ObjectKeyFromObject(machine), machine); err != nil {
 				return err
 			}
@@ -180,7 +180,7 @@ func TestGreedyTenant(t *testing.T) {
 				t.Errorf("a class of 1 MiB: %v", err)
 			}
 			stop := g.takeAll(t)
-			env.Eventually(t, "the greedy tenant is refused", func(context.Context) error {
+			poll.Eventually(t, "the greedy tenant is refused", func(context.Context) error {
 				if _, _, refused := g.counts(t); refused > 0 || g.denied.Load() > 0 {
 					return nil
 				}
@@ -188,7 +188,7 @@ func TestGreedyTenant(t *testing.T) {
 			})
 			g.serve(t)
 			stop()
-			env.Eventually(t, "all but a few are refused", func(context.Context) error {
+			poll.Eventually(t, "all but a few are refused", func(context.Context) error {
 				have, wait, refused := g.counts(t)
 				if have > greedyQuota {
 					t.Fatalf("the greedy tenant has %d servers, and its quota is %d", have, greedyQuota)

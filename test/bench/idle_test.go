@@ -53,7 +53,7 @@ func BenchmarkIdleFleet(b *testing.B) {
 		b.ReportMetric(hostSize(b, cluster)/(1<<10), "KiB/host")
 		b.ReportMetric(after.Resident()/(1<<20), "MiB")
 		b.ReportMetric(after.HeapInUse()/(1<<20), "heap-MiB")
-		b.ReportMetric((after.Writes()-before.Writes())/elapsed.Minutes(), "writes/min")
+		reportAtMost(b, (after.Writes()-before.Writes())/elapsed.Minutes(), "writes/min", 0, "what Metal3 writes of a server that stays as it is")
 	}
 }
 

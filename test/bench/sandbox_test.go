@@ -25,8 +25,8 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
 
@@ -46,7 +46,7 @@ func BenchmarkSandbox(b *testing.B) {
 		dir := filepath.Join(b.TempDir(), "sandbox")
 		box, err := sandbox.Up(b.Context(), sandbox.Config{
 			Dir:      dir,
-			Binaries: controlplane.Binaries{filepath.Join("..", "..", "bin")},
+			Binaries: cluster.Binaries{filepath.Join("..", "..", "bin")},
 			Fleet:    twenty(),
 		})
 		if err != nil {

@@ -37,11 +37,11 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 var (
@@ -59,8 +59,8 @@ var (
 //	nodeclaims          NodeClaims ever made
 //	s                   until the 100th was launched
 //	writes/claim        API writes of the manager and the provider together, until then, for each of the hundred: installing
-//	                    and joining what was claimed first included, and the events on the 400 pods that wait. About half are
-//	                    Karpenter's own (designs/writes.md)
+//	                    and joining what was claimed first included, and the events on the 400 pods that wait. Which of
+//	                    them are Karpenter's own is in designs/writes.md
 //	409s/claim          those of them that were refused because the object had changed
 //	kwok-nodeclaims, kwok-s
 //	                    the same of Karpenter with its own provider, which does not count its requests
@@ -69,10 +69,12 @@ func BenchmarkYardstick(b *testing.B) {
 	for b.Loop() {
 		kwok := measureBurst(b, kwokBurst)
 		ours := measureBurst(b, ourBurst)
-		b.ReportMetric(float64(ours.nodeClaims), "nodeclaims")
+		reportAtMost(b, float64(ours.nodeClaims), "nodeclaims", float64(burstServers), "one for each server that is there")
 		b.ReportMetric(ours.took.Seconds(), "s")
-		b.ReportMetric(ours.writes/float64(burstServers), "writes/claim")
-		b.ReportMetric(ours.conflicts/float64(burstServers), "409s/claim")
+		reportAtMost(b, ours.writes/float64(burstServers), "writes/claim", 20,
+			"4 of Karpenter, 4 of the provider, 5 of the manager until a launch (designs/writes.md); the rest of those that launch first")
+		reportAtMost(b, ours.conflicts/float64(burstServers), "409s/claim", 0.5,
+			"core and the provider both write conditions of NodeClaims")
 		b.ReportMetric(float64(kwok.nodeClaims), "kwok-nodeclaims")
 		b.ReportMetric(kwok.took.Seconds(), "kwok-s")
 		b.ReportMetric(ours.took.Seconds()/kwok.took.Seconds(), "ratio")
@@ -106,7 +108,7 @@ func measureBurst(b *testing.B, contestant burst) burstResult {
 		b.Fatal(err)
 	}
 	box, err := sandbox.Up(b.Context(), sandbox.Config{
-		Dir: filepath.Join(b.TempDir(), "sandbox"), Binaries: controlplane.Binaries{bin}, Fleet: servers, Without: contestant.without,
+		Dir: filepath.Join(b.TempDir(), "sandbox"), Binaries: cluster.Binaries{bin}, Fleet: servers, Without: contestant.without,
 		StartTimeout: 10 * time.Minute,
 	})
 	if err != nil {
@@ -286,7 +288,7 @@ var kwokBurst = burst{without: []string{sandbox.ManagerName, sandbox.ProviderNam
 				return nil, fmt.Errorf("creating the CRD %s, %w", crd.Name, err)
 			}
 		}
-		ports, err := controlplane.FreePorts(2)
+		ports, err := cluster.FreePorts(2)
 		if err != nil {
 			return nil, err
 		}
@@ -295,7 +297,7 @@ var kwokBurst = burst{without: []string{sandbox.ManagerName, sandbox.ProviderNam
 			return nil, err
 		}
 		if err := box.Processes().Start(process.Spec{
-			Name: "karpenter-kwok", Path: program, Rank: controlplane.RankClients + 1, Restart: true,
+			Name: "karpenter-kwok", Path: program, Rank: cluster.RankClients + 1, Restart: true,
 			Env: []string{
 				"KUBECONFIG=" + box.Kubeconfigs().Tenant, "DISABLE_LEADER_ELECTION=true", "SYSTEM_NAMESPACE=kube-system",
 				fmt.Sprintf("METRICS_PORT=%d", ports[0]), fmt.Sprintf("HEALTH_PROBE_PORT=%d", ports[1]),
@@ -303,7 +305,7 @@ var kwokBurst = burst{without: []string{sandbox.ManagerName, sandbox.ProviderNam
 		}); err != nil {
 			return nil, err
 		}
-		if err := controlplane.AwaitURL(ctx, "karpenter-kwok to be ready", http.DefaultClient,
+		if err := cluster.AwaitURL(ctx, "karpenter-kwok to be ready", http.DefaultClient,
 			fmt.Sprintf("http://127.0.0.1:%d/readyz", ports[1])); err != nil {
 			return nil, err
 		}

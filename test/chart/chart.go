@@ -7,9 +7,7 @@ package chart
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"path/filepath"
 
@@ -17,9 +15,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 )
 
 // Chart is a chart at a path of a module that a module in tools requires. Tool is the folder of that.
@@ -51,20 +50,7 @@ func (c Chart) Render(ctx context.Context, root, helm, release, namespace string
 	if err != nil {
 		return nil, fmt.Errorf("rendering the chart of %s, %w: %s", c.Module, err, output)
 	}
-	var objects []*unstructured.Unstructured
-	for decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), 4096); ; {
-		object := &unstructured.Unstructured{}
-		err := decoder.Decode(&object.Object)
-		if errors.Is(err, io.EOF) {
-			return objects, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("reading what the chart of %s renders, %w", c.Module, err)
-		}
-		if len(object.Object) > 0 { // not a document of comments only
-			objects = append(objects, object)
-		}
-	}
+	return examples.Parse("what the chart of "+c.Module+" renders", rendered)
 }
 
 // Create creates objects of a chart, and before them the namespace that they are in.

@@ -19,9 +19,9 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
@@ -105,7 +105,7 @@ func newLossyCluster(t *testing.T) *lossyCluster {
 	}
 	l := &lossyCluster{shell: &shell{dir: t.TempDir()}, bin: bin, servers: map[string]string{}, machines: map[string]string{}}
 	l.box, err = sandbox.Up(t.Context(), sandbox.Config{
-		Dir: filepath.Join(t.TempDir(), "sandbox"), Binaries: controlplane.Binaries{bin}, Fleet: servers, Tenant: "acme", ManagementEtcd: true,
+		Dir: filepath.Join(t.TempDir(), "sandbox"), Binaries: cluster.Binaries{bin}, Fleet: servers, Tenant: "acme", ManagementEtcd: true,
 	})
 	if err != nil {
 		t.Fatalf("starting a sandbox (run `make tools build` first), %v", err)
@@ -268,7 +268,7 @@ func (l *lossyCluster) startPrivateAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.start(t, sandbox.ManagementEtcdName)
-	ports, err := controlplane.FreePorts(1)
+	ports, err := cluster.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +309,7 @@ func (l *lossyCluster) useAPIServer(t *testing.T, address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := controlplane.AwaitURL(t.Context(), "the API server to be ready", &http.Client{Transport: transport},
+	if err := cluster.AwaitURL(t.Context(), "the API server to be ready", &http.Client{Transport: transport},
 		"https://"+address+"/readyz"); err != nil {
 		t.Fatal(err)
 	}

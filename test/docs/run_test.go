@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
@@ -40,7 +40,7 @@ var testedElsewhere = map[string]string{
 	"docs/network.md":                    "it is for an endpoint elsewhere: TestServers of test/metal moves servers by one",
 	"docs/dra.md":                        "test/dra runs every line of it",
 	"docs/kueue.md":                      "test/kueue runs every line of it",
-	"docs/migration.md":                  "TestAServerJoinsAVCluster of test/metal/dra runs it",
+	"docs/migration.md":                  "TestAServerJoinsAVCluster of test/metal runs it",
 	"docs/kubectl-plugin.md":             "cmd/kubectl-metal3 compares the page with what the command prints",
 	"docs/usage.md":                      "cmd/kubectl-metal3 compares the page with what the command prints",
 	"docs/screen.md":                     "TestUI of cmd/kubectl-metal3 runs it",
@@ -142,7 +142,7 @@ func newShell(t *testing.T) *shell {
 	}
 	s := &shell{dir: t.TempDir()}
 	box, err := sandbox.Up(t.Context(), sandbox.Config{
-		Dir: filepath.Join(t.TempDir(), "sandbox"), Binaries: controlplane.Binaries{bin}, Fleet: servers, Tenant: "acme",
+		Dir: filepath.Join(t.TempDir(), "sandbox"), Binaries: cluster.Binaries{bin}, Fleet: servers, Tenant: "acme",
 	})
 	if err != nil {
 		t.Fatalf("starting a sandbox (run `make tools build` first), %v", err)
@@ -187,7 +187,7 @@ func (s *shell) unregister(t *testing.T) {
 	if err := s.hosts.DeleteAllOf(t.Context(), &metal3v1alpha1.BareMetalHost{}, client.InNamespace(sandbox.HostNamespace)); err != nil {
 		t.Fatal(err)
 	}
-	env.Eventually(t, "the servers are unregistered", func(ctx context.Context) error {
+	poll.Eventually(t, "the servers are unregistered", func(ctx context.Context) error {
 		hosts := &metal3v1alpha1.BareMetalHostList{}
 		if err := s.hosts.List(ctx, hosts); err != nil || len(hosts.Items) == 0 {
 			return err
@@ -277,7 +277,7 @@ func (s *shell) run(t *testing.T, placement string, step step) {
 	start := time.Now()
 	defer func() { t.Logf("%s: %.1f s: $ %s", placement, time.Since(start).Seconds(), step.command) }()
 	if reads.MatchString(step.command) && !strings.Contains(step.command, "apply") {
-		env.Eventually(t, placement+": "+step.command, check)
+		poll.Eventually(t, placement+": "+step.command, check)
 		return
 	}
 	if err := check(t.Context()); err != nil {

@@ -18,8 +18,8 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/environment"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
 // Tenants, each with a provider and a pod syncer of its own. Those of the page docs/dra.md are made by that page.
@@ -30,7 +30,7 @@ const (
 )
 
 var (
-	binaries = controlplane.Binaries{filepath.Join("..", "..", "bin")}
+	binaries = cluster.Binaries{filepath.Join("..", "..", "bin")}
 
 	start   sync.Once
 	running *environment.Environment

@@ -22,8 +22,8 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/environment"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -67,7 +67,7 @@ func removeTenantClusters(t *testing.T, w *environment.Environment) {
 	t.Helper()
 	for _, name := range []string{research, inference} {
 		cluster := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: name}}
-		env.Eventually(t, "there is no TenantCluster "+name, func(ctx context.Context) error {
+		poll.Eventually(t, "there is no TenantCluster "+name, func(ctx context.Context) error {
 			if err := w.Host.Client.Delete(ctx, cluster); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("deleting it, %v", err)
 			}
@@ -155,7 +155,7 @@ func (s *shell) run(t *testing.T, step step) {
 		return nil
 	}
 	if slices.Contains(arguments, "get") {
-		env.Eventually(t, "it prints the output of the page: "+step.command, check)
+		poll.Eventually(t, "it prints the output of the page: "+step.command, check)
 		return
 	}
 	if err := check(t.Context()); err != nil {

@@ -23,7 +23,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/environment"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // tenantObjects creates objects in a tenant, and checks them in the tenant and on the host.
@@ -251,7 +251,7 @@ func (s *tenantObjects) untilEmpty() {
 
 func (s *tenantObjects) eventually(what string, check func(context.Context) error) {
 	s.Helper()
-	env.Eventually(s.T, what, check)
+	poll.Eventually(s.T, what, check)
 }
 
 // deviceNames are request=device, in the order of the allocation.

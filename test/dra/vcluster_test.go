@@ -22,8 +22,8 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/environment"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 

@@ -143,7 +143,8 @@ func (w *fixture) identities(t *testing.T) map[types.UID]string {
 	return found
 }
 
-// killWhen kills one of our programs, without warning, at the first object that is as wanted.
+// killWhen kills one of our programs, without warning, at the first object that is as wanted. It fails the test if the object is not so any
+// more afterwards: then the program was killed too late for what is tested.
 func (w *fixture) killWhen(t *testing.T, program string, cluster client.WithWatch, list client.ObjectList,
 	wanted func(client.Object) bool) <-chan struct{} {
 	t.Helper()
@@ -164,6 +165,10 @@ func (w *fixture) killWhen(t *testing.T, program string, cluster client.WithWatc
 			if object, ok := event.Object.(client.Object); ok && event.Type != watch.Deleted && w.ownsObject(object) && wanted(object) {
 				if err := kill(t.Context()); err != nil {
 					t.Errorf("killing the %s, %v", program, err)
+				}
+				if err := cluster.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil || !wanted(object) {
+					t.Errorf("the %s was killed too late, so the test proves nothing: %T %s is %+v (%v)", program, object, object.GetName(),
+						object, err)
 				}
 				return
 			}

@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -15,12 +16,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 const (
@@ -157,20 +158,20 @@ func (w *fixture) addServer(t *testing.T, server, pool string) {
 // releaseFaulty empties the pool and takes the servers away that are none of the fleet.
 func (w *fixture) releaseFaulty(t *testing.T, pool string, servers []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), w.settings.timeout)
+	ctx, cancel := poll.WithPatience(context.Background())
 	defer cancel()
 	for _, server := range servers {
 		w.mend(t, server) // or Metal3 could not clean it
 	}
 	w.deleteAll(ctx, t)
-	if err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+	if err := poll.Await(ctx, "the servers of pool "+pool+" are given back", func(ctx context.Context) error {
 		machines, err := w.machines(ctx)
 		if err != nil || len(machines) == 0 {
-			return err == nil, err
+			return err
 		}
-		return false, w.forgetErrors(ctx, servers)
+		return errors.Join(fmt.Errorf("%d Machines are left", len(machines)), w.forgetErrors(ctx, servers))
 	}); err != nil {
-		t.Errorf("giving back the servers of pool %s, %v", pool, err)
+		t.Error(err)
 	}
 	for _, server := range servers {
 		host := &bmov1alpha1.BareMetalHost{}

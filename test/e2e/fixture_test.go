@@ -14,17 +14,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
@@ -33,13 +30,12 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 const (
 	hostNamespace   = "metal3-system"
 	tenantNamespace = "tenant-a"
-
-	interval = 200 * time.Millisecond
 )
 
 // fixture is the two clusters under test.
@@ -127,44 +123,28 @@ func newFixture() (*fixture, error) {
 // eventually waits until nothing is missing, and fails with what was missing last.
 func (w *fixture) eventually(t *testing.T, goal string, check func(context.Context) (missing string, err error)) {
 	t.Helper()
-	if missing, err := w.poll(t.Context(), check); err != nil {
-		t.Fatalf("waiting until %s: %s (%v)", goal, missing, err)
-	}
+	poll.Eventually(t, goal, nothingMissing(check))
 }
 
-// poll waits until nothing is missing, or returns what was missing last, and an error. A check that fails is made again: an API server or
-// etcd may be too busy for a moment, and the last look may fail for the lack of time.
-func (w *fixture) poll(ctx context.Context, check func(context.Context) (missing string, err error)) (missing string, err error) {
-	missing = "never looked"
-	var failed error
-	err = wait.PollUntilContextTimeout(ctx, interval, w.settings.timeout, true, func(ctx context.Context) (bool, error) {
-		now, err := check(ctx)
-		if err != nil {
-			failed = err
-			return false, nil
+// nothingMissing is a check for package poll. A check that fails is made again: an API server or etcd may be too busy for a moment.
+func nothingMissing(check func(context.Context) (missing string, err error)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		missing, err := check(ctx)
+		if err == nil && missing != "" {
+			err = errors.New(missing)
 		}
-		missing, failed = now, nil
-		return missing == "", nil
-	})
-	if err != nil {
-		err = errors.Join(err, failed)
+		return err
 	}
-	return missing, err
 }
 
 // remove deletes an object, as soon as nothing uses it any more: until then the webhook refuses.
 func (w *fixture) remove(t *testing.T, in client.Client, object client.Object) {
 	t.Helper()
-	var refused error
-	err := wait.PollUntilContextTimeout(context.Background(), interval, w.settings.timeout, true, func(ctx context.Context) (bool, error) {
-		refused = in.Delete(ctx, object, client.PropagationPolicy(metav1.DeletePropagationBackground))
-		if apierrors.IsForbidden(refused) {
-			return false, nil
-		}
-		return true, client.IgnoreNotFound(refused)
-	})
-	if err != nil {
-		t.Errorf("deleting %T %s, %v (%v)", object, object.GetName(), err, refused)
+	what := fmt.Sprintf("%T %s is deleted", object, object.GetName())
+	if err := poll.Await(context.Background(), what, func(ctx context.Context) error {
+		return client.IgnoreNotFound(in.Delete(ctx, object, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	}); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -207,11 +187,11 @@ func (w *fixture) deleteAll(ctx context.Context, t *testing.T) {
 func (w *fixture) giveBack(t *testing.T) {
 	t.Helper()
 	// The test's own context is over by now.
-	ctx, cancel := context.WithTimeout(context.Background(), w.settings.timeout)
+	ctx, cancel := poll.WithPatience(context.Background())
 	defer cancel()
 	w.deleteAll(ctx, t)
-	if missing, err := w.poll(ctx, w.leftOver); err != nil {
-		t.Errorf("giving everything back: %s (%v)", missing, err)
+	if err := poll.Await(ctx, "everything is given back", nothingMissing(w.leftOver)); err != nil {
+		t.Error(err)
 	}
 }
 

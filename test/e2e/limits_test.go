@@ -18,22 +18,25 @@ import (
 )
 
 // Ten servers are free. The pool may have three nodes, and eight pods want one each: three NodeClaims are made, and not
-// a fourth, not even for a moment. Then the pool may have all, but the tenant five servers: two more are made.
+// a fourth, not even for a moment. Then the pool may have all, but the tenant five servers: two more are made. The quota is there from
+// the beginning: the provider sees the two clusters one after the other, and must not see the pool without its limit first. The pool
+// is created last, so that Karpenter plans all pods at once.
 func TestLimitsInBurst(t *testing.T) {
 	system.Only(t)
 	w := enterAlone(t, nvlink)
-	nodePool := w.createPool(t, "nvl", 10, resources("cpu", "16", "memory", "64Gi", gpu, "8"), func(pool *karpv1.NodePool) {
-		pool.Spec.Limits = karpv1.Limits{"nodes": resource.MustParse("3")}
-	})
+	w.quota(t, 5)
 	ctx, stop := context.WithCancel(t.Context())
 	made, counted := w.countNodeClaims(ctx, t)
 	pods := w.createPods(t, "burst", 8, resources("cpu", "4", gpu, "8"), func(pod *corev1.Pod) {
 		pod.Spec.NodeSelector = map[string]string{karpv1.NodePoolLabelKey: "nvl"}
 	})
+	w.eventually(t, "kube-scheduler has seen the pods burst", w.podsAreSeen)
+	nodePool := w.createPool(t, "nvl", 10, resources("cpu", "16", "memory", "64Gi", gpu, "8"), func(pool *karpv1.NodePool) {
+		pool.Spec.Limits = karpv1.Limits{"nodes": resource.MustParse("3")}
+	})
 	w.eventually(t, "three of the pods burst run, and Karpenter names the limit to the others",
 		w.exactly(3, pods, "node limits have been exhausted for nodepool"))
 
-	w.quota(t, 5)
 	unlimited := nodePool.DeepCopy()
 	unlimited.Spec.Limits = nil
 	if err := w.tenant.Patch(t.Context(), unlimited, client.MergeFrom(nodePool)); err != nil {

@@ -5,16 +5,17 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // createPool makes the servers of a group a NodeType, with a NodeProvider, a MetalNodeClass and a NodePool of the same name.
@@ -47,7 +48,7 @@ func (w *fixture) createPool(t *testing.T, name string, servers int32, has corev
 		change(nodePool)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), w.settings.timeout)
+		ctx, cancel := poll.WithPatience(context.Background())
 		defer cancel()
 		if err := w.tenant.Delete(ctx, nodePool); client.IgnoreNotFound(err) != nil {
 			t.Error(err)
@@ -60,11 +61,14 @@ func (w *fixture) createPool(t *testing.T, name string, servers int32, has corev
 			w.remove(t, gone.from, gone.object)
 		}
 		// The next test counts all types that there are.
-		if err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+		if err := poll.Await(ctx, "NodeType "+name+" is gone", func(ctx context.Context) error {
 			err := w.management.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.NodeType{})
-			return err != nil, client.IgnoreNotFound(err)
+			if err == nil {
+				return errors.New("it is there")
+			}
+			return client.IgnoreNotFound(err)
 		}); err != nil {
-			t.Errorf("NodeType %s is left over, %v", name, err)
+			t.Error(err)
 		}
 	})
 	if err := w.tenant.Create(t.Context(), class); err != nil {

@@ -21,12 +21,13 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // logLines is how much of each log a test shows that has failed.
@@ -57,9 +58,9 @@ var ourPrograms = []string{sandboxes.ManagerName, sandboxes.ProviderName, sandbo
 func (w *fixture) untilReady(t *testing.T) {
 	t.Helper()
 	for _, program := range ourPrograms {
-		missing, err := w.poll(context.Background(), func(ctx context.Context) (string, error) { return w.programs.isReady(ctx, program) })
-		if err != nil {
-			t.Errorf("waiting until all replicas of the %s are ready: %s (%v)", program, missing, err)
+		isReady := func(ctx context.Context) (string, error) { return w.programs.isReady(ctx, program) }
+		if err := poll.Await(context.Background(), "all replicas of the "+program+" are ready", nothingMissing(isReady)); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -205,20 +206,29 @@ func (p *pods) stop(ctx context.Context, program string) (start func(context.Con
 		return nil, err
 	}
 	// Pods that are shutting down still answer.
-	return start, wait.PollUntilContextTimeout(ctx, interval, p.settings.timeout, true, func(ctx context.Context) (bool, error) {
+	return start, poll.Await(ctx, "all pods of the "+program+" are gone", func(ctx context.Context) error {
 		left := &corev1.PodList{}
 		err := p.management.List(ctx, left, client.InNamespace(deployment.Namespace),
 			client.MatchingLabels(deployment.Spec.Selector.MatchLabels))
-		return len(left.Items) == 0, err
+		if err == nil && len(left.Items) > 0 {
+			err = fmt.Errorf("%d are left", len(left.Items))
+		}
+		return err
 	})
 }
 
 // stopManagement implements programs, by the commands of the environment. They may return before the API server has ended, or begun.
 func (p *pods) stopManagement(ctx context.Context) (start func(context.Context) error, err error) {
 	until := func(ctx context.Context, answers bool) error {
-		return wait.PollUntilContextTimeout(ctx, interval, p.settings.timeout, true, func(ctx context.Context) (bool, error) {
+		return poll.Await(ctx, fmt.Sprintf("it is %v that the API server answers", answers), func(ctx context.Context) error {
 			err := p.clientset.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
-			return (err == nil) == answers, nil
+			switch {
+			case (err == nil) == answers:
+				return nil
+			case err == nil:
+				return errors.New("it answers")
+			}
+			return err
 		})
 	}
 	start = func(ctx context.Context) error {

@@ -21,9 +21,9 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/e2e/servers"
 	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
 // running is the sandbox that this run of the tests started, if it did.
@@ -79,7 +79,7 @@ func startSandbox() (*sandbox, error) {
 	fmt.Println("starting a sandbox for the tests in", dir)
 	box, err := sandboxes.Up(context.Background(), sandboxes.Config{
 		Dir:            dir,
-		Binaries:       controlplane.Binaries{filepath.Dir(assets)},
+		Binaries:       cluster.Binaries{filepath.Dir(assets)},
 		Fleet:          all,
 		Progress:       os.Stdout,
 		TopologyLabels: topologyLabels,

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,8 +31,6 @@ const (
 	fleetVariable = "E2E_FLEET"
 	// podImageVariable is the image of all pods: nodes must have it, or be able to pull it.
 	podImageVariable = "E2E_POD_IMAGE"
-	// timeoutVariable is how long a test waits for anything, such as 40m.
-	timeoutVariable = "E2E_TIMEOUT"
 	// allServersVariable says whether the clusters have the servers of test/e2e/servers beside those of the reference fleet.
 	allServersVariable = "E2E_ALL_SERVERS"
 	// parallelVariable is how many groups of tests run at the same time, on clusters that have all servers.
@@ -47,8 +44,6 @@ const (
 
 	// No emulated server looks for this image.
 	defaultPodImage = "registry.example.com/main:1"
-	// Far beyond what anything takes on a sandbox, so that only what never happens fails.
-	defaultTimeout = 3 * time.Minute
 	// Servers that boot need cores; the reference group and one other keep two of them busy.
 	defaultParallel = 2
 	// On a sandbox, tests wait for other tests of their group and not for cores.
@@ -60,7 +55,6 @@ const (
 // settings are what the environment says.
 type settings struct {
 	podImage   string
-	timeout    time.Duration
 	allServers bool
 	// slots has room for as many tests as run at the same time.
 	slots                        chan struct{}
@@ -73,15 +67,10 @@ type settings struct {
 
 func readSettings() (settings, error) {
 	s := settings{
-		podImage: cmp.Or(os.Getenv(podImageVariable), defaultPodImage), timeout: defaultTimeout, rack: os.Getenv(rackVariable),
+		podImage: cmp.Or(os.Getenv(podImageVariable), defaultPodImage), rack: os.Getenv(rackVariable),
 		managementDown: os.Getenv(managementDownVariable), managementUp: os.Getenv(managementUpVariable),
 	}
 	var err error
-	if given := os.Getenv(timeoutVariable); given != "" {
-		if s.timeout, err = time.ParseDuration(given); err != nil || s.timeout <= 0 {
-			return s, fmt.Errorf("%s is %q: it must be a duration, such as 40m", timeoutVariable, given)
-		}
-	}
 	if given := os.Getenv(allServersVariable); given != "" {
 		if s.allServers, err = strconv.ParseBool(given); err != nil {
 			return s, fmt.Errorf("%s is %q: it must be true or false", allServersVariable, given)
@@ -235,8 +224,6 @@ func TestReadSettings(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason, variable, value, want string
 	}{
-		"Timeout": {"a number alone may be seconds or minutes", timeoutVariable, "40",
-			`E2E_TIMEOUT is "40": it must be a duration, such as 40m`},
 		"AllServers": {"it says nothing of which servers there are", allServersVariable, "all",
 			`E2E_ALL_SERVERS is "all": it must be true or false`},
 		"Parallel": {"no test would ever run", parallelVariable, "0", `E2E_PARALLEL is "0": it must be a number from 1 on`},

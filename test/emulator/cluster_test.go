@@ -7,23 +7,16 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	metal3api "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 const hostNamespace = "hosts"
@@ -32,91 +25,40 @@ const hostNamespace = "hosts"
 // tenant cluster in one.
 type testCluster struct {
 	client.Client
-	rest     *rest.Config
-	endpoint string
-	caHashes []string
-	// kubeconfig, binaries and supervisor are for programs that use the cluster.
-	kubeconfig string
-	binaries   controlplane.Binaries
+	*cluster.Cluster
+	// binaries and supervisor are for programs that use the cluster.
+	binaries   cluster.Binaries
 	supervisor *process.Supervisor
 }
 
 // startCluster starts one, and skips the test where its programs or the CRDs have not been built.
 func startCluster(t *testing.T) *testCluster {
 	t.Helper()
-	repository := filepath.Join("..", "..")
-	crd := filepath.Join(repository, "bin", "crds", "metal3", "metal3.io_baremetalhosts.yaml")
-	if _, err := os.Stat(crd); err != nil {
-		t.Skipf("%v: run it with make test, which builds what it needs", err)
-	}
-	binaries := controlplane.Binaries{os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join(repository, "bin")}
+	binaries := cluster.Binaries{os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "bin")}
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubeadm"} {
 		if _, err := binaries.Find(name); err != nil {
 			t.Skip(err)
 		}
 	}
-	dir := t.TempDir()
-	supervisor, err := process.NewSupervisor(process.Options{Dir: dir, OnExit: func(exit process.Exit) {
-		lines, _ := process.LastLines(exit.LogFile, 5)
-		t.Errorf("%s died: %s\n%s", exit.Name, exit.Reason, strings.Join(lines, "\n"))
-	}})
-	if err != nil {
-		t.Fatal(err)
+	if _, err := binaries.Metal3CRDs(); err != nil {
+		t.Skip(err)
 	}
-	t.Cleanup(func() { supervisor.Close() })
-	ports, err := controlplane.FreePorts(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := poll.WithPatience(t.Context())
 	defer cancel()
-	etcd, err := controlplane.StartEtcd(ctx, controlplane.EtcdConfig{
-		Dir: filepath.Join(dir, "etcd"), Binaries: binaries, Supervisor: supervisor, Clock: clock.RealClock{},
-		ClientPort: ports[0], PeerPort: ports[1],
+	dir := t.TempDir()
+	c := &testCluster{binaries: binaries, supervisor: process.ForTest(t, dir)}
+	var err error
+	c.Cluster, err = cluster.Start(ctx, cluster.Options{
+		Name: "both", Dir: dir, Binaries: binaries, Processes: c.supervisor, Nodes: true,
+		Prepare: func(ctx context.Context, c client.Client) error {
+			return cluster.PrepareMetal3(ctx, c, binaries, hostNamespace)
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster, err := controlplane.New(controlplane.Config{
-		Name: "both", Dir: filepath.Join(dir, "both"), Kubeconfig: filepath.Join(dir, "kubeconfig"), Binaries: binaries,
-		Supervisor: supervisor, Clock: clock.RealClock{}, Etcd: etcd, Port: ports[2], Nodes: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, start := range []func(context.Context) error{cluster.StartAPIServer, cluster.StartControllers, cluster.EnableJoin} {
-		if err := start(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := envtest.InstallCRDs(cluster.REST, envtest.CRDInstallOptions{Paths: []string{crd}, ErrorIfPathMissing: true}); err != nil {
-		t.Fatal(err)
-	}
-	c := connectTo(t, ctx, cluster)
-	c.kubeconfig, c.binaries, c.supervisor = cluster.Kubeconfig, binaries, supervisor
+	c.Client = c.Cluster.Client
 	return c
-}
-
-func connectTo(t *testing.T, ctx context.Context, cluster *controlplane.Cluster) *testCluster {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, metal3api.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := client.New(cluster.REST, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	hashes, err := bootstrap.CACertHashes(cluster.CertificateAuthority())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hostNamespace}}); err != nil {
-		t.Fatal(err)
-	}
-	return &testCluster{Client: c, rest: cluster.REST, endpoint: strings.TrimPrefix(cluster.Server, "https://"), caHashes: hashes}
 }
 
 // provision makes a host that Metal3 has installed an image on, with the user data on its config drive.

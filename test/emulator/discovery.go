@@ -19,18 +19,18 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 )
 
-// cluster is a discovered cluster.
-type cluster struct {
+// discovered is a discovered cluster.
+type discovered struct {
 	server string
 	caData []byte
 }
 
 // discover finds the cluster as kubeadm does: it reads cluster-info from an unverified API server, and accepts it only
 // if it is signed with the token and has a CA that the user data pins.
-func (b *boot) discover(ctx context.Context, join bootstrap.Join) (cluster, error) {
+func (b *boot) discover(ctx context.Context, join bootstrap.Join) (discovered, error) {
 	endpoint := "https://" + join.APIServerEndpoint
 	var info map[string]string
-	var found cluster
+	var found discovered
 	err := b.retryJoin(ctx, func(ctx context.Context) (err error) {
 		if info, err = clusterInfo(ctx, &rest.Config{Host: endpoint, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}); err != nil {
 			return err
@@ -45,7 +45,7 @@ func (b *boot) discover(ctx context.Context, join bootstrap.Join) (cluster, erro
 		return nil
 	})
 	if err != nil {
-		return cluster{}, err
+		return discovered{}, err
 	}
 	// Read again, verified by the CA: the API server must belong to that cluster.
 	return found, b.retryJoin(ctx, func(ctx context.Context) error {
@@ -75,30 +75,30 @@ func clusterInfo(ctx context.Context, config *rest.Config) (map[string]string, e
 }
 
 // verify returns the cluster of a signed cluster-info, or an error if it cannot be trusted.
-func verify(info map[string]string, join bootstrap.Join) (cluster, error) {
+func verify(info map[string]string, join bootstrap.Join) (discovered, error) {
 	kubeconfig := info[bootstrapapi.KubeConfigKey]
 	signature := info[bootstrapapi.JWSSignatureKeyPrefix+join.Token.ID()]
 	if !jws.DetachedTokenIsValid(signature, kubeconfig, join.Token.ID(), join.Token.SecretHalf()) {
-		return cluster{}, fmt.Errorf("the signature of cluster-info was not made with token %s: the token is wrong, or it is another cluster",
+		return discovered{}, fmt.Errorf("the signature of cluster-info was not made with token %s: the token is wrong, or it is another cluster",
 			join.Token.ID())
 	}
 	config, err := clientcmd.Load([]byte(kubeconfig))
 	if err != nil {
-		return cluster{}, fmt.Errorf("cluster-info holds no kubeconfig, %w", err)
+		return discovered{}, fmt.Errorf("cluster-info holds no kubeconfig, %w", err)
 	}
 	if len(config.Clusters) != 1 {
-		return cluster{}, fmt.Errorf("cluster-info names %d clusters instead of one", len(config.Clusters))
+		return discovered{}, fmt.Errorf("cluster-info names %d clusters instead of one", len(config.Clusters))
 	}
 	for _, described := range config.Clusters {
 		certs, err := certutil.ParseCertsPEM(described.CertificateAuthorityData)
 		if err != nil {
-			return cluster{}, fmt.Errorf("cluster-info holds no CA certificate, %w", err)
+			return discovered{}, fmt.Errorf("cluster-info holds no CA certificate, %w", err)
 		}
 		for _, cert := range certs {
 			if slices.Contains(join.CACertHashes, bootstrap.CACertHash(cert)) {
-				return cluster{server: described.Server, caData: described.CertificateAuthorityData}, nil
+				return discovered{server: described.Server, caData: described.CertificateAuthorityData}, nil
 			}
 		}
 	}
-	return cluster{}, fmt.Errorf("no CA in cluster-info matches the %d pinned hashes: it is another cluster", len(join.CACertHashes))
+	return discovered{}, fmt.Errorf("no CA in cluster-info matches the %d pinned hashes: it is another cluster", len(join.CACertHashes))
 }

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 )
 
 // testHeartbeats runs the real kwok beside a server: its Node gets Ready and keeps its GPUs, and its heartbeats stop
@@ -31,8 +31,8 @@ func testHeartbeats(t *testing.T, c *testCluster) {
 	stages := filepath.Join("..", "sandbox", "manifests", "kwok.yaml")
 	home := t.TempDir()
 	if err := c.supervisor.Start(process.Spec{
-		Name: "kwok", Path: kwok, Rank: controlplane.RankClients,
-		Args: []string{"--kubeconfig=" + c.kubeconfig, "--config=" + stages, "--manage-all-nodes=false",
+		Name: "kwok", Path: kwok, Rank: cluster.RankClients,
+		Args: []string{"--kubeconfig=" + c.Kubeconfig, "--config=" + stages, "--manage-all-nodes=false",
 			"--manage-nodes-with-label-selector=" + KwokLabelSelector, duration},
 		Env: []string{"HOME=" + home, "KWOK_WORKDIR=" + home},
 	}); err != nil {

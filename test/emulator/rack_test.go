@@ -6,6 +6,7 @@ package emulator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -14,8 +15,9 @@ import (
 
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // fakeSource is a Source that the test controls.
@@ -121,13 +123,13 @@ func TestRackFollowsPower(t *testing.T) {
 // expectGoroutines waits until the number of goroutines is back to the earlier one.
 func expectGoroutines(t *testing.T, before int) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		return runtime.NumGoroutine() <= before, nil
+	poll.Eventually(t, "no goroutine is left", func(context.Context) error {
+		if now := runtime.NumGoroutine(); now > before {
+			stacks := make([]byte, 1<<20)
+			return fmt.Errorf("%d goroutines before, %d after:\n%s", before, now, stacks[:runtime.Stack(stacks, true)])
+		}
+		return nil
 	})
-	if err != nil {
-		stacks := make([]byte, 1<<20)
-		t.Errorf("%d goroutines before, %d after:\n%s", before, runtime.NumGoroutine(), stacks[:runtime.Stack(stacks, true)])
-	}
 }
 
 func TestRackSourceFails(t *testing.T) {

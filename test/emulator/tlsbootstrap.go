@@ -24,7 +24,7 @@ import (
 
 // tlsBootstrap requests a client certificate of the node with the token, as the kubelet does. The private key stays on
 // the server.
-func (b *boot) tlsBootstrap(ctx context.Context, known cluster, join bootstrap.Join) (*rest.Config, error) {
+func (b *boot) tlsBootstrap(ctx context.Context, known discovered, join bootstrap.Join) (*rest.Config, error) {
 	keyPEM, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
 		return nil, fmt.Errorf("making a key, %w", err)

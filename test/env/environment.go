@@ -12,9 +12,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,10 +114,13 @@ func Scheme() *runtime.Scheme {
 	return scheme
 }
 
+// setLogger sets controller-runtime's logger once: two environments may be started at the same time. Without a logger
+// controller-runtime prints a warning; with this one, only failed tests print their logs.
+var setLogger = sync.OnceFunc(func() { log.SetLogger(zap.New(zap.WriteTo(os.Stderr), zap.Level(errorLevel))) })
+
 func (e *Environment) start() error {
-	// Without a logger controller-runtime prints a warning; with this one, only failed tests print their logs.
-	log.SetLogger(zap.New(zap.WriteTo(os.Stderr), zap.Level(errorLevel)))
-	root, err := repositoryRoot()
+	setLogger()
+	root, err := RepositoryRoot()
 	if err != nil {
 		return err
 	}
@@ -143,6 +148,10 @@ func (e *Environment) start() error {
 		CRDs:                  definitions,
 		CRDDirectoryPaths:     []string{metal3},
 		ErrorIfCRDPathMissing: true,
+		// By default a server has 20 seconds to start, and ten for the definitions.
+		ControlPlaneStartTimeout: poll.Patience(),
+		ControlPlaneStopTimeout:  poll.Patience(),
+		CRDInstallOptions:        envtest.CRDInstallOptions{MaxTime: poll.Patience()},
 	}
 	flags, err := audit.Flags(os.Getenv(audit.DirectoryVariable), "test")
 	if err != nil {
@@ -179,8 +188,8 @@ func definitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	return slices.Concat(management, tenant, karpenters), nil
 }
 
-// repositoryRoot is the nearest directory above the test that holds go.mod: tests run in the folder of their package.
-func repositoryRoot() (string, error) {
+// RepositoryRoot is the nearest directory above the test that holds go.mod: tests run in the folder of their package.
+func RepositoryRoot() (string, error) {
 	directory, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("looking for the repository, %w", err)

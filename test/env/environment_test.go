@@ -8,7 +8,7 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -27,8 +27,8 @@ func TestEveryKindIsServed(t *testing.T) {
 		"TenantCluster":  &v1alpha1.TenantClusterList{},
 		"MetalNodeClass": &v1alpha1.MetalNodeClassList{},
 		"BareMetalHost":  &bmov1alpha1.BareMetalHostList{},
-		"NodePool":       &karpenterv1.NodePoolList{},
-		"NodeClaim":      &karpenterv1.NodeClaimList{},
+		"NodePool":       &karpv1.NodePoolList{},
+		"NodeClaim":      &karpv1.NodeClaimList{},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := environment.Client.List(t.Context(), list); err != nil {

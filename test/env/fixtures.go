@@ -5,7 +5,6 @@ package env
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -71,20 +69,13 @@ func AvailableHost(namespace, name string, labels map[string]string) *bmov1alpha
 // CreateHost creates the host on the API server with its status, which a create alone drops.
 func (e *Environment) CreateHost(t testing.TB, host *bmov1alpha1.BareMetalHost) *bmov1alpha1.BareMetalHost {
 	t.Helper()
-	if err := create(e.Client, host); err != nil {
-		t.Fatal(err)
-	}
-	return host
-}
-
-func create(c client.Client, host *bmov1alpha1.BareMetalHost) error {
 	ctx, status := context.Background(), host.Status.DeepCopy()
-	if err := c.Create(ctx, host); err != nil {
-		return fmt.Errorf("creating host %s, %w", host.Name, err)
+	if err := e.Client.Create(ctx, host); err != nil {
+		t.Fatalf("creating host %s, %v", host.Name, err)
 	}
 	host.Status = *status
-	if err := c.Status().Update(ctx, host); err != nil {
-		return fmt.Errorf("writing the status of host %s, %w", host.Name, err)
+	if err := e.Client.Status().Update(ctx, host); err != nil {
+		t.Fatalf("writing the status of host %s, %v", host.Name, err)
 	}
-	return nil
+	return host
 }

@@ -4,18 +4,12 @@
 package env
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"io"
 	"path/filepath"
 	"strings"
 	"testing"
-	"text/template"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -26,23 +20,11 @@ import (
 func (e *Environment) Grant(t testing.TB, namespace string, files ...string) {
 	t.Helper()
 	for _, file := range files {
-		var rendered bytes.Buffer
-		parsed, err := template.ParseFS(rbac.Files, file)
-		if err == nil {
-			err = parsed.Execute(&rendered, map[string]string{"Namespace": namespace})
-		}
+		rights, err := rbac.Read(rbac.Files, file, namespace)
 		if err != nil {
-			t.Fatalf("reading %s, %v", file, err)
+			t.Fatal(err)
 		}
-		for decoder := yaml.NewYAMLOrJSONDecoder(&rendered, 4096); ; {
-			object := &unstructured.Unstructured{}
-			err := decoder.Decode(&object.Object)
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatalf("parsing %s, %v", file, err)
-			}
+		for _, object := range rights {
 			if err := e.Client.Create(context.Background(), object); err != nil && !apierrors.IsAlreadyExists(err) {
 				t.Fatalf("granting the rights in %s, %v", file, err)
 			}

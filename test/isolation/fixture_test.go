@@ -26,9 +26,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpcloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/events"
@@ -74,6 +75,11 @@ type fixture struct {
 	// client is that of the manager, the provider and core. writes are when they have written.
 	client client.WithWatch
 	writes []time.Time
+	// nodeClaims is how many core has created, refused are the errors of those that got no server.
+	nodeClaims int
+	refused    []string
+	// late is true if neither the inventory nor the provider follows a claim by itself, and NodeClaims become nodes.
+	late bool
 }
 
 // expiredClock is a clock of which each timer has run out. Everything answers at once here, or not at all.
@@ -127,6 +133,9 @@ func (w *fixture) counted() interceptor.Funcs {
 	return interceptor.Funcs{
 		Create: func(ctx context.Context, direct client.WithWatch, object client.Object, options ...client.CreateOption) error {
 			count()
+			if _, is := object.(*karpv1.NodeClaim); is {
+				w.nodeClaims++
+			}
 			created, is := object.(*v1alpha1.Machine)
 			if !is {
 				return direct.Create(ctx, object, options...)
@@ -184,7 +193,7 @@ type silent struct{ clientevents.EventRecorder }
 func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
 func (w *fixture) startProvider() {
-	catalog := instancetypes.NewCatalog(instancetypes.DefaultSettings())
+	catalog := instancetypes.NewCatalog(instancetypes.DefaultPods)
 	management, err := cloudprovider.NewManagement(w.ctx, watches{w: w}, w.client, w.api, catalog)
 	if err != nil {
 		w.t.Fatal(err)
@@ -229,13 +238,17 @@ func (synced) HasSynced() bool { return true }
 func (w *fixture) manage(key client.ObjectKey) {
 	w.t.Helper()
 	for range 4 {
-		w.feedHosts()
+		if !w.late {
+			w.feedHosts()
+		}
 		if _, err := w.manager.Reconcile(w.ctx, reconcile.Request{NamespacedName: key}); err != nil {
 			w.t.Logf("reconciling Machine %s: %v", key, err)
 		}
 	}
-	w.feedHosts()
-	w.feedTypes()
+	if !w.late {
+		w.feedHosts()
+		w.feedTypes()
+	}
 }
 
 func (w *fixture) feedHosts() {
@@ -308,13 +321,13 @@ func (w *fixture) addPool(name string, types []string, properties map[string]str
 	class.Spec.Properties = maps.Clone(properties)
 	w.create(class)
 	class.StatusConditions().SetTrue(v1alpha1.ConditionValidationSucceeded)
-	pool := planning.Pool(name, func(pool *karpenterv1.NodePool) {
+	pool := planning.Pool(name, func(pool *karpv1.NodePool) {
 		pool.UID = ""
 		pool.Spec.Template.Spec.NodeClassRef.Name = name
 		pool.Spec.Template.Labels = map[string]string{"pool": name}
-		pool.Spec.Template.Spec.ExpireAfter = karpenterv1.MustParseNillableDuration("Never")
-		pool.Spec.Disruption.ConsolidateAfter = karpenterv1.MustParseNillableDuration("Never")
-		pool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{
+		pool.Spec.Template.Spec.ExpireAfter = karpv1.MustParseNillableDuration("Never")
+		pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")
+		pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
 			{Key: v1alpha1.NodeTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: types}}
 	})
 	pool.Status.Nodes = ptr.To(int64(0)) // an API server would set the default
@@ -334,10 +347,12 @@ func (w *fixture) addPool(name string, types []string, properties map[string]str
 // pass lets one step of time pass: core tries the NodeClaims that are left again, and then plans for the pods that wait.
 func (w *fixture) pass() {
 	w.t.Helper()
-	left := &karpenterv1.NodeClaimList{}
+	left := &karpv1.NodeClaimList{}
 	w.list(left)
 	for i := range left.Items {
-		w.launch(&left.Items[i])
+		if left.Items[i].Status.ProviderID == "" {
+			w.launch(&left.Items[i])
+		}
 	}
 	if w.cluster.Synced(w.ctx) {
 		plan, err := w.provisioner.Schedule(w.ctx)
@@ -352,7 +367,7 @@ func (w *fixture) pass() {
 			if err != nil {
 				w.t.Fatal(err)
 			}
-			nodeClaim := &karpenterv1.NodeClaim{}
+			nodeClaim := &karpv1.NodeClaim{}
 			if err := w.api.Get(w.ctx, client.ObjectKey{Name: name}, nodeClaim); err != nil {
 				w.t.Fatal(err)
 			}
@@ -368,19 +383,53 @@ func (w *fixture) pass() {
 }
 
 // launch does what core does with a NodeClaim without a provider ID, and returns whether it got a server. The rest of the life of a
-// NodeClaim is not simulated: it ends here, and its Machine and its server stay.
-func (w *fixture) launch(nodeClaim *karpenterv1.NodeClaim) bool {
+// NodeClaim is not simulated: it ends here, and its Machine and its server stay, or it becomes a node at once.
+func (w *fixture) launch(nodeClaim *karpv1.NodeClaim) bool {
 	w.t.Helper()
-	_, err := w.provider.Create(w.ctx, nodeClaim)
+	created, err := w.provider.Create(w.ctx, nodeClaim)
 	w.t.Logf("%v %s: %v", w.clock.Now().Format("04:05"), nodeClaim.Name, err)
 	if err != nil && !karpcloudprovider.IsInsufficientCapacityError(err) && !karpcloudprovider.IsNodeClassNotReadyError(err) {
 		return false
+	}
+	if err == nil && w.late {
+		w.join(lifecycle.PopulateNodeClaimDetails(nodeClaim, created))
+		return true
+	}
+	if err != nil {
+		w.refused = append(w.refused, fmt.Sprintf("%s: %v", nodeClaim.Name, err))
 	}
 	if err := w.client.Delete(w.ctx, nodeClaim); err != nil {
 		w.t.Fatal(err)
 	}
 	w.cluster.DeleteNodeClaim(nodeClaim.Name)
 	return err == nil
+}
+
+// join makes a node of a NodeClaim that has its server.
+func (w *fixture) join(nodeClaim *karpv1.NodeClaim) {
+	w.t.Helper()
+	status := nodeClaim.Status.DeepCopy()
+	status.NodeName = nodeClaim.Name
+	if err := w.api.Update(w.ctx, nodeClaim); err != nil {
+		w.t.Fatal(err)
+	}
+	nodeClaim.Status = *status
+	for _, condition := range []string{karpv1.ConditionTypeLaunched, karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized} {
+		nodeClaim.StatusConditions().SetTrue(condition)
+	}
+	if err := w.api.Status().Update(w.ctx, nodeClaim); err != nil {
+		w.t.Fatal(err)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeClaim.Name, Labels: maps.Clone(nodeClaim.Labels)}}
+	node.Labels[corev1.LabelHostname] = node.Name
+	node.Labels[karpv1.NodeRegisteredLabelKey], node.Labels[karpv1.NodeInitializedLabelKey] = "true", "true"
+	node.Spec.ProviderID = nodeClaim.Status.ProviderID
+	node.Status.Capacity, node.Status.Allocatable = nodeClaim.Status.Capacity, nodeClaim.Status.Allocatable
+	w.create(node)
+	w.cluster.UpdateNodeClaim(nodeClaim)
+	if err := w.cluster.UpdateNode(w.ctx, node); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 func (w *fixture) bind(pod *corev1.Pod, node string) {
@@ -391,6 +440,12 @@ func (w *fixture) bind(pod *corev1.Pod, node string) {
 	}
 	bound.Spec.NodeName = node
 	if err := w.api.Update(w.ctx, bound); err != nil {
+		w.t.Fatal(err)
+	}
+	if !w.late {
+		return
+	}
+	if err := w.cluster.UpdatePod(w.ctx, bound); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
@@ -168,7 +168,7 @@ func (d tenancy) build(t *testing.T) *fixture {
 			return apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.Group, Resource: "machines"}, machine.Name, errors.New(why))
 		}
 		if slices.ContainsFunc(d.pools, func(pool brokenPool) bool {
-			return pool.denied && pool.name == machine.Labels[karpenterv1.NodePoolLabelKey]
+			return pool.denied && pool.name == machine.Labels[karpv1.NodePoolLabelKey]
 		}) {
 			return forbidden("denied by a policy")
 		}

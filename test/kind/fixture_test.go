@@ -4,7 +4,6 @@
 package kind_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -16,9 +15,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	controlplane "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 const (
@@ -29,14 +29,12 @@ const (
 	releaseNamespace = "karpenter-metal3"
 	// tenantNamespace is the tenant's in the management cluster.
 	tenantNamespace = "tenant-a"
-	defaultTimeout  = "6m"
 )
 
 // fixture is the environment that kind-env has made.
 type fixture struct {
 	t                                      *testing.T
 	started                                time.Time
-	timeout                                time.Duration
 	managementKubeconfig, tenantKubeconfig string
 	managementREST, tenantREST             *rest.Config
 	management, tenant                     client.Client
@@ -59,10 +57,6 @@ func newFixture(t *testing.T) *fixture {
 		if *value = os.Getenv(variable); *value == "" {
 			t.Fatalf("%s is not set: run `make e2e-kind`, which sets it", variable)
 		}
-	}
-	var err error
-	if w.timeout, err = time.ParseDuration(cmp.Or(os.Getenv("E2E_TIMEOUT"), defaultTimeout)); err != nil {
-		t.Fatalf("E2E_TIMEOUT must be a duration, %v", err)
 	}
 	w.managementREST, w.management = connect(t, w.managementKubeconfig)
 	w.tenantREST, w.tenant = connect(t, w.tenantKubeconfig)
@@ -114,7 +108,7 @@ func (w *fixture) logf(format string, args ...any) {
 // until waits until the check returns no error, and fails the test with the last error.
 func (w *fixture) until(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
-	ctx, done := context.WithTimeoutCause(t.Context(), w.timeout, fmt.Errorf("timed out after %s", w.timeout))
+	ctx, done := poll.WithPatience(t.Context())
 	defer done()
 	if err := controlplane.Await(ctx, what, check); err != nil {
 		t.Fatal(err)

@@ -11,11 +11,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	controlplane "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/e2e/servers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/kind/metal"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
 // metalContainers are the names of the containers beside the clusters.
@@ -33,7 +32,7 @@ func (w *Environment) prepareManagement(ctx context.Context) (client.Client, err
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the management cluster, %w", err)
 	}
-	return c, sandbox.PrepareMetal3(ctx, c, controlplane.Binaries{w.bin()}, hostNamespace)
+	return c, controlplane.PrepareMetal3(ctx, c, controlplane.Binaries{w.bin()}, hostNamespace)
 }
 
 // startMetal starts Metal3 and the rack, and waits until all servers are available.

@@ -5,19 +5,16 @@ package kind
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"syscall"
-	"time"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/images"
 )
-
-// suiteTimeout bounds each wait of the suite.
-const suiteTimeout = 4 * time.Minute
 
 // PodImage is an image that the servers have.
 var PodImage = images.Reference(images.Workload)
@@ -27,7 +24,7 @@ func (w *Environment) variables() []string {
 	move := "docker exec " + w.state.Management.controlPlane() + " mv /etc/kubernetes/%skube-apiserver.yaml /etc/kubernetes/%s"
 	variables := []string{
 		"E2E_MANAGEMENT_KUBECONFIG=" + w.ManagementKubeconfig(), "E2E_TENANT_KUBECONFIG=" + w.TenantKubeconfig(),
-		"E2E_FLEET=" + w.Fleet(), "E2E_POD_IMAGE=" + PodImage, "E2E_TIMEOUT=" + suiteTimeout.String(),
+		"E2E_FLEET=" + w.Fleet(), "E2E_POD_IMAGE=" + PodImage, "TEST_PATIENCE=" + cmp.Or(os.Getenv("TEST_PATIENCE"), "2"), // servers boot
 		"E2E_MANAGEMENT_DOWN=" + fmt.Sprintf(move, "manifests/", ""), "E2E_MANAGEMENT_UP=" + fmt.Sprintf(move, "", "manifests/"),
 		"E2E_RACK=" + w.state.Rack, "E2E_KIND=1",
 	}

@@ -17,10 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/chart"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/pki"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/pki"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/vcluster"
 )
 
@@ -46,7 +46,7 @@ integrations: {frameworks: [batch/job]}
 // installKueue installs Kueue's chart, and runs its controller as a process, with the rights of the chart's service account.
 func (w *fixture) installKueue(t *testing.T) {
 	t.Helper()
-	ports, err := controlplane.FreePorts(2)
+	ports, err := cluster.FreePorts(2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,14 +87,14 @@ func (w *fixture) installKueue(t *testing.T) {
 		}
 	}
 	if err := w.box.Processes().Start(process.Spec{
-		Name: "kueue", Path: program, Rank: controlplane.RankClients + 1, Restart: true,
+		Name: "kueue", Path: program, Rank: cluster.RankClients + 1, Restart: true,
 		Args: []string{"--config=" + filepath.Join(w.dir, "kueue.yaml"), "--zap-log-level=2"},
 		Env:  []string{"KUBECONFIG=" + filepath.Join(w.dir, "kueue.kubeconfig")},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	w.mountCertificates(t, certificates)
-	if err := controlplane.AwaitURL(t.Context(), "Kueue to be ready", http.DefaultClient,
+	if err := cluster.AwaitURL(t.Context(), "Kueue to be ready", http.DefaultClient,
 		fmt.Sprintf("http://127.0.0.1:%d/readyz", health)); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func setPort(t *testing.T, object map[string]any, port int, clientConfig ...stri
 func (w *fixture) mountCertificates(t *testing.T, dir string) {
 	t.Helper()
 	secret := &corev1.Secret{}
-	env.Eventually(t, "Kueue makes its certificates", func(ctx context.Context) error {
+	poll.Eventually(t, "Kueue makes its certificates", func(ctx context.Context) error {
 		if err := w.tenant.Get(ctx, client.ObjectKey{Namespace: kueueSystem, Name: webhookSecret}, secret); err != nil {
 			return err
 		}

@@ -21,18 +21,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 var (
 	root     = filepath.Join("..", "..")
-	binaries = controlplane.Binaries{filepath.Join(root, "bin")}
+	binaries = cluster.Binaries{filepath.Join(root, "bin")}
 )
 
 // fixture is a sandbox with Kueue in its tenant cluster, and the page that is followed there.
@@ -162,7 +162,7 @@ func (w *fixture) follow(t *testing.T, section string) {
 // untilPending waits until Kueue says of a job what the page says.
 func (w *fixture) untilPending(t *testing.T, job string) {
 	t.Helper()
-	env.Eventually(t, "Kueue says why "+job+" waits", func(ctx context.Context) error {
+	poll.Eventually(t, "Kueue says why "+job+" waits", func(ctx context.Context) error {
 		message, err := w.pending(ctx, job)
 		if err != nil {
 			return err
@@ -202,7 +202,7 @@ func (w *fixture) pending(ctx context.Context, job string) (string, error) {
 func (w *fixture) untilRuns(t *testing.T, job string) string {
 	t.Helper()
 	racks := map[string]bool{}
-	env.Eventually(t, "both pods of "+job+" run", func(ctx context.Context) error {
+	poll.Eventually(t, "both pods of "+job+" run", func(ctx context.Context) error {
 		pods, err := w.pods(ctx, job)
 		if err != nil {
 			return err

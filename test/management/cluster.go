@@ -32,20 +32,12 @@ const (
 )
 
 // Cluster is a management cluster.
-type Cluster struct {
-	*env.Environment
-	// Watch is a client that can watch; it reads from the API server itself.
-	Watch client.WithWatch
-}
+type Cluster struct{ *env.Environment }
 
 // New starts an API server with a fleet of ten types, and a tenant. properties are those of the fleet.
 func New(t testing.TB, properties map[string]string) *Cluster {
 	t.Helper()
 	cluster := &Cluster{Environment: env.NewEnvironment(t)}
-	var err error
-	if cluster.Watch, err = client.NewWithWatch(cluster.Config, client.Options{Scheme: cluster.Scheme}); err != nil {
-		t.Fatal(err)
-	}
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}}
 	provider.Spec.Metal3.ClusterRef.Namespace = HostsNamespace
 	provider.Spec.Properties = map[string]string{

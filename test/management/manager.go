@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,7 +18,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // Manager is the manager, running as a process.
@@ -65,7 +65,7 @@ func (c *Cluster) start(t testing.TB, name string, environment []string, flags .
 		}
 	})
 	manager := &Manager{command: command, metrics: "http://" + address + "/metrics"}
-	env.Eventually(t, "the "+name+" answers", func(ctx context.Context) error {
+	poll.Eventually(t, "the "+name+" answers", func(ctx context.Context) error {
 		_, err := manager.read(ctx)
 		return err
 	})
@@ -74,12 +74,11 @@ func (c *Cluster) start(t testing.TB, name string, environment []string, flags .
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := cluster.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = listener.Close() }() // it has no connections
-	return listener.Addr().String()
+	return address
 }
 
 // Metrics are samples of a process: name and labels as Prometheus writes them, and the value.

@@ -60,7 +60,7 @@ func (c *Cluster) play(ctx context.Context, hosts <-chan *bmov1alpha1.BareMetalH
 		if equality.Semantic.DeepEqual(before.Status, host.Status) {
 			continue
 		}
-		err := c.Watch.Status().Patch(ctx, host, client.MergeFrom(before))
+		err := c.Client.Status().Patch(ctx, host, client.MergeFrom(before))
 		if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
 			failure = fmt.Errorf("writing the status of host %s, %w", host.Name, err)
 		}

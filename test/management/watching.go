@@ -5,6 +5,7 @@ package management
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -12,10 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
-
-// waitTimeout bounds how long a count may take.
-const waitTimeout = 5 * time.Minute
 
 // Count counts Machines that reach a state.
 type Count struct {
@@ -47,16 +46,10 @@ func (c *Cluster) Count(t testing.TB, reached func(*v1alpha1.Machine) bool) *Cou
 func (c *Count) Wait(t testing.TB, what string, count int) (first, last time.Time) {
 	t.Helper()
 	defer c.stop()
-	timer := time.NewTimer(waitTimeout)
-	defer timer.Stop()
 	for n := range count {
-		select {
-		case last = <-c.arrivals:
-			if n == 0 {
-				first = last
-			}
-		case <-timer.C:
-			t.Fatalf("%d of %d Machines are %s after %s", n, count, what, waitTimeout)
+		last = poll.Receive(t, fmt.Sprintf("%d Machines to be %s, and %d are", count, what, n), c.arrivals)
+		if n == 0 {
+			first = last
 		}
 	}
 	return first, last
@@ -65,7 +58,7 @@ func (c *Count) Wait(t testing.TB, what string, count int) (first, last time.Tim
 // follow watches until the context ends. The API server may end a watch at any time; the next begins with all objects.
 func (c *Cluster) follow(ctx context.Context, list client.ObjectList, namespace string, each func(watch.Event)) {
 	for ctx.Err() == nil {
-		watching, err := c.Watch.Watch(ctx, list, client.InNamespace(namespace))
+		watching, err := c.Client.Watch(ctx, list, client.InNamespace(namespace))
 		if err != nil {
 			continue
 		}

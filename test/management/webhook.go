@@ -7,8 +7,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
-	"io"
 	"net/http"
 	"testing"
 
@@ -16,7 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // Webhook is the webhook, running as a process, and configured in its API server.
@@ -45,21 +44,8 @@ func (c *Cluster) StartWebhook(t testing.TB) *Webhook {
 	process := c.start(t, "webhook", nil, "--webhook-bind-address", address, "--cert-names=127.0.0.1", "--shutdown-delay=0",
 		"--namespace", TenantNamespace,
 		"--health-probe-bind-address", health)
-	env.Eventually(t, "the webhook is ready", func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+health+"/readyz", nil)
-		if err != nil {
-			return err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = response.Body.Close() }() // the body was read completely
-		text, err := io.ReadAll(response.Body)
-		if err == nil && response.StatusCode != http.StatusOK {
-			err = fmt.Errorf("%s", text)
-		}
-		return err
+	poll.Eventually(t, "the webhook is ready", func(ctx context.Context) error {
+		return cluster.CheckURL(ctx, http.DefaultClient, "http://"+health+"/readyz")
 	})
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: TenantNamespace, Name: "karpenter-metal3-webhook-certs"}

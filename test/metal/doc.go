@@ -1,7 +1,18 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metal tests that our manager, baremetal-operator and Ironic register, inspect, install, clean and release
-// servers. Only the servers and their BMCs are emulated. The tests run by `make e2e-metal`, which gets Ironic from
-// Debian; without it they are skipped, and say so.
+// Package metal tests with real parts of Metal3 and Kubernetes. Only the metal is emulated. The tests run by `make
+// e2e-metal`, which gets Ironic and the disk of a server from Debian; without it they are skipped, and say so.
+//
+//   - TestServers: our manager, baremetal-operator and Ironic register, inspect, install, clean and release servers, of
+//     which some have faults.
+//   - TestChain: a tenant's pod requests a GPU; a server is claimed, installed, boots, joins the tenant's cluster by
+//     cloud-init and kubeadm, and runs the pod; the server is released when the pod is deleted. Our programs run as
+//     processes; test/kind has them as pods.
+//   - TestClaimBringsServer: the same for a pod with a ResourceClaim.
+//   - TestServer..., TestVirtualMachine...: servers boot and join a cluster, without Metal3.
+//   - TestATenantsPodGetsDevices: Dynamic Resource Allocation on a server that boots, with containerd and CDI, a driver of
+//     devices, two vClusters, and our manager, webhook and providers with their rights of config/rbac. What a container
+//     gets is asserted by its environment: a pod without its devices is Ready too.
+//   - TestAServerJoinsAVCluster: a server joins a vCluster by kubeadm.
 package metal

@@ -19,7 +19,6 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/plain"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
@@ -42,7 +41,7 @@ type faultCase struct {
 	phase       v1alpha1.MachinePhase
 	machineSays string
 	// afterwards does what a user does after the repair, and waits until the server works. It returns a description.
-	afterwards func(w *fixture, t *testing.T, host, machine string) string
+	afterwards func(w *stackFixture, t *testing.T, host, machine string) string
 }
 
 // String describes the fault.
@@ -73,59 +72,59 @@ var allFaults = []faultCase{
 		hostError: bmov1alpha1.RegistrationError, hostSays: "Unable to connect to http://127.0.0.1",
 		phase: v1alpha1.MachineFailed, machineSays: `pinned to server "no-bmc", which cannot be had: small: server metal3-system/no-bmc is in ` +
 			`error (registration error)`,
-		afterwards: (*fixture).retryNow,
+		afterwards: (*stackFixture).retryNow,
 	},
 	{
 		server: "no-entry", fault: faults.Fault{Kind: faults.WrongPassword}, when: fromTheStart,
 		hostError: bmov1alpha1.RegistrationError, hostSays: "returned code 401",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-entry is in error (registration error)",
-		afterwards: (*fixture).correctPassword,
+		afterwards: (*stackFixture).correctPassword,
 	},
 	{
 		server: "slow", fault: faults.Fault{Kind: faults.Slow, Seconds: 0.5}, when: onceAvailable,
 		phase: v1alpha1.MachineProvisioned, machineSays: "server metal3-system/slow is provisioned",
-		afterwards: (*fixture).release,
+		afterwards: (*stackFixture).release,
 	},
 	{
 		server: "no-power", fault: faults.Fault{Kind: faults.PowerStuck}, when: onceAvailable, uncleaned: true,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Failed to set node power state to power on",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-power: provisioning error: Image provisioning failed: ",
-		afterwards: (*fixture).release,
+		afterwards: (*stackFixture).release,
 	},
 	{
 		server: "no-agent", fault: faults.Fault{Kind: faults.AgentSilent}, when: onceAvailable, uncleaned: true,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Timeout reached while waiting for callback",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-agent: provisioning error: Image provisioning failed: ",
-		afterwards: (*fixture).release,
+		afterwards: (*stackFixture).release,
 	},
 	{
 		server: "bad-disk", fault: faults.Fault{Kind: faults.ImageWriteFails}, when: onceAvailable,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Input/output error",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-disk: provisioning error: Image provisioning failed: ",
-		afterwards: (*fixture).release,
+		afterwards: (*stackFixture).release,
 	},
 	{
 		server: "bad-sum", wrongChecksum: true, when: onceAvailable, uncleaned: true,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "checksum",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-sum: provisioning error: Image provisioning failed: ",
-		afterwards: (*fixture).release,
+		afterwards: (*stackFixture).release,
 	},
 	{
 		server: "dies", fault: faults.Fault{Kind: faults.DiesAfter, Minutes: 0.01, Power: faults.PowerOff}, when: onceProvisioned,
 		hostError: bmov1alpha1.PowerManagementError, hostSays: "power off",
 		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/dies: power management error: ",
-		afterwards: (*fixture).retryNow,
+		afterwards: (*stackFixture).retryNow,
 	},
 	{
 		server: "dirty", fault: faults.Fault{Kind: faults.AgentSilent}, when: onRelease,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Cleaning failed: ", // and sometimes no reason: Ironic writes that later
 		phase: v1alpha1.MachineReleasing, machineSays: "The server stays claimed until Metal3 has cleaned it",
-		afterwards: (*fixture).finishDeletion,
+		afterwards: (*stackFixture).finishDeletion,
 	},
 }
 
 // tryFault pins a Machine to a server with a fault, and checks what host and Machine report.
-func (w *fixture) tryFault(t *testing.T, tc faultCase, table *table) {
+func (w *stackFixture) tryFault(t *testing.T, tc faultCase, table *table) {
 	if tc.when != fromTheStart {
 		w.untilState(t, tc.server, bmov1alpha1.StateAvailable)
 	}
@@ -140,7 +139,7 @@ func (w *fixture) tryFault(t *testing.T, tc faultCase, table *table) {
 		w.breakServer(t, tc)
 	}
 	machine := newMachine("wants-"+tc.server, "small", properties)
-	w.create(t, machine)
+	w.create(t, w.Client, machine)
 	if tc.when == onceProvisioned || tc.when == onRelease {
 		w.untilPhase(t, machine.Name, v1alpha1.MachineProvisioned)
 		w.breakServer(t, tc)
@@ -151,24 +150,25 @@ func (w *fixture) tryFault(t *testing.T, tc faultCase, table *table) {
 		}
 	}
 	what := fmt.Sprintf("host and Machine to report the fault of %s", tc.server)
-	w.until(t, what, tc.server, machine.Name, func(host *bmov1alpha1.BareMetalHost, found *v1alpha1.Machine) error {
+	w.untilHost(t, what, tc.server, machine.Name, func(host *bmov1alpha1.BareMetalHost, found *v1alpha1.Machine) error {
 		if host == nil || found == nil || host.Status.ErrorType != tc.hostError || !strings.Contains(host.Status.ErrorMessage, tc.hostSays) ||
 			found.Status.Phase != tc.phase || !strings.Contains(readyMessage(found), tc.machineSays) {
-			return fmt.Errorf("the host is %s, the Machine is %s", plain.Host(host), plain.Machine(found))
+			return fmt.Errorf("the host is %s, the Machine is %s", describeHost(host), describeMachine(found))
 		}
-		table.add(tc, plain.Host(host), plain.Machine(found))
+		table.add(tc, describeHost(host), describeMachine(found))
 		return nil
 	})
 	if !tc.wrongChecksum {
 		if err := w.Rack.Repair(t.Context(), tc.server); err != nil {
 			t.Fatal(err)
 		}
-		w.say("server %s is repaired", tc.server)
+		w.logf("server %s is repaired", tc.server)
 	}
 	repaired := time.Now()
 	how := tc.afterwards(w, t, tc.server, machine.Name)
-	host, found, _ := w.journal.look(tc.server, machine.Name)
-	table.recovered(tc, fmt.Sprintf("%s: after %.0fs the host is %s, the Machine %s", how, time.Since(repaired).Seconds(), plain.Host(host),
+	host, _ := look[*bmov1alpha1.BareMetalHost](w.journal, tc.server)
+	found, _ := look[*v1alpha1.Machine](w.journal, machine.Name)
+	table.recovered(tc, fmt.Sprintf("%s: after %.0fs the host is %s, the Machine %s", how, time.Since(repaired).Seconds(), describeHost(host),
 		phaseOf(found)))
 }
 
@@ -182,7 +182,7 @@ func phaseOf(machine *v1alpha1.Machine) string {
 
 // correctPassword corrects the credentials of a BMC, so that Metal3 tries again. The Machine that waits for the server
 // gets it.
-func (w *fixture) correctPassword(t *testing.T, host, machine string) string {
+func (w *stackFixture) correctPassword(t *testing.T, host, machine string) string {
 	secret := &corev1.Secret{}
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: stack.HostsNamespace, Name: host + "-bmc"}, secret); err != nil {
 		t.Fatal(err)
@@ -192,27 +192,27 @@ func (w *fixture) correctPassword(t *testing.T, host, machine string) string {
 		t.Fatal(err)
 	}
 	w.untilPhase(t, machine, v1alpha1.MachineProvisioned)
-	w.say("server %s accepts the credentials, and Machine %s has it", host, machine)
+	w.logf("server %s accepts the credentials, and Machine %s has it", host, machine)
 	return "credentials corrected"
 }
 
 // retryNow makes Metal3 retry at once, instead of after its back-off, and waits until the Machine has the server.
-func (w *fixture) retryNow(t *testing.T, host, machine string) string {
+func (w *stackFixture) retryNow(t *testing.T, host, machine string) string {
 	w.touchHost(t, host)
-	w.until(t, fmt.Sprintf("host %s to be in order, and Machine %s to have it", host, machine), host, machine,
+	w.untilHost(t, fmt.Sprintf("host %s to be in order, and Machine %s to have it", host, machine), host, machine,
 		func(host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
 			if host == nil || machine == nil || host.Status.ErrorType != "" || !host.Status.PoweredOn ||
 				machine.Status.Phase != v1alpha1.MachineProvisioned {
-				return fmt.Errorf("the host is %s, the Machine is %s", plain.Host(host), plain.Machine(machine))
+				return fmt.Errorf("the host is %s, the Machine is %s", describeHost(host), describeMachine(machine))
 			}
 			return nil
 		})
-	w.say("server %s is well, and Machine %s has it", host, machine)
+	w.logf("server %s is well, and Machine %s has it", host, machine)
 	return "BareMetalHost annotated, to be reconciled now"
 }
 
 // touchHost changes a BareMetalHost, so that Metal3 reconciles it.
-func (w *fixture) touchHost(t *testing.T, name string) {
+func (w *stackFixture) touchHost(t *testing.T, name string) {
 	t.Helper()
 	host, err := w.Host(t.Context(), name)
 	if err != nil {
@@ -226,7 +226,7 @@ func (w *fixture) touchHost(t *testing.T, name string) {
 }
 
 // release deletes the Machine, as its message says.
-func (w *fixture) release(t *testing.T, host, machine string) string {
+func (w *stackFixture) release(t *testing.T, host, machine string) string {
 	if err := w.Client.Delete(t.Context(), newMachine(machine, "", nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -235,30 +235,30 @@ func (w *fixture) release(t *testing.T, host, machine string) string {
 }
 
 // finishDeletion makes Metal3 clean the server of a Machine that is being deleted.
-func (w *fixture) finishDeletion(t *testing.T, host, machine string) string {
+func (w *stackFixture) finishDeletion(t *testing.T, host, machine string) string {
 	w.touchHost(t, host)
 	w.untilReleased(t, host, machine)
 	return "BareMetalHost annotated, to be reconciled now"
 }
 
-func (w *fixture) untilReleased(t *testing.T, host, machine string) {
+func (w *stackFixture) untilReleased(t *testing.T, host, machine string) {
 	t.Helper()
 	w.untilGone(t, machine)
 	w.untilState(t, host, bmov1alpha1.StateAvailable)
 	w.checkReleased(t, host)
-	w.say("server %s is released and available", host)
+	w.logf("server %s is released and available", host)
 }
 
-func (w *fixture) breakServer(t *testing.T, tc faultCase) {
+func (w *stackFixture) breakServer(t *testing.T, tc faultCase) {
 	t.Helper()
 	if err := w.Rack.Break(t.Context(), tc.server, tc.fault); err != nil {
 		t.Fatal(err)
 	}
-	w.say("server %s gets the fault %s", tc.server, tc.fault.Kind)
+	w.logf("server %s gets the fault %s", tc.server, tc.fault.Kind)
 }
 
 // disableCleaning makes Metal3 install a server without cleaning it before.
-func (w *fixture) disableCleaning(t *testing.T, name string) {
+func (w *stackFixture) disableCleaning(t *testing.T, name string) {
 	t.Helper()
 	host, err := w.Host(t.Context(), name)
 	if err != nil {

@@ -5,146 +5,199 @@ package metal
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
-	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/vlan"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/server"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
-const (
-	// enabled is the environment variable that the tests run with.
-	enabled = "E2E_METAL"
-	// bin has the programs.
-	bin = "../../bin"
-	// waitTimeout bounds each wait. Metal3's operator polls every 10 seconds, and detects some faults only after a
-	// minute.
-	waitTimeout = 4 * time.Minute
-)
+// enabled is the environment variable that the tests run with.
+const enabled = "E2E_METAL"
+
+// bin is the directory that has the programs.
+var bin string
 
 // TestMain lets subtests for all servers run at the same time, on any number of processors.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "32"); err != nil {
+	path, err := filepath.Abs(filepath.Join("..", "..", "bin"))
+	if bin = path; err == nil {
+		err = flag.Set("test.parallel", "32")
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-// fixture is a stack with a fleet, for one test.
+// fixture is what all tests with servers have.
 type fixture struct {
-	*stack.Stack
-	journal *journal
-	// lab is the switch that servers are moved by, nil if there is none.
-	lab     *vlan.Lab
-	started time.Time
-	say     func(format string, args ...any)
+	// dir is where everything goes: logs in log, and the files of each server in servers.
+	dir string
+	// network is what servers are plugged into; nil where none boots.
+	network *network.Bridge
+	// marks are texts by which processes, mounts and control groups of the test are known, and links the names of its
+	// network interfaces.
+	marks, links []string
+	// ctx ends when a program of the test has died, which is then the cause.
+	ctx  context.Context
+	fail context.CancelCauseFunc
+	// logf logs what happened, and the time since the test began.
+	logf func(format string, args ...any)
 }
 
-// newFixture starts a stack in a directory, or skips the test if it is not enabled.
-func newFixture(t *testing.T, dir string) *fixture {
+// newFixture skips the test if it is not enabled, and fails it if a check finds something missing. At the end of the
+// test, after everything else, it fails the test for what is left on the machine.
+func newFixture(t *testing.T, checks ...func() error) *fixture {
 	t.Helper()
-	w := &fixture{started: time.Now()}
-	w.say = func(format string, args ...any) {
-		t.Helper()
-		t.Logf("%6.1fs  "+format, append([]any{time.Since(w.started).Seconds()}, args...)...)
+	if os.Getenv(enabled) == "" {
+		t.Skip("servers that boot, or that a real Ironic installs: run `make e2e-metal` as root; " +
+			"it unpacks Ironic and the disk of a server from Debian's packages into bin/")
 	}
-	var err error
-	flags := w.startLab(t, filepath.Join(dir, "lab"))
-	w.Stack, err = stack.Start(t.Context(), stack.Config{
-		Dir: dir, Bin: bin, Scenario: filepath.Join("testdata", "rack.yaml"), BootCommand: filepath.Join("testdata", "boot"),
-		AgentTimeout: 30 * time.Second, PowerTimeout: 10 * time.Second, Progress: w.say,
-		ManagerFlags: flags,
-	})
-	if err != nil {
-		t.Fatal(err)
+	var errs []error
+	for _, check := range checks {
+		errs = append(errs, check())
 	}
+	if err := errors.Join(errs...); err != nil {
+		t.Fatalf("this cannot run; `make e2e-metal` builds what can be built:\n%v", err)
+	}
+	w := &fixture{dir: t.TempDir()}
+	started := time.Now()
+	w.logf = func(format string, args ...any) {
+		// The time of a line is more useful here than its place in the code.
+		_, _ = fmt.Fprintf(t.Output(), "%6.1fs  "+format+"\n", append([]any{time.Since(started).Seconds()}, args...)...)
+	}
+	w.ctx, w.fail = context.WithCancelCause(t.Context())
+	w.marks = []string{w.dir}
+	before := readState(t)
+	t.Cleanup(func() { w.checkGone(t, before) })
 	return w
 }
 
-// requirePrerequisites skips the test if it is not enabled, and fails it if a prerequisite is missing.
-func requirePrerequisites(t *testing.T) {
-	t.Helper()
-	if os.Getenv(enabled) == "" {
-		t.Skip("servers on a real Ironic: run it with `make e2e-metal`, which unpacks Ironic from Debian's packages into bin/")
-	}
-	if err := stack.Missing(bin); err != nil {
-		t.Fatalf("something is missing; run `make e2e-metal`:\n%v", err)
+// programs checks that programs are in bin.
+func programs(names ...string) func() error {
+	return func() error {
+		var errs []error
+		for _, name := range names {
+			_, err := cluster.Binaries{bin}.Find(name)
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
 	}
 }
 
-// until waits until the check of a host and a Machine, either of which may be nil, returns an empty string, and fails
-// the test with its last answer. It checks again after each change.
-func (w *fixture) until(t *testing.T, what, host, machine string, check func(*bmov1alpha1.BareMetalHost, *v1alpha1.Machine) error) {
-	t.Helper()
-	ctx, stop := w.Context(t.Context())
-	defer stop()
-	ctx, done := context.WithTimeoutCause(ctx, waitTimeout, fmt.Errorf("timed out after %s", waitTimeout))
-	defer done()
-	for {
-		foundHost, foundMachine, changed := w.journal.look(host, machine)
-		err := check(foundHost, foundMachine)
-		if err == nil {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			t.Fatalf("waiting for %s, %v (last answer: %v)", what, context.Cause(ctx), err)
-		}
-	}
+// missingServer returns an error if servers cannot boot as containers.
+func missingServer() error {
+	return errors.Join(programs(container)(), server.Check(server.Options{Server: anyServer()}))
 }
 
-// createFleet creates the objects of a platform team: an OSImage, and three NodeTypes with it.
-func (w *fixture) createFleet(t *testing.T, image stack.Image) {
-	t.Helper()
-	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "metal"}}
-	provider.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "linux"}
-	provider.Spec.Metal3.ClusterRef.Namespace = stack.HostsNamespace
-	for name, resources := range map[string][]string{
-		"gpu":   {"cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "8"},
-		"small": {"cpu", "8", "memory", "64Gi"}, "networked": {"cpu", "4", "memory", "32Gi"},
-	} {
-		template := v1alpha1.NodeTypeTemplate{Name: name}
-		template.Resources = env.Resources(resources...)
-		template.BareMetalHosts = env.HostsWith(map[string]string{"kind": name})
-		provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes, template)
-	}
-	for _, object := range []client.Object{
-		&v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "linux"}, Spec: v1alpha1.OSImageSpec{Properties: map[string]string{
-			v1alpha1.PropertyImageURL: image.URL, v1alpha1.PropertyImageChecksum: image.Checksum,
-		}}},
-		provider,
-	} {
-		if err := w.Client.Create(t.Context(), object); err != nil {
-			t.Fatalf("creating %T, %v", object, err)
-		}
-	}
+// anyServer is a server for the check. The loopback interface stands for the bridge, which does not exist yet.
+func anyServer() boot.Server {
+	return boot.Server{Dir: bin, Image: filepath.Join(bin, "server-image"), Bridge: "lo"}
 }
 
-// newMachine returns a Machine without a tenant. It creates nothing.
-func newMachine(name, nodeType string, properties map[string]string) *v1alpha1.Machine {
-	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: stack.MachinesNamespace, Name: name}}
-	machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: nodeType}
-	machine.Spec.Properties = properties
-	return machine
+// ipv4Network has this machine's address in a network of servers. It depends on the process ID, so that two runs can
+// share a machine.
+func ipv4Network() netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 214, byte(os.Getpid()), 1}), 24)
+}
+
+// startNetwork makes the network of the servers, with this machine at the address.
+func (w *fixture) startNetwork(t *testing.T, address netip.Prefix) {
+	t.Helper()
+	var err error
+	if w.network, err = network.New(fmt.Sprintf("metal%d", os.Getpid()), address); err != nil {
+		t.Fatal(err)
+	}
+	w.links = append(w.links, w.network.Name)
+	t.Cleanup(func() {
+		if err := w.network.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// addServer makes what a server leaves on the machine known as the test's.
+func (w *fixture) addServer(s boot.Server) {
+	w.marks, w.links = append(w.marks, s.UUID), append(w.links, s.Link())
+}
+
+// until waits until the check returns no error, and fails the test with the last error.
+func (w *fixture) until(t *testing.T, what string, check func(context.Context) error) {
+	t.Helper()
+	if err := poll.Await(w.ctx, what, check); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // create creates an object once its API server admits it.
-func (w *fixture) create(t *testing.T, object client.Object) {
+func (w *fixture) create(t *testing.T, c client.Client, object client.Object) {
 	t.Helper()
-	if err := w.Client.Create(t.Context(), object); err != nil {
+	if err := c.Create(t.Context(), object); err != nil {
 		t.Fatalf("creating %T %s, %v", object, object.GetName(), err)
+	}
+}
+
+// showLogs logs the ends of the logs of all programs and servers, if the test has failed.
+func (w *fixture) showLogs(t *testing.T) {
+	t.Helper()
+	if !t.Failed() {
+		return
+	}
+	const last = 30
+	for _, pattern := range []string{
+		"log/*.log", "servers/*/console.log", "servers/*/disk/upper/var/log/cloud-init-output.log",
+	} {
+		files, err := filepath.Glob(filepath.Join(w.dir, pattern))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, file := range files {
+			lines, err := process.LastLines(file, last)
+			t.Logf("the last of %s (%v):\n    %s", file, err, strings.Join(lines, "\n    "))
+		}
+	}
+}
+
+// showEvents logs the events of a cluster at the end of the test, if it has failed.
+func (w *fixture) showEvents(t *testing.T, name string, c client.Client) {
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		events := &corev1.EventList{}
+		if err := c.List(context.Background(), events); err != nil {
+			t.Log(err)
+		}
+		for i := range events.Items {
+			event := &events.Items[i]
+			t.Logf("%s: %s %s: %s: %s", name, event.InvolvedObject.Kind, event.InvolvedObject.Name, event.Reason, event.Message)
+		}
+	})
+}
+
+func writeFile(t *testing.T, path string, content []byte, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content, mode); err != nil {
+		t.Fatal(err)
 	}
 }

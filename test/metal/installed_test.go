@@ -15,13 +15,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
 // checkInstalled checks the server of a Machine: the image on its disk, what it booted, and the config drive that
 // Ironic made of our Secrets.
-func (w *fixture) checkInstalled(t *testing.T, name string, image stack.Image) {
+func (w *stackFixture) checkInstalled(t *testing.T, name string, image stack.Image) {
 	t.Helper()
 	server, err := w.Rack.Server(t.Context(), w.hostOf(t, name))
 	if err != nil {
@@ -31,7 +31,7 @@ func (w *fixture) checkInstalled(t *testing.T, name string, image stack.Image) {
 		t.Errorf("server %s has image %+v on its disk, want %+v, with the checksum found to be right", server.Name, server.Image, image)
 	}
 	booted := fmt.Sprintf("%s boots image %s", server.Name, image.Checksum)
-	env.Eventually(t, "server "+server.Name+" has booted", func(context.Context) error {
+	w.until(t, "server "+server.Name+" has booted", func(context.Context) error {
 		console, err := os.ReadFile(filepath.Join(server.Dir, "console.log"))
 		if err == nil && !strings.Contains(string(console), booted) {
 			err = fmt.Errorf("its console has %q", console)
@@ -46,7 +46,7 @@ func (w *fixture) checkInstalled(t *testing.T, name string, image stack.Image) {
 			t.Errorf("the user data on the config drive does not hold %q:\n%s", part, userData)
 		}
 	}
-	_, machine, _ := w.journal.look("", name)
+	machine, _ := look[*v1alpha1.Machine](w.journal, name)
 	if len(machine.Status.Addresses) == 0 {
 		t.Fatalf("Machine %s has no address", name)
 	}

@@ -5,95 +5,117 @@ package metal
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
-	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/plain"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
-// A journal watches all hosts and Machines. It logs their changes, and notifies the goroutines that wait for one.
+// A journal watches the objects of the test in both clusters. It logs their changes, and records when each object was
+// first seen in each state.
 type journal struct {
-	say func(format string, args ...any)
+	t    *testing.T
+	logf func(format string, args ...any)
 
-	mu       sync.Mutex
-	hosts    map[string]*bmov1alpha1.BareMetalHost
-	machines map[string]*v1alpha1.Machine
-	words    map[string]string
-	changed  chan struct{}
+	mu      sync.Mutex
+	objects map[string]client.Object
+	words   map[string]string
+	times   map[string]time.Time
 }
 
-// keepJournal starts the watches. They end with the test, or when the returned function is called.
-func (w *fixture) keepJournal(t *testing.T) (stop func()) {
-	t.Helper()
-	w.journal = &journal{
-		say: w.say, hosts: map[string]*bmov1alpha1.BareMetalHost{}, machines: map[string]*v1alpha1.Machine{},
-		words: map[string]string{}, changed: make(chan struct{}),
+func newJournal(t *testing.T, logf func(format string, args ...any)) *journal {
+	return &journal{
+		t: t, logf: logf,
+		objects: map[string]client.Object{}, words: map[string]string{}, times: map[string]time.Time{},
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var followers sync.WaitGroup
-	followers.Go(func() {
-		w.follow(ctx, &bmov1alpha1.BareMetalHostList{}, stack.HostsNamespace)
-	})
-	followers.Go(func() {
-		w.follow(ctx, &v1alpha1.MachineList{}, "") // of all tenants
-	})
-	return func() { cancel(); followers.Wait() }
 }
 
-// follow watches until the context ends. The API server may end a watch at any time; the next begins with all objects.
-func (w *fixture) follow(ctx context.Context, list client.ObjectList, namespace string) {
+// follow watches the objects of a kind until the context ends.
+func (j *journal) follow(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) {
 	for ctx.Err() == nil {
-		watching, err := w.Client.Watch(ctx, list, client.InNamespace(namespace))
-		if err != nil {
+		if err := c.List(ctx, list, options...); err != nil {
 			continue // the context has ended, or the API server is being stopped
 		}
+		items, err := meta.ExtractList(list)
+		if err != nil {
+			j.t.Errorf("reading a list, %v", err)
+			return
+		}
+		for _, item := range items {
+			j.record(item.(client.Object), false)
+		}
+		from := append([]client.ListOption{&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}}, options...)
+		watching, err := c.Watch(ctx, list, from...)
+		if err != nil {
+			continue
+		}
 		for event := range watching.ResultChan() {
-			w.journal.record(event)
+			if object, ok := event.Object.(client.Object); ok {
+				j.record(object, event.Type == watch.Deleted)
+			}
 		}
 	}
+}
+
+// key names an object: Pod first.
+func key(object client.Object) string {
+	return reflect.TypeOf(object).Elem().Name() + " " + object.GetName()
 }
 
 // record stores an object, and logs it if its description has changed.
-func (j *journal) record(event watch.Event) {
+func (j *journal) record(object client.Object, gone bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var name, words string
-	gone := event.Type == watch.Deleted
-	switch object := event.Object.(type) {
-	case *bmov1alpha1.BareMetalHost:
-		name, words = "BareMetalHost "+object.Name, plain.Host(object)
-		if j.hosts[object.Name] = object; gone {
-			delete(j.hosts, object.Name)
-		}
-	case *v1alpha1.Machine:
-		name, words = "Machine "+object.Name, plain.Machine(object)
-		if j.machines[object.Name] = object; gone {
-			delete(j.machines, object.Name)
-		}
-	default:
-		return
-	}
-	if gone {
+	name := key(object)
+	words, steps := describe(object)
+	if j.objects[name] = object; gone {
+		delete(j.objects, name)
 		words = "gone"
+	}
+	now := time.Now()
+	for _, step := range steps {
+		if _, seen := j.times[name+" "+step]; !seen {
+			j.times[name+" "+step] = now
+		}
 	}
 	if j.words[name] != words {
 		j.words[name] = words
-		j.say("  %s: %s", name, words)
+		j.logf("  %s: %s", name, words)
 	}
-	close(j.changed)
-	j.changed = make(chan struct{})
 }
 
-// look returns the last version of a host and a Machine, nil if there is none, and a channel that is closed with the
-// next change of any object.
-func (j *journal) look(host, machine string) (*bmov1alpha1.BareMetalHost, *v1alpha1.Machine, <-chan struct{}) {
+// when returns the time at which an object was first seen in a state; false if it was not.
+func (j *journal) when(name, step string) (time.Time, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.hosts[host], j.machines[machine], j.changed
+	at, seen := j.times[name+" "+step]
+	return at, seen
+}
+
+// look returns the last version of an object, or an error if there is none.
+func look[T client.Object](j *journal, name string) (T, error) {
+	var none T
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	object, ok := j.objects[reflect.TypeOf(none).Elem().Name()+" "+name].(T)
+	if !ok {
+		return none, fmt.Errorf("%s %s is not there", reflect.TypeOf(none).Elem().Name(), name)
+	}
+	return object, nil
+}
+
+// list returns the last version of all objects.
+func (j *journal) list() []client.Object {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.SortedFunc(maps.Values(j.objects), func(a, b client.Object) int { return strings.Compare(key(a), key(b)) })
 }

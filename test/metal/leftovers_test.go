@@ -9,104 +9,166 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
+
+// machineSettings are settings of the kernel that a server, its kubelet and kubeadm must not change.
+var machineSettings = []string{
+	"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward",
+	"net/ipv6/conf/all/forwarding", "net/ipv6/conf/default/forwarding",
+}
 
 // watchedPlaces are the directories in which Ironic, its libraries and Metal3's operator write by default, and Ironic's
 // own tree, which must not change.
 var watchedPlaces = []string{
-	filepath.Join(bin, "ironic"), "/etc/ironic", "/var/lib/ironic", "/var/log/ironic", "/var/cache/ironic", "/tftpboot", "/httpboot",
+	"../../bin/ironic", "/etc/ironic", "/var/lib/ironic", "/var/log/ironic", "/var/cache/ironic", "/tftpboot", "/httpboot",
 	"/opt/metal3",
 }
 
-// snapshot has a line for each file of the places.
-type snapshot map[string]string
+// readState returns what a test must not change on the machine: files, settings of the kernel, and rules of its
+// firewall.
+func readState(t *testing.T) map[string]string {
+	t.Helper()
+	state := readFiles(t, watchedPlaces...)
+	for _, name := range machineSettings {
+		value, err := os.ReadFile(filepath.Join("/proc/sys", name))
+		state[name] = fmt.Sprint(strings.TrimSpace(string(value)), err)
+	}
+	state["firewall"] = strings.Join(firewall(), "\n")
+	return state
+}
 
-func takeSnapshot(watchedPlaces ...string) (snapshot, error) {
-	state := snapshot{}
-	for _, place := range watchedPlaces {
+// readFiles has size and time of each file in the places.
+func readFiles(t *testing.T, places ...string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for _, place := range places {
 		err := filepath.WalkDir(place, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
 				return err
 			}
 			info, err := entry.Info()
 			if err == nil {
-				state[path] = fmt.Sprintf("%d bytes, %s", info.Size(), info.ModTime())
+				files[path] = fmt.Sprintf("%d bytes, %s", info.Size(), info.ModTime())
 			}
 			return err
 		})
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("looking at the files in %s, %w", place, err)
+			t.Fatalf("looking at the files in %s, %v", place, err)
 		}
 	}
-	return state, nil
+	return files
 }
 
-// processesOf finds the other processes with a directory in their arguments or their environment.
-func processesOf(dir string) ([]string, error) {
+// find returns, by kind, which of the links are on the machine, and the mounts, control groups and processes that have
+// one of the marks. A process has a mark if its arguments, its environment, its control group or a mount that it sees
+// do.
+func find(t *testing.T, marks, links []string) map[string][]string {
+	t.Helper()
+	marked := func(text []byte) bool {
+		return slices.ContainsFunc(marks, func(mark string) bool { return bytes.Contains(text, []byte(mark)) })
+	}
+	found := map[string][]string{}
+	add := func(kind, what string) { found[kind] = append(found[kind], what) }
+	all, err := network.Complete(netlink.LinkList)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range all {
+		if slices.Contains(links, link.Attrs().Name) {
+			add("links", link.Attrs().Name)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for mount := range strings.Lines(string(mounts)) {
+		if marked([]byte(mount)) {
+			add("mounts", mount)
+		}
+	}
+	err = filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // groups come and go
+		}
+		if entry.IsDir() && marked([]byte(entry.Name())) {
+			add("control groups", path)
+			return fs.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	var found []string
 	for _, process := range processes {
-		if filepath.Base(process) == strconv.Itoa(os.Getpid()) {
-			continue
-		}
-		for _, file := range []string{"cmdline", "environ"} {
+		for _, file := range []string{"cmdline", "environ", "cgroup", "mountinfo"} {
 			content, err := os.ReadFile(filepath.Join(process, file))
-			if err == nil && bytes.Contains(content, []byte(dir)) { // or it has ended meanwhile, or is another user's
-				found = append(found, fmt.Sprintf("process %s: %q", filepath.Base(process), bytes.ReplaceAll(content, []byte{0}, []byte{' '})))
+			if err == nil && marked(content) { // or it has ended meanwhile
+				name, _ := os.ReadFile(filepath.Join(process, "comm")) // for the message only
+				add("processes", fmt.Sprintf("%s %s, by its %s", filepath.Base(process), bytes.TrimSpace(name), file))
 				break
 			}
 		}
 	}
-	return found, nil
+	return found
 }
 
-// checkNothingLeft fails if files outside of a directory have changed, or if processes of the directory are left.
-func (s snapshot) checkNothingLeft(t *testing.T, dir string) {
+// checkSeen fails if find overlooks something of the test while it runs: then checkGone would overlook it too.
+func (w *fixture) checkSeen(t *testing.T, links int, kinds ...string) {
 	t.Helper()
-	now, err := takeSnapshot(watchedPlaces...)
-	if err != nil {
-		t.Fatal(err)
+	found := find(t, w.marks, w.links)
+	if len(found["links"]) != links {
+		t.Errorf("the links %v were found, want %d of %v", found["links"], links, w.links)
 	}
-	if diff := cmp.Diff(s, now); diff != "" {
-		t.Errorf("the test has changed files outside of its directory (-before +after):\n%s", diff)
+	for _, kind := range kinds {
+		if len(found[kind]) == 0 {
+			t.Errorf("the test runs, but none of its %s were found: leftovers would be missed too", kind)
+		}
 	}
-	left, err := processesOf(dir)
-	if err != nil {
-		t.Fatal(err)
+}
+
+// checkGone fails if anything is left after everything was stopped, or has changed on the machine.
+func (w *fixture) checkGone(t *testing.T, before map[string]string) {
+	t.Helper()
+	// The kernel ends the processes of a namespace some time after its first one.
+	if err := poll.Await(context.Background(), "nothing to be left of the test", func(context.Context) error {
+		if found := find(t, w.marks, w.links); len(found) > 0 {
+			return fmt.Errorf("there still is %v", found)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
-	for _, process := range left {
-		t.Errorf("left: %s", process)
+	if diff := cmp.Diff(before, readState(t)); diff != "" {
+		t.Errorf("files outside of the test's directory, settings of the kernel, or its firewall have changed "+
+			"(-before +after):\n%s", diff)
 	}
+	w.logf("no process, link, mount or control group is left")
 }
 
 // TestLeftoversAreFound: a check that finds nothing would always pass.
 func TestLeftoversAreFound(t *testing.T) {
 	dir := t.TempDir()
-	before, err := takeSnapshot(dir, filepath.Join(dir, "missing"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "new"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	after, err := takeSnapshot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if cmp.Equal(before, after) {
+	before := readFiles(t, dir, filepath.Join(dir, "missing"))
+	writeFile(t, filepath.Join(dir, "new"), []byte("x"), 0o600)
+	if maps.Equal(before, readFiles(t, dir)) {
 		t.Error("a new file is not seen")
 	}
 	command := exec.Command("sleep", "600")
@@ -118,47 +180,10 @@ func TestLeftoversAreFound(t *testing.T) {
 		_ = command.Process.Kill() // it runs
 		_ = command.Wait()         // it was killed
 	}()
-	env.Eventually(t, "the process to be found", func(context.Context) error {
-		found, err := processesOf(dir)
-		if err == nil && len(found) != 1 {
-			err = fmt.Errorf("found are %v", found)
+	poll.Eventually(t, "the process to be found", func(context.Context) error {
+		if found := find(t, []string{dir}, []string{"lo"}); len(found["processes"]) != 1 || len(found["links"]) != 1 {
+			return fmt.Errorf("found are %v", found)
 		}
-		return err
+		return nil
 	})
-}
-
-// pids are those of the programs that run.
-func (w *fixture) pids() map[string]int {
-	pids := map[string]int{}
-	for _, info := range w.Processes.List() {
-		if info.State == process.Running {
-			pids[info.Name] = info.PID
-		}
-	}
-	return pids
-}
-
-func checkGone(t *testing.T, pids map[string]int) {
-	t.Helper()
-	if len(pids) == 0 {
-		t.Error("nothing was running")
-	}
-	for name, pid := range pids {
-		if _, err := os.Stat("/proc/" + strconv.Itoa(pid)); err == nil {
-			t.Errorf("%s, process %d, has been stopped and is still there", name, pid)
-		}
-	}
-}
-
-// showLogs logs the end of all programs' logs.
-func (w *fixture) showLogs(t *testing.T) {
-	t.Helper()
-	const last = 30
-	for _, info := range w.Processes.List() {
-		lines, err := process.LastLines(info.LogFile, last)
-		t.Logf("the last of %s (%v):", info.LogFile, err)
-		for _, line := range lines {
-			t.Log("    " + line)
-		}
-	}
 }

@@ -21,7 +21,6 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/network"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/vlan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/vlan/guest"
@@ -45,7 +44,7 @@ var stations = []guest.Station{
 }
 
 // startLab starts the switch, and returns the flags by which the manager uses it.
-func (w *fixture) startLab(t *testing.T, dir string) []string {
+func (w *stackFixture) startLab(t *testing.T, dir string) []string {
 	t.Helper()
 	enabled, err := vm.Enabled()
 	if err != nil {
@@ -79,7 +78,7 @@ func (w *fixture) startLab(t *testing.T, dir string) []string {
 }
 
 // checkNetworks has servers of two tenants moved from the provisioning network into those of the tenants, and back, and sends packets.
-func (w *fixture) checkNetworks(t *testing.T) {
+func (w *stackFixture) checkNetworks(t *testing.T) {
 	if w.lab == nil {
 		t.Skip("the switch is a virtual machine, because bridges of this machine's kernel may have no VLANs, and E2E_METAL_SERVERS is container")
 	}
@@ -110,21 +109,21 @@ func (w *fixture) checkNetworks(t *testing.T) {
 		name string
 		vlan int32
 	}{{"red", redVLAN}, {"blue", blueVLAN}} {
-		w.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant.name}})
+		w.create(t, w.Client, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant.name}})
 		cluster := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: tenant.name, Name: tenant.name}}
 		cluster.Spec.APIServerEndpoint = "192.0.2.254:6443" // nothing joins
 		cluster.Spec.Network = &v1alpha1.TenantNetwork{VLAN: &tenant.vlan}
 		cluster.Spec.StandAloneMachines = v1alpha1.StandAloneAllowed
-		w.create(t, cluster)
+		w.create(t, w.Client, cluster)
 		machine := newMachine("of-"+tenant.name, "networked", nil)
 		machine.Namespace = tenant.name
-		w.create(t, machine)
+		w.create(t, w.Client, machine)
 		machines = append(machines, machine)
 	}
 	claimed := map[string]int{}
 	for _, machine := range machines {
 		w.untilPhase(t, machine.Name, v1alpha1.MachineProvisioned)
-		_, found, _ := w.journal.look("", machine.Name)
+		found, _ := look[*v1alpha1.Machine](w.journal, machine.Name)
 		if !meta.IsStatusConditionTrue(found.Status.Conditions, v1alpha1.ConditionNetworkReady) {
 			t.Errorf("Machine %s is provisioned, and its conditions are %+v", machine.Name, found.Status.Conditions)
 		}
@@ -142,13 +141,13 @@ func (w *fixture) checkNetworks(t *testing.T) {
 	w.checkReach(t, "after they were given back", parked)
 	for line := range strings.Lines(w.lab.Console()) {
 		if strings.Contains(line, " is in VLAN ") {
-			w.say("  the switch: %s", strings.TrimSpace(line))
+			w.logf("  the switch: %s", strings.TrimSpace(line))
 		}
 	}
 }
 
 // checkReach compares who reaches whom with the VLANs that they are in. The servers' VLANs are given.
-func (w *fixture) checkReach(t *testing.T, when string, vlans map[string]int) {
+func (w *stackFixture) checkReach(t *testing.T, when string, vlans map[string]int) {
 	t.Helper()
 	in := maps.Clone(vlans)
 	for _, station := range stations {
@@ -157,7 +156,7 @@ func (w *fixture) checkReach(t *testing.T, when string, vlans map[string]int) {
 		}
 	}
 	var answers []guest.Answer
-	env.Eventually(t, "all servers to be reached in their networks", func(ctx context.Context) (err error) {
+	w.until(t, "all servers to be reached in their networks", func(ctx context.Context) (err error) {
 		if answers, err = w.lab.Reach(ctx); err != nil {
 			return err
 		}
@@ -188,12 +187,12 @@ func (w *fixture) checkReach(t *testing.T, when string, vlans map[string]int) {
 			slices.Sort(others)
 			list = strings.Join(others, ", ")
 		}
-		w.say("  %s, by ping, TCP and UDP: %s (VLAN %d) reaches %s", when, station.Name, in[station.Name], list)
+		w.logf("  %s, by ping, TCP and UDP: %s (VLAN %d) reaches %s", when, station.Name, in[station.Name], list)
 	}
 }
 
 // checkSwitchTests runs the switch's own tests, which the kernel of this machine may not run.
-func (w *fixture) checkSwitchTests(t *testing.T) {
+func (w *stackFixture) checkSwitchTests(t *testing.T) {
 	t.Helper()
 	output, err := w.lab.TestOutput(t.Context())
 	if err != nil {
@@ -206,5 +205,5 @@ func (w *fixture) checkSwitchTests(t *testing.T) {
 			t.Errorf("the tests of the switch did not print %q:\n%s", want, output)
 		}
 	}
-	w.say("  the switch's own tests pass, also with a server that sends frames with the tag of the provisioning network")
+	w.logf("  the switch's own tests pass, also with a server that sends frames with the tag of the provisioning network")
 }

@@ -4,53 +4,47 @@
 package metal
 
 import (
+	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/plain"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 )
 
 // TestServers registers a rack of servers and installs them. Some have no fault, and each of the others has another
 // one. They run at the same time, so that a fault of one server must not affect the others.
 func TestServers(t *testing.T) {
-	requirePrerequisites(t)
-	dir := t.TempDir()
-	before, err := takeSnapshot(watchedPlaces...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Runs last: finds what is left after everything was stopped.
-	t.Cleanup(func() { before.checkNothingLeft(t, dir) })
-	w := newFixture(t, dir)
-	t.Cleanup(func() {
-		if t.Failed() {
-			w.showLogs(t)
-		}
-		pids := w.pids()
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
-		checkGone(t, pids)
-		w.say("everything is stopped")
+	w := &stackFixture{fixture: newFixture(t, func() error { return stack.Missing(bin) })}
+	w.journal = newJournal(t, w.logf)
+	w.startStack(t, stack.Config{
+		Scenario: filepath.Join("testdata", "rack.yaml"), BootCommand: filepath.Join("testdata", "boot-nothing"),
+		AgentTimeout: 30 * time.Second, PowerTimeout: 10 * time.Second,
+		ManagerFlags: w.startLab(t, filepath.Join(w.dir, "lab")),
 	})
 	defer w.keepJournal(t)()
 	image := w.Media.Add("linux.qcow2", []byte("the disk image of the test\n"))
-	w.createFleet(t, image)
+	w.createFleet(t, []v1alpha1.NodeTypeTemplate{
+		nodeType("gpu", "cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "8"),
+		nodeType("small", "cpu", "8", "memory", "64Gi"), nodeType("networked", "cpu", "4", "memory", "32Gi"),
+	}, image)
 	for _, server := range w.Rack.Servers {
-		labels := map[string]string{"kind": server.Profile, "rack": "r1"}
+		labels := map[string]string{kindLabel: server.Profile, "rack": "r1"}
 		if err := w.Register(t.Context(), server, labels); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.say("%d servers are registered, with the credentials of their BMCs", len(w.Rack.Servers))
+	w.logf("%d servers are registered, with the credentials of their BMCs", len(w.Rack.Servers))
+	w.checkSeen(t, 0, "processes")
 	table := &table{}
 	t.Run("each", func(t *testing.T) {
 		t.Run("in order", func(t *testing.T) {
@@ -68,11 +62,11 @@ func TestServers(t *testing.T) {
 			})
 		}
 	})
-	w.say("what a user sees of each fault:\n%s", table)
+	w.logf("what a user sees of each fault:\n%s", table)
 }
 
 // checkLifecycle installs and releases servers without a fault.
-func (w *fixture) checkLifecycle(t *testing.T, image stack.Image) {
+func (w *stackFixture) checkLifecycle(t *testing.T, image stack.Image) {
 	var inOrder []string
 	for _, server := range w.Rack.Servers {
 		if server.Profile != "gpu" {
@@ -82,20 +76,20 @@ func (w *fixture) checkLifecycle(t *testing.T, image stack.Image) {
 		w.untilState(t, server.Name, bmov1alpha1.StateAvailable)
 		w.checkInspected(t, server)
 	}
-	w.say("%s are inspected and available", strings.Join(inOrder, ", "))
+	w.logf("%s are inspected and available", strings.Join(inOrder, ", "))
 
 	machine := newMachine("web", "gpu", map[string]string{
 		v1alpha1.PropertyUserData:    "#cloud-config\nhostname: web\nruncmd:\n- [touch, /run/booted]\n",
 		v1alpha1.PropertyNetworkCIDR: "10.20.0.1/24", v1alpha1.PropertyDNSServers: "10.20.0.53",
 	})
-	w.create(t, machine)
+	w.create(t, w.Client, machine)
 	w.untilPhase(t, machine.Name, v1alpha1.MachineProvisioned)
 	w.checkInstalled(t, machine.Name, image)
-	w.say("Machine %s is provisioned: the server has booted our image, with our user data and network data", machine.Name)
+	w.logf("Machine %s is provisioned: the server has booted our image, with our user data and network data", machine.Name)
 
 	// A second one, while the first one runs.
 	second := newMachine("db", "gpu", nil)
-	w.create(t, second)
+	w.create(t, w.Client, second)
 	host := w.hostOf(t, machine.Name)
 	if err := w.Client.Delete(t.Context(), machine); err != nil {
 		t.Fatal(err)
@@ -103,12 +97,12 @@ func (w *fixture) checkLifecycle(t *testing.T, image stack.Image) {
 	w.untilGone(t, machine.Name)
 	w.untilState(t, host, bmov1alpha1.StateAvailable)
 	w.checkReleased(t, host)
-	w.say("server %s is cleaned and available again", host)
+	w.logf("server %s is cleaned and available again", host)
 	w.untilPhase(t, second.Name, v1alpha1.MachineProvisioned)
 }
 
 // checkInspected compares the hardware details of a host with the hardware of its server.
-func (w *fixture) checkInspected(t *testing.T, server scenario.Server) {
+func (w *stackFixture) checkInspected(t *testing.T, server scenario.Server) {
 	t.Helper()
 	host, err := w.Host(t.Context(), server.Name)
 	if err != nil {
@@ -145,7 +139,7 @@ func (w *fixture) checkInspected(t *testing.T, server scenario.Server) {
 }
 
 // checkReleased fails if a released server is not clean.
-func (w *fixture) checkReleased(t *testing.T, host string) {
+func (w *stackFixture) checkReleased(t *testing.T, host string) {
 	t.Helper()
 	found, err := w.Host(t.Context(), host)
 	if err != nil {
@@ -164,43 +158,63 @@ func (w *fixture) checkReleased(t *testing.T, host string) {
 }
 
 // hostOf returns the name of a Machine's server.
-func (w *fixture) hostOf(t *testing.T, name string) string {
+func (w *stackFixture) hostOf(t *testing.T, name string) string {
 	t.Helper()
-	_, machine, _ := w.journal.look("", name)
+	machine, _ := look[*v1alpha1.Machine](w.journal, name)
 	if machine == nil || machine.Status.HostRef == nil {
-		t.Fatalf("Machine %s has no server: it is %s", name, plain.Machine(machine))
+		t.Fatalf("Machine %s has no server: it is %s", name, describeMachine(machine))
 	}
 	return machine.Status.HostRef.Name
 }
 
-func (w *fixture) untilState(t *testing.T, name string, state bmov1alpha1.ProvisioningState) {
+func (w *stackFixture) untilState(t *testing.T, name string, state bmov1alpha1.ProvisioningState) {
 	t.Helper()
 	what := fmt.Sprintf("host %s to be %s", name, state)
-	w.until(t, what, name, "", func(host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
+	w.untilHost(t, what, name, "", func(host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
 		if host == nil || host.Status.Provisioning.State != state {
-			return fmt.Errorf("it is %s", plain.Host(host))
+			return fmt.Errorf("it is %s", describeHost(host))
 		}
 		return nil
 	})
 }
 
-func (w *fixture) untilPhase(t *testing.T, name string, phase v1alpha1.MachinePhase) {
+func (w *stackFixture) untilPhase(t *testing.T, name string, phase v1alpha1.MachinePhase) {
 	t.Helper()
 	what := fmt.Sprintf("Machine %s to be %s", name, phase)
-	w.until(t, what, "", name, func(_ *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
+	w.untilHost(t, what, "", name, func(_ *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
 		if machine == nil || machine.Status.Phase != phase {
-			return fmt.Errorf("it is %s", plain.Machine(machine))
+			return fmt.Errorf("it is %s", describeMachine(machine))
 		}
 		return nil
 	})
 }
 
-func (w *fixture) untilGone(t *testing.T, name string) {
+func (w *stackFixture) untilGone(t *testing.T, name string) {
 	t.Helper()
-	w.until(t, fmt.Sprintf("Machine %s to be gone", name), "", name, func(_ *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
+	what := fmt.Sprintf("Machine %s to be gone", name)
+	w.untilHost(t, what, "", name, func(_ *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) error {
 		if machine != nil {
-			return fmt.Errorf("it is %s", plain.Machine(machine))
+			return fmt.Errorf("it is %s", describeMachine(machine))
 		}
 		return nil
 	})
+}
+
+// untilHost waits until the check of a host and a Machine, of which either may be missing, returns no error.
+func (w *stackFixture) untilHost(t *testing.T, what, host, machine string,
+	check func(*bmov1alpha1.BareMetalHost, *v1alpha1.Machine) error) {
+	t.Helper()
+	w.until(t, what, func(context.Context) error {
+		foundHost, _ := look[*bmov1alpha1.BareMetalHost](w.journal, host)
+		foundMachine, _ := look[*v1alpha1.Machine](w.journal, machine)
+		return check(foundHost, foundMachine)
+	})
+}
+
+// newMachine returns a Machine without a tenant. It creates nothing.
+func newMachine(name, nodeType string, properties map[string]string) *v1alpha1.Machine {
+	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: stack.MachinesNamespace, Name: name}}
+	machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: nodeType}
+	machine.Spec.Properties = properties
+	return machine
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -74,7 +75,7 @@ func TestForeignHosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env.Eventually(t, "the webhook warns of the pin", func(ctx context.Context) error {
+	poll.Eventually(t, "the webhook warns of the pin", func(ctx context.Context) error {
 		if err := user.Create(ctx, pinned(), client.DryRunAll); err != nil || strings.Contains(warned.String(), whose) {
 			return err
 		}
@@ -103,10 +104,10 @@ func TestForeignHosts(t *testing.T) {
 		lost.Status.HostRef = &v1alpha1.HostReference{Namespace: host.Namespace, Name: host.Name, UID: host.UID}
 		lost.Status.ProviderID = "metal3://" + host.Namespace + "/" + host.Name + "/" + lost.Name
 	})
-	env.Eventually(t, "all servers of ours are installed", func(ctx context.Context) error {
+	poll.Eventually(t, "all servers of ours are installed", func(ctx context.Context) error {
 		return c.installed(ctx, own)
 	})
-	env.Eventually(t, "the pinned Machine says why it waits", func(ctx context.Context) error {
+	poll.Eventually(t, "the pinned Machine says why it waits", func(ctx context.Context) error {
 		machine := &v1alpha1.Machine{}
 		if err := c.Client.Get(ctx, types.NamespacedName{Namespace: management.TenantNamespace, Name: "machine-00000"}, machine); err != nil {
 			return err
@@ -117,7 +118,7 @@ func TestForeignHosts(t *testing.T) {
 		}
 		return nil
 	})
-	env.Eventually(t, "the type says how many servers others have", func(ctx context.Context) error {
+	poll.Eventually(t, "the type says how many servers others have", func(ctx context.Context) error {
 		return c.says(ctx, "5 servers match, 5 claimed (4 by others)")
 	})
 
@@ -144,9 +145,9 @@ func TestForeignHosts(t *testing.T) {
 			c.patch(t, machine, func() { machine.Finalizers = nil })
 		}
 	}
-	env.Eventually(t, "all servers of ours are free", func(ctx context.Context) error { return c.installed(ctx, 0) })
+	poll.Eventually(t, "all servers of ours are free", func(ctx context.Context) error { return c.installed(ctx, 0) })
 	list := &v1alpha1.MachineList{}
-	env.Eventually(t, "all Machines are gone", func(ctx context.Context) error {
+	poll.Eventually(t, "all Machines are gone", func(ctx context.Context) error {
 		if err := c.Client.List(ctx, list); err != nil || len(list.Items) == 0 {
 			return err
 		}

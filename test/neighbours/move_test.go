@@ -25,6 +25,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -94,7 +95,7 @@ func TestMove(t *testing.T) {
 	c.eventually(t, server, "CAPM3 has released the server", func(host *bmov1alpha1.BareMetalHost) bool {
 		return host.Spec.ConsumerRef == nil
 	})
-	env.Eventually(t, "the type has the server", func(ctx context.Context) error {
+	poll.Eventually(t, "the type has the server", func(ctx context.Context) error {
 		return c.says(ctx, "1 server matches, 0 claimed, 0 in error, 1 available")
 	})
 	machine := management.Machine(0)
@@ -126,7 +127,7 @@ func TestMove(t *testing.T) {
 	if err := c.Client.Create(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
-	env.Eventually(t, "the next Machine waits", func(ctx context.Context) error {
+	poll.Eventually(t, "the next Machine waits", func(ctx context.Context) error {
 		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(next), next); err != nil {
 			return err
 		}
@@ -212,7 +213,7 @@ func (c cluster) as(t *testing.T, server types.NamespacedName) *bmov1alpha1.Bare
 
 func (c cluster) eventually(t *testing.T, server types.NamespacedName, what string, is func(*bmov1alpha1.BareMetalHost) bool) {
 	t.Helper()
-	env.Eventually(t, what, func(ctx context.Context) error {
+	poll.Eventually(t, what, func(ctx context.Context) error {
 		host := &bmov1alpha1.BareMetalHost{}
 		if err := c.Client.Get(ctx, server, host); err != nil || is(host) {
 			return err

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpenter "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/disruption"
 	karpenterevents "sigs.k8s.io/karpenter/pkg/events"
@@ -63,11 +63,7 @@ const (
 func TestEditsDriftNothing(t *testing.T) {
 	const histories, edits = 10, 25
 	for seed := range uint64(histories) {
-		settings := instancetypes.DefaultSettings()
-		if seed%4 == 3 {
-			settings.CapacityType = karpenterv1.CapacityTypeOnDemand
-		}
-		s := newSite(t, rand.New(rand.NewPCG(seed, 13)), settings)
+		s := newSite(t, rand.New(rand.NewPCG(seed, 13)), seed%4 == 3)
 		var done []string
 		for range edits {
 			edit := s.edits()[s.random.IntN(len(s.edits()))]
@@ -92,7 +88,7 @@ type fleet struct {
 type site struct {
 	t          *testing.T
 	random     *rand.Rand
-	settings   instancetypes.Settings
+	onDemand   bool          // that is what the NodePools require
 	api        client.Client // of the management cluster
 	tenant     client.Client
 	fleets     map[string]*fleet
@@ -107,9 +103,9 @@ type site struct {
 	nodeClaims []string
 }
 
-func newSite(t *testing.T, random *rand.Rand, settings instancetypes.Settings) *site {
+func newSite(t *testing.T, random *rand.Rand, onDemand bool) *site {
 	t.Helper()
-	s := &site{t: t, random: random, settings: settings, api: env.Fake(t, measured).Client, seenTypes: map[string]bool{},
+	s := &site{t: t, random: random, onDemand: onDemand, api: env.Fake(t, measured).Client, seenTypes: map[string]bool{},
 		topology: topology.Default(),
 		fleets: map[string]*fleet{
 			"hall": {exists: true, types: []v1alpha1.NodeTypeTemplate{typeTemplate("a100"), typeTemplate("cpu")}, removed: map[string]bool{}},
@@ -122,12 +118,16 @@ func newSite(t *testing.T, random *rand.Rand, settings instancetypes.Settings) *
 		if provider != "" {
 			class.Spec.ProviderRef = &v1alpha1.NameReference{Name: provider}
 		}
-		pools = append(pools, class, planning.Pool(name, func(pool *karpenterv1.NodePool) {
+		pools = append(pools, class, planning.Pool(name, func(pool *karpv1.NodePool) {
 			pool.UID = types.UID(name)
 			pool.Spec.Template.Spec.NodeClassRef.Name = name
+			if onDemand {
+				pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{{Key: karpv1.CapacityTypeLabelKey,
+					Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand}}}
+			}
 		}))
 	}
-	s.tenant = fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(pools...).WithStatusSubresource(&karpenterv1.NodeClaim{}).
+	s.tenant = fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(pools...).WithStatusSubresource(&karpv1.NodeClaim{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
 	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metal3}})
 	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenantNamespace}})
@@ -292,7 +292,7 @@ func (s *site) startManager() {
 }
 
 func (s *site) startProvider() {
-	s.catalog = instancetypes.NewCatalog(s.settings)
+	s.catalog = instancetypes.NewCatalog(instancetypes.DefaultPods)
 	s.cloud = cloudprovider.New(s.tenant, s.tenant, &cloudprovider.Management{Client: s.api, Live: s.api, Catalog: s.catalog},
 		karpenterevents.NewRecorder(&record.FakeRecorder{}), clock.RealClock{},
 		cloudprovider.Options{Namespace: tenantNamespace, TenantCluster: "tenant"})
@@ -384,18 +384,18 @@ func (s *site) install() {
 // run has a node join, with a server of the type.
 func (s *site) run(name, nodeType, pool string) {
 	s.t.Helper()
-	nodeClaim := &karpenterv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
-	nodeClaim.Spec.NodeClassRef = &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: pool}
+	nodeClaim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
+	nodeClaim.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: pool}
 	one := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
 		Namespace: tenantNamespace, Name: name,
-		Labels: map[string]string{v1alpha1.NodeClaimLabelKey: name, karpenterv1.NodePoolLabelKey: pool},
+		Labels: map[string]string{v1alpha1.NodeClaimLabelKey: name, karpv1.NodePoolLabelKey: pool},
 		Annotations: map[string]string{
-			v1alpha1.NodeClaimUIDAnnotationKey: string(nodeClaim.UID), v1alpha1.NodeNameAnnotationKey: name,
+			v1alpha1.NodeClaimUIDAnnotationKey: string(nodeClaim.UID),
 		},
 	}}
 	one.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: nodeType}
 	one.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: "tenant"}
-	one.Spec.Bootstrap.DataSecretName = "user-data"
+	one.Spec.Bootstrap.DataSecretName, one.Spec.Node = "user-data", &v1alpha1.MachineNode{Name: name}
 	s.create(one)
 	s.nodeClaims = append(s.nodeClaims, name)
 	s.settle()
@@ -406,9 +406,13 @@ func (s *site) run(name, nodeType, pool string) {
 	launched, err := s.cloud.Get(s.t.Context(), one.Status.ProviderID)
 	s.must(err)
 	nodeClaim.Labels = launched.Labels
+	if s.onDemand { // as Create says, which knows the NodeClaim
+		nodeClaim.Labels[karpv1.CapacityTypeLabelKey] = karpv1.CapacityTypeOnDemand
+		delete(nodeClaim.Labels, v1alpha1.ReservationIDLabelKey)
+	}
 	nodeClaim.Status.ProviderID = launched.Status.ProviderID
-	for _, condition := range []string{karpenterv1.ConditionTypeLaunched, karpenterv1.ConditionTypeRegistered,
-		karpenterv1.ConditionTypeInitialized} {
+	for _, condition := range []string{karpv1.ConditionTypeLaunched, karpv1.ConditionTypeRegistered,
+		karpv1.ConditionTypeInitialized} {
 		nodeClaim.StatusConditions().SetTrue(condition)
 	}
 	status := nodeClaim.Status
@@ -420,7 +424,7 @@ func (s *site) run(name, nodeType, pool string) {
 // removeInstanceLabels makes a node one that was launched before its servers' size was on nodes.
 func (s *site) removeInstanceLabels(name string) {
 	s.t.Helper()
-	nodeClaim, one := &karpenterv1.NodeClaim{}, &v1alpha1.Machine{}
+	nodeClaim, one := &karpv1.NodeClaim{}, &v1alpha1.Machine{}
 	s.must(s.tenant.Get(s.t.Context(), types.NamespacedName{Name: name}, nodeClaim))
 	s.must(s.api.Get(s.t.Context(), types.NamespacedName{Namespace: tenantNamespace, Name: name}, one))
 	for _, key := range v1alpha1.InstanceLabelKeys() {
@@ -435,7 +439,7 @@ func (s *site) removeInstanceLabels(name string) {
 func (s *site) drifted() string {
 	s.t.Helper()
 	for _, name := range s.nodeClaims {
-		nodeClaim := &karpenterv1.NodeClaim{}
+		nodeClaim := &karpv1.NodeClaim{}
 		s.must(s.tenant.Get(s.t.Context(), types.NamespacedName{Name: name}, nodeClaim))
 		// It looks for the type once an hour has passed, and then every half hour.
 		nodeClaim.CreationTimestamp = metav1.NewTime(time.Now().Add(-2 * time.Hour))
@@ -444,11 +448,11 @@ func (s *site) drifted() string {
 		s.must(s.tenant.Get(s.t.Context(), types.NamespacedName{Name: name}, nodeClaim))
 		what := fmt.Sprintf("NodeClaim %s, of type %s in zone %s", name, nodeClaim.Labels[corev1.LabelInstanceTypeStable],
 			nodeClaim.Labels[corev1.LabelTopologyZone])
-		if condition := nodeClaim.StatusConditions().Get(karpenterv1.ConditionTypeDrifted); condition != nil && !condition.IsFalse() {
+		if condition := nodeClaim.StatusConditions().Get(karpv1.ConditionTypeDrifted); condition != nil && !condition.IsFalse() {
 			return what + " has drifted: " + condition.Reason
 		}
-		pool := &karpenterv1.NodePool{}
-		s.must(s.tenant.Get(s.t.Context(), types.NamespacedName{Name: nodeClaim.Labels[karpenterv1.NodePoolLabelKey]}, pool))
+		pool := &karpv1.NodePool{}
+		s.must(s.tenant.Get(s.t.Context(), types.NamespacedName{Name: nodeClaim.Labels[karpv1.NodePoolLabelKey]}, pool))
 		all, err := s.cloud.GetInstanceTypes(s.t.Context(), pool)
 		s.must(err)
 		own := slices.IndexFunc(all, func(one *karpenter.InstanceType) bool {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
@@ -38,14 +38,12 @@ const PoolName = "servers"
 type Plan struct {
 	// Types by name.
 	Types []*v1alpha1.NodeType
-	// Settings of the catalog; the zero value means the default ones.
-	Settings instancetypes.Settings
 	// Class of all NodePools; nil for one that says nothing.
 	Class *v1alpha1.MetalNodeClass
 	// RemainingQuota of the tenant.
 	RemainingQuota instancetypes.RemainingQuota
 	// Pools are the NodePools; one without requirements if there are none.
-	Pools []*karpenterv1.NodePool
+	Pools []*karpv1.NodePool
 	// Decorate wraps the client of core. It may be nil.
 	Decorate func(client.Client, *instancetypes.Catalog) client.Client
 	// Objects are the pods and nodes.
@@ -53,15 +51,15 @@ type Plan struct {
 }
 
 // Pool returns a NodePool that is ready. Change may be nil.
-func Pool(name string, change func(*karpenterv1.NodePool)) *karpenterv1.NodePool {
-	pool := &karpenterv1.NodePool{}
+func Pool(name string, change func(*karpv1.NodePool)) *karpv1.NodePool {
+	pool := &karpv1.NodePool{}
 	pool.Name, pool.UID = name, "pool"
-	pool.Spec.Template.Spec.NodeClassRef = &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: "default"}
+	pool.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: "default"}
 	if change != nil {
 		change(pool)
 	}
-	pool.StatusConditions().SetTrue(karpenterv1.ConditionTypeValidationSucceeded)
-	pool.StatusConditions().SetTrue(karpenterv1.ConditionTypeNodeClassReady)
+	pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
+	pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
 	return pool
 }
 
@@ -85,15 +83,12 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 		tb.Fatal(err)
 	}
 	ctx := settings.ToContext(context.Background())
-	if p.Settings == (instancetypes.Settings{}) {
-		p.Settings = instancetypes.DefaultSettings()
-	}
-	catalog := instancetypes.NewCatalog(p.Settings)
+	catalog := instancetypes.NewCatalog(instancetypes.DefaultPods)
 	for _, nodeType := range p.Types {
 		catalog.Set(nodeType)
 	}
 	if len(p.Pools) == 0 {
-		p.Pools = []*karpenterv1.NodePool{Pool(PoolName, nil)}
+		p.Pools = []*karpv1.NodePool{Pool(PoolName, nil)}
 	}
 	objects := p.Objects
 	for _, pool := range p.Pools {
@@ -101,9 +96,9 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 	}
 	kubeClient := client.Client(fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
-		WithIndex(&karpenterv1.NodePool{}, "spec.template.spec.nodeClassRef.group",
+		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.group",
 			func(client.Object) []string { return []string{v1alpha1.Group} }).
-		WithIndex(&karpenterv1.NodePool{}, "spec.template.spec.nodeClassRef.kind",
+		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.kind",
 			func(client.Object) []string { return []string{"MetalNodeClass"} }).
 		Build())
 	provider := typesOnly{catalog: catalog, class: p.Class, remaining: p.RemainingQuota, tenant: kubeClient}
@@ -133,8 +128,8 @@ type typesOnly struct {
 	tenant    client.Reader
 }
 
-func (p typesOnly) GetInstanceTypes(ctx context.Context, pool *karpenterv1.NodePool) ([]*cloudprovider.InstanceType, error) {
-	pods, pools := &corev1.PodList{}, &karpenterv1.NodePoolList{}
+func (p typesOnly) GetInstanceTypes(ctx context.Context, pool *karpv1.NodePool) ([]*cloudprovider.InstanceType, error) {
+	pods, pools := &corev1.PodList{}, &karpv1.NodePoolList{}
 	if err := p.tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}); err != nil {
 		return nil, err
 	}
@@ -142,7 +137,8 @@ func (p typesOnly) GetInstanceTypes(ctx context.Context, pool *karpenterv1.NodeP
 		return nil, err
 	}
 	demand := instancetypes.NewDemand(pods.Items, pools.Items)
-	return p.remaining.LimitTypes(p.catalog.ForNodePool(pool).InstanceTypesFor(instancetypes.NewFilter(nil, p.class), demand)), nil
+	types := p.catalog.InstanceTypesFor(instancetypes.NewFilter(nil, p.class), demand)
+	return instancetypes.ForNodePool(pool, p.remaining.LimitTypes(types)), nil
 }
 
 func (p typesOnly) GetSupportedNodeClasses() []status.Object {

@@ -23,8 +23,8 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclass"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
@@ -53,7 +53,7 @@ func TestReady(t *testing.T) {
 	class.Name = written["MetalNodeClass"].Name
 	machine := management.Machine(0)
 	machine.Spec.Bootstrap.DataSecretName = management.UserDataName
-	machine.Annotations = map[string]string{v1alpha1.NodeNameAnnotationKey: "node"}
+	machine.Spec.Node = &v1alpha1.MachineNode{Name: "node"}
 	for _, object := range []client.Object{class, machine} {
 		if err := cluster.Client.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
@@ -68,14 +68,14 @@ func TestReady(t *testing.T) {
 	t.Run("New", func(t *testing.T) {
 		run(t, cluster)
 		tenant := &v1alpha1.TenantCluster{}
-		env.Eventually(t, "the Machine is counted", func(ctx context.Context) error {
+		poll.Eventually(t, "the Machine is counted", func(ctx context.Context) error {
 			err := cluster.Client.Get(ctx, written["TenantCluster"], tenant)
 			if diff := cmp.Diff(&v1alpha1.RolloutStatus{Total: 1, UpToDate: 1}, tenant.Status.Rollout); diff != "" {
 				err = errors.Join(err, fmt.Errorf("rollout (-want +got):\n%s", diff))
 			}
 			return err
 		})
-		env.Eventually(t, "the estimate has the Machine", func(ctx context.Context) error {
+		poll.Eventually(t, "the estimate has the Machine", func(ctx context.Context) error {
 			nodeType := &v1alpha1.NodeType{}
 			err := cluster.Client.Get(ctx, ours["NodeType"], nodeType)
 			if nodeType.Status.Provisioning == nil {
@@ -127,7 +127,7 @@ func run(t *testing.T, cluster *management.Cluster) {
 	if _, err := classes.Reconcile(t.Context(), class); err != nil {
 		t.Fatal(err)
 	}
-	env.Eventually(t, "there are NodeTypes", func(ctx context.Context) error {
+	poll.Eventually(t, "there are NodeTypes", func(ctx context.Context) error {
 		return cluster.Client.Get(ctx, ours["NodeType"], &v1alpha1.NodeType{})
 	})
 	kubeconfig := cluster.Kubeconfig(t, "")
@@ -142,7 +142,7 @@ func run(t *testing.T, cluster *management.Cluster) {
 			t.Fatalf("kubectl %s: %v\n%s", strings.Join(arguments[2:], " "), err, output)
 		}
 		t.Logf("kubectl %s\n%s", strings.Join(arguments[2:], " "), output)
-		env.Eventually(t, kind+" is observed", func(context.Context) error { // one of an earlier version was ready before
+		poll.Eventually(t, kind+" is observed", func(context.Context) error { // one of an earlier version was ready before
 			object := read(t, cluster, kind, key)
 			if observed, _, _ := unstructured.NestedInt64(object.Object, "status", "observedGeneration"); observed != object.GetGeneration() {
 				return fmt.Errorf("observedGeneration %d, want %d", observed, object.GetGeneration())

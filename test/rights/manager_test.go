@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // TestManager uses rights of the manager that no sandbox test uses: it releases an address, deletes a NodeType that its
@@ -35,7 +35,7 @@ func TestManager(t *testing.T) {
 	}
 	is := func(what string, reached func() bool) {
 		t.Helper()
-		env.Eventually(t, "the Machine "+what, func(ctx context.Context) error {
+		poll.Eventually(t, "the Machine "+what, func(ctx context.Context) error {
 			if err := cluster.Client.Get(ctx, client.ObjectKeyFromObject(machine), machine); err != nil {
 				return err
 			}
@@ -51,7 +51,7 @@ func TestManager(t *testing.T) {
 	}
 
 	name := machine.Spec.NodeTypeRef.Name
-	env.Eventually(t, "the type is dropped", func(ctx context.Context) error {
+	poll.Eventually(t, "the type is dropped", func(ctx context.Context) error {
 		provider := &v1alpha1.NodeProvider{}
 		if err := cluster.Client.Get(ctx, client.ObjectKey{Name: "fleet"}, provider); err != nil {
 			return err
@@ -62,7 +62,7 @@ func TestManager(t *testing.T) {
 	})
 	gone := func(what string, object client.Object) {
 		t.Helper()
-		env.Eventually(t, what+" is gone", func(ctx context.Context) error {
+		poll.Eventually(t, what+" is gone", func(ctx context.Context) error {
 			if err := cluster.Client.Get(ctx, client.ObjectKeyFromObject(object), object); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("it still exists: %w", err)
 			}
@@ -73,7 +73,7 @@ func TestManager(t *testing.T) {
 	nodeType.Name = name
 	gone("the type", nodeType)
 
-	patch := `{"metadata":{"annotations":{"` + v1alpha1.NodeNameAnnotationKey + `":"node"}}}`
+	patch := `{"spec":{"node":{"name":"node"}}}`
 	if err := cluster.Client.Patch(t.Context(), machine, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // TestSecretsByNamespace: the manager reads Secrets only in the namespaces that it is given. A Machine elsewhere says what is missing,
@@ -50,7 +50,7 @@ func TestSecretsByNamespace(t *testing.T) {
 	}
 	reaches := func(machine *v1alpha1.Machine, phase v1alpha1.MachinePhase, message string) {
 		t.Helper()
-		env.Eventually(t, fmt.Sprintf("the Machine in namespace %s is %s", machine.Namespace, phase), func(ctx context.Context) error {
+		poll.Eventually(t, fmt.Sprintf("the Machine in namespace %s is %s", machine.Namespace, phase), func(ctx context.Context) error {
 			if err := cluster.Client.Get(ctx, client.ObjectKeyFromObject(machine), machine); err != nil {
 				return err
 			}

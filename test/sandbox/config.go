@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
 
@@ -38,11 +38,15 @@ const (
 	HostNamespace = "metal3-system"
 )
 
-// Names of our own processes.
+// Names of our own processes, and of those of the management cluster that a test may stop.
 const (
-	ManagerName  = "manager"
-	ProviderName = "provider"
-	WebhookName  = "webhook"
+	ManagerName               = "manager"
+	ProviderName              = "provider"
+	WebhookName               = "webhook"
+	ManagementEtcdName        = "management-etcd"
+	ManagementAPIServerName   = "management-kube-apiserver"
+	ManagementControllersName = "management-kube-controller-manager"
+	Metal3Name                = "baremetal-operator"
 )
 
 // ownPrograms are our programs, which can be left out.
@@ -60,7 +64,7 @@ type Config struct {
 	// removed. Default: DefaultDir.
 	Dir string
 	// Binaries are the directories of the programs.
-	Binaries controlplane.Binaries
+	Binaries cluster.Binaries
 	// Fleet are the emulated servers.
 	Fleet []fleet.Server
 	// Tenant is the name of the TenantCluster, and of its namespace in the management cluster. Default: DefaultTenant.
@@ -75,7 +79,7 @@ type Config struct {
 	Bare bool
 	// Screen serves the page of "kubectl metal3 ui".
 	Screen bool
-	// ProviderArgs are more flags for the provider, for example --capacity-type=on-demand.
+	// ProviderArgs are more flags for the provider, for example --feature-gates=NodeRepair=true.
 	ProviderArgs []string
 	// KwokConfigs are paths of more configuration files for kwok, which emulates kubelets: stages that override the
 	// sandbox's own by their weight.
@@ -162,7 +166,7 @@ func (c *Config) checkBinaries() error {
 			return err
 		}
 	}
-	_, err := c.metal3CRDs()
+	_, err := c.Binaries.Metal3CRDs()
 	return err
 }
 
@@ -177,22 +181,11 @@ func (c *Config) checkPorts() error {
 			return fmt.Errorf("port %d is asked for by both the %s and the %s", port, other, purpose)
 		}
 		asked[port] = purpose
-		if err := controlplane.CheckPort(port, purpose); err != nil {
+		if err := cluster.CheckPort(port, purpose); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// metal3CRDs returns the files of Metal3's CustomResourceDefinitions, which are installed beside the programs.
-func (c *Config) metal3CRDs() ([]string, error) {
-	for _, dir := range c.Binaries {
-		files, err := filepath.Glob(filepath.Join(dir, "crds", "metal3", "*.yaml"))
-		if err == nil && len(files) > 0 {
-			return files, nil
-		}
-	}
-	return nil, fmt.Errorf("the CRDs of Metal3 are missing in crds/metal3 of %v; get them with `make tools`", []string(c.Binaries))
 }
 
 // Kubeconfigs are the kubeconfig files of a sandbox in dir, by user.

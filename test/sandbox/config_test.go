@@ -9,13 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/fstest"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
 
@@ -27,7 +25,7 @@ func oneServer() []fleet.Server {
 }
 
 // fakePrograms returns a directory with an empty file for each program of a sandbox.
-func fakePrograms(t *testing.T) controlplane.Binaries {
+func fakePrograms(t *testing.T) cluster.Binaries {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{
@@ -45,7 +43,7 @@ func fakePrograms(t *testing.T) controlplane.Binaries {
 	if err := os.WriteFile(filepath.Join(crds, "hosts.yaml"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return controlplane.Binaries{dir}
+	return cluster.Binaries{dir}
 }
 
 func TestConfigFaults(t *testing.T) {
@@ -123,30 +121,6 @@ func TestNewHost(t *testing.T) {
 	for _, want := range []string{`"ramMebibytes":524288`, `"count":64`} {
 		if details := host.Annotations["inspect.metal3.io/hardwaredetails"]; !strings.Contains(details, want) {
 			t.Errorf("hardware details do not have %s: %s", want, details)
-		}
-	}
-}
-
-func TestReadRights(t *testing.T) {
-	role := "# a comment\n---\nkind: ClusterRole\nmetadata: {name: a}\n---\nkind: Role\nmetadata: {name: b, namespace: \"{{ .Namespace }}\"}\n"
-	files := fstest.MapFS{
-		"good.yaml": {Data: []byte(role)},
-		"typo.yaml": {Data: []byte(strings.ReplaceAll(role, ".Namespace", ".Namspace"))},
-	}
-	rights, err := readRights(files, "good.yaml", "tenant-a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, object := range rights {
-		got = append(got, object.GetKind()+" "+object.GetNamespace()+"/"+object.GetName())
-	}
-	if diff := cmp.Diff([]string{"ClusterRole /a", "Role tenant-a/b"}, got); diff != "" {
-		t.Errorf("rights (-want +got):\n%s", diff)
-	}
-	for _, file := range []string{"typo.yaml", "missing.yaml"} {
-		if _, err := readRights(files, file, "tenant-a"); err == nil || !strings.Contains(err.Error(), file) {
-			t.Errorf("the error of %s is %v, want one that names it", file, err)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
 
@@ -25,14 +25,14 @@ func registerHosts(ctx context.Context, c client.Client, servers []fleet.Server)
 		if err != nil {
 			return err
 		}
-		if err := apply(ctx, c, secret); err != nil {
+		if err := cluster.Apply(ctx, c, secret); err != nil {
 			return err
 		}
-		if err := apply(ctx, c, host); err != nil {
+		if err := cluster.Apply(ctx, c, host); err != nil {
 			return err
 		}
 	}
-	return controlplane.Await(ctx, "Metal3 to accept the servers", func(ctx context.Context) error {
+	return cluster.Await(ctx, "Metal3 to accept the servers", func(ctx context.Context) error {
 		var hosts metal3v1alpha1.BareMetalHostList
 		if err := c.List(ctx, &hosts, client.InNamespace(HostNamespace)); err != nil {
 			return err

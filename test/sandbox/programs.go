@@ -6,14 +6,12 @@ package sandbox
 import (
 	"context"
 	_ "embed"
-	"fmt"
-	"net/http"
 	"path/filepath"
 	"strings"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/pki"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/pki"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 )
 
 // kwokNodes selects the nodes of kwok: an emulated server annotates its Node with it when it registers.
@@ -25,7 +23,7 @@ var kwokStages []byte
 // startMetal3 starts Metal3's operator, with its demo provisioner instead of Ironic.
 func (s *Sandbox) startMetal3() error {
 	return s.run(process.Spec{
-		Name: "baremetal-operator", Rank: controlplane.RankClients, Restart: true,
+		Name: Metal3Name, Rank: cluster.RankClients, Restart: true,
 		Args: []string{
 			"--demo-mode", "--namespace=" + HostNamespace, "--dev",
 			// No certificates and no metrics.
@@ -54,7 +52,7 @@ func (s *Sandbox) startKwok() error {
 		args = append(args, "--config="+file)
 	}
 	return s.run(process.Spec{
-		Name: "kwok", Rank: controlplane.RankClients, Restart: true, Args: args,
+		Name: "kwok", Rank: cluster.RankClients, Restart: true, Args: args,
 		// Otherwise it would read the user's own kwok settings.
 		Env: []string{"HOME=" + dir, "KWOK_WORKDIR=" + dir},
 	})
@@ -62,43 +60,41 @@ func (s *Sandbox) startKwok() error {
 
 // startManager starts our manager in the management cluster, and returns when it is ready.
 func (s *Sandbox) startManager(ctx context.Context) error {
-	return s.runReady(ctx, process.Spec{
-		Name: ManagerName, Rank: controlplane.RankClients + 1, Restart: true,
-		// There is one replica, and a lease would only delay its restart after a crash.
-		Args: []string{"--kubeconfig=" + s.kubeconfigs.Manager, "--leader-elect=false", "--metrics-secure=false"},
-	})
+	// There is one replica, and a lease would only delay its restart after a crash.
+	return s.startProgram(ctx, ManagerName, "--kubeconfig="+s.kubeconfigs.Manager, "--leader-elect=false", "--metrics-secure=false")
 }
 
 // startProvider starts our provider between the two clusters, and returns when it is ready.
 func (s *Sandbox) startProvider(ctx context.Context) error {
-	return s.runReady(ctx, process.Spec{
-		Name: ProviderName, Rank: controlplane.RankClients + 1, Restart: true,
-		Args: append([]string{
-			"--management-kubeconfig=" + s.kubeconfigs.ProviderManagement, "--tenant-kubeconfig=" + s.kubeconfigs.ProviderTenant,
-			"--namespace=" + s.config.Tenant, "--tenant-cluster=" + s.config.Tenant, "--leader-elect=false",
-			"--feature-gates=" + s.config.FeatureGates,
-		}, s.config.ProviderArgs...),
-	})
+	return s.startProgram(ctx, ProviderName, append([]string{
+		"--management-kubeconfig=" + s.kubeconfigs.ProviderManagement, "--tenant-kubeconfig=" + s.kubeconfigs.ProviderTenant,
+		"--namespace=" + s.config.Tenant, "--tenant-cluster=" + s.config.Tenant, "--leader-elect=false",
+		"--feature-gates=" + s.config.FeatureGates,
+	}, s.config.ProviderArgs...)...)
 }
 
-// runReady starts one of our programs, and returns when its readiness probe succeeds.
-func (s *Sandbox) runReady(ctx context.Context, spec process.Spec) error {
-	ports, err := controlplane.FreePorts(2)
+func (s *Sandbox) startProgram(ctx context.Context, name string, args ...string) error {
+	spec, err := s.program(name, args...)
 	if err != nil {
 		return err
 	}
-	address, metrics := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
-	spec.Args = append(spec.Args, "--health-probe-bind-address="+address, "--metrics-bind-address="+metrics)
-	if len(s.config.TopologyLabels) > 0 {
-		spec.Args = append(spec.Args, "--topology-labels="+strings.Join(s.config.TopologyLabels, ","))
-	}
-	if err := s.run(spec); err != nil {
-		return err
+	return s.management.StartProgram(ctx, name, spec)
+}
+
+// program describes the process of one of our programs.
+func (s *Sandbox) program(name string, args ...string) (process.Spec, error) {
+	metrics, err := cluster.FreeAddress()
+	if err != nil {
+		return process.Spec{}, err
 	}
 	s.mu.Lock()
-	s.metrics[spec.Name] = "http://" + metrics + "/metrics"
+	s.metrics[name] = "http://" + metrics + "/metrics"
 	s.mu.Unlock()
-	return controlplane.AwaitURL(ctx, "the "+spec.Name+" to be ready", http.DefaultClient, "http://"+address+"/readyz")
+	args = append(args, "--metrics-bind-address="+metrics)
+	if len(s.config.TopologyLabels) > 0 {
+		args = append(args, "--topology-labels="+strings.Join(s.config.TopologyLabels, ","))
+	}
+	return process.Spec{Restart: true, Args: args}, nil
 }
 
 // run starts a program that is named like its process.

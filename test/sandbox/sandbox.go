@@ -8,23 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"sync"
 
-	metal3v1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 )
 
-// logTail is how many lines of a log are shown when a process fails.
+// logTail is how many lines of a log are searched for what a program prints when it starts.
 const logTail = 12
 
 // A Sandbox is a running sandbox. It must be closed.
@@ -35,9 +27,8 @@ type Sandbox struct {
 	progress    *progress
 	supervisor  *process.Supervisor
 
-	managementEtcd                 *controlplane.Etcd
-	management, tenant             *controlplane.Cluster
-	managementClient, tenantClient client.Client
+	managementEtcd     *cluster.Etcd
+	management, tenant *cluster.Cluster
 
 	// ctx ends when the sandbox is closed, or when one of its parts has failed for good, which is then the cause.
 	ctx    context.Context
@@ -115,11 +106,7 @@ func (s *Sandbox) exited(exit process.Exit) {
 		s.progress.say("%s died (%s), it is started again", exit.Name, exit.Reason)
 		return
 	}
-	message := fmt.Sprintf("%s failed (%s); its log is %s", exit.Name, exit.Reason, exit.LogFile)
-	if lines, err := process.LastLines(exit.LogFile, logTail); err == nil && len(lines) > 0 {
-		message += ", and ends with:\n  " + strings.Join(lines, "\n  ")
-	}
-	s.cancel(errors.New(message))
+	s.cancel(exit)
 }
 
 // Wait returns nil when the context ends, and an error with the end of its log when a part of the sandbox has failed
@@ -179,13 +166,3 @@ func (s *Sandbox) TenantConfig() *rest.Config { return rest.CopyConfig(s.tenant.
 
 // Processes gives access to the processes of the sandbox, to stop, start or kill them in a test.
 func (s *Sandbox) Processes() *process.Supervisor { return s.supervisor }
-
-// newScheme returns a scheme with the kinds of the sandbox.
-func newScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
-	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
-	utilruntime.Must(metal3v1alpha1.AddToScheme(scheme))
-	utilruntime.Must(v1alpha1.AddToScheme(scheme))
-	return scheme
-}

@@ -12,10 +12,9 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 )
 
 const (
@@ -31,33 +30,29 @@ var viewerRights embed.FS
 
 // startScreen starts the page about the fleet, and returns when its address is known.
 func (s *Sandbox) startScreen(ctx context.Context) error {
-	for _, one := range []struct {
-		cluster    *controlplane.Cluster
-		client     client.Client
-		kubeconfig string
-	}{
-		{s.management, s.managementClient, s.kubeconfigs.ViewerManagement}, {s.tenant, s.tenantClient, s.kubeconfigs.ViewerTenant},
+	rights, err := rbac.Read(viewerRights, viewerFile, "")
+	if err != nil {
+		return err
+	}
+	for kubeconfig, c := range map[string]*cluster.Cluster{
+		s.kubeconfigs.ViewerManagement: s.management, s.kubeconfigs.ViewerTenant: s.tenant,
 	} {
-		rights, err := readRights(viewerRights, viewerFile, "")
-		if err != nil {
-			return err
-		}
 		for _, object := range rights {
-			if err := apply(ctx, one.client, object); err != nil {
+			if err := cluster.Apply(ctx, c.Client, object); err != nil {
 				return fmt.Errorf("granting %s its rights, %w", viewerUser, err)
 			}
 		}
-		if err := one.cluster.WriteKubeconfig(one.kubeconfig, viewerUser); err != nil {
+		if err := c.WriteKubeconfig(kubeconfig, viewerUser); err != nil {
 			return err
 		}
 	}
 	if err := s.run(process.Spec{
-		Name: screenName, Rank: controlplane.RankClients + 1, Restart: true,
+		Name: screenName, Rank: cluster.RankClients + 1, Restart: true,
 		Args: []string{"ui", "--kubeconfig=" + s.kubeconfigs.ViewerManagement, "--tenant-kubeconfig=" + s.kubeconfigs.ViewerTenant},
 	}); err != nil {
 		return err
 	}
-	return controlplane.Await(ctx, "the page about the fleet to be served", func(context.Context) error {
+	return cluster.Await(ctx, "the page about the fleet to be served", func(context.Context) error {
 		if s.Screen() == "" {
 			return errors.New("it has not printed its address")
 		}

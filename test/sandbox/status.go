@@ -4,7 +4,6 @@
 package sandbox
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // A Report is the state of the sandbox in a directory.
@@ -81,48 +82,24 @@ func Status(dir string) (Report, error) {
 	return report, nil
 }
 
-// ticksPerSecond is the unit of times in /proc/PID/stat; it is the same on all of Linux's architectures that Go runs on.
-const ticksPerSecond = 100
-
 // inspect reads a process from /proc; false if there is none.
 func inspect(name string, pid int) (ProcessReport, bool) {
-	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	process, err := procfs.NewProc(pid)
 	if err != nil {
 		return ProcessReport{}, false
 	}
-	// The second field is the program's name in parentheses, and can contain any character.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 22 {
-		return ProcessReport{}, false
-	}
-	started, err := strconv.ParseFloat(fields[19], 64)
+	stat, err := process.Stat()
 	if err != nil {
 		return ProcessReport{}, false
 	}
-	pages, err := strconv.ParseInt(fields[21], 10, 64)
+	started, err := stat.StartTime()
 	if err != nil {
 		return ProcessReport{}, false
 	}
-	uptime := max(0, sinceBoot()-started/ticksPerSecond)
 	return ProcessReport{
-		Name: name, PID: pid, Memory: pages * int64(os.Getpagesize()),
-		Uptime: time.Duration(uptime * float64(time.Second)),
+		Name: name, PID: pid, Memory: int64(stat.ResidentMemory()),
+		Uptime: max(0, time.Since(time.UnixMilli(int64(started*1000)))),
 	}, true
-}
-
-// sinceBoot returns the uptime of the machine in seconds; zero if it cannot be read.
-func sinceBoot() float64 {
-	content, err := os.ReadFile("/proc/uptime")
-	if err != nil {
-		return 0
-	}
-	first, _, _ := strings.Cut(string(content), " ")
-	seconds, err := strconv.ParseFloat(first, 64)
-	if err != nil {
-		return 0
-	}
-	return seconds
 }
 
 // Memory returns the resident memory of all processes, in bytes. Shared pages are counted for each.

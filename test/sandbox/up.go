@@ -5,8 +5,6 @@ package sandbox
 
 import (
 	"context"
-	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,156 +14,138 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 )
 
 // start starts etcd, then both clusters concurrently, then the programs between them.
 func (s *Sandbox) start(ctx context.Context) error {
-	ports, err := s.choosePorts()
-	if err != nil {
-		return err
-	}
-	etcd, err := controlplane.StartEtcd(ctx, controlplane.EtcdConfig{
-		Dir: filepath.Join(s.config.Dir, "etcd"), Binaries: s.config.Binaries, Supervisor: s.supervisor, Clock: s.config.Clock,
-		ClientPort: ports.etcd, PeerPort: ports.etcdPeer,
-	})
+	etcd, err := s.startEtcd(ctx, cluster.EtcdName)
 	if err != nil {
 		return err
 	}
 	s.progress.say("etcd is ready")
 	s.managementEtcd = etcd
 	if s.config.ManagementEtcd {
-		if s.managementEtcd, err = s.startManagementEtcd(ctx); err != nil {
+		if s.managementEtcd, err = s.startEtcd(ctx, ManagementEtcdName); err != nil {
 			return err
 		}
 	}
-
-	management, err := s.clusterConfig("management", s.managementEtcd, ports.management, false, s.kubeconfigs.Management)
+	management, err := s.options("management", s.managementEtcd, s.config.Ports.ManagementAPI)
 	if err != nil {
 		return err
 	}
-	if s.management, err = controlplane.New(management); err != nil {
-		return err
-	}
-	tenant, err := s.clusterConfig("tenant", etcd, ports.tenant, true, s.kubeconfigs.Tenant)
-	if err != nil {
-		return err
-	}
-	tenant.Packed = s.config.packed()
-	s.tenant, err = controlplane.New(tenant)
+	tenant, err := s.options("tenant", etcd, s.config.Ports.TenantAPI)
 	if err != nil {
 		return err
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.startManagement(groupCtx) })
-	group.Go(func() error { return s.startTenant(groupCtx) })
+	group.Go(func() error { return s.startManagement(groupCtx, management) })
+	group.Go(func() error { return s.startTenant(groupCtx, tenant) })
 	if err := group.Wait(); err != nil {
 		return err
 	}
 	return s.startControllers(ctx)
 }
 
-func (s *Sandbox) clusterConfig(
-	name string, etcd *controlplane.Etcd, port int, nodes bool, kubeconfig string,
-) (controlplane.Config, error) {
-	flags, err := audit.Flags(s.config.AuditLogs, name)
-	if err != nil {
-		return controlplane.Config{}, err
-	}
-	return controlplane.Config{
-		Name: name, Dir: filepath.Join(s.config.Dir, name), Kubeconfig: kubeconfig,
-		Binaries: s.config.Binaries, Supervisor: s.supervisor, Clock: s.config.Clock,
-		Etcd: etcd, Port: port, Nodes: nodes, APIServerFlags: flags,
-	}, nil
+func (s *Sandbox) startEtcd(ctx context.Context, name string) (*cluster.Etcd, error) {
+	return cluster.StartEtcd(ctx, cluster.EtcdOptions{
+		Name: name, Dir: s.config.Dir, Binaries: s.config.Binaries, Processes: s.supervisor, Clock: s.config.Clock,
+	})
 }
 
-type chosenPorts struct{ etcd, etcdPeer, management, tenant int }
-
-func (s *Sandbox) choosePorts() (chosenPorts, error) {
-	free, err := controlplane.FreePorts(4)
-	if err != nil {
-		return chosenPorts{}, err
-	}
-	ports := chosenPorts{etcd: free[0], etcdPeer: free[1], management: free[2], tenant: free[3]}
-	if s.config.Ports.ManagementAPI != 0 {
-		ports.management = s.config.Ports.ManagementAPI
-	}
-	if s.config.Ports.TenantAPI != 0 {
-		ports.tenant = s.config.Ports.TenantAPI
-	}
-	return ports, nil
+// options are what both clusters share.
+func (s *Sandbox) options(name string, etcd *cluster.Etcd, port int) (cluster.Options, error) {
+	flags, err := audit.Flags(s.config.AuditLogs, name)
+	return cluster.Options{
+		Name: name, Dir: s.config.Dir, Binaries: s.config.Binaries, Processes: s.supervisor, Clock: s.config.Clock,
+		Etcd: etcd, Port: port, APIServerFlags: flags,
+	}, err
 }
 
 // startManagement starts the management cluster, Metal3 in it, and registers the servers.
-func (s *Sandbox) startManagement(ctx context.Context) error {
-	if err := s.management.StartAPIServer(ctx); err != nil {
-		return err
-	}
-	s.progress.say("management API server is ready at %s", s.management.Server)
-	var err error
-	if s.managementClient, err = newClient(s.management); err != nil {
-		return err
-	}
-	prepare := PrepareManagement
+func (s *Sandbox) startManagement(ctx context.Context, options cluster.Options) error {
+	prepare := cluster.PrepareManagement
 	if s.config.Bare {
-		prepare = PrepareMetal3
+		prepare = cluster.PrepareMetal3
 	}
-	if err := prepare(ctx, s.managementClient, s.config.Binaries, HostNamespace, s.config.Tenant); err != nil {
+	options.Controllers = true
+	options.Prepare = func(ctx context.Context, c client.Client) error {
+		return prepare(ctx, c, s.config.Binaries, HostNamespace, s.config.Tenant)
+	}
+	var err error
+	if s.management, err = cluster.Start(ctx, options); err != nil {
 		return err
 	}
-	s.progress.say("management cluster has the CRDs that it needs")
+	s.progress.say("management cluster with the CRDs that it needs is ready at %s", s.management.Server)
 	if err := s.startMetal3(); err != nil {
 		return err
 	}
-	if err := s.management.StartControllers(ctx); err != nil {
-		return err
-	}
-	if err := registerHosts(ctx, s.managementClient, s.config.Fleet); err != nil {
+	if err := registerHosts(ctx, s.management.Client, s.config.Fleet); err != nil {
 		return err
 	}
 	s.progress.say("Metal3 has registered %d servers", len(s.config.Fleet))
 	if s.config.Bare {
 		return nil
 	}
-	err = grant(ctx, s.management, s.managementClient, managerUser, "manager.yaml", s.config.Tenant, s.kubeconfigs.Manager)
+	if err := s.grantManagement(ctx); err != nil {
+		return err
+	}
+	if slices.Contains(s.config.Without, WebhookName) {
+		s.progress.say("%s is left to you", WebhookName)
+		return nil
+	}
+	spec, err := s.program(WebhookName)
 	if err != nil {
 		return err
 	}
-	err = grantProvider(ctx, s.management, s.managementClient, s.config.Tenant, s.kubeconfigs.ProviderManagement, managementRights...)
-	if err != nil {
+	if err := s.management.StartWebhook(ctx, metav1.NamespaceDefault, s.kubeconfigs.Webhook, spec); err != nil {
 		return err
 	}
-	return s.startWebhook(ctx)
+	s.progress.say("%s is ready", WebhookName)
+	return nil
 }
 
-// startTenant starts the tenant cluster, and prepares it for nodes and for Karpenter.
-func (s *Sandbox) startTenant(ctx context.Context) error {
-	if err := s.tenant.StartAPIServer(ctx); err != nil {
+// grantManagement gives our programs their rights in the management cluster.
+func (s *Sandbox) grantManagement(ctx context.Context) error {
+	if err := s.management.Grant(ctx, cluster.ManagerUser, s.config.Tenant, s.kubeconfigs.Manager, "manager.yaml"); err != nil {
 		return err
 	}
-	s.progress.say("tenant API server is ready at %s", s.tenant.Server)
-	if err := s.tenant.StartControllers(ctx); err != nil {
+	if err := s.management.Grant(ctx, cluster.WebhookUser, metav1.NamespaceDefault, s.kubeconfigs.Webhook, "webhook.yaml"); err != nil {
 		return err
 	}
-	if err := s.tenant.EnableJoin(ctx); err != nil {
+	return s.management.Grant(ctx, cluster.ProviderUser, s.config.Tenant, s.kubeconfigs.ProviderManagement,
+		cluster.ProviderManagementRights...)
+}
+
+// ManagementEtcd returns the etcd of the management cluster.
+func (s *Sandbox) ManagementEtcd() *cluster.Etcd { return s.managementEtcd }
+
+// PrepareAgain installs the CRDs, the namespaces and the rights of our programs in a management cluster that has lost
+// its data.
+func (s *Sandbox) PrepareAgain(ctx context.Context) error {
+	if err := cluster.PrepareManagement(ctx, s.management.Client, s.config.Binaries, HostNamespace, s.config.Tenant); err != nil {
 		return err
 	}
-	s.progress.say("tenant cluster schedules pods, and nodes can join it")
+	return s.grantManagement(ctx)
+}
+
+// startTenant starts the tenant cluster, which has nodes, with Karpenter's CRDs and ours.
+func (s *Sandbox) startTenant(ctx context.Context, options cluster.Options) error {
+	options.Nodes, options.Packed = true, s.config.packed()
+	if !s.config.Bare {
+		options.Prepare = cluster.PrepareTenant
+	}
 	var err error
-	if s.tenantClient, err = newClient(s.tenant); err != nil {
+	if s.tenant, err = cluster.Start(ctx, options); err != nil {
 		return err
 	}
-	if s.config.Bare {
-		return s.startKwok()
+	s.progress.say("tenant cluster at %s schedules pods, and nodes can join it", s.tenant.Server)
+	if !s.config.Bare {
+		if err := s.tenant.Grant(ctx, cluster.ProviderUser, s.config.Tenant, s.kubeconfigs.ProviderTenant,
+			cluster.ProviderTenantRights...); err != nil {
+			return err
+		}
 	}
-	if err := PrepareTenant(ctx, s.tenantClient); err != nil {
-		return err
-	}
-	err = grantProvider(ctx, s.tenant, s.tenantClient, s.config.Tenant, s.kubeconfigs.ProviderTenant, tenantRights...)
-	if err != nil {
-		return err
-	}
-	s.progress.say("tenant cluster has the CRDs of Karpenter and ours")
 	return s.startKwok()
 }
 
@@ -200,7 +180,7 @@ func (s *Sandbox) startControllers(ctx context.Context) error {
 }
 
 func (s *Sandbox) applyTenantCluster(ctx context.Context) error {
-	return apply(ctx, s.managementClient, &v1alpha1.TenantCluster{
+	return cluster.Apply(ctx, s.management.Client, &v1alpha1.TenantCluster{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.config.Tenant, Name: s.config.Tenant},
 		Spec: v1alpha1.TenantClusterSpec{
 			APIServerEndpoint: strings.TrimPrefix(s.tenant.Server, "https://"), StandAloneMachines: v1alpha1.StandAloneAllowed,
@@ -208,12 +188,4 @@ func (s *Sandbox) applyTenantCluster(ctx context.Context) error {
 				v1alpha1.PropertyUserDataTemplate, v1alpha1.PropertyUserData, v1alpha1.PropertyServerName}},
 		},
 	})
-}
-
-func newClient(cluster *controlplane.Cluster) (client.Client, error) {
-	c, err := client.New(cluster.REST, client.Options{Scheme: newScheme()})
-	if err != nil {
-		return nil, fmt.Errorf("making a client of %s, %w", cluster.Server, err)
-	}
-	return c, nil
 }

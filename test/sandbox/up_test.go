@@ -21,17 +21,18 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // realPrograms returns where `make tools` puts them, or skips the test.
-func realPrograms(t *testing.T) controlplane.Binaries {
+func realPrograms(t *testing.T) cluster.Binaries {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("..", "..", "bin"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	binaries := controlplane.Binaries{dir, os.Getenv("KUBEBUILDER_ASSETS")}
+	binaries := cluster.Binaries{dir, os.Getenv("KUBEBUILDER_ASSETS")}
 	config := Config{Binaries: binaries, Without: []string{ManagerName, ProviderName, WebhookName}, Screen: true}
 	if err := config.checkBinaries(); err != nil {
 		t.Skip(err)
@@ -63,7 +64,7 @@ func clientOf(t *testing.T, kubeconfig string) client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(config, client.Options{Scheme: newScheme()})
+	c, err := client.New(config, client.Options{Scheme: env.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +174,7 @@ func TestUp(t *testing.T) {
 		if err := s.Processes().Kill("baremetal-operator"); err != nil {
 			t.Fatal(err)
 		}
-		err := controlplane.Await(t.Context(), "the restart", func(context.Context) error {
+		err := cluster.Await(t.Context(), "the restart", func(context.Context) error {
 			for _, info := range s.Processes().List() {
 				if info.Name == "baremetal-operator" && info.Restarts == 1 {
 					return nil
@@ -217,7 +218,7 @@ func TestUpShowsLastLogLines(t *testing.T) {
 	}
 	dir := t.TempDir()
 	s, err := Up(t.Context(), Config{
-		Dir: dir, Binaries: append(controlplane.Binaries{broken}, binaries...), Fleet: oneServer(),
+		Dir: dir, Binaries: append(cluster.Binaries{broken}, binaries...), Fleet: oneServer(),
 		Without: []string{ManagerName, ProviderName, WebhookName},
 	})
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 const gpuNodes = `
@@ -55,7 +55,7 @@ func (w *fixture) machines(ctx context.Context) ([]v1alpha1.Machine, error) {
 func (w *fixture) awaitMachines(count int) []v1alpha1.Machine {
 	w.t.Helper()
 	var machines []v1alpha1.Machine
-	env.Eventually(w.t, fmt.Sprintf("there are %d Machines", count), func(ctx context.Context) error {
+	poll.Eventually(w.t, fmt.Sprintf("there are %d Machines", count), func(ctx context.Context) error {
 		var err error
 		if machines, err = w.machines(ctx); err == nil && len(machines) != count {
 			err = fmt.Errorf("there are %d", len(machines))

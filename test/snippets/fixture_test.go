@@ -26,6 +26,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // hosts is the namespace of the reference's servers, tenant that of the tenant's Machines.
@@ -111,7 +112,7 @@ func (w *fixture) deleteListed(list *unstructured.UnstructuredList, options ...c
 		w.t.Fatal(err)
 	}
 	for _, object := range list.Items {
-		env.Eventually(w.t, fmt.Sprintf("%s %s is deleted", object.GetKind(), object.GetName()), func(ctx context.Context) error {
+		poll.Eventually(w.t, fmt.Sprintf("%s %s is deleted", object.GetKind(), object.GetName()), func(ctx context.Context) error {
 			if len(object.GetFinalizers()) > 0 {
 				patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 				// For a moment the API server still knows the policies.
@@ -251,7 +252,7 @@ func (w *fixture) server(name string, labels ...string) {
 func (w *fixture) nodeType(name string, total int32) *v1alpha1.NodeType {
 	w.t.Helper()
 	nodeType := &v1alpha1.NodeType{}
-	env.Eventually(w.t, fmt.Sprintf("NodeType %s has %d servers", name, total), func(ctx context.Context) error {
+	poll.Eventually(w.t, fmt.Sprintf("NodeType %s has %d servers", name, total), func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, client.ObjectKey{Name: name}, nodeType); err != nil {
 			return err
 		}
@@ -281,7 +282,7 @@ func (w *fixture) claimed(ctx context.Context) (map[string]string, error) {
 func (w *fixture) awaitClaimed(count int) map[string]string {
 	w.t.Helper()
 	var claimed map[string]string
-	env.Eventually(w.t, fmt.Sprintf("%d servers are claimed", count), func(ctx context.Context) error {
+	poll.Eventually(w.t, fmt.Sprintf("%d servers are claimed", count), func(ctx context.Context) error {
 		var err error
 		if claimed, err = w.claimed(ctx); err == nil && len(claimed) != count {
 			err = fmt.Errorf("claimed are %v", claimed)
@@ -296,7 +297,7 @@ func (w *fixture) standAlone(name, spec, what string, check func(*v1alpha1.Machi
 	w.t.Helper()
 	w.apply("{apiVersion: karpenter.metal3.io/v1alpha1, kind: Machine, metadata: {name: " + name + ", namespace: team-a}, spec: " + spec + "}")
 	machine := &v1alpha1.Machine{}
-	env.Eventually(w.t, "Machine "+name+" "+what, func(ctx context.Context) error {
+	poll.Eventually(w.t, "Machine "+name+" "+what, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, client.ObjectKey{Namespace: tenant, Name: name}, machine); err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 const oneTypePerProfile = `
@@ -128,7 +129,7 @@ nodeTypes:
     memory: 768Gi
     nvidia.com/gpu: "8"
 `)
-	env.Eventually(t, "the type says that it has no servers", func(ctx context.Context) error {
+	poll.Eventually(t, "the type says that it has no servers", func(ctx context.Context) error {
 		nodeType := &v1alpha1.NodeType{}
 		if err := w.Client.Get(ctx, client.ObjectKey{Name: "h100-8x"}, nodeType); err != nil {
 			return err
@@ -295,7 +296,7 @@ spec:
 	// 1. Create a new OSImage. 2. Update the node type.
 	w.apply(image("ubuntu-noble-gpu-2", next))
 	w.nodeTypes(strings.ReplaceAll(oneTypePerProfile, "os-image: ubuntu-noble-gpu", "os-image: ubuntu-noble-gpu-2"))
-	env.Eventually(t, "the manager knows that the node type refers to the new image", func(ctx context.Context) error {
+	poll.Eventually(t, "the manager knows that the node type refers to the new image", func(ctx context.Context) error {
 		nodeType := w.nodeType("h100-8x", 3)
 		synced := meta.FindStatusCondition(nodeType.Status.Conditions, v1alpha1.ConditionSynced)
 		if got := nodeType.Spec.Properties[v1alpha1.PropertyOSImage]; got != "ubuntu-noble-gpu-2" || synced == nil ||

@@ -23,7 +23,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // page holds the YAML blocks of docs/reference-snippets.md, by the name in their first line.
@@ -47,7 +47,7 @@ func page(t *testing.T) map[string]string {
 func (w *fixture) installed(name string) (*v1alpha1.Machine, *bmov1alpha1.BareMetalHost, map[string][]byte) {
 	w.t.Helper()
 	machine, host, secret := &v1alpha1.Machine{}, &bmov1alpha1.BareMetalHost{}, &corev1.Secret{}
-	env.Eventually(w.t, "Machine "+name+" is being installed", func(ctx context.Context) error {
+	poll.Eventually(w.t, "Machine "+name+" is being installed", func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, client.ObjectKey{Namespace: tenant, Name: name}, machine); err != nil {
 			return err
 		}
@@ -200,7 +200,7 @@ func checkPools(t *testing.T, w *fixture) {
 		t.Errorf("the static pool is %+v", reserve.Spec)
 	}
 	held := &v1alpha1.Machine{}
-	env.Eventually(t, "the Machine of the pool waits for its network", func(ctx context.Context) error {
+	poll.Eventually(t, "the Machine of the pool waits for its network", func(ctx context.Context) error {
 		machines, err := w.machines(ctx)
 		if err != nil {
 			return err
@@ -264,7 +264,7 @@ func checkPools(t *testing.T, w *fixture) {
 func (w *fixture) pool(name string) *karpv1.NodePool {
 	w.t.Helper()
 	pool := &karpv1.NodePool{}
-	env.Eventually(w.t, "there is a NodePool "+name, func(ctx context.Context) error {
+	poll.Eventually(w.t, "there is a NodePool "+name, func(ctx context.Context) error {
 		return w.Client.Get(ctx, client.ObjectKey{Name: name}, pool)
 	})
 	return pool
@@ -273,7 +273,7 @@ func (w *fixture) pool(name string) *karpv1.NodePool {
 // checkKubeletArgs checks the user data of the provider.
 func checkKubeletArgs(t *testing.T, w *fixture) {
 	secret := &corev1.Secret{}
-	env.Eventually(t, "the Machine has its user data", func(ctx context.Context) error {
+	poll.Eventually(t, "the Machine has its user data", func(ctx context.Context) error {
 		machine := &v1alpha1.Machine{}
 		if err := w.Client.Get(ctx, client.ObjectKey{Namespace: tenant, Name: "kubelet-args"}, machine); err != nil {
 			return err

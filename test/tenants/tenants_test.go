@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	runtimecluster "sigs.k8s.io/controller-runtime/pkg/cluster"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpentercloud "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/events"
 
@@ -30,12 +29,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
-const (
-	servers = 10
-	timeout = time.Minute
-)
+const servers = 10
 
 // Both tenants want all ten servers at once. Each server goes to one of them, and a tenant that was refused leaves nothing
 // behind. Then one tenant has everything, goes on asking, and gives one server back after the other: the other one gets
@@ -66,7 +63,7 @@ func TestTwoTenants(t *testing.T) {
 	fleet.StartManager(t)
 	fleet.PlayMetal3(t)
 	one, other := newProvider(t, fleet, management.TenantNamespace), newProvider(t, fleet, "other")
-	env.Eventually(t, "all servers are free", func(ctx context.Context) error {
+	poll.Eventually(t, "all servers are free", func(ctx context.Context) error {
 		free, err := one.FreeServers(ctx)
 		if err == nil && len(free) != servers {
 			err = fmt.Errorf("%d of %d", len(free), servers)
@@ -95,7 +92,7 @@ func TestTwoTenants(t *testing.T) {
 		t.Errorf("%d NodeClaims got a server, want %d", got.Load(), servers)
 	}
 	machines := &v1alpha1.MachineList{}
-	env.Eventually(t, "Machines that got no server are gone", func(ctx context.Context) error {
+	poll.Eventually(t, "Machines that got no server are gone", func(ctx context.Context) error {
 		if err := fleet.Client.List(ctx, machines); err != nil {
 			return err
 		}
@@ -115,7 +112,7 @@ func TestTwoTenants(t *testing.T) {
 	}
 
 	// 2. The first tenant takes what it can get, and goes on asking while the other one wants a single server.
-	ctx, stop := context.WithTimeout(t.Context(), timeout)
+	ctx, stop := poll.WithPatience(t.Context())
 	defer stop()
 	var greedy sync.WaitGroup
 	greedy.Go(func() {
@@ -161,7 +158,7 @@ func newProvider(t *testing.T, fleet *management.Cluster, namespace string) *clo
 		t.Fatal(err)
 	}
 	seen, err := cloudprovider.NewManagement(ctx, plane.GetCache(), plane.GetClient(), plane.GetAPIReader(),
-		instancetypes.NewCatalog(instancetypes.DefaultSettings()))
+		instancetypes.NewCatalog(instancetypes.DefaultPods))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,20 +170,20 @@ func newProvider(t *testing.T, fleet *management.Cluster, namespace string) *clo
 			t.Error(err)
 		}
 	})
-	env.Eventually(t, "the cache of tenant "+namespace+" is filled", func(context.Context) error { return seen.Synced() })
+	poll.Eventually(t, "the cache of tenant "+namespace+" is filled", func(context.Context) error { return seen.Synced() })
 	recorder := events.NewRecorder(record.NewFakeRecorder(10000))
 	return cloudprovider.New(fleet.Client, fleet.Client, seen, recorder, clock.RealClock{}, cloudprovider.Options{
-		Namespace: namespace, TenantCluster: "tenant", ClaimTimeout: timeout,
+		Namespace: namespace, TenantCluster: "tenant", ClaimTimeout: poll.Patience(),
 	})
 }
 
 // nodeClaim is what core asks for: a server with eight GPUs, of whatever type.
-func nodeClaim(name string) *karpenterv1.NodeClaim {
-	return &karpenterv1.NodeClaim{
+func nodeClaim(name string) *karpv1.NodeClaim {
+	return &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name), CreationTimestamp: metav1.Now()},
-		Spec: karpenterv1.NodeClaimSpec{
-			NodeClassRef: &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: "default"},
-			Resources:    karpenterv1.ResourceRequirements{Requests: env.Resources("nvidia.com/gpu", "8")},
+		Spec: karpv1.NodeClaimSpec{
+			NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: "default"},
+			Resources:    karpv1.ResourceRequirements{Requests: env.Resources("nvidia.com/gpu", "8")},
 		},
 	}
 }

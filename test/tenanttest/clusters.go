@@ -1,8 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenanttest has clusters for the tests of a tenant's controllers, and processes that crash between any two of their
-// writes.
+// Package tenanttest has clusters for the tests of a tenant's controllers.
 package tenanttest
 
 import (
@@ -16,8 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 )
 
 // TenantName is the name of the TenantCluster that TenantCluster creates.
@@ -37,9 +37,8 @@ func TenantCluster(t testing.TB, environment *env.Environment) types.NamespacedN
 }
 
 // Clusters returns both clusters on the environment's one API server. All reads are live. The process can die.
-func Clusters(t testing.TB, environment *env.Environment, cluster types.NamespacedName, process *Process) tenant.Clusters {
-	t.Helper()
-	return ClustersOf(cluster, process.Client(t, environment), process.Client(t, environment))
+func Clusters(environment *env.Environment, cluster types.NamespacedName, process *faults.Connection) tenant.Clusters {
+	return ClustersOf(cluster, process.Client(WithWatch(environment)), process.Client(WithWatch(environment)))
 }
 
 // ClustersOf returns clusters of clients that read and write live.
@@ -51,15 +50,9 @@ func ClustersOf(cluster types.NamespacedName, tenantClient, managementClient cli
 	}
 }
 
-// WithWatch returns a client of the environment that can be intercepted. It lists Nodes by
-// provider ID as a cache with that index does.
-func WithWatch(t testing.TB, environment *env.Environment) client.WithWatch {
-	t.Helper()
-	live, err := client.NewWithWatch(environment.Config, client.Options{Scheme: environment.Scheme})
-	if err != nil {
-		t.Fatalf("making a client, %v", err)
-	}
-	return interceptor.NewClient(live, interceptor.Funcs{
+// WithWatch returns a client of the environment that lists Nodes by provider ID as a cache with that index does.
+func WithWatch(environment *env.Environment) client.WithWatch {
+	return interceptor.NewClient(environment.Client, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			options := (&client.ListOptions{}).ApplyOptions(opts)
 			nodes, ok := list.(*corev1.NodeList)

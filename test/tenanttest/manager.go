@@ -5,12 +5,11 @@ package tenanttest
 
 import (
 	"context"
+	"errors"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,12 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
-
-// timeout is how long a test waits for a condition.
-const timeout = 30 * time.Second
 
 // Registrar is a controller that can be added to a manager.
 type Registrar interface {
@@ -79,7 +76,10 @@ func Run(t *testing.T, environment *env.Environment, tenantCluster types.Namespa
 // Eventually waits until the condition holds, and fails the test if it does not.
 func Eventually(t testing.TB, what string, condition func(ctx context.Context) (bool, error)) {
 	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, timeout, true, condition); err != nil {
-		t.Fatalf("waiting until %s, %v", what, err)
-	}
+	poll.Eventually(t, what, func(ctx context.Context) error {
+		if holds, err := condition(ctx); err != nil || holds {
+			return err
+		}
+		return errors.New("it is not so")
+	})
 }

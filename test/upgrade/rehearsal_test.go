@@ -22,14 +22,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	controlplane "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 const (
@@ -203,7 +204,7 @@ func (r *rehearsal) start(t *testing.T, v version, program string) {
 		t.Fatal(err)
 	}
 	r.metrics[program] = "http://" + ports[1] + "/metrics"
-	env.Eventually(t, program+" of "+v.name+" is ready", func(ctx context.Context) error {
+	poll.Eventually(t, program+" of "+v.name+" is ready", func(ctx context.Context) error {
 		return controlplane.CheckURL(ctx, http.DefaultClient, "http://"+ports[0]+"/readyz")
 	})
 }
@@ -266,9 +267,9 @@ func (r *rehearsal) startPodOn(t *testing.T, name, pool string) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
 		Spec: corev1.PodSpec{
-			NodeSelector: map[string]string{karpenterv1.NodePoolLabelKey: pool},
+			NodeSelector: map[string]string{karpv1.NodePoolLabelKey: pool},
 			// Karpenter removes this taint from the node, and kube-controller-manager may see the pod there before it sees that.
-			Tolerations: []corev1.Toleration{{Key: karpenterv1.UnregisteredTaintKey, Operator: corev1.TolerationOpExists}},
+			Tolerations: []corev1.Toleration{{Key: karpv1.UnregisteredTaintKey, Operator: corev1.TolerationOpExists}},
 			Containers:  []corev1.Container{{Name: "main", Image: "registry.example.com/train:1"}},
 		},
 	}
@@ -278,7 +279,7 @@ func (r *rehearsal) startPodOn(t *testing.T, name, pool string) {
 	if err := r.tenant.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	env.Eventually(t, "pod "+name+" runs", func(ctx context.Context) error {
+	poll.Eventually(t, "pod "+name+" runs", func(ctx context.Context) error {
 		if err := r.tenant.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
 			return err
 		}

@@ -21,10 +21,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 )
 
@@ -42,11 +42,11 @@ type (
 	machine struct {
 		Phase            v1alpha1.MachinePhase
 		Host             *v1alpha1.HostReference
-		ProviderID       string
+		ProviderID, Node string
 		Drifted, Deleted bool
 	}
 	claim struct {
-		Spec             karpenterv1.NodeClaimSpec
+		Spec             karpv1.NodeClaimSpec
 		ProviderID       string
 		Drifted, Deleted bool
 	}
@@ -76,8 +76,8 @@ type inUse struct {
 // allInUse waits until all Machines and NodeClaims are ready, of which there are some, and returns what is in use.
 func (r *rehearsal) allInUse(t *testing.T) inUse {
 	t.Helper()
-	env.Eventually(t, "all that is in use is ready", func(ctx context.Context) error {
-		machines, claims := &v1alpha1.MachineList{}, &karpenterv1.NodeClaimList{}
+	poll.Eventually(t, "all that is in use is ready", func(ctx context.Context) error {
+		machines, claims := &v1alpha1.MachineList{}, &karpv1.NodeClaimList{}
 		if err := errors.Join(r.management.List(ctx, machines), r.tenant.List(ctx, claims)); err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (r *rehearsal) allInUse(t *testing.T) inUse {
 // now reads what there is.
 func (r *rehearsal) now(t *testing.T) inUse {
 	t.Helper()
-	hosts, machines, claims := &bmov1alpha1.BareMetalHostList{}, &v1alpha1.MachineList{}, &karpenterv1.NodeClaimList{}
+	hosts, machines, claims := &bmov1alpha1.BareMetalHostList{}, &v1alpha1.MachineList{}, &karpv1.NodeClaimList{}
 	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
 	if err := errors.Join(r.management.List(t.Context(), hosts), r.management.List(t.Context(), machines), r.tenant.List(t.Context(), claims),
 		r.tenant.List(t.Context(), nodes), r.tenant.List(t.Context(), pods, client.InNamespace(metav1.NamespaceDefault))); err != nil {
@@ -121,10 +121,11 @@ func (r *rehearsal) now(t *testing.T) inUse {
 	}
 	for _, o := range machines.Items {
 		drifted := meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionDrifted)
-		state.machines[key(&o)] = machine{o.Status.Phase, o.Status.HostRef, o.Status.ProviderID, drifted, o.DeletionTimestamp != nil}
+		state.machines[key(&o)] = machine{o.Status.Phase, o.Status.HostRef, o.Status.ProviderID, o.Status.NodeName,
+			drifted, o.DeletionTimestamp != nil}
 	}
 	for _, o := range claims.Items {
-		drifted := o.StatusConditions().Get(karpenterv1.ConditionTypeDrifted).IsTrue()
+		drifted := o.StatusConditions().Get(karpv1.ConditionTypeDrifted).IsTrue()
 		state.claims[key(&o)] = claim{o.Spec, o.Status.ProviderID, drifted, o.DeletionTimestamp != nil}
 	}
 	for _, o := range nodes.Items {
@@ -146,6 +147,28 @@ func (r *rehearsal) checkUntouched(t *testing.T, before inUse) {
 	}
 }
 
+// checkTakenOver fails if a Machine does not have in its spec what the version before has reported in annotations.
+func (r *rehearsal) checkTakenOver(t *testing.T) {
+	t.Helper()
+	machines := &v1alpha1.MachineList{}
+	if err := r.management.List(t.Context(), machines); err != nil {
+		t.Fatal(err)
+	}
+	joined := 0
+	for _, o := range machines.Items {
+		if _, more := o.FormerNode(); more || o.ReportedNode().Name != o.Status.NodeName {
+			t.Errorf("machine %s: node %q has registered, spec.node is %+v, and the annotations are %v", o.Name, o.Status.NodeName,
+				o.Spec.Node, o.Annotations)
+		}
+		if o.Status.NodeName != "" {
+			joined++
+		}
+	}
+	if joined == 0 {
+		t.Error("no Machine has joined")
+	}
+}
+
 // looks are the controllers that look at all Machines or NodeClaims when their program starts, and could touch them.
 var looks = map[string][]string{
 	sandbox.ManagerName:  {"machine"},
@@ -157,7 +180,7 @@ var looks = map[string][]string{
 func (r *rehearsal) awaitWork(t *testing.T, count int) {
 	t.Helper()
 	for program, url := range r.metrics {
-		env.Eventually(t, program+" has done its work", func(ctx context.Context) error {
+		poll.Eventually(t, program+" has done its work", func(ctx context.Context) error {
 			metrics, err := scrape(ctx, url)
 			if err != nil {
 				return err

@@ -34,6 +34,9 @@ func TestUpgrade(t *testing.T) {
 				r.awaitWork(t, len(inUse.claims))
 				r.checkUntouched(t, inUse)
 			}
+			if rehearsed.name != "Rollback" {
+				r.checkTakenOver(t)
+			}
 			r.startPod(t, "after-"+rehearsed.name)
 		})
 		if !passed {

@@ -52,7 +52,7 @@ func Lanes() []Lane {
 		{
 			Name:         "on-demand",
 			Focus:        []string{"^NodeClaim StandaloneNodeClaim should create a standard NodeClaim$"},
-			ProviderArgs: []string{gates, "--capacity-type=" + karpv1.CapacityTypeOnDemand},
+			ProviderArgs: []string{gates},
 			Requirements: []karpv1.NodeSelectorRequirementWithMinValues{require(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand)},
 		},
 	}

@@ -4,19 +4,12 @@
 package upstream
 
 import (
-	"bytes"
-	"context"
 	_ "embed"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -58,21 +51,4 @@ func writeDefaults(dir string, lane Lane) ([]string, error) {
 		args = append(args, "--"+flag+"="+path)
 	}
 	return args, nil
-}
-
-// apply makes the objects of a manifest.
-func apply(ctx context.Context, target client.Client, manifest []byte) error {
-	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
-	for {
-		object := &unstructured.Unstructured{}
-		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("parsing a manifest, %w", err)
-		}
-		if err := target.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("upstream-e2e"),
-			client.ForceOwnership); err != nil {
-			return fmt.Errorf("applying %s %s, %w", object.GetKind(), object.GetName(), err)
-		}
-	}
 }

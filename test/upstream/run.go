@@ -18,9 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
 
@@ -32,7 +33,7 @@ type Options struct {
 	// Dir is the directory of the sandbox. It keeps the logs.
 	Dir string
 	// Binaries are the directories of the programs.
-	Binaries controlplane.Binaries
+	Binaries cluster.Binaries
 	// Focus is a regular expression that narrows down the specs of the lane; empty for all of them.
 	Focus string
 	// Small selects a fleet of two dozen servers.
@@ -106,10 +107,14 @@ func prepare(ctx context.Context, box *sandbox.Sandbox, servers int) error {
 	if err != nil {
 		return fmt.Errorf("connecting to the management cluster, %w", err)
 	}
-	if err := apply(ctx, management, managementFile); err != nil {
+	objects, err := examples.Parse("manifests/management.yaml", managementFile)
+	if err != nil {
 		return err
 	}
-	return controlplane.Await(ctx, "the servers to be available", func(ctx context.Context) error {
+	if err := examples.ApplyAll(ctx, management, objects); err != nil {
+		return err
+	}
+	return cluster.Await(ctx, "the servers to be available", func(ctx context.Context) error {
 		nodeTypes := &v1alpha1.NodeTypeList{}
 		if err := management.List(ctx, nodeTypes); err != nil {
 			return err
@@ -139,8 +144,9 @@ func runSuite(ctx context.Context, program, kubeconfig string, lane Lane, option
 	defer func() { _ = output.Close() }()
 	_, _ = fmt.Fprintf(options.Progress, "the suite runs; its output is %s\n", output.Name())
 
-	args = append(args, "--kubeconfig="+kubeconfig, "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.json-report="+report, "--ginkgo.timeout="+
-		options.Timeout.String())
+	args = append(args, "--kubeconfig="+kubeconfig, "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.flake-attempts=2",
+		"--ginkgo.json-report="+report, "--ginkgo.timeout="+
+			options.Timeout.String())
 	command := exec.CommandContext(ctx, program, append(args, lane.filter(options.Focus)...)...)
 	command.Stdout, command.Stderr = output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

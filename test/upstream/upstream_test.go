@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -47,7 +47,7 @@ func TestConformance(t *testing.T) {
 	}
 	var progress bytes.Buffer
 	specs, err := Run(t.Context(), lane, Options{
-		Dir: filepath.Join(dir, "sandbox"), Binaries: controlplane.Binaries{bin}, Focus: shortSuite, Small: true, Timeout: 15 * time.Minute,
+		Dir: filepath.Join(dir, "sandbox"), Binaries: cluster.Binaries{bin}, Focus: shortSuite, Small: true, Timeout: 15 * time.Minute,
 		Progress: &progress,
 	})
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/pki"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/pki"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // apiServer is the common name of the client certificate that the API server of these tests shows to webhooks.
@@ -128,7 +128,7 @@ func TestWebhookWithoutClientCertificate(t *testing.T) {
 			}
 		})
 	}
-	env.Eventually(t, "refusals are counted", func(ctx context.Context) error {
+	poll.Eventually(t, "refusals are counted", func(ctx context.Context) error {
 		text, err := get(ctx, webhook.metrics+"/metrics")
 		if err == nil && !strings.Contains(text, `karpenter_metal3_webhook_refused_requests_total{reason="certificate"} 2`) {
 			err = fmt.Errorf("they are not, in:\n%s", text)

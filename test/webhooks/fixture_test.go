@@ -27,6 +27,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 var (
@@ -110,7 +111,7 @@ func (p *process) kill(t testing.TB) {
 // await waits until the webhook says that it is ready.
 func (p *process) await(t testing.TB) *process {
 	t.Helper()
-	env.Eventually(t, "the webhook is ready", func(ctx context.Context) error {
+	poll.Eventually(t, "the webhook is ready", func(ctx context.Context) error {
 		_, err := get(ctx, p.health+"/readyz")
 		return err
 	})
@@ -156,7 +157,7 @@ func configure(t testing.TB, address string) {
 func awaitAsked(t testing.TB) {
 	t.Helper()
 	wrong := parse[v1alpha1.Machine](t, "{metadata: {namespace: team-b, name: wrong}, spec: {nodeTypeRef: {name: h100}, labels: {'a b': c}}}")
-	env.Eventually(t, "the API server asks the webhook", func(ctx context.Context) error {
+	poll.Eventually(t, "the API server asks the webhook", func(ctx context.Context) error {
 		err := environment.Client.Create(ctx, wrong.DeepCopy(), client.DryRunAll)
 		if !apierrors.IsInvalid(err) {
 			return fmt.Errorf("it answers %v", err)

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // What docs/webhooks.md says of an outage: specs of our kinds cannot be written, and everything else can. When the
@@ -45,6 +45,10 @@ func TestKilled(t *testing.T) {
 	refused("creating a Machine",
 		c.Create(ctx, parse[v1alpha1.Machine](t, "{metadata: {namespace: team-b, name: other}, spec: {nodeTypeRef: {name: cpu}}}")))
 	refused("changing a spec", patch(ctx, machine, `{"spec":{"bootstrap":{"dataSecretName":"s"}}}`))
+	refused("changing a spec together with what is reported about the node",
+		patch(ctx, machine, `{"spec":{"node":{"name":"n"},"bootstrap":{"dataSecretName":"s"}}}`))
+	admitted("what is reported about the node", patch(ctx, machine, `{"spec":{"node":{"kubernetesVersion":"v1.36"}}}`))
+	admitted("more about the node", patch(ctx, machine, `{"spec":{"node":{"name":"n"}}}`))
 	refused("deleting an OSImage", c.Delete(ctx, parse[v1alpha1.OSImage](t, "{metadata: {name: ubuntu}}")))
 	admitted("a finalizer", patch(ctx, machine, `{"metadata":{"finalizers":["karpenter.metal3.io/machine"],"annotations":{"a":"b"}}}`))
 	machine.Status.Phase = v1alpha1.MachinePending
@@ -68,7 +72,7 @@ func TestKilled(t *testing.T) {
 	admitted("labelling a namespace",
 		c.Patch(ctx, labels, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"karpenter.metal3.io/admission":"ignore"}}}`))))
 	free := parse[v1alpha1.Machine](t, "{metadata: {namespace: made-without-webhook, name: m}, spec: {nodeTypeRef: {name: cpu}}}")
-	env.Eventually(t, "the namespace is not asked about", func(ctx context.Context) error { return c.Create(ctx, free.DeepCopy()) })
+	poll.Eventually(t, "the namespace is not asked about", func(ctx context.Context) error { return c.Create(ctx, free.DeepCopy()) })
 
 	start(t, webhook.address).await(t)
 	awaitAsked(t)

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // asVCluster is a client with the name and the rights of the service account of a tenant's vCluster.
@@ -115,16 +115,16 @@ func TestPodsOfTenants(t *testing.T) {
 	short := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	short.Name = webhook.ConfigurationName
 	if err := environment.Client.Patch(ctx, short, client.RawPatch(types.JSONPatchType,
-		[]byte(`[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":1}]`))); err != nil {
+		[]byte(`[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":5}]`))); err != nil {
 		t.Fatal(err)
 	}
 	if err := back.command.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	// A dry run: the process may answer for a moment after the signal.
-	env.Eventually(t, "the API server waits for 1 s", func(ctx context.Context) error {
+	poll.Eventually(t, "the API server waits for 5 s", func(ctx context.Context) error {
 		err := vcluster.Create(ctx, hostPod(t, "research", "other", "two-gpus"), client.DryRunAll)
-		if err == nil || !strings.Contains(err.Error(), "?timeout=1s") {
+		if err == nil || !strings.Contains(err.Error(), "?timeout=5s") {
 			return errors.Join(errors.New("not yet"), err)
 		}
 		return nil
@@ -142,7 +142,7 @@ func TestPodsOfTenants(t *testing.T) {
 	}
 	label(`"ignore"`)
 	out := hostPod(t, "research", "ignored", "two-gpus")
-	env.Eventually(t, "the namespace is not asked about", func(ctx context.Context) error { return vcluster.Create(ctx, out) })
+	poll.Eventually(t, "the namespace is not asked about", func(ctx context.Context) error { return vcluster.Create(ctx, out) })
 	made("a second one", hostPod(t, "research", "ignored-too", "two-gpus"))
 	if name := *out.Spec.ResourceClaims[0].ResourceClaimName; name != "two-gpus" {
 		t.Errorf("its claim is %s", name)
@@ -153,7 +153,7 @@ func TestPodsOfTenants(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := hostPod(t, "research", "other", "two-gpus")
-	env.Eventually(t, "vCluster's next try succeeds, and is translated", func(ctx context.Context) error {
+	poll.Eventually(t, "vCluster's next try succeeds, and is translated", func(ctx context.Context) error {
 		pod := again.DeepCopy()
 		if err := vcluster.Create(ctx, pod, client.DryRunAll); err != nil {
 			return err

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -26,10 +26,10 @@ import (
 func TestRotationUnderLoad(t *testing.T) {
 	system.Only(t)
 	fleet(t)
-	// Twelve seconds for an authority, and a third of that for a certificate: a year in a minute.
+	// A minute for an authority, and a third of that for a certificate, so that a machine may stand still for some seconds.
 	namespace := environment.Namespace(t) // others have the Secret's name in default
 	environment.Grant(t, namespace, "webhook.yaml")
-	flags := []string{"--ca-lifetime=12s", "--cert-lifetime=4s", "--ca-settle=1s", "--namespace=" + namespace}
+	flags := []string{"--ca-lifetime=48s", "--cert-lifetime=16s", "--ca-settle=4s", "--namespace=" + namespace}
 	webhook := start(t, "", flags...)
 	start(t, "", flags...) // this one gets no requests, but it renews too
 	configure(t, webhook.address)
@@ -57,7 +57,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	}
 
 	authorities, certificates := map[string]bool{}, map[string]bool{}
-	env.Eventually(t, "the authority has been renewed three times", func(ctx context.Context) error {
+	poll.Eventually(t, "the authority has been renewed three times", func(ctx context.Context) error {
 		select {
 		case err := <-faults:
 			t.Fatalf("a write failed: %v", err)

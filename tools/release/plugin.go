@@ -19,30 +19,6 @@ import (
 // pluginPrefix is what kubectl's plugins are named.
 const pluginPrefix = "kubectl-"
 
-// The manifest of krew, with the fields that are used.
-type (
-	krewPlugin struct {
-		APIVersion string            `json:"apiVersion"`
-		Kind       string            `json:"kind"`
-		Metadata   map[string]string `json:"metadata"`
-		Spec       krewSpec          `json:"spec"`
-	}
-	krewSpec struct {
-		Version          string         `json:"version"`
-		Homepage         string         `json:"homepage"`
-		ShortDescription string         `json:"shortDescription"`
-		Platforms        []krewPlatform `json:"platforms"`
-	}
-	krewPlatform struct {
-		Selector struct {
-			MatchLabels map[string]string `json:"matchLabels"`
-		} `json:"selector"`
-		URI    string `json:"uri"`
-		SHA256 string `json:"sha256"`
-		Bin    string `json:"bin"`
-	}
-)
-
 // writePlugins writes archives of each plugin of kubectl, its manifest of krew, and the bills of materials of its programs.
 func (r *release) writePlugins() error {
 	for _, folder := range r.plugins {
@@ -74,47 +50,49 @@ func (r *release) writePlugin(folder string) error {
 	if len(programs) == 0 {
 		return fmt.Errorf("there is no program in %s", r.programs)
 	}
-	krew := krewPlugin{APIVersion: "krew.googlecontainertools.github.com/v1alpha2", Kind: "Plugin",
-		Metadata: map[string]string{"name": plugin}, Spec: krewSpec{Version: r.tag, Homepage: r.source, ShortDescription: description}}
+	var platforms []map[string]any
 	for _, file := range programs {
-		platform := filepath.Base(filepath.Dir(file))
-		one, err := r.writePluginArchive(command, platform, file, licence)
+		described, err := r.writePluginArchive(command, filepath.Base(filepath.Dir(file)), file, licence)
 		if err != nil {
 			return fmt.Errorf("packing %s, %w", file, err)
 		}
-		krew.Spec.Platforms = append(krew.Spec.Platforms, one)
+		platforms = append(platforms, described)
 	}
-	manifest, err := yaml.Marshal(krew)
+	manifest, err := yaml.Marshal(map[string]any{
+		"apiVersion": "krew.googlecontainertools.github.com/v1alpha2", "kind": "Plugin", "metadata": map[string]string{"name": plugin},
+		"spec": map[string]any{
+			"version": r.tag, "homepage": r.source, "shortDescription": description, "platforms": platforms,
+		},
+	})
 	if err != nil {
 		return err
 	}
 	return r.file(command+".krew.yaml", manifest)
 }
 
-func (r *release) writePluginArchive(command, platform, path string, licence []byte) (krewPlatform, error) {
+// writePluginArchive writes the archive of a program, and returns what krew's manifest says of it.
+func (r *release) writePluginArchive(command, platform, path string, licence []byte) (map[string]any, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return krewPlatform{}, err
+		return nil, err
 	}
 	program, err := r.program(content)
 	if err != nil {
-		return krewPlatform{}, err
+		return nil, err
 	}
 	if err := r.writeBills(command+"-"+platform, program); err != nil {
-		return krewPlatform{}, err
+		return nil, err
 	}
 	archive, err := tarball([]file{{"LICENSE", 0o644, licence}, {command, 0o755, content}}, r.created)
 	if err != nil {
-		return krewPlatform{}, err
+		return nil, err
 	}
 	name := fmt.Sprintf("%s-%s-%s.tar.gz", command, r.tag, platform)
-	if err := r.file(name, archive); err != nil {
-		return krewPlatform{}, err
-	}
-	one := krewPlatform{URI: r.source + "/releases/download/" + r.tag + "/" + name, SHA256: digest(archive), Bin: command}
 	system, architecture, _ := strings.Cut(platform, "-")
-	one.Selector.MatchLabels = map[string]string{"os": system, "arch": architecture}
-	return one, nil
+	return map[string]any{
+		"selector": map[string]any{"matchLabels": map[string]string{"os": system, "arch": architecture}},
+		"uri":      r.source + "/releases/download/" + r.tag + "/" + name, "sha256": digest(archive), "bin": command,
+	}, r.file(name, archive)
 }
 
 // synopsis is what the comment of a command says in one sentence, without the name of the command.

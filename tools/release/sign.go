@@ -91,36 +91,20 @@ func signedPayload(of *stored) ([]byte, error) {
 	})
 }
 
-// bundle is the format of sigstore in which cosign keeps the signature of a file, or of a statement about files.
-type bundle struct {
-	MediaType            string `json:"mediaType"`
-	VerificationMaterial struct {
-		PublicKey struct {
-			Hint string `json:"hint"`
-		} `json:"publicKey"`
-	} `json:"verificationMaterial"`
-	MessageSignature *messageSignature `json:"messageSignature,omitempty"`
-	DSSEEnvelope     *dsse.Envelope    `json:"dsseEnvelope,omitempty"`
-}
-
-type messageSignature struct {
-	MessageDigest struct {
-		Algorithm string `json:"algorithm"`
-		Digest    []byte `json:"digest"`
-	} `json:"messageDigest"`
-	Signature []byte `json:"signature"`
-}
-
-func (k *key) write(one bundle) ([]byte, error) {
+// wrap writes the format of sigstore in which cosign keeps the signature of a file, or of a statement about files. The
+// content is in the field of that name.
+func (k *key) wrap(field string, content any) ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(k.private.Public())
 	if err != nil {
 		return nil, err
 	}
 	hash := sha256.Sum256(der)
-	one.MediaType = "application/vnd.dev.sigstore.bundle.v0.3+json"
-	one.VerificationMaterial.PublicKey.Hint = base64.StdEncoding.EncodeToString(hash[:])
-	content, err := json.Marshal(one)
-	return append(content, '\n'), err
+	written, err := json.Marshal(map[string]any{
+		"mediaType":            "application/vnd.dev.sigstore.bundle.v0.3+json",
+		"verificationMaterial": map[string]any{"publicKey": map[string]string{"hint": base64.StdEncoding.EncodeToString(hash[:])}},
+		field:                  content,
+	})
+	return append(written, '\n'), err
 }
 
 // bundle is the signature of content.
@@ -129,10 +113,10 @@ func (k *key) bundle(content []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	signed := &messageSignature{Signature: signature}
 	hash := sha256.Sum256(content)
-	signed.MessageDigest.Algorithm, signed.MessageDigest.Digest = "SHA2_256", hash[:]
-	return k.write(bundle{MessageSignature: signed})
+	return k.wrap("messageSignature", map[string]any{
+		"messageDigest": map[string]any{"algorithm": "SHA2_256", "digest": hash[:]}, "signature": signature,
+	})
 }
 
 // attestation is a signed statement of in-toto.
@@ -145,5 +129,5 @@ func (k *key) attestation(statement []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return k.write(bundle{DSSEEnvelope: envelope})
+	return k.wrap("dsseEnvelope", envelope)
 }

@@ -18,30 +18,12 @@ type PrivateNodes struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	DefaultProfile string `json:"defaultProfile,omitempty"`
-	// AutoNodes are the pools of servers that the tenant has. A single entry that is not in a list is stored as a list.
+	// AutoNodes are the pools of servers that the tenant has.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
-	AutoNodes []AutoNodes `json:"autoNodes,omitempty"`
-	// Kubelet is the configuration of vCluster for kubelets. It has no effect here: kubeletArgs of a MetalNodeClass are for that.
-	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
-	Kubelet *Opaque `json:"kubelet,omitempty"`
-	// JoinNode is what vCluster runs and installs when a node joins. It has no effect here: the property vcluster.com/user-data and the
-	// image are for that.
-	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
-	JoinNode *Opaque `json:"joinNode,omitempty"`
-	// VPN is the one that vCluster sets up between nodes and control plane. It has no effect here.
-	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
-	VPN *Opaque `json:"vpn,omitempty"`
+	AutoNodes            []AutoNodes `json:"autoNodes,omitempty"`
+	NoEffectPrivateNodes `json:",inline"`
 }
 
 // AutoUpgrade is whether servers follow the tenant's Kubernetes version.
@@ -50,36 +32,8 @@ type AutoUpgrade struct {
 	// that their servers are installed again within the budgets of their pools. Default false: a node keeps its version until it
 	// is replaced for another reason.
 	// +optional
-	Enabled        bool `json:"enabled,omitempty"`
-	InPlaceUpgrade `json:",inline"`
-}
-
-// InPlaceUpgrade has the fields about the pods by which vCluster upgrades nodes in place. They have no effect: servers are installed again.
-// The webhook warns of them.
-type InPlaceUpgrade struct {
-	// Image of the pods. It has no effect here.
-	// +optional
-	// +kubebuilder:validation:MaxLength=1024
-	Image string `json:"image,omitempty"`
-	// ImagePullPolicy of the pods. It has no effect here.
-	// +optional
-	// +kubebuilder:validation:MaxLength=63
-	ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
-	// NodeSelector of the nodes to upgrade. It has no effect here.
-	// +optional
-	// +kubebuilder:validation:MaxProperties=64
-	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-	// BinariesPath is where kubeadm and kubelet are. It has no effect here.
-	// +optional
-	// +kubebuilder:validation:MaxLength=1024
-	BinariesPath string `json:"binariesPath,omitempty"`
-	// CNIBinariesPath is where the CNI plugins are. It has no effect here.
-	// +optional
-	// +kubebuilder:validation:MaxLength=1024
-	CNIBinariesPath string `json:"cniBinariesPath,omitempty"`
-	// Concurrency is how many nodes are upgraded at a time. It has no effect here: the budgets of the pools say so.
-	// +optional
-	Concurrency int32 `json:"concurrency,omitempty"`
+	Enabled             bool `json:"enabled,omitempty"`
+	NoEffectAutoUpgrade `json:",inline"`
 }
 
 // AutoNodes are the pools of one NodeProvider.

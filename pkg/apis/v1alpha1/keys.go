@@ -96,22 +96,14 @@ const (
 	NodeClaimUIDAnnotationKey = Group + "/nodeclaim-uid"
 	// NodeClaimLabelKey holds the name of the NodeClaim that a Machine was made for.
 	NodeClaimLabelKey = Group + "/nodeclaim"
-	// NodeNameAnnotationKey holds the name of the registered Node, set by the provider once it has seen the Node in
-	// the tenant cluster. It is how the manager, which sees no tenant, learns that the Machine has joined.
-	NodeNameAnnotationKey = Group + "/node-name"
-	// NodeResourcesAnnotationKey holds how much cpu, memory and disk the Machine's node has before the kubelet sets anything aside, as
-	// a JSON object of quantities, set by the provider once the node is initialized. The manager plans with it.
-	NodeResourcesAnnotationKey = Group + "/node-resources"
-	// KubernetesVersionAnnotationKey holds the minor version of the tenant's API server, such as v1.36, when the Machine was given what
-	// it joins with. Its server was installed with a kubelet of that version, unless the image brings one.
-	KubernetesVersionAnnotationKey = Group + "/kubernetes-version"
 	// ClaimUIDAnnotationKey holds the UID that a Machine had when the manager first saw it, under which it claims its
 	// server and its address. It differs from the UID of a Machine that was restored from a backup by a tool that
 	// recreates objects.
 	ClaimUIDAnnotationKey = Group + "/claim-uid"
-	// ChosenHostAnnotationKey holds the host that the manager has chosen: namespace/name/UID/NodeType. The manager writes it
-	// with its finalizer, before it claims the host. After a crash between the two it finds the claim by it, and does not take
-	// a second host. Once status.hostRef is set, that counts and not this.
+	// ChosenHostAnnotationKey holds the host that the manager has chosen and the NodeType that it claims it as, as a
+	// JSON object with namespace, name, uid and nodeType. The manager writes it with its finalizer, before it claims the
+	// host. After a crash between the two it finds the claim by it, and does not take a second host. Once
+	// status.hostRef is set, that counts and not this.
 	ChosenHostAnnotationKey = Group + "/chosen-host"
 	// RebootAnnotationKey on a Machine reboots its server once. The value is hard (reset), soft (ask the operating system
 	// first, reset if it does not answer) or empty, which means soft. The manager removes the annotation after it has
@@ -121,9 +113,6 @@ const (
 	ReferenceRebootAnnotationKey = "machines.vcluster.com/reboot"
 	// ReasonAnnotationKey on a Machine is why a person has rebooted or switched its server last, for the next person. Nothing reads it.
 	ReasonAnnotationKey = Group + "/reason"
-	// UnhealthyAnnotationKey on a Machine holds the condition of the Node because of which Karpenter replaces it. The
-	// provider sets it before it deletes the Machine, and the manager quarantines the server.
-	UnhealthyAnnotationKey = Group + "/unhealthy"
 )
 
 // Hooks hold a Machine, in the manner of Cluster API's pre-drain and pre-terminate hooks. A hook is an annotation: one of
@@ -227,14 +216,14 @@ const (
 const (
 	// TenantClusterFinalizer keeps a TenantCluster until its servers are back in the pool.
 	TenantClusterFinalizer = Group + "/tenantcluster"
-	// AcceptClusterAnnotationKey on a TenantCluster holds the identity of the cluster that is to be the tenant's from now on:
-	// the UID of its namespace kube-system. The manager removes it.
-	AcceptClusterAnnotationKey = Group + "/accept-cluster"
-	// ConfirmCollectionAnnotationKey on a TenantCluster confirms that Machines whose NodeClaims are gone are deleted although there
+	// ConfirmAcceptClusterAnnotationKey on a TenantCluster confirms that another cluster is the tenant's from now on. Its value is the UID
+	// of that cluster's namespace kube-system. The manager removes it.
+	ConfirmAcceptClusterAnnotationKey = "confirm." + Group + "/accept-cluster"
+	// ConfirmCollectMachinesAnnotationKey on a TenantCluster confirms that Machines whose NodeClaims are gone are deleted although there
 	// are many. Its value is the time at which the condition CollectionAllowed became false.
-	ConfirmCollectionAnnotationKey = Group + "/confirm-collection"
-	// DeleteMachinesAnnotationKey on a TenantCluster lets it be deleted although it has Machines. Its value is how many.
-	DeleteMachinesAnnotationKey = Group + "/delete-machines"
+	ConfirmCollectMachinesAnnotationKey = "confirm." + Group + "/collect-machines"
+	// ConfirmDeleteMachinesAnnotationKey on a TenantCluster confirms that it is deleted although it has Machines. Its value is how many.
+	ConfirmDeleteMachinesAnnotationKey = "confirm." + Group + "/delete-machines"
 	// TenantPoolLabelKey marks the NodePools and MetalNodeClasses that a TenantCluster's autoNodes call for. Its value
 	// is made of the namespace and name of the TenantCluster.
 	TenantPoolLabelKey = Group + "/tenantcluster"

@@ -4,8 +4,10 @@
 package v1alpha1
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"regexp"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +19,7 @@ import (
 //
 // +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) != (has(self.requirements) || has(self.resources))",message="say either nodeTypeRef, or requirements and resources"
 // +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) == has(oldSelf.nodeTypeRef) && has(self.requirements) == has(oldSelf.requirements) && has(self.resources) == has(oldSelf.resources) && has(self.requestedDrivers) == has(oldSelf.requestedDrivers) && has(self.tenantClusterRef) == has(oldSelf.tenantClusterRef)",message="nodeTypeRef, requirements, resources, requestedDrivers and tenantClusterRef are immutable: delete the Machine and make another"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.node) || has(self.node)",message="node cannot be taken away: the Machine would count as one that has not joined"
 // +kubebuilder:validation:XValidation:rule="!has(self.kubeletArgs) || has(self.tenantClusterRef)",message="kubeletArgs are for the node that a server becomes, and without tenantClusterRef it becomes none: set it, or leave kubeletArgs out"
 type MachineSpec struct {
 	// DisplayName is what people call it.
@@ -86,13 +89,17 @@ type MachineSpec struct {
 	// later change reaches no server that has it.
 	// +optional
 	KubeletArgs KubeletArgs `json:"kubeletArgs,omitempty"`
+	// Node is what the provider of the tenant reports about the node that the server is to become, or is. Of a stand-alone Machine
+	// nothing is reported.
+	// +optional
+	Node *MachineNode `json:"node,omitempty"`
 	// Bootstrap refers to what the server runs at its first boot.
 	// +optional
 	Bootstrap MachineBootstrap `json:"bootstrap,omitempty"`
 	// Power is whether the server is switched on once its image is installed. If it is unset, the power is not changed.
 	// +optional
-	Power     *MachinePower `json:"power,omitempty"`
-	Ownership `json:",inline"`
+	Power             *MachinePower `json:"power,omitempty"`
+	NoEffectOwnership `json:",inline"`
 }
 
 // MaxPropertyLength is how many characters the value of a property of a Machine or MetalNodeClass may have, and MaxPropertiesLength
@@ -174,6 +181,10 @@ type MachineStatus struct {
 	// Cost of the type when it was chosen.
 	// +optional
 	Cost *int64 `json:"cost,omitempty"`
+	// ClaimNumber says where the claim of the server stands among those of all Machines. Statuses of NodeTypes name the last one that
+	// they count (countedUntil). Set with providerID.
+	// +optional
+	ClaimNumber int64 `json:"claimNumber,omitempty"`
 	// ProviderID of the node: metal3://<host namespace>/<host>/<machine>. Set once the server is claimed.
 	// +optional
 	ProviderID string `json:"providerID,omitempty"`
@@ -317,15 +328,38 @@ type MachinePowerStatus struct {
 	LastReboot *metav1.Time `json:"lastReboot,omitempty"`
 }
 
-// ChosenHost is the host that the manager has chosen for the Machine, and the NodeType that it claims it as. It reports false
-// if there is none. The status has both once the host is claimed, and is the truth from then on. Every account with the right to
-// write Machines can set the annotation: it gives no right to a host.
-func (m *Machine) ChosenHost() (host HostReference, nodeType string, found bool) {
-	parts := strings.Split(m.Annotations[ChosenHostAnnotationKey], "/")
-	if len(parts) != 4 {
-		return HostReference{}, "", false
+// ChosenHost is the value of ChosenHostAnnotationKey, as JSON.
+//
+// +kubebuilder:object:generate=false
+type ChosenHost struct {
+	HostReference `json:",inline"`
+	// NodeType that the host is claimed as.
+	NodeType string `json:"nodeType"`
+}
+
+// ChosenHost is the host that the manager has chosen for the Machine, nil if there is none. The status has it once the host is
+// claimed, and is the truth from then on. Every account with the right to write Machines can set the annotation: it gives no right to
+// a host. Fields that this version does not know are ignored. The error is about a value that is no choice: whether a host is claimed
+// for the Machine is then unknown, and nothing may be deleted or released because of it.
+func (m *Machine) ChosenHost() (*ChosenHost, error) {
+	text := m.Annotations[ChosenHostAnnotationKey]
+	if text == "" {
+		return nil, nil
 	}
-	return HostReference{Namespace: parts[0], Name: parts[1], UID: types.UID(parts[2])}, parts[3], true
+	chosen := formerChosenHost(text)
+	var err error
+	if chosen == nil {
+		chosen = &ChosenHost{}
+		err = json.Unmarshal([]byte(text), chosen)
+	}
+	if err == nil && (chosen.Namespace == "" || chosen.Name == "" || chosen.UID == "" || chosen.NodeType == "") {
+		err = errors.New("namespace, name, uid and nodeType are required")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("annotation %s of Machine %s/%s is %.256q, which names no host, %w", ChosenHostAnnotationKey, m.Namespace,
+			m.Name, text, err)
+	}
+	return chosen, nil
 }
 
 // IsOnItsWay returns whether a Machine has a server and is to become a node, or to be provisioned if it has no tenant to join.
@@ -344,8 +378,15 @@ func (m *Machine) Host() (HostReference, bool) {
 	if m.Status.HostRef != nil {
 		return *m.Status.HostRef, true
 	}
-	chosen, _, found := m.ChosenHost()
-	return chosen, found
+	if chosen, _ := m.ChosenHost(); chosen != nil {
+		return chosen.HostReference, true
+	}
+	return HostReference{}, false
+}
+
+// HasHost returns whether the Machine has a host or one was chosen for it, also if the choice cannot be read.
+func (m *Machine) HasHost() bool {
+	return m.Status.HostRef != nil || m.Annotations[ChosenHostAnnotationKey] != ""
 }
 
 // SetChosenHost writes what ChosenHost reads.
@@ -353,7 +394,8 @@ func (m *Machine) SetChosenHost(host HostReference, nodeType string) {
 	if m.Annotations == nil {
 		m.Annotations = map[string]string{}
 	}
-	m.Annotations[ChosenHostAnnotationKey] = strings.Join([]string{host.Namespace, host.Name, string(host.UID), nodeType}, "/")
+	text, _ := json.Marshal(ChosenHost{HostReference: host, NodeType: nodeType}) // strings do not fail
+	m.Annotations[ChosenHostAnnotationKey] = string(text)
 }
 
 // OnErrorPolicy decides what happens to a Machine when Metal3 reports an error of its server.

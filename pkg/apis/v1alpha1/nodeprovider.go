@@ -37,24 +37,8 @@ type NodeProviderSpec struct {
 // Metal3Fleet is a set of BareMetalHosts and the hardware profiles that select among them.
 type Metal3Fleet struct {
 	// ClusterRef says where the BareMetalHosts are.
-	ClusterRef Metal3ClusterRef `json:"clusterRef"`
-	// Deploy is what the reference deploys: metal3, dhcp and multus. Nothing is deployed here: docs/metal3.md says how to install Metal3.
-	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
-	Deploy *Opaque `json:"deploy,omitempty"`
-	// NeutronEnabled is for OpenStack's network service in the reference. It has no effect here: docs/network.md says how servers are
-	// moved into a network.
-	// +optional
-	NeutronEnabled bool `json:"neutronEnabled,omitempty"`
-	// Netris is for the network controller of that name in the reference. It has no effect here: docs/network.md says how servers are
-	// moved into a network.
-	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
-	Netris *Opaque `json:"netris,omitempty"`
+	ClusterRef          Metal3ClusterRef `json:"clusterRef"`
+	NoEffectMetal3Fleet `json:",inline"`
 	// UncleanedServers says who may have a server whose disks may still hold what a tenant left there, because its
 	// spec.automatedCleaningMode is disabled, or because the manager has not seen Metal3 clean it since. SameTenant, the default:
 	// Machines of the namespace that had it last. AnyTenant: all Machines, so that each tenant can read what the one before has
@@ -84,15 +68,11 @@ const (
 
 // Metal3ClusterRef says where BareMetalHosts are.
 type Metal3ClusterRef struct {
-	// Cluster of the BareMetalHosts in the reference. It has no effect: a manager serves the BareMetalHosts of the cluster that it
-	// runs in.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	Cluster string `json:"cluster,omitempty"`
 	// Namespace of the BareMetalHosts in the management cluster.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	Namespace string `json:"namespace"`
+	Namespace          string `json:"namespace"`
+	NoEffectClusterRef `json:",inline"`
 }
 
 // NodeTypeTemplate is a NodeType as it is written inside a NodeProvider.
@@ -104,12 +84,9 @@ type NodeTypeTemplate struct {
 	Name string `json:"name"`
 	// Metadata of the NodeType.
 	// +optional
-	Metadata *NodeTypeMetadata `json:"metadata,omitempty"`
-	// ProviderRef names this NodeProvider, and may be left out: a NodeType is of the NodeProvider that lists it.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	ProviderRef     string `json:"providerRef,omitempty"`
-	HardwareProfile `json:",inline"`
+	Metadata                 *NodeTypeMetadata `json:"metadata,omitempty"`
+	HardwareProfile          `json:",inline"`
+	NoEffectNodeTypeTemplate `json:",inline"`
 }
 
 // NodeProviderStatus is the state of the provider's NodeTypes.

@@ -98,7 +98,7 @@ type NodeTypeOverhead struct {
 
 // NodeTypeSpec is the desired state of a NodeType.
 type NodeTypeSpec struct {
-	// ProviderRef names the NodeProvider that the hosts and the inherited properties come from. A name alone is stored as {name: ...}.
+	// ProviderRef names the NodeProvider that the hosts and the inherited properties come from.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="providerRef is immutable: delete the NodeType and create it again"
 	ProviderRef     NameReference `json:"providerRef"`
 	HardwareProfile `json:",inline"`
@@ -161,6 +161,10 @@ type NodeTypeStatus struct {
 	// Capacity of the whole type.
 	// +optional
 	Capacity Capacity `json:"capacity"`
+	// CountedUntil is the number of the last claim that the counts include (status.claimNumber of a Machine). All before it that concern
+	// this type are included too.
+	// +optional
+	CountedUntil int64 `json:"countedUntil,omitempty"`
 	// Zones is the capacity by zone.
 	// +optional
 	// +listType=map

@@ -21,13 +21,13 @@ type NodeTypeMetadata struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// reservedDomains are those whose labels and annotations a NodeProvider does not write.
-var reservedDomains = []string{Group, "kubernetes.io", "k8s.io"}
-
 // IsReservedMetadata returns whether a label or an annotation has a meaning for others, so that a NodeProvider does not write it.
-func IsReservedMetadata(key string) bool {
-	domain, _, found := strings.Cut(key, "/")
-	return found && slices.ContainsFunc(reservedDomains, func(one string) bool {
-		return domain == one || strings.HasSuffix(domain, "."+one)
+func IsReservedMetadata(key string) bool { return InDomain(key, Group, "kubernetes.io", "k8s.io") }
+
+// InDomain returns whether the key of a label or an annotation is in one of the domains, or in one below.
+func InDomain(key string, domains ...string) bool {
+	domain, _, qualified := strings.Cut(key, "/")
+	return qualified && slices.ContainsFunc(domains, func(parent string) bool {
+		return domain == parent || strings.HasSuffix(domain, "."+parent)
 	})
 }

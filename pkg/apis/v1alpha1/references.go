@@ -33,7 +33,7 @@ type MachineConfigTemplateSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=524288
 	NetworkDataTemplate string `json:"networkDataTemplate,omitempty"`
-	Ownership           `json:",inline"`
+	NoEffectOwnership   `json:",inline"`
 }
 
 // MachineConfigTemplate is a template of what servers read at their first boot, for Machines to refer to in their
@@ -48,10 +48,8 @@ type MachineConfigTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec MachineConfigTemplateSpec `json:"spec"`
-	// Status is empty: nothing is observed of it.
-	// +optional
-	Status *NoStatus `json:"status,omitempty"`
+	Spec           MachineConfigTemplateSpec `json:"spec"`
+	NoEffectStatus `json:",inline"`
 }
 
 // MachineConfigTemplateList is a list of MachineConfigTemplates.
@@ -79,8 +77,8 @@ type SSHKeySpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=16384
 	// +kubebuilder:validation:XValidation:rule="!self.contains('PRIVATE KEY')",message="publicKey holds a private key: give the public one (the file that ends in .pub), and do not use this key pair any more"
-	PublicKey string `json:"publicKey"`
-	Ownership `json:",inline"`
+	PublicKey         string `json:"publicKey"`
+	NoEffectOwnership `json:",inline"`
 }
 
 // SSHKey is a public key that Machines can refer to with the property vcluster.com/ssh-keys, so that its owner can
@@ -95,10 +93,8 @@ type SSHKey struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec SSHKeySpec `json:"spec"`
-	// Status is empty: nothing is observed of it.
-	// +optional
-	Status *NoStatus `json:"status,omitempty"`
+	Spec           SSHKeySpec `json:"spec"`
+	NoEffectStatus `json:",inline"`
 }
 
 // SSHKeyList is a list of SSHKeys.
@@ -127,8 +123,8 @@ type OSImageSpec struct {
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/image-url' in self) || self['metal3.vcluster.com/image-url'].matches('^https?://.+')",message="metal3.vcluster.com/image-url must be an http or https URL"
 	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/server-name' in self)",message="metal3.vcluster.com/server-name pins one Machine to one server: set it on the Machine, not on an OSImage"
-	Properties map[string]string `json:"properties,omitempty"`
-	Ownership  `json:",inline"`
+	Properties        map[string]string `json:"properties,omitempty"`
+	NoEffectOwnership `json:",inline"`
 }
 
 // OSImage is an operating system that servers can be provisioned with. Editing one changes no running Machine: make
@@ -143,10 +139,8 @@ type OSImage struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec OSImageSpec `json:"spec"`
-	// Status is empty: nothing is observed of it.
-	// +optional
-	Status *NoStatus `json:"status,omitempty"`
+	Spec           OSImageSpec `json:"spec"`
+	NoEffectStatus `json:",inline"`
 }
 
 // OSImageList is a list of OSImages.

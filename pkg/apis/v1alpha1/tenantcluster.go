@@ -33,7 +33,7 @@ type TenantClusterSpec struct {
 	JoinMode JoinMode `json:"joinMode,omitempty"`
 	// AllowedNodeTypes are the types that this tenant may have, by name, as "<provider>.<name>", or as "<provider>.*" for all that a
 	// NodeProvider lists. Unset means all that NodeProviders list, an empty list means none. A NodeType that was made by hand must be named
-	// without a provider. Entries of the form {name: ...} are stored as names.
+	// without a provider.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1000
@@ -143,7 +143,7 @@ type TenantClusterStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// ClusterUID is the identity of the tenant's cluster: the UID of its namespace kube-system. The manager sets it when the
-	// provider first reports it, and changes it only if the annotation karpenter.metal3.io/accept-cluster says so. No two
+	// provider first reports it, and changes it only if the annotation confirm.karpenter.metal3.io/accept-cluster says so. No two
 	// TenantClusters have the same. A provider writes nothing while its kubeconfig leads to another cluster.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -399,18 +399,8 @@ type SyncSwitch struct {
 
 // ClaimSync turns the sync of claims or templates on.
 type ClaimSync struct {
-	SyncSwitch `json:",inline"`
-	// Patches of a vcluster.yaml are accepted and not applied. The webhook warns of them.
-	// +optional
-	// +listType=atomic
-	Patches []SyncPatch `json:"patches,omitempty"`
-}
-
-// SyncPatch is a patch of a vcluster.yaml, with the fields that it has there. It is not applied.
-// +kubebuilder:pruning:PreserveUnknownFields
-type SyncPatch struct {
-	// Path is the field that vCluster would change.
-	Path string `json:"path"`
+	SyncSwitch   `json:",inline"`
+	NoEffectSync `json:",inline"`
 }
 
 // DeviceClassSync selects the DeviceClasses of the host that exist in the tenant.
@@ -425,11 +415,8 @@ type DeviceClassSync struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=4
-	Hidden []DeviceClassPart `json:"hidden,omitempty"`
-	// Patches of a vcluster.yaml are accepted and not applied. The webhook warns of them.
-	// +optional
-	// +listType=atomic
-	Patches []SyncPatch `json:"patches,omitempty"`
+	Hidden       []DeviceClassPart `json:"hidden,omitempty"`
+	NoEffectSync `json:",inline"`
 }
 
 // DeviceClassPart is a part of a DeviceClass that can be hidden from tenants.
@@ -467,14 +454,6 @@ const (
 	// ReasonInvalidName: names on the host end in the TenantCluster's name, and with this one they would not be valid.
 	ReasonInvalidName = "InvalidName"
 )
-
-// Patches are the patches, by the field that has them. None is applied.
-func (s *Sync) Patches() map[string][]SyncPatch {
-	return map[string][]SyncPatch{
-		"fromHost.deviceClasses": s.FromHost.DeviceClasses.Patches, "toHost.resourceClaims": s.ToHost.ResourceClaims.Patches,
-		"toHost.resourceClaimTemplates": s.ToHost.ResourceClaimTemplates.Patches,
-	}
-}
 
 // Enabled returns whether anything is to be synced.
 func (s *Sync) Enabled() bool {

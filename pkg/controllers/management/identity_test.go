@@ -5,9 +5,9 @@ package management_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,8 +20,9 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/tenantcluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // identified is a TenantCluster whose provider reports clusters.
@@ -80,7 +81,7 @@ func (i *identified) read() {
 // accept does what the message says.
 func (i *identified) accept(message string) {
 	i.t.Helper()
-	_, annotation, found := strings.Cut(message, "kubectl annotate tenantcluster -n "+i.Namespace+" blue ")
+	_, annotation, found := strings.Cut(message, "kubectl annotate --overwrite tenantcluster -n "+i.Namespace+" blue ")
 	key, value, also := strings.Cut(annotation, "=")
 	if !found || !also {
 		i.t.Fatalf("the message does not say how to accept the cluster: %s", message)
@@ -123,7 +124,7 @@ func TestIdentityIsUnique(t *testing.T) {
 	if condition.Reason != v1alpha1.ReasonClusterTaken || second.Status.ClusterUID != "" {
 		t.Fatalf("the cluster is that of another TenantCluster: %+v, cluster %q", condition, second.Status.ClusterUID)
 	}
-	second.Annotations = map[string]string{v1alpha1.AcceptClusterAnnotationKey: uid}
+	second.Annotations = map[string]string{v1alpha1.ConfirmAcceptClusterAnnotationKey: uid}
 	if err := environment.Client.Update(t.Context(), second.TenantCluster); err != nil {
 		t.Fatal(err)
 	}
@@ -168,22 +169,16 @@ func TestIdentityIsAnnounced(t *testing.T) {
 		if err := environment.Client.Status().Patch(t.Context(), tenant.TenantCluster, patch); err != nil {
 			t.Fatal(err)
 		}
-		deadline := time.After(30 * time.Second)
-		for conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionClusterIdentified).Type == "" {
-			select {
-			case <-deadline:
-				t.Fatal("the manager says nothing of the cluster")
-			case <-time.After(20 * time.Millisecond):
-				tenant.read()
+		poll.Eventually(t, "the manager says something of the cluster", func(context.Context) error {
+			tenant.read()
+			if conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionClusterIdentified).Type == "" {
+				return fmt.Errorf("its conditions are %+v", tenant.Status.Conditions)
 			}
-		}
+			return nil
+		})
 	}
-	select {
-	case said := <-recorder.Events:
-		if !strings.HasPrefix(said, "Warning AnotherCluster ") || !strings.Contains(said, v1alpha1.AcceptClusterAnnotationKey) {
-			t.Errorf("the event is %q", said)
-		}
-	case <-time.After(30 * time.Second):
-		t.Error("no event")
+	event := poll.Receive(t, "an event", recorder.Events)
+	if !strings.HasPrefix(event, "Warning AnotherCluster ") || !strings.Contains(event, v1alpha1.ConfirmAcceptClusterAnnotationKey) {
+		t.Errorf("the event is %q", event)
 	}
 }

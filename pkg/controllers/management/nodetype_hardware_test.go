@@ -17,6 +17,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // inspect gives a server what Metal3's inspection finds of a server that has that many threads and GiB of memory.
@@ -113,7 +114,7 @@ func TestDiskOfInspectedServers(t *testing.T) {
 	}
 	eventually := func(want, why string) {
 		t.Helper()
-		env.Eventually(f, why, func(ctx context.Context) error {
+		poll.Eventually(f, why, func(ctx context.Context) error {
 			got := &v1alpha1.NodeType{}
 			if err := environment.Client.Get(ctx, client.ObjectKeyFromObject(f.nodeType), got); err != nil {
 				return err
@@ -138,7 +139,7 @@ func TestDiskOfInspectedServers(t *testing.T) {
 // TestSmallestNode: the manager learns from Machines how big nodes of a type really are.
 func TestSmallestNode(t *testing.T) {
 	f := newFleet(t, nil)
-	joined := func(name, resources string) {
+	joined := func(name string, resources ...string) {
 		t.Helper()
 		machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name}}
 		machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: f.nodeType.Name}
@@ -147,7 +148,7 @@ func TestSmallestNode(t *testing.T) {
 		if err := environment.Client.Status().Update(t.Context(), machine); err != nil {
 			t.Fatal(err)
 		}
-		machine.Annotations = map[string]string{v1alpha1.NodeResourcesAnnotationKey: resources}
+		machine.Spec.Node = &v1alpha1.MachineNode{Resources: env.Resources(resources...)}
 		if err := environment.Client.Update(t.Context(), machine); err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +156,7 @@ func TestSmallestNode(t *testing.T) {
 	eventually := func(why string, pairs ...string) {
 		t.Helper()
 		want := env.Resources(pairs...)
-		env.Eventually(f, why, func(ctx context.Context) error {
+		poll.Eventually(f, why, func(ctx context.Context) error {
 			got := &v1alpha1.NodeType{}
 			if err := environment.Client.Get(ctx, client.ObjectKeyFromObject(f.nodeType), got); err != nil {
 				return err
@@ -167,13 +168,13 @@ func TestSmallestNode(t *testing.T) {
 			return nil
 		})
 	}
-	joined("before", `{"cpu":"96","memory":"760Gi"}`)
+	joined("before", "cpu", "96", "memory", "760Gi")
 	f.start()
 	eventually("one that was there before the manager", "cpu", "96", "memory", "760Gi")
-	joined("bigger", `{"cpu":"96","memory":"765Gi"}`)
-	joined("smaller", `{"cpu":"96","memory":"752Gi"}`)
+	joined("bigger", "cpu", "96", "memory", "765Gi")
+	joined("smaller", "cpu", "96", "memory", "752Gi")
 	eventually("the least", "cpu", "96", "memory", "752Gi")
-	joined("absurd", `{"cpu":"1","memory":"1Ki"}`)
+	joined("absurd", "cpu", "1", "memory", "1Ki")
 	eventually("a tenant makes it no smaller than three quarters", "cpu", "72", "memory", "576Gi")
 	f.nodeType.Spec.Resources = env.Resources("cpu", "48", "memory", "384Gi")
 	if err := environment.Client.Update(t.Context(), f.nodeType); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // has waits until the status has that cost and these resources.
@@ -25,7 +26,7 @@ func (f *fleet) has(why string, cost int64, pairs ...string) {
 	if len(pairs) == 0 {
 		want = nil
 	}
-	env.Eventually(f, why, func(ctx context.Context) error {
+	poll.Eventually(f, why, func(ctx context.Context) error {
 		got := &v1alpha1.NodeType{}
 		if err := environment.Client.Get(ctx, client.ObjectKeyFromObject(f.nodeType), got); err != nil {
 			return err
@@ -40,7 +41,7 @@ func (f *fleet) has(why string, cost int64, pairs ...string) {
 // fitsWith waits until the inventory gives a server to a Machine that asks for so much, or does not.
 func (f *fleet) fitsWith(why string, given bool, pairs ...string) {
 	f.Helper()
-	env.Eventually(f, why, func(context.Context) error {
+	poll.Eventually(f, why, func(context.Context) error {
 		_, err := f.inventory.Choose(inventory.Request{Machine: "m", Resources: env.Resources(pairs...)})
 		if (err == nil) != given {
 			return fmt.Errorf("asking for %v: %v", pairs, err)

@@ -25,11 +25,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // fleet is a provider with a namespace and one type of its own, and a manager that feeds and reports.
@@ -104,7 +105,7 @@ func (f *fleet) start() {
 func (f *fleet) eventually(what string, capacity v1alpha1.Capacity, synced, hasCapacity, message string) *v1alpha1.NodeType {
 	f.Helper()
 	got := &v1alpha1.NodeType{}
-	env.Eventually(f, what, func(ctx context.Context) error {
+	poll.Eventually(f, what, func(ctx context.Context) error {
 		if err := environment.Client.Get(ctx, client.ObjectKeyFromObject(f.nodeType), got); err != nil {
 			return err
 		}
@@ -242,7 +243,7 @@ func TestInvalidTypeKeepsRequirements(t *testing.T) {
 	if err := environment.Client.Delete(t.Context(), f.nodeType); err != nil {
 		t.Fatal(err)
 	}
-	env.Eventually(t, "the type is forgotten", func(context.Context) error {
+	poll.Eventually(t, "the type is forgotten", func(context.Context) error {
 		if _, known := f.inventory.Summary(f.nodeType.Name); known {
 			return fmt.Errorf("the inventory still knows it")
 		}
@@ -253,7 +254,7 @@ func TestInvalidTypeKeepsRequirements(t *testing.T) {
 // edit changes the spec as a user would, whatever the controller writes meanwhile.
 func (f *fleet) edit(change func(*v1alpha1.NodeType)) {
 	f.Helper()
-	env.Eventually(f, "the edit is accepted", func(ctx context.Context) error {
+	poll.Eventually(f, "the edit is accepted", func(ctx context.Context) error {
 		nodeType := &v1alpha1.NodeType{}
 		if err := environment.Client.Get(ctx, client.ObjectKeyFromObject(f.nodeType), nodeType); err != nil {
 			return err

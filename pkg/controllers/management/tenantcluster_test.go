@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // tenantTest is a tenant with two Machines, and another tenant's Machine.
@@ -344,7 +344,7 @@ func TestNodesAreDrainedFirst(t *testing.T) {
 			w, recorder := newTenantTest(t), events.NewFakeRecorder(10)
 			machine := w.machine("one")
 			machine.Labels = map[string]string{v1alpha1.NodeClaimLabelKey: "one"}
-			machine.Annotations = map[string]string{v1alpha1.NodeNameAnnotationKey: "one"}
+			machine.Spec.Node = &v1alpha1.MachineNode{Name: "one"}
 			if err := environment.Client.Update(t.Context(), machine); err != nil {
 				t.Fatal(err)
 			}

@@ -15,8 +15,9 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/garbagecollection"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
@@ -33,7 +34,8 @@ type fleet struct {
 func newFleet(t *testing.T, size int, provisioned bool) *fleet {
 	t.Helper()
 	f := &fleet{t: t, key: tenanttest.TenantCluster(t, &environment), clock: clocktesting.NewFakePassiveClock(time.Now())}
-	f.controller = garbagecollection.NewMachineController(f.clock, tenanttest.Clusters(t, &environment, f.key, tenanttest.Immortal()))
+	clusters := tenanttest.Clusters(&environment, f.key, &faults.Connection{})
+	f.controller = garbagecollection.NewMachineController(f.clock, clusters)
 	for i := range size {
 		f.add(fmt.Sprintf("m%d-%s", i, f.key.Namespace), provisioned)
 	}
@@ -208,7 +210,8 @@ func TestBreakerRestored(t *testing.T) {
 		t.Errorf("%d Machines are deleted: %+v", deleted, f.condition())
 	}
 	// A provider that was restarted takes the condition back too.
-	f.controller = garbagecollection.NewMachineController(f.clock, tenanttest.Clusters(t, &environment, f.key, tenanttest.Immortal()))
+	clusters := tenanttest.Clusters(&environment, f.key, &faults.Connection{})
+	f.controller = garbagecollection.NewMachineController(f.clock, clusters)
 	cluster := f.cluster()
 	conditions.Set(&cluster.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionCollectionAllowed, Status: metav1.ConditionFalse,
 		Reason: v1alpha1.ReasonTooManyMachines})

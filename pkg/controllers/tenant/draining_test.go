@@ -17,9 +17,10 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/draining"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
@@ -61,9 +62,9 @@ func update(t *testing.T, object client.Object) {
 	}
 }
 
-func (l *leaving) reconcile(process *tenanttest.Process) {
+func (l *leaving) reconcile(process *faults.Connection) {
 	l.t.Helper()
-	controller := draining.NewController(l.clock, tenanttest.Clusters(l.t, &environment, l.key, process))
+	controller := draining.NewController(l.clock, tenanttest.Clusters(&environment, l.key, process))
 	if _, err := controller.Reconcile(l.t.Context(), reconcile.Request{}); err != nil && !process.Dead() {
 		l.t.Fatal(err)
 	}
@@ -102,12 +103,12 @@ func TestLeavingTenantIsDrained(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLeaving(t, tc.change)
-			l.reconcile(tenanttest.Immortal())
+			l.reconcile(&faults.Connection{})
 			if deleting, _ := l.drains(); deleting || l.drained().Status != "" {
 				t.Fatalf("the TenantCluster stays, and the NodeClaim is being deleted: %v, %+v", deleting, l.drained())
 			}
 			l.delete(l.cluster())
-			l.reconcile(tenanttest.Immortal())
+			l.reconcile(&faults.Connection{})
 			deleting, until := l.drains()
 			if want := l.cluster().DeletionTimestamp.Add(tc.until); !deleting || until.Sub(want).Abs() > 30*time.Second {
 				t.Errorf("%s: the NodeClaim is being deleted: %v, and its node drained until %v, want %v", tc.reason, deleting, until, want)
@@ -117,7 +118,7 @@ func TestLeavingTenantIsDrained(t *testing.T) {
 			}
 			// Core has drained the node, and releases the server.
 			l.delete(l.machines[0])
-			l.reconcile(tenanttest.Immortal())
+			l.reconcile(&faults.Connection{})
 			if condition := l.drained(); condition.Status != metav1.ConditionTrue {
 				t.Errorf("NodesDrained is %+v after the drain", condition)
 			}
@@ -142,7 +143,7 @@ func TestOnlyOwnNodeClaimsAreDrained(t *testing.T) {
 	createMachine(t, l.key, later.Name, otherUID)
 	without := createNodeClaim(t, "without-"+suffix)
 	l.delete(l.cluster())
-	l.reconcile(tenanttest.Immortal())
+	l.reconcile(&faults.Connection{})
 	for _, nodeClaim := range []*karpv1.NodeClaim{others, later, without} {
 		if !exists(t, nodeClaim) {
 			t.Errorf("NodeClaim %s is deleted: it has no server of this tenant", nodeClaim.Name)
@@ -157,11 +158,11 @@ func TestOnlyOwnNodeClaimsAreDrained(t *testing.T) {
 func TestDrainBoundIsLowered(t *testing.T) {
 	l := newLeaving(t, nil)
 	l.delete(l.cluster())
-	l.reconcile(tenanttest.Immortal())
+	l.reconcile(&faults.Connection{})
 	cluster := l.cluster()
 	cluster.Spec.DrainTimeout = &metav1.Duration{Duration: time.Second}
 	update(t, cluster)
-	l.reconcile(tenanttest.Immortal())
+	l.reconcile(&faults.Connection{})
 	if _, until := l.drains(); until.After(cluster.DeletionTimestamp.Add(time.Minute)) {
 		t.Errorf("the node is drained until %v, and the TenantCluster was deleted at %v", until, cluster.DeletionTimestamp)
 	}
@@ -172,11 +173,11 @@ func TestDrainAfterCrash(t *testing.T) {
 	for writes := range 2 {
 		l := newLeaving(t, nil)
 		l.delete(l.cluster())
-		process := tenanttest.DyingAfter(writes)
+		process := &faults.Connection{Kind: faults.Crash, At: writes}
 		if l.reconcile(process); !process.Dead() {
 			t.Fatalf("there is no write after %d", writes)
 		}
-		l.reconcile(tenanttest.Immortal())
+		l.reconcile(&faults.Connection{})
 		if deleting, until := l.drains(); !deleting || until.IsZero() || l.drained().Status != metav1.ConditionFalse {
 			t.Errorf("after a crash at write %d the NodeClaim is being deleted: %v, drained until %v, and %+v", writes, deleting, until,
 				l.drained())

@@ -22,6 +22,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
@@ -68,15 +69,15 @@ func TestLeftovers(t *testing.T) {
 
 	// The controller crashes before each of its writes in turn, and the next one continues.
 	for writes := 0; ; writes++ {
-		process := tenanttest.DyingAfter(min(writes, 1))
-		_, err := garbagecollection.NewLeftoverController(tenanttest.Clusters(t, &environment, cluster, process)).Reconcile(t.Context())
+		process := &faults.Connection{Kind: faults.Crash, At: min(writes, 1)}
+		_, err := garbagecollection.NewLeftoverController(tenanttest.Clusters(&environment, cluster, process)).Reconcile(t.Context())
 		if !process.Dead() {
 			if err != nil {
 				t.Fatal(err)
 			}
 			break
 		}
-		if !errors.Is(err, tenanttest.ErrDead) {
+		if !errors.Is(err, faults.ErrDead) {
 			t.Fatalf("got error %v", err)
 		}
 	}
@@ -106,8 +107,8 @@ func TestLeftoversOfEarlierMachine(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	createMachine(t, cluster, "again", "x")
 	token, userData := invited(t, cluster.Namespace, "again", uidFrom(cluster, 1))
-	if _, err := garbagecollection.NewLeftoverController(tenanttest.Clusters(t, &environment, cluster,
-		tenanttest.Immortal())).Reconcile(t.Context()); err != nil {
+	if _, err := garbagecollection.NewLeftoverController(tenanttest.Clusters(&environment, cluster,
+		&faults.Connection{})).Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if exists(t, token) || exists(t, userData) {
@@ -119,9 +120,9 @@ func TestLeftoversDuringOutage(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	machine := createMachine(t, cluster, "alive", "x")
 	token, userData := invited(t, cluster.Namespace, "alive", machine.UID)
-	clusters := tenanttest.Clusters(t, &environment, cluster, tenanttest.Immortal())
+	clusters := tenanttest.Clusters(&environment, cluster, &faults.Connection{})
 	machineAnswer := func(answer error) client.Client {
-		return interceptor.NewClient(tenanttest.WithWatch(t, &environment), interceptor.Funcs{
+		return interceptor.NewClient(tenanttest.WithWatch(&environment), interceptor.Funcs{
 			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 				return answer
 			},

@@ -21,6 +21,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
@@ -107,8 +108,8 @@ func TestMachineWithoutNodeClaim(t *testing.T) {
 				change = func(*v1alpha1.Machine) {}
 			}
 			machine := createMachine(t, cluster, "claim-"+cluster.Namespace, uid, change)
-			controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster,
-				tenanttest.Immortal()))
+			controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(&environment, cluster,
+				&faults.Connection{}))
 			if _, err := controller.Reconcile(t.Context(), machine.DeepCopy()); err != nil {
 				t.Fatal(err)
 			}
@@ -141,7 +142,7 @@ func TestMachineIsKept(t *testing.T) {
 			cluster := tenanttest.TenantCluster(t, &environment)
 			nodeClaim := createNodeClaim(t, "claim-"+cluster.Namespace)
 			machine := createMachine(t, cluster, nodeClaim.Name, nodeClaim.UID)
-			clusters := tenanttest.Clusters(t, &environment, cluster, tenanttest.Immortal())
+			clusters := tenanttest.Clusters(&environment, cluster, &faults.Connection{})
 			clusters.Tenant.Client = answering(t, tc.cached)
 			clusters.Tenant.Live = answering(t, tc.live)
 			_, err := garbagecollection.NewMachineController(clock.RealClock{}, clusters).Reconcile(t.Context(), machine.DeepCopy())
@@ -157,7 +158,7 @@ func TestMachineIsKept(t *testing.T) {
 
 // answering returns a client that answers with the error when it is asked for a NodeClaim, and truly if there is none.
 func answering(t *testing.T, answer error) client.Client {
-	return interceptor.NewClient(tenanttest.WithWatch(t, &environment), interceptor.Funcs{
+	return interceptor.NewClient(tenanttest.WithWatch(&environment), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 			if _, ok := object.(*karpv1.NodeClaim); ok && answer != nil {
 				return answer
@@ -176,8 +177,8 @@ func TestStaleMachineIsNotDeleted(t *testing.T) {
 	if err := environment.Client.Update(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}
-	controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster,
-		tenanttest.Immortal()))
+	controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(&environment, cluster,
+		&faults.Connection{}))
 	result, err := controller.Reconcile(t.Context(), stale)
 	if err != nil || result.RequeueAfter == 0 {
 		t.Errorf("want another look at it, got %v, %v", result, err)
@@ -191,8 +192,8 @@ func TestMachineCrash(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	machine := createMachine(t, cluster, "claim-"+cluster.Namespace, otherUID)
 	for writes, wantDeleted := range []bool{false, true} {
-		controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster,
-			tenanttest.DyingAfter(writes)))
+		controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(&environment, cluster,
+			&faults.Connection{Kind: faults.Crash, At: writes}))
 		_, err := controller.Reconcile(t.Context(), machine.DeepCopy())
 		if (err == nil) != wantDeleted || exists(t, machine.DeepCopy()) == wantDeleted {
 			t.Fatalf("with %d writes: got error %v, want deleted %v", writes, err, wantDeleted)
@@ -213,8 +214,8 @@ func TestRestoredNodeClaimKeepsItsMachine(t *testing.T) {
 	if err := environment.Client.Status().Update(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}
-	controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(t, &environment, cluster,
-		tenanttest.Immortal()))
+	controller := garbagecollection.NewMachineController(clock.RealClock{}, tenanttest.Clusters(&environment, cluster,
+		&faults.Connection{}))
 	if _, err := controller.Reconcile(t.Context(), machine.DeepCopy()); err != nil {
 		t.Fatal(err)
 	}

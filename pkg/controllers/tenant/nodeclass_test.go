@@ -8,7 +8,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclass"
 
@@ -26,10 +25,11 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/autonodes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
@@ -246,7 +246,7 @@ func TestNodeClassStatusDuringOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := get(t, class)
-	down := interceptor.NewClient(tenanttest.WithWatch(t, &environment), interceptor.Funcs{
+	down := interceptor.NewClient(tenanttest.WithWatch(&environment), interceptor.Funcs{
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 			return errors.New("down")
 		},
@@ -290,13 +290,9 @@ func TestNodeClassFinalizer(t *testing.T) {
 	if err := environment.Client.Delete(t.Context(), class); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case event := <-published.Events:
-		if want := corev1.EventTypeNormal + " InUse Waiting for NodeClaims to go before this class does: life"; event != want {
-			t.Errorf("got event %q, want %q", event, want)
-		}
-	case <-time.After(30 * time.Second):
-		t.Fatal("no event reports why the class is not deleted")
+	event := poll.Receive(t, "an event that says why the class is not deleted", published.Events)
+	if want := corev1.EventTypeNormal + " InUse Waiting for NodeClaims to go before this class does: life"; event != want {
+		t.Errorf("got event %q, want %q", event, want)
 	}
 	get(t, class)
 	if err := environment.Client.Delete(t.Context(), nodeClaim); err != nil {

@@ -22,7 +22,8 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
@@ -130,7 +131,8 @@ func TestNodeWithoutNodeClaim(t *testing.T) {
 			if tc.ready != "" {
 				setReady(t, node, tc.ready)
 			}
-			controller := garbagecollection.NewNodeController(tenanttest.Clusters(t, &environment, cluster, tenanttest.Immortal()))
+			clusters := tenanttest.Clusters(&environment, cluster, &faults.Connection{})
+			controller := garbagecollection.NewNodeController(clusters)
 			if _, err := controller.Reconcile(t.Context(), node.DeepCopy()); err != nil {
 				t.Fatal(err)
 			}
@@ -171,7 +173,7 @@ func TestNodeIsKept(t *testing.T) {
 			node := createNode(t, "gpu-"+cluster.Namespace)
 			setProviderID(t, createNodeClaim(t, node.Name), node.Spec.ProviderID)
 			setProviderID(t, createMachine(t, cluster, node.Name, otherUID), node.Spec.ProviderID)
-			clusters := tenanttest.Clusters(t, &environment, cluster, tenanttest.Immortal())
+			clusters := tenanttest.Clusters(&environment, cluster, &faults.Connection{})
 			for reader, answer := range map[*client.Client]error{&clusters.Tenant.Client: tc.nodeClaims.cached,
 				&clusters.Management.Client: tc.machine.cached} {
 				*reader = refusing(t, answer)
@@ -191,7 +193,7 @@ func TestNodeIsKept(t *testing.T) {
 // refusing returns a client that answers with the error whatever it is asked for, and truly if there is none.
 func refusing(t *testing.T, answer error) client.Client {
 	t.Helper()
-	return interceptor.NewClient(tenanttest.WithWatch(t, &environment), interceptor.Funcs{
+	return interceptor.NewClient(tenanttest.WithWatch(&environment), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 			if answer != nil {
 				return answer
@@ -209,7 +211,7 @@ func TestStaleNodeIsNotDeleted(t *testing.T) {
 	setReady(t, node, corev1.ConditionTrue)
 	another := stale.DeepCopy()
 	another.UID, another.ResourceVersion = types.UID("22222222-2222-2222-2222-222222222222"), node.ResourceVersion
-	controller := garbagecollection.NewNodeController(tenanttest.Clusters(t, &environment, cluster, tenanttest.Immortal()))
+	controller := garbagecollection.NewNodeController(tenanttest.Clusters(&environment, cluster, &faults.Connection{}))
 	for _, old := range []*corev1.Node{stale, another} {
 		result, err := controller.Reconcile(t.Context(), old)
 		if err != nil || result.RequeueAfter == 0 {
@@ -225,7 +227,8 @@ func TestNodeCrash(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	node := createNode(t, "gpu-"+cluster.Namespace)
 	for writes, wantDeleted := range []bool{false, true} {
-		controller := garbagecollection.NewNodeController(tenanttest.Clusters(t, &environment, cluster, tenanttest.DyingAfter(writes)))
+		process := &faults.Connection{Kind: faults.Crash, At: writes}
+		controller := garbagecollection.NewNodeController(tenanttest.Clusters(&environment, cluster, process))
 		_, err := controller.Reconcile(t.Context(), node.DeepCopy())
 		if (err == nil) != wantDeleted || exists(t, node.DeepCopy()) == wantDeleted {
 			t.Fatalf("with %d writes: got error %v, want deleted %v", writes, err, wantDeleted)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/unschedulable"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/explain"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
@@ -94,7 +94,7 @@ func TestPodEvents(t *testing.T) {
 			cluster := tenanttest.TenantCluster(t, &environment)
 			published := record.NewFakeRecorder(10)
 			controller := unschedulable.NewPodController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
-				instancetypes.DefaultSettings(), events.NewRecorder(published),
+				events.NewRecorder(published),
 				func(types.NamespacedName) bool { return tc.planned })
 			waiting := unschedulablePod(cluster.Namespace)
 			if tc.change != nil {
@@ -128,7 +128,7 @@ func TestEventRepeatedOnChange(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	published := record.NewFakeRecorder(10)
 	controller := unschedulable.NewPodController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
-		instancetypes.DefaultSettings(), events.NewRecorder(published), nil)
+		events.NewRecorder(published), nil)
 	for _, step := range []struct {
 		change func(*v1alpha1.NodeType)
 		want   string
@@ -211,7 +211,7 @@ func TestPodWaitsForAnotherNodeClaim(t *testing.T) {
 			}
 			published := record.NewFakeRecorder(10)
 			controller := unschedulable.NewPodController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
-				instancetypes.DefaultSettings(), events.NewRecorder(published), nil)
+				events.NewRecorder(published), nil)
 			waiting := unschedulablePod(cluster.Namespace)
 			if _, err := controller.Reconcile(t.Context(), waiting); err != nil {
 				t.Fatal(err)
@@ -238,7 +238,7 @@ func TestPodEventIsWritten(t *testing.T) {
 	tenanttest.Run(t, &environment, cluster, func(clusters tenant.Clusters, m manager.Manager) tenanttest.Registrar {
 		//lint:ignore SA1019 Karpenter's recorder takes no other.
 		recorder := m.GetEventRecorderFor("karpenter")
-		return unschedulable.NewPodController(clusters, instancetypes.DefaultSettings(), events.NewRecorder(recorder), nil)
+		return unschedulable.NewPodController(clusters, events.NewRecorder(recorder), nil)
 	})
 	waiting := unschedulablePod(cluster.Namespace)
 	waiting.UID = ""
@@ -260,7 +260,7 @@ func TestPodEventIsWritten(t *testing.T) {
 		list := &corev1.EventList{}
 		err := environment.Client.List(ctx, list, client.InNamespace(cluster.Namespace))
 		for _, event := range list.Items {
-			if event.InvolvedObject.UID == waiting.UID && event.Reason == unschedulable.ReasonNoServerAvailable {
+			if event.InvolvedObject.UID == waiting.UID && event.Reason == explain.ReasonNoServerAvailable {
 				return true, nil
 			}
 		}

@@ -33,10 +33,10 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/policy"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // kind is what differs between claims and templates.
@@ -79,9 +79,9 @@ func (c *CopyController[T]) Reconcile(ctx context.Context, request reconcile.Req
 	ctx = injection.WithControllerName(ctx, c.Name())
 	requeue, err := c.reconcile(ctx, request.NamespacedName)
 	if requeue && err == nil {
-		return reconcile.Result{RequeueAfter: controllers.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: kube.ConflictRetry}, nil
 	}
-	return controllers.RetryConflict(err)
+	return kube.RetryConflict(err)
 }
 
 // reconcile returns true to be called again shortly, because a cache is behind what this process has written.
@@ -186,16 +186,16 @@ func (c *CopyController[T]) hostKey(name string) client.ObjectKey {
 // get returns an object, and whether there is one.
 func (c *CopyController[T]) get(ctx context.Context, reader client.Reader, key client.ObjectKey, where string) (T, bool, error) {
 	object := c.kind.object()
-	found, err := controllers.Find(ctx, reader, key, object)
+	found, err := kube.Find(ctx, reader, key, object)
 	if err != nil {
 		err = fmt.Errorf("%s, %w", where, err)
 	}
 	return object, found, err
 }
 
-// patch is controllers.Patch. An object that is gone needs no change.
+// patch is kube.Patch. An object that is gone needs no change.
 func patch(ctx context.Context, c client.Client, object client.Object, doing string, change func()) error {
-	return client.IgnoreNotFound(controllers.Patch(ctx, c, object, doing, change))
+	return client.IgnoreNotFound(kube.Patch(ctx, c, object, doing, change))
 }
 
 // NewClaimController constructs the controller of ResourceClaims.
@@ -360,7 +360,7 @@ func (c *CopyController[T]) deleteCopy(ctx context.Context, copied T) error {
 			controllerutil.RemoveFinalizer(copied, v1alpha1.DRASyncFinalizer)
 		})
 	}
-	if err := controllers.Delete(ctx, c.clusters.Management.Client, copied, "deleting on the host"); err != nil {
+	if err := kube.Delete(ctx, c.clusters.Management.Client, copied, "deleting on the host"); err != nil {
 		return err
 	}
 	log.FromContext(ctx).Info("deleted on the host", "kind", c.kind.Kind, "copy", client.ObjectKeyFromObject(copied))
@@ -406,7 +406,7 @@ func (c *CopyController[T]) deleteInTenant(ctx context.Context, object T) error 
 	if err := c.addFinalizer(ctx, object); err != nil {
 		return err
 	}
-	if err := controllers.Delete(ctx, c.clusters.Tenant.Client, object, "deleting in the tenant"); err != nil {
+	if err := kube.Delete(ctx, c.clusters.Tenant.Client, object, "deleting in the tenant"); err != nil {
 		return err
 	}
 	c.warn(object, ReasonDeletedOnHost, "it was deleted on the host, and is therefore deleted here")

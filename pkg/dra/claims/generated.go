@@ -19,10 +19,10 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/policy"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // podClaimAnnotation is Kubernetes' own, on claims generated from templates: which of the pod's claims it is.
@@ -43,14 +43,14 @@ func NewGeneratedController(clusters tenant.Clusters, recorder events.Recorder) 
 func (c *GeneratedController) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	err := c.reconcile(injection.WithControllerName(ctx, c.Name()), request.NamespacedName)
 	if apierrors.IsAlreadyExists(err) { // the cache does not show it yet
-		return reconcile.Result{RequeueAfter: controllers.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: kube.ConflictRetry}, nil
 	}
-	return controllers.RetryConflict(client.IgnoreNotFound(err))
+	return kube.RetryConflict(client.IgnoreNotFound(err))
 }
 
 func (c *GeneratedController) reconcile(ctx context.Context, key client.ObjectKey) error {
 	host := &resourcev1.ResourceClaim{}
-	if found, err := controllers.Find(ctx, c.clusters.Management.Client, key, host); err != nil {
+	if found, err := kube.Find(ctx, c.clusters.Management.Client, key, host); err != nil {
 		return fmt.Errorf("on the host, %w", err)
 	} else if !found {
 		return c.deleteMirrors(ctx, key)
@@ -109,7 +109,7 @@ func (c *GeneratedController) reconcile(ctx context.Context, key client.ObjectKe
 // tenantClaim returns a claim of the tenant, nil if there is none.
 func (c *GeneratedController) tenantClaim(ctx context.Context, key client.ObjectKey) (*resourcev1.ResourceClaim, error) {
 	claim := &resourcev1.ResourceClaim{}
-	if found, err := controllers.Find(ctx, c.clusters.Tenant.Client, key, claim); err != nil || !found {
+	if found, err := kube.Find(ctx, c.clusters.Tenant.Client, key, claim); err != nil || !found {
 		return nil, err
 	}
 	return claim, nil
@@ -134,7 +134,7 @@ func (c *GeneratedController) tenantPod(
 		return nil, nil, nil
 	}
 	pod := &corev1.Pod{}
-	if found, err := controllers.Find(ctx, c.clusters.Tenant.Client, origin.NamespacedName, pod); err != nil || !found {
+	if found, err := kube.Find(ctx, c.clusters.Tenant.Client, origin.NamespacedName, pod); err != nil || !found {
 		return nil, nil, err
 	}
 	name := host.Annotations[podClaimAnnotation]
@@ -220,7 +220,7 @@ func (c *GeneratedController) deleteGenerated(ctx context.Context, claim *resour
 	if !claim.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	return controllers.Delete(ctx, c.clusters.Tenant.Client, claim, "deleting in the tenant")
+	return kube.Delete(ctx, c.clusters.Tenant.Client, claim, "deleting in the tenant")
 }
 
 // deleteMirrors deletes what was created in the tenant for a claim that is gone from the host, after a live read.
@@ -229,7 +229,7 @@ func (c *GeneratedController) deleteMirrors(ctx context.Context, key client.Obje
 	if err != nil || len(mirrors) == 0 {
 		return err
 	}
-	if found, err := controllers.Find(ctx, c.clusters.Management.Live, key, &resourcev1.ResourceClaim{}); err != nil || found {
+	if found, err := kube.Find(ctx, c.clusters.Management.Live, key, &resourcev1.ResourceClaim{}); err != nil || found {
 		return err
 	}
 	return c.deleteExcept(ctx, mirrors, "")
@@ -238,7 +238,7 @@ func (c *GeneratedController) deleteMirrors(ctx context.Context, key client.Obje
 func (c *GeneratedController) deleteExcept(ctx context.Context, mirrors []resourcev1.ResourceClaim, name string) error {
 	for i := range mirrors {
 		if mirrors[i].Name != name {
-			if err := controllers.Delete(ctx, c.clusters.Tenant.Client, &mirrors[i], "deleting in the tenant"); err != nil {
+			if err := kube.Delete(ctx, c.clusters.Tenant.Client, &mirrors[i], "deleting in the tenant"); err != nil {
 				return err
 			}
 		}

@@ -20,17 +20,17 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/policy"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // hostPod returns the metadata of a pod of the host, from the cache, or nil if it does not know the pod. Nothing else of
 // the host's pods is kept in memory.
 func hostPod(ctx context.Context, clusters tenant.Clusters, name string) (*metav1.PartialObjectMetadata, error) {
 	pod := podMetadata()
-	if found, err := controllers.Find(ctx, clusters.Management.Client, clusters.MachineKey(name), pod); err != nil || !found {
+	if found, err := kube.Find(ctx, clusters.Management.Client, clusters.MachineKey(name), pod); err != nil || !found {
 		return nil, err
 	}
 	return pod, nil

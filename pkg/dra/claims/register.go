@@ -24,9 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/policy"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // Fields by which the caches index claims and templates.
@@ -45,7 +45,7 @@ const (
 	fieldGeneratedClasses = "dra/generated/deviceClasses"
 )
 
-var options = controller.Options{MaxConcurrentReconciles: controllers.Concurrency, CacheSyncTimeout: controllers.CacheSyncTimeout}
+var options = controller.Options{MaxConcurrentReconciles: kube.Concurrency, CacheSyncTimeout: kube.CacheSyncTimeout}
 
 func addIndex[T client.Object](ctx context.Context, indexer client.FieldIndexer, object T, field string, values func(T) []string) error {
 	if err := indexer.IndexField(ctx, object, field, func(object client.Object) []string { return values(object.(T)) }); err != nil {
@@ -142,7 +142,7 @@ func (c *CopyController[T]) usedBy(ctx context.Context, pod *metav1.PartialObjec
 
 // listed are the tenant's objects that the cache lists.
 func (c *CopyController[T]) listed(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
-	return controllers.Requests(ctx, c.clusters.Tenant.Client, c.kind.list(), opts...)
+	return kube.Requests(ctx, c.clusters.Tenant.Client, c.kind.list(), opts...)
 }
 
 // Name implements Karpenter's controller interface.
@@ -237,7 +237,7 @@ func (c *GeneratedController) claimsOf(ctx context.Context, namespace, name stri
 
 // hostClaims are the host's claims that the cache lists, in the tenant's namespace.
 func (c *GeneratedController) hostClaims(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
-	return controllers.Requests(ctx, c.clusters.Management.Client, &resourcev1.ResourceClaimList{},
+	return kube.Requests(ctx, c.clusters.Management.Client, &resourcev1.ResourceClaimList{},
 		append(opts, client.InNamespace(c.clusters.TenantCluster.Namespace))...)
 }
 

@@ -23,9 +23,9 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/policy"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // Controller keeps the tenant's DeviceClasses equal to those of the host.
@@ -72,7 +72,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			return reconcile.Result{}, fmt.Errorf("creating DeviceClass %s in the tenant, %w", request.Name, err)
 		}
 		return reconcile.Result{}, nil
-	// 4. It has it: its spec is that of the host's, also if another client has created it.
+	// 4. The DeviceClass exists: make its spec the host's, also if another client created it.
 	default:
 		return retry(c.update(ctx, present, s.Policy.ForTenant(host)))
 	}
@@ -109,7 +109,7 @@ func (c *Controller) remove(ctx context.Context, present *resourcev1.DeviceClass
 	if host != nil && host.UID == present.UID {
 		return nil
 	}
-	if err := controllers.Delete(ctx, c.clusters.Tenant.Client, present, "deleting in the tenant"); err != nil {
+	if err := kube.Delete(ctx, c.clusters.Tenant.Client, present, "deleting in the tenant"); err != nil {
 		return err
 	}
 	c.recorder.Publish(removed(present, host != nil, s.Policy))
@@ -120,7 +120,7 @@ func (c *Controller) remove(ctx context.Context, present *resourcev1.DeviceClass
 // read returns a class, or nil if there is none.
 func read(ctx context.Context, reader client.Reader, name, where string) (*resourcev1.DeviceClass, error) {
 	class := &resourcev1.DeviceClass{}
-	if found, err := controllers.Find(ctx, reader, client.ObjectKey{Name: name}, class); err != nil {
+	if found, err := kube.Find(ctx, reader, client.ObjectKey{Name: name}, class); err != nil {
 		return nil, fmt.Errorf("%s, %w", where, err)
 	} else if !found {
 		return nil, nil
@@ -130,7 +130,7 @@ func read(ctx context.Context, reader client.Reader, name, where string) (*resou
 
 // retry ignores that a class is gone, and retries after a conflict.
 func retry(err error) (reconcile.Result, error) {
-	return controllers.RetryConflict(client.IgnoreNotFound(err))
+	return kube.RetryConflict(client.IgnoreNotFound(err))
 }
 
 // ReasonRemoved is the reason of the event on a class that leaves the tenant.
@@ -147,14 +147,14 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &resourcev1.DeviceClass{}, each)).
 		WatchesRawSource(source.Kind(c.clusters.Tenant.Cache, &resourcev1.DeviceClass{}, each)).
 		WatchesRawSource(policy.Changes(c.clusters, c.all)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4, CacheSyncTimeout: controllers.CacheSyncTimeout}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4, CacheSyncTimeout: kube.CacheSyncTimeout}).
 		Complete(c)
 }
 
 // all are the classes of both clusters.
 func (c *Controller) all(ctx context.Context) []reconcile.Request {
-	return append(controllers.Requests(ctx, c.clusters.Management.Client, &resourcev1.DeviceClassList{}),
-		controllers.Requests(ctx, c.clusters.Tenant.Client, &resourcev1.DeviceClassList{})...)
+	return append(kube.Requests(ctx, c.clusters.Management.Client, &resourcev1.DeviceClassList{}),
+		kube.Requests(ctx, c.clusters.Tenant.Client, &resourcev1.DeviceClassList{})...)
 }
 
 func removed(class *resourcev1.DeviceClass, onHost bool, p policy.Policy) events.Event {

@@ -25,8 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // Policy decides which device classes of the host one tenant may see and request.
@@ -148,7 +148,7 @@ type Settings struct {
 // Read returns a tenant's settings, from a cache or live.
 func Read(ctx context.Context, reader client.Reader, key types.NamespacedName) (Settings, error) {
 	cluster := &v1alpha1.TenantCluster{}
-	if found, err := controllers.Find(ctx, reader, key, cluster); err != nil || !found {
+	if found, err := kube.Find(ctx, reader, key, cluster); err != nil || !found {
 		return Settings{}, err
 	}
 	return Of(cluster), nil
@@ -166,7 +166,7 @@ func Of(cluster *v1alpha1.TenantCluster) Settings {
 func (s Settings) NotAllowed(ctx context.Context, reader client.Reader, spec *resourcev1.ResourceClaimSpec) (string, error) {
 	for _, name := range Classes(spec) {
 		class := &resourcev1.DeviceClass{}
-		found, err := controllers.Find(ctx, reader, client.ObjectKey{Name: name}, class)
+		found, err := kube.Find(ctx, reader, client.ObjectKey{Name: name}, class)
 		if err != nil {
 			return "", fmt.Errorf("on the host, %w", err)
 		}

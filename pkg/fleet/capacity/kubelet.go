@@ -143,9 +143,9 @@ func (t threshold) of(capacity resource.Quantity) resource.Quantity {
 	return *resource.NewQuantity((kept+1<<20-1)>>20<<20, resource.BinarySI)
 }
 
-// Divided is how much the kubelet can have divided at most if it left so much for pods. Planned with that, no more is left for pods.
+// MaxCapacity is the largest capacity that leaves these allocatable resources. A plan with that capacity leaves no more for pods.
 // It is relative to a server of the type, so that what is set aside without our knowledge counts as missing.
-func (k Kubelet) Divided(server Server, allocatable corev1.ResourceList) corev1.ResourceList {
+func (k Kubelet) MaxCapacity(server Server, allocatable corev1.ResourceList) corev1.ResourceList {
 	planned, divided := k.Allocatable(server), corev1.ResourceList{}
 	for _, name := range Measured() {
 		total, less := server.Resources[name].DeepCopy(), planned[name]

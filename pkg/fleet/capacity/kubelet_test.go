@@ -124,7 +124,7 @@ func TestPlannedIsThere(t *testing.T) {
 				left = *resource.NewMilliQuantity(int64(float64(left.MilliValue())*(0.9+random.Float64()/10)), left.Format)
 				has[name] = left
 			}
-			nodeType.Status.SmallestNode = parsed.Divided(ServerOf(nodeType), has)
+			nodeType.Status.SmallestNode = parsed.MaxCapacity(ServerOf(nodeType), has)
 		}
 		server := ServerOf(nodeType)
 		server.Resources[corev1.ResourcePods] = resource.MustParse("110")

@@ -8,6 +8,7 @@ package capacity
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -117,6 +118,15 @@ func Smallest(nodeType *v1alpha1.NodeType, known, node corev1.ResourceList) core
 		}
 	}
 	return smallest
+}
+
+// IsSmaller returns whether a node has less of anything than what is known of the nodes of its type, or something that is not known.
+func IsSmaller(node, known corev1.ResourceList) bool {
+	return slices.ContainsFunc(Measured(), func(name corev1.ResourceName) bool {
+		has, reported := node[name]
+		least, seen := known[name]
+		return reported && (!seen || has.Cmp(least) < 0)
+	})
 }
 
 // Selector parses a selector of hosts part by part, so that the error can name the part that is wrong. Nil is for none.

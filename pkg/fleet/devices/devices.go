@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/blang/semver/v4"
+	"github.com/samber/lo"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -131,7 +132,7 @@ func validateAttributes(path *field.Path, group v1alpha1.NodeTypeDevice) (wrong 
 			wrong = append(wrong, field.Invalid(at, name, "is what pcieRoots says already: remove one of them"))
 		}
 		value := group.Attributes[name]
-		if set := countSet(value); set != 1 {
+		if set := lo.Count([]bool{value.String != nil, value.Int != nil, value.Bool != nil, value.Version != nil}, true); set != 1 {
 			wrong = append(wrong, field.Invalid(at, set, "values are set: set exactly one of string, int, bool and version"))
 		}
 		if value.Version == nil {
@@ -143,16 +144,6 @@ func validateAttributes(path *field.Path, group v1alpha1.NodeTypeDevice) (wrong 
 		}
 	}
 	return wrong
-}
-
-func countSet(value v1alpha1.NodeTypeDeviceAttribute) int {
-	count := 0
-	for _, set := range []bool{value.String != nil, value.Int != nil, value.Bool != nil, value.Version != nil} {
-		if set {
-			count++
-		}
-	}
-	return count
 }
 
 // nameProblem returns what is wrong with the name of an attribute or a capacity, which is an identifier with or without a

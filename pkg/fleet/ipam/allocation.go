@@ -34,8 +34,9 @@ type Allocation struct {
 }
 
 // Holds returns whether an address could have been taken from the pool, with its gateway.
-func (p Pool) Holds(one Allocation) bool {
-	return p.of == one.Network && p.Contains(one.Address.Addr()) && p.network.Bits() == one.Address.Bits() && p.gateway == one.Gateway
+func (p Pool) Holds(allocation Allocation) bool {
+	return p.tenantNetwork == allocation.Network && p.Contains(allocation.Address.Addr()) &&
+		p.network.Bits() == allocation.Address.Bits() && p.gateway == allocation.Gateway
 }
 
 // objectName is the name of the object that stands for an address of a network. There must be exactly one for each.
@@ -65,7 +66,7 @@ const hashBytes = 12
 func NewObject(owner v1alpha1.MachineReference, pool Pool, address netip.Addr) *v1alpha1.IPAddress {
 	object := &v1alpha1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        objectName(pool.of, address),
+			Name:        objectName(pool.tenantNetwork, address),
 			Labels:      map[string]string{v1alpha1.MachineUIDLabelKey: string(owner.UID)},
 			Annotations: map[string]string{v1alpha1.AddressPoolAnnotationKey: pool.spec()},
 		},
@@ -73,7 +74,7 @@ func NewObject(owner v1alpha1.MachineReference, pool Pool, address netip.Addr) *
 			Address:      address.String(),
 			PrefixLength: int32(pool.network.Bits()),
 			Pool:         pool.text,
-			Network:      pool.of,
+			Network:      pool.tenantNetwork,
 			MachineRef:   owner,
 		},
 	}
@@ -249,8 +250,8 @@ func (p Pool) Check(owner v1alpha1.MachineReference, taken []v1alpha1.IPAddress,
 		return nil
 	}
 	expected := 0
-	for _, one := range assumed {
-		if one.Pool.Is(p) && !owners[one.Owner] {
+	for _, assumption := range assumed {
+		if assumption.Pool.Is(p) && !owners[assumption.Owner] {
 			expected++
 		}
 	}
@@ -265,16 +266,16 @@ func (p Pool) Check(owner v1alpha1.MachineReference, taken []v1alpha1.IPAddress,
 func (p Pool) Overlapping(taken []v1alpha1.IPAddress, assumed []Assumed) []string {
 	others := map[string]bool{}
 	for i := range taken {
-		of := taken[i].Spec
-		if others[of.Pool] || of.Network != p.of || of.Pool == p.text {
+		spec := taken[i].Spec
+		if others[spec.Pool] || spec.Network != p.tenantNetwork || spec.Pool == p.text {
 			continue
 		}
 		_, ours := p.has(&taken[i])
-		others[of.Pool] = ours || len(p.Overlap(poolOf(&taken[i]))) > 0
+		others[spec.Pool] = ours || len(p.Overlap(poolOf(&taken[i]))) > 0
 	}
-	for _, one := range assumed {
-		if one.Pool.text != p.text && len(p.Overlap(one.Pool)) > 0 {
-			others[one.Pool.text] = true
+	for _, assumption := range assumed {
+		if assumption.Pool.text != p.text && len(p.Overlap(assumption.Pool)) > 0 {
+			others[assumption.Pool.text] = true
 		}
 	}
 	maps.DeleteFunc(others, func(_ string, overlaps bool) bool { return !overlaps })

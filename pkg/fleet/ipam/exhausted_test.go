@@ -30,7 +30,7 @@ func take(t *testing.T, owner v1alpha1.MachineReference, pool Pool, taken ...v1a
 func TestCheck(t *testing.T) {
 	pool := mustParse(t, "10.0.0.1/24", "10.0.0.10-10.0.0.11")
 	first, second, third := newOwner("first"), newOwner("second"), newOwner("third")
-	of := func(owner v1alpha1.MachineReference) Assumed { return Assumed{Owner: owner, Pool: pool} }
+	assumedFor := func(owner v1alpha1.MachineReference) Assumed { return Assumed{Owner: owner, Pool: pool} }
 	for name, tc := range map[string]struct {
 		reason  string
 		taken   []v1alpha1.IPAddress
@@ -38,16 +38,17 @@ func TestCheck(t *testing.T) {
 		in      string
 		want    bool
 	}{
-		"Free":         {reason: "two of two", want: true},
-		"OneLeft":      {reason: "one of two", assumed: []Assumed{of(first)}, want: true},
-		"Assumed":      {reason: "both are about to be taken", assumed: []Assumed{of(first), of(second)}},
-		"OtherNetwork": {reason: "it has its own addresses", assumed: []Assumed{of(first), of(second)}, in: "vlan:7", want: true},
+		"Free":    {reason: "two of two", want: true},
+		"OneLeft": {reason: "one of two", assumed: []Assumed{assumedFor(first)}, want: true},
+		"Assumed": {reason: "both are about to be taken", assumed: []Assumed{assumedFor(first), assumedFor(second)}},
+		"OtherNetwork": {reason: "it has its own addresses",
+			assumed: []Assumed{assumedFor(first), assumedFor(second)}, in: "vlan:7", want: true},
 		"Both": {reason: "one is taken, one is assumed", taken: []v1alpha1.IPAddress{take(t, first, pool)},
-			assumed: []Assumed{of(second)}},
+			assumed: []Assumed{assumedFor(second)}},
 		"Shows": {reason: "an assumed address that is taken counts once", taken: []v1alpha1.IPAddress{take(t, first, pool)},
-			assumed: []Assumed{of(first)}, want: true},
+			assumed: []Assumed{assumedFor(first)}, want: true},
 		"Own": {reason: "an owner keeps its address", taken: []v1alpha1.IPAddress{take(t, third, pool)},
-			assumed: []Assumed{of(first), of(second)}, want: true},
+			assumed: []Assumed{assumedFor(first), assumedFor(second)}, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := pool.In(tc.in).Check(third, tc.taken, tc.assumed)

@@ -32,8 +32,8 @@ type Pool struct {
 	ranges  []netipx.IPRange
 	set     *netipx.IPSet
 	text    string
-	// of is the network that the pool is used in. It does not determine the addresses.
-	of string
+	// tenantNetwork is the network that the pool is used in. It does not determine the addresses.
+	tenantNetwork string
 }
 
 // NewPool makes a pool of all addresses of a network or, if there are ranges, of those in the ranges. The gateway is
@@ -135,11 +135,11 @@ type spec struct {
 
 // poolOf returns the pool that an address was taken from, in its network. It is empty if that cannot be read.
 func poolOf(object *v1alpha1.IPAddress) Pool {
-	var of spec
-	if err := json.Unmarshal([]byte(object.Annotations[v1alpha1.AddressPoolAnnotationKey]), &of); err != nil {
+	var parsed spec
+	if err := json.Unmarshal([]byte(object.Annotations[v1alpha1.AddressPoolAnnotationKey]), &parsed); err != nil {
 		return Pool{}
 	}
-	pool, err := NewPool(of.Network, netip.Addr{}, of.Ranges...)
+	pool, err := NewPool(parsed.Network, netip.Addr{}, parsed.Ranges...)
 	if err != nil {
 		return Pool{}
 	}
@@ -155,24 +155,24 @@ func (p Pool) spec() string {
 // In returns the pool as it is used in a network, which its servers are moved into: vlan:100, vni:5000 or id:blue. The
 // same address may be had once in every network. Empty is the network of all servers that are not moved.
 func (p Pool) In(network string) Pool {
-	p.of = network
+	p.tenantNetwork = network
 	return p
 }
 
 // Network that the pool is used in.
-func (p Pool) Network() string { return p.of }
+func (p Pool) Network() string { return p.tenantNetwork }
 
 // Title names the pool and its network.
 func (p Pool) Title() string {
-	if p.of == "" {
+	if p.tenantNetwork == "" {
 		return p.text
 	}
-	return p.text + " in network " + p.of
+	return p.text + " in network " + p.tenantNetwork
 }
 
 // has returns whether an allocated address is one of the pool's.
 func (p Pool) has(object *v1alpha1.IPAddress) (netip.Addr, bool) {
-	if object.Spec.Network != p.of {
+	if object.Spec.Network != p.tenantNetwork {
 		return netip.Addr{}, false
 	}
 	address, err := netip.ParseAddr(object.Spec.Address)
@@ -180,7 +180,9 @@ func (p Pool) has(object *v1alpha1.IPAddress) (netip.Addr, bool) {
 }
 
 // Is returns whether two pools are the same, in the same network.
-func (p Pool) Is(other Pool) bool { return p.of == other.of && p.text == other.text }
+func (p Pool) Is(other Pool) bool {
+	return p.tenantNetwork == other.tenantNetwork && p.text == other.text
+}
 
 // String names the pool by its network and its ranges.
 func (p Pool) String() string { return p.text }
@@ -216,7 +218,7 @@ func (p Pool) size() *big.Int {
 // Overlap returns the addresses that two pools have in common, one range after the other; none if they are apart, or in
 // networks that are.
 func (p Pool) Overlap(other Pool) []netipx.IPRange {
-	if p.set == nil || other.set == nil || p.of != other.of {
+	if p.set == nil || other.set == nil || p.tenantNetwork != other.tenantNetwork {
 		return nil
 	}
 	var builder netipx.IPSetBuilder

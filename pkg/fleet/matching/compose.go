@@ -44,7 +44,7 @@ func Compose(path *field.Path, entries []corev1.NodeSelectorRequirement) ([]core
 }
 
 // SelectsTypes returns whether a requirement names the NodeTypes that a server may be of. One with a wildcard does not.
-func SelectsTypes(one corev1.NodeSelectorRequirement) bool {
-	return NamesTypes(one.Key) && one.Operator == corev1.NodeSelectorOpIn && len(one.Values) > 0 &&
-		!slices.ContainsFunc(one.Values, func(value string) bool { return strings.Contains(value, "*") })
+func SelectsTypes(requirement corev1.NodeSelectorRequirement) bool {
+	return NamesTypes(requirement.Key) && requirement.Operator == corev1.NodeSelectorOpIn && len(requirement.Values) > 0 &&
+		!slices.ContainsFunc(requirement.Values, func(value string) bool { return strings.Contains(value, "*") })
 }

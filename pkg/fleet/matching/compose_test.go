@@ -76,10 +76,11 @@ func TestComposeLongNames(t *testing.T) {
 	long := strings.Repeat("h100.", 50)
 	keys := map[string]bool{}
 	for _, name := range []string{long + "a", long + "b", strings.Repeat("x", 53) + ".-" + strings.Repeat("y", 20)} {
-		one := corev1.NodeSelectorRequirement{Key: "vcluster.com/node-type", Operator: corev1.NodeSelectorOpIn, Values: []string{"h100"}}
-		other := one
+		first := corev1.NodeSelectorRequirement{Key: "vcluster.com/node-type", Operator: corev1.NodeSelectorOpIn,
+			Values: []string{"h100"}}
+		other := first
 		other.Values = []string{name}
-		composed, err := Compose(nil, []corev1.NodeSelectorRequirement{one, other})
+		composed, err := Compose(nil, []corev1.NodeSelectorRequirement{first, other})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -112,11 +112,11 @@ func TestOffered(t *testing.T) {
 		"RackIsNotThat": {"some server has one", requirement("rack", "DoesNotExist"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one, errs := Requirement(nil, tc.asked)
+			requirement, errs := Requirement(nil, tc.asked)
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}
-			if got := OfferedBy(nodeType).Meets(one); got != tc.want {
+			if got := OfferedBy(nodeType).Meets(requirement); got != tc.want {
 				t.Errorf("%s: got %v, want %v", tc.reason, got, tc.want)
 			}
 		})

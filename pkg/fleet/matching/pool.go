@@ -6,7 +6,6 @@ package matching
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -19,7 +18,7 @@ import (
 // leave no type.
 func Narrowing(values map[string]string, types []Offered) (requirements []corev1.NodeSelectorRequirement) {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if !properties.Custom(key) || !slices.ContainsFunc(types, func(one Offered) bool { _, has := one[key]; return has }) {
+		if !properties.Custom(key) || !slices.ContainsFunc(types, func(o Offered) bool { _, has := o[key]; return has }) {
 			continue
 		}
 		switch several, any := properties.LabelValues(key, values[key]); {
@@ -35,13 +34,4 @@ func Narrowing(values map[string]string, types []Offered) (requirements []corev1
 // NamesTypes returns whether the values of a label are names of NodeTypes.
 func NamesTypes(key string) bool {
 	return key == v1alpha1.NodeTypeLabelKey || key == corev1.LabelInstanceTypeStable
-}
-
-// WithoutProvider returns the name of a NodeType that a pool selects. The reference writes PROVIDER.TYPE, also for the provider that
-// the pool has. A type that has such a name itself wins.
-func WithoutProvider(name, provider string, exists func(nodeType string) bool) string {
-	if short, found := strings.CutPrefix(name, provider+"."); found && !exists(name) {
-		return short
-	}
-	return name
 }

@@ -142,14 +142,15 @@ func (m Mismatch) Describe(asker string) string {
 	case TooSmall:
 		var missing, small []string
 		unknown := false
-		for _, one := range m.Short {
+		for _, short := range m.Short {
 			switch {
-			case one.Missing && (one.Name == corev1.ResourceCPU || one.Name == corev1.ResourceMemory): // every server has some
+			case short.Missing && (short.Name == corev1.ResourceCPU || short.Name == corev1.ResourceMemory):
+				// every server has some
 				unknown = true
-			case one.Missing:
-				missing = append(missing, string(one.Name))
+			case short.Missing:
+				missing = append(missing, string(short.Name))
 			default:
-				small = append(small, fmt.Sprintf("asks %s %s, has %s", one.Name, one.Asked.String(), one.Has.String()))
+				small = append(small, fmt.Sprintf("asks %s %s, has %s", short.Name, short.Asked.String(), short.Has.String()))
 			}
 		}
 		switch {
@@ -191,9 +192,9 @@ var nodeTypeOperators = map[v1alpha1.SelectorOperator]corev1.NodeSelectorOperato
 // others by field below the path.
 func Requirements(path *field.Path, from []corev1.NodeSelectorRequirement) (valid []labels.Requirement, wrong field.ErrorList) {
 	for i := range from {
-		one, errs := Requirement(path.Index(i), from[i])
-		if wrong = append(wrong, errs...); one != nil {
-			valid = append(valid, *one)
+		requirement, errs := Requirement(path.Index(i), from[i])
+		if wrong = append(wrong, errs...); requirement != nil {
+			valid = append(valid, *requirement)
 		}
 	}
 	return valid, wrong
@@ -207,9 +208,9 @@ func Requirement(path *field.Path, from corev1.NodeSelectorRequirement) (*labels
 			corev1.NodeSelectorOpIn, corev1.NodeSelectorOpLt, corev1.NodeSelectorOpNotIn}
 		return nil, field.ErrorList{field.NotSupported(path.Child("operator"), from.Operator, supported)}
 	}
-	one, err := labels.NewRequirement(from.Key, operator, from.Values, field.WithPath(path))
+	requirement, err := labels.NewRequirement(from.Key, operator, from.Values, field.WithPath(path))
 	if err == nil {
-		return one, nil
+		return requirement, nil
 	}
 	var aggregate interface{ Errors() []error }
 	if !errors.As(err, &aggregate) {
@@ -218,9 +219,9 @@ func Requirement(path *field.Path, from corev1.NodeSelectorRequirement) (*labels
 	var wrong field.ErrorList
 	for _, err := range aggregate.Errors() {
 		detail := err.Error()
-		var one *field.Error
-		if errors.As(err, &one) {
-			detail = one.Detail
+		var fieldError *field.Error
+		if errors.As(err, &fieldError) {
+			detail = fieldError.Detail
 		}
 		wrong = append(wrong, field.Invalid(path, from.Key+" "+string(from.Operator), detail))
 	}
@@ -290,14 +291,4 @@ func (o Offered) Meets(requirement *labels.Requirement) bool {
 	return len(values) == 0 && requirement.Operator() != selection.DoesNotExist || slices.ContainsFunc(values, func(value string) bool {
 		return requirement.Matches(labels.Set{requirement.Key(): value})
 	})
-}
-
-// Unmet returns the requirements that no node of the type meets, each taken by itself.
-func (o Offered) Unmet(requirements []labels.Requirement) (unmet []*labels.Requirement) {
-	for n := range requirements {
-		if !o.Meets(&requirements[n]) {
-			unmet = append(unmet, &requirements[n])
-		}
-	}
-	return unmet
 }

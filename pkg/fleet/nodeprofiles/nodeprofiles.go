@@ -167,8 +167,8 @@ func withValues(taints []corev1.Taint, values map[string]string) []corev1.Taint 
 
 // Started takes the startup taints away from a node that is Ready. They are not the profile's any more then.
 func (a Applied) Started(node *corev1.Node) Applied {
-	if len(a.StartupTaints) == 0 || !slices.ContainsFunc(node.Status.Conditions, func(one corev1.NodeCondition) bool {
-		return one.Type == corev1.NodeReady && one.Status == corev1.ConditionTrue
+	if len(a.StartupTaints) == 0 || !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	}) {
 		return a
 	}

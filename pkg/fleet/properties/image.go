@@ -136,25 +136,6 @@ func (s Set) NetworkData() string {
 	return s.unlessOverridden(v1alpha1.PropertyNetworkData, v1alpha1.PropertyNetworkDataTemplate)
 }
 
-// UserDataTemplate returns the name of the MachineConfigTemplate that makes the document for cloud-init, empty if none
-// does: none is named, or UserData is not empty. The error is an *Error.
-func (s Set) UserDataTemplate() (string, error) {
-	return s.template(v1alpha1.PropertyUserDataTemplate, s.UserData())
-}
-
-// NetworkDataTemplate returns the name of the MachineConfigTemplate that makes the network data, empty if none does:
-// none is named, or NetworkData is not empty. The error is an *Error.
-func (s Set) NetworkDataTemplate() (string, error) {
-	return s.template(v1alpha1.PropertyNetworkDataTemplate, s.NetworkData())
-}
-
-func (s Set) template(key, instead string) (string, error) {
-	if instead != "" {
-		return "", nil
-	}
-	return s.objectName(key, "a MachineConfigTemplate")
-}
-
 // unlessOverridden returns the document, unless a template is named in a more specific object: a Machine that names a
 // template wants that, whatever document its NodeProvider has for all. In one and the same object the document wins.
 func (s Set) unlessOverridden(document, template string) string {

@@ -205,13 +205,13 @@ func FuzzNetwork(f *testing.F) {
 		if !network.CIDR.Contains(network.Gateway) || network.CIDR.Masked() != network.CIDR || network.Gateway == network.CIDR.Addr() {
 			t.Errorf("gateway %s of %s", network.Gateway, network.CIDR)
 		}
-		for i, one := range network.Ranges {
-			if !one.IsValid() || !network.CIDR.Contains(one.From()) || !network.CIDR.Contains(one.To()) {
-				t.Errorf("range %s of %s", one, network.CIDR)
+		for i, ipRange := range network.Ranges {
+			if !ipRange.IsValid() || !network.CIDR.Contains(ipRange.From()) || !network.CIDR.Contains(ipRange.To()) {
+				t.Errorf("range %s of %s", ipRange, network.CIDR)
 			}
 			for _, other := range network.Ranges[:i] {
-				if one.Overlaps(other) {
-					t.Errorf("%s overlaps %s", one, other)
+				if ipRange.Overlaps(other) {
+					t.Errorf("%s overlaps %s", ipRange, other)
 				}
 			}
 		}

@@ -93,7 +93,7 @@ func TestWithOSImage(t *testing.T) {
 
 // TestWithOSImageOfLayers: of an image and a reference to an OSImage, the more specific is installed.
 func TestWithOSImageOfLayers(t *testing.T) {
-	of := map[string]string{v1alpha1.PropertyImageURL: location, v1alpha1.PropertyImageChecksum: sha256}
+	image := map[string]string{v1alpha1.PropertyImageURL: location, v1alpha1.PropertyImageChecksum: sha256}
 	reference := map[string]string{v1alpha1.PropertyOSImage: "ubuntu"}
 	own := map[string]string{v1alpha1.PropertyImageURL: "http://mine/x.raw", v1alpha1.PropertyImageChecksum: md5}
 	checksum := map[string]string{v1alpha1.PropertyImageChecksum: md5}
@@ -104,12 +104,12 @@ func TestWithOSImageOfLayers(t *testing.T) {
 		image         map[string]string
 		url, checksum string
 	}{
-		"Reference": {reason: "the default image of the provider is not what the pool names", general: own, specific: reference, image: of,
-			url: location, checksum: sha256},
-		"Image": {reason: "the pool has an image of its own", general: reference, specific: own, image: of,
-			url: "http://mine/x.raw", checksum: md5},
-		"Checksum": {reason: "the provider's checksum is that of another image", general: checksum, specific: reference, image: of,
-			url: location, checksum: sha256},
+		"Reference": {reason: "the default image of the provider is not what the pool names", general: own, specific: reference,
+			image: image, url: location, checksum: sha256},
+		"Image": {reason: "the pool has an image of its own", general: reference, specific: own,
+			image: image, url: "http://mine/x.raw", checksum: md5},
+		"Checksum": {reason: "the provider's checksum is that of another image", general: checksum, specific: reference,
+			image: image, url: location, checksum: sha256},
 		"NoImage": {reason: "an OSImage without an image replaces none", general: own, specific: reference,
 			image: map[string]string{"gpu-driver": "570"}, url: "http://mine/x.raw", checksum: md5},
 	} {

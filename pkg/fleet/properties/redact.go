@@ -45,13 +45,13 @@ func RedactValue(value any) any {
 			value[i] = RedactValue(value[i])
 		}
 	case map[string]any:
-		for key, one := range value {
-			if text, isText := one.(string); isText && text != "" && secretName.MatchString(key) {
+		for key, item := range value {
+			if text, isText := item.(string); isText && text != "" && secretName.MatchString(key) {
 				value[key] = blanked
 			} else if strings.HasSuffix(key, lastApplied) {
 				delete(value, key)
 			} else {
-				value[key] = RedactValue(one)
+				value[key] = RedactValue(item)
 			}
 		}
 	}

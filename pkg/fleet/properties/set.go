@@ -24,11 +24,14 @@ type Layer struct {
 	Values map[string]string
 }
 
-// Kinds of the objects that hold properties.
+// Kinds of the objects that hold properties, or that properties name.
 const (
 	kindProvider = "NodeProvider"
 	kindType     = "NodeType"
-	kindOSImage  = "OSImage"
+	KindOSImage  = "OSImage"
+
+	KindSSHKey                = "SSHKey"
+	KindMachineConfigTemplate = "MachineConfigTemplate"
 )
 
 // OfProvider is the layer of a NodeProvider, the least specific.
@@ -91,7 +94,7 @@ func (s Set) WithOSImage(image *v1alpha1.OSImage) Set {
 	}
 	filled := Set{properties: make(map[string]property, len(s.properties)+len(image.Spec.Properties))}
 	for key, value := range image.Spec.Properties {
-		filled.properties[key] = property{value: value, source: kindOSImage + " " + image.Name}
+		filled.properties[key] = property{value: value, source: KindOSImage + " " + image.Name}
 	}
 	switch {
 	case s.Get(v1alpha1.PropertyImageURL) != "":
@@ -128,7 +131,7 @@ func (s Set) Map() map[string]string {
 
 // FromOSImage returns whether the value of a property was filled in from an OSImage.
 func (s Set) FromOSImage(key string) bool {
-	return strings.HasPrefix(s.Source(key), kindOSImage+" ")
+	return strings.HasPrefix(s.Source(key), KindOSImage+" ")
 }
 
 // Error is what is wrong with a property, in one sentence for its author.
@@ -164,23 +167,15 @@ func (s Set) wrong(key, problem, remedy string) *Error {
 // maxShown is the length, in bytes, from which on a value is cut when it is shown.
 const maxShown = 256
 
-// Entry is one effective property, fit to be shown.
-type Entry struct {
-	Key string
-	// Value as it can be shown: whole documents, which may hold secrets, and the credentials in URLs are left out, and
-	// long values are cut.
-	Value string
-	// Source is the object that the value is written in.
-	Source string
-}
-
-// Entries returns the effective properties in the order of their keys. Properties with an empty value are not among
-// them.
-func (s Set) Entries() []Entry {
-	entries := make([]Entry, 0, len(s.properties))
+// Entries returns the effective properties in the order of their keys, without those that have an empty value. A value
+// is as it can be shown: whole documents, which may hold secrets, and the credentials in URLs are left out, and long
+// values are cut.
+func (s Set) Entries() []v1alpha1.MachineProperty {
+	entries := make([]v1alpha1.MachineProperty, 0, len(s.properties))
 	for _, key := range slices.Sorted(maps.Keys(s.properties)) {
 		if value := s.Get(key); value != "" {
-			entries = append(entries, Entry{Key: key, Value: shown(key, value), Source: s.Source(key)})
+			entries = append(entries,
+				v1alpha1.MachineProperty{Key: key, Value: shown(key, value), Source: s.Source(key)})
 		}
 	}
 	return entries
@@ -272,7 +267,7 @@ func (s Set) Validate() []error {
 
 // pinned finds a pin in an object for many Machines, which would all need the same server.
 func (s Set) pinned() error {
-	for _, kind := range []string{kindProvider, kindType, kindOSImage} {
+	for _, kind := range []string{kindProvider, kindType, KindOSImage} {
 		if s.Get(v1alpha1.PropertyServerName) != "" && strings.HasPrefix(s.Source(v1alpha1.PropertyServerName), kind+" ") {
 			return s.wrong(v1alpha1.PropertyServerName, "pins every Machine of the "+kind+" to one server",
 				"set it on the one Machine that shall have the server")
@@ -336,10 +331,7 @@ var builtInDomains = []string{referenceDomain, "metal3.io", "karpenter.sh", "kub
 
 // Custom returns whether a property has no meaning but what its author gives it.
 func Custom(key string) bool {
-	domain, _, qualified := strings.Cut(key, "/")
-	return !slices.Contains(freeText, key) && !(qualified && slices.ContainsFunc(builtInDomains, func(builtIn string) bool {
-		return domain == builtIn || strings.HasSuffix(domain, "."+builtIn)
-	}))
+	return !slices.Contains(freeText, key) && !v1alpha1.InDomain(key, builtInDomains...)
 }
 
 // known are the properties with a meaning here that are not free text, or that another version of this project reads.
@@ -347,9 +339,7 @@ var known = []string{v1alpha1.NodeTypeLabelKey}
 
 // ReferenceOnly returns whether a property is in the reference's domain and has no meaning here. At most it is a label of nodes.
 func ReferenceOnly(key string) bool {
-	domain, _, qualified := strings.Cut(key, "/")
-	return qualified && (domain == referenceDomain || strings.HasSuffix(domain, "."+referenceDomain)) &&
-		!slices.Contains(freeText, key) && !slices.Contains(known, key)
+	return v1alpha1.InDomain(key, referenceDomain) && !slices.Contains(freeText, key) && !slices.Contains(known, key)
 }
 
 const referenceDomain = "vcluster.com"
@@ -366,8 +356,8 @@ func LabelValues(key, value string) (values []string, any bool) {
 	} else if values = splitList(value); slices.Contains(values, anyValue) {
 		return nil, true
 	}
-	for _, one := range values {
-		if len(validation.IsValidLabelValue(one)) > 0 {
+	for _, single := range values {
+		if len(validation.IsValidLabelValue(single)) > 0 {
 			return nil, false
 		}
 	}

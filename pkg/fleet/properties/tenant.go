@@ -14,7 +14,7 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // tenantKeys are the keys with a meaning of their own that a tenant may set if its TenantCluster does not say which. The names
@@ -96,7 +96,7 @@ func namesOf(
 ) (names []string) {
 	add := func(values map[string]string) { names = append(names, splitList(values[key])...) }
 	for _, nodeType := range nodeTypes {
-		provider, found := lo.Find(providers, func(one *v1alpha1.NodeProvider) bool { return one.Name == nodeType.Spec.ProviderRef.Name })
+		provider, found := lo.Find(providers, func(p *v1alpha1.NodeProvider) bool { return p.Name == nodeType.Spec.ProviderRef.Name })
 		if !tenant.Allows(nodeType.Name, provider.Maker(nodeType)) {
 			continue
 		}

@@ -34,8 +34,8 @@ func typeOf(name, provider string, properties map[string]string) *v1alpha1.NodeT
 
 func providerOf(name string, properties map[string]string, makes ...string) *v1alpha1.NodeProvider {
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
-	for _, one := range makes {
-		provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes, v1alpha1.NodeTypeTemplate{Name: one})
+	for _, name := range makes {
+		provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes, v1alpha1.NodeTypeTemplate{Name: name})
 	}
 	provider.Spec.Properties = properties
 	return provider

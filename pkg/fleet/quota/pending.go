@@ -16,7 +16,7 @@ const MorePending = 10
 // Allowance is how many servers a namespace with these tenants may have: the sum of their quotas. For a tenant without a quota on servers
 // those of the types count that it may have, and for a namespace without tenants all. nodeTypes are all there are, and total is how many
 // servers one has.
-func Allowance(tenants []v1alpha1.TenantCluster, nodeTypes []*v1alpha1.NodeType, total func(nodeType string) int32) (sum int64) {
+func Allowance(tenants []*v1alpha1.TenantCluster, nodeTypes []*v1alpha1.NodeType, total func(nodeType string) int32) (sum int64) {
 	servers := func(allowed func(nodeType, madeBy string) bool) (sum int64) {
 		for _, one := range nodeTypes {
 			if allowed(one.Name, one.MadeBy()) {
@@ -28,11 +28,11 @@ func Allowance(tenants []v1alpha1.TenantCluster, nodeTypes []*v1alpha1.NodeType,
 	if len(tenants) == 0 {
 		return servers(func(string, string) bool { return true })
 	}
-	for i := range tenants {
-		if limits := tenants[i].Spec.Quota; limits != nil && limits.Servers != nil {
+	for _, tenant := range tenants {
+		if limits := tenant.Spec.Quota; limits != nil && limits.Servers != nil {
 			sum += min(*limits.Servers, math.MaxInt32)
 		} else {
-			sum += servers(tenants[i].Allows)
+			sum += servers(tenant.Allows)
 		}
 	}
 	return sum

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/samber/lo"
+
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
@@ -40,7 +42,7 @@ func TestAllowanceByHand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tenant := v1alpha1.TenantCluster{Spec: v1alpha1.TenantClusterSpec{AllowedNodeTypes: tc.allowed}}
-			if got := Allowance([]v1alpha1.TenantCluster{tenant}, nodeTypes, total); got != tc.want {
+			if got := Allowance([]*v1alpha1.TenantCluster{&tenant}, nodeTypes, total); got != tc.want {
 				t.Errorf("%s: got %d, want %d", tc.reason, got, tc.want)
 			}
 		})
@@ -73,7 +75,7 @@ func TestMayWait(t *testing.T) {
 			2*math.MaxInt32 + 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			allowance := Allowance(tc.tenants, nodeTypes, total)
+			allowance := Allowance(lo.ToSlicePtr(tc.tenants), nodeTypes, total)
 			if !MayWait(allowance, tc.have, tc.want-1) || MayWait(allowance, tc.have, tc.want) {
 				t.Errorf("%s: with %d servers of %d, %d more may not wait, or more may", tc.reason, tc.have, allowance, tc.want)
 			}

@@ -42,14 +42,14 @@ func Used(charged []*v1alpha1.Machine, except types.UID, assumed func(*v1alpha1.
 		if one.UID == except {
 			continue
 		}
-		_, chosen, found := one.ChosenHost()
+		chosen, err := one.ChosenHost()
 		switch {
 		case one.Status.HostRef != nil && one.Status.NodeTypeRef != nil:
 			used = append(used, one.Status.NodeTypeRef.Name)
-		case one.Status.HostRef != nil:
+		case one.Status.HostRef != nil, err != nil:
 			used = append(used, "")
-		case found:
-			used = append(used, chosen)
+		case chosen != nil:
+			used = append(used, chosen.NodeType)
 		case assumed != nil:
 			if nodeType := assumed(one); nodeType != "" {
 				used = append(used, nodeType)
@@ -74,18 +74,29 @@ func NameSuspects(err error, suspects int) error {
 		"and remove the annotation %s", exceeded.Message, suspects, verb, v1alpha1.QuarantinedAnnotationKey)}
 }
 
+// ServersReached says that a tenant, which has so many servers, may have no more.
+func ServersReached(tenant *v1alpha1.TenantCluster, has int64) string {
+	return fmt.Sprintf("TenantCluster %s/%s has %d servers and its spec.quota.servers is %d: raise the quota, or "+
+		"release a server", tenant.Namespace, tenant.Name, has, *tenant.Spec.Quota.Servers)
+}
+
+// GPUsReached says that a tenant, which has so many accelerators, may not have those of one server more. needs is a
+// clause that says how many those are.
+func GPUsReached(tenant *v1alpha1.TenantCluster, has int64, needs string) string {
+	return fmt.Sprintf("TenantCluster %s/%s has %d GPUs, %s, and its spec.quota.gpus is %d: raise the quota, or "+
+		"release a server", tenant.Namespace, tenant.Name, has, needs, *tenant.Spec.Quota.GPUs)
+}
+
 // Check compares what the tenant has, and one server more, with its quota. The error is an *ExceededError if that is too
 // much. The name of the type may be empty if it is not known yet. Accelerators counts those of one server of a type; a type
 // that does not exist any more has none, so that it does not keep the tenant from all others.
 func Check(tenant *v1alpha1.TenantCluster, used []string, nodeType string, accelerators func(nodeType string) (int64, error)) error {
-	quota, key := tenant.Spec.Quota, types.NamespacedName{Namespace: tenant.Namespace, Name: tenant.Name}
+	quota := tenant.Spec.Quota
 	if quota == nil {
 		return nil
 	}
 	if quota.Servers != nil && int64(len(used)) >= *quota.Servers {
-		return &ExceededError{Message: fmt.Sprintf("TenantCluster %s has %d servers and its spec.quota.servers is %d: raise the quota, or "+
-			"release a server",
-			key, len(used), *quota.Servers)}
+		return &ExceededError{Message: ServersReached(tenant, int64(len(used)))}
 	}
 	if quota.GPUs == nil || nodeType == "" {
 		return nil
@@ -106,9 +117,8 @@ func Check(tenant *v1alpha1.TenantCluster, used []string, nodeType string, accel
 		has += count
 	}
 	if has+more > *quota.GPUs {
-		return &ExceededError{Message: fmt.Sprintf("TenantCluster %s has %d GPUs, a server of NodeType %s has %d more, and its spec.quota.gpus "+
-			"is %d: raise the quota, or release a server",
-			key, has, nodeType, more, *quota.GPUs)}
+		needs := fmt.Sprintf("a server of NodeType %s has %d more", nodeType, more)
+		return &ExceededError{Message: GPUsReached(tenant, has, needs)}
 	}
 	return nil
 }

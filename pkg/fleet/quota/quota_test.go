@@ -115,14 +115,16 @@ func TestUsed(t *testing.T) {
 		machine("d", "blue", "eight"), machine("e", "blue", "")}
 	chosen := machine("f", "blue", "")
 	chosen.SetChosenHost(v1alpha1.HostReference{Namespace: "metal3", Name: "server-f", UID: "1"}, "four")
-	machines = append(machines, chosen)
+	unreadable := machine("g", "blue", "")
+	unreadable.Annotations = map[string]string{v1alpha1.ChosenHostAnnotationKey: "x"}
+	machines = append(machines, chosen, unreadable)
 	assumed := func(machine *v1alpha1.Machine) string {
 		return map[string]string{"b": "plain", "c": "plain", "d": "plain"}[machine.Name]
 	}
-	if diff := cmp.Diff([]string{"four", "plain", "eight", "four"}, Used(charged(tenantWith(nil), machines), "e", assumed)); diff != "" {
+	if diff := cmp.Diff([]string{"four", "plain", "eight", "four", ""}, Used(charged(tenantWith(nil), machines), "e", assumed)); diff != "" {
 		t.Errorf("what is assumed counts until the Machine shows a server, and what is chosen (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"eight", "four"}, Used(charged(tenantWith(nil), machines), "a", nil)); diff != "" {
+	if diff := cmp.Diff([]string{"eight", "four", ""}, Used(charged(tenantWith(nil), machines), "a", nil)); diff != "" {
 		t.Errorf("a Machine is not in its own way (-want +got):\n%s", diff)
 	}
 }

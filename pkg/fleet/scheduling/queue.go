@@ -10,6 +10,7 @@ package scheduling
 import (
 	"cmp"
 	"container/heap"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -60,11 +61,9 @@ type Machine[T any] struct {
 	index int // in the heap of active ones; -1 if it is unschedulable
 }
 
-// Less is the order in which the active Machines of a namespace are popped.
-type Less[T any] func(a, b *Machine[T]) bool
-
-// ByAge pops Machines that have a server first, then the oldest, then by name.
-func ByAge[T any](a, b *Machine[T]) bool {
+// Before is the order in which the active Machines of a namespace are popped: those that have a server, then the
+// oldest, then by name.
+func (a *Machine[T]) Before(b *Machine[T]) bool {
 	if a.HasServer != b.HasServer {
 		return a.HasServer
 	}
@@ -78,7 +77,6 @@ type Version uint64
 type Queue[T any] struct {
 	lock     sync.Mutex
 	machines map[types.NamespacedName]*Machine[T]
-	less     Less[T]
 	// active has the active Machines of each namespace that has some.
 	active map[string]*activeHeap[T]
 	// turns is how often a namespace had its turn since the last time that no Machine was active, and turn is that of the last one.
@@ -94,8 +92,8 @@ type Queue[T any] struct {
 }
 
 // NewQueue returns an empty queue.
-func NewQueue[T any](less Less[T]) *Queue[T] {
-	return &Queue[T]{machines: map[types.NamespacedName]*Machine[T]{}, less: less, active: map[string]*activeHeap[T]{},
+func NewQueue[T any]() *Queue[T] {
+	return &Queue[T]{machines: map[types.NamespacedName]*Machine[T]{}, active: map[string]*activeHeap[T]{},
 		turns: map[string]uint64{}, served: map[string]uint64{}, last: map[Event]Version{}}
 }
 
@@ -112,12 +110,12 @@ func (q *Queue[T]) Park(machine Machine[T], since Version) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
 	q.remove(machine.Key)
-	one := &machine
-	one.index = -1
-	q.machines[one.Key] = one
-	for _, hint := range one.Hints {
+	waiting := &machine
+	waiting.index = -1
+	q.machines[waiting.Key] = waiting
+	for _, hint := range waiting.Hints {
 		if q.last[hint] > since {
-			q.activate(one, hint)
+			q.activate(waiting, hint)
 		}
 	}
 }
@@ -129,15 +127,27 @@ func (q *Queue[T]) Delete(key types.NamespacedName) {
 	q.remove(key)
 }
 
+// Take removes and returns an unschedulable Machine. It returns false if there is none, or if an event has made it active.
+func (q *Queue[T]) Take(key types.NamespacedName) (machine Machine[T], found bool) {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	waiting, found := q.machines[key]
+	if !found || waiting.index >= 0 {
+		return Machine[T]{}, false
+	}
+	q.remove(key)
+	return *waiting, true
+}
+
 // Move makes the unschedulable Machines active that an event could make schedulable.
 func (q *Queue[T]) Move(event Event) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
 	q.version++
 	q.last[event] = q.version
-	for _, one := range q.machines {
-		if slices.Contains(one.Hints, event) {
-			q.activate(one, event)
+	for _, waiting := range q.machines {
+		if slices.Contains(waiting.Hints, event) {
+			q.activate(waiting, event)
 		}
 	}
 }
@@ -151,8 +161,8 @@ func (q *Queue[T]) Pop() (machine Machine[T], version Version, found bool) {
 	defer q.lock.Unlock()
 	var first *Machine[T]
 	for _, active := range q.active {
-		if one := active.machines[0]; first == nil || q.before(one, first) {
-			first = one
+		if waiting := active.machines[0]; first == nil || q.before(waiting, first) {
+			first = waiting
 		}
 	}
 	if first == nil {
@@ -176,7 +186,7 @@ func (q *Queue[T]) before(a, b *Machine[T]) bool {
 	if turns := cmp.Or(cmp.Compare(q.turns[x], q.turns[y]), cmp.Compare(q.served[x], q.served[y])); turns != 0 {
 		return turns < 0
 	}
-	return q.less(a, b)
+	return a.Before(b)
 }
 
 // Served notes that a Machine of a namespace is given a server.
@@ -191,51 +201,44 @@ func (q *Queue[T]) Served(namespace string) {
 func (q *Queue[T]) Keys() []types.NamespacedName {
 	q.lock.Lock()
 	defer q.lock.Unlock()
-	keys := make([]types.NamespacedName, 0, len(q.machines))
-	for key := range q.machines {
-		keys = append(keys, key)
-	}
-	return keys
+	return slices.Collect(maps.Keys(q.machines))
 }
 
-func (q *Queue[T]) activate(one *Machine[T], event Event) {
-	if one.index < 0 {
-		one.MovedBy = event
-		namespace := one.Key.Namespace
+func (q *Queue[T]) activate(waiting *Machine[T], event Event) {
+	if waiting.index < 0 {
+		waiting.MovedBy = event
+		namespace := waiting.Key.Namespace
 		if q.active[namespace] == nil {
-			q.active[namespace] = &activeHeap[T]{less: q.less}
+			q.active[namespace] = &activeHeap[T]{}
 			q.turns[namespace] = max(q.turns[namespace], q.turn)
 		}
-		heap.Push(q.active[namespace], one)
+		heap.Push(q.active[namespace], waiting)
 	} else if event.Kind == ObjectChanged {
-		one.MovedBy = event
+		waiting.MovedBy = event
 	}
 }
 
 func (q *Queue[T]) remove(key types.NamespacedName) {
-	one, found := q.machines[key]
+	waiting, found := q.machines[key]
 	if !found {
 		return
 	}
 	delete(q.machines, key)
-	if one.index < 0 {
+	if waiting.index < 0 {
 		return
 	}
 	active := q.active[key.Namespace]
-	heap.Remove(active, one.index)
+	heap.Remove(active, waiting.index)
 	if active.Len() == 0 {
 		delete(q.active, key.Namespace)
 	}
 }
 
 // activeHeap implements heap.Interface.
-type activeHeap[T any] struct {
-	machines []*Machine[T]
-	less     Less[T]
-}
+type activeHeap[T any] struct{ machines []*Machine[T] }
 
 func (h *activeHeap[T]) Len() int           { return len(h.machines) }
-func (h *activeHeap[T]) Less(i, j int) bool { return h.less(h.machines[i], h.machines[j]) }
+func (h *activeHeap[T]) Less(i, j int) bool { return h.machines[i].Before(h.machines[j]) }
 
 func (h *activeHeap[T]) Swap(i, j int) {
 	h.machines[i], h.machines[j] = h.machines[j], h.machines[i]
@@ -243,15 +246,15 @@ func (h *activeHeap[T]) Swap(i, j int) {
 }
 
 func (h *activeHeap[T]) Push(added any) {
-	one := added.(*Machine[T])
-	one.index = len(h.machines)
-	h.machines = append(h.machines, one)
+	waiting := added.(*Machine[T])
+	waiting.index = len(h.machines)
+	h.machines = append(h.machines, waiting)
 }
 
 func (h *activeHeap[T]) Pop() any {
 	last := len(h.machines) - 1
-	one := h.machines[last]
+	waiting := h.machines[last]
 	h.machines[last], h.machines = nil, h.machines[:last]
-	one.index = -1
-	return one
+	waiting.index = -1
+	return waiting
 }

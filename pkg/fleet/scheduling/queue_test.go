@@ -27,8 +27,8 @@ func machine(name string, hints ...Event) Machine[string] {
 }
 
 func popAll(q *Queue[string]) (names string) {
-	for one, _, found := q.Pop(); found; one, _, found = q.Pop() {
-		names += one.Key.Name
+	for popped, _, found := q.Pop(); found; popped, _, found = q.Pop() {
+		names += popped.Key.Name
 	}
 	return names
 }
@@ -85,7 +85,7 @@ func TestQueue(t *testing.T) {
 		}, "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := NewQueue(ByAge[string])
+			q := NewQueue[string]()
 			tc.do(q)
 			if diff := cmp.Diff(tc.want, popAll(q)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
@@ -104,7 +104,7 @@ func in(namespace string, since int) Machine[string] {
 // TestNamespacesTakeTurns: 10,000 Machines of one namespace do not hold up the one of another, and within a namespace the order is
 // that of age.
 func TestNamespacesTakeTurns(t *testing.T) {
-	q := NewQueue(ByAge[string])
+	q := NewQueue[string]()
 	for n := range 10_000 {
 		q.Park(in("greedy", n), 0)
 	}
@@ -114,8 +114,8 @@ func TestNamespacesTakeTurns(t *testing.T) {
 	q.Move(host)
 	var got []string
 	for range 7 {
-		one, _, _ := q.Pop()
-		got = append(got, one.Key.Name)
+		popped, _, _ := q.Pop()
+		got = append(got, popped.Key.Name)
 	}
 	want := []string{"greedy-00000", "blue-20000", "red-20001", "greedy-00001", "red-20002", "greedy-00002", "greedy-00003"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -128,8 +128,8 @@ func TestNamespacesTakeTurns(t *testing.T) {
 	q.Move(host)
 	counts := map[string]int{}
 	for range 6 {
-		one, _, _ := q.Pop()
-		counts[one.Key.Namespace]++
+		popped, _, _ := q.Pop()
+		counts[popped.Key.Namespace]++
 	}
 	if counts["greedy"] < 2 || counts["late"] < 2 {
 		t.Errorf("with one more namespace, 6 turns are %v", counts)
@@ -139,7 +139,7 @@ func TestNamespacesTakeTurns(t *testing.T) {
 // TestServersGoInTurn: one server after the other becomes free. Each namespace gets one, whichever has more Machines, until it has none
 // left that wait.
 func TestServersGoInTurn(t *testing.T) {
-	q := NewQueue(ByAge[string])
+	q := NewQueue[string]()
 	for n := range 100 {
 		q.Park(in("greedy", n), 0)
 	}
@@ -151,14 +151,14 @@ func TestServersGoInTurn(t *testing.T) {
 	for range 9 {
 		q.Move(host)
 		free := 1
-		for one, version, found := q.Pop(); found; one, version, found = q.Pop() {
+		for popped, version, found := q.Pop(); found; popped, version, found = q.Pop() {
 			if free == 0 {
-				q.Park(one, version)
+				q.Park(popped, version)
 				continue
 			}
 			free--
-			q.Served(one.Key.Namespace)
-			got = append(got, one.Key.Namespace)
+			q.Served(popped.Key.Namespace)
+			got = append(got, popped.Key.Namespace)
 		}
 	}
 	want := []string{"greedy", "blue", "red", "greedy", "blue", "red", "greedy", "blue", "red"}
@@ -168,17 +168,17 @@ func TestServersGoInTurn(t *testing.T) {
 }
 
 func TestMovedBy(t *testing.T) {
-	q := NewQueue(ByAge[string])
+	q := NewQueue[string]()
 	q.Park(machine("a", host, object), 0)
 	for _, event := range []Event{host, object, host} {
 		q.Move(event)
 	}
-	if one, _, _ := q.Pop(); one.MovedBy != object {
-		t.Errorf("moved by %v, want %v: such a Machine has to be validated again", one.MovedBy, object)
+	if popped, _, _ := q.Pop(); popped.MovedBy != object {
+		t.Errorf("moved by %v, want %v: such a Machine has to be validated again", popped.MovedBy, object)
 	}
 	q.Park(machine("a", host, object), 0)
-	if one, _, _ := q.Pop(); one.MovedBy != object {
-		t.Errorf("moved by %v, want %v", one.MovedBy, object)
+	if popped, _, _ := q.Pop(); popped.MovedBy != object {
+		t.Errorf("moved by %v, want %v", popped.MovedBy, object)
 	}
 }
 
@@ -191,16 +191,16 @@ type cluster struct {
 }
 
 // decide is the answer to a Machine, and assigns its server if that is yes.
-func (c *cluster) decide(one Machine[string]) (bool, []Event) {
-	switch namespace := one.Key.Namespace; {
-	case c.free[one.Value] == 0:
+func (c *cluster) decide(popped Machine[string]) (bool, []Event) {
+	switch namespace := popped.Key.Namespace; {
+	case c.free[popped.Value] == 0:
 		return false, []Event{host, object}
 	case c.quota[namespace] == 0:
 		return false, []Event{{Kind: UsageShrank, Of: namespace}, host, object}
 	default:
-		c.free[one.Value]--
+		c.free[popped.Value]--
 		c.quota[namespace]--
-		c.assigned[one.Key.Name] = one.Value
+		c.assigned[popped.Key.Name] = popped.Value
 		return true, nil
 	}
 }
@@ -214,17 +214,17 @@ func TestQueueAgreesWithModel(t *testing.T) {
 	given := 0
 	for seed := range uint64(histories) {
 		random := rand.New(rand.NewPCG(seed, 7))
-		one := func(values []string) string { return values[random.IntN(len(values))] }
-		q := NewQueue(ByAge[string])
+		anyOf := func(values []string) string { return values[random.IntN(len(values))] }
+		q := NewQueue[string]()
 		c := &cluster{free: map[string]int{}, quota: map[string]int{"blue": 2, "red": 2}, assigned: map[string]string{},
 			machines: map[string]Machine[string]{}}
 		change := func() {
-			switch namespace := one(namespaces); random.IntN(4) {
+			switch namespace := anyOf(namespaces); random.IntN(4) {
 			case 0:
-				c.free[one(kinds)]++
+				c.free[anyOf(kinds)]++
 				q.Move(host)
 			case 1:
-				if kind := one(kinds); c.free[kind] > 0 { // it breaks
+				if kind := anyOf(kinds); c.free[kind] > 0 { // it breaks
 					c.free[kind]--
 					q.Move(host)
 				}
@@ -265,8 +265,8 @@ func TestQueueAgreesWithModel(t *testing.T) {
 		for step := range steps {
 			if random.IntN(3) == 0 {
 				name := fmt.Sprintf("m%03d", step)
-				machine := Machine[string]{Key: types.NamespacedName{Namespace: one(namespaces), Name: name}, Created: time.Unix(int64(step), 0),
-					Value: one(kinds)}
+				machine := Machine[string]{Key: types.NamespacedName{Namespace: anyOf(namespaces), Name: name},
+					Created: time.Unix(int64(step), 0), Value: anyOf(kinds)}
 				c.machines[name] = machine
 				look(machine, q.Version())
 			} else {
@@ -310,7 +310,7 @@ func (c *cluster) check(t *testing.T, at string, q *Queue[string]) {
 // TestOrder: of the Machines that want the same, no younger one is scheduled while an older one waits.
 func TestOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	q := NewQueue(ByAge[string])
+	q := NewQueue[string]()
 	for _, n := range random.Perm(100) {
 		q.Park(Machine[string]{Key: types.NamespacedName{Name: fmt.Sprint(n)}, Created: time.Unix(int64(n), 0), Hints: []Event{host}},
 			q.Version())
@@ -320,8 +320,8 @@ func TestOrder(t *testing.T) {
 	}
 	q.Move(host)
 	for n := range 100 {
-		if one, _, found := q.Pop(); !found || one.Key.Name != fmt.Sprint(n) {
-			t.Fatalf("popped %s as number %d", one.Key, n)
+		if popped, _, found := q.Pop(); !found || popped.Key.Name != fmt.Sprint(n) {
+			t.Fatalf("popped %s as number %d", popped.Key, n)
 		}
 	}
 }

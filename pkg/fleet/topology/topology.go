@@ -89,14 +89,9 @@ var reservedKeys = []string{
 	v1alpha1.NodeTypeLabelKey, v1alpha1.NodeProfileLabelKey, v1alpha1.NodeProfileRestrictedLabelKey,
 }
 
-// reservedDomains are those of labels that Karpenter and this project set.
-var reservedDomains = []string{"karpenter.sh", v1alpha1.Group}
-
+// reserved returns whether Kubernetes, Karpenter or this project sets a label.
 func reserved(key string) bool {
-	domain, _, _ := strings.Cut(key, "/")
-	return slices.Contains(reservedKeys, key) || slices.ContainsFunc(reservedDomains, func(one string) bool {
-		return domain == one || strings.HasSuffix(domain, "."+one)
-	})
+	return slices.Contains(reservedKeys, key) || v1alpha1.InDomain(key, "karpenter.sh", v1alpha1.Group)
 }
 
 // Keys are the labels of nodes, sorted. That of the zone is not among them: every node has it. The caller must not change them.

@@ -100,6 +100,16 @@ func Next(before v1alpha1.HostUsageSpec, seen Observation, keep time.Duration) v
 	return after
 }
 
+// Has returns whether a record has a claim.
+func Has(record v1alpha1.HostUsageSpec, claim *v1alpha1.HostUse) bool {
+	return indexOf(record.Uses, claim) >= 0
+}
+
+// Same returns whether two claims are one. A claim may be nil.
+func Same(a, b *v1alpha1.HostUse) bool {
+	return a != nil && b != nil && a.Machine.UID == b.Machine.UID && a.Start.Equal(&b.Start)
+}
+
 // indexOf returns where the record has the claim; -1 if it has not.
 func indexOf(uses []v1alpha1.HostUse, claim *v1alpha1.HostUse) int {
 	if claim == nil {

@@ -29,7 +29,7 @@ func TestRemove(t *testing.T) {
 			hosts.SetType(inventory.Profile{Name: "any", Namespace: "metal3", Selector: labels.Everything()})
 			hosts.SetHost(env.AvailableHost("metal3", "h1", nil))
 			hosts.SetHost(env.AvailableHost("metal3", "h2", nil))
-			New(nil, hosts).handler().OnDelete(tc.deleted)
+			handlerOf(hosts).OnDelete(tc.deleted)
 			if summary, _ := hosts.Summary("any"); summary.Capacity.Total != 1 {
 				t.Errorf("%s: %d hosts are left, want 1", tc.reason, summary.Capacity.Total)
 			}

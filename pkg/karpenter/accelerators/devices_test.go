@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -134,7 +134,7 @@ func TestDevicesAreAllocatedBeforeTheNodeExists(t *testing.T) {
 			var got []string
 			for _, planned := range results.NewNodeClaims {
 				got = append(got, planned.InstanceTypeOptions.OrderByPrice(planned.Requirements)[0].Name)
-				if drivers := planned.ToNodeClaim().Annotations[karpenterv1.DRADriversAnnotationKey]; drivers != tc.drivers {
+				if drivers := planned.ToNodeClaim().Annotations[karpv1.DRADriversAnnotationKey]; drivers != tc.drivers {
 					t.Errorf("the NodeClaim waits for %q, want %q", drivers, tc.drivers)
 				}
 			}

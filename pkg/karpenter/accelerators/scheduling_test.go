@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
@@ -52,7 +52,7 @@ type typesOnly struct {
 	catalog *instancetypes.Catalog
 }
 
-func (p typesOnly) GetInstanceTypes(context.Context, *karpenterv1.NodePool) ([]*cloudprovider.InstanceType, error) {
+func (p typesOnly) GetInstanceTypes(context.Context, *karpv1.NodePool) ([]*cloudprovider.InstanceType, error) {
 	return p.catalog.InstanceTypes(instancetypes.NewFilter(nil, nil)), nil
 }
 
@@ -114,19 +114,19 @@ func scheduleWith(t *testing.T, change func(*options.Options), nodeTypes []*v1al
 	}
 	change(settings)
 	ctx := settings.ToContext(context.Background())
-	catalog := instancetypes.NewCatalog(instancetypes.DefaultSettings())
+	catalog := instancetypes.NewCatalog(instancetypes.DefaultPods)
 	for _, nodeType := range nodeTypes {
 		catalog.Set(nodeType)
 	}
-	pool := &karpenterv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "servers", UID: "pool"}}
-	pool.Spec.Template.Spec.NodeClassRef = &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: "default"}
-	pool.StatusConditions().SetTrue(karpenterv1.ConditionTypeValidationSucceeded)
-	pool.StatusConditions().SetTrue(karpenterv1.ConditionTypeNodeClassReady)
+	pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "servers", UID: "pool"}}
+	pool.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: "default"}
+	pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
+	pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
 	plainClient := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(append(objects, pool)...).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
-		WithIndex(&karpenterv1.NodePool{}, "spec.template.spec.nodeClassRef.group",
+		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.group",
 			func(client.Object) []string { return []string{v1alpha1.Group} }).
-		WithIndex(&karpenterv1.NodePool{}, "spec.template.spec.nodeClassRef.kind",
+		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.kind",
 			func(client.Object) []string { return []string{"MetalNodeClass"} }).
 		Build()
 	kubeClient := interceptor.NewClient(plainClient, resourceclaims.Claims(plainClient), Pods(), Templates())

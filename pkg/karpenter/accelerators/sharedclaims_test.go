@@ -11,7 +11,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -52,14 +52,14 @@ func TestPodsSharingAClaim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{
 				ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{
-					corev1.LabelHostname: "n1", corev1.LabelInstanceTypeStable: "small", karpenterv1.NodePoolLabelKey: "servers",
-					karpenterv1.NodeRegisteredLabelKey: "true", karpenterv1.NodeInitializedLabelKey: "true",
+					corev1.LabelHostname: "n1", corev1.LabelInstanceTypeStable: "small", karpv1.NodePoolLabelKey: "servers",
+					karpv1.NodeRegisteredLabelKey: "true", karpv1.NodeInitializedLabelKey: "true",
 				}},
 				Spec:   corev1.NodeSpec{ProviderID: "metal3://metal3/small-01/n1"},
 				Status: corev1.NodeStatus{Allocatable: requests("cpu", "64", "pods", tc.room).Requests},
 			}
 			if tc.deleting {
-				node.Finalizers, node.DeletionTimestamp = []string{karpenterv1.TerminationFinalizer}, &metav1.Time{Time: time.Unix(1, 0)}
+				node.Finalizers, node.DeletionTimestamp = []string{karpv1.TerminationFinalizer}, &metav1.Time{Time: time.Unix(1, 0)}
 			}
 			objects := append(claim("shared", nil, `device.driver == "gpu.example.com"`), node)
 			shared := objects[0].(*resourcev1.ResourceClaim)

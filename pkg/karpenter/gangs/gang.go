@@ -22,7 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
@@ -173,7 +173,7 @@ type fit[T any] struct {
 // left over; if there is none, the one that most pods fit into. Running pods fix the domain. It returns all domains, the
 // chosen one first, and assumes in the snapshot what the gang will use of that. There may be none.
 func (s *snapshot) place(g *gang) []*domain {
-	request, count := g.request(), int64(len(g.pods))
+	request, count := s.request(g), int64(len(g.pods))
 	domains := s.domains(g, request)
 	for _, one := range domains {
 		one.add(s, count)
@@ -220,7 +220,7 @@ func (s *snapshot) domains(g *gang, request podRequest) []*domain {
 		if place == nil {
 			continue
 		}
-		if each := s.fits(servers, request); each > 0 {
+		if each := request.fits(servers); each > 0 {
 			place.free = append(place.free, fit[instancetypes.FreeServers]{servers, each})
 		}
 	}
@@ -295,7 +295,7 @@ type snapshot struct {
 	free []instancetypes.FreeServers
 	// assumed is how many of the free servers the gangs placed so far will use, by FreeServers.ID.
 	assumed map[string]int32
-	pools   []karpenterv1.NodePool
+	pools   []karpv1.NodePool
 	// nodes are the servers that the tenant has already, registered or not.
 	nodes []*node
 }
@@ -328,12 +328,22 @@ func (n *node) fits(request podRequest) int64 {
 type podRequest struct {
 	pod          *corev1.Pod
 	requirements scheduling.Requirements
-	needs        corev1.ResourceList
-	oneEach      bool
+	// wanted is what the pod and a NodePool require together, for each NodePool that could have a node for it.
+	wanted  []scheduling.Requirements
+	needs   corev1.ResourceList
+	oneEach bool
 }
 
-func (g *gang) request() podRequest {
-	return podRequest{pod: g.pods[0], requirements: scheduling.NewStrictPodRequirements(g.pods[0]), needs: g.needs(), oneEach: g.oneEach()}
+func (s *snapshot) request(g *gang) podRequest {
+	pod := g.pods[0]
+	request := podRequest{
+		pod: pod, requirements: scheduling.NewStrictPodRequirements(pod), needs: g.needs(), oneEach: g.oneEach(),
+	}
+	for i := range s.pools {
+		wanted, _ := instancetypes.PoolFits(&s.pools[i], pod, karpv1.WellKnownLabels)
+		request.wanted = append(request.wanted, wanted...)
+	}
+	return request
 }
 
 // perServer is how many pods fit into allocatable.
@@ -357,24 +367,11 @@ func (r podRequest) perServer(allocatable corev1.ResourceList) int64 {
 }
 
 // fits is how many pods fit on each of the free servers, zero if no NodePool allows them there.
-func (s *snapshot) fits(free instancetypes.FreeServers, request podRequest) int64 {
-	if !free.In(request.requirements) {
-		return 0
-	}
-	for i := range s.pools {
-		if allows(&s.pools[i], free, request) {
-			return request.perServer(free.InstanceType.Allocatable())
+func (r podRequest) fits(free instancetypes.FreeServers) int64 {
+	for _, wanted := range r.wanted {
+		if free.Meet(wanted) {
+			return r.perServer(free.InstanceType.Allocatable())
 		}
 	}
 	return 0
-}
-
-func allows(pool *karpenterv1.NodePool, free instancetypes.FreeServers, request podRequest) bool {
-	requirements := instancetypes.OfNodePool(pool)
-	instanceType := free.For(requirements)
-	return scheduling.Taints(pool.Spec.Template.Spec.Taints).ToleratesPod(request.pod) == nil &&
-		requirements.Intersects(request.requirements) == nil &&
-		instanceType.Requirements.Intersects(request.requirements) == nil &&
-		instanceType.Requirements.Intersects(requirements) == nil &&
-		free.In(requirements)
 }

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
@@ -56,7 +56,7 @@ func in(domain string, free int32) v1alpha1.DomainCapacity {
 
 // server is one that the tenant has in a domain already, booted or on the way, with pods on it.
 func server(name, domain string, pods ...client.Object) []client.Object {
-	claim := &karpenterv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name,
+	claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name,
 		Labels: map[string]string{nvlink: domain, corev1.LabelInstanceTypeStable: "h100-8x"}}}
 	claim.Status.Allocatable = env.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "8", "pods", "110")
 	claim.Status.ProviderID = "metal3://metal3-system/" + name + "/" + name
@@ -73,11 +73,11 @@ func server(name, domain string, pods ...client.Object) []client.Object {
 // cordoned is a server in a domain that is initialized, empty, and takes no pods.
 func cordoned(name, domain string) []client.Object {
 	objects := server(name, domain)
-	claim := objects[0].(*karpenterv1.NodeClaim)
+	claim := objects[0].(*karpv1.NodeClaim)
 	claim.Status.NodeName = name
 	return append(objects, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-			nvlink: domain, corev1.LabelHostname: name, karpenterv1.NodeRegisteredLabelKey: "true", karpenterv1.NodeInitializedLabelKey: "true",
+			nvlink: domain, corev1.LabelHostname: name, karpv1.NodeRegisteredLabelKey: "true", karpv1.NodeInitializedLabelKey: "true",
 		}},
 		Spec: corev1.NodeSpec{
 			ProviderID: claim.Status.ProviderID, Unschedulable: true,
@@ -116,7 +116,7 @@ func TestGangIsPlacedInOneDomain(t *testing.T) {
 		types        []*v1alpha1.NodeType
 		objects      []client.Object
 		dependencies Dependencies
-		pools        []*karpenterv1.NodePool
+		pools        []*karpv1.NodePool
 		// want is how many NodeClaims core plans in each domain.
 		want  map[string]int
 		short string
@@ -183,8 +183,8 @@ func TestGangIsPlacedInOneDomain(t *testing.T) {
 		},
 		"a pool of one domain": {
 			reason: "what no NodePool would have is no room", types: []*v1alpha1.NodeType{h100(in("n1", 5), in("n2", 6))},
-			pools: []*karpenterv1.NodePool{planning.Pool("n2", func(pool *karpenterv1.NodePool) {
-				pool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{{Key: nvlink,
+			pools: []*karpv1.NodePool{planning.Pool("n2", func(pool *karpv1.NodePool) {
+				pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{{Key: nvlink,
 					Operator: corev1.NodeSelectorOpIn, Values: []string{"n2"}}}
 			})},
 			objects: members("train", 5, wholeServer), want: map[string]int{"n2": 5},

@@ -6,7 +6,6 @@ package gangs
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -14,14 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // byNode is the index of pods by their node, which core has too.
@@ -116,7 +115,7 @@ func (p *Placer) fixDomain(ctx context.Context, gang *gang) error {
 				continue
 			}
 			node := &corev1.Node{}
-			found, err := controllers.Find(ctx, p.Reader, client.ObjectKey{Name: pod.Spec.NodeName}, node)
+			found, err := kube.Find(ctx, p.Reader, client.ObjectKey{Name: pod.Spec.NodeName}, node)
 			if err != nil {
 				return err
 			}
@@ -138,14 +137,12 @@ func (p *Placer) snapshot(ctx context.Context, pending []corev1.Pod, gangs []*ga
 		log.FromContext(ctx).V(1).Info("not placing gangs", "error", err)
 	}
 	result.free = free
-	pools := &karpenterv1.NodePoolList{}
-	if err := p.Reader.List(ctx, pools); err != nil {
+	pools := &karpv1.NodePoolList{}
+	if err := p.Reader.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodePools, %w", err)
 	}
-	result.pools = slices.DeleteFunc(pools.Items, func(pool karpenterv1.NodePool) bool {
-		return !pool.DeletionTimestamp.IsZero() || pool.Spec.Replicas != nil
-	})
-	nodeClaims := &karpenterv1.NodeClaimList{}
+	result.pools = pools.Items
+	nodeClaims := &karpv1.NodeClaimList{}
 	if err := p.Reader.List(ctx, nodeClaims, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodeClaims, %w", err)
 	}
@@ -167,7 +164,7 @@ func (p *Placer) snapshot(ctx context.Context, pending []corev1.Pod, gangs []*ga
 }
 
 // nodeOf is the server of a NodeClaim, with what its pods leave of it.
-func (p *Placer) nodeOf(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (*node, error) {
+func (p *Placer) nodeOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*node, error) {
 	result := &node{name: nodeClaim.Name, labels: nodeClaim.Labels, taints: nodeClaim.Spec.Taints, remaining: nodeClaim.Status.Allocatable}
 	name := nodeClaim.Status.NodeName
 	if name == "" {
@@ -192,9 +189,9 @@ func (p *Placer) nodeOf(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (
 
 // taintsOf are the taints that keep pods off a node for good: core does not schedule onto a node that is cordoned, not ready
 // or about to be replaced either. The taints of a node that starts are not among them.
-func (p *Placer) taintsOf(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) ([]corev1.Taint, error) {
+func (p *Placer) taintsOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) ([]corev1.Taint, error) {
 	node := &corev1.Node{}
-	found, err := controllers.Find(ctx, p.Reader, client.ObjectKey{Name: nodeClaim.Status.NodeName}, node)
+	found, err := kube.Find(ctx, p.Reader, client.ObjectKey{Name: nodeClaim.Status.NodeName}, node)
 	if err != nil || !found {
 		return nodeClaim.Spec.Taints, err
 	}

@@ -21,6 +21,8 @@ type Interceptor struct {
 	list   func(ctx context.Context, list client.ObjectList, opts []client.ListOption) error
 	get    func(ctx context.Context, object client.Object, opts []client.GetOption) error
 	create func(object client.Object)
+	// skipPatch and skipStatusPatch return whether a patch of an object, or of its status, is not sent.
+	skipPatch, skipStatusPatch func(object client.Object, patch []byte) bool
 }
 
 // OnList changes lists after they have been read. The items belong to the list, but what they point to may belong to the
@@ -52,6 +54,23 @@ func OnCreate[O client.Object](change func(object O)) Interceptor {
 			change(typed)
 		}
 	}}
+}
+
+// SkipPatch keeps patches of objects from the API server for which skip returns true. They succeed, and the object stays as it is.
+func SkipPatch[O client.Object](skip func(object O, patch []byte) bool) Interceptor {
+	return Interceptor{skipPatch: skipper(skip)}
+}
+
+// SkipStatusPatch is SkipPatch for patches of the status.
+func SkipStatusPatch[O client.Object](skip func(object O, patch []byte) bool) Interceptor {
+	return Interceptor{skipStatusPatch: skipper(skip)}
+}
+
+func skipper[O client.Object](skip func(object O, patch []byte) bool) func(client.Object, []byte) bool {
+	return func(object client.Object, patch []byte) bool {
+		typed, ok := object.(O)
+		return ok && skip(typed, patch)
+	}
 }
 
 // NewClient returns a client that reads and writes by another one, with the interceptors applied in their order.
@@ -104,6 +123,42 @@ func (c *interceptedClient) Create(ctx context.Context, object client.Object, op
 		}
 	}
 	return c.Client.Create(ctx, object, opts...)
+}
+
+// Patch implements client.Client.
+func (c *interceptedClient) Patch(ctx context.Context, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	if c.skips(object, patch, func(i Interceptor) func(client.Object, []byte) bool { return i.skipPatch }) {
+		return nil
+	}
+	return c.Client.Patch(ctx, object, patch, opts...)
+}
+
+// Status implements client.Client.
+func (c *interceptedClient) Status() client.SubResourceWriter {
+	return statusWriter{c.Client.Status(), c}
+}
+
+type statusWriter struct {
+	client.SubResourceWriter
+	client *interceptedClient
+}
+
+// Patch implements client.SubResourceWriter.
+func (w statusWriter) Patch(ctx context.Context, object client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+	if w.client.skips(object, patch, func(i Interceptor) func(client.Object, []byte) bool { return i.skipStatusPatch }) {
+		return nil
+	}
+	return w.SubResourceWriter.Patch(ctx, object, patch, opts...)
+}
+
+// skips returns whether one of the interceptors keeps a patch from the API server. What cannot be read is sent.
+func (c *interceptedClient) skips(object client.Object, patch client.Patch,
+	hook func(Interceptor) func(client.Object, []byte) bool) bool {
+	data, err := patch.Data(object)
+	return err == nil && slices.ContainsFunc(c.interceptors, func(i Interceptor) bool {
+		skip := hook(i)
+		return skip != nil && skip(object, data)
+	})
 }
 
 // WithNodeRequirements returns a copy of the affinity that requires the given labels of nodes in addition to what it

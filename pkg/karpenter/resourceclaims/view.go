@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // Node returns the name of the node that the devices of an allocated claim are on, empty if they are on none or on several.
@@ -81,6 +81,6 @@ func isDeleting(ctx context.Context, nodes client.Reader, name string) (bool, er
 		return false, nil
 	}
 	node := &corev1.Node{}
-	found, err := controllers.Find(ctx, nodes, client.ObjectKey{Name: name}, node)
+	found, err := kube.Find(ctx, nodes, client.ObjectKey{Name: name}, node)
 	return err == nil && (!found || !node.DeletionTimestamp.IsZero()), err
 }

@@ -18,6 +18,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,7 +32,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/events"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // Servers tells which servers NodePools can get. *cloudprovider.CloudProvider implements it.
@@ -42,8 +43,8 @@ type Servers interface {
 	// Refusal returns why a NodePool would not even get a server of the type that is given back to it. It is empty if nothing is
 	// known of that.
 	Refusal(ctx context.Context, nodePool *karpv1.NodePool, nodeType string) (string, error)
-	// FreeFor returns how many more servers a static NodePool could get now.
-	FreeFor(ctx context.Context, nodePool *karpv1.NodePool) (int64, error)
+	// FreeFor returns how many more servers a static NodePool could get now, and after which time there may be more.
+	FreeFor(ctx context.Context, nodePool *karpv1.NodePool) (free int64, retryAfter time.Duration, err error)
 }
 
 // Dependencies of the methods. All are required.

@@ -238,7 +238,7 @@ func (d *StaticDrift) computePool(ctx context.Context, p *pool, candidates []*di
 	free := int64(0)
 	if !d.Servers.RefusedLately(p.live.Name) {
 		var err error
-		if free, err = d.Servers.FreeFor(ctx, p.live); err != nil {
+		if free, _, err = d.Servers.FreeFor(ctx, p.live); err != nil {
 			return nil, fmt.Errorf("counting the servers that are free for NodePool %s, %w", p.live.Name, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,7 +20,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // returnGrace is how long a node that was deleted first counts as missing without a NodeClaim that replaces it. Then the
@@ -105,7 +107,7 @@ func (r *replacements) add(ctx context.Context, nodePool *karpv1.NodePool, left 
 		return fmt.Errorf("encoding that NodeClaim %s is deleted first, %w", nodeClaim.Name, err)
 	}
 	recorded := entriesOf(nodePool)
-	if err := controllers.Patch(ctx, r.Client, nodePool, "recording that NodeClaim "+nodeClaim.Name+" is deleted first on", func() {
+	if err := kube.Patch(ctx, r.Client, nodePool, "recording that NodeClaim "+nodeClaim.Name+" is deleted first on", func() {
 		metav1.SetMetaDataAnnotation(&nodePool.ObjectMeta, v1alpha1.RolloutAnnotationKey, string(text))
 	}); err != nil {
 		return err
@@ -150,10 +152,7 @@ func stillMissing(entries []entry, nodeClaims []karpv1.NodeClaim, queued func(*k
 	// Initialized ones first, so that a NodeClaim that starts later does not delay an entry.
 	slices.SortStableFunc(fresh, func(a, b *karpv1.NodeClaim) int {
 		if initialized(a) != initialized(b) {
-			if initialized(a) {
-				return -1
-			}
-			return 1
+			return lo.Ternary(initialized(a), -1, 1)
 		}
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	})
@@ -181,10 +180,5 @@ func stillMissing(entries []entry, nodeClaims []karpv1.NodeClaim, queued func(*k
 }
 
 func initialized(nodeClaim *karpv1.NodeClaim) bool {
-	for i := range nodeClaim.Status.Conditions {
-		if nodeClaim.Status.Conditions[i].Type == karpv1.ConditionTypeInitialized {
-			return nodeClaim.Status.Conditions[i].IsTrue()
-		}
-	}
-	return false
+	return conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeInitialized).Status == metav1.ConditionTrue
 }

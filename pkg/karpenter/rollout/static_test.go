@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,7 +57,7 @@ func TestStaticDriftNeedsAReusableServer(t *testing.T) {
 			cluster := tenanttest.TenantCluster(t, &environment)
 			nodePool, nodeClaim, _ := drifted(t, cluster.Namespace, cluster.Name)
 			nodePool.Spec.Replicas, nodePool.Spec.Template.Spec.Requirements = ptr.To(int64(1)), tc.requirements
-			management := interceptor.NewClient(tenanttest.WithWatch(t, &environment), interceptor.Funcs{
+			management := interceptor.NewClient(tenanttest.WithWatch(&environment), interceptor.Funcs{
 				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 					if tc.outage {
 						return errors.New("connection refused")
@@ -128,4 +129,6 @@ func (n noneFree) Refusal(context.Context, *karpv1.NodePool, string) (string, er
 	return n.refusal, nil
 }
 
-func (noneFree) FreeFor(context.Context, *karpv1.NodePool) (int64, error) { return 0, nil }
+func (noneFree) FreeFor(context.Context, *karpv1.NodePool) (int64, time.Duration, error) {
+	return 0, 0, nil
+}

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // terminator deletes nodes before their replacements exist.
@@ -45,7 +45,7 @@ func (t *terminator) pools(ctx context.Context, budgets map[string]int, candidat
 			continue
 		}
 		live, missing, err := t.replacements.open(ctx, name)
-		if controllers.IsGone(err) {
+		if kube.IsGone(err) {
 			continue
 		}
 		if err != nil {
@@ -67,7 +67,7 @@ func (t *terminator) pools(ctx context.Context, budgets map[string]int, candidat
 // countedByCore returns whether core counts a NodeClaim among those that are disrupted.
 func (t *terminator) countedByCore(ctx context.Context, e entry) (bool, error) {
 	nodeClaim := &karpv1.NodeClaim{}
-	if found, err := controllers.Find(ctx, t.Clusters.Tenant.Live, client.ObjectKey{Name: e.NodeClaim}, nodeClaim); err != nil || !found {
+	if found, err := kube.Find(ctx, t.Clusters.Tenant.Live, client.ObjectKey{Name: e.NodeClaim}, nodeClaim); err != nil || !found {
 		return false, err
 	}
 	return nodeClaim.UID == e.UID && !nodeClaim.StatusConditions().Get(karpv1.ConditionTypeInstanceTerminating).IsTrue(), nil
@@ -116,7 +116,7 @@ func (t *terminator) tryTerminate(
 // drifted because of its server, the Machine.
 func (t *terminator) stillDrifted(ctx context.Context, candidate *disruption.Candidate) (bool, error) {
 	nodeClaim := &karpv1.NodeClaim{}
-	found, err := controllers.Find(ctx, t.Clusters.Tenant.Live, client.ObjectKeyFromObject(candidate.NodeClaim), nodeClaim)
+	found, err := kube.Find(ctx, t.Clusters.Tenant.Live, client.ObjectKeyFromObject(candidate.NodeClaim), nodeClaim)
 	if err != nil || !found {
 		return false, err
 	}
@@ -130,7 +130,7 @@ func (t *terminator) stillDrifted(ctx context.Context, candidate *disruption.Can
 		return false, nil
 	}
 	machine := &v1alpha1.Machine{}
-	if found, err = controllers.Find(ctx, t.Clusters.Management.Live, t.Clusters.MachineKey(name), machine); err != nil || !found {
+	if found, err = kube.Find(ctx, t.Clusters.Management.Live, t.Clusters.MachineKey(name), machine); err != nil || !found {
 		return false, err // one that is gone is the garbage collector's
 	}
 	if !machine.DeletionTimestamp.IsZero() || machine.Status.ProviderID != nodeClaim.Status.ProviderID {

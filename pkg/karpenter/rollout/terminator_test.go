@@ -78,7 +78,7 @@ func TestTerminateReadsLive(t *testing.T) {
 			seen := &disruption.Candidate{StateNode: &state.StateNode{NodeClaim: nodeClaim.DeepCopy(),
 				Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}}, NodePool: nodePool}
 			tc.change(t, nodeClaim, machine)
-			connection := client.Client(interceptor.NewClient(tenanttest.WithWatch(t, &environment), interceptor.Funcs{
+			connection := client.Client(interceptor.NewClient(tenanttest.WithWatch(&environment), interceptor.Funcs{
 				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 					if _, is := object.(*v1alpha1.Machine); is && tc.outage {
 						return errors.New("connection refused")

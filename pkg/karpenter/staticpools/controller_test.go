@@ -13,13 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
 )
 
@@ -35,46 +32,29 @@ type fixture struct {
 	asked []int64
 }
 
-func (w *fixture) Reconcile(_ context.Context, nodePool *karpenterv1.NodePool) (reconcile.Result, error) {
+func (w *fixture) Reconcile(_ context.Context, nodePool *karpv1.NodePool) (reconcile.Result, error) {
 	w.asked = append(w.asked, *nodePool.Spec.Replicas)
 	return reconcile.Result{}, nil
 }
 
-func (w *fixture) FreeFor(context.Context, *karpenterv1.NodePool) (int64, error) {
-	return w.free, w.err
+func (w *fixture) FreeFor(context.Context, *karpv1.NodePool) (int64, time.Duration, error) {
+	return w.free, w.retryAfter, w.err
 }
 
-func (w *fixture) RetryAfter(string) time.Duration { return w.retryAfter }
-
-func pool(replicas int64) *karpenterv1.NodePool {
-	nodePool := &karpenterv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "edge"}}
+func pool(replicas int64) *karpv1.NodePool {
+	nodePool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "edge"}}
 	nodePool.Spec.Replicas = &replicas
-	for _, condition := range []string{karpenterv1.ConditionTypeValidationSucceeded, karpenterv1.ConditionTypeNodeClassReady} {
+	for _, condition := range []string{karpv1.ConditionTypeValidationSucceeded, karpv1.ConditionTypeNodeClassReady} {
 		nodePool.StatusConditions().SetTrue(condition)
 	}
 	return nodePool
 }
 
-// nodeClaim returns one that was launched that long ago, or has not been launched if that is negative.
-func nodeClaim(name string, launched time.Duration) *karpenterv1.NodeClaim {
-	nodeClaim := &karpenterv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name,
-		Labels: map[string]string{karpenterv1.NodePoolLabelKey: "edge"}}}
-	if launched >= 0 {
-		nodeClaim.StatusConditions().SetTrue(karpenterv1.ConditionTypeLaunched)
-		nodeClaim.Status.ProviderID = "metal3://x/y/" + name
-		for i := range nodeClaim.Status.Conditions {
-			nodeClaim.Status.Conditions[i].LastTransitionTime = metav1.NewTime(time.Now().Add(-launched))
-		}
-	}
-	return nodeClaim
-}
-
-func newController(w *fixture, recorder record.EventRecorder, objects ...client.Object) *Controller {
+func newController(w *fixture, recorder record.EventRecorder) *Controller {
 	return NewController(Dependencies{
 		Core: w, Servers: w, Recorder: events.NewRecorder(recorder),
-		Tenant: fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).Build(),
-		Nodes:  func(string) (int, int) { return w.running, w.replaced },
-		Planned: func(_ context.Context, nodePool *karpenterv1.NodePool) (*karpenterv1.NodePool, string, error) {
+		Nodes: func(string) (int, int) { return w.running, w.replaced },
+		Planned: func(_ context.Context, nodePool *karpv1.NodePool) (*karpv1.NodePool, string, error) {
 			return nodePool, w.problem, nil
 		},
 	})
@@ -85,7 +65,6 @@ func TestReplicasAreLimitedToFreeServers(t *testing.T) {
 		reason   string
 		fixture  fixture
 		replicas int64
-		claims   []client.Object
 		// want is what core is shown; nil if it is not called.
 		want []int64
 		told string
@@ -99,18 +78,11 @@ func TestReplicasAreLimitedToFreeServers(t *testing.T) {
 		"to shrink": {reason: "that is another of core's controllers", fixture: fixture{running: 3}, replicas: 1, want: []int64{1}},
 		"being replaced": {reason: "a node that is about to be replaced is still there", fixture: fixture{running: 2, replaced: 1, free: 1},
 			replicas: 4, want: []int64{4}},
-		"launching": {reason: "a NodeClaim that has no server yet will take one of those that are free",
-			fixture: fixture{running: 2, free: 2}, replicas: 4, claims: []client.Object{nodeClaim("a", -1), nodeClaim("b", time.Hour)},
-			want: []int64{3}, told: "1 servers"},
-		"all are launching": {reason: "as above", fixture: fixture{running: 2, free: 2}, replicas: 4,
-			claims: []client.Object{nodeClaim("a", -1), nodeClaim("b", -1)}, told: "0 servers"},
-		"launched just now": {reason: "the counts of the NodeType may not have its server yet", fixture: fixture{running: 2, free: 1},
-			replicas: 3, claims: []client.Object{nodeClaim("a", time.Hour), nodeClaim("b", 0)}, told: "0 servers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			recorder := record.NewFakeRecorder(10)
 			nodePool := pool(tc.replicas)
-			c := newController(&tc.fixture, recorder, tc.claims...)
+			c := newController(&tc.fixture, recorder)
 			if _, err := c.Reconcile(t.Context(), nodePool); err != nil {
 				t.Fatal(err)
 			}
@@ -143,6 +115,11 @@ func TestRefusedServers(t *testing.T) {
 	w.retryAfter = 10 * time.Minute
 	if result, err := c.Reconcile(t.Context(), pool(1)); err != nil || result.RequeueAfter != recheckPeriod {
 		t.Errorf("the pool is looked at again after %v: a class may be corrected, which it does not watch (%v)", result.RequeueAfter, err)
+	}
+	w.free, w.retryAfter = 1, 2*time.Second
+	if result, err := c.Reconcile(t.Context(), pool(2)); err != nil || len(w.asked) != 1 || result.RequeueAfter != w.retryAfter {
+		t.Errorf("core was asked %d times, and the pool is looked at again after %v, want %v: it gets one server of two, and the other was "+
+			"refused (%v)", len(w.asked), result.RequeueAfter, w.retryAfter, err)
 	}
 }
 
@@ -209,7 +186,7 @@ func TestNoNodeProfile(t *testing.T) {
 func TestShortageNamesTheOtherType(t *testing.T) {
 	recorder := record.NewFakeRecorder(10)
 	nodePool := pool(2)
-	nodePool.Spec.Template.Spec.Requirements = []karpenterv1.NodeSelectorRequirementWithMinValues{
+	nodePool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
 		{Key: "vcluster.com/node-type", Operator: "In", Values: []string{"h100"}},
 		{Key: "type.karpenter.metal3.io/customer-a", Operator: "In", Values: []string{"true"}},
 	}

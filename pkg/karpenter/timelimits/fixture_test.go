@@ -18,7 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/events"
 
@@ -47,24 +47,24 @@ func newFixture(t *testing.T) *fixture {
 	}
 	w := &fixture{t: t, clock: clocktesting.NewFakeClock(start)}
 	w.api = fake.NewClientBuilder().WithScheme(scheme.Scheme).
-		WithStatusSubresource(&karpenterv1.NodeClaim{}, &v1alpha1.Machine{}, &corev1.Node{}, &karpenterv1.NodePool{}).
+		WithStatusSubresource(&karpv1.NodeClaim{}, &v1alpha1.Machine{}, &corev1.Node{}, &karpv1.NodePool{}).
 		WithIndex(&corev1.Node{}, "spec.providerID", func(o client.Object) []string { return []string{o.(*corev1.Node).Spec.ProviderID} }).
 		WithObjects(launched("gpu-1", providerID), machineOf("gpu-1", providerID)).Build()
 	return w
 }
 
 // launched is a NodeClaim whose node has not registered.
-func launched(name, id string) *karpenterv1.NodeClaim {
-	nodeClaim := &karpenterv1.NodeClaim{
+func launched(name, id string) *karpv1.NodeClaim {
+	nodeClaim := &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(start),
-			Finalizers: []string{karpenterv1.TerminationFinalizer}},
-		Spec: karpenterv1.NodeClaimSpec{NodeClassRef: &karpenterv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass",
+			Finalizers: []string{karpv1.TerminationFinalizer}},
+		Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass",
 			Name: "default"}},
-		Status: karpenterv1.NodeClaimStatus{ProviderID: id},
+		Status: karpv1.NodeClaimStatus{ProviderID: id},
 	}
 	for kind, is := range map[string]metav1.ConditionStatus{
-		karpenterv1.ConditionTypeLaunched: metav1.ConditionTrue, karpenterv1.ConditionTypeRegistered: metav1.ConditionUnknown,
-		karpenterv1.ConditionTypeInitialized: metav1.ConditionUnknown, status.ConditionReady: metav1.ConditionUnknown,
+		karpv1.ConditionTypeLaunched: metav1.ConditionTrue, karpv1.ConditionTypeRegistered: metav1.ConditionUnknown,
+		karpv1.ConditionTypeInitialized: metav1.ConditionUnknown, status.ConditionReady: metav1.ConditionUnknown,
 	} {
 		nodeClaim.Status.Conditions = append(nodeClaim.Status.Conditions, status.Condition{
 			Type: kind, Status: is, Reason: "Test", LastTransitionTime: metav1.NewTime(start),
@@ -124,9 +124,9 @@ func (w *fixture) deleteMachine(name string) {
 // at moves the clock to so many minutes after the start.
 func (w *fixture) at(minutes int) { w.clock.SetTime(start.Add(time.Duration(minutes) * time.Minute)) }
 
-func (w *fixture) nodeClaim(name string) *karpenterv1.NodeClaim {
+func (w *fixture) nodeClaim(name string) *karpv1.NodeClaim {
 	w.t.Helper()
-	nodeClaim := &karpenterv1.NodeClaim{}
+	nodeClaim := &karpv1.NodeClaim{}
 	err := w.api.Get(context.Background(), client.ObjectKey{Name: name}, nodeClaim)
 	if client.IgnoreNotFound(err) != nil {
 		w.t.Fatal(err)

@@ -26,15 +26,15 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // Machines reads the Machines of NodeClaims.
@@ -74,7 +74,7 @@ func (w *wrappedController) Register(ctx context.Context, m manager.Manager) err
 
 // startOfWait is when core's limit for a NodeClaim starts: now, as long as its server is being installed or that is not
 // known, and the time when it joined afterwards. It is zero if core's own start holds.
-func (m Machines) startOfWait(ctx context.Context, nodeClaim *karpenterv1.NodeClaim, now time.Time) (time.Time, error) {
+func (m Machines) startOfWait(ctx context.Context, nodeClaim *karpv1.NodeClaim, now time.Time) (time.Time, error) {
 	if m.Synced() != nil {
 		return now, nil
 	}
@@ -95,15 +95,15 @@ func (m Machines) startOfWait(ctx context.Context, nodeClaim *karpenterv1.NodeCl
 }
 
 // suspended returns whether the server of a NodeClaim makes no progress.
-func (m Machines) suspended(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (bool, error) {
+func (m Machines) suspended(ctx context.Context, nodeClaim *karpv1.NodeClaim) (bool, error) {
 	machine, err := m.of(ctx, nodeClaim)
 	return machine != nil && machine.Status.Progress != nil && machine.Status.Progress.Suspended, err
 }
 
 // of returns the Machine of a NodeClaim, nil if there is none.
-func (m Machines) of(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (*v1alpha1.Machine, error) {
+func (m Machines) of(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*v1alpha1.Machine, error) {
 	machine := &v1alpha1.Machine{}
-	found, err := controllers.Find(ctx, m.Client, client.ObjectKey{Namespace: m.Namespace, Name: nodeClaim.Name}, machine)
+	found, err := kube.Find(ctx, m.Client, client.ObjectKey{Namespace: m.Namespace, Name: nodeClaim.Name}, machine)
 	if err != nil || !found || !tenant.MadeFor(machine, nodeClaim) {
 		return nil, err
 	}
@@ -114,13 +114,13 @@ func (m Machines) of(ctx context.Context, nodeClaim *karpenterv1.NodeClaim) (*v1
 // has a Machine with a server gets the current time as the last transition of its condition Registered. From when the server
 // has joined, core has its own 15 minutes to register it.
 func Registering(clk clock.PassiveClock, machines Machines) interceptor.Interceptor {
-	return interceptor.OnGet(func(ctx context.Context, nodeClaim *karpenterv1.NodeClaim, _ []client.GetOption) error {
+	return interceptor.OnGet(func(ctx context.Context, nodeClaim *karpv1.NodeClaim, _ []client.GetOption) error {
 		if !nodeClaim.DeletionTimestamp.IsZero() || nodeClaim.Status.ProviderID == "" {
 			return nil
 		}
 		// StatusConditions would add those that are missing.
 		at := slices.IndexFunc(nodeClaim.Status.Conditions, func(condition status.Condition) bool {
-			return condition.Type == karpenterv1.ConditionTypeRegistered
+			return condition.Type == karpv1.ConditionTypeRegistered
 		})
 		if at < 0 || nodeClaim.Status.Conditions[at].Status == metav1.ConditionTrue {
 			return nil
@@ -144,7 +144,7 @@ func Registering(clk clock.PassiveClock, machines Machines) interceptor.Intercep
 //
 // The queue works on one command at a time and starts with this read, so nothing else reads the time concurrently.
 func Replacing(c client.Reader, queue *disruption.Queue, clk clock.PassiveClock, machines Machines) interceptor.Interceptor {
-	return interceptor.OnGet(func(ctx context.Context, nodeClaim *karpenterv1.NodeClaim, _ []client.GetOption) error {
+	return interceptor.OnGet(func(ctx context.Context, nodeClaim *karpv1.NodeClaim, _ []client.GetOption) error {
 		queue.RLock()
 		command := queue.ProviderIDToCommand[nodeClaim.Status.ProviderID]
 		queue.RUnlock()
@@ -168,7 +168,7 @@ func Replacing(c client.Reader, queue *disruption.Queue, clk clock.PassiveClock,
 }
 
 func startOfReplacement(ctx context.Context, c client.Reader, name string, clk clock.PassiveClock, machines Machines) (time.Time, error) {
-	nodeClaim := &karpenterv1.NodeClaim{}
+	nodeClaim := &karpv1.NodeClaim{}
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, nodeClaim); err != nil {
 		return time.Time{}, client.IgnoreNotFound(err) // core handles that it is gone
 	}

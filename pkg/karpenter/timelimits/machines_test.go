@@ -10,7 +10,7 @@ import (
 	"github.com/awslabs/operatorpkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
@@ -44,13 +44,13 @@ func TestControllersReadThroughInterceptors(t *testing.T) {
 	w := newFixture(t)
 	queue := w.replaces(t, "gpu-1")
 	w.at(25)
-	nodeClaim := &karpenterv1.NodeClaim{}
+	nodeClaim := &karpv1.NodeClaim{}
 	reads := w.registeredClient(Lifecycle(&lifecycle.Controller{}, w.clock, w.machines()))
 	if err := reads.Get(t.Context(), client.ObjectKey{Name: "gpu-1"}, nodeClaim); err != nil {
 		t.Fatal(err)
 	}
 	for _, condition := range nodeClaim.Status.Conditions {
-		if condition.Type == karpenterv1.ConditionTypeRegistered && !condition.LastTransitionTime.Time.Equal(w.clock.Now()) {
+		if condition.Type == karpv1.ConditionTypeRegistered && !condition.LastTransitionTime.Time.Equal(w.clock.Now()) {
 			t.Errorf("Registered changed last at %v, want now", condition.LastTransitionTime)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
 	pscheduling "sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
@@ -110,7 +110,7 @@ func (w *fixture) replaces(t *testing.T, replacement string) *disruption.Queue {
 	t.Helper()
 	old := launched("old", "metal3://metal3/server-0/old")
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "old"}}
-	node.Spec.ProviderID, node.Spec.Taints = old.Status.ProviderID, []corev1.Taint{karpenterv1.DisruptedNoScheduleTaint}
+	node.Spec.ProviderID, node.Spec.Taints = old.Status.ProviderID, []corev1.Taint{karpv1.DisruptedNoScheduleTaint}
 	for _, object := range []client.Object{old, node} {
 		if err := w.api.Create(t.Context(), object); err != nil {
 			t.Fatal(err)

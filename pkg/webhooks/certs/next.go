@@ -58,7 +58,7 @@ func next(current map[string][]byte, now time.Time, settings Settings) (map[stri
 		data = map[string][]byte{}
 	}
 	// 1. Expired authorities are no longer trusted.
-	trusted := slices.DeleteFunc(parseBundle(data[CAKey]), func(one *x509.Certificate) bool { return !now.Before(one.NotAfter) })
+	trusted := slices.DeleteFunc(parseBundle(data[CAKey]), func(ca *x509.Certificate) bool { return !now.Before(ca.NotAfter) })
 	newest, usable := newestOf(trusted, data[caPrivateKey])
 
 	// 2. A new authority is created before the old one expires, and trusted at once.
@@ -96,8 +96,8 @@ func next(current map[string][]byte, now time.Time, settings Settings) (map[stri
 	if !signer.Equal(newest.certificate) {
 		due[1] = settled
 	}
-	for _, one := range trusted {
-		due = append(due, one.NotAfter)
+	for _, ca := range trusted {
+		due = append(due, ca.NotAfter)
 	}
 	return data, max(slices.MinFunc(due, time.Time.Compare).Sub(now), time.Second), nil
 }
@@ -123,9 +123,9 @@ func serving(data map[string][]byte, trusted []*x509.Certificate, now time.Time)
 	if !now.Before(certificate.NotAfter) {
 		return nil, nil
 	}
-	for _, one := range trusted {
-		if certificate.CheckSignatureFrom(one) == nil {
-			return certificate, one
+	for _, ca := range trusted {
+		if certificate.CheckSignatureFrom(ca) == nil {
+			return certificate, ca
 		}
 	}
 	return nil, nil
@@ -240,8 +240,8 @@ func parseBundle(text []byte) []*x509.Certificate {
 
 func encodeBundle(certificates []*x509.Certificate) []byte {
 	var text bytes.Buffer
-	for _, one := range certificates {
-		text.Write(encode(one.Raw))
+	for _, certificate := range certificates {
+		text.Write(encode(certificate.Raw))
 	}
 	return text.Bytes()
 }

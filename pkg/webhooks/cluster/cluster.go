@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/samber/lo"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,17 +19,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/rules"
 )
 
@@ -155,7 +151,7 @@ func (c *Cluster) Metadata(ctx context.Context, kind schema.GroupVersionKind,
 
 // NamespaceLabels implements rules.Cluster.
 func (v *View) NamespaceLabels(name string) map[string]string {
-	namespace := controllers.NamespaceMetadata()
+	namespace := kube.NamespaceMetadata()
 	v.get(types.NamespacedName{Name: name}, namespace)
 	return namespace.Labels
 }
@@ -207,7 +203,7 @@ func (v *View) mayName(machine *v1alpha1.Machine) bool {
 
 // OverQuota implements rules.Cluster.
 func (v *View) OverQuota(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machine, nodeType string) string {
-	suspects := v.Inventory.Suspects(tenant.Namespace)
+	suspects := v.Inventory.SuspectTypes(tenant.Namespace)
 	used := append(quota.Used(v.charged(tenant.Namespace, tenant.Name), machine.UID, nil), suspects...)
 	err := quota.Check(tenant, used, nodeType, func(name string) (int64, error) {
 		if one := v.NodeType(name); one != nil {
@@ -306,7 +302,7 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 
 // indexed is a typed indexer. Each value is in the index once.
 func indexed[T client.Object](of func(T) []string) client.IndexerFunc {
-	return controllers.Of(func(object T) []string { return slices.Compact(slices.Sorted(slices.Values(of(object)))) })
+	return kube.Of(func(object T) []string { return slices.Compact(slices.Sorted(slices.Values(of(object)))) })
 }
 
 func reference(kind rules.Kind, name string) string { return string(kind) + "/" + name }
@@ -389,114 +385,8 @@ func ofPool(provider string, pool *v1alpha1.NodesTemplate) []string {
 	return named
 }
 
-// inProperties is what properties name. A value that cannot be a name names nothing.
+// inProperties is what properties name. A template counts as used even if a document takes its place.
 func inProperties(values map[string]string) []string {
-	if len(values) == 0 {
-		return nil
-	}
-	set := properties.Merge(properties.Layer{Values: values})
-	var named []string
-	add := func(kind rules.Kind, name string, err error) {
-		if err == nil && name != "" {
-			named = append(named, reference(kind, name))
-		}
-	}
-	image, err := set.OSImage()
-	add(rules.KindOSImage, image, err)
-	// The template counts as used even if a document takes its place.
-	add(rules.KindMachineConfigTemplate, values[v1alpha1.PropertyUserDataTemplate], nil)
-	add(rules.KindMachineConfigTemplate, values[v1alpha1.PropertyNetworkDataTemplate], nil)
-	keys, err := set.SSHKeys()
-	for _, name := range keys {
-		add(rules.KindSSHKey, name, err)
-	}
-	return named
-}
-
-// TypeFeed keeps an inventory up to date with the NodeTypes that a cache sees. It is a Runnable for a manager, and one
-// that needs no leadership.
-type TypeFeed struct {
-	cache     cache.Cache
-	inventory *inventory.Inventory
-	// mu keeps reads of the cache and writes to the inventory in order.
-	mu sync.Mutex
-}
-
-// NewTypeFeed returns a feed from the cache into the inventory.
-func NewTypeFeed(cache cache.Cache, inventory *inventory.Inventory) *TypeFeed {
-	return &TypeFeed{cache: cache, inventory: inventory}
-}
-
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (f *TypeFeed) NeedLeaderElection() bool { return false }
-
-// Start watches NodeTypes and NodeProviders until the context ends, and marks the inventory once it has all types.
-func (f *TypeFeed) Start(ctx context.Context) error {
-	ofType := func(nodeType *v1alpha1.NodeType) { f.changed(ctx, func() error { return f.feed(ctx, nodeType.Name) }) }
-	nodeTypes, stop, err := controllers.Watch(ctx, f.cache, &v1alpha1.NodeType{}, controllers.Handler(ofType, ofType))
-	if err != nil {
-		return err
-	}
-	defer stop()
-	ofProvider := func(provider *v1alpha1.NodeProvider) {
-		f.changed(ctx, func() error { return f.feedAll(ctx, provider.Name) })
-	}
-	providers, stop, err := controllers.Watch(ctx, f.cache, &v1alpha1.NodeProvider{}, controllers.Handler(ofProvider, ofProvider))
-	if err != nil {
-		return err
-	}
-	defer stop()
-	if toolscache.WaitForCacheSync(ctx.Done(), nodeTypes.HasSynced, providers.HasSynced) {
-		f.inventory.MarkTypesSynced()
-	}
-	<-ctx.Done()
-	return nil
-}
-
-// changed updates the inventory after an event. The present state is read from the cache, which has the event already.
-func (f *TypeFeed) changed(ctx context.Context, update func() error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := update(); err != nil && ctx.Err() == nil {
-		log.FromContext(ctx).Error(err, "reading NodeTypes from the cache")
-	}
-}
-
-// feedAll updates the inventory with all types of a provider.
-func (f *TypeFeed) feedAll(ctx context.Context, provider string) error {
-	list := &v1alpha1.NodeTypeList{}
-	if err := f.cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing NodeTypes, %w", err)
-	}
-	for i := range list.Items {
-		if list.Items[i].Spec.ProviderRef.Name == provider {
-			if err := f.feed(ctx, list.Items[i].Name); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// feed updates the inventory with one type. A type without a provider, or with an invalid selector, has no servers.
-func (f *TypeFeed) feed(ctx context.Context, name string) error {
-	nodeType, provider := &v1alpha1.NodeType{}, &v1alpha1.NodeProvider{}
-	err := f.cache.Get(ctx, types.NamespacedName{Name: name}, nodeType)
-	if err == nil {
-		err = f.cache.Get(ctx, types.NamespacedName{Name: nodeType.Spec.ProviderRef.Name}, provider)
-	}
-	if apierrors.IsNotFound(err) {
-		f.inventory.DeleteType(name)
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading NodeType %s and its NodeProvider, %w", name, err)
-	}
-	profile, err := inventory.ProfileOf(nodeType, provider)
-	if err != nil {
-		f.inventory.DeleteType(name)
-		return nil
-	}
-	f.inventory.SetType(profile)
-	return nil
+	return lo.Map(properties.Merge(properties.Layer{Values: values}).References(),
+		func(named properties.Reference, _ int) string { return named.String() })
 }

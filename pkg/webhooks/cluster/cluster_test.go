@@ -47,7 +47,7 @@ func newCluster(t *testing.T, funcs interceptor.Funcs, objects ...client.Object)
 	if err := AddIndexes(t.Context(), indexes{builder}); err != nil {
 		t.Fatal(err)
 	}
-	inventory := inventory.NewInventory(inventory.Options{IndexLabels: true})
+	inventory := inventory.NewInventory(inventory.Options{})
 	inventory.MarkHostsSynced()
 	inventory.MarkTypesSynced()
 	c := builder.Build()

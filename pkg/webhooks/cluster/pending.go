@@ -12,7 +12,7 @@ import (
 
 // TooManyPending implements rules.Cluster.
 func (v *View) TooManyPending(namespace string) string {
-	machines, tenants := &v1alpha1.MachineList{}, &v1alpha1.TenantClusterList{}
+	machines := &v1alpha1.MachineList{}
 	v.list(machines, client.InNamespace(namespace))
 	have, wait := int64(0), int64(0)
 	for i := range machines.Items {
@@ -25,8 +25,7 @@ func (v *View) TooManyPending(namespace string) string {
 	if quota.MayWait(0, 0, wait) {
 		return ""
 	}
-	v.list(tenants, client.InNamespace(namespace))
-	if quota.MayWait(quota.Allowance(tenants.Items, v.NodeTypes(), v.Total), have, wait) {
+	if quota.MayWait(quota.Allowance(v.TenantClusters(namespace), v.NodeTypes(), v.Total), have, wait) {
 		return ""
 	}
 	return quota.TooManyPending(namespace)

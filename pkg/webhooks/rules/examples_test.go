@@ -78,7 +78,7 @@ func judged(document string) (string, Result) {
 	if yaml.Unmarshal([]byte(document), &header) != nil || header.APIVersion != v1alpha1.GroupVersion.String() {
 		return "", Result{}
 	}
-	cluster := &memory{inventory: inventory.NewInventory(inventory.Options{IndexLabels: true}),
+	cluster := &memory{inventory: inventory.NewInventory(inventory.Options{}),
 		labels: map[string]string{v1alpha1.StandAloneMachinesLabelKey: v1alpha1.StandAloneMachinesLabelValue}}
 	switch header.Kind {
 	case "NodeProvider":

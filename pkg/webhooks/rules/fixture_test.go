@@ -9,9 +9,7 @@ import (
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
@@ -80,15 +78,6 @@ func (m *memory) OverQuota(*v1alpha1.TenantCluster, *v1alpha1.Machine, string) s
 	return m.quota
 }
 func (m *memory) TooManyPending(string) string { return m.pending }
-func (m *memory) Matching(namespace string, selector labels.Selector) inventory.Matching {
-	return m.inventory.Matching(namespace, selector)
-}
-func (m *memory) Overlaps(namespace string, selectors []labels.Selector) map[[2]int]int {
-	return m.inventory.Overlaps(namespace, selectors)
-}
-func (m *memory) TooSmall(namespace string, selector labels.Selector, resources corev1.ResourceList) ([]inventory.SmallServer, int) {
-	return m.inventory.TooSmall(namespace, selector, resources)
-}
 func (m *memory) Server(key types.NamespacedName) (inventory.Server, bool) {
 	return m.inventory.Server(key)
 }
@@ -138,7 +127,7 @@ const anyProperty = "tenantProperties: {keys: ['*'], osImages: ['*'], sshKeys: [
 func newCluster(t testing.TB) *memory {
 	t.Helper()
 	cluster := &memory{
-		inventory: inventory.NewInventory(inventory.Options{IndexLabels: true}),
+		inventory: inventory.NewInventory(inventory.Options{}),
 		providers: []*v1alpha1.NodeProvider{parse[v1alpha1.NodeProvider](t, fleetYAML)},
 		exists:    map[Kind][]string{KindOSImage: {"ubuntu"}, KindSSHKey: {"me"}, KindMachineConfigTemplate: {"template"}},
 		tenants: []*v1alpha1.TenantCluster{
@@ -154,11 +143,9 @@ func newCluster(t testing.TB) *memory {
 			*metav1.NewControllerRef(provider, v1alpha1.GroupVersion.WithKind("NodeProvider"))}}}
 		one.Spec.ProviderRef.Name, one.Spec.HardwareProfile = provider.Name, template.HardwareProfile
 		cluster.types = append(cluster.types, one)
-		profile, err := inventory.ProfileOf(one, provider)
-		if err != nil {
-			t.Fatal(err)
+		if invalid := cluster.inventory.AddType(one, provider, ""); invalid != nil {
+			t.Fatal(invalid)
 		}
-		cluster.inventory.SetType(profile)
 	}
 	cluster.server("h1", map[string]string{"gpu": "h100", "rack": "r1"})
 	cluster.server("h2", map[string]string{"gpu": "h100", "rack": "r2"}, func(h *bmov1alpha1.BareMetalHost) {

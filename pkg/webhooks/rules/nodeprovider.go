@@ -4,19 +4,16 @@
 package rules
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/samber/lo"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // NodeProvider validates a NodeProvider that is created, or updated from before.
@@ -30,17 +27,13 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 	}
 	r.readByAll(spec.Child("properties"), properties.OfProvider(after))
 	r.hostNamespace(cluster, spec.Child("metal3", "clusterRef", "namespace"), namespace)
-	r.metal3(spec.Child("metal3"), &after.Spec.Metal3)
+	r.fieldsWithoutEffect(after)
 
 	types := after.Spec.Metal3.NodeTypes
 	owners := ownersOf(cluster)
-	selectors, own := make([]labels.Selector, len(types)), templateNames(after)
-	if before != nil {
-		own = append(own, templateNames(before)...)
-	}
 	for i := range types {
 		path := spec.Child("metal3", "nodeTypes").Index(i)
-		r.template(path, &types[i], after.Name)
+		r.templateMetadata(path.Child("metadata"), types[i].Metadata)
 		r.uniqueName(path.Child("name"), owners, types[i].Name, after.Name)
 		r.profile(path, &types[i].HardwareProfile)
 		layer := properties.Layer{Source: "NodeType " + types[i].Name, Values: types[i].Properties}
@@ -50,13 +43,8 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 			r.wrongProperty(path.Child("properties"), err)
 		}
 		r.readByAll(path.Child("properties"), layer)
-		at := path.Child("bareMetalHosts")
-		if selectors[i] = r.hostSelector(at, after, &types[i].HardwareProfile, types[i].Name); selectors[i] != nil {
-			r.selects(cluster, at.Child("selector"), namespace, selectors[i], own)
-			r.bigEnough(cluster, path.Child("resources"), namespace, selectors[i], types[i].Resources)
-		}
+		r.hostSelector(path.Child("bareMetalHosts"), after, &types[i].HardwareProfile, types[i].Name)
 	}
-	r.overlapsSiblings(cluster, spec.Child("metal3", "nodeTypes"), namespace, types, selectors)
 	if before != nil {
 		r.dropped(cluster, spec.Child("metal3", "nodeTypes"), before, after)
 		r.moved(cluster, spec.Child("metal3", "clusterRef", "namespace"), before, namespace)
@@ -101,19 +89,6 @@ func (r *Result) hostNamespace(cluster Cluster, path *field.Path, namespace stri
 	}
 }
 
-// overlapsSiblings compares the types of one provider with each other.
-func (r *Result) overlapsSiblings(cluster Cluster, path *field.Path, namespace string, types []v1alpha1.NodeTypeTemplate,
-	selectors []labels.Selector) {
-	if len(types) < 2 || r.warningsFull() {
-		return
-	}
-	common := cluster.Overlaps(namespace, selectors)
-	pairs := slices.SortedFunc(maps.Keys(common), func(a, b [2]int) int { return cmp.Or(a[0]-b[0], a[1]-b[1]) })
-	for _, pair := range pairs {
-		r.overlap(path.Index(pair[0]).Child("bareMetalHosts", "selector"), types[pair[1]].Name, common[pair])
-	}
-}
-
 // dropped denies the removal of a type that is in use.
 func (r *Result) dropped(cluster Cluster, path *field.Path, before, after *v1alpha1.NodeProvider) {
 	for _, name := range lo.Without(templateNames(before), templateNames(after)...) {
@@ -151,8 +126,7 @@ func NodeType(cluster Cluster, before, after *v1alpha1.NodeType) Result {
 	r.profile(spec, &after.Spec.HardwareProfile)
 	r.properties(cluster, spec.Child("properties"), properties.OfType(after))
 	r.readByAll(spec.Child("properties"), properties.OfType(after))
-	at := spec.Child("bareMetalHosts")
-	selector := r.hostSelector(at, after, &after.Spec.HardwareProfile, after.Name)
+	r.hostSelector(spec.Child("bareMetalHosts"), after, &after.Spec.HardwareProfile, after.Name)
 	provider := providerNamed(cluster, after.Spec.ProviderRef.Name)
 	if provider == nil {
 		r.warn(RuleReferences, spec.Child("providerRef", "name"), "there is no NodeProvider %q yet: the type has no servers before there is",
@@ -166,10 +140,6 @@ func NodeType(cluster Cluster, before, after *v1alpha1.NodeType) Result {
 	if provider != nil && !provider.Makes(after) {
 		r.warn(RuleAllowed, field.NewPath("metadata", "name"), "NodeProvider %s does not list this type: a tenant gets it only if its "+
 			"allowedNodeTypes name it, and is then installed with what its author writes here", provider.Name)
-	}
-	if selector != nil && provider != nil {
-		r.selects(cluster, at.Child("selector"), provider.Spec.Metal3.ClusterRef.Namespace, selector, []string{after.Name})
-		r.bigEnough(cluster, spec.Child("resources"), provider.Spec.Metal3.ClusterRef.Namespace, selector, after.Spec.Resources)
 	}
 	return r.done()
 }

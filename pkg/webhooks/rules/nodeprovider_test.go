@@ -23,7 +23,6 @@ const (
 	typeAt     = "spec.metal3.nodeTypes[0]."
 	selectorAt = typeAt + "bareMetalHosts.selector"
 	fine       = "resources: {cpu: 1, memory: 1Gi}, "
-	unmatched  = "warning: " + selectorAt + ": no server in namespace metal3-system matches today"
 )
 
 func TestHostSelector(t *testing.T) {
@@ -31,12 +30,9 @@ func TestHostSelector(t *testing.T) {
 		reason, selector string
 		want             []string
 	}{
-		"Good": {"it selects what no other type does", "{matchLabels: {gpu: a100}}", []string{unmatched}},
-		"Overlap": {"they are counted twice", "{matchExpressions: [{key: rack, operator: Exists}]}",
-			[]string{"warning: " + selectorAt + ": 2 servers match NodeType h100 too: each is counted in both and claimed as one of them"}},
-		"One": {"one server is one", "{matchLabels: {rack: r1}}",
-			[]string{"warning: " + selectorAt + ": 1 server matches NodeType h100 too"}},
-		"Empty": {"it selects everything", "{}", []string{selectorAt + ": Required value: an empty selector selects every server"}},
+		"Good":    {"it selects what no other type does", "{matchLabels: {gpu: a100}}", nil},
+		"Overlap": {"a condition of the type says which others its servers are of", "{matchLabels: {rack: r1}}", nil},
+		"Empty":   {"it selects everything", "{}", []string{selectorAt + ": Required value: an empty selector selects every server"}},
 		"Key": {"no label has such a key", "{matchLabels: {'gpu model': h100}}",
 			[]string{selectorAt + `.matchLabels["gpu model"]: Invalid value: "gpu model": cannot be the key of a label`}},
 		"Value": {"no label has such a value", "{matchLabels: {gpu: 'h 100'}}",
@@ -59,7 +55,7 @@ func TestHostSelector(t *testing.T) {
 		"RuledOut": {"nothing is left", "{matchExpressions: [{key: gpu, operator: In, values: [a, b]}, {key: gpu, operator: NotIn, values: [b, " +
 			"a]}]}", []string{"every value that it may have (a, b) is ruled out"}},
 		"Left": {"something is left", "{matchExpressions: [{key: class, operator: In, values: [a, b]}, {key: class, operator: NotIn, values: " +
-			"[b]}]}", []string{unmatched}},
+			"[b]}]}", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := provided(t, fine+"bareMetalHosts: {selector: "+tc.selector+"}")
@@ -80,33 +76,17 @@ func TestHostSelector(t *testing.T) {
 
 	everything := provided(t, fine+"bareMetalHosts: {selector: {}}")
 	everything.Annotations = map[string]string{v1alpha1.SelectAllHostsAnnotationKey: "x, t"}
-	mentions(t, "it is meant", NodeProvider(newCluster(t), nil, everything),
-		"warning: "+selectorAt+": 1 server matches NodeType cpu too", "warning: "+selectorAt+": 3 servers match NodeType h100 too")
+	mentions(t, "it is meant", NodeProvider(newCluster(t), nil, everything))
 	// Left out, it selects none, or what the annotation says.
 	for name, hosts := range map[string]string{"all": "", "selector": "bareMetalHosts: {}"} {
 		leftOut := provided(t, fine+hosts)
 		mentions(t, name+" is left out", NodeProvider(newCluster(t), nil, leftOut), "warning: "+typeAt+"bareMetalHosts: bareMetalHosts is left "+
 			"out: the type has no servers until it names a selector, or is named in the annotation karpenter.metal3.io/select-all-hosts")
 		leftOut.Annotations = everything.Annotations
-		mentions(t, name+" is left out, and the annotation names the type", NodeProvider(newCluster(t), nil, leftOut),
-			"warning: "+selectorAt+": 1 server matches NodeType cpu too", "warning: "+selectorAt+": 3 servers match NodeType h100 too")
+		mentions(t, name+" is left out, and the annotation names the type", NodeProvider(newCluster(t), nil, leftOut))
 	}
 	everything.Annotations = map[string]string{v1alpha1.SelectAllHostsAnnotationKey: "x"}
 	mentions(t, "another is meant", NodeProvider(newCluster(t), nil, everything), "an empty selector selects every server")
-}
-
-// TestBigEnough: servers that are smaller than a type are a warning, not an error.
-func TestBigEnough(t *testing.T) {
-	cluster := newCluster(t)
-	for _, name := range []string{"s1", "s2", "s3", "s4", "s5", "s6"} {
-		cluster.server(name, map[string]string{"gpu": "b200"}, smaller)
-	}
-	cluster.server("s7", map[string]string{"gpu": "b200"})
-	profile := "resources: {cpu: 96, memory: 1Gi}, bareMetalHosts: {selector: {matchLabels: {gpu: b200}}}"
-	mentions(t, "six are smaller, one has not been inspected", NodeProvider(cluster, nil, provided(t, profile)),
-		"warning: "+typeAt+"resources: servers that it selects have less, and are not claimed as this type: metal3-system/s1 (cpu 64 of 96), "+
-			"metal3-system/s2 (cpu 64 of 96), and 4 more")
-	mentions(t, "they have as much as it says", NodeProvider(cluster, nil, provided(t, strings.Replace(profile, "96", "64", 1))))
 }
 
 func TestResources(t *testing.T) {
@@ -153,7 +133,7 @@ func TestResources(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mentions(t, tc.reason,
 				NodeProvider(newCluster(t), nil, provided(t, tc.profile+", bareMetalHosts: {selector: {matchLabels: {class: cpu, rack: r9}}}")),
-				append(tc.want, unmatched)...)
+				tc.want...)
 		})
 	}
 }
@@ -166,7 +146,7 @@ func TestImageHosts(t *testing.T) {
 	mentions(t, "the manager would install neither", NodeProvider(newCluster(t), nil, after),
 		`spec.properties["metal3.vcluster.com/image-checksum"]: Invalid value: "https://images.example.org/sums": is on host `+
 			"images.example.org, which is not among spec.imageHosts of NodeProvider other: choose from images.example.com, or have",
-		typeAt+`properties["metal3.vcluster.com/image-url"]: Invalid value: "http://192.0.2.1/x.iso": is on host 192.0.2.1`, unmatched)
+		typeAt+`properties["metal3.vcluster.com/image-url"]: Invalid value: "http://192.0.2.1/x.iso": is on host 192.0.2.1`)
 }
 
 func TestNodeProvider(t *testing.T) {
@@ -186,8 +166,7 @@ func TestNodeProvider(t *testing.T) {
 		"spec.metal3.nodeTypes: Forbidden: NodeType cpu is in use by Machine a/1, Machine a/2, Machine a/3, Machine a/4, Machine a/5 and 2 "+
 			"more: it cannot be taken away")
 	mentions(t, "two types of one provider",
-		NodeProvider(newCluster(t), nil, spec(h100+", {name: rack, "+fine+"bareMetalHosts: {selector: {matchLabels: {rack: r1}}}}")),
-		"warning: spec.metal3.nodeTypes[1].bareMetalHosts.selector: 1 server matches NodeType h100 too")
+		NodeProvider(newCluster(t), nil, spec(h100+", {name: rack, "+fine+"bareMetalHosts: {selector: {matchLabels: {rack: r1}}}}")))
 	taken := spec(h100)
 	taken.Name = "other"
 	mentions(t, "names are unique", NodeProvider(newCluster(t), nil, taken),
@@ -203,12 +182,10 @@ func TestNodeProvider(t *testing.T) {
 		cluster.users = map[Kind]map[string][]string{KindNodeType: {"h100": users}}
 		return NodeProvider(cluster, spec(h100+", "+cpu), elsewhere)
 	}
-	const none = "no server in namespace other-servers matches today"
 	mentions(t, "servers in use would have no type", moved("Machine a/m", "TenantCluster a/a"),
 		`spec.metal3.clusterRef.namespace: Invalid value: "other-servers": Machines have servers in namespace metal3-system (Machine a/m): `+
-			`delete them first, or make another NodeProvider`, "warning: ", "warning: ")
-	mentions(t, "no server is in use", moved("TenantCluster a/a"), "warning: spec.metal3.nodeTypes[0].bareMetalHosts.selector: "+none,
-		"warning: spec.metal3.nodeTypes[1].bareMetalHosts.selector: "+none)
+			`delete them first, or make another NodeProvider`)
+	mentions(t, "no server is in use", moved("TenantCluster a/a"))
 	pinnedAll := spec("")
 	pinnedAll.Spec.Properties = map[string]string{v1alpha1.PropertyServerName: "h1"}
 	mentions(t, "a provider is many servers", NodeProvider(newCluster(t), nil, pinnedAll),
@@ -230,8 +207,7 @@ func TestNodeType(t *testing.T) {
 	byHand := parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "aa", "fleet"))
 	byHand.OwnerReferences = made.OwnerReferences
 	mentions(t, "any author can write the owner reference", NodeType(cluster, nil, byHand),
-		"warning: metadata.name: NodeProvider fleet does not list this type: a tenant gets it only if its allowedNodeTypes name it",
-		"warning: spec.bareMetalHosts.selector: 1 server matches NodeType cpu too")
+		"warning: metadata.name: NodeProvider fleet does not list this type: a tenant gets it only if its allowedNodeTypes name it")
 	mentions(t, "it may come later", NodeType(newCluster(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "x", "missing"))),
 		`warning: spec.providerRef.name: there is no NodeProvider "missing" yet`)
 	mentions(t, "names are unique", NodeType(newCluster(t), nil, parse[v1alpha1.NodeType](t, fmt.Sprintf(spec, "cpu", "missing"))),

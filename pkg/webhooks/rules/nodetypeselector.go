@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/compat"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
@@ -115,10 +116,8 @@ func (r *Result) selectorEntry(path *field.Path, p pool, entry *v1alpha1.NodeTyp
 		return nil
 	}
 	if matching.NamesTypes(entry.Property) {
-		converted.Values = lo.Map(converted.Values, func(name string, _ int) string {
-			return matching.WithoutProvider(name, p.entry.Provider, func(name string) bool {
-				return slices.ContainsFunc(types, func(t offeredType) bool { return t.name == name })
-			})
+		converted.Values = compat.TypeNames(converted.Values, p.entry.Provider, func(name string) bool {
+			return slices.ContainsFunc(types, func(t offeredType) bool { return t.name == name })
 		})
 	}
 	return &converted

@@ -13,14 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
 // native are the resources without a domain that a node can have.
@@ -149,14 +147,14 @@ func (r *Result) kubeletArgs(path *field.Path, args v1alpha1.KubeletArgs) {
 	}
 }
 
-// hostSelector validates the selector of a type that an object describes, and returns it parsed; nil if there is none, or it is not
-// valid or selects everything by mistake.
-func (r *Result) hostSelector(path *field.Path, object metav1.Object, profile *v1alpha1.HardwareProfile, name string) labels.Selector {
+// hostSelector validates the selector of a type that an object describes. Whether it selects any server, whether they are
+// as big as the type says, and which other types they are of, changes with the servers: conditions of the NodeType say that.
+func (r *Result) hostSelector(path *field.Path, object metav1.Object, profile *v1alpha1.HardwareProfile, name string) {
 	selector := profile.HostSelector(object, name)
 	if selector == nil {
 		r.warn(RuleHostSelector, path, "bareMetalHosts is left out: the type has no servers until it names a selector, or is named in the "+
 			"annotation %s", v1alpha1.SelectAllHostsAnnotationKey)
-		return nil
+		return
 	}
 	path = path.Child("selector")
 	before := r.errorCount()
@@ -169,26 +167,24 @@ func (r *Result) hostSelector(path *field.Path, object metav1.Object, profile *v
 		r.expression(path.Child("matchExpressions").Index(i), &selector.MatchExpressions[i])
 	}
 	if r.errorCount() > before {
-		return nil
+		return
 	}
 	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 && !v1alpha1.SelectsAllHosts(object, name) {
 		r.deny(RuleHostSelector,
 			field.Required(path, "an empty selector selects every server of the namespace: name a label that the servers of this type have, "+
 				"or, if all of them are meant, name the type in the annotation "+v1alpha1.SelectAllHostsAnnotationKey))
-		return nil
+		return
 	}
 	parsed, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
 		r.deny(RuleHostSelector, field.Invalid(path, "", err.Error()))
-		return nil
+		return
 	}
 	requirements, _ := parsed.Requirements()
 	if about, why := conflict(requirements); about != "" {
 		r.deny(RuleHostSelector,
 			field.Invalid(path, parsed.String(), fmt.Sprintf("no server can match: of the label %s, %s: take one of the two away", about, why)))
-		return nil
 	}
-	return parsed
 }
 
 var labelOperators = []metav1.LabelSelectorOperator{
@@ -214,44 +210,4 @@ func (r *Result) expression(path *field.Path, expression *metav1.LabelSelectorRe
 	for i, value := range expression.Values {
 		r.syntax(RuleHostSelector, path.Child("values").Index(i), value, "cannot be the value of a label: ", validation.IsValidLabelValue)
 	}
-}
-
-// selects warns of a selector that selects no server today, or servers of other types. own are the types not to compare
-// with.
-func (r *Result) selects(cluster Cluster, path *field.Path, namespace string, selector labels.Selector, own []string) {
-	if r.warningsFull() {
-		return
-	}
-	matching := cluster.Matching(namespace, selector)
-	if matching.Total == 0 {
-		r.warn(RuleHostSelector, path, "no server in namespace %s matches today: label the servers that are meant, or correct it", namespace)
-	}
-	for _, other := range sortedKeys(matching.Types) {
-		if !slices.Contains(own, other) {
-			r.overlap(path, other, matching.Types[other])
-		}
-	}
-}
-
-// warned is how many servers a warning names, which has one line.
-const warned = 2
-
-// bigEnough warns of servers that a type selects and that have less than it says. They are registered and labelled by
-// others, so the type is admitted.
-func (r *Result) bigEnough(cluster Cluster, path *field.Path, namespace string, selector labels.Selector, resources corev1.ResourceList) {
-	if r.warningsFull() {
-		return
-	}
-	if first, count := cluster.TooSmall(namespace, selector, resources); count > 0 {
-		r.warn(RuleResources, path, "servers that it selects have less, and are not claimed as this type: %s",
-			inventory.Named(first[:min(len(first), warned)], count))
-	}
-}
-
-func (r *Result) overlap(path *field.Path, other string, count int) {
-	servers := "servers match"
-	if count == 1 {
-		servers = "server matches"
-	}
-	r.warn(RuleHostSelector, path, "%d %s NodeType %s too: each is counted in both and claimed as one of them", count, servers, other)
 }

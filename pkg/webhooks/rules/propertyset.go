@@ -11,6 +11,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
@@ -87,24 +88,10 @@ func (r *Result) documents(path *field.Path, set properties.Set) {
 
 // references warns of objects that do not exist. They may be created later: no order of writes is required.
 func (r *Result) references(cluster Cluster, path *field.Path, set properties.Set) {
-	missing := func(property string, kind Kind, name string) {
-		if name != "" && !cluster.Exists(kind, name) {
-			r.warn(RuleReferences, key(path, property), "there is no %s %q yet: Machines get no server before there is", kind, name)
-		}
-	}
-	// A value that cannot be a name is reported already.
-	if name, err := set.OSImage(); err == nil {
-		missing(v1alpha1.PropertyOSImage, KindOSImage, name)
-	}
-	if name, err := set.UserDataTemplate(); err == nil {
-		missing(v1alpha1.PropertyUserDataTemplate, KindMachineConfigTemplate, name)
-	}
-	if name, err := set.NetworkDataTemplate(); err == nil {
-		missing(v1alpha1.PropertyNetworkDataTemplate, KindMachineConfigTemplate, name)
-	}
-	if names, err := set.SSHKeys(); err == nil {
-		for _, name := range names {
-			missing(v1alpha1.PropertySSHKeys, KindSSHKey, name)
+	for _, named := range set.References() {
+		if !named.Overridden && !cluster.Exists(Kind(named.Kind), named.Name) {
+			r.warn(RuleReferences, key(path, named.Property), "there is no %s %q yet: Machines get no server before there is",
+				named.Kind, named.Name)
 		}
 	}
 }
@@ -124,7 +111,7 @@ func OSImage(cluster Cluster, before, after *v1alpha1.OSImage) Result {
 		}
 		r.warn(RuleProperties, key(path, wrong.Property), "%s: %s", wrong.Problem, wrong.Remedy)
 	}
-	r.ownership(field.NewPath("spec"), &after.Spec.Ownership)
+	r.fieldsWithoutEffect(after)
 	if before != nil && r.Allowed() {
 		old := properties.Merge(properties.Layer{Values: before.Spec.Properties})
 		if set.Get(v1alpha1.PropertyImageURL) != old.Get(v1alpha1.PropertyImageURL) ||
@@ -139,10 +126,10 @@ func OSImage(cluster Cluster, before, after *v1alpha1.OSImage) Result {
 // SSHKey validates an SSHKey.
 func SSHKey(_ Cluster, _, key *v1alpha1.SSHKey) Result {
 	r := &Result{}
-	if _, err := bootstrap.AuthorizedKey(key.Spec.PublicKey); err != nil {
+	if _, err := plan.AuthorizedKey(key.Spec.PublicKey); err != nil {
 		r.deny(RuleSSHKey, field.Invalid(field.NewPath("spec", "publicKey"), bytesOf(key.Spec.PublicKey), err.Error()))
 	}
-	r.ownership(field.NewPath("spec"), &key.Spec.Ownership)
+	r.fieldsWithoutEffect(key)
 	return r.done()
 }
 
@@ -160,7 +147,7 @@ func MachineConfigTemplate(_ Cluster, _, template *v1alpha1.MachineConfigTemplat
 			r.deny(RuleTemplate, field.Invalid(field.NewPath("spec", one.field), bytesOf(one.text), problemOf(err)))
 		}
 	}
-	r.ownership(field.NewPath("spec"), &template.Spec.Ownership)
+	r.fieldsWithoutEffect(template)
 	return r.done()
 }
 

@@ -15,8 +15,6 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -237,14 +235,6 @@ type Cluster interface {
 	// TooManyPending says in a sentence why no Machine more of a namespace may wait for a server, empty if one may.
 	TooManyPending(namespace string) string
 
-	// Matching counts the servers of a namespace that a selector selects.
-	Matching(namespace string, selector labels.Selector) inventory.Matching
-	// Overlaps counts the servers that two of the selectors have in common, by the later and the earlier of each pair. A
-	// nil selector selects nothing.
-	Overlaps(namespace string, selectors []labels.Selector) map[[2]int]int
-	// TooSmall are the first of the servers that a selector selects and that have less than the resources say, and how many
-	// there are.
-	TooSmall(namespace string, selector labels.Selector, resources corev1.ResourceList) ([]inventory.SmallServer, int)
 	// Server is what is known of a server, if it is known.
 	Server(key types.NamespacedName) (inventory.Server, bool)
 	// Offered are the labels that nodes of a type can have, with all values there are.
@@ -282,11 +272,11 @@ func ProviderDeleted(cluster Cluster, provider *v1alpha1.NodeProvider) Result {
 func TenantDeleted(cluster Cluster, tenant *v1alpha1.TenantCluster) Result {
 	r := &Result{}
 	machines := cluster.Users(KindTenantCluster, client.ObjectKeyFromObject(tenant).String())
-	confirmed := strconv.Itoa(len(machines))
-	if len(machines) > 0 && tenant.DeletionTimestamp.IsZero() && tenant.Annotations[v1alpha1.DeleteMachinesAnnotationKey] != confirmed {
+	count := strconv.Itoa(len(machines))
+	if len(machines) > 0 && tenant.DeletionTimestamp.IsZero() && !tenant.Confirms(v1alpha1.ConfirmDeleteMachinesAnnotationKey, count) {
 		r.refuse(RuleInUse, "%s of its servers would be released, and their nodes drained for no longer than spec.drainTimeout: %s. "+
-			"Delete the tenant's NodePools first, or confirm: kubectl annotate --overwrite tenantcluster -n %s %s %s=%s", confirmed, list(machines),
-			tenant.Namespace, tenant.Name, v1alpha1.DeleteMachinesAnnotationKey, confirmed)
+			"Delete the tenant's NodePools first, or confirm: %s", count, list(machines),
+			tenant.ConfirmCommand(v1alpha1.ConfirmDeleteMachinesAnnotationKey, count))
 	}
 	return *r
 }

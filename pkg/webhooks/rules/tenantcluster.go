@@ -32,6 +32,7 @@ func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Resul
 			r.deny(RuleHostSelector, field.Invalid(spec.Child("sync", "fromHost", "deviceClasses", "selector"), "", err.Error()))
 		}
 	}
+	r.fieldsWithoutEffect(after)
 	r.sync(spec.Child("sync"), &after.Spec.Sync)
 	r.podTranslation(spec.Child("sync", "toHost", "podTranslation"), &after.Spec.Sync.ToHost)
 	for _, provider := range cluster.NodeProviders() {
@@ -45,26 +46,14 @@ func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Resul
 		r.networkChanged(spec.Child("network"), before.Spec.Network, after.Spec.Network)
 	}
 	if after.Spec.PrivateNodes != nil {
-		r.privateNodes(spec.Child("privateNodes"), after.Spec.PrivateNodes)
 		r.pools(cluster, spec.Child("privateNodes", "autoNodes"), after)
 	}
 	r.unbounded(before, after)
 	return r.done()
 }
 
-// sync warns of what is set and does nothing.
+// sync warns of claims that get no device.
 func (r *Result) sync(path *field.Path, sync *v1alpha1.Sync) {
-	patches := sync.Patches()
-	for _, name := range sortedKeys(patches) {
-		var paths []string
-		for _, patch := range patches[name] {
-			paths = append(paths, patch.Path)
-		}
-		if len(paths) > 0 {
-			r.warn(RuleReferences, path.Child(name, "patches"), "patches are not applied (%s): what is synced has these fields unchanged",
-				strings.Join(paths, ", "))
-		}
-	}
 	if sync.FromHost.DeviceClasses.Enabled {
 		return
 	}

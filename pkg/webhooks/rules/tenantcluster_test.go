@@ -45,9 +45,11 @@ func TestTenantCluster(t *testing.T) {
 		"Patches": {"a vcluster.yaml is taken as it is, and what is not done is said", "c", "sync: {fromHost: {deviceClasses: {enabled: true, " +
 			"patches: [{path: metadata.labels}, {path: spec.config}]}}, " +
 			"toHost: {resourceClaims: {patches: [{path: a}]}, resourceClaimTemplates: {enabled: true, patches: [{path: b}]}}}",
-			[]string{"warning: spec.sync.fromHost.deviceClasses.patches: patches are not applied (metadata.labels, spec.config)",
-				"warning: spec.sync.toHost.resourceClaimTemplates.patches: patches are not applied (b)",
-				"warning: spec.sync.toHost.resourceClaims.patches: patches are not applied (a)"}},
+			[]string{"warning: spec.sync.fromHost.deviceClasses.patches: has no effect here: what is synced has these fields unchanged " +
+				"(metadata.labels, spec.config)",
+				"warning: spec.sync.toHost.resourceClaims.patches: has no effect here: what is synced has these fields unchanged (a)",
+				"warning: spec.sync.toHost.resourceClaimTemplates.patches: has no effect here: what is synced has these " +
+					"fields unchanged (b)"}},
 		"ClaimsAndClasses": {"as it should be", "c",
 			"sync: {fromHost: {deviceClasses: {enabled: true}}, toHost: {resourceClaims: {enabled: true}}}", nil},
 	} {
@@ -300,7 +302,7 @@ func TestOtherKinds(t *testing.T) {
 		"TenantWithMachines": {"their pods would go with them", TenantDeleted(clusterInUse(t), confirming("a", "blue", "")),
 			[]string{"2 of its servers would be released, and their nodes drained for no longer than spec.drainTimeout: Machine a/1, " +
 				"Machine a/2. Delete the tenant's NodePools first, " +
-				"or confirm: kubectl annotate --overwrite tenantcluster -n a blue karpenter.metal3.io/delete-machines=2"}},
+				"or confirm: kubectl annotate --overwrite tenantcluster -n a blue confirm.karpenter.metal3.io/delete-machines=2"}},
 		"TenantConfirmed": {"an operator has said so", TenantDeleted(clusterInUse(t), confirming("a", "blue", "2")), nil},
 		"TenantConfirmedOnce": {"it has another Machine since", TenantDeleted(clusterInUse(t), confirming("a", "blue", "1")),
 			[]string{"2 of its servers would be released"}},
@@ -313,7 +315,7 @@ func TestOtherKinds(t *testing.T) {
 
 func confirming(namespace, name, confirmed string) *v1alpha1.TenantCluster {
 	return &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
-		Annotations: map[string]string{v1alpha1.DeleteMachinesAnnotationKey: confirmed}}}
+		Annotations: map[string]string{v1alpha1.ConfirmDeleteMachinesAnnotationKey: confirmed}}}
 }
 
 func clusterInUse(t *testing.T) *memory {

@@ -4,7 +4,7 @@
 package environment
 
 import (
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 )
 
 // StartClaimController starts Kubernetes' resourceclaim controller in the tenant, as vCluster up to v0.31 does, and later ones
@@ -14,7 +14,7 @@ func (t *Tenant) StartClaimController() (stop func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	name := t.name + "-resourceclaim-controller"
+	name := t.Name + "-resourceclaim-controller"
 	stop = func() error { return t.environment.supervisor.Stop(name) }
 	return stop, t.environment.supervisor.Start(process.Spec{Name: name, Path: path, Args: []string{
 		"--kubeconfig=" + t.Kubeconfig, "--controllers=resourceclaim-controller",

@@ -10,6 +10,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // Driver is the name of the driver whose devices are published.
@@ -44,7 +46,7 @@ func (w *Environment) PublishDevices(ctx context.Context, devices map[string][]r
 
 // published waits until every node has its ResourceSlice.
 func (w *Environment) published(ctx context.Context, nodes int) error {
-	return await(ctx, "ResourceSlices of every node", func(ctx context.Context) error {
+	return poll.Await(ctx, "every node has ResourceSlices", func(ctx context.Context) error {
 		slices := &resourcev1.ResourceSliceList{}
 		if err := w.Host.Client.List(ctx, slices); err != nil {
 			return err

@@ -9,14 +9,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -29,16 +25,16 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/tenantcluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 // Config of an Environment.
 type Config struct {
 	// Dir holds everything: certificates, data, logs.
 	Dir      string
-	Binaries controlplane.Binaries
+	Binaries cluster.Binaries
 	// Tenants are the names of the tenant clusters, of their namespaces on the host, and of their TenantClusters.
 	Tenants []string
 	// Nodes are the names of the host's Nodes. Without any, the host has no scheduler, and tests allocate claims
@@ -46,17 +42,9 @@ type Config struct {
 	Nodes []string
 }
 
-// Cluster is one control plane.
-type Cluster struct {
-	*controlplane.Cluster
-	// Client is the administrator's, and reads from the API server.
-	Client client.Client
-	name   string
-}
-
 // Tenant is a tenant cluster.
 type Tenant struct {
-	*Cluster
+	*cluster.Cluster
 	// Name is that of the TenantCluster and of its namespace on the host.
 	Name string
 
@@ -65,16 +53,13 @@ type Tenant struct {
 
 // Environment is a host and its tenants.
 type Environment struct {
-	Host    *Cluster
+	Host    *cluster.Cluster
 	Tenants []*Tenant
 
 	config     Config
 	scheme     *runtime.Scheme
 	supervisor *process.Supervisor
-	etcd       *controlplane.Etcd
 	closers    []io.Closer
-	// webhookReady is the URL of the webhook's probe.
-	webhookReady string
 
 	ctx        context.Context
 	background *errgroup.Group
@@ -82,8 +67,9 @@ type Environment struct {
 }
 
 // Programs returns an error that names the first program that is missing: of those of each Environment, and of more.
-func Programs(binaries controlplane.Binaries, more ...string) error {
-	for _, name := range append([]string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl"}, more...) {
+func Programs(binaries cluster.Binaries, more ...string) error {
+	for _, name := range append([]string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubeadm", "kwok", "kubectl"},
+		more...) {
 		if _, err := binaries.Find(name); err != nil {
 			return err
 		}
@@ -98,44 +84,29 @@ func Start(ctx context.Context, config Config) (*Environment, error) {
 	w.background, w.ctx = errgroup.WithContext(w.ctx)
 	var err error
 	w.supervisor, err = process.NewSupervisor(process.Options{Dir: config.Dir, OnExit: func(exit process.Exit) {
-		lines, _ := process.LastLines(exit.LogFile, 5)
-		fmt.Fprintf(os.Stderr, "%s died: %s\n%s\n", exit.Name, exit.Reason, strings.Join(lines, "\n"))
+		fmt.Fprintln(os.Stderr, exit)
 	}})
 	if err != nil {
 		return w, err
 	}
-	ports, err := controlplane.FreePorts(3 + len(config.Tenants))
+	etcd, err := cluster.StartEtcd(ctx, cluster.EtcdOptions{Dir: config.Dir, Binaries: config.Binaries, Processes: w.supervisor})
 	if err != nil {
 		return w, err
 	}
-	w.etcd, err = controlplane.StartEtcd(ctx, controlplane.EtcdConfig{
-		Dir: filepath.Join(config.Dir, "etcd"), Binaries: config.Binaries, Supervisor: w.supervisor, Clock: clock.RealClock{},
-		ClientPort: ports[0], PeerPort: ports[1],
-	})
-	if err != nil {
-		return w, err
-	}
-	if w.Host, err = w.cluster("host", ports[2], len(config.Nodes) > 0); err != nil {
-		return w, err
-	}
-	for i, name := range config.Tenants {
-		cluster, err := w.cluster(name, ports[3+i], false)
-		if err != nil {
-			return w, err
-		}
-		w.Tenants = append(w.Tenants, &Tenant{Cluster: cluster, Name: name, environment: w})
+	for _, name := range config.Tenants {
+		w.Tenants = append(w.Tenants, &Tenant{Name: name, environment: w})
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	// Starting takes a core for seconds; starting all at once would delay all of them.
 	group.SetLimit(4)
-	group.Go(func() error { return w.startHost(groupCtx) })
+	group.Go(func() error { return w.startHost(groupCtx, etcd) })
 	for _, tenant := range w.Tenants {
-		group.Go(func() error { return w.startTenant(groupCtx, tenant) })
+		group.Go(func() (err error) {
+			tenant.Cluster, err = w.start(groupCtx, tenant.Name, etcd, cluster.Options{Controllers: len(config.Nodes) > 0})
+			return err
+		})
 	}
-	if err := group.Wait(); err != nil {
-		return w, err
-	}
-	return w, nil
+	return w, group.Wait()
 }
 
 // Close ends all processes.
@@ -180,63 +151,29 @@ func (w *Environment) Log(name string, lines int) string {
 	return "no process " + name
 }
 
-func (w *Environment) cluster(name string, port int, nodes bool) (*Cluster, error) {
+// start starts a cluster. Of a tenant's controllers only that of service accounts runs; pods of tenants run on the host.
+func (w *Environment) start(ctx context.Context, name string, etcd *cluster.Etcd, options cluster.Options) (*cluster.Cluster, error) {
 	flags, err := audit.Flags(os.Getenv(audit.DirectoryVariable), name)
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := controlplane.New(controlplane.Config{
-		Name: name, Dir: filepath.Join(w.config.Dir, name), Kubeconfig: filepath.Join(w.config.Dir, name+".kubeconfig"),
-		Binaries: w.config.Binaries, Supervisor: w.supervisor, Clock: clock.RealClock{}, Etcd: w.etcd, Port: port, Nodes: nodes,
-		APIServerFlags: flags,
+	options.Name, options.Dir, options.Etcd, options.APIServerFlags = name, w.config.Dir, etcd, flags
+	options.Binaries, options.Processes = w.config.Binaries, w.supervisor
+	return cluster.Start(ctx, options)
+}
+
+func (w *Environment) startHost(ctx context.Context, etcd *cluster.Etcd) (err error) {
+	w.Host, err = w.start(ctx, "host", etcd, cluster.Options{
+		Nodes: len(w.config.Nodes) > 0,
+		// The webhook watches servers, too.
+		Prepare: func(ctx context.Context, c client.Client) error {
+			return cluster.PrepareManagement(ctx, c, w.config.Binaries, w.config.Tenants...)
+		},
 	})
 	if err != nil {
-		return nil, err
-	}
-	cluster.REST.QPS = -1
-	return &Cluster{Cluster: cluster, name: name}, nil
-}
-
-// startTenant starts a tenant's API server. Of the tenant's controllers only that of service accounts runs; pods of
-// tenants run on the host.
-func (w *Environment) startTenant(ctx context.Context, tenant *Tenant) error {
-	if err := tenant.StartAPIServer(ctx); err != nil {
 		return err
-	}
-	var err error
-	if tenant.Client, err = client.New(tenant.REST, client.Options{Scheme: w.scheme}); err != nil {
-		return fmt.Errorf("making a client of %s, %w", tenant.Name, err)
-	}
-	if len(w.config.Nodes) == 0 {
-		return nil
-	}
-	return tenant.StartControllers(ctx)
-}
-
-func (w *Environment) startHost(ctx context.Context) error {
-	if err := w.Host.StartAPIServer(ctx); err != nil {
-		return err
-	}
-	var err error
-	if w.Host.Client, err = client.New(w.Host.REST, client.Options{Scheme: w.scheme}); err != nil {
-		return fmt.Errorf("making a client of the host, %w", err)
-	}
-	if err := w.installCRDs(ctx); err != nil {
-		return err
-	}
-	for _, name := range w.config.Tenants {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := w.Host.Client.Create(ctx, namespace); err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("creating namespace %s, %w", name, err)
-		}
 	}
 	if err := w.startManager(); err != nil {
-		return err
-	}
-	if len(w.config.Nodes) == 0 {
-		return nil
-	}
-	if err := w.Host.StartControllers(ctx); err != nil {
 		return err
 	}
 	return w.startNodes(ctx)

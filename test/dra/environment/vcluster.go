@@ -17,8 +17,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/vcluster"
 )
 
@@ -45,7 +47,7 @@ func (t *Tenant) StartVCluster(ctx context.Context) error {
 	if err := w.takeVClusterPort(ctx); err != nil {
 		return err
 	}
-	ports, err := controlplane.FreePorts(1)
+	ports, err := cluster.FreePorts(1)
 	if err != nil {
 		return err
 	}
@@ -62,7 +64,7 @@ func (t *Tenant) StartVCluster(ctx context.Context) error {
 	if err := v.start(); err != nil {
 		return err
 	}
-	err = await(ctx, "vCluster "+t.Name+" to write its kubeconfig", func(ctx context.Context) error {
+	err = poll.Await(ctx, "vCluster "+t.Name+" writes its kubeconfig", func(ctx context.Context) error {
 		return w.Host.Client.Get(ctx, client.ObjectKey{Namespace: t.Name, Name: "vc-" + t.Name}, &corev1.Secret{})
 	})
 	if err != nil {
@@ -81,14 +83,14 @@ func (w *Environment) takeVClusterPort(ctx context.Context) error {
 	defer cancel()
 	var lock net.Listener
 	said := false
-	err := controlplane.Await(ctx, fmt.Sprintf("port %d, which each vCluster needs, and another one has", vclusterPort),
+	err := cluster.Await(ctx, fmt.Sprintf("port %d, which each vCluster needs, and another one has", vclusterPort),
 		func(ctx context.Context) error {
 			var err error
 			if lock == nil {
 				lock, err = (&net.ListenConfig{}).Listen(ctx, "unix", fmt.Sprintf("@karpenter-metal3-vcluster-%d", vclusterPort))
 			}
 			if err == nil {
-				err = controlplane.CheckPort(vclusterPort, "plugins of vCluster")
+				err = cluster.CheckPort(vclusterPort, "plugins of vCluster")
 			}
 			if err != nil && !said {
 				fmt.Fprintf(os.Stderr, "waiting for another vCluster on this machine to end: %v\n", err)
@@ -115,9 +117,9 @@ type syncer struct {
 func (v *syncer) install(ctx context.Context) error {
 	w := v.tenant.environment
 	files := map[string]string{
-		"etcd-ca.crt": w.etcd.CAFile, "etcd-client.crt": w.etcd.CertFile, "etcd-client.key": w.etcd.CertKey,
-		"tenant-ca.crt":     filepath.Join(w.config.Dir, v.tenant.name, "pki", "ca.crt"),
-		"tenant-ca.key":     filepath.Join(w.config.Dir, v.tenant.name, "pki", "ca.key"),
+		"etcd-ca.crt": w.Host.Etcd.CAFile, "etcd-client.crt": w.Host.Etcd.CertFile, "etcd-client.key": w.Host.Etcd.CertKey,
+		"tenant-ca.crt":     filepath.Join(w.config.Dir, v.tenant.Name, "pki", "ca.crt"),
+		"tenant-ca.key":     filepath.Join(w.config.Dir, v.tenant.Name, "pki", "ca.key"),
 		"tenant.kubeconfig": v.tenant.Kubeconfig,
 	}
 	if err := os.MkdirAll(v.dir, 0o700); err != nil {
@@ -136,10 +138,14 @@ func (v *syncer) install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config, err := vcluster.Install(ctx, root(), helm, w.Host.Client, v.tenant.Name, map[string]any{
+	root, err := env.RepositoryRoot()
+	if err != nil {
+		return err
+	}
+	config, err := vcluster.Install(ctx, root, helm, w.Host.Client, v.tenant.Name, map[string]any{
 		"controlPlane": map[string]any{
 			"distro":       map[string]any{"k8s": map[string]any{"enabled": true, "apiServer": vcluster.Off, "controllerManager": vcluster.Off}},
-			"backingStore": vcluster.ExternalEtcd(w.etcd.URL, v.path("etcd-ca.crt"), v.path("etcd-client.crt"), v.path("etcd-client.key")),
+			"backingStore": vcluster.ExternalEtcd(w.Host.Etcd.URL, v.path("etcd-ca.crt"), v.path("etcd-client.crt"), v.path("etcd-client.key")),
 			"coredns":      vcluster.Off,
 			"proxy":        map[string]any{"port": v.port, "bindAddress": "127.0.0.1"},
 		},
@@ -180,7 +186,7 @@ func (v *syncer) start() error {
 		return err
 	}
 	spec := process.Spec{
-		Name: v.tenant.VClusterProcess(), Path: path, Rank: controlplane.RankClients + 1, Restart: true,
+		Name: v.tenant.VClusterProcess(), Path: path, Rank: cluster.RankClients + 1, Restart: true,
 		Args: []string{"start", "--config", v.path("config.yaml")},
 		Env:  append(vcluster.Environment(v.tenant.Name, v.path("host.kubeconfig"), v.dir, "127.0.0.1"), "TMPDIR="+v.dir),
 	}

@@ -6,6 +6,7 @@ package baremetal
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +24,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/bmc"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // machine is a running server with a client of its BMC.
@@ -155,18 +157,12 @@ func (m *machine) hasBooted(times int) {
 // until waits for a condition, which returns what is missing.
 func (m *machine) until(missing func() string) {
 	m.t.Helper()
-	deadline := time.After(time.Minute)
-	for {
-		reason := missing()
-		if reason == "" {
-			return
+	poll.Eventually(m.t, "nothing is missing", func(context.Context) error {
+		if reason := missing(); reason != "" {
+			return errors.New(reason)
 		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-deadline:
-			m.t.Fatal(reason)
-		}
-	}
+		return nil
+	})
 }
 
 // ironic answers lookups, and records callers and tokens.

@@ -4,6 +4,7 @@
 package bmc
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 func TestUnreachable(t *testing.T) {
@@ -77,13 +79,17 @@ func TestSlow(t *testing.T) {
 		_ = response.Body.Close()
 		answered <- response.StatusCode
 	}()
-	for !now.HasWaiters() {
+	poll.Eventually(t, "the server waits", func(context.Context) error {
 		select {
 		case status := <-answered:
 			t.Fatalf("answered at once, with status %d", status)
-		case <-time.After(time.Millisecond):
+		default:
 		}
-	}
+		if !now.HasWaiters() {
+			return errors.New("nothing waits for the clock")
+		}
+		return nil
+	})
 	r.system(t, "s2") // other servers are not affected
 	now.Step(5 * time.Second)
 	if status := <-answered; status != http.StatusOK {

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +23,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 var hardware = inventory.Hardware{
@@ -46,7 +48,24 @@ type fakeIronic struct {
 	refusals int
 	lookups  []url.Values
 	// inspected is the inventory that was sent.
-	inspected inspected
+	inspected struct {
+		BootInterface string `json:"boot_interface"`
+		Inventory     struct {
+			Hostname   string
+			Interfaces []any
+			CPU        struct {
+				Count        int
+				Architecture string
+			}
+			Memory struct {
+				PhysicalMB int `json:"physical_mb"`
+			}
+		}
+		RootDisk   *struct{ Size float64 } `json:"root_disk"`
+		PCIDevices []struct {
+			Vendor string `json:"vendor_id"`
+		} `json:"pci_devices"`
+	}
 }
 
 func newFakeIronic(t *testing.T) *fakeIronic {
@@ -176,13 +195,12 @@ func (b *booted) cutPower() {
 // waitFor waits until the agent reports a state.
 func (b *booted) waitFor(state string) {
 	b.t.Helper()
-	for !strings.Contains(b.agent.State(), state) {
-		select {
-		case <-time.After(time.Millisecond):
-		case <-b.t.Context().Done():
-			b.t.Fatalf("agent is %s, want %s", b.agent.State(), state)
+	poll.Eventually(b.t, "the agent is "+state, func(context.Context) error {
+		if now := b.agent.State(); !strings.Contains(now, state) {
+			return errors.New("it is " + now)
 		}
-	}
+		return nil
+	})
 }
 
 // shown is a command in the form that Ironic reads.

@@ -18,10 +18,10 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	controlplane "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/kind/docker"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/ironic"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
 

@@ -16,10 +16,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/bridge"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/web"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 // Name is the name of Ironic's process.
@@ -77,7 +77,7 @@ func Start(ctx context.Context, config Config) (*Ironic, error) {
 	}
 	port := usualPort
 	if config.Host == web.Loopback {
-		ports, err := controlplane.FreePorts(1)
+		ports, err := cluster.FreePorts(1)
 		if err != nil {
 			return nil, err
 		}
@@ -117,12 +117,12 @@ func (i *Ironic) start(ctx context.Context, config Config, port int) error {
 	err = config.Supervisor.Start(process.Spec{
 		Name: Name, Path: filepath.Join(config.Tree, "ironic"), Args: []string{"--config-file", written}, Env: config.Environment,
 		// It serves the operator, so it ends after the operator.
-		Rank: controlplane.RankControllers,
+		Rank: cluster.RankControllers,
 	})
 	if err != nil {
 		return err
 	}
-	return controlplane.Await(ctx, "Ironic's conductor to have the driver "+driver, i.ready)
+	return cluster.Await(ctx, "Ironic's conductor to have the driver "+driver, i.ready)
 }
 
 func seconds(given, otherwise time.Duration) int {

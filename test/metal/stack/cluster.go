@@ -6,51 +6,28 @@ package stack
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
 // startCluster starts the management cluster: an API server and the garbage collector.
 func (s *Stack) startCluster(ctx context.Context) error {
-	ports, err := controlplane.FreePorts(3)
-	if err != nil {
-		return err
-	}
-	binaries := controlplane.Binaries{s.config.Bin}
-	s.etcd, err = controlplane.StartEtcd(ctx, controlplane.EtcdConfig{
-		Dir: filepath.Join(s.config.Dir, "etcd"), Binaries: binaries, Supervisor: s.Processes, Clock: s.config.Clock,
-		ClientPort: ports[0], PeerPort: ports[1],
+	binaries := cluster.Binaries{s.config.Bin}
+	var err error
+	s.cluster, err = cluster.Start(ctx, cluster.Options{
+		Name: "management", Dir: s.config.Dir, Binaries: binaries, Processes: s.Processes, Clock: s.config.Clock, Controllers: true,
+		Prepare: func(ctx context.Context, c client.Client) error {
+			return cluster.PrepareManagement(ctx, c, binaries, HostsNamespace, MachinesNamespace)
+		},
 	})
 	if err != nil {
 		return err
 	}
-	s.Kubeconfig = filepath.Join(s.config.Dir, "management.kubeconfig")
-	s.cluster, err = controlplane.New(controlplane.Config{
-		Name: "management", Dir: filepath.Join(s.config.Dir, "management"), Kubeconfig: s.Kubeconfig,
-		Binaries: binaries, Supervisor: s.Processes, Clock: s.config.Clock, Etcd: s.etcd, Port: ports[2],
-	})
-	if err != nil {
-		return err
-	}
-	if err := s.cluster.StartAPIServer(ctx); err != nil {
-		return err
-	}
-	s.REST = s.cluster.REST
-	if s.Client, err = client.NewWithWatch(s.REST, client.Options{Scheme: env.Scheme()}); err != nil {
-		return fmt.Errorf("making a client of the management cluster, %w", err)
-	}
-	if err := sandbox.PrepareManagement(ctx, s.Client, binaries, HostsNamespace, MachinesNamespace); err != nil {
-		return err
-	}
-	if err := s.cluster.StartControllers(ctx); err != nil {
-		return err
-	}
+	s.REST, s.Kubeconfig, s.Client = s.cluster.REST, s.cluster.Kubeconfig, s.cluster.Client
 	s.config.Progress("the management cluster has the CRDs of Metal3 and ours")
 	return nil
 }
@@ -65,7 +42,7 @@ func (s *Stack) useCluster(ctx context.Context) error {
 	if s.Client, err = client.NewWithWatch(s.REST, client.Options{Scheme: env.Scheme()}); err != nil {
 		return fmt.Errorf("making a client of the management cluster, %w", err)
 	}
-	if err := sandbox.PrepareMetal3(ctx, s.Client, controlplane.Binaries{s.config.Bin}, HostsNamespace); err != nil {
+	if err := cluster.PrepareMetal3(ctx, s.Client, cluster.Binaries{s.config.Bin}, HostsNamespace); err != nil {
 		return err
 	}
 	s.config.Progress("the management cluster has the CRDs of Metal3")

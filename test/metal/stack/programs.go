@@ -5,14 +5,12 @@ package stack
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"path/filepath"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/ironic"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 // Names of programs in bin, and of their processes.
@@ -40,12 +38,12 @@ func (s *Stack) startIronic(ctx context.Context) error {
 
 // startOperator starts Metal3's operator, with Ironic behind it.
 func (s *Stack) startOperator(ctx context.Context) error {
-	health, err := address()
+	health, err := cluster.FreeAddress()
 	if err != nil {
 		return err
 	}
 	err = s.run(process.Spec{
-		Name: operatorName, Rank: controlplane.RankClients,
+		Name: operatorName, Rank: cluster.RankClients,
 		Args: []string{
 			"--namespace=" + HostsNamespace, "--dev",
 			// No certificates and no metrics.
@@ -60,7 +58,7 @@ func (s *Stack) startOperator(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := controlplane.AwaitURL(ctx, operatorName+" to be ready", http.DefaultClient, "http://"+health+"/readyz"); err != nil {
+	if err := cluster.AwaitURL(ctx, operatorName+" to be ready", http.DefaultClient, "http://"+health+"/readyz"); err != nil {
 		return err
 	}
 	s.config.Progress("%s is ready", operatorName)
@@ -69,34 +67,27 @@ func (s *Stack) startOperator(ctx context.Context) error {
 
 // startManager starts our manager, with its own rights.
 func (s *Stack) startManager(ctx context.Context) error {
-	kubeconfig, err := sandbox.GrantManager(ctx, s.cluster, s.Client, MachinesNamespace, s.config.Dir)
-	if err != nil {
+	kubeconfig := filepath.Join(s.config.Dir, "manager.kubeconfig")
+	if err := s.cluster.Grant(ctx, cluster.ManagerUser, MachinesNamespace, kubeconfig, "manager.yaml"); err != nil {
 		return err
 	}
 	// One replica.
-	return s.startOurs(ctx, managerName, append([]string{"--kubeconfig=" + kubeconfig, "--leader-elect=false"}, s.config.ManagerFlags...)...)
+	spec := s.ours(append([]string{"--kubeconfig=" + kubeconfig, "--leader-elect=false"}, s.config.ManagerFlags...)...)
+	if err := s.cluster.StartProgram(ctx, managerName, spec); err != nil {
+		return err
+	}
+	s.config.Progress("our %s is ready", managerName)
+	return nil
 }
 
-// startOurs starts one of our programs without metrics, and returns when it is ready.
-func (s *Stack) startOurs(ctx context.Context, name string, args ...string) error {
-	health, err := address()
-	if err != nil {
-		return err
-	}
-	args = append(args, "--metrics-bind-address=0", "--health-probe-bind-address="+health)
-	if err := s.run(process.Spec{Name: name, Rank: controlplane.RankClients + 1, Args: args}); err != nil {
-		return err
-	}
-	if err := controlplane.AwaitURL(ctx, "the "+name+" to be ready", http.DefaultClient, "http://"+health+"/readyz"); err != nil {
-		return err
-	}
-	s.config.Progress("our %s is ready", name)
-	return nil
+// ours describes the process of one of our programs, without metrics.
+func (s *Stack) ours(args ...string) process.Spec {
+	return process.Spec{Args: append(args, "--metrics-bind-address=0"), Env: s.environment()}
 }
 
 // run starts a program that is named like its process.
 func (s *Stack) run(spec process.Spec) error {
-	path, err := controlplane.Binaries{s.config.Bin}.Find(spec.Name)
+	path, err := cluster.Binaries{s.config.Bin}.Find(spec.Name)
 	if err != nil {
 		return err
 	}
@@ -107,13 +98,4 @@ func (s *Stack) run(spec process.Spec) error {
 // environment keeps the files of a program within the stack.
 func (s *Stack) environment() []string {
 	return []string{"HOME=" + filepath.Join(s.config.Dir, "home"), "TMPDIR=" + filepath.Join(s.config.Dir, "tmp")}
-}
-
-// address is a free one on loopback.
-func address() (string, error) {
-	ports, err := controlplane.FreePorts(1)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("127.0.0.1:%d", ports[0]), nil
 }

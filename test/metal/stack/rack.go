@@ -13,11 +13,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/admin"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 // heartbeat is the interval of a deploy agent's heartbeats. Ironic starts its next step at each.
@@ -37,14 +37,14 @@ func (s *Stack) startRack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ports, err := controlplane.FreePorts(2)
+	ports, err := cluster.FreePorts(2)
 	if err != nil {
 		return err
 	}
 	redfish, administration := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
 	s.Rack = &Rack{Servers: described.Servers, Admin: "http://" + administration}
 	err = s.run(process.Spec{
-		Name: rackName, Rank: controlplane.RankControllers,
+		Name: rackName, Rank: cluster.RankControllers,
 		Args: []string{
 			"--scenario=" + s.config.Scenario, "--data-dir=" + filepath.Join(s.config.Dir, "servers"), "--ironic-url=" + s.Ironic.URL,
 			"--redfish-bind-address=" + redfish, "--admin-bind-address=" + administration, "--boot-command=" + s.config.BootCommand,
@@ -54,7 +54,7 @@ func (s *Stack) startRack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := controlplane.AwaitURL(ctx, "the rack", http.DefaultClient, s.Rack.Admin+"/healthz"); err != nil {
+	if err := cluster.AwaitURL(ctx, "the rack", http.DefaultClient, s.Rack.Admin+"/healthz"); err != nil {
 		return err
 	}
 	s.config.Progress("the rack runs: %d servers, BMCs at %s", len(described.Servers), redfish)

@@ -10,17 +10,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/ironic"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/web"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/process"
 )
 
 const (
@@ -31,8 +30,6 @@ const (
 
 	// startTimeout bounds how long the start of all parts may take. A machine that is busy takes a while.
 	startTimeout = 5 * time.Minute
-	// logTail is how many lines of a log are shown when a program fails.
-	logTail = 12
 )
 
 // Config says what to start.
@@ -78,8 +75,7 @@ type Stack struct {
 	Processes *process.Supervisor
 
 	config  Config
-	etcd    *controlplane.Etcd
-	cluster *controlplane.Cluster
+	cluster *cluster.Cluster
 
 	// ctx ends when the stack is closed, or when one of its parts has failed for good, which is then the cause.
 	ctx    context.Context
@@ -90,7 +86,7 @@ type Stack struct {
 func Missing(bin string) error {
 	errs := []error{ironic.Check(filepath.Join(bin, "ironic"))}
 	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", operatorName, managerName, rackName} {
-		_, err := controlplane.Binaries{bin}.Find(program)
+		_, err := cluster.Binaries{bin}.Find(program)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -125,7 +121,11 @@ func (s *Stack) up(caller context.Context) error {
 		}
 	}
 	var err error
-	s.Processes, err = process.NewSupervisor(process.Options{Dir: s.config.Dir, Clock: s.config.Clock, OnExit: s.exited})
+	s.Processes, err = process.NewSupervisor(process.Options{
+		Dir: s.config.Dir, Clock: s.config.Clock,
+		// That fails the stack: restarts are not tested here.
+		OnExit: func(exit process.Exit) { s.cancel(exit) },
+	})
 	if err != nil {
 		return err
 	}
@@ -143,15 +143,6 @@ func (s *Stack) up(caller context.Context) error {
 		}
 	}
 	return nil
-}
-
-// exited is called when a program exits by itself. That fails the stack: restarts are not tested here.
-func (s *Stack) exited(exit process.Exit) {
-	message := fmt.Sprintf("%s failed (%s); its log is %s", exit.Name, exit.Reason, exit.LogFile)
-	if lines, err := process.LastLines(exit.LogFile, logTail); err == nil && len(lines) > 0 {
-		message += ", and ends with:\n  " + strings.Join(lines, "\n  ")
-	}
-	s.cancel(errors.New(message))
 }
 
 // Context returns a context that ends with the given one, or when a part of the stack has failed, which is then its cause.

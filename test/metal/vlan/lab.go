@@ -24,9 +24,9 @@ import (
 
 	"k8s.io/client-go/util/cert"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/vlan/guest"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
 // Where things of the switch are in the virtual machine.
@@ -68,7 +68,7 @@ func image(bin string) boot.Server { return boot.Server{Image: filepath.Join(bin
 func Missing(bin string) error {
 	var errs []error
 	for program := range programs {
-		_, err := controlplane.Binaries{bin}.Find(program)
+		_, err := cluster.Binaries{bin}.Find(program)
 		errs = append(errs, err)
 	}
 	emulator, _ := image(bin).Tool("usr/bin/qemu-system-x86_64")
@@ -82,7 +82,7 @@ func Missing(bin string) error {
 
 // Start begins to boot the virtual machine.
 func Start(ctx context.Context, config Config) (*Lab, error) {
-	listen, err := controlplane.FreePorts(2)
+	listen, err := cluster.FreePorts(2)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func Start(ctx context.Context, config Config) (*Lab, error) {
 func (l *Lab) Await(ctx context.Context) error {
 	ctx, stop := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("it did not answer within two minutes"))
 	defer stop()
-	if err := controlplane.AwaitURL(ctx, "the switch", http.DefaultClient, l.lab+"/ready"); err != nil {
+	if err := cluster.AwaitURL(ctx, "the switch", http.DefaultClient, l.lab+"/ready"); err != nil {
 		return fmt.Errorf("booting the switch, %w; its console:\n%s", err, l.Console())
 	}
 	return nil

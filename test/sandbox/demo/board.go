@@ -12,29 +12,14 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpapis "sigs.k8s.io/karpenter/pkg/apis"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
-
-func newScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
-	utilruntime.Must(bmov1alpha1.AddToScheme(scheme))
-	utilruntime.Must(v1alpha1.AddToScheme(scheme))
-	gv := schema.GroupVersion{Group: karpapis.Group, Version: "v1"}
-	scheme.AddKnownTypes(gv, &karpv1.NodePool{}, &karpv1.NodePoolList{}, &karpv1.NodeClaim{}, &karpv1.NodeClaimList{})
-	metav1.AddToGroupVersion(scheme, gv)
-	return scheme
-}
 
 // board watches both clusters: it feeds the journal and notifies the goroutines that wait for a state.
 type board struct {
@@ -53,7 +38,7 @@ func newBoard(options Options) (*board, error) {
 		journal: newJournal(options.Out, options.Clock),
 		changed: make(chan struct{}, 1),
 	}
-	scheme := newScheme()
+	scheme := env.Scheme()
 	var err error
 	if b.managementClient, err = client.New(options.Management, client.Options{Scheme: scheme}); err != nil {
 		return nil, fmt.Errorf("connecting to the management cluster, %w", err)

@@ -19,7 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/upstream"
 )
 
@@ -44,7 +44,7 @@ func newCommand() *cobra.Command {
 		Use: "run", Short: "Run Karpenter's regression suite on sandboxes",
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {
-			options.Binaries = controlplane.Binaries{bin}
+			options.Binaries = cluster.Binaries{bin}
 			root := options.Dir
 			var specs []upstream.Spec
 			for _, name := range lanes {

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // Allocator allocates and releases addresses. It keeps no state.
@@ -40,7 +40,7 @@ type Allocator struct {
 //
 // It writes at most once, unless others take addresses of the pool at the same moment.
 func (a Allocator) Ensure(ctx context.Context, owner v1alpha1.MachineReference, pool ipam.Pool) (ipam.Allocation, error) {
-	found, had, err := a.find(ctx, owner, true)
+	found, had, err := a.find(ctx, owner)
 	if err != nil || had {
 		return found, err
 	}
@@ -48,19 +48,14 @@ func (a Allocator) Ensure(ctx context.Context, owner v1alpha1.MachineReference, 
 		return ipam.Allocation{}, err
 	}
 	// Another manager may have done the same meanwhile. Of two addresses, both keep the one that was taken first.
-	if found, had, err = a.find(ctx, owner, true); err == nil && !had {
+	if found, had, err = a.find(ctx, owner); err == nil && !had {
 		err = fmt.Errorf("allocating an address for Machine %s/%s, the address was taken back at once", owner.Namespace, owner.Name)
 	}
 	return found, err
 }
 
-// Find returns the address that the owner has, and whether it has one.
-func (a Allocator) Find(ctx context.Context, owner v1alpha1.MachineReference) (ipam.Allocation, bool, error) {
-	return a.find(ctx, owner, false)
-}
-
-// find returns the owner's oldest address and, optionally, releases the others.
-func (a Allocator) find(ctx context.Context, owner v1alpha1.MachineReference, tidy bool) (ipam.Allocation, bool, error) {
+// find returns the owner's oldest address and whether there is one, and releases the others.
+func (a Allocator) find(ctx context.Context, owner v1alpha1.MachineReference) (ipam.Allocation, bool, error) {
 	objects, err := a.of(ctx, owner)
 	if err != nil || len(objects) == 0 {
 		return ipam.Allocation{}, false, err
@@ -73,11 +68,9 @@ func (a Allocator) find(ctx context.Context, owner v1alpha1.MachineReference, ti
 		}
 		return order
 	})
-	if tidy {
-		for i := range objects[1:] {
-			if err := a.free(ctx, &objects[1+i]); err != nil {
-				return ipam.Allocation{}, false, err
-			}
+	for i := range objects[1:] {
+		if err := a.free(ctx, &objects[1+i]); err != nil {
+			return ipam.Allocation{}, false, err
 		}
 	}
 	found, err := ipam.AllocationOf(&objects[0])
@@ -110,7 +103,7 @@ func (a Allocator) of(ctx context.Context, owner v1alpha1.MachineReference) ([]v
 // free deletes an address, and no other that has been made under the same name since.
 func (a Allocator) free(ctx context.Context, object *v1alpha1.IPAddress) error {
 	of := object.Spec.MachineRef
-	return controllers.Delete(ctx, a.Client, object, fmt.Sprintf("releasing the address of Machine %s/%s,", of.Namespace, of.Name))
+	return kube.Delete(ctx, a.Client, object, fmt.Sprintf("releasing the address of Machine %s/%s,", of.Namespace, of.Name))
 }
 
 // take creates an address of the pool for the owner. What is taken is looked up in the cache, and once more past it
@@ -196,19 +189,19 @@ func (s *Sweep) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 
 func machineExists(ctx context.Context, reader client.Reader, reference v1alpha1.MachineReference) (bool, error) {
 	machine := &v1alpha1.Machine{}
-	found, err := controllers.Find(ctx, reader, client.ObjectKey{Namespace: reference.Namespace, Name: reference.Name}, machine)
+	found, err := kube.Find(ctx, reader, client.ObjectKey{Namespace: reference.Namespace, Name: reference.Name}, machine)
 	return found && machine.ClaimUID() == reference.UID, err
 }
 
 // Register adds the controller to a manager, whose client and cache must be those of the Allocator.
 func (s *Sweep) Register(ctx context.Context, mgr manager.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.IPAddress{}, uidField, controllers.Of(uidOf)); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.IPAddress{}, uidField, kube.Of(uidOf)); err != nil {
 		return fmt.Errorf("indexing IPAddresses by %s, %w", uidField, err)
 	}
 	return builder.ControllerManagedBy(mgr).
 		Named(sweepName).
 		For(&v1alpha1.IPAddress{}).
-		Watches(&v1alpha1.Machine{}, controllers.Enqueue(s.addressesOf), builder.WithPredicates(controllers.OnlyDeletions())).
+		Watches(&v1alpha1.Machine{}, kube.Enqueue(s.addressesOf), builder.WithPredicates(kube.OnlyDeletions())).
 		Complete(s)
 }
 
@@ -218,6 +211,6 @@ func uidOf(address *v1alpha1.IPAddress) []string {
 
 // addressesOf are the addresses of a Machine.
 func (s *Sweep) addressesOf(ctx context.Context, machine *v1alpha1.Machine) []reconcile.Request {
-	return controllers.Requests(ctx, s.allocator.Client, &v1alpha1.IPAddressList{},
+	return kube.Requests(ctx, s.allocator.Client, &v1alpha1.IPAddressList{},
 		client.MatchingFields{uidField: string(machine.ClaimUID())})
 }

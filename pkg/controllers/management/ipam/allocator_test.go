@@ -61,7 +61,7 @@ func TestEnsureWritesWhoseItIs(t *testing.T) {
 				got.Pool != tc.want.Pool {
 				t.Errorf("got %+v, want what is in the object", got)
 			}
-			if found, had, err := direct().Find(t.Context(), owner); err != nil || !had || found != got {
+			if found, had, err := direct().find(t.Context(), owner); err != nil || !had || found != got {
 				t.Errorf("found %+v, %v, %v, want %+v", found, had, err, got)
 			}
 		})

@@ -19,7 +19,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // noHost is for Machines that have no server.
@@ -141,7 +141,7 @@ func TestSweepAsController(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor := func(what string, want int) {
-		env.Eventually(t, what, func(context.Context) error {
+		poll.Eventually(t, what, func(context.Context) error {
 			if n := len(addressesOf(t, pool)); n != want {
 				return errors.New("it is not so")
 			}

@@ -22,7 +22,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/usage"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // Installation is the part of a host's spec that is installed.
@@ -33,7 +35,7 @@ type Installation struct {
 	// NetworkData is the name of a Secret in the host's namespace, empty for none.
 	NetworkData string
 	// Address is what a DHCP server is to give the server, nil to leave that alone.
-	Address *Address
+	Address *plan.Address
 }
 
 // TakenError means that the chosen server cannot be claimed, because it has another consumer or has changed since.
@@ -125,13 +127,8 @@ func (c hostClaims) claimLive(ctx context.Context, reference v1alpha1.HostRefere
 // type that has gone says nothing.
 func (c hostClaims) lacks(ctx context.Context, host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) (string, error) {
 	nodeType := &v1alpha1.NodeType{}
-	if err := c.client.Get(ctx, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType); err != nil {
-		if apierrors.IsNotFound(err) {
-			return "", nil
-		}
-		return "", fmt.Errorf("reading NodeType %s to claim host %s/%s, %w", machine.Status.NodeTypeRef.Name, host.Namespace, host.Name, err)
-	}
-	return inventory.Lacks(host, nodeType.Spec.Resources), nil
+	_, err := kube.Find(ctx, c.client, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType)
+	return inventory.Lacks(host, nodeType.Spec.Resources), err
 }
 
 func (c hostClaims) claim(
@@ -161,7 +158,7 @@ func (c hostClaims) Install(ctx context.Context, host *bmov1alpha1.BareMetalHost
 	}
 	return c.write(ctx, host, "setting the image of", func(host *bmov1alpha1.BareMetalHost) {
 		host.Spec.Image = &what.Image
-		soil(host)
+		markUncleaned(host)
 		host.Spec.UserData = secret(what.UserData)
 		restoreNetworkData(host)
 		if what.NetworkData != "" {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // eligibility of a server for a Machine. Where only the cleaning is missing, the NodeProvider says whether that is a reason. If it
@@ -26,9 +26,9 @@ func (c hostClaims) eligibility(
 		return eligibility, nil
 	}
 	nodeType, provider := &v1alpha1.NodeType{}, &v1alpha1.NodeProvider{}
-	found, err := controllers.Find(ctx, c.client, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType)
+	found, err := kube.Find(ctx, c.client, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType)
 	if err == nil && found {
-		_, err = controllers.Find(ctx, c.client, types.NamespacedName{Name: nodeType.Spec.ProviderRef.Name}, provider)
+		_, err = kube.Find(ctx, c.client, types.NamespacedName{Name: nodeType.Spec.ProviderRef.Name}, provider)
 	}
 	if err != nil {
 		return eligibility, fmt.Errorf("reading who may have host %s/%s, which was not cleaned, %w", host.Namespace, host.Name, err)
@@ -36,10 +36,10 @@ func (c hostClaims) eligibility(
 	return eligibility.For(machine.Namespace, provider.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant), nil
 }
 
-// soil records on a host that is about to be installed whose data its disks hold from now on. It is part of the write of the image,
-// so that no crash leaves a host without it.
-func soil(host *bmov1alpha1.BareMetalHost) {
-	if _, soiled := host.Annotations[v1alpha1.LastTenantAnnotationKey]; soiled {
+// markUncleaned records, on a host that is about to be installed, whose data its disks hold from now on. The record is part of the
+// write of the image, so that no crash leaves a host without it.
+func markUncleaned(host *bmov1alpha1.BareMetalHost) {
+	if _, uncleaned := host.Annotations[v1alpha1.LastTenantAnnotationKey]; uncleaned {
 		delete(host.Annotations, v1alpha1.CleaningAnnotationKey)
 	} else {
 		becomesClean(host) // if the Machine is deleted before Metal3 has begun to install it

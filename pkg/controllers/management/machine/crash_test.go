@@ -71,7 +71,7 @@ func cycle(w *fixture, now func() *process) {
 	w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Bootstrap.DataSecretName = "user-data" })
 	w.until("provisioned", now, phase(v1alpha1.MachineProvisioned, v1alpha1.ReasonWaitingForNode))
 	checkProvisioned(w, key)
-	w.edit(key, func(machine *v1alpha1.Machine) { machine.Annotations[v1alpha1.NodeNameAnnotationKey] = "node" })
+	w.edit(key, func(machine *v1alpha1.Machine) { machine.Spec.Node = &v1alpha1.MachineNode{Name: "node"} })
 	w.until("joined", now, joined)
 	for _, secret := range w.secrets() {
 		if data := secret.Data[v1alpha1.UserDataSecretKey]; len(data) > 0 {

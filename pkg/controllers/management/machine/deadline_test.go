@@ -141,7 +141,7 @@ func TestDeadlineAndJoined(t *testing.T) {
 	if host := w.hostOf(key); host.Annotations[v1alpha1.QuarantinedAnnotationKey] == "" {
 		t.Fatal("the server is not quarantined")
 	}
-	w.edit(key, func(m *v1alpha1.Machine) { m.Annotations[v1alpha1.NodeNameAnnotationKey] = "node" })
+	w.edit(key, func(m *v1alpha1.Machine) { m.Spec.Node = &v1alpha1.MachineNode{Name: "node"} })
 	w.until("joined", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineJoined })
 	manager.round()
 	host, machine := w.hostOf(key), w.get(key)
@@ -269,7 +269,7 @@ func TestWritesWhileWaiting(t *testing.T) {
 	}
 	w.hangs = false
 	w.edit(key, func(m *v1alpha1.Machine) {
-		m.Annotations = map[string]string{v1alpha1.NodeNameAnnotationKey: "node"}
+		m.Spec.Node = &v1alpha1.MachineNode{Name: "node"}
 	})
 	w.until("joined", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineJoined })
 	if got := w.get(key).Status.Progress; got.Step != 5 || got.LastProgressTime.Sub(got.StartTime.Time) != 55*time.Minute {

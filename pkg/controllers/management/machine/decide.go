@@ -9,12 +9,12 @@ import (
 	"fmt"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
@@ -23,24 +23,24 @@ import (
 // assignment is what a Machine gets.
 type assignment struct {
 	choice inventory.Choice
-	plan   *plan
+	plan   *plan.Plan
 }
 
 // decide assigns a server, a share of the quota and an address together, and assumes them, or returns why the Machine
 // is unschedulable. It reads caches and writes nothing. scheduler.deciding must be held.
-func (r *Reconciler) decide(ctx context.Context, of *candidate) (*assignment, *unschedulable, error) {
+func (r *Reconciler) decide(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
 	for {
-		assigned, no, err := r.assign(ctx, of)
+		assigned, no, err := r.assign(ctx, c)
 		if err != nil || no != nil {
-			r.scheduler.forgetLocked(client.ObjectKeyFromObject(of.machine), r.inventory)
+			r.scheduler.forgetLocked(client.ObjectKeyFromObject(c.machine), r.inventory)
 			return nil, no, err
 		}
 		// A host that was chosen before may be assumed for another Machine by now. The claim decides.
-		if r.inventory.Assume(assigned.choice, of.machine.UID) || assigned.choice.Host == of.request.ChosenHost {
-			key := client.ObjectKeyFromObject(of.machine)
+		if r.inventory.Assume(assigned.choice, c.machine.UID) || assigned.choice.Host == c.request.ChosenHost {
+			key := client.ObjectKeyFromObject(c.machine)
 			r.scheduler.assumed[key] = assumption{
-				uid: of.machine.UID, host: hostKey(assigned.choice.Host), nodeType: assigned.choice.NodeType,
-				owner: ownerOf(of.machine).machineReference(), pool: assigned.plan.pool,
+				uid: c.machine.UID, host: hostKey(assigned.choice.Host), nodeType: assigned.choice.NodeType,
+				owner: ownerOf(c.machine).machineReference(), pool: assigned.plan.Pool,
 			}
 			return assigned, nil, nil
 		}
@@ -48,99 +48,134 @@ func (r *Reconciler) decide(ctx context.Context, of *candidate) (*assignment, *u
 	}
 }
 
-// assign looks for a server of the cheapest type that the Machine may have, can be installed as, and has an address for. If it
-// fits several types and cannot have any of them, it is refused for the cheapest.
-func (r *Reconciler) assign(ctx context.Context, of *candidate) (*assignment, *unschedulable, error) {
-	request, tried := of.request, map[string]bool{}
+// assign looks for a server of the cheapest type that the Machine may have, can be installed as, and has an address
+// for. If it fits several types and cannot have any of them, it is refused for the cheapest.
+func (r *Reconciler) assign(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
+	request, tried := c.request, map[string]bool{}
 	request.Allowed = func(nodeType, provider string) bool {
-		return !tried[nodeType] && (of.request.Allowed == nil || of.request.Allowed(nodeType, provider))
+		return !tried[nodeType] && (c.request.Allowed == nil || c.request.Allowed(nodeType, provider))
 	}
 	var first *unschedulable
 	for {
-		choice, err := r.inventory.Choose(request)
-		var none *inventory.NoHostError
+		choice, no, err := r.chooseServer(c, request)
+		var assigned *assignment
+		if err == nil && no == nil {
+			assigned, no, err = r.assignAs(ctx, c, choice)
+		}
 		switch {
-		case errors.As(err, &none) && first != nil:
+		case err != nil || no == nil:
+			return assigned, nil, err
+		case first != nil && no.hostless:
 			first.hints = append(first.hints, hostChanged) // one of another type may become free
 			return nil, first, nil
-		case errors.As(err, &none):
-			return nil, &unschedulable{reason: none.Reason, message: none.Error(), alike: true, hostless: true,
-				hints: []scheduling.Event{objectChanged, hostChanged}}, nil
-		case err != nil:
-			return nil, nil, fmt.Errorf("choosing a server for Machine %s, %w", client.ObjectKeyFromObject(of.machine), err)
-		}
-		assigned, no, err := r.assignAs(ctx, of, choice)
-		if no == nil || err != nil {
-			return assigned, nil, err
-		}
-		if first == nil {
-			first = no
-		} else {
+		case first != nil:
 			first.hints = append(first.hints, no.hints...)
+		default:
+			if first, err = r.unlessInvalid(ctx, c.machine, no); err != nil || first != no {
+				return nil, first, err
+			}
 		}
-		if request.NodeType != "" || request.ServerName != "" || no.reason == v1alpha1.ReasonQuotaExceeded {
+		if no.hostless || request.NodeType != "" || request.ServerName != "" || no.reason == v1alpha1.ReasonQuotaExceeded {
 			return nil, first, nil // there is no other, or it would not be within the quota either
 		}
 		tried[choice.NodeType] = true
 	}
 }
 
-// assignAs checks whether the Machine may have the server that has been chosen, and has an address for it.
-func (r *Reconciler) assignAs(ctx context.Context, of *candidate, choice inventory.Choice) (*assignment, *unschedulable, error) {
+// chooseServer chooses a server, or returns why there is none.
+func (r *Reconciler) chooseServer(c *candidate, request inventory.Request) (inventory.Choice, *unschedulable, error) {
+	choice, err := r.inventory.Choose(request)
+	var none *inventory.NoHostError
+	switch {
+	case errors.As(err, &none):
+		return choice, &unschedulable{reason: none.Reason, message: none.Error(), alike: true, hostless: true,
+			hints: []scheduling.Event{objectChanged, hostChanged}}, nil
+	case err != nil:
+		return choice, nil, fmt.Errorf("choosing a server for Machine %s, %w", client.ObjectKeyFromObject(c.machine), err)
+	}
+	return choice, nil, nil
+}
+
+// unlessInvalid returns the refusal of a Machine, unless what the Machine itself sets is invalid. Then it gets no
+// server of any type before that is corrected.
+func (r *Reconciler) unlessInvalid(
+	ctx context.Context, machine *v1alpha1.Machine, no *unschedulable,
+) (*unschedulable, error) {
+	_, err := plan.Resolve(ctx, r.objects, machine, "")
+	if problem, invalid := plan.Problem(err); invalid {
+		return &unschedulable{
+			reason: v1alpha1.ReasonInvalidSpec, message: problem, hints: []scheduling.Event{objectChanged},
+		}, nil
+	}
+	return no, err
+}
+
+// assignAs checks whether the Machine may have the server that has been chosen, resolves what it is to be installed
+// with, and checks whether there is an address for it.
+func (r *Reconciler) assignAs(
+	ctx context.Context, c *candidate, choice inventory.Choice,
+) (*assignment, *unschedulable, error) {
 	// Another server, of another type, may be within the quota, have addresses, and be described without a mistake.
 	no := func(reason, message string, hints ...scheduling.Event) *unschedulable {
 		return &unschedulable{reason: reason, message: message, hints: append(hints, objectChanged, choiceChanged)}
 	}
-	err := r.checkQuota(ctx, of, choice.NodeType)
+	err := r.checkQuota(ctx, c, choice.NodeType)
 	var exceeded *quota.ExceededError
 	if errors.As(err, &exceeded) {
-		refused := no(v1alpha1.ReasonQuotaExceeded, exceeded.Message, usageShrank(of.machine.Namespace))
+		refused := no(v1alpha1.ReasonQuotaExceeded, exceeded.Message, usageShrank(c.machine.Namespace))
 		refused.alike = true
 		return nil, refused, nil
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	planned, err := r.planFor(ctx, of.machine, choice)
-	if problem, wrong := whatIsInvalid(err); wrong {
+	host := &bmov1alpha1.BareMetalHost{}
+	if err := r.client.Get(ctx, hostKey(choice.Host), host); err != nil {
+		return nil, nil, fmt.Errorf("reading host %s, which has been chosen, %w", hostKey(choice.Host), err)
+	}
+	planned, err := plan.Resolve(ctx, r.objects, c.machine, choice.NodeType)
+	if err == nil {
+		err = bootstrap.CheckPlan(planned, c.machine, host)
+	}
+	if problem, invalid := plan.Problem(err); invalid {
 		return nil, no(v1alpha1.ReasonInvalidSpec, problem), nil
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	err = r.checkAddress(ctx, of.machine, planned.pool)
+	err = r.checkAddress(ctx, c.machine, planned.Pool)
 	var exhausted *ipam.ExhaustedError
 	if errors.As(err, &exhausted) {
-		return nil, no(v1alpha1.ReasonNoAddress, exhausted.Error(), addressFreed(planned.pool.Network())), nil
+		return nil, no(v1alpha1.ReasonNoAddress, exhausted.Error(), addressFreed(planned.Pool.Network())), nil
 	}
 	return &assignment{choice: choice, plan: planned}, nil, err
 }
 
 // checkQuota compares the servers that the Machine's tenant has or is about to get, and one of the type more, with its
 // quota. The error is a *quota.ExceededError if that is too much.
-func (r *Reconciler) checkQuota(ctx context.Context, of *candidate, nodeType string) error {
-	if of.tenant == nil || of.tenant.Spec.Quota == nil {
+func (r *Reconciler) checkQuota(ctx context.Context, c *candidate, nodeType string) error {
+	if c.tenant == nil || c.tenant.Spec.Quota == nil {
 		return nil
 	}
 	machines := &v1alpha1.MachineList{}
-	if err := r.client.List(ctx, machines, client.InNamespace(of.tenant.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("counting the servers of TenantCluster %s, %w", client.ObjectKeyFromObject(of.tenant), err)
+	if err := r.client.List(ctx, machines, client.InNamespace(c.tenant.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("counting the servers of TenantCluster %s, %w", client.ObjectKeyFromObject(c.tenant), err)
 	}
-	tenants, err := r.tenantsOf(ctx, of.tenant.Namespace)
+	tenants, err := r.objects.tenants(ctx, c.tenant.Namespace)
 	if err != nil {
 		return err
 	}
-	used := quota.Used(quota.Charged(of.tenant.Name, tenants, machines.Items), of.machine.UID, func(machine *v1alpha1.Machine) string {
+	used := quota.Used(quota.Charged(c.tenant.Name, tenants, machines.Items), c.machine.UID, func(machine *v1alpha1.Machine) string {
 		if assumed := r.scheduler.assumed[client.ObjectKeyFromObject(machine)]; assumed.uid == machine.UID {
 			return assumed.nodeType
 		}
 		return ""
 	})
-	suspects := r.inventory.Suspects(of.tenant.Namespace)
-	err = quota.Check(of.tenant, append(used, suspects...), nodeType, func(name string) (int64, error) {
-		one := &v1alpha1.NodeType{} // one that does not exist has none
-		_, err := controllers.Find(ctx, r.client, types.NamespacedName{Name: name}, one)
-		return one.Spec.CountAccelerators(), err
+	suspects := r.inventory.SuspectTypes(c.tenant.Namespace)
+	err = quota.Check(c.tenant, append(used, suspects...), nodeType, func(name string) (int64, error) {
+		found := &v1alpha1.NodeType{} // one that does not exist has none
+		_, err := r.objects.Find(ctx, name, found)
+		return found.Spec.CountAccelerators(), err
 	})
 	return quota.NameSuspects(err, len(suspects))
 }
@@ -162,13 +197,4 @@ func (r *Reconciler) checkAddress(ctx context.Context, machine *v1alpha1.Machine
 // forget ends what is assumed for a Machine.
 func (r *Reconciler) forget(machine *v1alpha1.Machine) {
 	r.scheduler.forget(client.ObjectKeyFromObject(machine), r.inventory)
-}
-
-// planFor makes the plan for the server that has been chosen.
-func (r *Reconciler) planFor(ctx context.Context, machine *v1alpha1.Machine, choice inventory.Choice) (*plan, error) {
-	host := &bmov1alpha1.BareMetalHost{}
-	if err := r.client.Get(ctx, hostKey(choice.Host), host); err != nil {
-		return nil, fmt.Errorf("reading host %s, which has been chosen, %w", hostKey(choice.Host), err)
-	}
-	return r.resolve(ctx, machine, choice.NodeType, host)
 }

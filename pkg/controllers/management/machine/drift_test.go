@@ -14,8 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
@@ -241,17 +239,6 @@ func TestDriftWithoutRecord(t *testing.T) {
 	}
 }
 
-// TestReferences: what a set of properties refers to is found without reading anything else.
-func TestReferences(t *testing.T) {
-	set := properties.Merge(properties.Layer{Source: "NodeType t", Values: map[string]string{
-		v1alpha1.PropertyOSImage: "os", v1alpha1.PropertySSHKeys: "one, two", v1alpha1.PropertyUserDataTemplate: "three",
-		"example.com/other": "x",
-	}})
-	if diff := cmp.Diff([]string{"OSImage/os", "SSHKey/one", "SSHKey/two", "MachineConfigTemplate/three"}, referencesOf(set)); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func isDrifted(c metav1.Condition) bool { return c.Type == v1alpha1.ConditionDrifted }
 
 // image makes an OSImage and has the fixture's type refer to it.
@@ -274,32 +261,5 @@ func (w *fixture) update(object client.Object, change func()) {
 	change()
 	if err := w.client.Update(w.t.Context(), object); err != nil {
 		w.t.Fatal(err)
-	}
-}
-
-// TestInstalledOSImage: a reference to an OSImage of which nothing is installed drifts no Machine when it changes.
-func TestInstalledOSImage(t *testing.T) {
-	image := &v1alpha1.OSImage{ObjectMeta: metaName("ubuntu"), Spec: v1alpha1.OSImageSpec{Properties: map[string]string{
-		v1alpha1.PropertyImageURL: "http://images.example.com/x.qcow2", "example.com/driver": "570"}}}
-	general := properties.Layer{Source: "NodeProvider p", Values: map[string]string{v1alpha1.PropertyOSImage: "ubuntu"}}
-	own := properties.Layer{Source: "Machine m", Values: map[string]string{v1alpha1.PropertyImageURL: "http://mine/x.raw"}}
-	for name, tc := range map[string]struct {
-		reason   string
-		layers   []properties.Layer
-		template *bootstrap.Template
-		want     bool
-	}{
-		"Image":    {reason: "its image is installed", layers: []properties.Layer{general}, want: true},
-		"OwnImage": {reason: "the Machine has an image of its own", layers: []properties.Layer{general, own}},
-		"Template": {reason: "the user data has its driver", layers: []properties.Layer{general, own},
-			template: &bootstrap.Template{Text: `{{ index .Values.Properties "example.com/driver" }}`}, want: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := &plan{set: properties.Merge(tc.layers...).WithOSImage(image), userTemplate: tc.template}
-			got := slices.ContainsFunc(p.installed(), func(f v1alpha1.InstalledField) bool { return f.Field == v1alpha1.PropertyOSImage })
-			if got != tc.want {
-				t.Errorf("%s: installed is %t, want %t", tc.reason, got, tc.want)
-			}
-		})
 	}
 }

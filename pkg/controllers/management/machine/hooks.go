@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // hookPrefixes are those of the hooks that hold a server.
@@ -52,9 +52,9 @@ func setNetworkHooks(machine *v1alpha1.Machine, network string) {
 	}
 }
 
-// setHooks writes the hooks on the host, with the claim: that of the network, and those of the Machine that the manager knows. Only
-// there they hold. Whatever becomes of the Machine, which its tenant may change, delete by force and make again, nothing is installed
-// on the server and no other Machine claims it before their owners have removed them.
+// setHooks writes the hooks on the host, with the claim: that of the network, and those of the Machine that the manager knows. Hooks
+// take effect on the host only, because the tenant can edit or recreate the Machine. Nothing is installed on the server, and no other
+// Machine claims it, before the owners of the hooks have removed them.
 func (c hostClaims) setHooks(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) {
 	for _, prefix := range hookPrefixes {
 		for _, name := range v1alpha1.Hooks(machine.Annotations, prefix) {
@@ -176,10 +176,10 @@ func annotate(object client.Object, key, value string) {
 // patch changes the Machine's metadata, if there is anything to change. It is a compare-and-swap on the resource version.
 func (r *Reconciler) patch(ctx context.Context, now *run, doing string, change func(*v1alpha1.Machine)) error {
 	after := now.machine.DeepCopy()
-	if change(after); equality.Semantic.DeepEqual(after.ObjectMeta, now.machine.ObjectMeta) {
+	if change(after); equality.Semantic.DeepEqual(after, now.machine) {
 		return nil
 	}
-	if err := controllers.Patch(ctx, r.client, now.machine, doing, func() { change(now.machine) }); err != nil {
+	if err := kube.Patch(ctx, r.client, now.machine, doing, func() { change(now.machine) }); err != nil {
 		return err
 	}
 	r.expectations.expect(now.machine, r.clock.Now())

@@ -53,10 +53,9 @@ func TestTenantNetwork(t *testing.T) {
 	w.network()
 	key := w.machine("m", func(machine *v1alpha1.Machine) {
 		machine.Annotations = map[string]string{
-			v1alpha1.NodeNameAnnotationKey:                                     "node",
 			v1alpha1.HookKey(v1alpha1.HookMessagePrefix, v1alpha1.NetworkHook): "the switch does not answer",
 		}
-		machine.Spec.Bootstrap.DataSecretName = "user-data"
+		machine.Spec.Bootstrap.DataSecretName, machine.Spec.Node = "user-data", &v1alpha1.MachineNode{Name: "node"}
 	})
 	w.userData("user-data")
 	manager := w.start(w.client)

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
@@ -189,8 +190,9 @@ func TestAnyMetadata(t *testing.T) {
 		"a/b/c/d", "{}", "[\"\"]", "🦄"}
 	keys := []string{v1alpha1.ClaimUIDAnnotationKey, v1alpha1.ClaimUIDAnnotationKey, v1alpha1.ChosenHostAnnotationKey, preProvision, preReturn,
 		v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, "mine"), v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, "mine"),
-		v1alpha1.HookKey(v1alpha1.HookMessagePrefix, v1alpha1.NetworkHook), v1alpha1.NodeNameAnnotationKey,
-		v1alpha1.NodeResourcesAnnotationKey, v1alpha1.RebootAnnotationKey, v1alpha1.NodeClaimUIDAnnotationKey, v1alpha1.MachineAnnotationKey,
+		v1alpha1.HookKey(v1alpha1.HookMessagePrefix, v1alpha1.NetworkHook), v1alpha1.Group + "/node-name",
+		v1alpha1.Group + "/node-resources", v1alpha1.Group + "/unhealthy", v1alpha1.RebootAnnotationKey,
+		v1alpha1.NodeClaimUIDAnnotationKey, v1alpha1.MachineAnnotationKey,
 		"example.com/x"}
 	for seed := range uint64(150) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -221,7 +223,7 @@ func TestAnyMetadata(t *testing.T) {
 			if inNetwork {
 				w.network()
 			}
-			secret := userDataSecret(victim, w.metal3, documents{userData: []byte("join token of globex")})
+			secret := userDataSecret(victim, w.metal3, bootstrap.Documents{UserData: []byte("join token of globex")})
 			w.create(secret)
 			w.userData("user-data")
 			has := spare(w)
@@ -338,7 +340,7 @@ func TestClaimOfBadUID(t *testing.T) {
 func TestUserDataOfAnotherIsNotDeleted(t *testing.T) {
 	w := newFixture(t, 1)
 	victim := owner{NamespacedName: types.NamespacedName{Namespace: "globex", Name: "m"}, UID: "12345678-aaaa-bbbb-cccc-1234567890ab"}
-	secret := userDataSecret(victim, w.metal3, documents{userData: []byte("join token of globex")})
+	secret := userDataSecret(victim, w.metal3, bootstrap.Documents{UserData: []byte("join token of globex")})
 	w.create(secret)
 	thief := owner{NamespacedName: types.NamespacedName{Namespace: w.tenant, Name: "m"}, UID: "12345678-ffff-bbbb-cccc-1234567890ab"}
 	if name := userDataName(thief); name != secret.Name {

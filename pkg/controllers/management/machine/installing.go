@@ -18,7 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 )
@@ -27,7 +29,7 @@ import (
 // write.
 func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	machine, host := now.machine, now.host
-	planned, err := r.planOf(ctx, machine, machine.Status.NodeTypeRef.Name)
+	planned, err := r.resolveAgain(ctx, now)
 	if err != nil {
 		return now.waitForCorrection(err)
 	}
@@ -37,7 +39,7 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	}
 	if missing != "" {
 		// After a restart, only this shows that the Machine needs an address.
-		r.scheduler.assumePool(machine, planned.pool)
+		r.scheduler.assumePool(machine, planned.Pool)
 		outcome := now.waitForUserData(missing)
 		if machine.Spec.Bootstrap.DataSecretName == "" {
 			outcome.after = 0 // the Machine changes when the provider sets it
@@ -51,11 +53,11 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 		return result{again: true, facts: changed}, nil
 	}
 	// The next address is for a Machine that has its server already, also after a restart.
-	r.scheduler.assumePool(machine, planned.pool)
+	r.scheduler.assumePool(machine, planned.Pool)
 	address, err := r.address(ctx, machine, planned)
 	var exhausted *ipam.ExhaustedError
 	if errors.As(err, &exhausted) {
-		return now.waitClaimed(v1alpha1.ReasonNoAddress, exhausted.Error(), objectChanged, addressFreed(planned.pool.Network())), nil
+		return now.waitClaimed(v1alpha1.ReasonNoAddress, exhausted.Error(), objectChanged, addressFreed(planned.Pool.Network())), nil
 	}
 	if err != nil {
 		return result{}, err
@@ -64,7 +66,7 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	rendered, err := planned.render(machine, complete, address, join)
+	rendered, err := bootstrap.RenderPlan(planned, machine, complete, address, join)
 	if err != nil {
 		return now.waitForCorrection(err)
 	}
@@ -77,22 +79,50 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	what.Image, what.Address = planned.image, address
+	what.Image, what.Address = imageOf(planned), address
 	if now.host, err = r.claims.Install(ctx, host, what); err != nil {
 		return result{}, err
 	}
 	return result{again: true, putsOff: true, facts: &facts{
 		phase: v1alpha1.MachineProvisioning, reason: v1alpha1.ReasonProvisioning, host: now.host,
-		message: fmt.Sprintf("Metal3 has been told to install %s on server %s/%s", properties.PublicURL(planned.image.URL), host.Namespace,
+		message: fmt.Sprintf("Metal3 has been told to install %s on server %s/%s", properties.PublicURL(planned.Image.URL), host.Namespace,
 			host.Name),
 	}}, nil
 }
 
+// resolveAgain returns the plan of a Machine that has a server. It is the one that the server was chosen with, unless that was in an
+// earlier run: hooks may have held the server for hours. Then the plan is resolved again, and validated for the server if it is
+// another than the status says. The error is a *plan.InvalidError if it cannot be carried out.
+func (r *Reconciler) resolveAgain(ctx context.Context, now *run) (*plan.Plan, error) {
+	if now.plan != nil {
+		return now.plan, nil
+	}
+	planned, err := plan.Resolve(ctx, r.objects, now.machine, now.machine.Status.NodeTypeRef.Name)
+	if err == nil && plan.Hash(planned.Installed()) != now.machine.Status.PropertiesHash {
+		err = bootstrap.CheckPlan(planned, now.machine, now.host)
+	}
+	if err != nil {
+		return nil, err
+	}
+	now.plan = planned
+	return planned, nil
+}
+
+// imageOf is the image of a plan as Metal3 takes it.
+func imageOf(planned *plan.Plan) bmov1alpha1.Image {
+	image := bmov1alpha1.Image{URL: planned.Image.URL, Checksum: planned.Image.Checksum,
+		ChecksumType: bmov1alpha1.ChecksumType(planned.Image.ChecksumType)}
+	if format := planned.Image.Format; format != "" {
+		image.DiskFormat = &format
+	}
+	return image
+}
+
 // completeHost returns the host as templates may read it. The cache has only what decisions read (inventory.TrimHost).
 func (r *Reconciler) completeHost(
-	ctx context.Context, planned *plan, cached *bmov1alpha1.BareMetalHost,
+	ctx context.Context, planned *plan.Plan, cached *bmov1alpha1.BareMetalHost,
 ) (*bmov1alpha1.BareMetalHost, error) {
-	if planned.userTemplate == nil && planned.networkTemplate == nil {
+	if planned.UserTemplate == nil && planned.NetworkTemplate == nil {
 		return cached, nil
 	}
 	host := &bmov1alpha1.BareMetalHost{}
@@ -117,7 +147,7 @@ func (now *run) waitForUserData(missing string) result {
 // waitForCorrection waits until what is invalid is corrected, in objects that no watch maps to this Machine. It passes on
 // other errors.
 func (now *run) waitForCorrection(err error) (result, error) {
-	if problem, wrong := whatIsInvalid(err); wrong {
+	if problem, wrong := plan.Problem(err); wrong {
 		return now.waitClaimed(v1alpha1.ReasonInvalidSpec, problem, objectChanged), nil
 	}
 	return result{}, err
@@ -125,9 +155,9 @@ func (now *run) waitForCorrection(err error) (result, error) {
 
 // changedPlan returns what to write into the status if the plan is not the one that it has, which was made when the server was
 // chosen: what the status says is what is installed.
-func (now *run) changedPlan(planned *plan) *facts {
-	status, effective, installed := &now.machine.Status, planned.effective(), planned.installed()
-	if equality.Semantic.DeepEqual(status.Properties, effective) && status.PropertiesHash == hashOf(installed) {
+func (now *run) changedPlan(planned *plan.Plan) *facts {
+	status, effective, installed := &now.machine.Status, planned.Set.Entries(), planned.Installed()
+	if equality.Semantic.DeepEqual(status.Properties, effective) && status.PropertiesHash == plan.Hash(installed) {
 		return nil
 	}
 	ready := condition(now.machine, v1alpha1.ConditionReady)
@@ -138,12 +168,12 @@ func (now *run) changedPlan(planned *plan) *facts {
 }
 
 // writeDocuments writes the Secret with the documents, and returns where Metal3 finds them.
-func (r *Reconciler) writeDocuments(ctx context.Context, now *run, rendered documents) (Installation, error) {
+func (r *Reconciler) writeDocuments(ctx context.Context, now *run, rendered bootstrap.Documents) (Installation, error) {
 	what, o := Installation{}, ownerOf(now.machine)
-	if rendered.userData != nil {
+	if rendered.UserData != nil {
 		what.UserData = userDataName(o)
 	}
-	if rendered.networkData != nil {
+	if rendered.NetworkData != nil {
 		what.NetworkData = userDataName(o)
 	}
 	if what.UserData == "" && what.NetworkData == "" {
@@ -165,41 +195,32 @@ func (r *Reconciler) join(ctx context.Context, machine *v1alpha1.Machine) (data 
 }
 
 // address returns the Machine's address, nil if it gets none from us.
-func (r *Reconciler) address(ctx context.Context, machine *v1alpha1.Machine, planned *plan) (*Address, error) {
-	if planned.pool == nil {
+func (r *Reconciler) address(ctx context.Context, machine *v1alpha1.Machine, planned *plan.Plan) (*plan.Address, error) {
+	if planned.Pool == nil {
 		return nil, nil
 	}
 	owner := ownerOf(machine).machineReference()
-	allocation, err := r.addresses.Ensure(ctx, owner, *planned.pool)
-	if err == nil && !planned.pool.Holds(allocation) {
+	allocation, err := r.addresses.Ensure(ctx, owner, *planned.Pool)
+	if err == nil && !planned.Pool.Holds(allocation) {
 		// The properties have changed since an attempt that failed. No server has booted with the address yet.
 		if err := r.addresses.Release(ctx, owner); err != nil {
 			return nil, err
 		}
-		allocation, err = r.addresses.Ensure(ctx, owner, *planned.pool)
+		allocation, err = r.addresses.Ensure(ctx, owner, *planned.Pool)
 	}
 	if err != nil {
 		return nil, err
 	}
 	taken := &v1alpha1.IPAddressList{}
 	if err := r.client.List(ctx, taken, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("looking for pools that overlap pool %s, %w", planned.pool, err)
+		return nil, fmt.Errorf("looking for pools that overlap pool %s, %w", planned.Pool, err)
 	}
-	overlaps := planned.pool.Overlapping(taken.Items, r.scheduler.assumedBy(machine))
+	overlaps := planned.Pool.Overlapping(taken.Items, r.scheduler.assumedBy(machine))
 	if len(overlaps) > 0 {
-		log.FromContext(ctx).Info("The address pool overlaps others", "pool", planned.pool.String(), "others", overlaps)
-		r.event(machine, corev1.EventTypeWarning, string(EventPoolsOverlap), overlapping(*planned.pool))
+		log.FromContext(ctx).Info("The address pool overlaps others", "pool", planned.Pool.String(), "others", overlaps)
+		r.event(machine, corev1.EventTypeWarning, string(EventPoolsOverlap), overlapping(*planned.Pool))
 	}
-	return &Address{Allocation: allocation, DNS: planned.dns, NTP: planned.ntp}, nil
-}
-
-// Address is what a server is to be reached at.
-type Address struct {
-	ipam.Allocation
-	// DNS servers, in the order in which they are asked; may be empty.
-	DNS []netip.Addr
-	// NTP servers, for the DHCP server alone: cloud-init would take them for name servers in network data.
-	NTP []string
+	return planned.Address(allocation), nil
 }
 
 func (o owner) machineReference() v1alpha1.MachineReference {

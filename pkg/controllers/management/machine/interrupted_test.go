@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"strings"
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -46,9 +47,29 @@ func TestChosenBefore(t *testing.T) {
 		reason string
 		// choice is what the Machine names, of type "" for the fixture's.
 		choice func(*fixture) (v1alpha1.HostReference, string)
+		// text is the annotation, if it is not as this version writes it.
+		text   func(v1alpha1.HostReference, string) string
 		before func(*fixture, *process, *v1alpha1.Machine)
 		want   string
+		// unreadable is whether an event says that the annotation is.
+		unreadable bool
 	}{
+		"FormerVersionClaimed": {
+			reason: "the version before crashed, and has written the choice in its way", want: "server-01", text: formerChoice,
+			before: func(w *fixture, _ *process, m *v1alpha1.Machine) { w.consume("server-01", m) },
+		},
+		"FormerVersionChose": {
+			reason: "a manager of the version before may be about to claim it", want: "server-01", text: formerChoice,
+		},
+		"UnreadableClaimed": {
+			reason: "a second host would be claimed, and the first one released", want: "server-01", unreadable: true,
+			text:   func(host v1alpha1.HostReference, _ string) string { return host.Name },
+			before: func(w *fixture, _ *process, m *v1alpha1.Machine) { w.consume("server-01", m) },
+		},
+		"Unreadable": {
+			reason: "no host is claimed for it, so that it gets one as any other", want: "server-00", unreadable: true,
+			text: func(v1alpha1.HostReference, string) string { return "{}" },
+		},
 		"Claimed": {
 			reason: "a manager crashed before the status named the claim: a second host would be claimed",
 			before: func(w *fixture, _ *process, m *v1alpha1.Machine) { w.consume("server-01", m) }, want: "server-01",
@@ -115,7 +136,12 @@ func TestChosenBefore(t *testing.T) {
 			if nodeType == "" {
 				nodeType = w.nodeType
 			}
-			w.edit(key, func(m *v1alpha1.Machine) { m.SetChosenHost(host, nodeType) })
+			w.edit(key, func(m *v1alpha1.Machine) {
+				m.SetChosenHost(host, nodeType)
+				if tc.text != nil {
+					m.Annotations[v1alpha1.ChosenHostAnnotationKey] = tc.text(host, nodeType)
+				}
+			})
 			for _, host := range w.hosts() {
 				running.inventory.SetHost(&host)
 			}
@@ -134,11 +160,23 @@ func TestChosenBefore(t *testing.T) {
 			if len(has) != 1 || has[0] != tc.want || machine.Status.HostRef == nil || machine.Status.HostRef.Name != tc.want {
 				t.Errorf("%s\nthe Machine has claimed %v and its status names %v, want %s", tc.reason, has, machine.Status.HostRef, tc.want)
 			}
-			if chosen, _, _ := machine.ChosenHost(); chosen.Name != tc.want || len(machine.Finalizers) != 1 {
-				t.Errorf("%s\nit names %q as chosen and has finalizers %v", tc.reason, chosen.Name, machine.Finalizers)
+			if said := running.said(v1alpha1.ChosenHostAnnotationKey); said != tc.unreadable {
+				t.Errorf("%s\nan event says that the choice is unreadable: %t", tc.reason, said)
+			}
+			if chosen, _ := machine.Host(); chosen.Name != tc.want || len(machine.Finalizers) != 1 {
+				t.Errorf("%s\nit names %+v as chosen, and has finalizers %v", tc.reason, chosen, machine.Finalizers)
+			}
+			claimed := tc.before != nil && tc.unreadable // found by its claim: the status counts from now on
+			if chosen, err := machine.ChosenHost(); !claimed && (err != nil || chosen == nil || chosen.Name != tc.want) {
+				t.Errorf("%s\nits annotation names %+v, %v", tc.reason, chosen, err)
 			}
 		})
 	}
+}
+
+// formerChoice is the choice as the version before this one writes it.
+func formerChoice(host v1alpha1.HostReference, nodeType string) string {
+	return strings.Join([]string{host.Namespace, host.Name, string(host.UID), nodeType}, "/")
 }
 
 // TestChosenBeforeAndRefused: a Machine that gets no server does not keep a choice: the provider would wait for it.
@@ -151,7 +189,7 @@ func TestChosenBeforeAndRefused(t *testing.T) {
 	running.round()
 	running.round()
 	machine := w.get(key)
-	if _, _, found := machine.ChosenHost(); found || condition(machine, v1alpha1.ConditionReady).Reason != v1alpha1.ReasonNoCapacity {
+	if machine.HasHost() || condition(machine, v1alpha1.ConditionReady).Reason != v1alpha1.ReasonNoCapacity {
 		t.Errorf("annotations %v, condition %v", machine.Annotations, condition(machine, v1alpha1.ConditionReady))
 	}
 }
@@ -193,6 +231,14 @@ func TestSweepKnowsClaimsInTheMaking(t *testing.T) {
 			m.SetChosenHost(hostReference(&w.hosts()[1]), w.nodeType)
 		}, false},
 		"NotChosen": {"the choice was dropped", func(*fixture, *v1alpha1.Machine) {}, false},
+		"Unreadable": {"it may be this host that was chosen", func(_ *fixture, m *v1alpha1.Machine) {
+			m.Annotations = map[string]string{v1alpha1.ChosenHostAnnotationKey: "server-00"}
+		}, true},
+		"UnreadableAndNamed": {"the status counts, whatever was chosen", func(w *fixture, m *v1alpha1.Machine) {
+			m.Annotations = map[string]string{v1alpha1.ChosenHostAnnotationKey: "server-00"}
+			host := hostReference(&w.hosts()[1])
+			m.Status.HostRef = &host
+		}, false},
 		"HasAnother": {"the status counts, whatever was chosen", func(w *fixture, m *v1alpha1.Machine) {
 			m.SetChosenHost(hostReference(&w.hosts()[0]), w.nodeType)
 			host := hostReference(&w.hosts()[1])
@@ -214,8 +260,9 @@ func TestSweepKnowsClaimsInTheMaking(t *testing.T) {
 			}
 			w.consume("server-00", machine)
 			host := w.hosts()[0]
-			if _, err := (OrphanHosts{p.servers, p.inventory}).Reconcile(t.Context(),
-				reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&host)}); err != nil {
+			_, err := (OrphanHosts{p.servers, p.inventory}).Reconcile(t.Context(),
+				reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&host)})
+			if unreadable := strings.HasPrefix(name, "Unreadable") && tc.stays; (err != nil) != unreadable {
 				t.Fatal(err)
 			}
 			if host := w.hosts()[0]; ownsHost(ownerOf(machine), &host) != tc.stays {

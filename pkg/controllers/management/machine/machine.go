@@ -16,7 +16,7 @@
 //	any from waitingForHooks on ─► gaveUp, if it gets no further (progress.go) or its server is in error for good (replacing.go)
 //	any of them ─► releasing, once the Machine is being deleted
 //
-// What is installed follows from a plan (plan.go), which is validated for the chosen server before that is
+// What is installed follows from a plan (pkg/fleet/plan), which is validated for the chosen server before that is
 // claimed, so that no server is claimed for a wrong property, template or key. Hooks (hooks.go) hold a Machine before
 // anything is installed and before its server is released.
 //
@@ -46,13 +46,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/metrics"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/usage"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/metrics"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // Dependencies of a Reconciler. All are required.
@@ -77,6 +78,7 @@ type Dependencies struct {
 // Reconciler takes Machines through their life.
 type Reconciler struct {
 	servers
+	objects      objects
 	addresses    ipam.Allocator
 	inventory    *inventory.Inventory
 	recorder     events.EventRecorder
@@ -102,6 +104,8 @@ type run struct {
 	host    *bmov1alpha1.BareMetalHost
 	// written is the Machine as the API server has it, while a newer status has been put off; nil if there is none.
 	written *v1alpha1.Machine
+	// plan is what the server is installed with, once it has been resolved.
+	plan *plan.Plan
 }
 
 // handling does what a state needs. An error means that an API call failed, and everything is tried again later; what
@@ -132,6 +136,7 @@ func New(d Dependencies) *Reconciler {
 	claims := hostClaims{client: d.Client, live: d.Live, record: d.Record, hooks: sets.New(d.Hooks...)}
 	r := &Reconciler{
 		servers:      servers{client: d.Client, live: d.Live, claims: claims},
+		objects:      objects{d.Client},
 		addresses:    ipam.Allocator{Client: d.Client, Live: d.Live},
 		inventory:    d.Inventory,
 		recorder:     d.Recorder,
@@ -204,6 +209,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 // advance takes the Machine from state to state, as far as it gets.
 func (r *Reconciler) advance(ctx context.Context, now *run) (outcome result, err error) {
+	if err := r.takeOver(ctx, now); err != nil {
+		return result{}, err
+	}
 	for range maxSteps {
 		if outcome, err = r.step(ctx, now); err != nil || !outcome.again {
 			break
@@ -266,7 +274,7 @@ func (r *Reconciler) lookAtHost(ctx context.Context, now *run) error {
 	}
 	for _, reader := range []client.Reader{r.client, r.live} {
 		host := &bmov1alpha1.BareMetalHost{}
-		found, err := controllers.Find(ctx, reader, key, host)
+		found, err := kube.Find(ctx, reader, key, host)
 		if err != nil {
 			return err
 		}
@@ -307,7 +315,7 @@ func (r *Reconciler) flush(ctx context.Context, now *run) error {
 	if now.written = nil; before == nil || equality.Semantic.DeepEqual(before.Status, now.machine.Status) {
 		return nil
 	}
-	if err := controllers.PatchStatus(ctx, r.client, before, now.machine); err != nil {
+	if err := kube.PatchStatus(ctx, r.client, before, now.machine); err != nil {
 		now.machine.Status = before.Status
 		return err
 	}
@@ -327,11 +335,7 @@ func (r *Reconciler) recordTransition(before, after *v1alpha1.Machine) {
 	if old := condition(before, v1alpha1.ConditionReady); old.Reason == ready.Reason || quiet[ready.Reason] {
 		return
 	}
-	kind := corev1.EventTypeNormal
-	if warnings[ready.Reason] {
-		kind = corev1.EventTypeWarning
-	}
-	r.event(after, kind, ready.Reason, ready.Message)
+	r.event(after, v1alpha1.EventType(ready.Reason), ready.Reason, ready.Message)
 }
 
 func (r *Reconciler) event(machine *v1alpha1.Machine, kind, reason, message string) {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // TestLongMessages: what Metal3 says of an error can be of any length. The API server takes no condition with a message

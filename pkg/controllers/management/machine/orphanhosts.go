@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // OrphanHosts releases hosts whose Machine no longer claims them: the Machine was deleted by force, or the claim was written
@@ -81,19 +81,17 @@ func (o OrphanHosts) claimedBy(
 	ctx context.Context, reader client.Reader, consumer owner, host types.NamespacedName,
 ) (claims, exists bool, err error) {
 	machine := &v1alpha1.Machine{}
-	if err := reader.Get(ctx, consumer.NamespacedName, machine); err != nil {
-		if controllers.IsGone(err) {
-			return false, false, nil
-		}
-		return false, false, fmt.Errorf("reading Machine %s, which claims host %s, %w", consumer, host, err)
-	}
-	if machine.ClaimUID() != consumer.UID {
-		return false, false, nil
+	found, err := kube.Find(ctx, reader, consumer.NamespacedName, machine)
+	if err != nil || !found || machine.ClaimUID() != consumer.UID {
+		return false, false, err
 	}
 	// A Machine that was restored without its status looks for the host that names it.
 	if machine.Status.HostRef == nil && machine.IsRestored() {
 		return true, true, nil
 	}
-	chosen, found := machine.Host()
-	return found && hostKey(chosen) == host, true, nil
+	if _, err := machine.ChosenHost(); machine.Status.HostRef == nil && err != nil {
+		return false, true, err // it may be this host that was chosen
+	}
+	chosen, has := machine.Host()
+	return has && hostKey(chosen) == host, true, nil
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,11 +16,10 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // protect secures a Machine that already has a server, or had one before it was restored.
@@ -57,31 +55,15 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 		outcome.after = refusedFor
 		return outcome, nil
 	}
-	tenant, no, err := r.validate(ctx, machine)
+	c, no, err := r.decision(ctx, machine)
 	if err != nil {
 		return result{}, err
 	}
 	if no != nil {
-		return refused(machine, nil, no), r.dropChoice(ctx, now)
-	}
-	network := networkFor(tenant)
-	waiting := newCandidate(machine.DeepCopy(), tenant, inventory.RequestOf(machine, tenant))
-	waiting.machine.Status.Network = network // its addresses are of that network
-	// A server that has become free is for those that have waited: a namespace that makes Machines without end would have all of them.
-	r.schedulePending(ctx)
-	r.scheduler.deciding.Lock()
-	assigned, no, err := r.decide(ctx, &waiting)
-	r.scheduler.deciding.Unlock()
-	if err != nil {
-		return result{}, err
-	}
-	if no != nil {
-		waiting.request.ChosenHost, waiting.request.ChosenAs = v1alpha1.HostReference{}, ""
-		return refused(machine, &waiting, no), r.dropChoice(ctx, now)
+		return refused(machine, c, no), r.dropChoice(ctx, now)
 	}
 	r.reportIgnored(machine)
-	r.scheduler.queue.Served(machine.Namespace)
-	choice := assigned.choice
+	choice, network := c.assigned.choice, c.machine.Status.Network
 	if err := r.patch(ctx, now, "writing the choice on", func(machine *v1alpha1.Machine) {
 		secure(machine)
 		setNetworkHooks(machine, network)
@@ -90,12 +72,41 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 		r.forget(machine)
 		return result{}, client.IgnoreNotFound(err) // the cache may not know yet that it has been deleted
 	}
+	now.plan = c.assigned.plan
 	// The status names the server once it is claimed. Until then the annotation does.
 	return result{again: true, putsOff: true, facts: &facts{
-		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice, properties: assigned.plan.effective(),
-		installed: assigned.plan.installed(), network: network,
+		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice, network: network,
+		properties: now.plan.Set.Entries(), installed: now.plan.Installed(),
 		message: fmt.Sprintf("claiming server %s/%s of type %s", choice.Host.Namespace, choice.Host.Name, choice.NodeType),
 	}}, nil
+}
+
+// decision returns what has been decided about a Machine, by the loop or else now: the candidate with an assignment, or why the
+// Machine is unschedulable. Then the candidate is nil if the Machine gets no server from its tenant.
+func (r *Reconciler) decision(ctx context.Context, machine *v1alpha1.Machine) (*candidate, *unschedulable, error) {
+	if c, decided := r.take(machine); decided {
+		return c, c.no, nil
+	}
+	tenant, no, err := r.tenant(ctx, machine)
+	if err != nil || no != nil {
+		return nil, no, err
+	}
+	if tenant != nil && !tenant.DeletionTimestamp.IsZero() {
+		return nil, &unschedulable{
+			reason: v1alpha1.ReasonTenantDeleting, hints: []scheduling.Event{objectChanged},
+			message: fmt.Sprintf("TenantCluster %s is being deleted and gets no more servers", client.ObjectKeyFromObject(tenant)),
+		}, nil
+	}
+	c := newCandidate(machine.DeepCopy(), tenant, inventory.RequestOf(machine, tenant))
+	c.machine.Status.Network = networkFor(tenant) // its addresses are of that network
+	// A server that has become free is for those that have waited: a namespace that makes Machines without end would have all of them.
+	r.schedulePending(ctx)
+	r.scheduler.deciding.Lock()
+	defer r.scheduler.deciding.Unlock()
+	if c.assigned, no, err = r.decide(ctx, &c); c.assigned != nil {
+		r.scheduler.queue.Served(machine.Namespace)
+	}
+	return &c, no, err
 }
 
 // dropChoice takes the choice off a Machine that gets no server, or not that one. While a choice stands there, the provider
@@ -114,36 +125,11 @@ func refused(machine *v1alpha1.Machine, candidate *candidate, no *unschedulable)
 	}
 	outcome := result{facts: &facts{phase: phase, reason: no.reason, message: no.message}, hints: no.hints}
 	if candidate != nil {
-		candidate.reason, candidate.message, candidate.alike = no.reason, no.message, no.alike
+		candidate.reason, candidate.message, candidate.alike, candidate.no = no.reason, no.message, no.alike, nil
+		candidate.request.ChosenHost, candidate.request.ChosenAs = v1alpha1.HostReference{}, ""
 		outcome.candidate = *candidate
 	}
 	return outcome
-}
-
-// validate finds errors that make a Machine unschedulable on any server.
-func (r *Reconciler) validate(ctx context.Context, machine *v1alpha1.Machine) (*v1alpha1.TenantCluster, *unschedulable, error) {
-	no := func(reason, message string) *unschedulable {
-		return &unschedulable{reason: reason, message: message, hints: []scheduling.Event{objectChanged}}
-	}
-	tenant, reason, problem, err := r.tenant(ctx, machine)
-	switch {
-	case err != nil:
-		return nil, nil, err
-	case problem != "":
-		return nil, no(reason, problem), nil
-	case tenant != nil && !tenant.DeletionTimestamp.IsZero():
-		message := fmt.Sprintf("TenantCluster %s is being deleted and gets no more servers", client.ObjectKeyFromObject(tenant))
-		return nil, no(v1alpha1.ReasonTenantDeleting, message), nil
-	}
-	// A reference that is not permitted is not looked up: the error would tell whether the object exists.
-	if err = r.permitted(ctx, machine); err == nil {
-		// What its type adds to the Machine's own properties is known only once a type has been chosen.
-		_, err = r.refer(ctx, properties.Merge(properties.OfMachine(machine)))
-	}
-	if problem, wrong := whatIsInvalid(err); wrong {
-		return nil, no(v1alpha1.ReasonInvalidSpec, problem), nil
-	}
-	return tenant, nil, err
 }
 
 // isPinned returns whether the Machine gets one server or none. It fails as long as that cannot be had, and still gets
@@ -153,49 +139,46 @@ func isPinned(machine *v1alpha1.Machine) bool {
 }
 
 // tenant returns the TenantCluster that the Machine is charged to, nil if there is none, or why the Machine gets no server.
-func (r *Reconciler) tenant(
-	ctx context.Context, machine *v1alpha1.Machine,
-) (tenant *v1alpha1.TenantCluster, reason, problem string, err error) {
-	tenants, err := r.tenantsOf(ctx, machine.Namespace)
-	if err != nil {
-		return nil, "", "", err
+func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1alpha1.TenantCluster, *unschedulable, error) {
+	no := func(reason, message string) *unschedulable {
+		return &unschedulable{reason: reason, message: message, hints: []scheduling.Event{objectChanged}}
 	}
-	tenant = quota.ChargedTo(machine, tenants)
+	tenants, err := r.objects.tenants(ctx, machine.Namespace)
+	if err != nil {
+		return nil, nil, err
+	}
+	tenant := quota.ChargedTo(machine, tenants)
 	if machine.Spec.TenantClusterRef == nil {
 		var labels map[string]string
 		if len(tenants) == 0 {
-			labels, err = r.namespaceLabels(ctx, machine.Namespace)
+			if labels, err = r.namespaceLabels(ctx, machine.Namespace); err != nil {
+				return nil, nil, err
+			}
 		}
-		return tenant, v1alpha1.ReasonNotAllowed, quota.StandAloneProblem(machine, tenants, labels), err
+		if problem := quota.StandAloneProblem(machine, tenants, labels); problem != "" {
+			return nil, no(v1alpha1.ReasonNotAllowed, problem), nil
+		}
+		return tenant, nil, nil
 	}
 	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.TenantClusterRef.Name}
 	if tenant == nil {
-		return nil, v1alpha1.ReasonInvalidSpec, fmt.Sprintf("Machine %s/%s: spec.tenantClusterRef.name is %q, and there is no TenantCluster of "+
-			"that name in namespace %s: create it, or recreate the Machine with another one",
-			machine.Namespace, machine.Name, key.Name, key.Namespace), nil
+		return nil, no(v1alpha1.ReasonInvalidSpec, fmt.Sprintf("Machine %s/%s: spec.tenantClusterRef.name is %q, and there is no "+
+			"TenantCluster of that name in namespace %s: create it, or recreate the Machine with another one",
+			machine.Namespace, machine.Name, key.Name, key.Namespace)), nil
 	}
 	// The provider would find it out only after the claim, and wait with the server until the deadline, again and again.
 	join := bootstrap.Join{NodeName: machine.Name, APIServerEndpoint: tenant.Spec.APIServerEndpoint, Labels: machine.Spec.Labels,
 		Taints: slices.Concat(machine.Spec.Taints, machine.Spec.StartupTaints), KubeletArgs: machine.Spec.KubeletArgs.Strings()}
 	if err := join.ValidateNode(); err != nil {
-		return nil, v1alpha1.ReasonInvalidSpec, fmt.Sprintf("no server can join TenantCluster %s: %v", key, err), nil
+		return nil, no(v1alpha1.ReasonInvalidSpec, fmt.Sprintf("no server can join TenantCluster %s: %v", key, err)), nil
 	}
-	return tenant, "", "", nil
-}
-
-// tenantsOf returns the TenantClusters of a namespace. They are shared with the cache and must not be changed.
-func (r *Reconciler) tenantsOf(ctx context.Context, namespace string) ([]*v1alpha1.TenantCluster, error) {
-	list := &v1alpha1.TenantClusterList{}
-	if err := r.client.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing the TenantClusters of namespace %s, %w", namespace, err)
-	}
-	return lo.ToSlicePtr(list.Items), nil
+	return tenant, nil, nil
 }
 
 // namespaceLabels returns the labels of a namespace, from a cache of metadata.
 func (r *Reconciler) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
-	namespace := controllers.NamespaceMetadata()
-	_, err := controllers.Find(ctx, r.client, types.NamespacedName{Name: name}, namespace)
+	namespace := kube.NamespaceMetadata()
+	_, err := kube.Find(ctx, r.client, types.NamespacedName{Name: name}, namespace)
 	return namespace.Labels, err
 }
 
@@ -227,6 +210,7 @@ func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 	// run that comes after a crash finds it.
 	return result{again: true, putsOff: true, facts: &facts{
 		phase: v1alpha1.MachineClaimed, reason: v1alpha1.ReasonClaimed, host: host,
-		message: fmt.Sprintf("server %s/%s is claimed", host.Namespace, host.Name),
+		claimNumber: r.inventory.ClaimNumber(hostKey(reference), now.machine.UID, now.machine.Status.NodeTypeRef.Name),
+		message:     fmt.Sprintf("server %s/%s is claimed", host.Namespace, host.Name),
 	}}, nil
 }

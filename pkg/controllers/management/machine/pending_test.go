@@ -119,7 +119,7 @@ func TestOldestFirst(t *testing.T) {
 	younger := w.get(types.NamespacedName{Namespace: w.tenant, Name: "a-younger"})
 	q.rack("server", nil)
 	older, younger = w.get(ownerOf(older).NamespacedName), w.get(ownerOf(younger).NamespacedName)
-	if first := scheduling.ByAge(entry(older), entry(younger)); (older.Status.HostRef != nil) != first ||
+	if first := entry(older).Before(entry(younger)); (older.Status.HostRef != nil) != first ||
 		(younger.Status.HostRef != nil) == first {
 		t.Errorf("created %s and %s: the older has server %v, the younger %v", older.CreationTimestamp, younger.CreationTimestamp,
 			older.Status.HostRef, younger.Status.HostRef)

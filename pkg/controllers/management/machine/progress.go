@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // stage is a stage with the step that it is a part of and its name for people.
@@ -198,9 +198,9 @@ func (r *Reconciler) policyOf(ctx context.Context, machine *v1alpha1.Machine) (p
 		return p, nil
 	}
 	key, nodeType := types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, &v1alpha1.NodeType{}
-	found, err := controllers.Find(ctx, r.client, key, nodeType)
+	found, err := kube.Find(ctx, r.client, key, nodeType)
 	if err == nil && !found {
-		found, err = controllers.Find(ctx, r.live, key, nodeType)
+		found, err = kube.Find(ctx, r.live, key, nodeType)
 	}
 	if err != nil || !found {
 		return p, err

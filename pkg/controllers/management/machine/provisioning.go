@@ -59,7 +59,7 @@ func (r *Reconciler) watchJoined(ctx context.Context, now *run) (result, error) 
 	return result{facts: poweredOff(now, &facts{
 		phase: v1alpha1.MachineJoined, reason: v1alpha1.ReasonJoined, host: now.host,
 		message: fmt.Sprintf("server %s/%s is node %s", now.host.Namespace, now.host.Name,
-			now.machine.Annotations[v1alpha1.NodeNameAnnotationKey]),
+			now.machine.ReportedNode().Name),
 	})}, nil
 }
 

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // Names of the controllers, in logs and metrics.
@@ -45,7 +45,7 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // Register adds the controllers of this package to a manager. Its client and cache must be those of the Reconciler.
 func (r *Reconciler) Register(ctx context.Context, mgr manager.Manager) error {
 	for field, value := range map[string]client.IndexerFunc{
-		hostField: controllers.Of(hostOf), typeField: controllers.Of(typeOf), referenceField: controllers.Of(ownReferencesOf),
+		hostField: kube.Of(hostOf), typeField: kube.Of(typeOf), referenceField: kube.Of(ownReferencesOf),
 	} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Machine{}, field, value); err != nil {
 			return fmt.Errorf("indexing Machines by %s, %w", field, err)
@@ -81,14 +81,14 @@ func (r *Reconciler) register(mgr manager.Manager) error {
 		Named(controllerName).
 		For(&v1alpha1.Machine{}).
 		Watches(&v1alpha1.Machine{}, claimsFirst()).
-		Watches(&bmov1alpha1.BareMetalHost{}, controllers.Enqueue(r.machinesOfHost), builder.WithPredicates(hostUpdated)).
+		Watches(&bmov1alpha1.BareMetalHost{}, kube.Enqueue(r.machinesOfHost), builder.WithPredicates(hostUpdated)).
 		Watches(&v1alpha1.TenantCluster{}, r.movePending(), onSpec).
 		Watches(&v1alpha1.NodeProfile{}, r.movePending(), onSpec).
 		WatchesMetadata(&corev1.Namespace{}, r.movePending(), builder.WithPredicates(standAloneChanged)).
 		Watches(&v1alpha1.IPAddress{}, r.movePendingForAddress()).
-		Watches(&v1alpha1.NodeType{}, controllers.Enqueue(r.installedOfType), onSpec).
+		Watches(&v1alpha1.NodeType{}, kube.Enqueue(r.installedOfType), onSpec).
 		Watches(&v1alpha1.NodeType{}, r.movePending(), onSpec).
-		Watches(&v1alpha1.NodeProvider{}, controllers.Enqueue(r.installedOfProvider), onSpec).
+		Watches(&v1alpha1.NodeProvider{}, kube.Enqueue(r.installedOfProvider), onSpec).
 		Watches(&v1alpha1.NodeProvider{}, r.movePending(), onSpec).
 		WatchesRawSource(source.Func(r.scheduler.start)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
@@ -96,23 +96,23 @@ func (r *Reconciler) register(mgr manager.Manager) error {
 }
 
 func (o OrphanHosts) register(mgr manager.Manager) error {
-	claimed := predicate.NewPredicateFuncs(controllers.Of(func(host *bmov1alpha1.BareMetalHost) bool {
+	claimed := predicate.NewPredicateFuncs(kube.Of(func(host *bmov1alpha1.BareMetalHost) bool {
 		_, ours := consumerOf(host)
 		return ours
 	}))
 	return builder.ControllerManagedBy(mgr).
 		Named(orphanHostsControllerName).
 		For(&bmov1alpha1.BareMetalHost{}, builder.WithPredicates(claimed, hostUpdated)).
-		Watches(&v1alpha1.Machine{}, controllers.Enqueue(o.hostOfDeleted), builder.WithPredicates(controllers.OnlyDeletions())).
+		Watches(&v1alpha1.Machine{}, kube.Enqueue(o.hostOfDeleted), builder.WithPredicates(kube.OnlyDeletions())).
 		Complete(o)
 }
 
-// register watches no Secrets: who may watch them may read them all. A host says which namespaces there are to look into.
+// register adds no watch on Secrets: it would need the right to read all of them. The hosts say which namespaces to look into.
 func (o OrphanSecrets) register(mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named(orphanSecretsControllerName).
-		Watches(&bmov1alpha1.BareMetalHost{}, controllers.Enqueue(namespaceOfHost), builder.WithPredicates(onlyCreations)).
-		Watches(&v1alpha1.Machine{}, controllers.Enqueue(secretOfDeleted), builder.WithPredicates(controllers.OnlyDeletions())).
+		Watches(&bmov1alpha1.BareMetalHost{}, kube.Enqueue(namespaceOfHost), builder.WithPredicates(onlyCreations)).
+		Watches(&v1alpha1.Machine{}, kube.Enqueue(secretOfDeleted), builder.WithPredicates(kube.OnlyDeletions())).
 		Complete(o)
 }
 
@@ -156,7 +156,7 @@ func (r *Reconciler) machinesOfHost(ctx context.Context, host *bmov1alpha1.BareM
 }
 
 func (r *Reconciler) machinesBy(ctx context.Context, options ...client.ListOption) []reconcile.Request {
-	return controllers.Requests(ctx, r.client, &v1alpha1.MachineList{}, options...)
+	return kube.Requests(ctx, r.client, &v1alpha1.MachineList{}, options...)
 }
 
 // movePending moves the Machines that wait: an object that they refer to may have been created or changed. The deletion of

@@ -5,13 +5,12 @@ package machine
 
 import (
 	"context"
+	"fmt"
 	"testing"
-	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -23,11 +22,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
-
-// watchTimeout is how long something may take that a watch has to trigger. It is far below the resync, so that a watch
-// that is missing shows.
-const watchTimeout = 30 * time.Second
 
 // TestEverythingIsEventDriven runs the controllers in a manager, with real watches and caches. Each step waits for
 // something that only a watch can tell.
@@ -36,11 +32,12 @@ func TestEverythingIsEventDriven(t *testing.T) {
 	hosts := startManager(t, w)
 	eventually := func(what string, reached func() bool) {
 		t.Helper()
-		err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, watchTimeout, true,
-			func(context.Context) (bool, error) { return reached(), nil })
-		if err != nil {
-			t.Fatalf("not %s: %v", what, w.machines())
-		}
+		poll.Eventually(t, what, func(context.Context) error {
+			if reached() {
+				return nil
+			}
+			return fmt.Errorf("the Machines are %v", w.machines())
+		})
 	}
 	key := w.machine("m", func(machine *v1alpha1.Machine) {
 		standAlone(machine)

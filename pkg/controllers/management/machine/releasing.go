@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // done ends what may be assumed for a Machine without a server. Nothing else is left to do: the Machine waits for finalizers of
@@ -55,7 +55,7 @@ func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 		}
 	}
 	before := now.machine.DeepCopy()
-	if err := controllers.Patch(ctx, r.client, now.machine, "removing the finalizer from", func() {
+	if err := kube.Patch(ctx, r.client, now.machine, "removing the finalizer from", func() {
 		controllerutil.RemoveFinalizer(now.machine, v1alpha1.MachineFinalizer)
 	}); client.IgnoreNotFound(err) != nil {
 		return result{}, err
@@ -70,7 +70,7 @@ func (r *Reconciler) releaseHost(
 	ctx context.Context, machine *v1alpha1.Machine, key types.NamespacedName,
 ) (unclean *facts, outcome string, err error) {
 	o, host := ownerOf(machine), &bmov1alpha1.BareMetalHost{}
-	found, err := controllers.Find(ctx, r.live, key, host)
+	found, err := kube.Find(ctx, r.live, key, host)
 	switch {
 	case err != nil:
 		return nil, "", err

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 const (
@@ -205,8 +205,8 @@ const EventUnhealthy EventReason = "QuarantinedUnhealthy"
 // release, so that a crash cannot skip it. The limit on quarantined servers applies.
 func (r *Reconciler) quarantineUnhealthy(ctx context.Context, machine *v1alpha1.Machine,
 	host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
-	why := machine.Annotations[v1alpha1.UnhealthyAnnotationKey]
-	if _, quarantined := host.Annotations[v1alpha1.QuarantinedAnnotationKey]; why == "" || quarantined {
+	why := machine.ReportedNode().Unhealthy
+	if _, quarantined := host.Annotations[v1alpha1.QuarantinedAnnotationKey]; why == nil || quarantined {
 		return host, nil
 	}
 	host, full, err := r.quarantineWithinLimit(ctx, host, r.why(machine, host, v1alpha1.ReasonNodeUnhealthy))

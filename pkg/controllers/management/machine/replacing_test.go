@@ -64,7 +64,7 @@ func TestOnError(t *testing.T) {
 			if tc.joined {
 				w.hangs = false
 				w.edit(key, func(m *v1alpha1.Machine) {
-					m.Annotations = map[string]string{v1alpha1.NodeNameAnnotationKey: "node"}
+					m.Spec.Node = &v1alpha1.MachineNode{Name: "node"}
 				})
 				w.until("joined", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineJoined })
 			}

@@ -8,11 +8,14 @@ import (
 	"fmt"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // recoverServer finds the server that is claimed for a Machine whose status does not say so, because it was restored from a
@@ -46,12 +49,12 @@ func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error
 	}
 	if host.Spec.Image == nil && networkOfHost(host) == "" {
 		// It has been moved back, or the tenant had no network when it was claimed. It is moved before it is installed.
-		tenant, _, problem, err := r.tenant(ctx, machine)
+		tenant, no, err := r.tenant(ctx, machine)
 		switch {
 		case err != nil:
 			return result{}, err
-		case problem != "":
-			return wait(fmt.Sprintf("server %s is claimed for this Machine already: %s", name, problem))
+		case no != nil:
+			return wait(fmt.Sprintf("server %s is claimed for this Machine already: %s", name, no.message))
 		}
 		f.network = networkFor(tenant)
 	}
@@ -59,33 +62,41 @@ func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error
 		// What was installed is unknown. It is taken to be what would be installed now.
 		installed := machine.DeepCopy()
 		installed.Status.Network = networkOfHost(host)
-		planned, err := r.resolve(ctx, installed, nodeType, host)
-		switch problem, wrong := whatIsInvalid(err); {
+		planned, err := plan.Resolve(ctx, r.objects, installed, nodeType)
+		if err == nil {
+			err = bootstrap.CheckPlan(planned, installed, host)
+		}
+		switch problem, wrong := plan.Problem(err); {
 		case wrong:
 			return wait(fmt.Sprintf("server %s is claimed for this Machine already: %s", name, problem))
 		case err != nil:
 			return result{}, err
 		}
-		f.properties, f.installed = planned.effective(), planned.installed()
+		f.properties, f.installed = planned.Set.Entries(), planned.Installed()
 	}
 	return result{again: true, putsOff: true, facts: f}, nil
 }
 
-// serverOf finds the server that is claimed for a Machine whose status names none or a wrong one. The host that was chosen is
-// read live: a process that has crashed may have claimed it a moment ago. A Machine that was restored may name none, or by a
-// former UID; then it looks through all hosts, and reads them live if the cache has none. It does that once: whatever claims for
-// this Machine afterwards is this process, and a tenant could have all hosts read by each patch of its Machine.
+// serverOf finds the server that is claimed for a Machine whose status names none or a wrong one. The host that was
+// chosen is read live: a process that has crashed may have claimed it a moment ago. A Machine that was restored may
+// name none, or by a former UID, and the choice may be unreadable; then it looks through all hosts, and reads them live
+// if the cache has none. It does that once: whatever claims for this Machine afterwards is this process, and a tenant
+// could have all hosts read by each patch of its Machine.
 func (r *Reconciler) serverOf(ctx context.Context, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error) {
 	o := ownerOf(machine)
-	if chosen, _, found := machine.ChosenHost(); found {
+	chosen, unreadable := machine.ChosenHost()
+	if chosen != nil {
 		host := &bmov1alpha1.BareMetalHost{}
-		if exists, err := controllers.Find(ctx, r.live, hostKey(chosen), host); err != nil {
+		if exists, err := kube.Find(ctx, r.live, hostKey(chosen.HostReference), host); err != nil {
 			return nil, err
 		} else if exists && ownsHost(o, host) {
 			return host, nil
 		}
 	}
-	if !machine.IsRestored() {
+	if unreadable != nil {
+		r.event(machine, corev1.EventTypeWarning, string(EventAnnotationIgnored),
+			unreadable.Error()+": the manager looks for the host that is claimed for the Machine")
+	} else if !machine.IsRestored() {
 		return nil, nil
 	}
 	// The cache has no pages.

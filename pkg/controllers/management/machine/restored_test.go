@@ -212,7 +212,7 @@ func TestRestoredWithoutField(t *testing.T) {
 					})
 				}
 				w.edit(key, func(machine *v1alpha1.Machine) {
-					machine.Annotations[v1alpha1.UnhealthyAnnotationKey] = "GpuMemWatch is True since noon: GPU 3"
+					machine.ReportNode(reportFault)
 				})
 				if err := w.client.Delete(t.Context(), w.get(key)); err != nil {
 					t.Fatal(err)
@@ -240,7 +240,7 @@ func TestUnhealthyWithoutStatus(t *testing.T) {
 	w.until("provisioned", now, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
 	w.lose(false)
 	w.edit(key, func(machine *v1alpha1.Machine) {
-		machine.Annotations[v1alpha1.UnhealthyAnnotationKey] = "GpuMemWatch is True since noon: GPU 3"
+		machine.ReportNode(reportFault)
 	})
 	if err := w.client.Delete(t.Context(), w.get(key)); err != nil {
 		t.Fatal(err)
@@ -311,7 +311,7 @@ func (w *fixture) join(name string, now func() *process) types.NamespacedName {
 	}
 	w.edit(key, func(machine *v1alpha1.Machine) {
 		machine.Spec.Bootstrap.DataSecretName = "user-data"
-		machine.Annotations[v1alpha1.NodeNameAnnotationKey] = "node-" + name
+		machine.Spec.Node = &v1alpha1.MachineNode{Name: "node-" + name}
 	})
 	w.until("joined", now, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineJoined })
 	return key

@@ -64,6 +64,10 @@ type candidate struct {
 	// same reason.
 	reason, message string
 	alike           bool
+	// assigned or no is what the loop has decided since then and no worker has taken yet. It stands until an event that could change
+	// it: then the queue makes the Machine active again.
+	assigned *assignment
+	no       *unschedulable
 }
 
 func newCandidate(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster, request inventory.Request) candidate {
@@ -108,8 +112,8 @@ const choiceDelay = 5 * time.Second
 
 func newScheduler() *scheduler {
 	return &scheduler{
-		assumed: map[types.NamespacedName]assumption{}, queue: scheduling.NewQueue(scheduling.ByAge[candidate]), failed: map[string]struct{}{},
-		kick: make(chan struct{}, 1),
+		assumed: map[types.NamespacedName]assumption{}, failed: map[string]struct{}{},
+		queue: scheduling.NewQueue[candidate](), kick: make(chan struct{}, 1),
 	}
 }
 
@@ -274,21 +278,45 @@ func (r *Reconciler) scheduleNext(ctx context.Context) bool {
 		s.queue.Park(waiting, version)
 		return true
 	}
-	_, no, err := r.decide(ctx, &waiting.Value)
-	if err != nil {
+	c := &waiting.Value
+	c.assigned, c.no = nil, nil
+	assigned, no, err := r.decide(ctx, c)
+	switch {
+	case err != nil:
 		log.FromContext(ctx).Error(err, "deciding on a server", "Machine", waiting.Key.String())
-	}
-	if no == nil && err == nil {
-		s.queue.Served(waiting.Key.Namespace)
-	}
-	if no == nil || waiting.Value.differs(no) {
-		s.notify(waiting.Key, false)
+		s.notify(waiting.Key, false) // its worker tries again
 		return true
+	case no == nil:
+		s.queue.Served(waiting.Key.Namespace)
+		c.assigned, waiting.Hints = assigned, []scheduling.Event{objectChanged}
+	case c.differs(no):
+		c.no, waiting.Hints = no, no.hints
+	default:
+		if no.alike {
+			s.failed[c.class] = struct{}{}
+		}
+		waiting.Hints, c.alike = no.hints, no.alike
 	}
-	if no.alike {
-		s.failed[waiting.Value.class] = struct{}{}
-	}
-	waiting.Hints, waiting.Value.alike = no.hints, no.alike
 	s.queue.Park(waiting, version)
+	if c.assigned != nil || c.no != nil {
+		s.notify(waiting.Key, false)
+	}
 	return true
+}
+
+// take returns what the loop has decided about a Machine, for the worker that binds it. It returns false if it has not decided, if an
+// event could have changed the decision since, if the Machine is another now, or if what was assumed for it does not stand.
+func (r *Reconciler) take(machine *v1alpha1.Machine) (*candidate, bool) {
+	s, key := r.scheduler, client.ObjectKeyFromObject(machine)
+	s.deciding.Lock()
+	defer s.deciding.Unlock()
+	waiting, found := s.queue.Take(key)
+	c := &waiting.Value
+	if !found || c.assigned == nil && c.no == nil || c.machine.UID != machine.UID || c.machine.Generation != machine.Generation {
+		return nil, false
+	}
+	if c.assigned == nil {
+		return c, true
+	}
+	return c, s.assumed[key].uid == machine.UID && r.inventory.Assume(c.assigned.choice, machine.UID)
 }

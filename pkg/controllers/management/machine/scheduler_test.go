@@ -4,14 +4,18 @@
 package machine
 
 import (
+	"context"
 	"net/netip"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -78,6 +82,59 @@ func TestAssumptionsEnd(t *testing.T) {
 			}
 			if err := p.checkAddress(t.Context(), waits, pool); err != nil {
 				t.Errorf("%s: and still %v", tc.reason, err)
+			}
+		})
+	}
+}
+
+// TestDecidedOnce: a worker binds what the loop has decided. It decides again if that could have changed meanwhile, and only then.
+func TestDecidedOnce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason    string
+		meanwhile func(p *process, machine *v1alpha1.Machine)
+		// plans is how often the plan is resolved, and lost is true if the Machine gets no server.
+		plans int
+		lost  bool
+	}{
+		"Stands": {"the decision is as good as it was", func(*process, *v1alpha1.Machine) {}, 1, false},
+		"Object": {"its type may have another image now", func(p *process, _ *v1alpha1.Machine) { p.scheduler.move(objectChanged) }, 2, false},
+		"Machine": {"it may ask for something else now", func(p *process, machine *v1alpha1.Machine) {
+			p.fixture.edit(client.ObjectKeyFromObject(machine), func(machine *v1alpha1.Machine) {
+				machine.Spec.Labels = map[string]string{"example.com/team": "a"}
+			})
+		}, 2, false},
+		"Forgotten": {"its server and its share of the quota may be another's", func(p *process, machine *v1alpha1.Machine) {
+			p.forget(machine)
+		}, 2, false},
+		"Taken": {"another manager has claimed the server", func(p *process, _ *v1alpha1.Machine) {
+			host := p.fixture.hosts()[0]
+			host.Spec.ConsumerRef = &corev1.ObjectReference{Kind: "Metal3Machine", Name: "other"}
+			p.inventory.SetHost(&host)
+		}, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, plans := newFixture(t, 0), 0
+			key := w.machine("m", standAlone)
+			p := w.start(interceptor.NewClient(w.api.Client, interceptor.Funcs{Get: func(
+				ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption,
+			) error {
+				if _, image := object.(*v1alpha1.OSImage); image {
+					plans++
+				}
+				return c.Get(ctx, key, object, options...)
+			}}))
+			p.listen()
+			p.look(key)
+			p.inventory.SetHost(w.api.CreateHost(t, env.AvailableHost(w.metal3, "server-00", nil)))
+			p.schedulePending(t.Context())
+			if plans != 1 {
+				t.Fatalf("the loop has resolved %d plans", plans)
+			}
+			tc.meanwhile(p, w.get(key))
+			p.look(key)
+			machine := w.get(key)
+			if _, chosen := machine.Host(); chosen == tc.lost || plans != tc.plans {
+				t.Errorf("%s: has a server is %t, with %d plans: %+v", tc.reason, chosen, plans, machine.Status.Conditions)
 			}
 		})
 	}

@@ -52,7 +52,6 @@ const (
 // stateOf returns the state of a Machine from the API objects only. host is that of status.hostRef, nil if there is
 // none.
 func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
-	_, _, chosen := machine.ChosenHost()
 	switch protected := controllerutil.ContainsFinalizer(machine, v1alpha1.MachineFinalizer); {
 	case !machine.DeletionTimestamp.IsZero() && !protected:
 		return gone
@@ -63,7 +62,7 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 	case machine.IsRestored() && (machine.Status.HostRef == nil || machine.Status.NodeTypeRef == nil ||
 		ownsHost(ownerOf(machine), host) && host.UID != machine.Status.HostRef.UID):
 		return restored
-	case machine.Status.HostRef == nil && chosen:
+	case machine.Status.HostRef == nil && machine.HasHost():
 		return interrupted
 	case machine.Status.HostRef == nil:
 		return pending
@@ -86,7 +85,7 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 		return provisioning
 	case needsPowerChange(machine, host):
 		return switching
-	case machine.Spec.TenantClusterRef != nil && machine.Annotations[v1alpha1.NodeNameAnnotationKey] != "":
+	case machine.Spec.TenantClusterRef != nil && machine.ReportedNode().Name != "":
 		return joined
 	}
 	return provisioned
@@ -96,5 +95,5 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 // down and could not say so in time.
 func cameLate(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) bool {
 	return condition(machine, v1alpha1.ConditionGivenUp).Reason == v1alpha1.ReasonDeadlineExceeded &&
-		machine.Annotations[v1alpha1.NodeNameAnnotationKey] != "" && ownsHost(ownerOf(machine), host) && isProvisioned(host)
+		machine.ReportedNode().Name != "" && ownsHost(ownerOf(machine), host) && isProvisioned(host)
 }

@@ -20,8 +20,9 @@ func provisionedPair() (*v1alpha1.Machine, *bmov1alpha1.BareMetalHost) {
 	image := bmov1alpha1.Image{URL: "http://x/y.qcow2"}
 	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "tenant", Name: "m", UID: "machine-uid", Finalizers: []string{v1alpha1.MachineFinalizer},
-		Annotations: map[string]string{v1alpha1.NodeNameAnnotationKey: "node"},
+		Annotations: map[string]string{},
 	}}
+	machine.Spec.Node = &v1alpha1.MachineNode{Name: "node"}
 	machine.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: "tenant"}
 	machine.Status.HostRef = &v1alpha1.HostReference{Namespace: "metal3", Name: "h", UID: "host-uid"}
 	machine.Status.NodeTypeRef = &v1alpha1.NameReference{Name: "type"}
@@ -46,7 +47,7 @@ func TestStateOf(t *testing.T) {
 	}{
 		"Joined": {reason: "all done", want: joined},
 		"NotRegistered": {reason: "no node yet", want: provisioned,
-			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.Annotations = nil }},
+			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.Spec.Node = nil }},
 		"StandAlone": {reason: "it has no cluster to join", want: provisioned,
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.Spec.TenantClusterRef = nil }},
 		"Installing": {reason: "Metal3 is not done, although the node has registered already", want: provisioning,
@@ -126,6 +127,11 @@ func TestStateOf(t *testing.T) {
 		"Interrupted": {reason: "a host was chosen, and may be claimed", want: interrupted,
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
 				m.SetChosenHost(*m.Status.HostRef, "type")
+				m.Status = v1alpha1.MachineStatus{}
+			}},
+		"Unreadable": {reason: "which host was chosen is unknown, and it may be claimed", want: interrupted,
+			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
+				m.Annotations[v1alpha1.ChosenHostAnnotationKey] = "x"
 				m.Status = v1alpha1.MachineStatus{}
 			}},
 		"New": {reason: "it gets the finalizer with the choice", want: pending,

@@ -15,9 +15,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // facts are what a state handler has found out for the status.
@@ -37,6 +38,8 @@ type facts struct {
 	drifted *metav1.Condition
 	// network that the server is moved into, with the choice.
 	network string
+	// claimNumber of the server, once it is claimed; 0 leaves what the status says of it.
+	claimNumber int64
 	// clearChoice is set when the chosen host cannot be had.
 	clearChoice bool
 	// progress is how far the Machine is; nil leaves what the status says of it.
@@ -51,18 +54,19 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 	status.Phase, status.ObservedGeneration = f.phase, machine.Generation
 	setServer(machine, &status, &f)
 	if f.installed != nil {
-		status.Installed, status.PropertiesHash = f.installed, hashOf(f.installed)
+		status.Installed, status.PropertiesHash = f.installed, plan.Hash(f.installed)
 	}
 	if f.properties != nil {
 		status.Properties = f.properties
 	}
 	status.Progress = cmp.Or(f.progress, status.Progress)
+	status.ClaimNumber = cmp.Or(f.claimNumber, status.ClaimNumber)
 	if steps, known := stepsDone(&f, &status); known && steps > 0 {
 		status.ProviderID = v1alpha1.ProviderID(status.HostRef.Namespace, status.HostRef.Name, machine.Name)
 	}
 	status.NodeName = ""
 	if hasNode[f.phase] {
-		status.NodeName = machine.Annotations[v1alpha1.NodeNameAnnotationKey]
+		status.NodeName = machine.ReportedNode().Name
 	}
 	for _, condition := range nextConditions(machine, &f, &status) {
 		condition.Message = conditions.Truncate(condition.Message, conditions.MaxMessage)
@@ -230,7 +234,7 @@ func messageDone(step string, machine *v1alpha1.Machine, status *v1alpha1.Machin
 	case v1alpha1.ConditionProvisioned:
 		return "Metal3 has installed the image on " + server
 	}
-	return "node " + machine.Annotations[v1alpha1.NodeNameAnnotationKey] + " has registered"
+	return "node " + machine.ReportedNode().Name + " has registered"
 }
 
 // EventReason is the reason of an event on a Machine. Where a condition says the same, it has the same reason.
@@ -251,22 +255,6 @@ const (
 	// EventPoolsOverlap: another pool contains addresses of the Machine's pool.
 	EventPoolsOverlap EventReason = "AddressPoolsOverlap"
 )
-
-// warnings are the reasons that may need action.
-var warnings = map[string]bool{
-	v1alpha1.ReasonNoCapacity:       true,
-	v1alpha1.ReasonNoMatchingType:   true,
-	v1alpha1.ReasonNotAllowed:       true,
-	v1alpha1.ReasonQuotaExceeded:    true,
-	v1alpha1.ReasonTooManyPending:   true,
-	v1alpha1.ReasonTenantDeleting:   true,
-	v1alpha1.ReasonInvalidSpec:      true,
-	v1alpha1.ReasonHostError:        true,
-	v1alpha1.ReasonDeadlineExceeded: true,
-	v1alpha1.ReasonHostLost:         true,
-	v1alpha1.ReasonHostDeleting:     true,
-	v1alpha1.ReasonNoAddress:        true,
-}
 
 // quiet are the reasons without an event: every Machine passes through them, and an event costs the API server as much as
 // a write of the Machine. The claim has an event of its own.

@@ -22,7 +22,7 @@ func (d *disks) complain(namespace, name string, running func() *process) types.
 	key := d.ask(namespace, name)
 	d.until("installed", running, func() bool { return d.get(key).Status.Phase == v1alpha1.MachineProvisioned })
 	d.edit(key, func(machine *v1alpha1.Machine) {
-		annotate(machine, v1alpha1.UnhealthyAnnotationKey, "GpuMemWatch is True")
+		machine.ReportNode(reportFault)
 	})
 	if err := d.client.Delete(d.t.Context(), d.get(key)); err != nil {
 		d.t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // A tenant gets no more servers than its quota, however many Machines ask, and the rest when the quota is raised.
@@ -230,7 +231,7 @@ func (c *concurrent) run(t *testing.T) {
 // until waits until so many servers are claimed and so many Machines are refused.
 func (c *concurrent) until(t *testing.T, claimed, refused int) {
 	t.Helper()
-	env.Eventually(t, fmt.Sprintf("%d claimed and %d refused", claimed, refused), func(context.Context) error {
+	poll.Eventually(t, fmt.Sprintf("%d claimed and %d refused", claimed, refused), func(context.Context) error {
 		c.lock.Lock()
 		defer c.lock.Unlock()
 		if c.exceeded != "" {

@@ -5,12 +5,23 @@ package machine
 
 import (
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
+
+// reportFault reports that the node of a Machine is to be replaced, because of a GPU.
+func reportFault(node *v1alpha1.MachineNode) {
+	node.Unhealthy = &v1alpha1.UnhealthyNode{
+		Condition: "GpuMemWatch", Status: corev1.ConditionTrue, Since: metav1.NewTime(time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)),
+		Message: "GPU 3",
+	}
+}
 
 // TestUnhealthy: a server whose node was replaced as unhealthy is cleaned and quarantined until an operator removes the
 // annotation.
@@ -20,7 +31,7 @@ func TestUnhealthy(t *testing.T) {
 	p := w.start(w.client)
 	w.until("installed", func() *process { return p }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
 	w.edit(key, func(machine *v1alpha1.Machine) {
-		machine.Annotations = map[string]string{v1alpha1.UnhealthyAnnotationKey: "GpuMemWatch is True since noon: GPU 3"}
+		machine.ReportNode(reportFault)
 	})
 	if err := w.client.Delete(t.Context(), w.get(key)); err != nil {
 		t.Fatal(err)
@@ -34,7 +45,7 @@ func TestUnhealthy(t *testing.T) {
 	if host.Spec.ConsumerRef != nil || host.Spec.Image != nil {
 		t.Errorf("the server has not been given back: consumer %v, image %v", host.Spec.ConsumerRef, host.Spec.Image)
 	}
-	if !p.said("GpuMemWatch is True since noon: GPU 3") {
+	if !p.said("GpuMemWatch is True since 2026-11-22T12:00:00Z: GPU 3") {
 		t.Error("no event says why")
 	}
 	next := w.machine("n", standAlone)

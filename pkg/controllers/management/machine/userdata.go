@@ -22,7 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 const (
@@ -48,7 +49,7 @@ func userDataName(o owner) string {
 }
 
 // userDataSecret is the Secret that Metal3 reads a Machine's user data from. Metal3 wants it in the host's namespace.
-func userDataSecret(o owner, namespace string, boot documents) *corev1.Secret {
+func userDataSecret(o owner, namespace string, boot bootstrap.Documents) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace,
@@ -61,18 +62,18 @@ func userDataSecret(o owner, namespace string, boot documents) *corev1.Secret {
 			Annotations: map[string]string{v1alpha1.MachineAnnotationKey: o.String()},
 		},
 		Type: corev1.SecretTypeOpaque,
-		Data: boot.data(),
+		Data: dataOf(boot),
 	}
 }
 
-// data is how Metal3 reads the documents from a Secret.
-func (d documents) data() map[string][]byte {
+// dataOf is how Metal3 reads the documents from a Secret.
+func dataOf(boot bootstrap.Documents) map[string][]byte {
 	data := map[string][]byte{}
-	if d.userData != nil {
-		data[v1alpha1.UserDataSecretKey] = d.userData
+	if boot.UserData != nil {
+		data[v1alpha1.UserDataSecretKey] = boot.UserData
 	}
-	if d.networkData != nil {
-		data[networkDataSecretKey] = d.networkData
+	if boot.NetworkData != nil {
+		data[networkDataSecretKey] = boot.NetworkData
 	}
 	return data
 }
@@ -90,7 +91,7 @@ const userDataRetry = 5 * time.Second
 func (r *Reconciler) readUserData(ctx context.Context, machine *v1alpha1.Machine) (data []byte, missing string, err error) {
 	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.Bootstrap.DataSecretName}
 	secret := &corev1.Secret{}
-	found, err := controllers.Find(ctx, r.live, key, secret)
+	found, err := kube.Find(ctx, r.live, key, secret)
 	if apierrors.IsForbidden(err) {
 		log.FromContext(ctx).Error(err, "Cannot read user data")
 		return nil, fmt.Sprintf("spec.bootstrap.dataSecretName is %q: the manager may not read Secrets in namespace %s; install the tenant's "+
@@ -111,11 +112,11 @@ func (r *Reconciler) readUserData(ctx context.Context, machine *v1alpha1.Machine
 }
 
 // writeUserData makes the Secret in the host's namespace hold the documents, also after a run that has crashed.
-func (r *Reconciler) writeUserData(ctx context.Context, o owner, namespace string, boot documents) error {
+func (r *Reconciler) writeUserData(ctx context.Context, o owner, namespace string, boot bootstrap.Documents) error {
 	secret := userDataSecret(o, namespace, boot)
 	err := r.client.Create(ctx, secret)
 	if apierrors.IsAlreadyExists(err) {
-		err = r.updateUserData(ctx, o, namespace, func(map[string][]byte) map[string][]byte { return boot.data() })
+		err = r.updateUserData(ctx, o, namespace, func(map[string][]byte) map[string][]byte { return dataOf(boot) })
 	}
 	if err != nil {
 		return fmt.Errorf("writing Secret %s/%s, %w", namespace, secret.Name, err)
@@ -162,11 +163,11 @@ func (r servers) deleteUserData(ctx context.Context, o owner, namespace string) 
 	if len(path.IsValidPathSegmentName(key.Name)) > 0 {
 		return nil // the API server has none of that name, and a host must not stay claimed for it
 	}
-	found, err := controllers.Find(ctx, r.live, key, secret)
+	found, err := kube.Find(ctx, r.live, key, secret)
 	if belongsTo, ours := secretOwner(secret); err != nil || !found || !ours || belongsTo != o {
 		return err
 	}
-	return controllers.Delete(ctx, r.client, secret, "deleting")
+	return kube.Delete(ctx, r.client, secret, "deleting")
 }
 
 // OrphanSecrets deletes user data in the hosts' namespaces whose Machine does not exist. The garbage collector of
@@ -200,11 +201,11 @@ func (o OrphanSecrets) sweep(ctx context.Context, secret *metav1.PartialObjectMe
 		return nil
 	}
 	machine := &v1alpha1.Machine{}
-	found, err := controllers.Find(ctx, o.live, owner.NamespacedName, machine)
+	found, err := kube.Find(ctx, o.live, owner.NamespacedName, machine)
 	if err != nil || found && machine.ClaimUID() == owner.UID {
 		return err
 	}
-	if err := controllers.Delete(ctx, o.client, secret, "deleting"); err != nil {
+	if err := kube.Delete(ctx, o.client, secret, "deleting"); err != nil {
 		return err
 	}
 	log.FromContext(ctx).Info("Deleted user data whose Machine does not exist", "Machine", owner.String(), "UID", owner.UID)

@@ -5,12 +5,11 @@ package machine
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -21,19 +20,26 @@ import (
 // server that the namespace gets would move them all.
 const refusedFor = time.Minute
 
-// waiting counts the Machines of each namespace that have a server and that wait for one. Without it each decision on one of ten
-// thousand Machines would count the others.
+// waiting has the Machines of each namespace that have a server and that wait for one. Without it each decision on one of
+// ten thousand Machines would count the others.
 type waiting struct {
-	lock    sync.Mutex
-	servers map[types.NamespacedName]bool
-	counts  map[string]*counts
+	lock       sync.Mutex
+	namespaces map[string]*population
 }
 
-// counts of the Machines of a namespace.
-type counts struct{ have, wait int64 }
+// population are the names of the Machines of a namespace.
+type population struct{ have, wait sets.Set[string] }
 
 func newWaiting() *waiting {
-	return &waiting{servers: map[types.NamespacedName]bool{}, counts: map[string]*counts{}}
+	return &waiting{namespaces: map[string]*population{}}
+}
+
+// population returns those of a namespace. The lock must be held.
+func (w *waiting) population(namespace string) *population {
+	if w.namespaces[namespace] == nil {
+		w.namespaces[namespace] = &population{have: sets.New[string](), wait: sets.New[string]()}
+	}
+	return w.namespaces[namespace]
 }
 
 // enter adds a Machine without a server to those that wait, and reports false if there is no room for it. Allowance is how many servers
@@ -41,20 +47,15 @@ func newWaiting() *waiting {
 func (w *waiting) enter(machine types.NamespacedName, allowance func() (int64, error)) (bool, error) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
-	if hasServer, known := w.servers[machine]; known && !hasServer {
-		return true, nil
-	}
-	count := counts{}
-	if known := w.counts[machine.Namespace]; known != nil {
-		count = *known
-	}
-	if !quota.MayWait(0, 0, count.wait) {
+	all := w.population(machine.Namespace)
+	if wait := int64(all.wait.Len()); !all.wait.Has(machine.Name) && !quota.MayWait(0, 0, wait) {
 		allowed, err := allowance()
-		if err != nil || !quota.MayWait(allowed, count.have, count.wait) {
+		if err != nil || !quota.MayWait(allowed, int64(all.have.Len()), wait) {
 			return false, err
 		}
 	}
-	w.set(machine, false)
+	all.have.Delete(machine.Name)
+	all.wait.Insert(machine.Name)
 	return true, nil
 }
 
@@ -62,55 +63,32 @@ func (w *waiting) enter(machine types.NamespacedName, allowance func() (int64, e
 func (w *waiting) claimed(machine types.NamespacedName) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
-	if hasServer, known := w.servers[machine]; !known || !hasServer {
-		w.set(machine, true)
-	}
+	all := w.population(machine.Namespace)
+	all.wait.Delete(machine.Name)
+	all.have.Insert(machine.Name)
 }
 
 // vanished notes that a Machine does not exist any more.
 func (w *waiting) vanished(machine types.NamespacedName) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
-	w.remove(machine)
-	if count := w.counts[machine.Namespace]; count != nil && *count == (counts{}) {
-		delete(w.counts, machine.Namespace)
+	all := w.population(machine.Namespace)
+	all.wait.Delete(machine.Name)
+	all.have.Delete(machine.Name)
+	if all.wait.Len()+all.have.Len() == 0 {
+		delete(w.namespaces, machine.Namespace)
 	}
-}
-
-func (w *waiting) set(machine types.NamespacedName, hasServer bool) {
-	w.remove(machine)
-	if w.counts[machine.Namespace] == nil {
-		w.counts[machine.Namespace] = &counts{}
-	}
-	w.servers[machine] = hasServer
-	*w.counts[machine.Namespace].of(hasServer)++
-}
-
-func (w *waiting) remove(machine types.NamespacedName) {
-	if hasServer, known := w.servers[machine]; known {
-		delete(w.servers, machine)
-		*w.counts[machine.Namespace].of(hasServer)--
-	}
-}
-
-func (c *counts) of(hasServer bool) *int64 {
-	if hasServer {
-		return &c.have
-	}
-	return &c.wait
 }
 
 // checkRoom returns why a Machine without a server may not wait for one, nil if it may.
 func (r *Reconciler) checkRoom(ctx context.Context, machine *v1alpha1.Machine) (*unschedulable, error) {
 	may, err := r.waiting.enter(client.ObjectKeyFromObject(machine), func() (int64, error) {
-		tenants, nodeTypes := &v1alpha1.TenantClusterList{}, &v1alpha1.NodeTypeList{}
-		if err := r.client.List(ctx, tenants, client.InNamespace(machine.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-			return 0, fmt.Errorf("listing the TenantClusters of namespace %s, %w", machine.Namespace, err)
+		tenants, err := r.objects.tenants(ctx, machine.Namespace)
+		if err != nil {
+			return 0, err
 		}
-		if err := r.client.List(ctx, nodeTypes, client.UnsafeDisableDeepCopy); err != nil {
-			return 0, fmt.Errorf("listing NodeTypes, %w", err)
-		}
-		return quota.Allowance(tenants.Items, lo.ToSlicePtr(nodeTypes.Items), r.inventory.Total), nil
+		nodeTypes, _, err := r.objects.Types(ctx)
+		return quota.Allowance(tenants, nodeTypes, r.inventory.Total), err
 	})
 	if may || err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 const (
@@ -66,7 +66,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	if err := ctrl.NewControllerManagedBy(mgr).Named(controllerName).For(&v1alpha1.Machine{}).WithOptions(options()).Complete(c); err != nil {
 		return fmt.Errorf("starting controller %s, %w", controllerName, err)
 	}
-	return c.orphans().register(mgr, options())
+	return orphans{c}.register(mgr, options())
 }
 
 // Reconcile moves the server of one Machine, if its hook is pending.
@@ -131,7 +131,7 @@ func isHeld(machine *v1alpha1.Machine) bool {
 func (c *Controller) hostOf(ctx context.Context, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error) {
 	key := types.NamespacedName{Namespace: machine.Status.HostRef.Namespace, Name: machine.Status.HostRef.Name}
 	host := &bmov1alpha1.BareMetalHost{}
-	if found, err := controllers.Find(ctx, c.live, key, host); err != nil || !found {
+	if found, err := kube.Find(ctx, c.live, key, host); err != nil || !found {
 		return nil, err
 	}
 	if consumer := host.Spec.ConsumerRef; consumer == nil || consumer.UID != machine.ClaimUID() || consumer.Name != machine.Name ||
@@ -180,7 +180,7 @@ func (c *Controller) removeCopy(ctx context.Context, machine *v1alpha1.Machine, 
 
 // annotate is a compare-and-swap on what was read: if the Machine has been deleted since, the server has to go back.
 func (c *Controller) annotate(ctx context.Context, object client.Object, change func(map[string]string)) error {
-	return client.IgnoreNotFound(controllers.Patch(ctx, c.client, object, "writing the network hook of", func() {
+	return client.IgnoreNotFound(kube.Patch(ctx, c.client, object, "writing the network hook of", func() {
 		annotations := object.GetAnnotations()
 		if annotations == nil {
 			annotations = map[string]string{}
@@ -195,10 +195,8 @@ const orphansName = "network.orphans"
 // orphans moves servers back whose Machine was deleted by force, or has another server.
 type orphans struct{ *Controller }
 
-func (c *Controller) orphans() orphans { return orphans{c} }
-
 func (o orphans) register(mgr manager.Manager, options controller.Options) error {
-	hooked := predicate.NewPredicateFuncs(controllers.Of(isHooked))
+	hooked := predicate.NewPredicateFuncs(kube.Of(isHooked))
 	err := ctrl.NewControllerManagedBy(mgr).Named(orphansName).
 		For(&bmov1alpha1.BareMetalHost{}, builder.WithPredicates(hooked)).WithOptions(options).Complete(o)
 	if err != nil {
@@ -227,7 +225,7 @@ func (o orphans) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resu
 	}
 	consumer := host.Spec.ConsumerRef
 	machine := &v1alpha1.Machine{}
-	found, err := controllers.Find(ctx, o.live, types.NamespacedName{Namespace: consumer.Namespace, Name: consumer.Name}, machine)
+	found, err := kube.Find(ctx, o.live, types.NamespacedName{Namespace: consumer.Namespace, Name: consumer.Name}, machine)
 	// A Machine that has this server, or may find it yet, waits for the hook itself. One that has another does not.
 	reference := machine.Status.HostRef
 	if err != nil || found && machine.ClaimUID() == consumer.UID && (reference == nil ||

@@ -172,7 +172,7 @@ func TestOrphans(t *testing.T) {
 	endpoint := &switches{}
 	reconcile := func() map[string]string {
 		t.Helper()
-		c := NewController(environment.Client, environment.Client, endpoint).orphans()
+		c := orphans{NewController(environment.Client, environment.Client, endpoint)}
 		if _, err := c.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(host)}); err != nil {
 			t.Fatal(err)
 		}

@@ -108,7 +108,7 @@ func TestContract(t *testing.T) {
 				if err := environment.Client.Delete(t.Context(), machine); err != nil {
 					t.Fatal(err)
 				}
-				_, err = controller.orphans().Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(host)})
+				_, err = orphans{controller}.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(host)})
 			} else {
 				_, err = controller.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(machine)})
 			}

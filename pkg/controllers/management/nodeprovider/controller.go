@@ -27,9 +27,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // catchUp is how long to wait for the cache to have the last write.
@@ -62,7 +62,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 
 // providersOf are the providers that own a NodeType, or have a template of its name and wait for its deletion.
 func (c *Controller) providersOf(ctx context.Context, nodeType client.Object) []reconcile.Request {
-	return controllers.RequestsWhere(ctx, c.client, &v1alpha1.NodeProviderList{}, controllers.Of(func(provider *v1alpha1.NodeProvider) bool {
+	return kube.RequestsWhere(ctx, c.client, &v1alpha1.NodeProviderList{}, kube.Of(func(provider *v1alpha1.NodeProvider) bool {
 		return metav1.IsControlledBy(nodeType, provider) || lists(provider, nodeType.GetName())
 	}))
 }
@@ -199,7 +199,7 @@ func (c *Controller) writeStatus(ctx context.Context, provider *v1alpha1.NodePro
 	now := meta.FindStatusCondition(provider.Status.Conditions, v1alpha1.ConditionSynced)
 	old := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionSynced)
 	if now.Status != metav1.ConditionTrue && (old == nil || old.Message != now.Message) {
-		c.recorder.Eventf(provider, nil, corev1.EventTypeWarning, now.Reason, "Sync", "%s", now.Message)
+		c.recorder.Eventf(provider, nil, v1alpha1.EventType(now.Reason), now.Reason, "Sync", "%s", now.Message)
 	}
 	return nil
 }

@@ -6,8 +6,8 @@ package nodetype
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -37,11 +36,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // batchPeriod is how long changes of hosts are collected before a status is written. Otherwise a thousand hosts that change
@@ -84,8 +83,9 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 		})).
 		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(ofMachine), builder.WithPredicates(predicate.Funcs{
 			UpdateFunc: func(e event.UpdateEvent) bool {
-				key := v1alpha1.NodeResourcesAnnotationKey
-				return e.ObjectOld.GetAnnotations()[key] != e.ObjectNew.GetAnnotations()[key]
+				before, isBefore := e.ObjectOld.(*v1alpha1.Machine)
+				after, isAfter := e.ObjectNew.(*v1alpha1.Machine)
+				return isBefore && isAfter && !equality.Semantic.DeepEqual(before.ReportedNode().Resources, after.ReportedNode().Resources)
 			},
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
@@ -95,7 +95,7 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 
 // ofProvider maps a provider to its types.
 func (c *Controller) ofProvider(ctx context.Context, provider client.Object) []reconcile.Request {
-	return controllers.RequestsWhere(ctx, c.client, &v1alpha1.NodeTypeList{}, controllers.Of(func(nodeType *v1alpha1.NodeType) bool {
+	return kube.RequestsWhere(ctx, c.client, &v1alpha1.NodeTypeList{}, kube.Of(func(nodeType *v1alpha1.NodeType) bool {
 		return nodeType.Spec.ProviderRef.Name == provider.GetName()
 	}))
 }
@@ -121,7 +121,7 @@ const MeasuredField = "measured"
 // MeasuredOf indexes Machines by that field.
 func MeasuredOf(object client.Object) []string {
 	machine, ok := object.(*v1alpha1.Machine)
-	if !ok || machine.Status.NodeTypeRef == nil || machine.Annotations[v1alpha1.NodeResourcesAnnotationKey] == "" {
+	if !ok || machine.Status.NodeTypeRef == nil || machine.ReportedNode().Resources == nil {
 		return nil
 	}
 	return []string{machine.Status.NodeTypeRef.Name}
@@ -148,34 +148,18 @@ func (c *Controller) smallestNode(ctx context.Context, nodeType *v1alpha1.NodeTy
 	if err := c.client.List(ctx, machines, client.MatchingFields{MeasuredField: nodeType.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing Machines of NodeType %s, %w", nodeType.Name, err)
 	}
-	texts := sets.New[string]() // most are the same
 	for i := range machines.Items {
-		texts.Insert(machines.Items[i].Annotations[v1alpha1.NodeResourcesAnnotationKey])
-	}
-	for text := range texts {
-		var node corev1.ResourceList
-		if json.Unmarshal([]byte(text), &node) == nil { // otherwise the tenant has written something else
+		if node := machines.Items[i].ReportedNode().Resources; capacity.IsSmaller(node, smallest) {
 			smallest = capacity.Smallest(nodeType, smallest, node)
 		}
 	}
 	return smallest, nil
 }
 
-// start runs before the first Reconcile: it adds all types to the inventory, waits until that has all hosts, and then enqueues
-// a type whenever its hosts change. A status written earlier would say that there are no servers.
+// start runs before the first Reconcile. Then it enqueues a type whenever its hosts change.
 func (c *Controller) start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	nodeTypes := &v1alpha1.NodeTypeList{}
-	if err := c.client.List(ctx, nodeTypes); err != nil {
-		return fmt.Errorf("listing NodeTypes, %w", err)
-	}
-	for i := range nodeTypes.Items {
-		if _, err := c.addType(ctx, &nodeTypes.Items[i]); err != nil {
-			return err
-		}
-	}
-	c.inventory.MarkTypesSynced()
-	if err := c.inventory.WaitForSync(ctx); err != nil {
-		return fmt.Errorf("waiting for the BareMetalHosts, %w", err)
+	if err := c.Resume(ctx); err != nil {
+		return err
 	}
 	c.inventory.OnChange(func(names []string) {
 		for _, name := range names {
@@ -185,47 +169,43 @@ func (c *Controller) start(ctx context.Context, queue workqueue.TypedRateLimitin
 	return nil
 }
 
-// addType adds a type to the inventory. A type that is not valid has no hosts.
-func (c *Controller) addType(ctx context.Context, nodeType *v1alpha1.NodeType) (*invalid, error) {
-	provider := &v1alpha1.NodeProvider{}
-	if err := c.client.Get(ctx, client.ObjectKey{Name: nodeType.Spec.ProviderRef.Name}, provider); err != nil {
-		if !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("getting NodeProvider %s, %w", nodeType.Spec.ProviderRef.Name, err)
+// Resume adds all types to the inventory, and waits until that has all hosts: a status written earlier would say that there are no
+// servers. The numbers of claims go on where an earlier process has left off, and the types whose status that process did not write after
+// its last claim are written.
+func (c *Controller) Resume(ctx context.Context) error {
+	nodeTypes, machines := &v1alpha1.NodeTypeList{}, &v1alpha1.MachineList{}
+	if err := c.client.List(ctx, nodeTypes); err != nil {
+		return fmt.Errorf("listing NodeTypes, %w", err)
+	}
+	if err := c.client.List(ctx, machines, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing Machines for the numbers of their claims, %w", err)
+	}
+	for i := range nodeTypes.Items {
+		if _, err := feed.AddType(ctx, c.client, c.inventory, &nodeTypes.Items[i]); err != nil {
+			return err
 		}
-		c.inventory.DeleteType(nodeType.Name)
-		return &invalid{v1alpha1.ReasonProviderNotFound, fmt.Sprintf("NodeProvider %s does not exist: create it, or delete this NodeType",
-			nodeType.Spec.ProviderRef.Name)}, nil
 	}
-	namespace := provider.Spec.Metal3.ClusterRef.Namespace
-	tenants := &v1alpha1.TenantClusterList{}
-	if err := c.client.List(ctx, tenants, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing TenantClusters of namespace %s, %w", namespace, err)
+	if err := c.inventory.WaitForHosts(ctx); err != nil {
+		return fmt.Errorf("waiting for the BareMetalHosts, %w", err)
 	}
-	if len(tenants.Items) > 0 {
-		c.inventory.DeleteType(nodeType.Name)
-		return &invalid{v1alpha1.ReasonTenantNamespace, fmt.Sprintf("namespace %s of the servers has TenantCluster %s, whose provider may "+
-			"read the "+
-			"Secrets there, and so the BMC credentials: no server is used before one of the two is in another namespace", namespace,
-			tenants.Items[0].Name)}, nil
+	for i := range nodeTypes.Items {
+		c.inventory.ResumeClaims(types.NamespacedName{}, "", nodeTypes.Items[i].Status.CountedUntil)
 	}
-	if err := devices.Validate(field.NewPath("devices"), nodeType.Spec.Devices).ToAggregate(); err != nil {
-		c.inventory.DeleteType(nodeType.Name)
-		return &invalid{v1alpha1.ReasonInvalidDevices, err.Error()}, nil
+	for i := range machines.Items {
+		if status := &machines.Items[i].Status; status.HostRef != nil && status.NodeTypeRef != nil {
+			host := types.NamespacedName{Namespace: status.HostRef.Namespace, Name: status.HostRef.Name}
+			c.inventory.ResumeClaims(host, status.NodeTypeRef.Name, status.ClaimNumber)
+		}
 	}
-	profile, err := inventory.ProfileOf(nodeType, provider)
-	if err != nil {
-		c.inventory.DeleteType(nodeType.Name)
-		return &invalid{v1alpha1.ReasonInvalidSelector, fmt.Sprintf("no server is selected: %v: correct it", err)}, nil
-	}
-	c.inventory.SetType(profile)
-	return nil, nil
+	c.inventory.MarkTypesSynced() // from now on there are decisions
+	return nil
 }
 
 // Reconcile updates the inventory from a NodeType, and the NodeType's status from the inventory. It takes the name and not the
 // object, because it has to see NodeTypes go.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	nodeType := &v1alpha1.NodeType{}
-	if found, err := controllers.Find(ctx, c.client, request.NamespacedName, nodeType); err != nil {
+	if found, err := kube.Find(ctx, c.client, request.NamespacedName, nodeType); err != nil {
 		return reconcile.Result{}, err
 	} else if !found {
 		// 1. It was deleted. Machines keep their servers.
@@ -234,7 +214,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 
 	// 2. It is new or has changed, or its provider has.
-	invalid, err := c.addType(ctx, nodeType)
+	invalid, err := feed.AddType(ctx, c.client, c.inventory, nodeType)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -249,9 +229,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	nodeType.Status = status(nodeType, summary, c.disk, invalid, c.clock.Now())
-	if equality.Semantic.DeepEqual(before.Status, nodeType.Status) {
+	if equality.Semantic.DeepEqual(before.Status, nodeType.Status) && summary.LastClaim <= before.Status.CountedUntil {
 		return reconcile.Result{}, nil
 	}
+	nodeType.Status.CountedUntil = max(before.Status.CountedUntil, summary.Claims)
 	// Not a patch: one from a status of zeros to a status of other zeros would leave out counts that the schema requires.
 	// The resource version in the object makes the update fail if it is stale.
 	if err := c.client.Status().Update(ctx, nodeType); err != nil {
@@ -267,13 +248,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // publish writes an event for an error that must be corrected.
 func (c *Controller) publish(before, after *v1alpha1.NodeType) {
+	told := sets.New[string]() // an invalid type has the same message in several conditions
 	for _, condition := range after.Status.Conditions {
-		needsAction := condition.Type == v1alpha1.ConditionSynced || condition.Reason == v1alpha1.ReasonNoHosts ||
-			condition.Reason == v1alpha1.ReasonNoSelector ||
-			condition.Reason == v1alpha1.ReasonHostsTooSmall
 		old := meta.FindStatusCondition(before.Status.Conditions, condition.Type)
-		if needsAction && condition.Status != metav1.ConditionTrue &&
-			(old == nil || old.Reason != condition.Reason || old.Message != condition.Message) {
+		if v1alpha1.IsWarning(condition.Reason) && condition.Status != metav1.ConditionTrue &&
+			!told.Has(condition.Message) && (old == nil || old.Reason != condition.Reason || old.Message != condition.Message) {
+			told.Insert(condition.Message)
 			c.recorder.Eventf(after, nil, corev1.EventTypeWarning, condition.Reason, "Sync", "%s", condition.Message)
 		}
 	}
@@ -306,11 +286,8 @@ func effectiveResources(nodeType *v1alpha1.NodeType, summary inventory.Summary) 
 	return now.EffectiveResources()
 }
 
-// invalid is why a NodeType is not valid.
-type invalid struct{ reason, message string }
-
 // status computes the status of a NodeType.
-func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, disk resource.Quantity, invalid *invalid,
+func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, disk resource.Quantity, invalid *inventory.InvalidType,
 	now time.Time) v1alpha1.NodeTypeStatus {
 	status := v1alpha1.NodeTypeStatus{
 		Cost:         nodeType.EffectiveCost(),
@@ -321,6 +298,7 @@ func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, disk resourc
 		Domains:      summary.Domains,
 		Requirements: summary.Requirements,
 		Provisioning: nodeType.Status.Provisioning, // package estimate writes it
+		CountedUntil: nodeType.Status.CountedUntil,
 		Conditions:   slices.Clone(nodeType.Status.Conditions),
 
 		ObservedGeneration: nodeType.Generation,
@@ -354,9 +332,11 @@ func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, disk resourc
 	return status
 }
 
-func synced(summary inventory.Summary, invalid *invalid) metav1.Condition {
+func synced(summary inventory.Summary, invalid *inventory.InvalidType) metav1.Condition {
 	if invalid != nil {
-		return metav1.Condition{Type: v1alpha1.ConditionSynced, Status: metav1.ConditionFalse, Reason: invalid.reason, Message: invalid.message}
+		return metav1.Condition{
+			Type: v1alpha1.ConditionSynced, Status: metav1.ConditionFalse, Reason: invalid.Reason, Message: invalid.Message,
+		}
 	}
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionSynced, Status: metav1.ConditionTrue,
@@ -369,12 +349,12 @@ func synced(summary inventory.Summary, invalid *invalid) metav1.Condition {
 	return condition
 }
 
-func hasCapacity(nodeType *v1alpha1.NodeType, summary inventory.Summary, invalid *invalid) metav1.Condition {
+func hasCapacity(nodeType *v1alpha1.NodeType, summary inventory.Summary, invalid *inventory.InvalidType) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionHasCapacity, Status: metav1.ConditionFalse}
 	counts, selector := summary.Counts(), nodeType.Spec.HostSelector(nodeType, nodeType.Name)
 	switch {
 	case invalid != nil:
-		condition.Reason, condition.Message = invalid.reason, invalid.message
+		condition.Reason, condition.Message = invalid.Reason, invalid.Message
 	case selector == nil:
 		condition.Reason = v1alpha1.ReasonNoSelector
 		condition.Message = "bareMetalHosts is left out: the type has no servers until it names a selector, or is named in the annotation " +
@@ -393,10 +373,33 @@ func hasCapacity(nodeType *v1alpha1.NodeType, summary inventory.Summary, invalid
 	default:
 		condition.Reason, condition.Message = v1alpha1.ReasonExhausted, counts.String()
 	}
-	if limit := nodeType.Spec.MaxCapacity; invalid == nil && limit != nil && summary.Used >= *limit {
+	if invalid != nil {
+		return condition
+	}
+	if limit := nodeType.Spec.MaxCapacity; limit != nil && summary.Used >= *limit {
 		condition.Message += fmt.Sprintf("; maxCapacity %d is reached", *limit)
 	}
+	condition.Message += shared(summary)
 	return condition
+}
+
+// shared says how many of the servers of a type match other types, too.
+func shared(summary inventory.Summary) string {
+	servers := map[string]int32{}
+	for i := range summary.Domains {
+		for _, other := range summary.Domains[i].SharedWith {
+			servers[other] += summary.Domains[i].Capacity.Total
+		}
+	}
+	var others []string
+	for _, other := range slices.Sorted(maps.Keys(servers)) {
+		others = append(others, fmt.Sprintf("%d match NodeType %s too", servers[other], other))
+	}
+	if len(others) == 0 {
+		return ""
+	}
+	return "; " + conditions.List(others, inventory.MaxNamed) +
+		": each is counted in all its types and claimed as one of them"
 }
 
 // unknown returns whether it is not known how big the servers of a type are.
@@ -435,11 +438,11 @@ func inspected(nodeType *v1alpha1.NodeType, summary inventory.Summary) string {
 
 // hardwareFits is the condition that the servers are as big as the type says. Smaller ones are not claimed. Either their
 // labels or the type may be wrong.
-func hardwareFits(nodeType *v1alpha1.NodeType, summary inventory.Summary, invalid *invalid) metav1.Condition {
+func hardwareFits(nodeType *v1alpha1.NodeType, summary inventory.Summary, invalid *inventory.InvalidType) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionHardwareFits}
 	switch small := summary.Capacity.TooSmall; {
 	case invalid != nil:
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionUnknown, invalid.reason, invalid.message
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionUnknown, invalid.Reason, invalid.Message
 	case small > 0:
 		verb := "have"
 		if small == 1 {

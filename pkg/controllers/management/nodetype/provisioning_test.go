@@ -18,7 +18,9 @@ func TestStatusKeepsEstimate(t *testing.T) {
 	nodeType := &v1alpha1.NodeType{}
 	nodeType.Status.Provisioning = &v1alpha1.ProvisioningEstimate{TypicalSeconds: 1080, Samples: 3}
 	summary := inventory.Summary{Capacity: v1alpha1.Capacity{Total: 2, Quarantined: 1}}
-	for name, invalid := range map[string]*invalid{"Synced": nil, "Broken": {v1alpha1.ReasonProviderNotFound, "x"}} {
+	for name, invalid := range map[string]*inventory.InvalidType{
+		"Synced": nil, "Broken": {Reason: v1alpha1.ReasonProviderNotFound, Message: "x"},
+	} {
 		got := status(nodeType, summary, resource.Quantity{}, invalid, time.Unix(0, 0))
 		if got.Provisioning == nil || *got.Provisioning != *nodeType.Status.Provisioning {
 			t.Errorf("%s: the estimate is %+v, want %+v", name, got.Provisioning, nodeType.Status.Provisioning)

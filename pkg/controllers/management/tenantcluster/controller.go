@@ -27,9 +27,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 const (
@@ -77,7 +77,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		result, err = c.deleteMachines(ctx, tenant)
 	}
 	if err != nil {
-		return controllers.RetryConflict(err)
+		return kube.RetryConflict(err)
 	}
 	return result, nil
 }
@@ -106,7 +106,7 @@ func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.Tenant
 			draining++
 		default:
 			ending = append(ending, machine)
-			if machine.Annotations[v1alpha1.NodeNameAnnotationKey] != "" {
+			if machine.ReportedNode().Name != "" {
 				undrained = append(undrained, machine.Name)
 			}
 		}
@@ -120,7 +120,7 @@ func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.Tenant
 	}
 	var errs []error
 	for _, machine := range ending {
-		errs = append(errs, controllers.Delete(ctx, c.client, machine, "deleting"))
+		errs = append(errs, kube.Delete(ctx, c.client, machine, "deleting"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return ctrl.Result{}, err
@@ -152,7 +152,7 @@ func drainedUntil(tenant *v1alpha1.TenantCluster) time.Time {
 }
 
 func (c *Controller) setFinalizer(ctx context.Context, tenant *v1alpha1.TenantCluster, set func(client.Object, string) bool) error {
-	return client.IgnoreNotFound(controllers.Patch(ctx, c.client, tenant, "writing the finalizers of", func() {
+	return client.IgnoreNotFound(kube.Patch(ctx, c.client, tenant, "writing the finalizers of", func() {
 		set(tenant, v1alpha1.TenantClusterFinalizer)
 	}))
 }
@@ -187,7 +187,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		For(&v1alpha1.TenantCluster{}).
 		Watches(&v1alpha1.TenantCluster{}, c.announce()).
 		// A deleted Machine may be the last one; a new one has to be deleted as well.
-		Watches(&v1alpha1.Machine{}, controllers.Enqueue(c.deletedTenantsOf), builder.WithPredicates(createdOrDeleted)).
+		Watches(&v1alpha1.Machine{}, kube.Enqueue(c.deletedTenantsOf), builder.WithPredicates(createdOrDeleted)).
 		Watches(&v1alpha1.Machine{}, countChanged()).
 		Complete(c); err != nil {
 		return fmt.Errorf("starting controller %s, %w", controllerName, err)
@@ -202,6 +202,6 @@ func (c *Controller) deletedTenantsOf(ctx context.Context, machine *v1alpha1.Mac
 		ref := machine.Spec.TenantClusterRef
 		return !tenant.DeletionTimestamp.IsZero() && (ref == nil || ref.Name == tenant.Name)
 	}
-	return controllers.RequestsWhere(ctx, c.client, &v1alpha1.TenantClusterList{}, controllers.Of(charged),
+	return kube.RequestsWhere(ctx, c.client, &v1alpha1.TenantClusterList{}, kube.Of(charged),
 		client.InNamespace(machine.Namespace))
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -18,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // identify decides whether the cluster that the provider reports is the tenant's. The first one is, unless it is that of
@@ -41,7 +40,7 @@ func (c *Controller) identify(ctx context.Context, tenant *v1alpha1.TenantCluste
 		case taken:
 			condition.Reason, condition.Message = v1alpha1.ReasonClusterTaken, clusterTaken(observed)
 			result.RequeueAfter = waitPeriod // the other TenantCluster may be deleted
-		case tenant.Status.ClusterUID == "" || tenant.Annotations[v1alpha1.AcceptClusterAnnotationKey] == observed:
+		case tenant.Status.ClusterUID == "" || tenant.Confirms(v1alpha1.ConfirmAcceptClusterAnnotationKey, observed):
 			tenant.Status.ClusterUID = observed
 		default:
 			condition.Reason, condition.Message = v1alpha1.ReasonAnotherCluster, anotherCluster(tenant)
@@ -60,9 +59,9 @@ func (c *Controller) identify(ctx context.Context, tenant *v1alpha1.TenantCluste
 			"clusterUID", tenant.Status.ClusterUID)
 	}
 	// An annotation that stayed would accept the cluster again, after another one was accepted.
-	if accepted, found := tenant.Annotations[v1alpha1.AcceptClusterAnnotationKey]; found && accepted == tenant.Status.ClusterUID {
-		return result, client.IgnoreNotFound(controllers.Patch(ctx, c.client, tenant, "removing the annotation of", func() {
-			delete(tenant.Annotations, v1alpha1.AcceptClusterAnnotationKey)
+	if tenant.Confirms(v1alpha1.ConfirmAcceptClusterAnnotationKey, tenant.Status.ClusterUID) {
+		return result, client.IgnoreNotFound(kube.Patch(ctx, c.client, tenant, "removing the annotation of", func() {
+			tenant.RemoveConfirmation(v1alpha1.ConfirmAcceptClusterAnnotationKey)
 		}))
 	}
 	return result, nil
@@ -86,8 +85,8 @@ func (c *Controller) isTaken(ctx context.Context, tenant *v1alpha1.TenantCluster
 func anotherCluster(tenant *v1alpha1.TenantCluster) string {
 	return fmt.Sprintf("the kubeconfig of the provider leads to another cluster than the tenant's: its namespace kube-system has the UID %s, "+
 		"and that of the tenant's has %s. The provider writes nothing. Correct the kubeconfig. If the tenant's cluster was made anew, "+
-		"accept it: kubectl annotate tenantcluster -n %s %s %s=%s", tenant.Status.ObservedClusterUID, tenant.Status.ClusterUID, tenant.Namespace,
-		tenant.Name, v1alpha1.AcceptClusterAnnotationKey, tenant.Status.ObservedClusterUID)
+		"accept it: %s", tenant.Status.ObservedClusterUID, tenant.Status.ClusterUID,
+		tenant.ConfirmCommand(v1alpha1.ConfirmAcceptClusterAnnotationKey, tenant.Status.ObservedClusterUID))
 }
 
 func clusterTaken(uid string) string {
@@ -108,18 +107,18 @@ func (c *Controller) announce() handler.EventHandler {
 			}
 			for _, now := range after.Blocked() {
 				if old := conditions.Find(before.Status.Conditions, now.Type); old.Status != now.Status || old.Reason != now.Reason {
-					c.say(after, corev1.EventTypeWarning, now)
+					c.say(after, now)
 				}
 			}
 			now := conditions.Find(after.Status.Conditions, v1alpha1.ConditionServersReturned)
 			if old := conditions.Find(before.Status.Conditions, now.Type); old.Reason != now.Reason {
-				c.say(after, corev1.EventTypeNormal, now)
+				c.say(after, now)
 			}
 		},
 	}
 }
 
-func (c *Controller) say(tenant *v1alpha1.TenantCluster, eventType string, condition metav1.Condition) {
-	c.recorder.Eventf(tenant, nil, eventType, condition.Reason, condition.Reason, "%s",
+func (c *Controller) say(tenant *v1alpha1.TenantCluster, condition metav1.Condition) {
+	c.recorder.Eventf(tenant, nil, v1alpha1.EventType(condition.Reason), condition.Reason, condition.Reason, "%s",
 		conditions.Truncate(condition.Message, conditions.MaxEventNote))
 }

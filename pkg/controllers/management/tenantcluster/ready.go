@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // batchPeriod is how long changes of Machines are collected before they are counted: many Machines change at once, and each count is
@@ -39,7 +39,7 @@ func (c *Controller) writeStatus(ctx context.Context, before, tenant *v1alpha1.T
 	if equality.Semantic.DeepEqual(before.Status, tenant.Status) {
 		return nil
 	}
-	return client.IgnoreNotFound(controllers.PatchStatus(ctx, c.client, before, tenant))
+	return client.IgnoreNotFound(kube.PatchStatus(ctx, c.client, before, tenant))
 }
 
 // readyOf sums up the conditions of a TenantCluster.

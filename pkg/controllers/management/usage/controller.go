@@ -5,6 +5,7 @@ package usage
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -19,15 +20,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/usage"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // removalInterval bounds how often uses are removed from the record of a server because of their age.
 const removalInterval = time.Hour
 
+// DefaultDelay is how long after a claim its start is recorded. It is longer than a burst of claims takes, and shorter than most uses.
+const DefaultDelay = 5 * time.Minute
+
 // Controller has the record of each server follow its claims.
-type Controller struct{ Record }
+type Controller struct {
+	Record
+	// Delay is how long after a claim its start is recorded. Until then the claim on the host says it, a burst of claims costs no write
+	// of a record, and a use that ends meanwhile costs one in all.
+	Delay time.Duration
+	// delayed are the claims that are not recorded yet, a *v1alpha1.HostUse by types.NamespacedName of the host. If such a claim goes
+	// without a release, it is recorded from here.
+	delayed sync.Map
+}
 
 // Name of the controller.
 func (c *Controller) Name() string { return "host.usage" }
@@ -43,7 +55,7 @@ func Trim(record *v1alpha1.HostUsage) {
 // Reconcile looks at one server.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	record, host := &v1alpha1.HostUsage{}, &bmov1alpha1.BareMetalHost{}
-	recorded, err := controllers.Find(ctx, c.Client, request.NamespacedName, record)
+	recorded, err := kube.Find(ctx, c.Client, request.NamespacedName, record)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -51,23 +63,42 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if recorded {
 			err = c.delete(ctx, record)
 		}
-		return controllers.RetryConflict(err)
+		return kube.RetryConflict(err)
 	}
-	found, err := controllers.Find(ctx, c.Client, request.NamespacedName, host)
+	found, err := kube.Find(ctx, c.Client, request.NamespacedName, host)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	now, claim := c.Clock.Now(), usage.ClaimOn(host)
+	stored, _ := c.delayed.Load(request.NamespacedName)
+	delayed, _ := stored.(*v1alpha1.HostUse)
+	if delayed != nil && usage.Has(record.Spec, delayed) {
+		c.delayed.Delete(request.NamespacedName)
+		delayed = nil
+	}
+	if wait := c.wait(record, claim, now); wait > 0 && (delayed == nil || usage.Same(delayed, claim)) {
+		c.delayed.Store(request.NamespacedName, claim)
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
 	after := usage.Next(record.Spec, usage.Observation{At: now, Claim: claim}, c.Retention)
-	if !equality.Semantic.DeepEqual(record.Spec, after) || recorded && !found && len(after.Uses) == 0 {
-		if err := c.observe(ctx, request.NamespacedName); err != nil {
-			return controllers.RetryConflict(err)
+	if delayed != nil || !equality.Semantic.DeepEqual(record.Spec, after) || recorded && !found && len(after.Uses) == 0 {
+		if err := c.observe(ctx, request.NamespacedName, delayed); err != nil {
+			return kube.RetryConflict(err)
 		}
+		c.delayed.Delete(request.NamespacedName)
 	}
 	if len(after.Uses) == 0 || after.Uses[0].End == nil {
 		return ctrl.Result{}, nil
 	}
 	return ctrl.Result{RequeueAfter: max(removalInterval, after.Uses[0].End.Add(c.Retention).Sub(now))}, nil
+}
+
+// wait returns for how long the claim is not recorded yet; zero for one that is recorded, or that does not say since when it is.
+func (c *Controller) wait(record *v1alpha1.HostUsage, claim *v1alpha1.HostUse, now time.Time) time.Duration {
+	if claim == nil || claim.Start.IsZero() || usage.Has(record.Spec, claim) {
+		return 0
+	}
+	return min(c.Delay-now.Sub(claim.Start.Time), c.Delay) // the clock may have been set back
 }
 
 // Register adds the controller to a manager.
@@ -78,13 +109,13 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(c.Name()).
 		For(&v1alpha1.HostUsage{}).
-		Watches(&bmov1alpha1.BareMetalHost{}, controllers.Enqueue(byName), builder.WithPredicates(claimChanged)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		Watches(&bmov1alpha1.BareMetalHost{}, kube.Enqueue(byName), builder.WithPredicates(claimChanged)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(c)
 }
 
 // claimChanged lets updates of a host through that are of its claim.
 var claimChanged = predicate.Funcs{UpdateFunc: func(updated event.UpdateEvent) bool {
-	claim := controllers.Of(usage.ClaimOn)
+	claim := kube.Of(usage.ClaimOn)
 	return !equality.Semantic.DeepEqual(claim(updated.ObjectOld), claim(updated.ObjectNew))
 }}

@@ -6,6 +6,7 @@ package usage
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -167,6 +168,74 @@ func TestRetention(t *testing.T) {
 			f.reconcile()
 			if record = f.record(); record != nil {
 				t.Errorf("the record of a server that is gone is left: %+v", record.Spec)
+			}
+		})
+	}
+}
+
+// TestDelayedStart: a start is recorded after some minutes, or with the end, in one write. If the claim goes without a release before
+// that, it is recorded from memory.
+func TestDelayedStart(t *testing.T) {
+	const delay = 5 * time.Minute
+	for name, tc := range map[string]struct {
+		reason string
+		ends   func(f *fixture)
+		writes int
+		uses   []string
+	}{
+		"Stands":   {"it is in use", func(f *fixture) { f.pass(delay) }, 1, []string{"a"}},
+		"Released": {"the release records all of it", func(f *fixture) { f.drop(true) }, 1, []string{"a 1m"}},
+		"ReleasedAndClaimed": {"the next use is as short", func(f *fixture) {
+			f.drop(true)
+			f.claim("b", false)
+			f.reconcile()
+			f.pass(time.Minute)
+			f.drop(true)
+		}, 2, []string{"a 1m", "b 1m"}},
+		"ByHand": {"its consumer was removed", func(f *fixture) { f.drop(false) }, 1, []string{"a 1m"}},
+		"Forced": {"its BareMetalHost was deleted", func(f *fixture) {
+			if err := f.Client.Delete(f.t.Context(), f.host()); err != nil {
+				f.t.Fatal(err)
+			}
+		}, 1, []string{"a 1m"}},
+		"Another": {"another Machine has it", func(f *fixture) {
+			f.drop(false)
+			f.claim("b", false)
+		}, 1, []string{"a 1m", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api, writes := env.Fake(t), 0
+			f := newFixture(t, api)
+			f.Controller.Delay = delay
+			f.Client = interceptor.NewClient(api.Client, interceptor.Funcs{
+				Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+					writes++
+					return c.Create(ctx, object, options...)
+				},
+				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+					writes++
+					return c.Patch(ctx, object, patch, options...)
+				},
+			})
+			f.claim("a", false)
+			f.pass(time.Minute)
+			if after := f.reconcile(); after != delay-time.Minute || writes != 0 {
+				t.Fatalf("%d writes, and the next look in %s", writes, after)
+			}
+			tc.ends(f)
+			for range 2 {
+				f.reconcile()
+			}
+			var uses []string
+			for _, use := range f.record().Spec.Uses {
+				if use.End == nil {
+					uses = append(uses, use.Machine.Name)
+					continue
+				}
+				uses = append(uses, use.Machine.Name+" "+strings.TrimSuffix(use.End.Sub(use.Start.Time).String(), "0s"))
+			}
+			if !slices.Equal(uses, tc.uses) || writes != tc.writes {
+				t.Errorf("%s: got uses %v with %d writes, want %v with %d", tc.reason, uses, writes, tc.uses, tc.writes)
 			}
 		})
 	}

@@ -3,10 +3,11 @@
 
 // Package usage keeps the record of who had which server when: one HostUsage for each BareMetalHost.
 //
-// The start of a use is part of the claim: the write that makes a Machine the consumer of a host says when, for whom and at which cost.
-// The controller of this package copies it into the record. The end is written by Record.End before the claim is removed; no server is
-// given back without it. Whatever process dies between two of these writes, the next one finds the claim on the host, and the record
-// has it or not. The controller also ends the use of a host that is gone, or whose claim was removed by hand.
+// The start of a use is part of the claim: the write that makes a Machine the consumer of a host says when, for whom
+// and at which cost. The controller of this package copies it into the record a few minutes later. The end is written
+// by Record.End before the claim is removed; no server is given back without it. Whatever process dies between two of
+// these writes, the next one finds the claim on the host, and the record has it or not. The controller also ends the
+// use of a host that is gone, or whose claim was removed by hand.
 //
 // Each write of a record is a compare-and-swap, and follows from live reads: first the record, and then the host. A use that begins or
 // ends between the two is a write of the record, and makes this one fail.
@@ -29,10 +30,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/usage"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // DefaultRetention is how long uses are kept after their end.
@@ -76,14 +77,15 @@ func (r Record) End(ctx context.Context, host *bmov1alpha1.BareMetalHost) error 
 	return r.write(ctx, key, record, usage.Next(record.Spec, usage.Observation{At: r.Clock.Now(), Claim: claim, Ending: true}, r.Retention))
 }
 
-// observe has the record say what is true of the host.
-func (r Record) observe(ctx context.Context, key types.NamespacedName) error {
+// observe has the record say what is true of the host. A claim that was seen on it before ends now, unless it stands or is recorded; nil
+// if none was.
+func (r Record) observe(ctx context.Context, key types.NamespacedName, seen *v1alpha1.HostUse) error {
 	record, err := r.read(ctx, key)
 	if err != nil {
 		return err
 	}
 	host := &bmov1alpha1.BareMetalHost{}
-	found, err := controllers.Find(ctx, r.Live, key, host)
+	found, err := kube.Find(ctx, r.Live, key, host)
 	if err != nil {
 		return err
 	}
@@ -91,7 +93,11 @@ func (r Record) observe(ctx context.Context, key types.NamespacedName) error {
 	if err != nil {
 		return err
 	}
-	after := usage.Next(record.Spec, usage.Observation{At: r.Clock.Now(), Claim: claim}, r.Retention)
+	before, now := record.Spec, r.Clock.Now()
+	if seen != nil && !usage.Has(before, seen) && !usage.Same(seen, claim) {
+		before = usage.Next(before, usage.Observation{At: now, Claim: seen, Ending: true}, r.Retention)
+	}
+	after := usage.Next(before, usage.Observation{At: now, Claim: claim}, r.Retention)
 	if len(after.Uses) == 0 && !found && record.UID != "" {
 		return r.delete(ctx, record)
 	}
@@ -101,7 +107,7 @@ func (r Record) observe(ctx context.Context, key types.NamespacedName) error {
 // read returns the record past the cache, which has not all of it; an empty one if there is none.
 func (r Record) read(ctx context.Context, key types.NamespacedName) (*v1alpha1.HostUsage, error) {
 	record := &v1alpha1.HostUsage{}
-	_, err := controllers.Find(ctx, r.Live, key, record)
+	_, err := kube.Find(ctx, r.Live, key, record)
 	return record, err
 }
 
@@ -111,7 +117,7 @@ func (r Record) write(ctx context.Context, key types.NamespacedName, record *v1a
 	}
 	var err error
 	if record.UID != "" {
-		err = controllers.Patch(ctx, r.Client, record, "recording the use in", func() { record.Spec = after })
+		err = kube.Patch(ctx, r.Client, record, "recording the use in", func() { record.Spec = after })
 	} else {
 		err = r.Client.Create(ctx, &v1alpha1.HostUsage{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Spec: after})
 	}
@@ -143,7 +149,7 @@ func (r Record) claimOn(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*
 	}
 	machine := &v1alpha1.Machine{}
 	key := types.NamespacedName{Namespace: claim.Machine.Namespace, Name: claim.Machine.Name}
-	found, err := controllers.Find(ctx, r.Client, key, machine)
+	found, err := kube.Find(ctx, r.Client, key, machine)
 	if err != nil || !found || machine.ClaimUID() != claim.Machine.UID {
 		return claim, err
 	}

@@ -35,11 +35,11 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/nodeprofiles"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 const (
@@ -68,27 +68,26 @@ type Servers interface {
 
 // Controller writes the NodePools and MetalNodeClasses of one tenant from its TenantCluster.
 type Controller struct {
-	clock        clock.Clock
-	clusters     tenant.Clusters
-	catalog      Catalog
-	servers      Servers
-	capacityType string
+	clock    clock.Clock
+	clusters tenant.Clusters
+	catalog  Catalog
+	servers  Servers
 }
 
-// NewController constructs an autonodes controller. capacityType is that of all servers.
-func NewController(clk clock.Clock, clusters tenant.Clusters, catalog Catalog, servers Servers, capacityType string) *Controller {
-	return &Controller{clock: clk, clusters: clusters, catalog: catalog, servers: servers, capacityType: capacityType}
+// NewController constructs an autonodes controller.
+func NewController(clk clock.Clock, clusters tenant.Clusters, catalog Catalog, servers Servers) *Controller {
+	return &Controller{clock: clk, clusters: clusters, catalog: catalog, servers: servers}
 }
 
 // Reconcile compares everything. There is one request, for the tenant.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	if err := c.servers.Synced(); err != nil {
-		return reconcile.Result{RequeueAfter: controllers.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: kube.ConflictRetry}, nil
 	}
 	// Read live: a stale TenantCluster could delete pools, and with them servers.
 	cluster := &v1alpha1.TenantCluster{}
-	found, err := controllers.Find(ctx, c.clusters.Management.Live, c.clusters.TenantCluster, cluster)
+	found, err := kube.Find(ctx, c.clusters.Management.Live, c.clusters.TenantCluster, cluster)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -103,7 +102,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err := c.clusters.Tenant.Live.List(ctx, existing); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing NodePools, %w", err)
 	}
-	pools := poolsOf(cluster, servers{capacityType: c.capacityType, advertises: c.catalog.Advertises, exists: c.catalog.Exists,
+	pools := poolsOf(cluster, servers{advertises: c.catalog.Advertises, exists: c.catalog.Exists,
 		offered: c.catalog.Offered}, existing.Items...)
 	for i := range pools {
 		problem, err := c.profileProblem(ctx, cluster, &pools[i])
@@ -121,7 +120,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	if outcome.conflict {
-		return reconcile.Result{RequeueAfter: controllers.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: kube.ConflictRetry}, nil
 	}
 	if len(outcome.problems) > 0 {
 		return reconcile.Result{RequeueAfter: problemPeriod}, nil
@@ -253,7 +252,7 @@ func (c *Controller) writeStatus(ctx context.Context, cluster *v1alpha1.TenantCl
 	if !conditions.Set(&cluster.Status.Conditions, condition) {
 		return nil
 	}
-	return client.IgnoreNotFound(controllers.PatchStatus(ctx, c.clusters.Management.Client, before, cluster))
+	return client.IgnoreNotFound(kube.PatchStatus(ctx, c.clusters.Management.Client, before, cluster))
 }
 
 // condition summarizes the outcome for a TenantCluster, which may be being deleted.
@@ -319,7 +318,7 @@ func (c *Controller) put(ctx context.Context, p *pool) error {
 // is errBeingDeleted while the existing one is being deleted.
 func (c *Controller) write(ctx context.Context, wanted, existing client.Object, change func() (same bool)) error {
 	key := client.ObjectKeyFromObject(wanted)
-	found, err := controllers.Find(ctx, c.clusters.Tenant.Client, key, existing)
+	found, err := kube.Find(ctx, c.clusters.Tenant.Client, key, existing)
 	if err != nil {
 		return err
 	}
@@ -346,7 +345,7 @@ func (c *Controller) write(ctx context.Context, wanted, existing client.Object, 
 
 // remove deletes the object with this UID, not a later one of its name.
 func (c *Controller) remove(ctx context.Context, object client.Object) error {
-	return controllers.Delete(ctx, c.clusters.Tenant.Client, object, "deleting")
+	return kube.Delete(ctx, c.clusters.Tenant.Client, object, "deleting")
 }
 
 // sameSpec compares as JSON: the struct of a duration keeps how it was written, and would differ.
@@ -357,7 +356,7 @@ func sameSpec(a, b *karpv1.NodePool) bool {
 }
 
 func setOwner(existing, wanted client.Object) (had bool) {
-	return controllers.SetLabel(existing, v1alpha1.TenantPoolLabelKey, wanted.GetLabels()[v1alpha1.TenantPoolLabelKey])
+	return kube.SetLabel(existing, v1alpha1.TenantPoolLabelKey, wanted.GetLabels()[v1alpha1.TenantPoolLabelKey])
 }
 
 // hasProfile returns whether the label that says which NodeProfile the nodes of a pool have is as it should be.
@@ -367,7 +366,7 @@ func hasProfile(existing, wanted *karpv1.NodePool) bool {
 
 func setProfile(existing, wanted *karpv1.NodePool) {
 	if profile := wanted.Labels[v1alpha1.NodeProfileLabelKey]; profile != "" {
-		controllers.SetLabel(existing, v1alpha1.NodeProfileLabelKey, profile)
+		kube.SetLabel(existing, v1alpha1.NodeProfileLabelKey, profile)
 	} else {
 		delete(existing.Labels, v1alpha1.NodeProfileLabelKey)
 	}

@@ -21,9 +21,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
@@ -40,7 +40,7 @@ func (c catalog) Offered(provider string) []matching.Offered { return c.offered(
 func (catalog) Synced() error                                { return nil }
 
 func newController(clusters tenant.Clusters) *Controller {
-	return NewController(clock.RealClock{}, clusters, catalog{known}, catalog{known}, "reserved")
+	return NewController(clock.RealClock{}, clusters, catalog{known}, catalog{known})
 }
 
 // start runs the controller with caches and watches. When the test ends, its pools go after the controller has stopped:
@@ -110,7 +110,7 @@ func gone(t *testing.T, objects ...client.Object) {
 	for _, object := range objects {
 		tenanttest.Eventually(t, fmt.Sprintf("%T %s is gone", object, object.GetName()), func(ctx context.Context) (bool, error) {
 			err := environment.Client.Get(ctx, client.ObjectKeyFromObject(object), object)
-			return controllers.IsGone(err), client.IgnoreNotFound(err)
+			return kube.IsGone(err), client.IgnoreNotFound(err)
 		})
 	}
 }

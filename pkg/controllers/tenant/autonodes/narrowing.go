@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // maxNamed bounds how many nodes a message names.
@@ -30,7 +30,7 @@ func (c *Controller) narrow(ctx context.Context, p *pool) (wide string, err erro
 		return "", nil
 	}
 	class := &v1alpha1.MetalNodeClass{}
-	had, err := controllers.Find(ctx, c.clusters.Tenant.Client, client.ObjectKey{Name: p.name()}, class)
+	had, err := kube.Find(ctx, c.clusters.Tenant.Client, client.ObjectKey{Name: p.name()}, class)
 	if err != nil {
 		return "", err
 	}

@@ -50,8 +50,6 @@ func (p *pool) name() string { return p.nodePool.Name }
 
 // servers is what decides whether a selector can match any of them.
 type servers struct {
-	// capacityType of all servers.
-	capacityType string
 	// advertises returns whether some NodeType has a label.
 	advertises func(key string) bool
 	// exists returns whether there is a NodeType of that name.
@@ -223,7 +221,7 @@ func requirementsOf(
 	if err != nil {
 		return nil, err.Error()
 	}
-	requirements, problem := capacityTypeOf(entries, servers)
+	requirements, problem := capacityTypeOf(entries)
 	if problem != "" {
 		return nil, problem
 	}

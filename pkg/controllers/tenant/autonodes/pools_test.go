@@ -18,13 +18,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // known are the labels of the fleet of these tests.
 var known = servers{
-	capacityType: "reserved",
 	advertises: func(key string) bool {
 		return slices.Contains([]string{"vcluster.com/node-type", "node.kubernetes.io/instance-type", "vcluster.com/os-image", "rack",
 			"example.com/tier", "example.com/fabric", "type.karpenter.metal3.io/customer-a"}, key)

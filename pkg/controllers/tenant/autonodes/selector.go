@@ -12,6 +12,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/compat"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
@@ -29,22 +30,21 @@ func selectorEntries(selector []v1alpha1.NodeTypeSelectorRequirement, provider s
 			return nil, err
 		}
 		if matching.NamesTypes(one.Key) {
-			one.Values = lo.Map(one.Values, func(name string, _ int) string { return matching.WithoutProvider(name, provider, servers.exists) })
+			one.Values = compat.TypeNames(one.Values, provider, servers.exists)
 		}
 		entries = append(entries, one)
 	}
 	return matching.Compose(path, entries)
 }
 
-// capacityTypeOf is the requirement on the capacity type, which a pool has beside those of its entries: that of all servers, and
-// none if the entries allow only the other one.
-func capacityTypeOf(entries []corev1.NodeSelectorRequirement, servers servers) ([]karpv1.NodeSelectorRequirementWithMinValues, string) {
+// capacityTypeOf is the requirement on the capacity type, which a pool has beside those of its entries: reserved, and
+// none if the entries allow on-demand only.
+func capacityTypeOf(entries []corev1.NodeSelectorRequirement) ([]karpv1.NodeSelectorRequirementWithMinValues, string) {
 	about := lo.Filter(entries, func(one corev1.NodeSelectorRequirement, _ int) bool { return one.Key == karpv1.CapacityTypeLabelKey })
-	settings := instancetypes.Settings{CapacityType: servers.capacityType}
-	switch settings.CapacityTypeFor(scheduling.NewNodeSelectorRequirements(about...)) {
-	case servers.capacityType:
+	switch instancetypes.CapacityTypeFor(scheduling.NewNodeSelectorRequirements(about...)) {
+	case karpv1.CapacityTypeReserved:
 		return []karpv1.NodeSelectorRequirementWithMinValues{{
-			Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{servers.capacityType},
+			Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeReserved},
 		}}, ""
 	case "":
 		return nil, fmt.Sprintf("nodeTypeSelector: %s allows neither %s nor %s, and servers are nothing else: write one of the two, or leave "+

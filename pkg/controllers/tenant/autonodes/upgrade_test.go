@@ -96,7 +96,7 @@ func TestStaticAndDynamicOfOneName(t *testing.T) {
 			crashes := 0
 			for ; crashes < 10; crashes++ {
 				writes := 0
-				dying := interceptor.NewClient(tenanttest.WithWatch(t, &environment), interceptor.Funcs{
+				dying := interceptor.NewClient(tenanttest.WithWatch(&environment), interceptor.Funcs{
 					Create: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.CreateOption) error {
 						if writes++; writes > 1 {
 							return died
@@ -198,7 +198,7 @@ func TestNarrowingReplacesNoNode(t *testing.T) {
 				setAutoNodes(t, cluster, pool(properties))
 				// The class is written, and the process dies before the NodePool is.
 				died := errors.New("the process died")
-				dying := interceptor.NewClient(tenanttest.WithWatch(t, &environment), interceptor.Funcs{
+				dying := interceptor.NewClient(tenanttest.WithWatch(&environment), interceptor.Funcs{
 					Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
 						if _, isPool := object.(*karpv1.NodePool); isPool {
 							return died

@@ -26,9 +26,9 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 const (
@@ -54,7 +54,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	ctx = injection.WithControllerName(ctx, c.Name())
 	// Read live: a cache may have a TenantCluster of that name that was deleted before this one was created.
 	cluster := &v1alpha1.TenantCluster{}
-	found, err := controllers.Find(ctx, c.clusters.Management.Live, c.clusters.TenantCluster, cluster)
+	found, err := kube.Find(ctx, c.clusters.Management.Live, c.clusters.TenantCluster, cluster)
 	if err != nil || !found || cluster.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, err
 	}
@@ -70,7 +70,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	errs = append(errs, c.writeStatus(ctx, cluster, names))
 	if err := errors.Join(errs...); err != nil {
-		return controllers.RetryConflict(err)
+		return kube.RetryConflict(err)
 	}
 	return reconcile.Result{RequeueAfter: period}, nil
 }
@@ -113,7 +113,7 @@ func (c *Controller) drain(ctx context.Context, nodeClaim *karpv1.NodeClaim, dea
 	}
 	set, err := time.Parse(time.RFC3339, nodeClaim.Annotations[karpv1.NodeClaimTerminationTimestampAnnotationKey])
 	if err != nil || set.After(deadline) {
-		if err := controllers.Patch(ctx, c.clusters.Tenant.Client, nodeClaim, "writing the end of the drain on", func() {
+		if err := kube.Patch(ctx, c.clusters.Tenant.Client, nodeClaim, "writing the end of the drain on", func() {
 			metav1.SetMetaDataAnnotation(&nodeClaim.ObjectMeta, karpv1.NodeClaimTerminationTimestampAnnotationKey, deadline.Format(time.RFC3339))
 		}); err != nil {
 			return client.IgnoreNotFound(err)
@@ -122,7 +122,7 @@ func (c *Controller) drain(ctx context.Context, nodeClaim *karpv1.NodeClaim, dea
 	if !nodeClaim.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	return controllers.Delete(ctx, c.clusters.Tenant.Client, nodeClaim, "draining")
+	return kube.Delete(ctx, c.clusters.Tenant.Client, nodeClaim, "draining")
 }
 
 // writeStatus writes the condition NodesDrained. It also says to the manager that this provider works, and the manager does not
@@ -139,7 +139,7 @@ func (c *Controller) writeStatus(ctx context.Context, cluster *v1alpha1.TenantCl
 	if !conditions.Set(&cluster.Status.Conditions, condition) {
 		return nil
 	}
-	return client.IgnoreNotFound(controllers.PatchStatus(ctx, c.clusters.Management.Client, before, cluster))
+	return client.IgnoreNotFound(kube.PatchStatus(ctx, c.clusters.Management.Client, before, cluster))
 }
 
 // Name implements Karpenter's controller interface.
@@ -152,7 +152,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Named(c.Name()).
 		// A deleted NodeClaim may be the last one.
 		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(
-			func(context.Context, client.Object) []reconcile.Request { return request }), builder.WithPredicates(controllers.OnlyDeletions())).
+			func(context.Context, client.Object) []reconcile.Request { return request }), builder.WithPredicates(kube.OnlyDeletions())).
 		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.TenantCluster{},
 			handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, cluster *v1alpha1.TenantCluster) []reconcile.Request {
 				if client.ObjectKeyFromObject(cluster) != c.clusters.TenantCluster {

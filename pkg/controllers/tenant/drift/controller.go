@@ -29,9 +29,9 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 const (
@@ -71,7 +71,7 @@ func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (
 		// 3. The NodeClaim gets the result.
 		err = c.writeDrift(ctx, machine, nodeClaim)
 	}
-	return controllers.RetryConflict(client.IgnoreNotFound(err))
+	return kube.RetryConflict(client.IgnoreNotFound(err))
 }
 
 // writeProperties writes the properties of the class into the Machine. As with any Kubernetes object the spec is what is
@@ -98,7 +98,7 @@ func (c *Controller) writeProperties(ctx context.Context, machine *v1alpha1.Mach
 	if !class.DeletionTimestamp.IsZero() || maps.Equal(wanted, machine.Spec.Properties) {
 		return nil
 	}
-	return controllers.Patch(ctx, c.clusters.Management.Client, machine, "writing the properties of MetalNodeClass "+class.Name+" into",
+	return kube.Patch(ctx, c.clusters.Management.Client, machine, "writing the properties of MetalNodeClass "+class.Name+" into",
 		func() { machine.Spec.Properties = wanted })
 }
 
@@ -155,7 +155,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		})).
 		Watches(&v1alpha1.MetalNodeClass{}, handler.EnqueueRequestsFromMapFunc(c.machinesOf),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
 }
 

@@ -17,9 +17,9 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 const (
@@ -85,7 +85,7 @@ func (b *breaker) allows(ctx context.Context) (bool, error) {
 		LastTransitionTime: metav1.NewTime(b.clock.Now()).Rfc3339Copy()}
 	held, confirmed := now.Status == metav1.ConditionFalse, now.Reason == v1alpha1.ReasonConfirmed
 	switch {
-	case gone <= tenant.GoneAtOnce(all):
+	case gone <= tenant.MaxGone(all):
 		if b.open = false; !held && !confirmed {
 			return true, nil
 		}
@@ -93,7 +93,7 @@ func (b *breaker) allows(ctx context.Context) (bool, error) {
 		next.Message = "Machines whose NodeClaim is gone are deleted"
 	case confirmed && b.clock.Since(now.LastTransitionTime.Time) < confirmedFor:
 		return true, nil
-	case held && cluster.Annotations[v1alpha1.ConfirmCollectionAnnotationKey] == stamp(now.LastTransitionTime):
+	case held && cluster.Confirms(v1alpha1.ConfirmCollectMachinesAnnotationKey, stamp(now.LastTransitionTime)):
 		next.Status, next.Reason = metav1.ConditionTrue, v1alpha1.ReasonConfirmed
 		next.Message = "an operator has confirmed that Machines whose NodeClaim is gone are deleted"
 	default:
@@ -103,12 +103,12 @@ func (b *breaker) allows(ctx context.Context) (bool, error) {
 		b.open, next.Status, next.Reason = true, metav1.ConditionFalse, v1alpha1.ReasonTooManyMachines
 		next.Message = fmt.Sprintf("the NodeClaims of %d of %d Machines are gone or went within %v, more than %d: no Machine without a "+
 			"NodeClaim is deleted. Check whether the tenant's cluster is complete, and restore its NodeClaims if it is not. If they were "+
-			"deleted on purpose: kubectl annotate --overwrite tenantcluster -n %s %s %s=%s", gone, all, atOnce, tenant.GoneAtOnce(all),
-			cluster.Namespace, cluster.Name, v1alpha1.ConfirmCollectionAnnotationKey, stamp(next.LastTransitionTime))
+			"deleted on purpose: %s", gone, all, atOnce, tenant.MaxGone(all),
+			cluster.ConfirmCommand(v1alpha1.ConfirmCollectMachinesAnnotationKey, stamp(next.LastTransitionTime)))
 	}
 	// A condition with another status gets the time that the message names.
 	if conditions.Set(&cluster.Status.Conditions, next) {
-		if err := controllers.PatchStatus(ctx, b.clusters.Management.Client, before, cluster); err != nil {
+		if err := kube.PatchStatus(ctx, b.clusters.Management.Client, before, cluster); err != nil {
 			if apierrors.IsConflict(err) { // the cache is behind: it is asked again
 				return false, nil
 			}
@@ -156,6 +156,6 @@ func (b *breaker) count(ctx context.Context) (gone, all int, err error) {
 
 // isCounted returns whether a Machine's server has its image, or had a node.
 func isCounted(machine *v1alpha1.Machine) bool {
-	return machine.Annotations[v1alpha1.NodeNameAnnotationKey] != "" ||
+	return machine.ReportedNode().Name != "" ||
 		conditions.Find(machine.Status.Conditions, v1alpha1.ConditionProvisioned).Status == metav1.ConditionTrue
 }

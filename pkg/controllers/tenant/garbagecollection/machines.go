@@ -33,8 +33,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // machinePeriod is how often each Machine is reconciled without an event, in case one was lost.
@@ -85,7 +85,7 @@ func (c *MachineController) Reconcile(ctx context.Context, machine *v1alpha1.Mac
 		client.Preconditions{UID: &machine.UID, ResourceVersion: &machine.ResourceVersion})
 	switch {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: controllers.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: kube.ConflictRetry}, nil
 	case client.IgnoreNotFound(err) != nil:
 		return reconcile.Result{}, fmt.Errorf("deleting machine %s without a nodeclaim, %w", client.ObjectKeyFromObject(machine), err)
 	}
@@ -103,7 +103,7 @@ func madeForNodeClaim(clusters tenant.Clusters, machine *v1alpha1.Machine) bool 
 // UID is another, unless it has the Machine's provider ID: then it was restored from a backup.
 func nodeClaimExists(ctx context.Context, reader client.Reader, machine *v1alpha1.Machine) (bool, error) {
 	nodeClaim := &karpv1.NodeClaim{}
-	found, err := controllers.Find(ctx, reader, client.ObjectKey{Name: machine.Labels[v1alpha1.NodeClaimLabelKey]}, nodeClaim)
+	found, err := kube.Find(ctx, reader, client.ObjectKey{Name: machine.Labels[v1alpha1.NodeClaimLabelKey]}, nodeClaim)
 	return found && tenant.MadeFor(machine, nodeClaim), err
 }
 
@@ -123,8 +123,8 @@ func (c *MachineController) Register(_ context.Context, m manager.Manager) error
 				DeleteFunc: func(event.TypedDeleteEvent[*v1alpha1.Machine]) bool { return false },
 			})).
 		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(c.clusters.MachineOf),
-			builder.WithPredicates(controllers.OnlyDeletions())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+			builder.WithPredicates(kube.OnlyDeletions())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
 }
 
@@ -178,7 +178,7 @@ func (c *NodeClaimController) whyDelete(
 	ctx context.Context, reader client.Reader, name string, nodeClaim *karpv1.NodeClaim,
 ) (string, error) {
 	machine := &v1alpha1.Machine{}
-	found, err := controllers.Find(ctx, reader, c.clusters.MachineKey(name), machine)
+	found, err := kube.Find(ctx, reader, c.clusters.MachineKey(name), machine)
 	switch {
 	case err != nil:
 		return "", err
@@ -224,6 +224,6 @@ func (c *NodeClaimController) Register(_ context.Context, m manager.Manager) err
 					enqueue(e.Object, queue)
 				},
 			})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(reconcile.AsReconciler(c.clusters.Tenant.Client, c))
 }

@@ -34,8 +34,8 @@ import (
 	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // nodePeriod is how often a Node that has not registered with Karpenter is reconciled, in case an event was lost.
@@ -77,7 +77,7 @@ func (c *NodeController) Reconcile(ctx context.Context, node *corev1.Node) (reco
 	err = c.clusters.Tenant.Client.Delete(ctx, node, client.Preconditions{UID: &node.UID, ResourceVersion: &node.ResourceVersion})
 	switch {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: controllers.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: kube.ConflictRetry}, nil
 	case client.IgnoreNotFound(err) != nil:
 		return reconcile.Result{}, fmt.Errorf("deleting node %s, whose nodeclaim and machine %s are gone, %w", node.Name, name, err)
 	}
@@ -107,12 +107,12 @@ func (c *NodeController) hasOwner(
 ) (bool, error) {
 	mayBe := func(providerID string) bool { return providerID == "" || providerID == node.Spec.ProviderID }
 	nodeClaim := &karpv1.NodeClaim{}
-	found, err := controllers.Find(ctx, tenantReader, client.ObjectKey{Name: name}, nodeClaim)
+	found, err := kube.Find(ctx, tenantReader, client.ObjectKey{Name: name}, nodeClaim)
 	if err != nil || found && mayBe(nodeClaim.Status.ProviderID) {
 		return err == nil, err
 	}
 	machine := &v1alpha1.Machine{}
-	found, err = controllers.Find(ctx, managementReader, c.clusters.MachineKey(name), machine)
+	found, err = kube.Find(ctx, managementReader, c.clusters.MachineKey(name), machine)
 	return found && mayBe(machine.Status.ProviderID), err
 }
 
@@ -153,7 +153,7 @@ func (c *NodeController) Register(_ context.Context, m manager.Manager) error {
 					}
 				},
 			})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(reconcile.AsReconciler(c.clusters.Tenant.Client, c))
 }
 
@@ -164,7 +164,7 @@ func (c *NodeController) enqueueNodes(ctx context.Context, providerID string,
 		return
 	}
 	ofServer := client.MatchingFields{tenant.NodeProviderIDField: providerID}
-	for _, request := range controllers.Requests(ctx, c.clusters.Tenant.Client, &corev1.NodeList{}, ofServer) {
+	for _, request := range kube.Requests(ctx, c.clusters.Tenant.Client, &corev1.NodeList{}, ofServer) {
 		queue.Add(request)
 	}
 }
@@ -240,7 +240,7 @@ func (c *LeftoverController) deleteIfLeftOver(ctx context.Context, writer client
 	if exists, err = c.machineExists(ctx, c.clusters.Management.Live, machine, uid); err != nil || exists {
 		return err
 	}
-	if err := controllers.Delete(ctx, writer, secret, "Machine "+machine+" is gone: deleting"); err != nil {
+	if err := kube.Delete(ctx, writer, secret, "Machine "+machine+" is gone: deleting"); err != nil {
 		return err
 	}
 	log.FromContext(ctx).Info("deleted secret whose machine is gone", "secret", client.ObjectKeyFromObject(secret), "machine", machine)
@@ -249,7 +249,7 @@ func (c *LeftoverController) deleteIfLeftOver(ctx context.Context, writer client
 
 func (c *LeftoverController) machineExists(ctx context.Context, reader client.Reader, name string, uid types.UID) (bool, error) {
 	machine := &v1alpha1.Machine{}
-	found, err := controllers.Find(ctx, reader, c.clusters.MachineKey(name), machine)
+	found, err := kube.Find(ctx, reader, c.clusters.MachineKey(name), machine)
 	return found && machine.UID == uid, err
 }
 

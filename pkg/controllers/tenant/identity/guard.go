@@ -28,8 +28,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 const (
@@ -157,7 +157,7 @@ func (g *Guard) report(ctx context.Context) error {
 	}
 	refused := g.setAccepted(cluster, unknown == nil)
 	if !equality.Semantic.DeepEqual(before.Status, cluster.Status) {
-		err = controllers.PatchStatus(ctx, g.management, before, cluster)
+		err = kube.PatchStatus(ctx, g.management, before, cluster)
 		if err != nil && !apierrors.IsConflict(err) {
 			return err
 		}

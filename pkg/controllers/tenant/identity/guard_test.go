@@ -21,9 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/identity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
@@ -181,13 +182,8 @@ func TestAnotherCluster(t *testing.T) {
 			if err := environment.Client.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
 				t.Errorf("the object: %v", err)
 			}
-			select {
-			case err := <-g.ended:
-				if err == nil {
-					t.Error("the process works on, with what it knows of two clusters")
-				}
-			case <-time.After(time.Minute):
-				t.Error("the process does not end")
+			if err := poll.Receive(t, "the end of the process", g.ended); err == nil {
+				t.Error("the process works on, with what it knows of two clusters")
 			}
 			// The next write is another one of the same process, which ends.
 			g.service.LeadsTo(g.cluster)

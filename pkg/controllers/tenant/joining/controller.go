@@ -7,11 +7,11 @@ package joining
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 const (
@@ -61,7 +61,7 @@ func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (
 	}
 	// 1. A Machine that is being deleted does not join.
 	// 2. It has joined before. The run that has seen it may have failed before it had revoked the token.
-	if !machine.DeletionTimestamp.IsZero() || machine.Annotations[v1alpha1.NodeNameAnnotationKey] != "" {
+	if !machine.DeletionTimestamp.IsZero() || machine.ReportedNode().Name != "" {
 		return reconcile.Result{}, c.revoke(ctx, machine)
 	}
 	// 3. It has no server that could join.
@@ -72,25 +72,25 @@ func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	// 4. The Node has just registered. The annotation is written first: if the Node vanished between the two writes, a
+	// 4. The Node has just registered. Its name is written first: if the Node vanished between the two writes, a
 	// Machine without it would be given a token again.
 	if node != nil {
 		if err := c.markJoined(ctx, machine, node); err != nil {
-			return controllers.RetryConflict(err)
+			return kube.RetryConflict(err)
 		}
 		return reconcile.Result{}, c.revoke(ctx, machine)
 	}
 	// 5. It has not joined yet.
 	result, err := c.issue(ctx, machine)
 	if err != nil {
-		return controllers.RetryConflict(err)
+		return kube.RetryConflict(err)
 	}
 	return result, nil
 }
 
 func (c *Controller) markJoined(ctx context.Context, machine *v1alpha1.Machine, node *corev1.Node) error {
-	if err := controllers.Patch(ctx, c.clusters.Management.Client, machine, "writing the name of its node into", func() {
-		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, v1alpha1.NodeNameAnnotationKey, node.Name)
+	if err := kube.PatchOwn(ctx, c.clusters.Management.Client, machine, "writing the name of its node into", func() {
+		machine.ReportNode(func(reported *v1alpha1.MachineNode) { reported.Name = node.Name })
 	}); err != nil {
 		return err
 	}
@@ -111,10 +111,20 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Named(c.Name()).
 		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
 			&handler.TypedEnqueueRequestForObject[*v1alpha1.Machine]{},
-			predicate.NewTypedPredicateFuncs(c.clusters.Owns))).
+			predicate.NewTypedPredicateFuncs(c.clusters.Owns), predicate.TypedFuncs[*v1alpha1.Machine]{UpdateFunc: matters})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.machineOf), builder.WithPredicates(nodeEvents())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
+}
+
+// matters lets updates of a Machine through that could change what its server joins with. Each look at one is several live reads, and
+// its status changes with each stage of the installation.
+func matters(e event.TypedUpdateEvent[*v1alpha1.Machine]) bool {
+	before, after := e.ObjectOld, e.ObjectNew
+	return before.Generation != after.Generation || !maps.Equal(before.Annotations, after.Annotations) ||
+		before.Status.ProviderID != after.Status.ProviderID ||
+		meta.IsStatusConditionTrue(before.Status.Conditions, v1alpha1.ConditionClaimed) !=
+			meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.ConditionClaimed)
 }
 
 // machineOf maps a Node of ours to its Machine.

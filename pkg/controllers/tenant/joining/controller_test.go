@@ -15,7 +15,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 )
 
 func (w *fixture) mustHaveNothing() {
@@ -56,7 +56,7 @@ func TestWhichMachinesGetAJoin(t *testing.T) {
 			w := newFixture(t)
 			machine := w.get()
 			tc.change(machine)
-			if _, err := w.controller(tenanttest.DyingAfter(0)).Reconcile(t.Context(), machine); err != nil {
+			if _, err := w.controller(&faults.Connection{Kind: faults.Crash}).Reconcile(t.Context(), machine); err != nil {
 				t.Errorf("%s: the controller tried to write: %v", tc.reason, err)
 			}
 		})
@@ -148,7 +148,7 @@ func TestSecretInTheWay(t *testing.T) {
 			if err := environment.Client.Create(t.Context(), other); err != nil {
 				t.Fatal(err)
 			}
-			_, err := w.controller(tenanttest.Immortal()).Reconcile(t.Context(), w.get())
+			_, err := w.controller(&faults.Connection{}).Reconcile(t.Context(), w.get())
 			if tc.replaced {
 				if err != nil {
 					t.Fatalf("%s: %v", tc.reason, err)
@@ -180,7 +180,7 @@ func TestOnlyItsOwnNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.reconcile()
-	if got, is := w.get().Annotations[v1alpha1.NodeNameAnnotationKey]; is {
+	if got := w.get().ReportedNode().Name; got != "" {
 		t.Errorf("node %q was taken for the machine's", got)
 	}
 	w.mustHaveJoin()
@@ -193,4 +193,37 @@ func TestOnlyItsOwnNode(t *testing.T) {
 	w.register("real-"+w.machine.Name, w.get().Status.ProviderID)
 	w.reconcile()
 	w.mustHaveJoined("real-" + w.machine.Name)
+}
+
+// TestManagerWritesMeanwhile: the manager writes the status of a Machine at each stage. What the provider alone writes is not refused
+// for it, and does not come a second late. A Machine of the same name that came later is another one.
+func TestManagerWritesMeanwhile(t *testing.T) {
+	w := newFixture(t)
+	read := w.get()
+	written := read.DeepCopy()
+	written.Status.Phase = v1alpha1.MachineClaimed
+	if err := environment.Client.Status().Update(t.Context(), written); err != nil {
+		t.Fatal(err)
+	}
+	c := w.controller(&faults.Connection{})
+	if _, err := c.Reconcile(t.Context(), read.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	w.mustHaveJoin()
+
+	written = w.get()
+	written.Finalizers = nil
+	if err := environment.Client.Update(t.Context(), written); err != nil {
+		t.Fatal(err)
+	}
+	if err := environment.Client.Delete(t.Context(), written); err != nil {
+		t.Fatal(err)
+	}
+	w.claimedMachine(read.Name)
+	if _, err := c.Reconcile(t.Context(), read); err != nil {
+		t.Fatal(err)
+	}
+	if name := w.get().Spec.Bootstrap.DataSecretName; name != "" {
+		t.Errorf("the Machine that came later refers to Secret %s of the earlier one", name)
+	}
 }

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 )
 
 // The controller dies before each of its writes in turn. The next one must finish the work, and do none of it twice.
@@ -33,7 +33,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 	}
 	crashes := 0
 	for writes := 0; ; writes++ {
-		process := tenanttest.DyingAfter(writes)
+		process := &faults.Connection{Kind: faults.Crash, At: writes}
 		t.Run(fmt.Sprintf("after %d writes", writes), func(t *testing.T) {
 			w := newFixture(t)
 			controller := w.controller(process)
@@ -41,7 +41,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 				step.prepare(w)
 				_, err := controller.Reconcile(w.Context(), w.get())
 				if process.Dead() {
-					if err != nil && !errors.Is(err, tenanttest.ErrDead) {
+					if err != nil && !errors.Is(err, faults.ErrDead) {
 						t.Fatalf("%s: the controller did not pass on the error: %v", step.name, err)
 					}
 					w.reconcile()
@@ -63,26 +63,26 @@ func TestCrashAtEveryWrite(t *testing.T) {
 		}
 		crashes++
 	}
-	// Token, version, secret, reference; annotation, token, secret; secret.
-	if want := 8; crashes != want {
+	// Token, secret, reference with the version; name, token, secret; secret.
+	if want := 7; crashes != want {
 		t.Errorf("the controller was killed at %d writes, want %d: it does more or less than this test knows of", crashes, want)
 	}
 }
 
 // A Machine that is deleted before its server has joined loses its join, whatever a crash has left of it.
 func TestCrashAndDeletion(t *testing.T) {
-	for writes := range 5 {
+	for writes := range 4 {
 		t.Run(fmt.Sprintf("after %d writes", writes), func(t *testing.T) {
 			w := newFixture(t)
-			_, err := w.controller(tenanttest.DyingAfter(writes)).Reconcile(w.Context(), w.get())
-			if died := errors.Is(err, tenanttest.ErrDead); died != (writes < 4) {
+			_, err := w.controller(&faults.Connection{Kind: faults.Crash, At: writes}).Reconcile(w.Context(), w.get())
+			if died := errors.Is(err, faults.ErrDead); died != (writes < 3) {
 				t.Fatalf("issued with error %v", err)
 			}
 			if err := environment.Client.Delete(w.Context(), w.get()); err != nil {
 				t.Fatal(err)
 			}
 			for dying := 0; ; dying++ {
-				process := tenanttest.DyingAfter(dying)
+				process := &faults.Connection{Kind: faults.Crash, At: dying}
 				_, err := w.controller(process).Reconcile(w.Context(), w.get())
 				if !process.Dead() {
 					if err != nil {

@@ -36,7 +36,7 @@ var (
 // directly is one connection for all lives: discovery takes longer than a whole life.
 func directly(t *testing.T) client.WithWatch {
 	t.Helper()
-	connecting.Do(func() { connection = tenanttest.WithWatch(t, &environment) })
+	connecting.Do(func() { connection = tenanttest.WithWatch(&environment) })
 	if connection == nil {
 		t.Fatal("there is no connection")
 	}
@@ -104,7 +104,7 @@ func (l *life) checkRules() {
 		l.Fatalf("there are %d tokens for one Machine", len(tokens))
 	}
 	machine := l.current()
-	if machine == nil || machine.Spec.Bootstrap.DataSecretName == "" || machine.Annotations[v1alpha1.NodeNameAnnotationKey] != "" ||
+	if machine == nil || machine.Spec.Bootstrap.DataSecretName == "" || machine.ReportedNode().Name != "" ||
 		!machine.DeletionTimestamp.IsZero() {
 		return
 	}
@@ -117,6 +117,9 @@ func (l *life) checkRules() {
 			l.Fatalf("the server may be booting with token %s, and the user data has %s now", l.issued, join.Token)
 		}
 		l.issued = join.Token
+		if said := machine.ReportedNode().KubernetesVersion; said != join.KubernetesVersion {
+			l.Fatalf("the server installs %q, and the Machine is said to be installed with %q", join.KubernetesVersion, said)
+		}
 	}
 }
 
@@ -172,7 +175,7 @@ func (l *life) canJoin() bool {
 // joined returns whether the manager has been told, and no token is left anywhere.
 func (l *life) joined() bool {
 	machine, secrets := l.current(), l.secrets()
-	return machine != nil && machine.Annotations[v1alpha1.NodeNameAnnotationKey] != "" && len(l.tokensLeft()) == 0 &&
+	return machine != nil && machine.ReportedNode().Name != "" && len(l.tokensLeft()) == 0 &&
 		len(secrets) == 1 && string(secrets[0].Data[v1alpha1.UserDataSecretKey]) == revokedUserData
 }
 

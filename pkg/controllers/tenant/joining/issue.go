@@ -19,7 +19,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // issue gives a Machine what it needs to join: the token first, then the Secret with the join, then the reference to it that
@@ -43,19 +43,20 @@ func (c *Controller) issue(ctx context.Context, machine *v1alpha1.Machine) (reco
 	}
 	// From the reference on the join stays as it is, because a server may be booting with it, unless its token is lost.
 	referenced := machine.Spec.Bootstrap.DataSecretName == joinSecretName(machine)
-	applied := machine.Annotations[v1alpha1.NodeProfileAppliedAnnotationKey]
+	applied, version := machine.Annotations[v1alpha1.NodeProfileAppliedAnnotationKey], machine.ReportedNode().KubernetesVersion
 	if !referenced || issued != token {
 		var profiled *v1alpha1.Machine
 		if profiled, applied, err = c.withProfile(ctx, machine, tenantCluster); err != nil {
 			return reconcile.Result{}, err
 		}
-		if err := c.writeJoin(ctx, machine, profiled, tenantCluster, secret, token); err != nil {
+		if version, err = c.writeJoin(ctx, machine, profiled, tenantCluster, secret, token); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
 	if !referenced || applied != machine.Annotations[v1alpha1.NodeProfileAppliedAnnotationKey] {
-		if err := controllers.Patch(ctx, c.clusters.Management.Client, machine, "setting spec.bootstrap.dataSecretName of", func() {
+		if err := kube.PatchOwn(ctx, c.clusters.Management.Client, machine, "setting spec.bootstrap.dataSecretName of", func() {
 			machine.Spec.Bootstrap.DataSecretName = joinSecretName(machine)
+			machine.ReportNode(reportVersion(version))
 			if applied != "" {
 				metav1.SetMetaDataAnnotation(&machine.ObjectMeta, v1alpha1.NodeProfileAppliedAnnotationKey, applied)
 			} else {
@@ -87,30 +88,34 @@ func (c *Controller) ensureToken(ctx context.Context, machine *v1alpha1.Machine,
 	return bootstrap.EnsureToken(ctx, live, machineRef(machine), mode, deadline, c.clock)
 }
 
-// writeJoin writes the Secret with the Machine's join, and before it the tenant's version into the Machine: its server installs that.
-// Profiled is the Machine with what its NodeProfile adds.
+// writeJoin writes the Secret with the Machine's join, and returns the tenant's version, which the server installs. A Machine that
+// refers to the Secret gets the version before: its server may be booting. Another gets it with the reference. Profiled is the Machine
+// with what its NodeProfile adds.
 func (c *Controller) writeJoin(ctx context.Context, machine, profiled *v1alpha1.Machine, tenantCluster *v1alpha1.TenantCluster,
-	existing *corev1.Secret, token bootstrap.Token) error {
-	version, err := c.version(ctx)
-	if err != nil {
-		return err
+	existing *corev1.Secret, token bootstrap.Token) (version string, err error) {
+	if version, err = c.version(ctx); err != nil {
+		return "", err
 	}
 	join, err := c.join(ctx, profiled, tenantCluster, token, version)
 	if err != nil {
-		return err
+		return "", err
 	}
 	userData, err := bootstrap.JoinUserData(join)
 	if err != nil {
-		return fmt.Errorf("machine %s, %w", client.ObjectKeyFromObject(machine), err)
+		return "", fmt.Errorf("machine %s, %w", client.ObjectKeyFromObject(machine), err)
 	}
-	if machine.Annotations[v1alpha1.KubernetesVersionAnnotationKey] != version {
-		if err := controllers.Patch(ctx, c.clusters.Management.Client, machine, "writing the version of Kubernetes into", func() {
-			metav1.SetMetaDataAnnotation(&machine.ObjectMeta, v1alpha1.KubernetesVersionAnnotationKey, version)
+	if machine.Spec.Bootstrap.DataSecretName == joinSecretName(machine) && machine.ReportedNode().KubernetesVersion != version {
+		if err := kube.PatchOwn(ctx, c.clusters.Management.Client, machine, "writing the version of Kubernetes into", func() {
+			machine.ReportNode(reportVersion(version))
 		}); err != nil {
-			return err
+			return "", err
 		}
 	}
-	return c.ensureSecret(ctx, machine, existing, token, userData)
+	return version, c.ensureSecret(ctx, machine, existing, token, userData)
+}
+
+func reportVersion(version string) func(*v1alpha1.MachineNode) {
+	return func(reported *v1alpha1.MachineNode) { reported.KubernetesVersion = version }
 }
 
 // revoke takes back what a Machine was given to join with: the token in the tenant first, then the Secret, so that a revoked
@@ -155,7 +160,7 @@ func joinSecretName(machine *v1alpha1.Machine) string {
 func (c *Controller) joinSecret(ctx context.Context, machine *v1alpha1.Machine) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: machine.Namespace, Name: joinSecretName(machine)}
-	if found, err := controllers.Find(ctx, c.clusters.Management.Live, key, secret); err != nil || !found {
+	if found, err := kube.Find(ctx, c.clusters.Management.Live, key, secret); err != nil || !found {
 		return nil, err
 	}
 	return secret, nil
@@ -229,5 +234,5 @@ func (c *Controller) updateSecret(ctx context.Context, existing *corev1.Secret, 
 }
 
 func (c *Controller) deleteSecret(ctx context.Context, secret *corev1.Secret) error {
-	return controllers.Delete(ctx, c.clusters.Management.Client, secret, "deleting")
+	return kube.Delete(ctx, c.clusters.Management.Client, secret, "deleting")
 }

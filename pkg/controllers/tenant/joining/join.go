@@ -24,8 +24,8 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // join returns what the server of a Machine joins with.
@@ -152,7 +152,7 @@ func podCA(ctx context.Context, live client.Reader) ([]byte, error) {
 
 func publicConfigMap(ctx context.Context, live client.Reader, name string) (*corev1.ConfigMap, error) {
 	configMap := &corev1.ConfigMap{}
-	found, err := controllers.Find(ctx, live, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: name}, configMap)
+	found, err := kube.Find(ctx, live, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: name}, configMap)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (c *Controller) kubeletArgs(ctx context.Context, machine *v1alpha1.Machine)
 	}
 	nodeType := &v1alpha1.NodeType{}
 	key := client.ObjectKey{Name: machine.Status.NodeTypeRef.Name}
-	if found, err := controllers.Find(ctx, c.clusters.Management.Client, key, nodeType); err != nil || !found {
+	if found, err := kube.Find(ctx, c.clusters.Management.Client, key, nodeType); err != nil || !found {
 		return args, err // The overhead of a type that was deleted is not known any more; the server joins without it.
 	}
 	if reserved := nodeType.KubeReserved(); reserved != "" {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 )
 
 // setType gives the Machine a NodeType that sets something aside.
@@ -52,7 +52,7 @@ func TestKubeletArguments(t *testing.T) {
 	if !strings.HasPrefix(join.KubernetesVersion, "v1.") {
 		t.Errorf("a server without a kubelet could not install one of version %q", join.KubernetesVersion)
 	}
-	if got := w.get().Annotations[v1alpha1.KubernetesVersionAnnotationKey]; got != join.KubernetesVersion {
+	if got := w.get().ReportedNode().KubernetesVersion; got != join.KubernetesVersion {
 		t.Errorf("the Machine is said to be installed with %q, and its server installs %q", got, join.KubernetesVersion)
 	}
 }
@@ -62,7 +62,7 @@ func TestKubeletArgumentsOfTheJoin(t *testing.T) {
 	w := newFixture(t)
 	machine := w.get()
 	machine.Spec.KubeletArgs = v1alpha1.KubeletArgs{"kube-reserved": "cpu=1"}
-	_, err := w.controller(tenanttest.Immortal()).Reconcile(t.Context(), machine)
+	_, err := w.controller(&faults.Connection{}).Reconcile(t.Context(), machine)
 	if err == nil || !strings.Contains(err.Error(), "spec.kubeletArgs of machine "+w.machine.String()) ||
 		!strings.Contains(err.Error(), "set the overhead of the NodeType") {
 		t.Errorf("got %v", err)

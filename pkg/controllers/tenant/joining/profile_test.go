@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 )
 
 // TestNodeProfile: a Machine that was made by hand registers with its profile. That of a NodeClaim has it from there, and its join
@@ -91,7 +91,7 @@ func TestNoNodeProfile(t *testing.T) {
 	if err := environment.Client.Update(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}
-	_, err := w.controller(tenanttest.Immortal()).Reconcile(t.Context(), w.get())
+	_, err := w.controller(&faults.Connection{}).Reconcile(t.Context(), w.get())
 	if err == nil || !strings.Contains(err.Error(), `there is no NodeProfile "missing"`) {
 		t.Errorf("the error is %v", err)
 	}

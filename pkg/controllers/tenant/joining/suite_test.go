@@ -20,6 +20,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
@@ -74,16 +75,16 @@ func (w *fixture) claimedMachine(name string) *v1alpha1.Machine {
 }
 
 // controller starts a controller again, as after a crash.
-func (w *fixture) controller(process *tenanttest.Process) *Controller {
+func (w *fixture) controller(process *faults.Connection) *Controller {
 	w.Helper()
-	clusters := tenanttest.Clusters(w, &environment, w.cluster, process)
+	clusters := tenanttest.Clusters(&environment, w.cluster, process)
 	return NewController(w.clock, clusters, ClusterCA(clusters.Tenant.Live, environment.Config), ServerVersion(environment.Config))
 }
 
 // reconcile lets a controller that does not die look at the Machine once.
 func (w *fixture) reconcile() reconcile.Result {
 	w.Helper()
-	result, err := w.controller(tenanttest.Immortal()).Reconcile(w.Context(), w.get())
+	result, err := w.controller(&faults.Connection{}).Reconcile(w.Context(), w.get())
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -160,7 +161,7 @@ func (w *fixture) mustHaveJoin() bootstrap.Join {
 // mustHaveJoined checks that the manager is told, and that no token is left anywhere.
 func (w *fixture) mustHaveJoined(node string) {
 	w.Helper()
-	if got := w.get().Annotations[v1alpha1.NodeNameAnnotationKey]; got != node {
+	if got := w.get().ReportedNode().Name; got != node {
 		w.Errorf("the machine's node is %q, want %q", got, node)
 	}
 	w.mustHaveNoToken()

@@ -33,9 +33,9 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // Controller writes the status of NodeClaims from their Machines and Nodes.
@@ -62,7 +62,7 @@ func NewController(clk clock.PassiveClock, clusters tenant.Clusters, recorder ev
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	nodeClaim := &karpv1.NodeClaim{}
-	if _, err := controllers.Find(ctx, c.clusters.Tenant.Client, request.NamespacedName, nodeClaim); err != nil {
+	if _, err := kube.Find(ctx, c.clusters.Tenant.Client, request.NamespacedName, nodeClaim); err != nil {
 		return reconcile.Result{}, err
 	}
 	// 1. It is gone, is being deleted, or has no provider ID of ours. Core creates a NodeClaim's server until then, and
@@ -89,7 +89,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		wait = untilWritten // when that is over, it knows what is left of the other
 	}
 	if !equality.Semantic.DeepEqual(stored.Status, nodeClaim.Status) {
-		err := controllers.PatchStatus(ctx, c.clusters.Tenant.Client, stored, nodeClaim)
+		err := kube.PatchStatus(ctx, c.clusters.Tenant.Client, stored, nodeClaim)
 		if apierrors.IsConflict(err) {
 			// Core writes a NodeClaim several times in a row when it is launched, registered or initialized. An earlier retry
 			// would be refused, too.
@@ -104,7 +104,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	if err := c.reportSize(ctx, machine, nodeClaim, node); err != nil {
-		return controllers.RetryConflict(client.IgnoreNotFound(err))
+		return kube.RetryConflict(client.IgnoreNotFound(err))
 	}
 	// 3. The manager has given its Machine up.
 	if meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp) {
@@ -113,7 +113,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	// 4. Its node is up, and its server fails or is well again.
 	if node != nil && meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionJoined) {
 		if err := c.writeNode(ctx, node, conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady)); err != nil {
-			return controllers.RetryConflict(client.IgnoreNotFound(err))
+			return kube.RetryConflict(client.IgnoreNotFound(err))
 		}
 	}
 	return reconcile.Result{RequeueAfter: wait}, nil
@@ -123,7 +123,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // anything about its state: one that is being deleted, or has no condition Ready yet.
 func (c *Controller) machineFor(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*v1alpha1.Machine, error) {
 	machine := &v1alpha1.Machine{}
-	if _, err := controllers.Find(ctx, c.clusters.Management.Client, c.clusters.MachineKey(nodeClaim.Name), machine); err != nil {
+	if _, err := kube.Find(ctx, c.clusters.Management.Client, c.clusters.MachineKey(nodeClaim.Name), machine); err != nil {
 		return nil, err
 	}
 	if !c.isOfNodeClaim(machine) || machine.Labels[v1alpha1.NodeClaimLabelKey] != nodeClaim.Name || !tenant.MadeFor(machine, nodeClaim) ||
@@ -138,13 +138,13 @@ func (c *Controller) machineFor(ctx context.Context, nodeClaim *karpv1.NodeClaim
 func (c *Controller) nodeFor(ctx context.Context, nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine) (*corev1.Node, error) {
 	name := nodeClaim.Status.NodeName
 	if name == "" && machine != nil {
-		name = machine.Annotations[v1alpha1.NodeNameAnnotationKey]
+		name = machine.ReportedNode().Name
 	}
 	if name == "" {
 		return nil, nil
 	}
 	node := &corev1.Node{}
-	if _, err := controllers.Find(ctx, c.clusters.Tenant.Client, client.ObjectKey{Name: name}, node); err != nil {
+	if _, err := kube.Find(ctx, c.clusters.Tenant.Client, client.ObjectKey{Name: name}, node); err != nil {
 		return nil, err
 	}
 	if node.Spec.ProviderID != nodeClaim.Status.ProviderID {
@@ -180,7 +180,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 				return !equality.Semantic.DeepEqual(allocatable(e.ObjectOld), allocatable(e.ObjectNew))
 			},
 		})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(c)
 }
 
@@ -225,10 +225,10 @@ func requestFor(name string) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
 }
 
-// newEvent is an event with a message that the API server accepts.
-func newEvent(object client.Object, eventType, reason, message string, dedupe ...string) events.Event {
+// newEvent is an event with the reason of a condition, and with a message that the API server accepts.
+func newEvent(object client.Object, reason, message string, dedupe ...string) events.Event {
 	return events.Event{
-		InvolvedObject: object, Type: eventType, Reason: reason,
+		InvolvedObject: object, Type: v1alpha1.EventType(reason), Reason: reason,
 		Message: conditions.Truncate(message, conditions.MaxEventNote), DedupeValues: dedupe,
 	}
 }

@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 const providerID = "metal3://metal3/server-1/gpu-1"
@@ -368,7 +368,7 @@ func TestGivenUpIsReadLive(t *testing.T) {
 func TestServerReadyOnNode(t *testing.T) {
 	w := newFixture(t)
 	machine := w.machine()
-	machine.Annotations[v1alpha1.NodeNameAnnotationKey] = "gpu-1"
+	machine.Spec.Node = &v1alpha1.MachineNode{Name: "gpu-1"}
 	if err := w.api.Update(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}

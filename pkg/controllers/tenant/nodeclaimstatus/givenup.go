@@ -7,16 +7,15 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // reasonServerGivenUp is the reason of the events on a NodeClaim whose server the manager has given up.
@@ -28,7 +27,7 @@ const reasonServerGivenUp = "ServerGivenUp"
 // says of it.
 func (c *Controller) giveUp(ctx context.Context, cachedMachine *v1alpha1.Machine, cachedNodeClaim *karpv1.NodeClaim) error {
 	machine, nodeClaim := &v1alpha1.Machine{}, &karpv1.NodeClaim{}
-	if err := c.clusters.Management.Live.Get(ctx, client.ObjectKeyFromObject(cachedMachine), machine); controllers.IsGone(err) {
+	if err := c.clusters.Management.Live.Get(ctx, client.ObjectKeyFromObject(cachedMachine), machine); kube.IsGone(err) {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("reading machine %s, which has been given up, %w", client.ObjectKeyFromObject(cachedMachine), err)
@@ -36,7 +35,7 @@ func (c *Controller) giveUp(ctx context.Context, cachedMachine *v1alpha1.Machine
 	if machine.UID != cachedMachine.UID || !meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp) {
 		return nil
 	}
-	if err := c.clusters.Tenant.Live.Get(ctx, client.ObjectKeyFromObject(cachedNodeClaim), nodeClaim); controllers.IsGone(err) {
+	if err := c.clusters.Tenant.Live.Get(ctx, client.ObjectKeyFromObject(cachedNodeClaim), nodeClaim); kube.IsGone(err) {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("reading nodeclaim %s, whose server has been given up, %w", cachedNodeClaim.Name, err)
@@ -50,21 +49,20 @@ func (c *Controller) giveUp(ctx context.Context, cachedMachine *v1alpha1.Machine
 		return err
 	}
 	if node != nil || tenant.HasRegistered(nodeClaim) {
-		c.recorder.Publish(newEvent(nodeClaim, corev1.EventTypeWarning, reasonServerGivenUp, fmt.Sprintf(
-			"its server has been given up, and its node is up all the same and stays: delete the NodeClaim when its pods can go (%s)", why),
-			string(nodeClaim.UID)))
+		c.recorder.Publish(tenant.Warning(nodeClaim, reasonServerGivenUp, fmt.Sprintf(
+			"its server has been given up, and its node is up all the same and stays: delete the NodeClaim when its pods "+
+				"can go (%s)", why)))
 		return nil
 	}
-	if err := c.clusters.Tenant.Client.Delete(ctx, nodeClaim, client.Preconditions{UID: &nodeClaim.UID}); controllers.IsGone(err) {
+	if err := c.clusters.Tenant.Client.Delete(ctx, nodeClaim, client.Preconditions{UID: &nodeClaim.UID}); kube.IsGone(err) {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("deleting nodeclaim %s, whose server has been given up, %w", nodeClaim.Name, err)
 	}
 	log.FromContext(ctx).Info("deleted nodeclaim whose server was given up", "nodeClaim", nodeClaim.Name, "why", why)
 	for _, object := range c.withNodePool(ctx, nodeClaim) {
-		c.recorder.Publish(newEvent(object, corev1.EventTypeWarning, reasonServerGivenUp,
-			fmt.Sprintf("NodeClaim %s is deleted, and another server is looked for: %s", nodeClaim.Name, why),
-			object.GetName(), string(nodeClaim.UID)))
+		c.recorder.Publish(tenant.Warning(object, reasonServerGivenUp,
+			fmt.Sprintf("NodeClaim %s is deleted, and another server is looked for: %s", nodeClaim.Name, why)))
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ package nodeclaimstatus
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -18,9 +17,9 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 var smallerNodes = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -63,29 +62,30 @@ func (c *Controller) setNodeAsPlanned(nodeClaim *karpv1.NodeClaim, node *corev1.
 	})
 	smallerNodes.WithLabelValues(nodeType).Inc()
 	return []events.Event{
-		newEvent(nodeClaim, corev1.EventTypeWarning, v1alpha1.ReasonNodeSmaller, message, nodeClaim.Name),
-		newEvent(node, corev1.EventTypeWarning, v1alpha1.ReasonNodeSmaller, message, node.Name),
+		newEvent(nodeClaim, v1alpha1.ReasonNodeSmaller, message, nodeClaim.Name),
+		newEvent(node, v1alpha1.ReasonNodeSmaller, message, node.Name),
 	}
 }
 
-// reportSize writes on the Machine, once, how big its node is. The manager sees no tenant, and plans with the smallest node of a type.
+// reportSize writes on the Machine, once, how big its node is, if that is less than the NodeType's smallest node has. The manager plans
+// with the smallest node of a type: bigger ones make no difference.
 func (c *Controller) reportSize(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim, node *corev1.Node) error {
 	if node == nil || !isInitialized(nodeClaim) || machine.Status.NodeTypeRef == nil ||
-		machine.Annotations[v1alpha1.NodeResourcesAnnotationKey] != "" {
+		machine.ReportedNode().Resources != nil {
 		return nil
 	}
 	nodeType := &v1alpha1.NodeType{}
 	key := client.ObjectKey{Name: machine.Status.NodeTypeRef.Name}
-	found, err := controllers.Find(ctx, c.clusters.Management.Client, key, nodeType)
+	found, err := kube.Find(ctx, c.clusters.Management.Client, key, nodeType)
 	kubelet, wrong := capacity.ParseKubelet(machine.Spec.KubeletArgs)
 	if err != nil || !found || wrong != nil {
 		return err
 	}
-	text, err := json.Marshal(kubelet.Divided(capacity.ServerOf(nodeType), node.Status.Allocatable))
-	if err != nil {
-		return fmt.Errorf("writing the resources of node %s as JSON, %w", node.Name, err)
+	size := kubelet.MaxCapacity(capacity.ServerOf(nodeType), node.Status.Allocatable)
+	if !capacity.IsSmaller(size, nodeType.Status.SmallestNode) {
+		return nil
 	}
-	return controllers.Patch(ctx, c.clusters.Management.Client, machine, "writing the size of its node into", func() {
-		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, v1alpha1.NodeResourcesAnnotationKey, string(text))
+	return kube.PatchOwn(ctx, c.clusters.Management.Client, machine, "writing the size of its node into", func() {
+		machine.ReportNode(func(reported *v1alpha1.MachineNode) { reported.Resources = size })
 	})
 }

@@ -4,7 +4,6 @@
 package nodeclaimstatus
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -19,8 +18,8 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // TestNodeAsPlanned looks at one node that is initialized, or not yet.
@@ -32,8 +31,10 @@ func TestNodeAsPlanned(t *testing.T) {
 		planned corev1.ResourceList
 		has     corev1.ResourceList
 		args    v1alpha1.KubeletArgs
-		says    string
-		reports corev1.ResourceList
+		// smallest is what the NodeType's smallest node has.
+		smallest corev1.ResourceList
+		says     string
+		reports  corev1.ResourceList
 	}{
 		"AsPlanned": {reason: "the type has 768Gi, a GiB reserved", planned: planned,
 			has:     list("cpu", "95", "memory", "752Gi", "ephemeral-storage", "100Gi", "pods", "110"),
@@ -46,6 +47,12 @@ func TestNodeAsPlanned(t *testing.T) {
 		"Class": {reason: "what the class sets aside is not missing from the server", planned: list("cpu", "85"),
 			args: v1alpha1.KubeletArgs{"system-reserved": "cpu=10,memory=8Gi"},
 			has:  list("cpu", "85", "memory", "744Gi"), reports: list("cpu", "96", "memory", "771172Mi")},
+		"Known": {reason: "the type is planned with a node that has no more", planned: planned,
+			has:      list("cpu", "95", "memory", "752Gi", "ephemeral-storage", "100Gi", "pods", "110"),
+			smallest: list("cpu", "96", "memory", "771172Mi", "ephemeral-storage", "1Gi")},
+		"LessMemory": {reason: "the type is planned with a node that has more memory", planned: planned,
+			has:      list("cpu", "95", "memory", "752Gi", "ephemeral-storage", "100Gi", "pods", "110"),
+			smallest: list("cpu", "96", "memory", "771173Mi", "ephemeral-storage", "1Gi"), reports: list("cpu", "96", "memory", "771172Mi")},
 		"Early": {reason: "a kubelet that has just started does not know all of it", early: true, planned: planned, has: list("cpu", "95")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -54,6 +61,7 @@ func TestNodeAsPlanned(t *testing.T) {
 			}
 			nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: "h100-8x"}}
 			nodeType.Spec.Resources = list("cpu", "96", "memory", "768Gi", "ephemeral-storage", "200Gi")
+			nodeType.Status.SmallestNode = tc.smallest
 			nodeType.Spec.Overhead = &v1alpha1.NodeTypeOverhead{KubeReserved: list("cpu", "1", "memory", "1Gi")}
 			nodeClaim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1", UID: "claim"}}
 			nodeClaim.Status.ProviderID, nodeClaim.Status.NodeName, nodeClaim.Status.Allocatable = providerID, "gpu-1", tc.planned
@@ -99,12 +107,7 @@ func TestNodeAsPlanned(t *testing.T) {
 			if err := api.Get(t.Context(), client.ObjectKeyFromObject(machine), machine); err != nil {
 				t.Fatal(err)
 			}
-			var reported corev1.ResourceList
-			if text := machine.Annotations[v1alpha1.NodeResourcesAnnotationKey]; text != "" {
-				if err := json.Unmarshal([]byte(text), &reported); err != nil {
-					t.Fatal(err)
-				}
-			}
+			reported := machine.ReportedNode().Resources
 			delete(reported, corev1.ResourceEphemeralStorage) // a share, to the byte
 			if diff := cmp.Diff(tc.reports, reported); diff != "" {
 				t.Errorf("%s: the manager is told (-want +got):\n%s", tc.reason, diff)

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // DefaultResourcesGrace is how long a node has to advertise all its resources after it has registered. Operators that
@@ -40,7 +40,6 @@ func (c *Controller) setResourcesAdvertised(nodeClaim *karpv1.NodeClaim, node *c
 	after := metav1.Condition{
 		Type: v1alpha1.ConditionResourcesAdvertised, LastTransitionTime: metav1.NewTime(c.clock.Now()), ObservedGeneration: nodeClaim.Generation,
 	}
-	eventType := corev1.EventTypeNormal
 	switch missing := missingResources(nodeClaim.Status.Capacity, node.Status.Allocatable); {
 	// 1. All resources are there.
 	case len(missing) == 0:
@@ -56,7 +55,6 @@ func (c *Controller) setResourcesAdvertised(nodeClaim *karpv1.NodeClaim, node *c
 		if wait > 0 && before.Status != metav1.ConditionFalse {
 			return nil, wait
 		}
-		eventType = corev1.EventTypeWarning
 		after.Status, after.Reason = metav1.ConditionFalse, v1alpha1.ReasonResourcesMissing
 		after.Message = describeMissing(node.Name, nodeClaim.Labels[corev1.LabelInstanceTypeStable], missing, c.grace)
 	}
@@ -64,8 +62,8 @@ func (c *Controller) setResourcesAdvertised(nodeClaim *karpv1.NodeClaim, node *c
 		return nil, 0
 	}
 	return []events.Event{
-		newEvent(nodeClaim, eventType, after.Reason, after.Message, nodeClaim.Name, after.Message),
-		newEvent(node, eventType, after.Reason, after.Message, node.Name, after.Message),
+		newEvent(nodeClaim, after.Reason, after.Message, nodeClaim.Name, after.Message),
+		newEvent(node, after.Reason, after.Message, node.Name, after.Message),
 	}, 0
 }
 

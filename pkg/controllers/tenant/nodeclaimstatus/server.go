@@ -17,18 +17,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
-
-// warnings are the reasons that may need an action.
-var warnings = map[string]bool{
-	v1alpha1.ReasonDeadlineExceeded: true,
-	v1alpha1.ReasonHostError:        true,
-	v1alpha1.ReasonHostLost:         true,
-	v1alpha1.ReasonHostDeleting:     true,
-	v1alpha1.ReasonInvalidSpec:      true,
-	v1alpha1.ReasonNoAddress:        true,
-}
 
 // failures are the reasons for which a node that is up may soon lose its server.
 var failures = map[string]bool{
@@ -49,7 +39,7 @@ const minStageDuration = 2 * time.Second
 func (c *Controller) untilWritten(machine *v1alpha1.Machine) time.Duration {
 	progress := machine.Status.Progress
 	ready := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady)
-	if progress == nil || ready.Status == metav1.ConditionTrue || warnings[ready.Reason] {
+	if progress == nil || ready.Status == metav1.ConditionTrue || v1alpha1.IsWarning(ready.Reason) {
 		return 0
 	}
 	if age := c.clock.Since(progress.LastProgressTime.Time); age >= 0 && age < minStageDuration {
@@ -76,7 +66,7 @@ func (c *Controller) setServerReady(nodeClaim *karpv1.NodeClaim, machine *v1alph
 		return nil, 0
 	}
 	stage := ptr.Deref(machine.Status.Progress, v1alpha1.MachineProgress{}).Stage
-	published := newEvent(nodeClaim, typeOf(ready.Reason), ready.Reason, ready.Message, string(nodeClaim.UID), string(stage))
+	published := newEvent(nodeClaim, ready.Reason, ready.Message, string(nodeClaim.UID), string(stage))
 	if before.Reason == ready.Reason {
 		// Only the time in the message may have changed: there is one event for each stage.
 		published.DedupeTimeout = stageDedupeTimeout
@@ -119,14 +109,6 @@ func (c *Controller) writeNode(ctx context.Context, node *corev1.Node, ready met
 	if err := c.clusters.Tenant.Client.Status().Patch(ctx, node, client.StrategicMergeFrom(stored)); err != nil {
 		return fmt.Errorf("writing the condition %s of node %s, %w", v1alpha1.ConditionServerReady, node.Name, err)
 	}
-	c.recorder.Publish(newEvent(node, typeOf(after.Reason), after.Reason, after.Message, node.Name, after.Message))
+	c.recorder.Publish(newEvent(node, after.Reason, after.Message, node.Name, after.Message))
 	return nil
-}
-
-// typeOf is the type of an event with this reason.
-func typeOf(reason string) string {
-	if warnings[reason] {
-		return corev1.EventTypeWarning
-	}
-	return corev1.EventTypeNormal
 }

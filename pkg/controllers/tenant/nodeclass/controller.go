@@ -35,11 +35,11 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/autonodes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // validationPeriod is how often a class is validated without an event.
@@ -64,7 +64,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.MetalNod
 		return c.finalize(ctx, nodeClass)
 	}
 	if !controllerutil.ContainsFinalizer(nodeClass, v1alpha1.NodeClassTerminationFinalizer) {
-		if err := controllers.Patch(ctx, c.clusters.Tenant.Client, nodeClass, "adding the finalizer to", func() {
+		if err := kube.Patch(ctx, c.clusters.Tenant.Client, nodeClass, "adding the finalizer to", func() {
 			controllerutil.AddFinalizer(nodeClass, v1alpha1.NodeClassTerminationFinalizer)
 		}); err != nil {
 			return notWritten(err)
@@ -88,7 +88,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.MetalNod
 	conditions.SetReady(&nodeClass.Status.Conditions, ready, nodeClass.Generation, metav1.NewTime(c.clock.Now()))
 	nodeClass.Status.ObservedGeneration = nodeClass.Generation
 	if !equality.Semantic.DeepEqual(stored, nodeClass) {
-		if err := controllers.PatchStatus(ctx, c.clusters.Tenant.Client, stored, nodeClass); err != nil {
+		if err := kube.PatchStatus(ctx, c.clusters.Tenant.Client, stored, nodeClass); err != nil {
 			return notWritten(err)
 		}
 	}
@@ -97,7 +97,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.MetalNod
 
 // notWritten is the result of a failed write. A class that is gone needs none.
 func notWritten(err error) (reconcile.Result, error) {
-	return controllers.RetryConflict(client.IgnoreNotFound(err))
+	return kube.RetryConflict(client.IgnoreNotFound(err))
 }
 
 // validate reads what the class refers to, and returns why it is not ready, or nil.
@@ -113,7 +113,7 @@ func (c *Controller) validate(ctx context.Context, nodeClass *v1alpha1.MetalNode
 		return invalid, err
 	}
 	name := nodeClass.Spec.ProviderRef.Name
-	found, err := controllers.Find(ctx, c.clusters.Management.Client, client.ObjectKey{Name: name}, &v1alpha1.NodeProvider{})
+	found, err := kube.Find(ctx, c.clusters.Management.Client, client.ObjectKey{Name: name}, &v1alpha1.NodeProvider{})
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (c *Controller) validateTenant(
 	ctx context.Context, nodeClass *v1alpha1.MetalNodeClass, types []v1alpha1.NodeType,
 ) (*invalid, error) {
 	tenantCluster, providers := &v1alpha1.TenantCluster{}, &v1alpha1.NodeProviderList{}
-	found, err := controllers.Find(ctx, c.clusters.Management.Client, c.clusters.TenantCluster, tenantCluster)
+	found, err := kube.Find(ctx, c.clusters.Management.Client, c.clusters.TenantCluster, tenantCluster)
 	if err != nil || !found || len(nodeClass.Spec.Properties) == 0 {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&v1alpha1.MetalNodeClass{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&karpv1.NodeClaim{}, controllers.Enqueue(classOf), builder.WithPredicates(controllers.OnlyDeletions())).
+		Watches(&karpv1.NodeClaim{}, kube.Enqueue(classOf), builder.WithPredicates(kube.OnlyDeletions())).
 		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeProvider{},
 			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.NodeProvider) []reconcile.Request {
 				return c.allClasses(ctx)
@@ -187,7 +187,7 @@ func classOf(_ context.Context, nodeClaim *karpv1.NodeClaim) []reconcile.Request
 
 // allClasses returns a request for every class of the tenant. There are few of them.
 func (c *Controller) allClasses(ctx context.Context) []reconcile.Request {
-	return controllers.Requests(ctx, c.clusters.Tenant.Client, &v1alpha1.MetalNodeClassList{})
+	return kube.Requests(ctx, c.clusters.Tenant.Client, &v1alpha1.MetalNodeClassList{})
 }
 
 const (
@@ -219,7 +219,7 @@ func (c *Controller) finalize(ctx context.Context, nodeClass *v1alpha1.MetalNode
 		c.recorder.Publish(inUseEvent(nodeClass, names))
 		return reconcile.Result{RequeueAfter: terminationPeriod}, nil
 	}
-	return notWritten(controllers.Patch(ctx, c.clusters.Tenant.Client, nodeClass, "removing the finalizer of", func() {
+	return notWritten(kube.Patch(ctx, c.clusters.Tenant.Client, nodeClass, "removing the finalizer of", func() {
 		controllerutil.RemoveFinalizer(nodeClass, v1alpha1.NodeClassTerminationFinalizer)
 	}))
 }

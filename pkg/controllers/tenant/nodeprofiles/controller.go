@@ -27,9 +27,9 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/nodeprofiles"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // reasonNotApplied: the node cannot have the NodeProfile that it is to have. An event on the Node.
@@ -95,8 +95,8 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 	log.FromContext(ctx).Info("putting a NodeProfile onto a node", "node", node.Name, "profile", applied.Profile)
 	changed := node.DeepCopy()
 	stored.DeepCopyInto(node)
-	return controllers.RetryConflict(client.IgnoreNotFound(
-		controllers.Patch(ctx, c.clusters.Tenant.Client, node, "putting a NodeProfile onto", func() { changed.DeepCopyInto(node) })))
+	return kube.RetryConflict(client.IgnoreNotFound(
+		kube.Patch(ctx, c.clusters.Tenant.Client, node, "putting a NodeProfile onto", func() { changed.DeepCopyInto(node) })))
 }
 
 // machineOf returns the Machine of a Node, nil if it has none that has joined as this Node.
@@ -106,9 +106,9 @@ func (c *Controller) machineOf(ctx context.Context, node *corev1.Node) (*v1alpha
 		return nil, nil
 	}
 	machine := &v1alpha1.Machine{}
-	found, err := controllers.Find(ctx, c.clusters.Management.Client, c.clusters.MachineKey(name), machine)
+	found, err := kube.Find(ctx, c.clusters.Management.Client, c.clusters.MachineKey(name), machine)
 	if err != nil || !found || !c.clusters.Owns(machine) || machine.Status.ProviderID != node.Spec.ProviderID ||
-		machine.Annotations[v1alpha1.NodeNameAnnotationKey] != node.Name {
+		machine.ReportedNode().Name != node.Name {
 		return nil, err
 	}
 	return machine, nil
@@ -123,7 +123,7 @@ func (c *Controller) poolOf(ctx context.Context, machine *v1alpha1.Machine) (pro
 		return "", nodeprofiles.Base{Labels: machine.Spec.Labels, Taints: machine.Spec.Taints}, true, nil
 	}
 	nodePool := &karpv1.NodePool{}
-	found, err := controllers.Find(ctx, c.clusters.Tenant.Client, client.ObjectKey{Name: name}, nodePool)
+	found, err := kube.Find(ctx, c.clusters.Tenant.Client, client.ObjectKey{Name: name}, nodePool)
 	template := nodePool.Spec.Template
 	return nodePool.Labels[v1alpha1.NodeProfileLabelKey], nodeprofiles.Base{
 		Labels: template.Labels, Annotations: template.Annotations, Taints: template.Spec.Taints,
@@ -148,11 +148,11 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		}), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
 			handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
-				return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: machine.Annotations[v1alpha1.NodeNameAnnotationKey]}}}
+				return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: machine.ReportedNode().Name}}}
 			}), predicate.TypedFuncs[*v1alpha1.Machine]{
 				UpdateFunc: func(e event.TypedUpdateEvent[*v1alpha1.Machine]) bool {
 					return !equality.Semantic.DeepEqual(e.ObjectOld.Spec.ProfileRef, e.ObjectNew.Spec.ProfileRef) ||
-						e.ObjectOld.Annotations[v1alpha1.NodeNameAnnotationKey] != e.ObjectNew.Annotations[v1alpha1.NodeNameAnnotationKey]
+						e.ObjectOld.ReportedNode().Name != e.ObjectNew.ReportedNode().Name
 				},
 				DeleteFunc: func(event.TypedDeleteEvent[*v1alpha1.Machine]) bool { return false },
 			})).
@@ -166,13 +166,13 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeProfile{},
 			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.NodeProfile) []reconcile.Request { return c.all(ctx) }),
 			predicate.TypedGenerationChangedPredicate[*v1alpha1.NodeProfile]{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: controllers.Concurrency}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(reconcile.AsReconciler(c.clusters.Tenant.Client, c))
 }
 
 // all are the requests for all Nodes. What changes profiles is rare, and a Node that has what it is to have costs no write.
 func (c *Controller) all(ctx context.Context) []reconcile.Request {
-	return controllers.Requests(ctx, c.clusters.Tenant.Client, &corev1.NodeList{})
+	return kube.Requests(ctx, c.clusters.Tenant.Client, &corev1.NodeList{})
 }
 
 // relevant are the parts of a Node that decide whether it is reconciled again.

@@ -23,8 +23,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
@@ -85,9 +86,8 @@ func (f *fixture) node(pool string, change func(*corev1.Node, *v1alpha1.Machine)
 	name := f.name
 	id := v1alpha1.ProviderID("metal3-system", "server-01", name)
 	machine := &v1alpha1.Machine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: f.cluster.Namespace, Name: name, Labels: map[string]string{},
-			Annotations: map[string]string{v1alpha1.NodeNameAnnotationKey: name}},
-		Spec: v1alpha1.MachineSpec{NodeTypeRef: &v1alpha1.NameReference{Name: "h100"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.cluster.Namespace, Name: name, Labels: map[string]string{}},
+		Spec: v1alpha1.MachineSpec{Node: &v1alpha1.MachineNode{Name: name}, NodeTypeRef: &v1alpha1.NameReference{Name: "h100"},
 			TenantClusterRef: &v1alpha1.NameReference{Name: f.cluster.Name}},
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"foreign": "x"}},
@@ -117,14 +117,14 @@ func (f *fixture) get() *corev1.Node {
 	return node
 }
 
-func (f *fixture) controller(process *tenanttest.Process) *Controller {
+func (f *fixture) controller(process *faults.Connection) *Controller {
 	f.Helper()
-	return NewController(tenanttest.Clusters(f, &environment, f.cluster, process), events.NewRecorder(f.events))
+	return NewController(tenanttest.Clusters(&environment, f.cluster, process), events.NewRecorder(f.events))
 }
 
 func (f *fixture) reconcile() {
 	f.Helper()
-	if _, err := f.controller(tenanttest.Immortal()).Reconcile(f.Context(), f.get()); err != nil {
+	if _, err := f.controller(&faults.Connection{}).Reconcile(f.Context(), f.get()); err != nil {
 		f.Fatal(err)
 	}
 }
@@ -195,7 +195,7 @@ func TestWhichProfile(t *testing.T) {
 		"NotRegistered": {reason: "Karpenter still writes onto it", pool: true, want: foreign,
 			change: func(node *corev1.Node, _ *v1alpha1.Machine) { delete(node.Labels, karpv1.NodeRegisteredLabelKey) }},
 		"NotJoined": {reason: "a Node that only says whose it is", pool: true, want: foreign,
-			change: func(_ *corev1.Node, machine *v1alpha1.Machine) { machine.Annotations = nil }},
+			change: func(_ *corev1.Node, machine *v1alpha1.Machine) { machine.Spec.Node = nil }},
 		"PoolLabelOfTheNode": {reason: "a kubelet can change it", pool: true, want: complete,
 			change: func(node *corev1.Node, _ *v1alpha1.Machine) { node.Labels[karpv1.NodePoolLabelKey] = "other" }},
 		"OwnClaim": {reason: "a kubelet can set that label, and it is corrected", pool: true, want: complete,
@@ -304,8 +304,8 @@ func TestStartupTaints(t *testing.T) {
 func TestRegisteredByHand(t *testing.T) {
 	f := newFixture(t)
 	f.node("", func(node *corev1.Node, machine *v1alpha1.Machine) {
-		machine.Annotations[v1alpha1.NodeProfileAppliedAnnotationKey] = `{"profile":"x","labels":["example.com/class"],` +
-			`"taints":["old:NoSchedule"]}`
+		machine.Annotations = map[string]string{v1alpha1.NodeProfileAppliedAnnotationKey: `{"profile":"x",` +
+			`"labels":["example.com/class"],"taints":["old:NoSchedule"]}`}
 		node.Labels["example.com/class"] = "x"
 		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: "old", Effect: corev1.TaintEffectNoSchedule})
 	})
@@ -320,7 +320,7 @@ func TestRegisteredByHand(t *testing.T) {
 func TestCrashAtEveryWrite(t *testing.T) {
 	crashes := 0
 	for writes := 0; ; writes++ {
-		process := tenanttest.DyingAfter(writes)
+		process := &faults.Connection{Kind: faults.Crash, At: writes}
 		t.Run(fmt.Sprintf("after %d writes", writes), func(t *testing.T) {
 			f := newFixture(t)
 			f.node(f.name, nil)
@@ -330,7 +330,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 				before := summary(f.get())
 				_, err := f.controller(process).Reconcile(t.Context(), f.get())
 				if process.Dead() {
-					if err != nil && !errors.Is(err, tenanttest.ErrDead) {
+					if err != nil && !errors.Is(err, faults.ErrDead) {
 						t.Fatal(err)
 					}
 					if got := summary(f.get()); got != before && got != step.want {
@@ -359,7 +359,7 @@ func TestConcurrentTaints(t *testing.T) {
 	edit(f, client.ObjectKey{Name: f.name}, &corev1.Node{}, func(node *corev1.Node) {
 		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: "example.com/maintenance", Effect: corev1.TaintEffectNoSchedule})
 	})
-	result, err := f.controller(tenanttest.Immortal()).Reconcile(t.Context(), stale)
+	result, err := f.controller(&faults.Connection{}).Reconcile(t.Context(), stale)
 	if err != nil || result.RequeueAfter == 0 {
 		t.Errorf("a Node that has changed is tried again soon, and not %+v, %v", result, err)
 	}

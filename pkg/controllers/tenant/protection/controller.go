@@ -38,8 +38,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 // resync is how often everything is compared without an event.
@@ -83,7 +83,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 func (c *Controller) reconcilePools(ctx context.Context, users []string) (reconcile.Result, error) {
 	key, cluster, nodeTypes := c.clusters.TenantCluster, &v1alpha1.TenantCluster{}, &v1alpha1.NodeTypeList{}
 	policies := []policy{poolsPolicy(key, users)}
-	found, err := controllers.Find(ctx, c.clusters.Management.Client, key, cluster)
+	found, err := kube.Find(ctx, c.clusters.Management.Client, key, cluster)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -114,7 +114,7 @@ func (c *Controller) lookForTokensPolicy(ctx context.Context) error {
 		"ValidatingAdmissionPolicy":        &admissionregistrationv1.ValidatingAdmissionPolicy{},
 		"ValidatingAdmissionPolicyBinding": &admissionregistrationv1.ValidatingAdmissionPolicyBinding{},
 	} {
-		found, err := controllers.Find(ctx, c.clusters.Tenant.Client, client.ObjectKey{Name: TokensPolicy}, object)
+		found, err := kube.Find(ctx, c.clusters.Tenant.Client, client.ObjectKey{Name: TokensPolicy}, object)
 		if err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func (c *Controller) lookForTokensPolicy(ctx context.Context) error {
 // reconcileClasses protects DeviceClasses while they are in sync, and not otherwise.
 func (c *Controller) reconcileClasses(ctx context.Context, users []string) (reconcile.Result, error) {
 	cluster := &v1alpha1.TenantCluster{}
-	if _, err := controllers.Find(ctx, c.clusters.Management.Client, c.clusters.TenantCluster, cluster); err != nil {
+	if _, err := kube.Find(ctx, c.clusters.Management.Client, c.clusters.TenantCluster, cluster); err != nil {
 		return reconcile.Result{}, err
 	}
 	if !cluster.Spec.Sync.FromHost.DeviceClasses.Enabled {
@@ -172,7 +172,7 @@ func (c *Controller) Register(ctx context.Context, m manager.Manager) error {
 			predicate.TypedGenerationChangedPredicate[*v1alpha1.TenantCluster]{})).
 		Watches(&admissionregistrationv1.ValidatingAdmissionPolicy{}, enqueue, ours).
 		Watches(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, enqueue, ours).
-		WithOptions(controller.Options{CacheSyncTimeout: controllers.CacheSyncTimeout})
+		WithOptions(controller.Options{CacheSyncTimeout: kube.CacheSyncTimeout})
 	if c.classes {
 		createdOrDeleted := predicate.TypedFuncs[*resourcev1.DeviceClass]{UpdateFunc: func(event.TypedUpdateEvent[*resourcev1.DeviceClass]) bool {
 			return false
@@ -252,20 +252,20 @@ func defaulted(spec admissionregistrationv1.ValidatingAdmissionPolicySpec) admis
 
 // ensure creates an object, or lets change correct the existing one and writes it if that changed anything.
 func ensure(ctx context.Context, c client.Client, name string, object client.Object, change func() (same bool)) error {
-	found, err := controllers.Find(ctx, c, client.ObjectKey{Name: name}, object)
+	found, err := kube.Find(ctx, c, client.ObjectKey{Name: name}, object)
 	if err != nil {
 		return err
 	}
 	if !found {
 		object.SetName(name)
-		controllers.SetLabel(object, managedByLabel, managedBy)
+		kube.SetLabel(object, managedByLabel, managedBy)
 		change()
 		if err := c.Create(ctx, object); err != nil {
 			return fmt.Errorf("creating %T %s, %w", object, name, err)
 		}
 		return nil
 	}
-	labelled := controllers.SetLabel(object, managedByLabel, managedBy)
+	labelled := kube.SetLabel(object, managedByLabel, managedBy)
 	if change() && labelled {
 		return nil
 	}
@@ -280,9 +280,9 @@ func ensure(ctx context.Context, c client.Client, name string, object client.Obj
 func remove(ctx context.Context, c client.Client, name string) error {
 	for _, object := range []client.Object{&admissionregistrationv1.ValidatingAdmissionPolicyBinding{},
 		&admissionregistrationv1.ValidatingAdmissionPolicy{}} {
-		found, err := controllers.Find(ctx, c, client.ObjectKey{Name: name}, object)
+		found, err := kube.Find(ctx, c, client.ObjectKey{Name: name}, object)
 		if err == nil && found {
-			err = controllers.Delete(ctx, c, object, "deleting")
+			err = kube.Delete(ctx, c, object, "deleting")
 		}
 		if err != nil {
 			return err
@@ -294,7 +294,7 @@ func remove(ctx context.Context, c client.Client, name string) error {
 // written is the result of a Reconcile after these writes.
 func written(errs ...error) (reconcile.Result, error) {
 	if err := errors.Join(errs...); err != nil {
-		return controllers.RetryConflict(err)
+		return kube.RetryConflict(err)
 	}
 	return reconcile.Result{RequeueAfter: resync}, nil
 }

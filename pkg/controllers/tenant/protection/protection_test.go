@@ -28,6 +28,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/autonodes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
@@ -96,7 +97,7 @@ func parse[T any](t *testing.T, text string) *T {
 // refused waits until something is refused: the API server takes a moment to take a policy in.
 func refused(t *testing.T, what, because string, do func(context.Context) error) {
 	t.Helper()
-	env.Eventually(t, what+" is refused", func(ctx context.Context) error {
+	poll.Eventually(t, what+" is refused", func(ctx context.Context) error {
 		if err := do(ctx); err == nil || !strings.Contains(err.Error(), because) {
 			return fmt.Errorf("got %v", err)
 		}
@@ -226,7 +227,7 @@ func TestDeviceClasses(t *testing.T) {
 			fmt.Sprintf(spec, first, second)+"}")
 	}
 	const warning = "DeviceClass fpga, nic is not available in this cluster (there are gpu): the claim is not in sync before it is"
-	env.Eventually(t, "a claim for other classes is warned of", func(ctx context.Context) error {
+	poll.Eventually(t, "a claim for other classes is warned of", func(ctx context.Context) error {
 		received.take()
 		if err := theirs.Create(ctx, claim("fpga", "nic"), client.DryRunAll); err != nil {
 			return err
@@ -248,7 +249,7 @@ func TestDeviceClasses(t *testing.T) {
 	}
 
 	enable(false)
-	env.Eventually(t, "the tenant's classes are its own again",
+	poll.Eventually(t, "the tenant's classes are its own again",
 		func(ctx context.Context) error { return theirs.Delete(ctx, class("gpu"), client.DryRunAll) })
 }
 
@@ -306,7 +307,7 @@ func TestNodePools(t *testing.T) {
 		"a type that is not":         {v1alpha1.Group, fmt.Sprintf(byType, "h10"), "there is no NodeType h10 (there are pool-cpu, pool-h100)"},
 		"a pool of another provider": {"karpenter.k8s.aws", fmt.Sprintf(byType, "pool-cpu") + ", {key: rak, operator: Exists}", ""},
 	} {
-		env.Eventually(t, what+" is judged", func(ctx context.Context) error {
+		poll.Eventually(t, what+" is judged", func(ctx context.Context) error {
 			text, err := try(ctx, tc.group, tc.requirements)
 			if err != nil || (tc.want == "") != (text == "") || !strings.Contains(text, tc.want) {
 				return fmt.Errorf("%v, received is %q, want %q", err, text, tc.want)

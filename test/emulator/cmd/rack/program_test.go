@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,8 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/admin"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 const scenarioYAML = `
@@ -62,7 +64,7 @@ func startProgram(t *testing.T, script string) *program {
 	p.ironic = httptest.NewServer(mux)
 	t.Cleanup(p.ironic.Close)
 
-	ports, err := controlplane.FreePorts(3)
+	ports, err := cluster.FreePorts(3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,20 +118,17 @@ func (p *program) end() {
 
 func (p *program) until(missing func() string) {
 	p.t.Helper()
-	deadline := time.After(time.Minute)
-	for {
-		reason := missing()
-		if reason == "" {
-			return
-		}
+	poll.Eventually(p.t, "the rack has done it", func(context.Context) error {
 		select {
 		case err := <-p.ended:
 			p.t.Fatalf("the rack has ended: %v", err)
-		case <-time.After(5 * time.Millisecond):
-		case <-deadline:
-			p.t.Fatal(reason)
+		default:
 		}
-	}
+		if reason := missing(); reason != "" {
+			return errors.New(reason)
+		}
+		return nil
+	})
 }
 
 // admin makes a call to the admin API and reads its answer.

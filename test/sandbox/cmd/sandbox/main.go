@@ -19,8 +19,8 @@ import (
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/controlplane"
 )
 
 func main() {
@@ -76,12 +76,12 @@ by "make tools". They listen on 127.0.0.1 only, keep everything they write in on
 
 // programDirs are the directories of the sandbox's programs: that of this program, where "make tools" writes them, and
 // KUBEBUILDER_ASSETS.
-func programDirs() (controlplane.Binaries, error) {
+func programDirs() (cluster.Binaries, error) {
 	executable, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding the directory of this program, %w", err)
 	}
-	dirs := controlplane.Binaries{filepath.Dir(executable)}
+	dirs := cluster.Binaries{filepath.Dir(executable)}
 	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" && assets != dirs[0] {
 		dirs = append(dirs, assets)
 	}

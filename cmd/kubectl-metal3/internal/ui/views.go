@@ -1,0 +1,400 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
+)
+
+const (
+	// maxLarge is how many servers are drawn with all that there is to say, and maxTiles how many are drawn with their names. More are
+	// dots, and a rack of them is a link to its servers.
+	maxLarge = 60
+	maxTiles = 1000
+	// maxWaiting is how many reasons to wait are explained.
+	maxWaiting = 40
+	// maxNames is how many of the objects that wait for the same are named.
+	maxNames = 8
+	// maxIssues is how many issues are listed.
+	maxIssues = 200
+	// maxUses is how many uses of a server are listed.
+	maxUses = 50
+	// mapWidth is how many dots there are in a line.
+	mapWidth = 10
+)
+
+// rack is the servers of a rack, as they are drawn.
+type rack struct {
+	*rendered
+	Zone, Rack string
+	Servers    []view.Server
+	States     []stateCount
+	// Large and Dots are how the servers are drawn; neither is a tile with a name.
+	Large, Dots bool
+	machines    map[string]view.Machine
+	// changes say what would become of which servers.
+	changes map[string]string
+}
+
+// stateCount is how many servers are in a state.
+type stateCount struct {
+	State view.State
+	Count int
+}
+
+func countStates(servers []view.Server) []stateCount {
+	count := map[view.State]int{}
+	for i := range servers {
+		count[servers[i].State]++
+	}
+	var all []stateCount
+	for _, one := range states {
+		if count[one.State] > 0 {
+			all = append(all, stateCount{one.State, count[one.State]})
+			delete(count, one.State)
+		}
+	}
+	for _, state := range slices.Sorted(maps.Keys(count)) {
+		all = append(all, stateCount{state, count[state]})
+	}
+	return all
+}
+
+// groupOf is the index in groups.
+func groupOf(state view.State) int {
+	for i, group := range groups {
+		if group.Name == lookOf(state).Group {
+			return i
+		}
+	}
+	return 0
+}
+
+// Progress of a server on its way, in words.
+func (r rack) Progress(server view.Server) string { return r.machines[server.Machine].Progress }
+
+// Change is what would become of a server, in words.
+func (r rack) Change(server view.Server) string { return r.changes[server.Key().String()] }
+
+// Counts of the groups that there are, for a rack of dots.
+func (r rack) Counts() (all []groupCount) {
+	count := counts{}
+	for i := range r.Servers {
+		count[groupOf(r.Servers[i].State)]++
+	}
+	for i, group := range groups {
+		if count[i] > 0 {
+			all = append(all, groupCount{look{group.Name, group.Sign}, group.Words, count[i]})
+		}
+	}
+	return all
+}
+
+// groupCount is how many servers are in a group.
+type groupCount struct {
+	Look  look
+	Words string
+	Count int32
+}
+
+// Height of the map, in its own units.
+func (r rack) Height() int { return (len(r.Servers) + mapWidth - 1) / mapWidth * 10 }
+
+// Map draws a dot for each server. Each group has a form of its own beside its colour.
+func (r rack) Map() []area {
+	forms := map[string]string{
+		used: "h8v8h-8z", transit: "v8l8-4z", broken: "l8 8m0-8l-8 8", out: "m0 4h8", free: "h8v8h-8zm2 2v4h4v-4z",
+	}
+	paths := map[string]*strings.Builder{}
+	for i := range r.Servers {
+		group := lookOf(r.Servers[i].State).Group
+		if paths[group] == nil {
+			paths[group] = &strings.Builder{}
+		}
+		fmt.Fprintf(paths[group], "M%d %d%s", i%mapWidth*10+1, i/mapWidth*10+1, forms[group])
+	}
+	var all []area
+	for _, group := range groups {
+		if path := paths[group.Name]; path != nil {
+			all = append(all, area{group.Name, path.String()})
+		}
+	}
+	frames := ""
+	for i := range r.Servers {
+		if r.Change(r.Servers[i]) != "" {
+			frames += fmt.Sprintf("M%d %dh10v10h-10z", i%mapWidth*10, i/mapWidth*10)
+		}
+	}
+	if frames != "" {
+		all = append(all, area{"changes", frames})
+	}
+	return all
+}
+
+// summary is the head of the fleet.
+type summary struct {
+	*drawing
+	States []stateCount
+	Shown  int
+	// Types, Tenants, Racks and Zones there are.
+	Types, Tenants, Racks, Zones []string
+}
+
+func (d *drawing) fleet() error {
+	shown := d.servers
+	if d.Filter != (view.Filter{}) {
+		shown = slices.DeleteFunc(slices.Clone(shown), func(server view.Server) bool { return !d.Filter.Has(server) })
+	}
+	head := summary{drawing: d, States: countStates(d.servers), Shown: len(shown)}
+	types, tenants, racks, zones := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for i := range d.servers {
+		for _, name := range d.servers[i].Types {
+			types[name] = true
+		}
+		tenants[d.servers[i].Tenant], racks[d.servers[i].Rack], zones[d.servers[i].Zone] = true, true, true
+	}
+	sorted := func(set map[string]bool) []string {
+		delete(set, "")
+		return slices.Sorted(maps.Keys(set))
+	}
+	head.Types, head.Tenants, head.Racks, head.Zones = sorted(types), sorted(tenants), sorted(racks), sorted(zones)
+	if err := cmp.Or(d.add("top", "summary", head), d.add("top", "filter", head), d.add("top", "shown", head)); err != nil {
+		return err
+	}
+	if err := d.racks(shown, d.machines, nil); err != nil || d.Frozen {
+		return err
+	}
+	return d.add("rest", "moves", d)
+}
+
+// racks draws servers, rack by rack.
+func (d *drawing) racks(shown []view.Server, machines map[string]view.Machine, changes map[string]string) error {
+	large, dots := len(shown) <= maxLarge, len(shown) > maxTiles
+	for len(shown) > 0 {
+		same := func(server view.Server) bool { return server.Zone == shown[0].Zone && server.Rack == shown[0].Rack }
+		end := slices.IndexFunc(shown, func(server view.Server) bool { return !same(server) })
+		if end < 0 {
+			end = len(shown)
+		}
+		one := rack{rendered: d.rendered, Zone: shown[0].Zone, Rack: shown[0].Rack, Servers: shown[:end],
+			States: countStates(shown[:end]),
+			Large:  large, Dots: dots, machines: machines, changes: changes}
+		if err := d.add("main", "rack", one, one.Zone, one.Rack); err != nil {
+			return err
+		}
+		shown = shown[end:]
+	}
+	return nil
+}
+
+// Moves of servers between states, the newest first.
+func (d *drawing) Moves() []move { return d.moves }
+
+// HasTenant returns whether a tenant cluster was read.
+func (d *drawing) HasTenant() bool { return d.version.fleet.HasTenant() }
+
+// Total is how many servers there are.
+func (d *drawing) Total() int { return len(d.servers) }
+
+// Waiting is how many objects wait.
+func (d *drawing) Waiting() int { return d.waiting }
+
+// Problems is how many issues are not for information only.
+func (d *drawing) Problems() (count int) {
+	for i := range d.version.issues {
+		if d.version.issues[i].Severity != view.Info {
+			count++
+		}
+	}
+	return count
+}
+
+// bar is a line of numbers, and as a bar.
+type bar struct {
+	Parts []barPart
+	Total int32
+}
+
+// barPart begins at X and is Width wide, of 100.
+type barPart struct {
+	Group    string
+	X, Width string
+	Words    string
+}
+
+func barOf(of counts) bar {
+	drawn := bar{Total: of.total()}
+	at := 0.0
+	for i, group := range groups {
+		if of[i] == 0 {
+			continue
+		}
+		width := 100 * float64(of[i]) / float64(drawn.Total)
+		drawn.Parts = append(drawn.Parts, barPart{group.Name, fmt.Sprintf("%.2f", at), fmt.Sprintf("%.2f", width),
+			fmt.Sprintf("%d %s", of[i], group.Words)})
+		at += width
+	}
+	return drawn
+}
+
+// capacityRow is a NodeType, with its servers by what they do.
+type capacityRow struct {
+	view.TypeCapacity
+	Counts counts
+	Bar    bar
+	Usual  string
+}
+
+// Has returns how many servers a tenant has of the type.
+func (c capacityRow) Has() (all []string) {
+	for _, tenant := range slices.Sorted(maps.Keys(c.Tenants)) {
+		all = append(all, fmt.Sprintf("%s %d", tenant, c.Tenants[tenant]))
+	}
+	return all
+}
+
+// tenantRow is a TenantCluster.
+type tenantRow struct {
+	view.TenantCapacity
+	Has []string
+}
+
+func (d *drawing) capacity() error {
+	now := d.history.samples[len(d.history.samples)-1]
+	var rows []capacityRow
+	plots := []plot{d.history.plot("all servers", func(one sample) counts { return one.all })}
+	for _, one := range d.version.fleet.Capacity() {
+		row := capacityRow{TypeCapacity: one, Counts: now.byType[one.NodeType], Bar: barOf(now.byType[one.NodeType])}
+		if one.TypicalSeconds > 0 {
+			row.Usual = duration.HumanDuration(time.Duration(one.TypicalSeconds) * time.Second)
+		}
+		rows = append(rows, row)
+		plots = append(plots, d.history.plot(one.NodeType, func(of sample) counts { return of.byType[one.NodeType] }))
+	}
+	var tenants []tenantRow
+	for _, one := range d.version.fleet.Tenants() {
+		row := tenantRow{TenantCapacity: one}
+		for _, name := range slices.Sorted(maps.Keys(one.Types)) {
+			row.Has = append(row.Has, fmt.Sprintf("%s %d", name, one.Types[name]))
+		}
+		tenants = append(tenants, row)
+	}
+	return cmp.Or(d.add("main", "types", map[string]any{"Groups": groups, "Rows": rows, "All": now.all, "Bar": barOf(now.all)}),
+		d.add("main", "tenants", tenants), d.add("main", "plots", map[string]any{"Groups": groups, "Plots": plots, "Frozen": d.Frozen}))
+}
+
+// waitingGroup are those that wait for the same.
+type waitingGroup struct {
+	view.Waiters
+	// Like is how many are like the first; Others are some of them, and More is how many are not.
+	Like   int
+	Others []string
+	More   int
+	// In is how far away Until is, in the past if it is Late.
+	In   string
+	Late bool
+}
+
+func (d *drawing) pending() error {
+	all, left := d.version.fleet.Waiting(maxWaiting)
+	words := map[string]string{"pod": "Pods", "nodeclaim": "NodeClaims", "machine": "Machines"}
+	for _, kind := range []string{"pod", "nodeclaim", "machine"} {
+		var those []waitingGroup
+		for _, one := range all {
+			if one.Kind != kind {
+				continue
+			}
+			group := waitingGroup{Waiters: one, Like: len(one.Names) - 1, Others: one.Names[1:min(len(one.Names), 1+maxNames)],
+				More: max(0, len(one.Names)-1-maxNames)}
+			if one.Until != nil {
+				group.Late, group.In = one.Until.Time.Before(d.Now), duration.HumanDuration(one.Until.Sub(d.Now).Abs())
+			}
+			those = append(those, group)
+		}
+		err := d.add("main", "waiting", map[string]any{"Page": d, "Kind": kind, "Words": words[kind], "Groups": those}, kind)
+		if err != nil {
+			return err
+		}
+	}
+	return d.add("rest", "left", left)
+}
+
+func (d *drawing) issues() error {
+	all := d.version.issues
+	return d.add("main", "problems", map[string]any{"Issues": all[:min(len(all), maxIssues)], "More": max(0, len(all)-maxIssues)})
+}
+
+// step is one of a timeline, with a bar for how long it took beside the longest.
+type step struct {
+	view.Step
+	Took, Usual      string
+	Width, UsualMark string
+	// Running is true on the way to a node, or back.
+	Running bool
+}
+
+// pastUses are the last uses of a server that have ended, the newest first.
+func pastUses(all []view.Use) (ended []view.Use) {
+	for _, one := range slices.Backward(all) {
+		if one.End != nil && len(ended) < maxUses {
+			ended = append(ended, one)
+		}
+	}
+	return ended
+}
+
+func (d *drawing) server() error {
+	fleet := d.version.fleet
+	host, err := fleet.Host(d.Name)
+	at := slices.IndexFunc(d.servers, func(server view.Server) bool { return server.Key().String() == d.Name })
+	if err != nil || at < 0 {
+		d.Title, d.Gone = d.Name, true
+		return d.add("main", "gone", d.Name)
+	}
+	server := d.servers[at]
+	d.Title = server.Name
+	cause, err := fleet.Explain("host", d.Name)
+	if err != nil {
+		return err
+	}
+	taken, err := fleet.Timeline("host", d.Name)
+	if err != nil {
+		return err
+	}
+	var longest time.Duration
+	for _, one := range taken {
+		if one.Name != view.StepNode {
+			longest = max(longest, one.Duration(d.Now), time.Duration(one.TypicalSeconds)*time.Second)
+		}
+	}
+	var steps []step
+	for _, one := range taken {
+		share := func(of time.Duration) string {
+			return fmt.Sprintf("%.2f", 99*min(1, of.Seconds()/max(longest.Seconds(), 1)))
+		}
+		drawn := step{Step: one, Took: duration.HumanDuration(one.Duration(d.Now)), Width: share(one.Duration(d.Now)),
+			Running: one.End == nil && one.Name != view.StepNode}
+		if one.TypicalSeconds > 0 {
+			usual := time.Duration(one.TypicalSeconds) * time.Second
+			drawn.Usual, drawn.UsualMark = duration.HumanDuration(usual), share(usual)
+		}
+		steps = append(steps, drawn)
+	}
+	return cmp.Or(
+		d.add("main", "facts", map[string]any{"Page": d, "Server": server, "Machine": d.machines[server.Machine], "Host": host}),
+		d.add("main", "why", cause), d.add("main", "timeline", map[string]any{"Steps": steps, "Now": d.Now}),
+		d.add("main", "hardware", fleet.Hardware(host)), d.add("main", "past", map[string]any{"Page": d, "Server": server,
+			"Uses":  pastUses(d.past.Uses),
+			"Wrong": d.past.Wrong}),
+	)
+}

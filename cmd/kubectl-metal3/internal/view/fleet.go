@@ -1,0 +1,363 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+)
+
+// Fleet answers questions about a snapshot. It is not safe for concurrent use.
+type Fleet struct {
+	snapshot  *Snapshot
+	inventory *inventory.Inventory
+	hosts     map[types.NamespacedName]*bmov1alpha1.BareMetalHost
+	nodeTypes map[string]*v1alpha1.NodeType
+	providers map[string]*v1alpha1.NodeProvider
+	machines  map[types.NamespacedName]*v1alpha1.Machine
+	// machineOf is the Machine that has a host, by the UID of the host.
+	machineOf map[types.UID]*v1alpha1.Machine
+	// tenants are the TenantClusters by namespace.
+	tenants map[string][]*v1alpha1.TenantCluster
+	// badTypes is why a NodeType has no servers, by name.
+	badTypes map[string]string
+	// topology is the default of --topology-labels: which labels the manager was told is not in the API.
+	topology topology.Mapping
+	// servers are all, by zone, rack and name.
+	servers []Server
+	// nodes of the tenant cluster and the pods on them, by the name of the node; nil until one is asked for.
+	nodes  map[string]*corev1.Node
+	podsOn map[string][]*corev1.Pod
+}
+
+// New prepares the answers.
+func New(snapshot *Snapshot) *Fleet {
+	f := &Fleet{
+		snapshot: snapshot, inventory: inventory.NewInventory(inventory.Options{}), topology: topology.Default(),
+		hosts: map[types.NamespacedName]*bmov1alpha1.BareMetalHost{}, nodeTypes: map[string]*v1alpha1.NodeType{},
+		providers: map[string]*v1alpha1.NodeProvider{}, machines: map[types.NamespacedName]*v1alpha1.Machine{},
+		machineOf: map[types.UID]*v1alpha1.Machine{}, tenants: map[string][]*v1alpha1.TenantCluster{}, badTypes: map[string]string{},
+	}
+	m := &snapshot.Management
+	for i := range m.NodeProviders {
+		f.providers[m.NodeProviders[i].Name] = &m.NodeProviders[i]
+	}
+	for i := range m.TenantClusters {
+		tenant := &m.TenantClusters[i]
+		f.tenants[tenant.Namespace] = append(f.tenants[tenant.Namespace], tenant)
+	}
+	for i := range m.NodeTypes {
+		f.addType(&m.NodeTypes[i])
+	}
+	for i := range m.Hosts {
+		host := &m.Hosts[i]
+		f.hosts[keyOf(host)] = host
+		f.inventory.SetHost(host)
+	}
+	for i := range m.Machines {
+		machine := &m.Machines[i]
+		f.machines[keyOf(machine)] = machine
+		if host, has := machine.Host(); has {
+			f.machineOf[host.UID] = machine
+		}
+	}
+	f.servers = make([]Server, 0, len(f.hosts))
+	for _, host := range f.hosts {
+		f.servers = append(f.servers, f.server(host))
+	}
+	slices.SortFunc(f.servers, CompareServers)
+	return f
+}
+
+func (f *Fleet) addType(nodeType *v1alpha1.NodeType) {
+	f.nodeTypes[nodeType.Name] = nodeType
+	provider, known := f.providers[nodeType.Spec.ProviderRef.Name]
+	if !known {
+		f.badTypes[nodeType.Name] = fmt.Sprintf("its NodeProvider %q does not exist, or cannot be read: "+
+			"correct spec.providerRef", nodeType.Spec.ProviderRef.Name)
+		return
+	}
+	tenant := ""
+	if beside := f.tenants[provider.Spec.Metal3.ClusterRef.Namespace]; len(beside) > 0 {
+		tenant = beside[0].Name
+	}
+	if invalid := f.inventory.AddType(nodeType, provider, tenant); invalid != nil {
+		f.badTypes[nodeType.Name] = invalid.Message
+	}
+}
+
+// State is what a server does. The first five are those of the metric karpenter_metal3_hosts; a claimed server is shown with the
+// phase of its Machine.
+type State string
+
+// Server is one BareMetalHost.
+type Server struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Rack      string `json:"rack,omitempty"`
+	Zone      string `json:"zone,omitempty"`
+	// Types are the NodeTypes that it matches.
+	Types []string `json:"types,omitempty"`
+	// State is available, error, quarantined or unavailable; for a claimed server the phase of its Machine, such as Provisioning or
+	// Joined, or claimed if it is not a Machine's.
+	State State `json:"state"`
+	// Why the server cannot be claimed, or what its Machine says; empty for one that can be claimed.
+	Why string `json:"why,omitempty"`
+	// Metal3 is the provisioning state of the host.
+	Metal3 string `json:"metal3,omitempty"`
+	// Tenant is the namespace and name of the TenantCluster that its Machine is charged to.
+	Tenant string `json:"tenant,omitempty"`
+	// Machine is the namespace and name of its Machine.
+	Machine string `json:"machine,omitempty"`
+	Node    string `json:"node,omitempty"`
+	// Since is when the Machine claimed it.
+	Since *metav1.Time `json:"since,omitempty"`
+	// reason that it cannot be claimed; empty if it can, or if a Machine has it.
+	reason inventory.Reason
+}
+
+// Key is the namespace and name of its host.
+func (s *Server) Key() types.NamespacedName {
+	return types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+}
+
+// CompareServers orders servers by zone, rack and name.
+func CompareServers(a, b Server) int {
+	return cmp.Or(strings.Compare(a.Zone, b.Zone), strings.Compare(a.Rack, b.Rack), strings.Compare(a.Namespace, b.Namespace),
+		strings.Compare(a.Name, b.Name))
+}
+
+// Servers returns all servers, as CompareServers orders them.
+func (f *Fleet) Servers() []Server { return slices.Clone(f.servers) }
+
+func keyOf(object metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+}
+
+func (f *Fleet) server(host *bmov1alpha1.BareMetalHost) Server {
+	known, _ := f.inventory.Server(keyOf(host))
+	server := Server{
+		Namespace: host.Namespace, Name: host.Name, Rack: host.Labels[v1alpha1.RackLabelKey], Zone: f.zone(host, known.Types),
+		Types: known.Types, Metal3: string(host.Status.Provisioning.State),
+	}
+	if machine := f.MachineOn(host); machine != nil {
+		ready := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady)
+		server.State, server.Why = State(cmp.Or(machine.Status.Phase, v1alpha1.MachinePending)), ready.Message
+		server.Machine, server.Node = machine.Namespace+"/"+machine.Name, machine.Status.NodeName
+		if tenant := f.chargedTo(machine); tenant != nil {
+			server.Tenant = tenant.Namespace + "/" + tenant.Name
+		}
+		if claimed := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionClaimed); claimed.Status == metav1.ConditionTrue {
+			server.Since = &claimed.LastTransitionTime
+		}
+		return server
+	}
+	server.State, server.reason, server.Why = f.unclaimed(host, known)
+	return server
+}
+
+// noType is the reason of a server that matches no NodeType.
+const noType inventory.Reason = "NoNodeType"
+
+// unclaimed is the state of a server that no Machine has, and if it cannot be claimed, the reason and the end of a sentence about it.
+func (f *Fleet) unclaimed(host *bmov1alpha1.BareMetalHost, known inventory.Server) (State, inventory.Reason, string) {
+	eligibility := known.Eligibility
+	switch {
+	case eligibility.Claimed:
+		by := eligibility.UsedBy
+		if by == "" {
+			by = fmt.Sprintf("Machine %s/%s, which is not among those that were read", host.Spec.ConsumerRef.Namespace, host.Spec.ConsumerRef.Name)
+		}
+		return State(inventory.StateClaimed), inventory.ReasonClaimed, "is used by " + by
+	case eligibility.Reason == inventory.ReasonError:
+		return State(inventory.StateError), eligibility.Reason,
+			eligibility.Message + ": " + cmp.Or(host.Status.ErrorMessage, "Metal3 says nothing about it")
+	case eligibility.Reason == inventory.ReasonQuarantined:
+		return State(inventory.StateQuarantined), eligibility.Reason, eligibility.Message
+	}
+	var reason inventory.Reason
+	var because []string
+	for _, name := range known.Types {
+		switch one := known.States[name]; {
+		case one.State == inventory.StateAvailable:
+			return State(inventory.StateAvailable), "", ""
+		case one.Reason == inventory.ReasonTooSmall:
+			reason, because = one.Reason, append(because, tooSmall(name, one))
+		case one.Reason == inventory.ReasonNotInspected:
+			reason, because = one.Reason, append(because, fmt.Sprintf("has not been inspected, and NodeType %s leaves out cpu or memory", name))
+		}
+	}
+	switch {
+	case !eligibility.Claimable:
+		return State(inventory.StateUnavailable), eligibility.Reason, eligibility.Message
+	case len(known.Types) == 0:
+		return State(inventory.StateUnavailable), noType, "matches no NodeType"
+	}
+	return State(inventory.StateUnavailable), reason, strings.Join(because, "; ")
+}
+
+// tooSmall ends a sentence about a server.
+func tooSmall(nodeType string, state inventory.TypeState) string {
+	return fmt.Sprintf("is too small for NodeType %s (%s)", nodeType, state.Lacks)
+}
+
+// zone is that of the server as a node would have it, if the manager has the default of --topology-labels.
+func (f *Fleet) zone(host *bmov1alpha1.BareMetalHost, nodeTypes []string) string {
+	for _, name := range nodeTypes {
+		if zone := f.nodeTypes[name].Spec.Zone; zone != "" {
+			return zone
+		}
+	}
+	return f.topology.Zone(host.Labels)
+}
+
+func (f *Fleet) chargedTo(machine *v1alpha1.Machine) *v1alpha1.TenantCluster {
+	return quota.ChargedTo(machine, f.tenants[machine.Namespace])
+}
+
+// Machine is one Machine.
+type Machine struct {
+	Namespace string                `json:"namespace"`
+	Name      string                `json:"name"`
+	Phase     v1alpha1.MachinePhase `json:"phase"`
+	NodeType  string                `json:"nodeType,omitempty"`
+	Server    string                `json:"server,omitempty"`
+	Tenant    string                `json:"tenant,omitempty"`
+	Node      string                `json:"node,omitempty"`
+	// Progress is "3/5 writing image" on the way to the node.
+	Progress string `json:"progress,omitempty"`
+	// Expected is when Machines of the type usually have joined; nil once it has, and while the type has no estimate.
+	Expected *metav1.Time `json:"expected,omitempty"`
+	// Drifted is the reason of the condition of that name while that is true.
+	Drifted string `json:"drifted,omitempty"`
+	// Message of the condition Ready.
+	Message string      `json:"message,omitempty"`
+	Created metav1.Time `json:"created"`
+}
+
+// Machines returns all Machines, by namespace and name.
+func (f *Fleet) Machines() []Machine {
+	machines := make([]Machine, 0, len(f.machines))
+	for _, machine := range f.machines {
+		machines = append(machines, f.describe(machine))
+	}
+	slices.SortFunc(machines, func(a, b Machine) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	return machines
+}
+
+func (f *Fleet) describe(machine *v1alpha1.Machine) Machine {
+	described := Machine{
+		Namespace: machine.Namespace, Name: machine.Name, Phase: cmp.Or(machine.Status.Phase, v1alpha1.MachinePending),
+		Node: machine.Status.NodeName, Created: machine.CreationTimestamp,
+		Message: conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady).Message,
+	}
+	if nodeType := cmp.Or(machine.Status.NodeTypeRef, machine.Spec.NodeTypeRef); nodeType != nil {
+		described.NodeType = nodeType.Name
+	}
+	if host, has := machine.Host(); has {
+		described.Server = host.Name
+	}
+	if tenant := f.chargedTo(machine); tenant != nil {
+		described.Tenant = tenant.Name
+	}
+	if progress := machine.Status.Progress; progress != nil && machine.IsOnItsWay() {
+		described.Progress = fmt.Sprintf("%d/%d %s", progress.Step, progress.Steps, progress.Description)
+		described.Expected = progress.ExpectedReadyTime
+	}
+	if drifted := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionDrifted); drifted.Status == metav1.ConditionTrue {
+		described.Drifted = drifted.Reason
+	}
+	return described
+}
+
+// TypeCapacity is what a NodeType has, and which tenants have it.
+type TypeCapacity struct {
+	NodeType     string `json:"nodeType"`
+	Accelerators string `json:"accelerators,omitempty"`
+	Cost         int64  `json:"cost"`
+	v1alpha1.Capacity
+	// NotReady servers cannot be claimed for another reason than the other counts.
+	NotReady    int32  `json:"notReady"`
+	MaxCapacity *int32 `json:"maxCapacity,omitempty"`
+	// InTransit is the number of claimed servers whose Machine has not joined, or is being released.
+	InTransit int32 `json:"inTransit"`
+	// Tenants is how many servers each TenantCluster has, by namespace and name.
+	Tenants map[string]int32 `json:"tenants,omitempty"`
+	// TypicalSeconds from the claim to the node; 0 while no server of the type has joined.
+	TypicalSeconds int64 `json:"typicalSeconds,omitempty"`
+}
+
+// Capacity returns what each NodeType has, by name.
+func (f *Fleet) Capacity() []TypeCapacity {
+	byType := map[string]*TypeCapacity{}
+	all := make([]TypeCapacity, 0, len(f.nodeTypes))
+	for name, nodeType := range f.nodeTypes {
+		summary, _ := f.inventory.Summary(name)
+		one := TypeCapacity{
+			NodeType: name, Accelerators: capacity.Accelerators(&nodeType.Spec.HardwareProfile), Cost: nodeType.EffectiveCost(),
+			Capacity: summary.Capacity, NotReady: summary.NotReady, MaxCapacity: nodeType.Spec.MaxCapacity, Tenants: map[string]int32{},
+		}
+		if estimate := nodeType.Status.Provisioning; estimate != nil {
+			one.TypicalSeconds = estimate.TypicalSeconds
+		}
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(a, b TypeCapacity) int { return strings.Compare(a.NodeType, b.NodeType) })
+	for i := range all {
+		byType[all[i].NodeType] = &all[i]
+	}
+	for _, machine := range f.machines {
+		if machine.Status.NodeTypeRef == nil || machine.Status.HostRef == nil {
+			continue
+		}
+		one := byType[machine.Status.NodeTypeRef.Name]
+		if one == nil {
+			continue
+		}
+		if machine.Status.Phase != v1alpha1.MachineJoined {
+			one.InTransit++
+		}
+		if tenant := f.chargedTo(machine); tenant != nil {
+			one.Tenants[tenant.Namespace+"/"+tenant.Name]++
+		}
+	}
+	return all
+}
+
+// Missing is what could not be read.
+func (f *Fleet) Missing() []Missing { return f.snapshot.Missing }
+
+// HasTenant returns whether a tenant cluster was read.
+func (f *Fleet) HasTenant() bool { return f.snapshot.Tenant != nil }
+
+// Now is when the snapshot was read.
+func (f *Fleet) Now() time.Time { return f.snapshot.Time.Time }
+
+// tenantCluster is that of the snapshot.
+func (f *Fleet) tenantCluster() *v1alpha1.TenantCluster { return f.snapshot.TenantCluster() }
+
+func nodeClaim(tenant *Tenant, name string) *karpv1.NodeClaim {
+	if at := slices.IndexFunc(tenant.NodeClaims, func(one karpv1.NodeClaim) bool { return one.Name == name }); at >= 0 {
+		return &tenant.NodeClaims[at]
+	}
+	return nil
+}

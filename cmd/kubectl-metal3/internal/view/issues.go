@@ -1,0 +1,119 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+)
+
+// Severity of an issue, the worst first.
+type Severity string
+
+const (
+	// Critical: a tenant gets no servers at all, or a claimed server is in error.
+	Critical Severity = "Critical"
+	// Warning: a server or a type is of no use until a person does something.
+	Warning Severity = "Warning"
+	// Info: worth knowing.
+	Info Severity = "Info"
+)
+
+// Issue is something that is wrong in the fleet now.
+type Issue struct {
+	Severity Severity `json:"severity"`
+	// Object is kind and name.
+	Object  string `json:"object"`
+	Problem string `json:"problem"`
+	// Remedy is a command or a sentence.
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// Issues returns what is wrong now, the worst first.
+func (f *Fleet) Issues() []Issue {
+	var issues []Issue
+	add := func(severity Severity, object, problem, remedy string) {
+		issues = append(issues, Issue{severity, object, problem, remedy})
+	}
+	// What gets no further before someone acts says so in the same condition, whatever its kind.
+	stalled := func(severity Severity, object string, condition metav1.Condition, remedy string) bool {
+		if condition.Status == metav1.ConditionTrue {
+			add(severity, object, condition.Message, remedy)
+		}
+		return condition.Status == metav1.ConditionTrue
+	}
+	for i := range f.snapshot.Management.TenantClusters {
+		tenant := &f.snapshot.Management.TenantClusters[i]
+		severity := Warning
+		if len(tenant.Blocked()) > 0 {
+			severity = Critical
+		}
+		stalled(severity, "TenantCluster "+tenant.Namespace+"/"+tenant.Name,
+			conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionStalled),
+			"kubectl describe tenantclusters.karpenter.metal3.io -n "+tenant.Namespace+" "+tenant.Name)
+	}
+	for i := range f.snapshot.Management.NodeProviders {
+		provider := &f.snapshot.Management.NodeProviders[i]
+		stalled(Critical, "NodeProvider "+provider.Name, conditions.Find(provider.Status.Conditions, v1alpha1.ConditionStalled),
+			"kubectl describe nodeproviders.karpenter.metal3.io "+provider.Name)
+	}
+	if f.snapshot.Tenant != nil {
+		for i := range f.snapshot.Tenant.NodeClasses {
+			class := &f.snapshot.Tenant.NodeClasses[i]
+			stalled(Critical, "MetalNodeClass "+class.Name, conditions.Find(class.Status.Conditions, v1alpha1.ConditionStalled),
+				"kubectl describe metalnodeclasses.karpenter.metal3.io "+class.Name+", in the tenant cluster")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.nodeTypes)) {
+		nodeType, object := f.nodeTypes[name], "NodeType "+name
+		switch why := f.badTypes[name]; {
+		case stalled(Critical, object, conditions.Find(nodeType.Status.Conditions, v1alpha1.ConditionStalled),
+			"kubectl metal3 explain nodetype "+name):
+		case why != "":
+			add(Critical, object, "it has no servers: "+why, "")
+		case f.inventory.Total(name) == 0:
+			add(Warning, object, "no server matches its selector", "label BareMetalHosts as its spec.bareMetalHosts.selector says")
+		}
+	}
+	for _, server := range f.servers {
+		cause := f.serverCause(server)
+		if cause.Verdict != Wrong || server.Machine != "" { // what is wrong with a Machine is said of it
+			continue
+		}
+		severity := Warning
+		if server.State == State(inventory.StateUnavailable) && len(server.Types) == 0 {
+			severity = Info // it may be for something else
+		}
+		add(severity, "BareMetalHost "+server.Namespace+"/"+server.Name, server.Why, cause.Remedy)
+	}
+	for _, machine := range f.Machines() {
+		object, explain := "Machine "+machine.Namespace+"/"+machine.Name, "kubectl metal3 explain machine "+machine.Namespace+"/"+machine.Name
+		all := f.machines[types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}].Status.Conditions
+		switch {
+		case stalled(Critical, object, conditions.Find(all, v1alpha1.ConditionStalled), explain):
+		case machine.Phase == v1alpha1.MachinePending:
+			add(Warning, object, machine.Message, explain)
+		case machine.Expected != nil && machine.Expected.Time.Before(f.Now()):
+			add(Warning, object, fmt.Sprintf("takes longer than usual: at %s, and was expected %s ago", machine.Progress,
+				ago(f.Now(), machine.Expected.Time)), "kubectl metal3 timeline machine "+machine.Namespace+"/"+machine.Name)
+		}
+	}
+	for _, missing := range f.snapshot.Missing {
+		add(Info, "this view", missing.String(), "")
+	}
+	rank := []Severity{Critical, Warning, Info}
+	slices.SortStableFunc(issues, func(a, b Issue) int {
+		return cmp.Compare(slices.Index(rank, a.Severity), slices.Index(rank, b.Severity))
+	})
+	return issues
+}

@@ -1,0 +1,85 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+)
+
+// TestStalledIssues: an object of each kind that gets no further before someone acts is an issue, by the condition that all kinds have,
+// with all that it says. One that waits is none.
+func TestStalledIssues(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		ready  metav1.Condition
+		want   []Issue
+	}{
+		"stalled": {
+			reason: "someone has to act",
+			ready:  conditions.Sum(metav1.Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonInvalidSpec, Message: "is wrong"}),
+			want: []Issue{
+				{Critical, "NodeProvider metal3-provider", "is wrong", "kubectl describe nodeproviders.karpenter.metal3.io metal3-provider"},
+				{Critical, "MetalNodeClass default", "is wrong",
+					"kubectl describe metalnodeclasses.karpenter.metal3.io default, in the tenant cluster"},
+				{Critical, "NodeType h100", "is wrong", "kubectl metal3 explain nodetype h100"},
+				{Critical, "Machine acme/a", "is wrong", "kubectl metal3 explain machine acme/a"},
+				{Warning, "TenantCluster acme/acme", "is wrong", "kubectl describe tenantclusters.karpenter.metal3.io -n acme acme"},
+			},
+		},
+		"waits": {
+			reason: "it gets further by itself",
+			ready: metav1.Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonProvisioning,
+				Message: "waits"},
+			want: []Issue{{Warning, "NodeType h100", "no server matches its selector",
+				"label BareMetalHosts as its spec.bareMetalHosts.selector says"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := metav1.NewTime(time.Unix(100, 0))
+			s := &Snapshot{Time: at, Tenant: &Tenant{}}
+			provider := v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "metal3-provider", UID: "metal3-provider"}}
+			nodeType := v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: "h100", OwnerReferences: env.MadeBy("metal3-provider")}}
+			nodeType.Spec.ProviderRef.Name = provider.Name
+			nodeType.Spec.BareMetalHosts = env.HostsWith(map[string]string{"type": "h100"})
+			tenant := v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "acme"}}
+			machine := v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "a"}}
+			machine.Status.Phase = v1alpha1.MachineProvisioning
+			class := v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+			for _, all := range []*[]metav1.Condition{&provider.Status.Conditions, &nodeType.Status.Conditions, &tenant.Status.Conditions,
+				&machine.Status.Conditions} {
+				conditions.SetReady(all, tc.ready, 1, at)
+			}
+			conditions.SetReady(&class.Status.Conditions, tc.ready, 1, at)
+			s.Management = Management{NodeProviders: []v1alpha1.NodeProvider{provider}, NodeTypes: []v1alpha1.NodeType{nodeType},
+				TenantClusters: []v1alpha1.TenantCluster{tenant}, Machines: []v1alpha1.Machine{machine}}
+			s.Tenant.NodeClasses = []v1alpha1.MetalNodeClass{class}
+			if diff := cmp.Diff(tc.want, New(s).Issues()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// A TenantCluster whose provider writes nothing is worse than one with a wrong pool.
+func TestBlockedTenantIssue(t *testing.T) {
+	at := metav1.NewTime(time.Unix(100, 0))
+	tenant := v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "acme"}}
+	blocked := metav1.Condition{Type: v1alpha1.ConditionKubeconfigAccepted, Status: metav1.ConditionFalse, Reason: "Refused",
+		Message: "is refused"}
+	tenant.Status.Conditions = []metav1.Condition{blocked}
+	conditions.SetReady(&tenant.Status.Conditions, conditions.Sum(blocked), 1, at)
+	issues := New(&Snapshot{Time: at, Management: Management{TenantClusters: []v1alpha1.TenantCluster{tenant}}}).Issues()
+	want := []Issue{{Critical, "TenantCluster acme/acme", "is refused", "kubectl describe tenantclusters.karpenter.metal3.io -n acme acme"}}
+	if diff := cmp.Diff(want, issues); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,194 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+)
+
+// ProposedType is a NodeType for servers that match none.
+type ProposedType struct {
+	// Name that no NodeType has.
+	Name string
+	// Namespace of the servers, and the NodeProviders whose servers they are; empty if there is none.
+	Namespace string
+	Providers []*v1alpha1.NodeProvider
+	// Hardware is what Metal3 has found, in words.
+	Hardware string
+	// CPU is how many threads and Memory how much memory the least of the servers has.
+	CPU, Memory *resource.Quantity
+	Servers     []string
+	// Labels select the servers, and no other of the namespace. Not all servers have them yet if Unlabelled is true.
+	Labels     map[string]string
+	Unlabelled bool
+	// Shared are the other labels that all of the servers have with one value.
+	Shared map[string]string
+}
+
+// ProposedTypes returns NodeTypes for the servers that Metal3 has inspected and that match none, by namespace and name. Servers that
+// others use are left out. uninspected are those of which nothing is known.
+func (f *Fleet) ProposedTypes() (proposed []ProposedType, uninspected []string) {
+	groups := map[hardwareGroup][]*bmov1alpha1.BareMetalHost{}
+	for _, server := range f.servers {
+		host := f.hosts[types.NamespacedName{Namespace: server.Namespace, Name: server.Name}]
+		if known, _ := f.inventory.Server(keyOf(host)); len(known.Types) > 0 || known.Eligibility.UsedBy != "" {
+			continue
+		}
+		details := host.Status.HardwareDetails
+		if details == nil || details.CPU.Count == 0 || details.RAMMebibytes == 0 {
+			uninspected = append(uninspected, server.Namespace+"/"+server.Name)
+			continue
+		}
+		group := groupOf(host)
+		groups[group] = append(groups[group], host)
+	}
+	for group, hosts := range groups {
+		slices.SortFunc(hosts, func(a, b *bmov1alpha1.BareMetalHost) int {
+			return cmp.Or(a.Status.HardwareDetails.RAMMebibytes-b.Status.HardwareDetails.RAMMebibytes, strings.Compare(a.Name, b.Name))
+		})
+		for len(hosts) > 0 { // those whose memory is the same, as the manager compares it
+			least := int64(hosts[0].Status.HardwareDetails.RAMMebibytes) << 20
+			end := slices.IndexFunc(hosts, func(host *bmov1alpha1.BareMetalHost) bool {
+				return int64(host.Status.HardwareDetails.RAMMebibytes)<<20 > least+capacity.MemoryTolerance(least)
+			})
+			if end < 0 {
+				end = len(hosts)
+			}
+			proposed = append(proposed, f.propose(group, hosts[:end], least))
+			hosts = hosts[end:]
+		}
+	}
+	slices.SortFunc(proposed, func(a, b ProposedType) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.Servers[0], b.Servers[0]))
+	})
+	taken := map[string]bool{}
+	for name := range f.nodeTypes {
+		taken[name] = true
+	}
+	for i := range proposed {
+		one := &proposed[i]
+		one.Name = unused(one.Name, func(name string) bool { return taken[name] })
+		taken[one.Name] = true
+		if one.Unlabelled {
+			one.Labels = map[string]string{f.unusedLabel(one.Namespace): one.Name}
+		}
+	}
+	slices.Sort(uninspected)
+	return proposed, uninspected
+}
+
+// hardwareGroup is what the servers of a type have in common beside their memory.
+type hardwareGroup struct {
+	namespace, vendor, product, model, arch string
+	cpus                                    int
+}
+
+func groupOf(host *bmov1alpha1.BareMetalHost) hardwareGroup {
+	details := host.Status.HardwareDetails
+	return hardwareGroup{namespace: host.Namespace, vendor: oneLine(details.SystemVendor.Manufacturer),
+		product: oneLine(details.SystemVendor.ProductName), model: oneLine(details.CPU.Model), arch: oneLine(details.CPU.Arch),
+		cpus: details.CPU.Count}
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func (f *Fleet) propose(group hardwareGroup, hosts []*bmov1alpha1.BareMetalHost, memory int64) ProposedType {
+	proposed := ProposedType{Namespace: group.namespace, CPU: resource.NewQuantity(int64(group.cpus), resource.DecimalSI),
+		Memory: resource.NewQuantity(memory, resource.BinarySI)}
+	for _, name := range slices.Sorted(maps.Keys(f.providers)) {
+		if provider := f.providers[name]; provider.Spec.Metal3.ClusterRef.Namespace == group.namespace {
+			proposed.Providers = append(proposed.Providers, provider)
+		}
+	}
+	for _, host := range hosts {
+		proposed.Servers = append(proposed.Servers, host.Name)
+	}
+	slices.Sort(proposed.Servers)
+	what := []string{cmp.Or(strings.TrimSpace(group.vendor+" "+group.product), "of an unknown vendor")}
+	if processor := strings.TrimSpace(group.model + " " + group.arch); processor != "" {
+		what = append(what, processor)
+	}
+	proposed.Hardware = strings.Join(append(what, fmt.Sprintf("%d cpus", group.cpus), proposed.Memory.String()), ", ")
+	proposed.Name = fmt.Sprintf("%s-%dcpu-%dgi", slug(cmp.Or(group.product, group.vendor, "server")), group.cpus, memory>>30)
+	proposed.Labels, proposed.Shared = f.distinguishingLabels(group.namespace, hosts)
+	proposed.Unlabelled = proposed.Labels == nil
+	return proposed
+}
+
+var notInName = regexp.MustCompile(`[^a-z0-9]+`)
+
+// slug is text as part of a name, and of the value of a label with what follows it.
+func slug(text string) string {
+	text = strings.Trim(notInName.ReplaceAllString(strings.ToLower(text), "-"), "-")
+	return cmp.Or(strings.TrimRight(text[:min(len(text), 40)], "-"), "server")
+}
+
+// distinguishingLabels returns the fewest labels that all the hosts have, and that no other host of the namespace has together. It is
+// nil if there are none. Labels of the place of a server do not count. The other labels that all the hosts have are shared.
+func (f *Fleet) distinguishingLabels(namespace string, hosts []*bmov1alpha1.BareMetalHost) (fewest, shared map[string]string) {
+	shared = maps.Clone(hosts[0].Labels)
+	place := f.topology.Keys()
+	maps.DeleteFunc(shared, func(key, value string) bool {
+		return slices.Contains(place, key) || slices.ContainsFunc(hosts, func(host *bmov1alpha1.BareMetalHost) bool {
+			other, found := host.Labels[key]
+			return !found || other != value
+		})
+	})
+	var others []labels.Set
+	for _, host := range f.hosts {
+		if host.Namespace == namespace && !slices.Contains(hosts, host) {
+			others = append(others, host.Labels)
+		}
+	}
+	distinguishes := func(set map[string]string) bool {
+		selector := labels.SelectorFromSet(set)
+		return len(set) > 0 && !slices.ContainsFunc(others, func(other labels.Set) bool { return selector.Matches(other) })
+	}
+	if !distinguishes(shared) {
+		return nil, shared
+	}
+	fewest = maps.Clone(shared)
+	for _, key := range slices.Backward(slices.Sorted(maps.Keys(shared))) {
+		value := fewest[key]
+		if delete(fewest, key); !distinguishes(fewest) {
+			fewest[key] = value
+		}
+	}
+	maps.DeleteFunc(shared, func(key, _ string) bool { _, found := fewest[key]; return found })
+	return fewest, shared
+}
+
+// unusedLabel is one that no host of the namespace has.
+func (f *Fleet) unusedLabel(namespace string) string {
+	return unused("hardware", func(key string) bool {
+		for _, host := range f.hosts {
+			if _, is := host.Labels[key]; is && host.Namespace == namespace {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// unused is the name, or with a number after it if it is taken.
+func unused(name string, taken func(string) bool) string {
+	free := name
+	for number := 2; taken(free); number++ {
+		free = fmt.Sprintf("%s-%d", name, number)
+	}
+	return free
+}

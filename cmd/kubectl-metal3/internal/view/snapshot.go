@@ -1,0 +1,465 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
+)
+
+// What the file of a Snapshot says it is. Another version is not read.
+const (
+	SnapshotKind    = "FleetSnapshot"
+	SnapshotVersion = "view." + v1alpha1.Group + "/v1"
+)
+
+// Snapshot is what was read of the clusters at one time, without what may hold a secret: user data, network data, credentials in
+// URLs, and of pods everything but what they need of a node.
+type Snapshot struct {
+	metav1.TypeMeta `json:",inline"`
+	// Time at which reading began.
+	Time       metav1.Time `json:"time"`
+	Management Management  `json:"management"`
+	// Tenant is the tenant cluster that was read, nil if none was.
+	Tenant *Tenant `json:"tenant,omitempty"`
+	// Missing is what could not be read. What depends on it is incomplete.
+	Missing []Missing `json:"missing,omitempty"`
+}
+
+// Management is what was read of the management cluster.
+type Management struct {
+	Hosts         []bmov1alpha1.BareMetalHost `json:"hosts"`
+	NodeProviders []v1alpha1.NodeProvider     `json:"nodeProviders"`
+	// NodeProfiles are read by ReadPlanning only.
+	NodeProfiles   []v1alpha1.NodeProfile   `json:"nodeProfiles,omitempty"`
+	NodeTypes      []v1alpha1.NodeType      `json:"nodeTypes"`
+	TenantClusters []v1alpha1.TenantCluster `json:"tenantClusters"`
+	Machines       []v1alpha1.Machine       `json:"machines"`
+	// HostUsages are those that ReadUsage has read.
+	HostUsages []v1alpha1.HostUsage `json:"hostUsages,omitempty"`
+}
+
+// Tenant is what was read of a tenant cluster.
+type Tenant struct {
+	// UID of the namespace kube-system, by which TenantClusters know their cluster.
+	UID         types.UID                 `json:"uid,omitempty"`
+	Pods        []corev1.Pod              `json:"pods"`
+	Nodes       []corev1.Node             `json:"nodes"`
+	NodePools   []karpv1.NodePool         `json:"nodePools"`
+	NodeClaims  []karpv1.NodeClaim        `json:"nodeClaims"`
+	NodeClasses []v1alpha1.MetalNodeClass `json:"nodeClasses"`
+	// DaemonSets are read by ReadPlanning only.
+	DaemonSets []appsv1.DaemonSet `json:"daemonSets,omitempty"`
+}
+
+// DeepCopy returns a copy that can be changed.
+func (s *Snapshot) DeepCopy() *Snapshot {
+	c, m := *s, &s.Management
+	c.Management = Management{
+		Hosts: copied(m.Hosts), NodeProviders: copied(m.NodeProviders), NodeProfiles: copied(m.NodeProfiles), NodeTypes: copied(m.NodeTypes),
+		TenantClusters: copied(m.TenantClusters), Machines: copied(m.Machines), HostUsages: copied(m.HostUsages),
+	}
+	if t := s.Tenant; t != nil {
+		c.Tenant = &Tenant{
+			UID: t.UID, Pods: copied(t.Pods), Nodes: copied(t.Nodes), NodePools: copied(t.NodePools), NodeClaims: copied(t.NodeClaims),
+			NodeClasses: copied(t.NodeClasses), DaemonSets: copied(t.DaemonSets),
+		}
+	}
+	c.Missing = slices.Clone(s.Missing)
+	return &c
+}
+
+func copied[T any, P interface {
+	*T
+	DeepCopyInto(*T)
+}](from []T) []T {
+	to := make([]T, len(from))
+	for i := range from {
+		P(&from[i]).DeepCopyInto(&to[i])
+	}
+	return to
+}
+
+// TenantCluster is the TenantCluster of the tenant cluster that was read; nil if there is none of its identity.
+func (s *Snapshot) TenantCluster() *v1alpha1.TenantCluster {
+	if s.Tenant == nil || s.Tenant.UID == "" {
+		return nil
+	}
+	for i := range s.Management.TenantClusters {
+		if tenant := &s.Management.TenantClusters[i]; tenant.Status.ClusterUID == string(s.Tenant.UID) {
+			return tenant
+		}
+	}
+	return nil
+}
+
+// Missing is a kind that could not be read.
+type Missing struct {
+	// Cluster is "management" or "tenant".
+	Cluster  string `json:"cluster"`
+	Group    string `json:"group"`
+	Resource string `json:"resource"`
+	// NotInstalled is true if the cluster does not have the kind. Otherwise the right to list it is missing.
+	NotInstalled bool `json:"notInstalled,omitempty"`
+	// Live is true if the kind would be followed, which needs the right to watch it, too.
+	Live bool `json:"live,omitempty"`
+}
+
+// String says what is missing and what gives it, in one sentence.
+func (m Missing) String() string {
+	name := strings.TrimSuffix(m.Resource+"."+m.Group, ".")
+	if m.NotInstalled {
+		return fmt.Sprintf("the %s cluster has no %s: install its CRD, or name another cluster", m.Cluster, name)
+	}
+	verbs, rule := "list", "list"
+	if m.Live {
+		verbs, rule = "list or not watch", "list, watch"
+	}
+	return fmt.Sprintf("you may not %s %s in the %s cluster, and what depends on them is not shown: the rule that is missing is "+
+		"apiGroups [%q], resources [%q], verbs [%s]", verbs, name, m.Cluster, m.Group, m.Resource, rule)
+}
+
+// Scheme has the kinds that are read.
+func Scheme() *runtime.Scheme {
+	scheme := operator.ManagementScheme()
+	version := schema.GroupVersion{Group: karpenterapis.Group, Version: "v1"}
+	scheme.AddKnownTypes(version, &karpv1.NodePool{}, &karpv1.NodePoolList{}, &karpv1.NodeClaim{}, &karpv1.NodeClaimList{})
+	metav1.AddToGroupVersion(scheme, version)
+	return scheme
+}
+
+// kind is one that is read.
+type kind struct {
+	cluster, group, resource string
+	// namespaced kinds are read of the namespace that a person has named, others of all.
+	namespaced bool
+	// object is an empty one.
+	object client.Object
+	// list returns an empty list. Each page has one of its own: decoding into that of the page before would write to what was taken of it.
+	list func() client.ObjectList
+	// trim removes what people do not look at and what may hold a secret.
+	trim func(client.Object)
+	// add appends a copy of an object to those of a snapshot.
+	add func(*Snapshot, client.Object)
+}
+
+// Names of the clusters.
+const (
+	managementCluster = "management"
+	tenantCluster     = "tenant"
+)
+
+func kindOf[T any, P interface {
+	*T
+	client.Object
+}](cluster, group, resource string, list func() client.ObjectList, of func(*Snapshot) *[]T, trim func(P)) kind {
+	return kind{
+		cluster: cluster, group: group, resource: resource, object: P(new(T)), list: list,
+		trim: func(object client.Object) {
+			object.SetManagedFields(nil)
+			annotations := object.GetAnnotations()
+			delete(annotations, corev1.LastAppliedConfigAnnotation)
+			object.SetAnnotations(annotations)
+			trim(object.(P))
+		},
+		add: func(s *Snapshot, object client.Object) { all := of(s); *all = append(*all, *object.(P)) },
+	}
+}
+
+func (k kind) inNamespace() kind {
+	k.namespaced = true
+	return k
+}
+
+// kinds are those that a snapshot has, of the management cluster and, if there is one, of a tenant.
+func kinds(tenant bool) []kind {
+	all := []kind{
+		kindOf(managementCluster, bmov1alpha1.GroupVersion.Group, "baremetalhosts",
+			func() client.ObjectList { return &bmov1alpha1.BareMetalHostList{} },
+			func(s *Snapshot) *[]bmov1alpha1.BareMetalHost { return &s.Management.Hosts }, trimHost),
+		kindOf(managementCluster, v1alpha1.Group, "nodeproviders",
+			func() client.ObjectList { return &v1alpha1.NodeProviderList{} },
+			func(s *Snapshot) *[]v1alpha1.NodeProvider { return &s.Management.NodeProviders }, trimProvider),
+		kindOf(managementCluster, v1alpha1.Group, "nodetypes",
+			func() client.ObjectList { return &v1alpha1.NodeTypeList{} },
+			func(s *Snapshot) *[]v1alpha1.NodeType { return &s.Management.NodeTypes }, trimType),
+		kindOf(managementCluster, v1alpha1.Group, "tenantclusters",
+			func() client.ObjectList { return &v1alpha1.TenantClusterList{} },
+			func(s *Snapshot) *[]v1alpha1.TenantCluster { return &s.Management.TenantClusters }, trimTenantCluster).inNamespace(),
+		kindOf(managementCluster, v1alpha1.Group, "machines",
+			func() client.ObjectList { return &v1alpha1.MachineList{} },
+			func(s *Snapshot) *[]v1alpha1.Machine { return &s.Management.Machines }, trimMachine).inNamespace(),
+	}
+	if !tenant {
+		return all
+	}
+	return append(all,
+		kindOf(tenantCluster, "", "pods", func() client.ObjectList { return &corev1.PodList{} },
+			func(s *Snapshot) *[]corev1.Pod { return &s.Tenant.Pods }, trimPod),
+		kindOf(tenantCluster, "", "nodes", func() client.ObjectList { return &corev1.NodeList{} },
+			func(s *Snapshot) *[]corev1.Node { return &s.Tenant.Nodes }, trimNode),
+		kindOf(tenantCluster, karpenterapis.Group, "nodepools", func() client.ObjectList { return &karpv1.NodePoolList{} },
+			func(s *Snapshot) *[]karpv1.NodePool { return &s.Tenant.NodePools }, nothingElse[karpv1.NodePool]),
+		kindOf(tenantCluster, karpenterapis.Group, "nodeclaims", func() client.ObjectList { return &karpv1.NodeClaimList{} },
+			func(s *Snapshot) *[]karpv1.NodeClaim { return &s.Tenant.NodeClaims }, nothingElse[karpv1.NodeClaim]),
+		kindOf(tenantCluster, v1alpha1.Group, "metalnodeclasses", func() client.ObjectList { return &v1alpha1.MetalNodeClassList{} },
+			func(s *Snapshot) *[]v1alpha1.MetalNodeClass { return &s.Tenant.NodeClasses }, trimClass))
+}
+
+// missing returns what is missing if an error says that a kind cannot be read, and otherwise nil.
+func (k kind) missing(err error) *Missing {
+	if !apierrors.IsForbidden(err) && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		return nil
+	}
+	return &Missing{Cluster: k.cluster, Group: k.group, Resource: k.resource, NotInstalled: !apierrors.IsForbidden(err)}
+}
+
+// pageSize is the number of objects that are asked for at a time.
+const pageSize = 500
+
+// NewSnapshot returns a snapshot without anything in it.
+func NewSnapshot(now metav1.Time) *Snapshot {
+	return &Snapshot{TypeMeta: metav1.TypeMeta{Kind: SnapshotKind, APIVersion: SnapshotVersion}, Time: now}
+}
+
+// Read reads a snapshot of the management cluster and, if that is not nil, of a tenant. Namespace limits the Machines and
+// TenantClusters; empty are all. Kinds that the reader may not list, or that a cluster does not have, are in Missing.
+func Read(ctx context.Context, management, tenant client.Reader, namespace string, now metav1.Time) (*Snapshot, error) {
+	s, err := newSnapshot(ctx, tenant, now)
+	if err != nil {
+		return nil, err
+	}
+	from := map[string]client.Reader{managementCluster: management, tenantCluster: tenant}
+	for _, one := range kinds(tenant != nil) {
+		if err := s.read(ctx, one, from[one.cluster], namespace); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// newSnapshot returns one without objects that knows which tenant it is of.
+func newSnapshot(ctx context.Context, tenant client.Reader, now metav1.Time) (*Snapshot, error) {
+	s := NewSnapshot(now)
+	if tenant == nil {
+		return s, nil
+	}
+	s.Tenant = &Tenant{}
+	system := &corev1.Namespace{}
+	if err := tenant.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err == nil {
+		s.Tenant.UID = system.UID
+	} else if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("reaching the tenant cluster, %w", err)
+	}
+	return s, nil
+}
+
+// ReadPlanning adds what only planning needs: the DaemonSets of the tenant, which take room on each node, and the NodeProfiles. The tenant
+// may be nil.
+func (s *Snapshot) ReadPlanning(ctx context.Context, management, tenant client.Reader) error {
+	if err := s.read(ctx, kindOf(managementCluster, v1alpha1.Group, "nodeprofiles",
+		func() client.ObjectList { return &v1alpha1.NodeProfileList{} },
+		func(s *Snapshot) *[]v1alpha1.NodeProfile { return &s.Management.NodeProfiles }, nothingElse[v1alpha1.NodeProfile]),
+		management, ""); err != nil {
+		return err
+	}
+	if tenant != nil && s.Tenant != nil {
+		if err := s.read(ctx, kindOf(tenantCluster, appsv1.GroupName, "daemonsets",
+			func() client.ObjectList { return &appsv1.DaemonSetList{} },
+			func(s *Snapshot) *[]appsv1.DaemonSet { return &s.Tenant.DaemonSets }, trimDaemonSet), tenant, ""); err != nil {
+			return err
+		}
+	}
+	// A cluster without the kind has none of them.
+	s.Missing = slices.DeleteFunc(s.Missing, func(missing Missing) bool { return missing.NotInstalled && missing.Resource == "nodeprofiles" })
+	return nil
+}
+
+func (s *Snapshot) read(ctx context.Context, one kind, from client.Reader, namespace string) error {
+	for next := ""; ; {
+		options := []client.ListOption{client.Limit(pageSize), client.Continue(next)}
+		if one.namespaced {
+			options = append(options, client.InNamespace(namespace))
+		}
+		list := one.list()
+		if err := from.List(ctx, list, options...); err != nil {
+			if missing := one.missing(err); missing != nil {
+				s.Missing = append(s.Missing, *missing)
+				return nil
+			}
+			return fmt.Errorf("listing %s in the %s cluster, %w", one.resource, one.cluster, err)
+		}
+		if err := meta.EachListItem(list, func(object runtime.Object) error {
+			one.trim(object.(client.Object))
+			one.add(s, object.(client.Object))
+			return nil
+		}); err != nil {
+			return fmt.Errorf("reading the list of %s in the %s cluster, %w", one.resource, one.cluster, err)
+		}
+		if next = list.GetContinue(); next == "" {
+			return nil
+		}
+	}
+}
+
+func nothingElse[T any](*T) {}
+
+func trimHost(host *bmov1alpha1.BareMetalHost) {
+	history := host.Status.OperationHistory
+	vendor, model := bmov1alpha1.HardwareSystemVendor{}, ""
+	if details := host.Status.HardwareDetails; details != nil {
+		vendor, model = details.SystemVendor, details.CPU.Model
+	}
+	inventory.TrimHost(host)
+	host.Status.OperationHistory = history
+	if details := host.Status.HardwareDetails; details != nil {
+		details.SystemVendor, details.CPU.Model = vendor, model
+	}
+	host.Spec.BMC.Address = properties.PublicURL(host.Spec.BMC.Address)
+	for _, image := range []*bmov1alpha1.Image{host.Spec.Image, &host.Status.Provisioning.Image} {
+		if image != nil {
+			image.URL, image.Checksum = properties.PublicURL(image.URL), properties.PublicURL(image.Checksum)
+		}
+	}
+}
+
+// trimProperties leaves of properties what a status would show.
+func trimProperties(values map[string]string) {
+	shown := properties.Merge(properties.Layer{Values: values})
+	for key := range values {
+		if values[key] != "" {
+			values[key] = shown.Shown(key)
+		}
+	}
+}
+
+func trimProvider(provider *v1alpha1.NodeProvider) {
+	provider.Spec.Metal3.Deploy, provider.Spec.Metal3.Netris = nil, nil
+	trimProperties(provider.Spec.Properties)
+	for i := range provider.Spec.Metal3.NodeTypes {
+		trimProperties(provider.Spec.Metal3.NodeTypes[i].Properties)
+	}
+}
+
+func trimType(nodeType *v1alpha1.NodeType) { trimProperties(nodeType.Spec.Properties) }
+
+func trimTenantCluster(tenant *v1alpha1.TenantCluster) {
+	// What it says of its nodes is for their user data.
+	tenant.Spec.PrivateNodes = nil
+}
+
+func trimMachine(machine *v1alpha1.Machine) { trimProperties(machine.Spec.Properties) }
+
+func trimClass(class *v1alpha1.MetalNodeClass) { trimProperties(class.Spec.Properties) }
+
+func trimPod(pod *corev1.Pod) {
+	pod.Spec = TrimPodSpec(&pod.Spec)
+	if value, set := pod.Annotations[karpv1.DoNotDisruptAnnotationKey]; set {
+		pod.Annotations = map[string]string{karpv1.DoNotDisruptAnnotationKey: value}
+	} else {
+		pod.Annotations = nil
+	}
+	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, NominatedNodeName: pod.Status.NominatedNodeName}
+}
+
+// TrimPodSpec leaves of a pod what it needs of a node: no environment, no arguments, no images, no volumes.
+func TrimPodSpec(from *corev1.PodSpec) corev1.PodSpec {
+	spec := corev1.PodSpec{
+		NodeName: from.NodeName, NodeSelector: from.NodeSelector, Affinity: from.Affinity, Tolerations: from.Tolerations,
+		TopologySpreadConstraints: from.TopologySpreadConstraints, ResourceClaims: from.ResourceClaims,
+		SchedulerName: from.SchedulerName, SchedulingGates: from.SchedulingGates, Priority: from.Priority,
+		Resources: from.Resources, Overhead: from.Overhead,
+	}
+	needs := func(containers []corev1.Container) []corev1.Container {
+		kept := make([]corev1.Container, len(containers))
+		for i := range containers {
+			kept[i] = corev1.Container{Name: containers[i].Name, Resources: containers[i].Resources, RestartPolicy: containers[i].RestartPolicy}
+			for _, port := range containers[i].Ports {
+				if port.HostPort != 0 {
+					kept[i].Ports = append(kept[i].Ports, port)
+				}
+			}
+		}
+		return kept
+	}
+	spec.Containers, spec.InitContainers = needs(from.Containers), needs(from.InitContainers)
+	return spec
+}
+
+func trimDaemonSet(set *appsv1.DaemonSet) {
+	set.Annotations, set.Status = nil, appsv1.DaemonSetStatus{}
+	set.Spec.Template.Annotations = nil
+	set.Spec.Template.Spec = TrimPodSpec(&set.Spec.Template.Spec)
+}
+
+func trimNode(node *corev1.Node) {
+	node.Annotations, node.Status.Images, node.Status.VolumesAttached, node.Status.VolumesInUse = nil, nil, nil, nil
+}
+
+// Save writes the snapshot as a file. Secrets that are in messages, annotations and the like are blanked.
+func (s *Snapshot) Save(to io.Writer) error {
+	shown, err := Redacted(s)
+	if err != nil {
+		return err
+	}
+	encoder := json.NewEncoder(to)
+	encoder.SetIndent("", " ")
+	return encoder.Encode(shown)
+}
+
+// Redacted returns an object as JSON has it, without what may be a secret: see properties.RedactValue.
+func Redacted(object any) (any, error) {
+	content, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.UseNumber()
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	return properties.RedactValue(value), nil
+}
+
+// Load reads the file of a snapshot. The error is one sentence.
+func Load(from io.Reader) (*Snapshot, error) {
+	s := &Snapshot{}
+	err := json.NewDecoder(from).Decode(s)
+	var wrongField *json.UnmarshalTypeError
+	switch {
+	case err == nil && s.Kind != SnapshotKind, errors.As(err, &wrongField) && s.Kind == "":
+		return nil, fmt.Errorf("it is not a snapshot: its kind is %q, and would be %s: make one by kubectl metal3 snapshot", s.Kind, SnapshotKind)
+	case err == nil && s.APIVersion != SnapshotVersion:
+		return nil, fmt.Errorf("it is a snapshot of version %q, and this program reads %s: make it again by kubectl metal3 snapshot",
+			s.APIVersion, SnapshotVersion)
+	case err != nil:
+		return nil, fmt.Errorf("it is not a snapshot: %w: make one by kubectl metal3 snapshot", err)
+	}
+	return s, nil
+}

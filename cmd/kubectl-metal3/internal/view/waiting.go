@@ -1,0 +1,123 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+)
+
+// Waiters are objects of one kind that wait for the same.
+type Waiters struct {
+	// Kind as Explain takes it.
+	Kind string `json:"kind"`
+	// Names with their namespace, those that wait longest first. The cause is that of the first.
+	Names []string `json:"names"`
+	// Since is when the first was created.
+	Since metav1.Time `json:"since"`
+	// Until is when the first is usually done; nil if that is not known.
+	Until *metav1.Time `json:"until,omitempty"`
+	Cause Cause        `json:"cause"`
+}
+
+// waiter is an object that waits. Objects of one kind and groupKey are explained once.
+type waiter struct {
+	kind, name, groupKey string
+	since                metav1.Time
+	until                *metav1.Time
+	explain              func() Cause
+}
+
+// Waiting returns what waits, longest first by kind: pods without a node, NodeClaims that are not nodes, and Machines that have not joined.
+// Pods of one owner that ask for the same are together, and so are Machines without a server for the same reason. No more than most of
+// them are explained; left is how many objects there are beyond those.
+func (f *Fleet) Waiting(most int) (all []Waiters, left int) {
+	index := map[string]int{}
+	for _, one := range f.waiters() {
+		key := one.kind + " " + one.groupKey
+		switch at, known := index[key]; {
+		case known:
+			all[at].Names = append(all[at].Names, one.name)
+		case len(all) >= most:
+			left++
+		default:
+			index[key] = len(all)
+			all = append(all, Waiters{Kind: one.kind, Names: []string{one.name}, Since: one.since, Until: one.until, Cause: one.explain()})
+		}
+	}
+	return all, left
+}
+
+// waiters are all objects that wait.
+func (f *Fleet) waiters() []waiter {
+	var pods, claims, machines []waiter
+	if tenant := f.snapshot.Tenant; tenant != nil {
+		for _, pod := range f.Unscheduled() {
+			pods = append(pods, waiter{"pod", nameOf(pod), podLikeness(pod), pod.CreationTimestamp, nil, func() Cause { return f.explainPod(pod) }})
+		}
+		for i := range tenant.NodeClaims {
+			claim := &tenant.NodeClaims[i]
+			if conditions.Find(claim.Status.Conditions, karpv1.ConditionTypeInitialized).Status != metav1.ConditionTrue &&
+				claim.Status.NodeName == "" {
+				claims = append(claims, waiter{"nodeclaim", claim.Name, claim.Name, claim.CreationTimestamp, f.expected(claim.Name),
+					func() Cause { return f.explainNodeClaim(claim) }})
+			}
+		}
+	}
+	for i := range f.snapshot.Management.Machines {
+		machine := &f.snapshot.Management.Machines[i]
+		if f.machineVerdict(machine) == Good {
+			continue
+		}
+		one := waiter{"machine", nameOf(machine), nameOf(machine), machine.CreationTimestamp, f.describe(machine).Expected,
+			func() Cause { return f.explainMachine(machine) }}
+		if !machine.HasHost() {
+			one.groupKey = fmt.Sprint(machine.Namespace, machine.Spec.NodeTypeRef, machine.Spec.Requirements,
+				conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady).Message)
+		}
+		machines = append(machines, one)
+	}
+	for _, one := range [][]waiter{pods, claims, machines} {
+		slices.SortStableFunc(one, func(a, b waiter) int { return cmp.Or(a.since.Compare(b.since.Time), cmp.Compare(a.name, b.name)) })
+	}
+	return slices.Concat(pods, claims, machines)
+}
+
+// expected is when the Machine of a NodeClaim is usually a node; nil if that is not known.
+func (f *Fleet) expected(claim string) *metav1.Time {
+	tenant := f.tenantCluster()
+	if tenant == nil {
+		return nil
+	}
+	machine := f.machines[types.NamespacedName{Namespace: tenant.Namespace, Name: claim}]
+	if machine == nil {
+		return nil
+	}
+	return f.describe(machine).Expected
+}
+
+// podLikeness is the same for pods of one owner that ask for the same.
+func podLikeness(pod *corev1.Pod) string {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return nameOf(pod)
+	}
+	needs, err := json.Marshal(pod.Spec)
+	if err != nil {
+		return nameOf(pod)
+	}
+	return pod.Namespace + " " + string(owner.UID) + " " + string(needs)
+}
+
+func nameOf(object metav1.Object) string { return keyOf(object).String() }

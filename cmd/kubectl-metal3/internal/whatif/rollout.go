@@ -1,0 +1,245 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package whatif
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
+)
+
+// Way is how a node is replaced.
+type Way string
+
+const (
+	// Stays: the change does not concern the node.
+	Stays Way = "Stays"
+	// SpareFirst: its replacement joins first.
+	SpareFirst Way = "SpareFirst"
+	// Removed: its pods run on other nodes, or it has none.
+	Removed Way = "Removed"
+	// DrainFirst: no server is free, so it is drained first and its server is installed again.
+	DrainFirst Way = "DrainFirst"
+	// Blocked: its pods would run nowhere, so it is not replaced.
+	Blocked Way = "Blocked"
+	// Starting: it is no node yet, and is replaced once it is.
+	Starting Way = "Starting"
+	// Unknown: it is a node of another tenant, whose pods are not known.
+	Unknown Way = "Unknown"
+)
+
+// Replacement is what becomes of a server that a rollout may concern.
+type Replacement struct {
+	Machine string `json:"machine"`
+	Server  string `json:"server"`
+	Node    string `json:"node,omitempty"`
+	Way     Way    `json:"way"`
+	// By is the server that replaces it.
+	By string `json:"by,omitempty"`
+	// Why it stays, is drained first or is blocked.
+	Why string `json:"why,omitempty"`
+	// Pods that move.
+	Pods int `json:"pods"`
+}
+
+// Rollout is what another image for a NodeType would do.
+type Rollout struct {
+	NodeType string      `json:"nodeType"`
+	OSImage  string      `json:"osImage"`
+	Time     metav1.Time `json:"time"`
+	// Replacements by Machine. Each is planned as if those before it were done.
+	Replacements []Replacement `json:"replacements"`
+	// TypicalSeconds that a server of the type takes to become a node; 0 if that is not known.
+	TypicalSeconds int64 `json:"typicalSeconds,omitempty"`
+	// AtOnce is how many nodes the budgets of each NodePool let go at a time, now.
+	AtOnce map[string]int `json:"atOnce,omitempty"`
+	// LeastSeconds is what the rollout takes at least, with that many at a time; 0 if that is not known.
+	LeastSeconds int64    `json:"leastSeconds,omitempty"`
+	Assumes      []string `json:"assumes"`
+}
+
+// PredictRollout says what would become of the servers of a NodeType if that named another OSImage.
+func PredictRollout(ctx context.Context, snapshot *view.Snapshot, name, image string, mapping topology.Mapping) (*Rollout, error) {
+	at := slices.IndexFunc(snapshot.Management.NodeTypes, func(one v1alpha1.NodeType) bool { return one.Name == name })
+	if at < 0 {
+		return nil, fmt.Errorf("NodeType %q was not found", name)
+	}
+	current := snapshot.DeepCopy()
+	nodeType := &current.Management.NodeTypes[at]
+	layers := []properties.Layer{}
+	for i := range current.Management.NodeProviders {
+		if provider := &current.Management.NodeProviders[i]; provider.Name == nodeType.Spec.ProviderRef.Name {
+			layers = append(layers, properties.OfProvider(provider))
+		}
+	}
+	ofType := properties.OfType(nodeType)
+	ofType.Values = lo.Assign(ofType.Values, map[string]string{v1alpha1.PropertyOSImage: image})
+	layers = append(layers, ofType)
+
+	r := &Rollout{NodeType: name, OSImage: image, Time: snapshot.Time, Replacements: []Replacement{}, AtOnce: map[string]int{},
+		Assumes: []string{"OSImage " + image + " exists, and tenants may use it", "each node is replaced after the one before it",
+			"budgets are those that are active now"}}
+	if nodeType.Status.Provisioning != nil {
+		r.TypicalSeconds = nodeType.Status.Provisioning.TypicalSeconds
+	}
+	machines := lo.Filter(current.Management.Machines, func(machine v1alpha1.Machine, _ int) bool {
+		return machine.Status.NodeTypeRef != nil && machine.Status.NodeTypeRef.Name == name && machine.Status.HostRef != nil &&
+			machine.DeletionTimestamp.IsZero()
+	})
+	rounds := map[string]int{}
+	for i := range machines {
+		machine := &machines[i]
+		one := Replacement{Machine: machine.Namespace + "/" + machine.Name, Node: machine.Status.NodeName,
+			Server: machine.Status.HostRef.Namespace + "/" + machine.Status.HostRef.Name}
+		if why := unaffected(machine, append(slices.Clone(layers), properties.OfMachine(machine)), image); why != "" {
+			one.Way, one.Why = Stays, why
+			r.Replacements = append(r.Replacements, one)
+			continue
+		}
+		var err error
+		if current, err = replace(ctx, current, machine, &one, mapping); err != nil {
+			return nil, err
+		}
+		if one.Way != Blocked && one.Way != Unknown {
+			rounds[machine.Labels[karpv1.NodePoolLabelKey]]++
+		}
+		r.Replacements = append(r.Replacements, one)
+	}
+	return r, r.count(snapshot, rounds)
+}
+
+// unaffected is why a Machine would be installed with the same image again; empty if it would not.
+func unaffected(machine *v1alpha1.Machine, layers []properties.Layer, image string) string {
+	if own := machine.Spec.Properties[v1alpha1.PropertyOSImage]; own != "" {
+		return fmt.Sprintf("its class names the image %s itself", own)
+	}
+	wanted := properties.Merge(layers...).Get(v1alpha1.PropertyOSImage)
+	for _, installed := range machine.Status.Installed {
+		if installed.Field == v1alpha1.PropertyOSImage && installed.Value == wanted {
+			return "it has the image " + image
+		}
+	}
+	return ""
+}
+
+// replace plans the replacement of a drifted Machine, and returns the fleet after it.
+func replace(ctx context.Context, before *view.Snapshot, machine *v1alpha1.Machine, one *Replacement,
+	mapping topology.Mapping) (*view.Snapshot, error) {
+	if !ofTenantRead(before, machine) {
+		one.Way, one.Why = Unknown, "it is of another tenant, whose pods are not known"
+		return before, nil
+	}
+	if machine.Status.Phase != v1alpha1.MachineJoined {
+		one.Way, one.Why = Starting, "it is no node yet, and is replaced once it is"
+		return before, nil
+	}
+	moving := map[string]bool{}
+	for i := range before.Tenant.Pods {
+		if pod := &before.Tenant.Pods[i]; pod.Spec.NodeName == one.Node && one.Node != "" && podutils.IsReschedulable(pod) {
+			moving[pod.Namespace+"/"+pod.Name] = true
+		}
+	}
+	one.Pods = len(moving)
+	for _, pod := range before.Tenant.Pods {
+		if pod.Spec.NodeName == one.Node && pod.Annotations[karpv1.DoNotDisruptAnnotationKey] == "true" && podutils.IsActive(&pod) {
+			one.Way, one.Why = Blocked, fmt.Sprintf("pod %s/%s has the annotation %s", pod.Namespace, pod.Name,
+				karpv1.DoNotDisruptAnnotationKey)
+			return before, nil
+		}
+	}
+	for _, way := range []Way{SpareFirst, DrainFirst} {
+		change := deleteClaim(machine.Name)
+		if way == DrainFirst {
+			change = giveBack(one.Server)
+		}
+		p, err := Predict(ctx, before, Question{Topology: mapping, Change: change})
+		if err != nil {
+			return nil, err
+		}
+		stuck := lo.Filter(p.Unfit, func(pod Unfit, _ int) bool { return moving[pod.Namespace+"/"+pod.Name] })
+		if len(stuck) > 0 {
+			one.Way, one.Why = Blocked, fmt.Sprintf("pod %s/%s would run nowhere: %s", stuck[0].Namespace, stuck[0].Name, stuck[0].Message)
+			continue
+		}
+		one.Way, one.Why = way, ""
+		if way == DrainFirst {
+			one.Why = "no server is free to replace it before"
+		}
+		for _, server := range p.Servers {
+			if slices.ContainsFunc(server.Pods, func(pod string) bool { return moving[pod] }) {
+				one.By = server.Namespace + "/" + server.Name
+			}
+		}
+		if one.By == "" {
+			one.Way, one.Why = Removed, "its pods have room on other nodes"
+			if one.Pods == 0 {
+				one.Why = "it has no pods"
+			}
+		}
+		after := p.After()
+		if way == SpareFirst {
+			_, err = giveBack(one.Server)(after)
+		}
+		return after, err
+	}
+	return before, nil
+}
+
+// deleteClaim has core drain a node, while its server stays with it.
+func deleteClaim(name string) Change {
+	return func(s *view.Snapshot) ([]string, error) {
+		for i := range s.Tenant.NodeClaims {
+			if claim := &s.Tenant.NodeClaims[i]; claim.Name == name {
+				claim.DeletionTimestamp = &s.Time
+			}
+		}
+		return nil, nil
+	}
+}
+
+// giveBack has a node be gone, and its server free.
+func giveBack(server string) Change {
+	return func(s *view.Snapshot) ([]string, error) {
+		host, err := view.New(s).Host(server)
+		if err != nil {
+			return nil, err
+		}
+		return leave(s, host), nil
+	}
+}
+
+// count works out the time.
+func (r *Rollout) count(snapshot *view.Snapshot, rounds map[string]int) error {
+	if snapshot.Tenant == nil {
+		return nil
+	}
+	for pool, nodes := range rounds {
+		at := slices.IndexFunc(snapshot.Tenant.NodePools, func(one karpv1.NodePool) bool { return one.Name == pool })
+		if at < 0 {
+			continue
+		}
+		all := lo.CountBy(snapshot.Tenant.Nodes, func(node corev1.Node) bool { return node.Labels[karpv1.NodePoolLabelKey] == pool })
+		allowed, err := snapshot.Tenant.NodePools[at].GetAllowedDisruptionsByReason(clock.RealClock{}, all, karpv1.DisruptionReasonDrifted)
+		if err != nil {
+			return fmt.Errorf("the budgets of NodePool %s, %w", pool, err)
+		}
+		r.AtOnce[pool] = min(allowed, all)
+		if allowed > 0 {
+			r.LeastSeconds = max(r.LeastSeconds, int64((nodes+allowed-1)/allowed)*r.TypicalSeconds)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,26 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import "fmt"
+
+// What can harm a tenant is done to its TenantCluster only after an operator has confirmed it, by an annotation. Each danger has a key,
+// confirm.karpenter.metal3.io/<danger>. The value is a token for the situation that was looked at, so that it does not confirm another
+// one later. The message that asks for the confirmation has the command, with the token.
+
+// Confirms returns whether an operator has confirmed the danger with that key in the situation with that token.
+func (t *TenantCluster) Confirms(key, token string) bool {
+	return token != "" && (t.Annotations[key] == token || t.Annotations[formerConfirmations[key]] == token)
+}
+
+// ConfirmCommand is the command by which an operator confirms the danger with that key in the situation with that token.
+func (t *TenantCluster) ConfirmCommand(key, token string) string {
+	return fmt.Sprintf("kubectl annotate --overwrite tenantcluster -n %s %s %s=%s", t.Namespace, t.Name, key, token)
+}
+
+// RemoveConfirmation removes the confirmation of the danger with that key.
+func (t *TenantCluster) RemoveConfirmation(key string) {
+	delete(t.Annotations, key)
+	delete(t.Annotations, formerConfirmations[key])
+}

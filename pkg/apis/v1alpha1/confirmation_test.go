@@ -1,0 +1,47 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestConfirmations: a danger is confirmed by its own key and the token of the moment only, and by what the message tells to do.
+func TestConfirmations(t *testing.T) {
+	keys := []string{ConfirmAcceptClusterAnnotationKey, ConfirmCollectMachinesAnnotationKey, ConfirmDeleteMachinesAnnotationKey}
+	for _, key := range keys {
+		t.Run(key, func(t *testing.T) {
+			tenant := &TenantCluster{}
+			tenant.Namespace, tenant.Name = "acme", "blue"
+			if tenant.Confirms(key, "3") || tenant.Confirms(key, "") {
+				t.Error("nothing is confirmed yet")
+			}
+			command := tenant.ConfirmCommand(key, "3")
+			annotation, is := strings.CutPrefix(command, "kubectl annotate --overwrite tenantcluster -n acme blue ")
+			if !is {
+				t.Fatalf("the command is %q", command)
+			}
+			name, value, _ := strings.Cut(annotation, "=")
+			for _, annotated := range []string{name, formerConfirmations[name]} {
+				tenant.Annotations = map[string]string{annotated: value}
+				if !tenant.Confirms(key, "3") || tenant.Confirms(key, "4") {
+					t.Errorf("%v confirms 3: %t, and 4: %t; want 3 alone", tenant.Annotations, tenant.Confirms(key, "3"), tenant.Confirms(key, "4"))
+				}
+				for _, other := range keys {
+					if other != key && tenant.Confirms(other, "3") {
+						t.Errorf("%v confirms %s as well", tenant.Annotations, other)
+					}
+				}
+				if tenant.RemoveConfirmation(key); len(tenant.Annotations) > 0 {
+					t.Errorf("%v is left", tenant.Annotations)
+				}
+			}
+			tenant.Annotations = map[string]string{key: ""}
+			if tenant.Confirms(key, "") {
+				t.Error("an empty token confirms")
+			}
+		})
+	}
+}

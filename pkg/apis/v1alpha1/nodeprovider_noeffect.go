@@ -1,0 +1,39 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// NoEffectMetal3Fleet has the fields about what the reference deploys and connects. A manager does neither.
+type NoEffectMetal3Fleet struct {
+	// No effect: metal3, dhcp and multus, which the reference deploys. docs/metal3.md says how to install Metal3.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Deploy *Opaque `json:"deploy,omitempty"`
+	// No effect: OpenStack's network service in the reference. docs/network.md says how servers are moved into a network.
+	// +optional
+	NeutronEnabled bool `json:"neutronEnabled,omitempty"`
+	// No effect: the network controller of that name in the reference. docs/network.md says how servers are moved into a network.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Netris *Opaque `json:"netris,omitempty"`
+}
+
+// NoEffectClusterRef has the field about the cluster of the BareMetalHosts.
+type NoEffectClusterRef struct {
+	// No effect: the cluster of the BareMetalHosts in the reference. A manager serves those of the cluster that it runs in.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Cluster string `json:"cluster,omitempty"`
+}
+
+// NoEffectNodeTypeTemplate has the field about the NodeProvider of a type, which is the one that lists it.
+type NoEffectNodeTypeTemplate struct {
+	// No effect: the name of this NodeProvider. A NodeType is of the NodeProvider that lists it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ProviderRef string `json:"providerRef,omitempty"`
+}

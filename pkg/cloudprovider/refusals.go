@@ -1,0 +1,220 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+)
+
+const (
+	// noServerMemory is how long a NodePool counts as one that gets no server, unless it gets one. The reason, such as a
+	// limit, a quota or another tenant, does not show in the instance types.
+	noServerMemory = 5 * time.Minute
+	// firstRetry is how long a type is not offered after a server that looked free was not: the catalog is up to date by
+	// then.
+	firstRetry = time.Second
+	// firstBackoff is the same after any other refusal. A cache that was behind is up to date by then.
+	firstBackoff = 10 * time.Second
+	// maxBackoff is the longest time, which is reached by doubling, and how much longer a refusal is remembered for that.
+	maxBackoff = 10 * time.Minute
+)
+
+// refusals has what was refused lately. A type that was refused to a NodePool is not offered to it for a while.
+// Without that, core would make the same NodeClaims again every ten seconds, for ever.
+type refusals struct {
+	clock clock.PassiveClock
+	// byType has a refusal for a poolType, and noServer each NodePool that was refused for lack of a server and has got
+	// none since.
+	byType, noServer *cache.Expiring
+}
+
+func newRefusals(clk clock.Clock) refusals {
+	return refusals{clock: clk, byType: cache.NewExpiringWithClock(clk), noServer: cache.NewExpiringWithClock(clk)}
+}
+
+type poolType struct{ nodePool, nodeType string }
+
+// refusal is the last one of a type to a NodePool.
+type refusal struct {
+	generation generation
+	// since and until are when it was refused, and how long it is not offered.
+	since, until    time.Time
+	reason, message string
+}
+
+// generation is that of everything on which a refusal depends. Once it is another, the refusal says nothing any more.
+type generation struct {
+	nodePool, class, tenant, nodeType objectVersion
+	// freed is how often servers of the type became free. released is how many servers the tenant has given back, and
+	// with them addresses and shares of quotas.
+	freed, released uint64
+}
+
+type objectVersion struct {
+	uid        types.UID
+	generation int64
+}
+
+func versionOf(object client.Object) objectVersion {
+	return objectVersion{object.GetUID(), object.GetGeneration()}
+}
+
+// generation returns what a refusal of a type to the NodePool of a scope depends on now.
+func (c *CloudProvider) generation(s scope, nodeType string) generation {
+	g := generation{nodePool: versionOf(s.nodePool), class: versionOf(s.class), tenant: versionOf(s.tenant),
+		released: c.management.released.Load()}
+	if current, freed := c.management.Catalog.NodeType(nodeType); current != nil {
+		g.nodeType, g.freed = versionOf(current), freed
+	}
+	return g
+}
+
+// after leaves out what changes nothing about a refusal for the reason.
+func (g generation) after(reason string) generation {
+	switch reason {
+	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed:
+		g.freed, g.released = 0, 0
+	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonTooManyPending:
+	default:
+		g.freed = 0 // a server of another tenant brings neither an address nor a share of the quota
+	}
+	return g
+}
+
+// record a refusal to a NodeClaim whose launch began at that time and generation. It returns false if core made the
+// NodeClaim before it knew of an earlier refusal. What is refused again, although nothing has changed, is tried ever
+// more seldom.
+func (r refusals) record(key poolType, current generation, began time.Time,
+	condition metav1.Condition) (refusal, bool) {
+	now, delay := r.clock.Now(), firstBackoff
+	switch condition.Reason {
+	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType, v1alpha1.ReasonQuotaExceeded,
+		v1alpha1.ReasonTooManyPending:
+		delay = firstRetry
+	}
+	if stored, found := r.byType.Get(key); found {
+		previous, _ := stored.(refusal)
+		same := previous.generation == current.after(previous.reason)
+		if began.Before(previous.since) || same && now.Before(previous.until) {
+			return previous, false
+		}
+		if same {
+			delay = min(max(2*previous.until.Sub(previous.since), delay), maxBackoff)
+		}
+	}
+	recorded := refusal{generation: current.after(condition.Reason), since: now, until: now.Add(delay),
+		reason: condition.Reason, message: condition.Message}
+	r.byType.Set(key, recorded, delay+maxBackoff)
+	return recorded, true
+}
+
+// find returns the refusal because of which a type is not offered to a NodePool now.
+func (r refusals) find(key poolType, current generation) (refusal, bool) {
+	stored, _ := r.byType.Get(key)
+	found, _ := stored.(refusal)
+	if !r.clock.Now().Before(found.until) || found.generation != current.after(found.reason) {
+		return refusal{}, false
+	}
+	return found, true
+}
+
+// launch is one call of Create, with what was known when it began.
+type launch struct {
+	nodeClaim *karpv1.NodeClaim
+	// nodePool is nil if it is gone: then the NodeClaim is not made again.
+	nodePool *karpv1.NodePool
+	began    time.Time
+	// types that looked free, with what a refusal of each depends on. The others are not offered anyway.
+	types map[string]generation
+}
+
+// newLaunch returns a launch for a NodeClaim of that class. types are those that the tenant may get.
+func (c *CloudProvider) newLaunch(ctx context.Context, nodeClaim *karpv1.NodeClaim, class *v1alpha1.MetalNodeClass,
+	tenant *v1alpha1.TenantCluster, types []*cloudprovider.InstanceType) (launch, error) {
+	nodePool, err := c.nodePoolOf(ctx, nodeClaim)
+	if err != nil {
+		return launch{}, createError(reasonNodePoolUnavailable, err)
+	}
+	l := launch{nodeClaim: nodeClaim, nodePool: nodePool, began: c.clock.Now(), types: map[string]generation{}}
+	if nodePool == nil {
+		return l, nil
+	}
+	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(nodeClaim.Spec.Requirements...)
+	for _, instanceType := range types {
+		if instancetypes.HasFree(instanceType, wanted) {
+			l.types[instanceType.Name] = c.generation(scope{nodePool: nodePool, class: class, tenant: tenant}, instanceType.Name)
+		}
+	}
+	return l, nil
+}
+
+// backOff keeps core from asking for the same again, and publishes an event if that is for long.
+func (c *CloudProvider) backOff(l launch, result claimResult, condition metav1.Condition) {
+	if result == noServer {
+		c.refusals.noServer.Set(l.nodeClaim.Labels[karpv1.NodePoolLabelKey], true, noServerMemory)
+	}
+	var until time.Time
+	var begun []string
+	for _, nodeType := range slices.Sorted(maps.Keys(l.types)) {
+		recorded, begins := c.refusals.record(poolType{l.nodePool.Name, nodeType}, l.types[nodeType], l.began, condition)
+		if begins && recorded.until.Sub(recorded.since) >= firstBackoff {
+			until, begun = recorded.until, append(begun, nodeType)
+		}
+	}
+	if len(begun) == 0 {
+		return
+	}
+	c.recorder.Publish(tenant.Warning(l.nodePool, reasonServerRefused, fmt.Sprintf("no NodeClaim is made for NodeType "+
+		"%s before %s, unless the NodePool, its MetalNodeClass, the NodeType or the TenantCluster changes: %s: %s",
+		strings.Join(begun, ", "), until.UTC().Format(time.RFC3339), condition.Reason, condition.Message)))
+}
+
+// refused returns the refusal because of which a type is not offered to the NodePool of a scope.
+func (c *CloudProvider) refused(s scope, nodeType string) (refusal, bool) {
+	if s.nodePool == nil || c.refusals.byType.Len() == 0 {
+		return refusal{}, false
+	}
+	return c.refusals.find(poolType{s.nodePool.Name, nodeType}, c.generation(s, nodeType))
+}
+
+// Refusal returns why a NodePool would not even get a server of the type that is given back to it. It is empty if
+// nothing is known of that.
+func (c *CloudProvider) Refusal(ctx context.Context, nodePool *karpv1.NodePool, nodeType string) (string, error) {
+	s, err := c.scopeOf(ctx, nodePool)
+	if err != nil {
+		return "", err
+	}
+	found, _ := c.refused(s, nodeType)
+	switch found.reason {
+	case reasonInvalidMachine, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed:
+		return fmt.Sprintf("NodePool %s would get no server of NodeType %s again: %s: %s", nodePool.Name, nodeType,
+			found.reason, found.message), nil
+	}
+	return "", nil
+}
+
+// RefusedLately returns whether a NodeClaim of the NodePool was refused within the last five minutes for lack of a
+// server, and none has got one since.
+func (c *CloudProvider) RefusedLately(nodePool string) bool {
+	_, found := c.refusals.noServer.Get(nodePool)
+	return found
+}

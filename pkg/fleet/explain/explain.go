@@ -1,0 +1,426 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package explain says why pods get no server: of pending pods, which NodeTypes fit and which servers are free, in the
+// words of the requests and requirements of the pod. The provider's events and kubectl's plugin have the same answer.
+package explain
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	fleetcapacity "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+)
+
+// Reasons of the events on pods.
+const (
+	// ReasonNoServerAvailable: a NodeType fits, but none of its servers is free.
+	ReasonNoServerAvailable = "NoServerAvailable"
+	// ReasonInsufficientDomainCapacity: there are free servers, but not enough in one topology domain for all pods that must be
+	// together.
+	ReasonInsufficientDomainCapacity = "InsufficientDomainCapacity"
+	// ReasonQuotaReached: the tenant has all servers that it may have.
+	ReasonQuotaReached = "QuotaReached"
+	// ReasonServerRefused: there are free servers, and they were refused lately.
+	ReasonServerRefused = "ServerRefused"
+	// ReasonWaitingForNodeClaim: Karpenter creates no NodeClaim while another has no answer.
+	ReasonWaitingForNodeClaim = "WaitingForNodeClaim"
+	// ReasonNoNodeTypeFits: no NodeType could ever serve the pod as it is.
+	ReasonNoNodeTypeFits = "NoNodeTypeFits"
+	// ReasonNoCapacityType: no NodePool has the capacity type that the pod selects. On a NodePool: it allows no
+	// capacity type that servers can have.
+	ReasonNoCapacityType = "NoCapacityType"
+)
+
+// notLaunchedYet is core's reason of the condition Launched until the first attempt has failed.
+const notLaunchedYet = "AwaitingReconciliation"
+
+// Explanation is why no server is available for a pod.
+type Explanation struct {
+	// Reason is one of the reasons above.
+	Reason string
+	// Message has at most 1024 bytes: one clause per NodeType, the closest first.
+	Message string
+}
+
+// Check looks for another reason that a pod gets no server, although a NodeType that fits has a free one. It returns
+// the zero Explanation if it finds none.
+type Check func(ctx context.Context, pod *corev1.Pod) (Explanation, error)
+
+// Because returns a check that has a reason, and the message that why returns. An empty message is no reason.
+func Because(reason string, why func(context.Context, *corev1.Pod) (string, error)) Check {
+	return func(ctx context.Context, pod *corev1.Pod) (Explanation, error) {
+		message, err := why(ctx, pod)
+		if message == "" || err != nil {
+			return Explanation{}, err
+		}
+		return Explanation{Reason: reason, Message: message}, nil
+	}
+}
+
+// Fleet is what a tenant's pods can get nodes of. Nothing of it is changed.
+type Fleet struct {
+	Tenant      *v1alpha1.TenantCluster
+	NodeTypes   []v1alpha1.NodeType
+	NodePools   []karpv1.NodePool
+	NodeClasses []v1alpha1.MetalNodeClass
+	NodeClaims  []karpv1.NodeClaim
+}
+
+// Pending returns whether a pod waits for a node that Karpenter could create, and can be explained. Pods with
+// ResourceClaims are left out: the devices that they ask for are not among the resources of NodeTypes.
+func Pending(pod *corev1.Pod) bool {
+	return podutils.IsProvisionable(pod) && podutils.IsActive(pod) && len(pod.Spec.ResourceClaims) == 0
+}
+
+// Pod returns why a pending pod gets no server. It is the zero Explanation if there is a server for it, and none of the
+// checks, which come last, finds a reason; the first that does decides.
+func (f Fleet) Pod(ctx context.Context, pod *corev1.Pod, checks ...Check) (Explanation, error) {
+	// Free servers do not change this, so it comes first.
+	if explanation := f.noCapacityType(pod); explanation != (Explanation{}) {
+		return explanation, nil
+	}
+	if explanation, found := Explain(pod, f.NodeTypes, f.Tenant.Allows, Kubelets(f.NodeClasses)...); found {
+		return explanation, nil
+	}
+	if message := waitingForNodeClaim(f.NodeClaims); message != "" {
+		return Explanation{Reason: ReasonWaitingForNodeClaim, Message: message}, nil
+	}
+	for _, check := range checks {
+		if explanation, err := check(ctx, pod); err != nil || explanation != (Explanation{}) {
+			return explanation, err
+		}
+	}
+	return Explanation{}, nil
+}
+
+// Kubelets are those of the classes. Core makes no NodeClaim of a class with wrong arguments, because it is not ready.
+func Kubelets(classes []v1alpha1.MetalNodeClass) (kubelets []fleetcapacity.Kubelet) {
+	for i := range classes {
+		if kubelet, err := fleetcapacity.ParseKubelet(classes[i].Spec.KubeletArgs); err == nil {
+			kubelets = append(kubelets, kubelet)
+		}
+	}
+	return kubelets
+}
+
+// waitingForNodeClaim names a NodeClaim that could not be launched and is tried again, empty if there is none. While
+// there is one, Karpenter creates no NodeClaim for any pod, and says so in its log only.
+func waitingForNodeClaim(nodeClaims []karpv1.NodeClaim) string {
+	for i := range nodeClaims {
+		nodeClaim := &nodeClaims[i]
+		launched := conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeLaunched)
+		if nodeClaim.Status.ProviderID != "" || !nodeClaim.DeletionTimestamp.IsZero() ||
+			launched.Status != metav1.ConditionUnknown || launched.Reason == "" || launched.Reason == notLaunchedYet {
+			continue
+		}
+		return conditions.Truncate(fmt.Sprintf("Karpenter creates no NodeClaim for any pod while NodeClaim %s has no "+
+			"server: %s: %s", nodeClaim.Name, launched.Reason, launched.Message), conditions.MaxEventNote)
+	}
+	return ""
+}
+
+// Reasons that a NodeType does not serve a pod, besides those of the matcher.
+const (
+	NoneFree          matching.Reason = "NoneFree"
+	requirementNotMet matching.Reason = "RequirementNotMet"
+)
+
+// closeness orders the reasons from the one that is closest to serving the pod.
+var closeness = []matching.Reason{
+	NoneFree, requirementNotMet, matching.TooSmall, missingResource, matching.Accelerated, matching.NotAllowed,
+}
+
+// missingResource is TooSmall where the type does not have the resource at all.
+const missingResource matching.Reason = "MissingResource"
+
+// Mismatch is why one NodeType does not serve a pod.
+type Mismatch struct {
+	NodeType string
+	// Reason that the type does not fit; NoneFree if it does, and has no free server.
+	Reason matching.Reason
+	// Clause completes "NODETYPE: ".
+	Clause string
+}
+
+// Explain returns why none of the NodeTypes can serve the pod now. It returns false if one of them can: the tenant may
+// have it, it fits with one of the kubelets, and it has a free server. Allowed returns which types the tenant may have. Without
+// kubelets, nodes have one that has no arguments.
+func Explain(pod *corev1.Pod, nodeTypes []v1alpha1.NodeType, allowed func(nodeType, provider string) bool,
+	kubelets ...fleetcapacity.Kubelet) (Explanation, bool) {
+	if len(nodeTypes) == 0 {
+		return Explanation{Reason: ReasonNoNodeTypeFits, Message: "no NodeType fits: there are no NodeTypes"}, true
+	}
+	mismatches, served := Mismatches(pod, nodeTypes, allowed, kubelets...)
+	switch {
+	case served != "":
+		return Explanation{}, false
+	case mismatches[0].Reason == NoneFree:
+		return Explanation{Reason: ReasonNoServerAvailable, Message: message("no server available: ", mismatches)}, true
+	}
+	return Explanation{Reason: ReasonNoNodeTypeFits, Message: message("no NodeType fits: ", mismatches)}, true
+}
+
+// Mismatches returns, for each NodeType that does not serve the pod, the first reason why, the closest type first. Served is the first
+// type that can serve the pod now; the types after it are then not looked at. The parameters are those of Explain.
+func Mismatches(pod *corev1.Pod, nodeTypes []v1alpha1.NodeType, allowed func(nodeType, provider string) bool,
+	kubelets ...fleetcapacity.Kubelet) (mismatches []Mismatch, served string) {
+	request := &matching.Request{Resources: resources.RequestsForPods(pod), Allowed: allowed}
+	if len(kubelets) == 0 {
+		kubelets = []fleetcapacity.Kubelet{{}}
+	}
+	labels := newSelector(pod, instancetypes.ServerLabels(nodeTypes))
+	mismatches = make([]Mismatch, 0, len(nodeTypes))
+	for i := range nodeTypes {
+		reason, clause := explainType(&nodeTypes[i], request, kubelets, labels)
+		if reason == matching.Fits {
+			served = nodeTypes[i].Name
+			break
+		}
+		mismatches = append(mismatches, Mismatch{NodeType: nodeTypes[i].Name, Reason: reason, Clause: clause})
+	}
+	slices.SortFunc(mismatches, func(a, b Mismatch) int {
+		return cmp.Or(cmp.Compare(slices.Index(closeness, a.Reason), slices.Index(closeness, b.Reason)), cmp.Compare(a.NodeType, b.NodeType))
+	})
+	return mismatches, served
+}
+
+// explainType returns the first reason that a type does not serve the pod, and describes it in a clause.
+func explainType(nodeType *v1alpha1.NodeType, request *matching.Request, kubelets []fleetcapacity.Kubelet,
+	labels selector) (matching.Reason, string) {
+	described := matching.TypeOf(nodeType)
+	var found matching.Mismatch
+	for _, request.Kubelet = range kubelets {
+		if found = described.Check(request); found.Reason == matching.Fits {
+			break
+		}
+	}
+	if found.Reason != matching.Fits {
+		if slices.ContainsFunc(found.Short, func(short matching.Shortage) bool { return short.Missing }) {
+			return missingResource, found.Describe("pod")
+		}
+		return found.Reason, found.Describe("pod")
+	}
+	offered := matching.OfferedBy(nodeType)
+	if unmet := labels.unmet(offered); len(unmet) > 0 {
+		return requirementNotMet, "does not match nodeSelector/affinity " + strings.Join(unmet, " and ")
+	}
+	capacity, where := capacityFor(nodeType, offered, labels)
+	// A free server is of no use when the type as a whole has reached its limit.
+	if capacity.Available > 0 && nodeType.Status.Capacity.Available > 0 {
+		return matching.Fits, ""
+	}
+	if nodeType.Spec.MaxCapacity != nil && capacity.Total > 0 {
+		// Which servers are not ready does not matter then, and cannot be told from those above the limit.
+		return NoneFree, fleetcapacity.Describe(capacity, 0, 0, where) + fmt.Sprintf(", limited to %d", *nodeType.Spec.MaxCapacity)
+	}
+	// A server can be claimed, in error, quarantined and too small at once, so this may be too few.
+	notReady := capacity.Total - capacity.Claimed - capacity.Error - capacity.Quarantined - capacity.TooSmall - capacity.NotCleaned
+	return NoneFree, fleetcapacity.Describe(capacity, 0, notReady, where)
+}
+
+// message joins as many clauses as an event can hold.
+func message(prefix string, mismatches []Mismatch) string {
+	// The last clause may need this much: "; and 1000000 more types".
+	const reserve = 32
+	var text strings.Builder
+	text.WriteString(prefix)
+	for i, one := range mismatches {
+		clause := one.NodeType + ": " + one.Clause
+		if i > 0 {
+			clause = "; " + clause
+		}
+		if text.Len()+len(clause) > conditions.MaxEventNote-reserve {
+			fmt.Fprintf(&text, "; and %d more types", len(mismatches)-i)
+			break
+		}
+		text.WriteString(clause)
+	}
+	return text.String()
+}
+
+// capacityFor counts the servers of a type in the topology domains that the selector accepts. Where names these domains,
+// such as " in rack r1". It is empty if they have all servers of the type.
+func capacityFor(nodeType *v1alpha1.NodeType, offered matching.Offered, s selector) (capacity v1alpha1.Capacity, where string) {
+	domains := instancetypes.Domains(nodeType)
+	varying := map[string][]string{corev1.LabelTopologyZone: nil}
+	for _, domain := range domains {
+		for key := range domain.NodeLabels(nodeType.Name) {
+			varying[key] = nil
+		}
+	}
+	var accepted int
+	var names []string
+	for _, domain := range domains {
+		// Here each of these labels has one value, or none.
+		here := maps.Clone(offered)
+		maps.DeleteFunc(here, func(key string, _ []string) bool { _, varies := varying[key]; return varies })
+		here[corev1.LabelTopologyZone] = []string{domain.Zone}
+		for key, value := range domain.NodeLabels(nodeType.Name) {
+			here[key] = []string{value}
+		}
+		if len(s.unmet(here)) > 0 {
+			continue
+		}
+		accepted++
+		capacity = plus(capacity, domain.Capacity)
+		if name := s.nameOf(nodeType.Name, domain); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	whole := nodeType.Status.Capacity
+	switch {
+	case accepted == len(domains), accepted > 0 && capacity.Total == whole.Total && capacity.Claimed == whole.Claimed:
+		return whole, ""
+	case accepted == 0:
+		return capacity, " nodeSelector/affinity as a whole"
+	}
+	return capacity, " in " + list(names)
+}
+
+// nameOf names a domain by those of its labels that the selector mentions: "rack r1". A zone is named without its label, and
+// another type that the servers match by its name.
+func (s selector) nameOf(nodeType string, domain v1alpha1.DomainCapacity) string {
+	var parts []string
+	labels := domain.NodeLabels(nodeType)
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		switch {
+		case !s.names(key):
+		case v1alpha1.IsTypeLabel(key):
+			parts = append(parts, strings.TrimPrefix(key, v1alpha1.TypeLabelPrefix+"/"))
+		default:
+			parts = append(parts, key+" "+labels[key])
+		}
+	}
+	if s.names(corev1.LabelTopologyZone) {
+		parts = append(parts, domain.Zone)
+	}
+	return strings.Join(parts, " ")
+}
+
+func plus(a, b v1alpha1.Capacity) v1alpha1.Capacity {
+	return v1alpha1.Capacity{
+		Total: a.Total + b.Total, Claimed: a.Claimed + b.Claimed, Available: a.Available + b.Available, Error: a.Error + b.Error,
+		Quarantined: a.Quarantined + b.Quarantined, TooSmall: a.TooSmall + b.TooSmall, NotCleaned: a.NotCleaned + b.NotCleaned,
+	}
+}
+
+// listed is how many values or places a message names.
+const listed = 3
+
+// list names the first of several, in their order.
+func list(names []string) string { return conditions.List(slices.Sorted(slices.Values(names)), listed) }
+
+// Requirement is one requirement of a pod or a NodePool, with the words of its author.
+type Requirement struct {
+	// Requirement is nil if it is not valid. No server meets it then.
+	*labels.Requirement
+	// Name is the key of the label as Karpenter knows it, which may be another than the author's.
+	Name string
+	// Text is what the author has written: "rack In [a, b]".
+	Text string
+}
+
+// NewRequirement converts a requirement.
+func NewRequirement(from corev1.NodeSelectorRequirement) Requirement {
+	result := Requirement{Name: from.Key, Text: describe(from)}
+	if current, deprecated := karpv1.NormalizedLabels[from.Key]; deprecated {
+		result.Name, from.Key = current, current
+	}
+	result.Requirement, _ = matching.Requirement(nil, instancetypes.WithCoreOperator(from))
+	return result
+}
+
+// describe writes a requirement as in YAML: "rack In [a, b]".
+func describe(from corev1.NodeSelectorRequirement) string {
+	if len(from.Values) == 0 {
+		return fmt.Sprintf("%s %s", from.Key, from.Operator)
+	}
+	return fmt.Sprintf("%s %s [%s]", from.Key, from.Operator, list(from.Values))
+}
+
+// selector is what a pod requires of the labels of its node.
+type selector struct {
+	// required must all be met.
+	required []Requirement
+	// terms are alternatives: all of one term must be met.
+	terms [][]Requirement
+}
+
+// newSelector leaves out the labels that are not known. Those are the ones that servers do not decide: NodePools can give any other
+// label to their nodes, and Karpenter itself reports a label that no NodePool gives.
+func newSelector(pod *corev1.Pod, known sets.Set[string]) selector {
+	convert := func(from []corev1.NodeSelectorRequirement) []Requirement {
+		list := make([]Requirement, 0, len(from))
+		for _, one := range from {
+			if converted := NewRequirement(one); known.Has(converted.Name) {
+				list = append(list, converted)
+			}
+		}
+		return list
+	}
+	var byNodeSelector []corev1.NodeSelectorRequirement
+	for _, key := range slices.Sorted(maps.Keys(pod.Spec.NodeSelector)) {
+		byNodeSelector = append(byNodeSelector, corev1.NodeSelectorRequirement{
+			Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{pod.Spec.NodeSelector[key]},
+		})
+	}
+	s := selector{required: convert(byNodeSelector)}
+	affinity := pod.Spec.Affinity
+	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return s
+	}
+	for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		s.terms = append(s.terms, convert(term.MatchExpressions))
+	}
+	return s
+}
+
+// unmet returns the requirements that none of these servers meets, in the author's words. If no term is met it includes
+// those of the term that is closest.
+func (s selector) unmet(offered matching.Offered) []string {
+	unmet := unmetOf(s.required, offered)
+	var closest []string
+	for i, term := range s.terms {
+		missing := unmetOf(term, offered)
+		if len(missing) == 0 {
+			return unmet
+		}
+		if i == 0 || len(missing) < len(closest) {
+			closest = missing
+		}
+	}
+	return append(unmet, closest...)
+}
+
+func unmetOf(requirements []Requirement, offered matching.Offered) (unmet []string) {
+	for _, one := range requirements {
+		if one.Requirement == nil || !offered.Meets(one.Requirement) {
+			unmet = append(unmet, one.Text)
+		}
+	}
+	return unmet
+}
+
+// names returns whether the selector says anything about a label.
+func (s selector) names(key string) bool {
+	isKey := func(one Requirement) bool { return one.Name == key }
+	return slices.ContainsFunc(s.required, isKey) ||
+		slices.ContainsFunc(s.terms, func(term []Requirement) bool { return slices.ContainsFunc(term, isKey) })
+}

@@ -1,0 +1,122 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instancetypes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/awslabs/operatorpkg/status"
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	provisioning "sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+)
+
+// ServesPods returns why Karpenter makes no server of a NodePool for pods, nil if it does.
+func ServesPods(pool *karpv1.NodePool) error {
+	reference := pool.Spec.Template.Spec.NodeClassRef
+	switch {
+	case reference == nil || reference.Group != v1alpha1.Group:
+		return errors.New("its nodes are no servers of Metal3")
+	case pool.Spec.Replicas != nil:
+		return errors.New("it is static: it makes no nodes for pods")
+	case !pool.DeletionTimestamp.IsZero():
+		return errors.New("it is being deleted")
+	}
+	if ready := conditions.Find(pool.Status.Conditions, status.ConditionReady); ready.Status == metav1.ConditionFalse {
+		return fmt.Errorf("it is not ready: %s", ready.Message)
+	}
+	return nil
+}
+
+// PoolFits returns what a pod and a NodePool require of a node together, where a node of the pool could be for the pod:
+// once for each way in which Karpenter's scheduler reads the pod, which drops alternatives and preferences one after
+// the other. The error says why there is none. A pool may leave open the labels among serverLabels, which the server
+// decides.
+//
+// Whether a type has such a server, and one is free, is another question.
+func PoolFits(pool *karpv1.NodePool, pod *corev1.Pod, serverLabels sets.Set[string]) ([]scheduling.Requirements, error) {
+	if err := ServesPods(pool); err != nil {
+		return nil, err
+	}
+	if err := pool.Spec.Limits.ExceededBy(pool.Status.Resources); err != nil {
+		return nil, err
+	}
+	offered := provisioning.NewNodeClaimTemplate(pool).Requirements
+	taints := scheduling.Taints(pool.Spec.Template.Spec.Taints)
+	preferences := provisioning.Preferences{ToleratePreferNoSchedule: slices.ContainsFunc(taints, func(taint corev1.Taint) bool {
+		return taint.Effect == corev1.TaintEffectPreferNoSchedule
+	})}
+	silent := log.IntoContext(context.Background(), logr.Discard()) // core has its own log of what it relaxes
+	var fits []scheduling.Requirements
+	var why error
+	for relaxed := pod.DeepCopy(); ; {
+		wanted := scheduling.NewPodRequirements(relaxed)
+		if why = taints.ToleratesPod(relaxed); why == nil {
+			why = offered.Compatible(wanted, func(options *scheduling.CompatibilityOptions) {
+				options.AllowUndefined = serverLabels
+			})
+		}
+		if why == nil {
+			wanted.Add(offered.Values()...)
+			fits = append(fits, wanted)
+		}
+		if !preferences.Relax(silent, relaxed) {
+			break
+		}
+	}
+	if len(fits) > 0 {
+		return fits, nil
+	}
+	return nil, why
+}
+
+// ServerLabels are the labels that tenants select servers by: those of the NodeTypes, and those that Karpenter has been
+// told to leave to the servers, even if no server has them.
+func ServerLabels(nodeTypes []v1alpha1.NodeType) sets.Set[string] {
+	known := sets.New(corev1.LabelInstanceTypeStable, v1alpha1.NodeTypeLabelKey, corev1.LabelTopologyZone,
+		corev1.LabelOSStable)
+	for key := range karpv1.WellKnownLabels {
+		if Selectable(key) {
+			known.Insert(key)
+		}
+	}
+	for i := range nodeTypes {
+		for _, offered := range nodeTypes[i].Status.Requirements {
+			known.Insert(offered.Key)
+		}
+	}
+	return known
+}
+
+// WithCoreOperator returns the requirement with an operator of Kubernetes: NodePools have two more, which compare with
+// a whole number. What is not a number is left as it is.
+func WithCoreOperator(from corev1.NodeSelectorRequirement) corev1.NodeSelectorRequirement {
+	operator, step := corev1.NodeSelectorOpGt, int64(-1)
+	switch from.Operator {
+	case karpv1.NodeSelectorOpGte:
+	case karpv1.NodeSelectorOpLte:
+		operator, step = corev1.NodeSelectorOpLt, 1
+	default:
+		return from
+	}
+	values := slices.Clone(from.Values)
+	for i, value := range values {
+		if number, err := strconv.ParseInt(value, 10, 64); err == nil {
+			values[i] = strconv.FormatInt(number+step, 10)
+		}
+	}
+	return corev1.NodeSelectorRequirement{Key: from.Key, Operator: operator, Values: values}
+}

@@ -1,0 +1,74 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"fmt"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// passing are the reasons that end without a person.
+var passing = map[Reason]bool{
+	ReasonDeleting: true, ReasonRebooting: true, ReasonInspecting: true, ReasonNotReady: true, ReasonNotOperational: true,
+	ReasonNotInspected: true, ReasonAssumed: true,
+}
+
+// Passes returns whether the reason ends by itself, and no person has to act.
+func (r Reason) Passes() bool { return passing[r] }
+
+// Remedy is what an operator does about a host that cannot be claimed for the reason: a command, or a sentence that
+// ends with one. It is empty if there is nothing to do.
+func (r Reason) Remedy(host *bmov1alpha1.BareMetalHost) string {
+	kubectl := func(command, change string) string {
+		return fmt.Sprintf("kubectl %s -n %s %s%s", command, host.Namespace, host.Name, change)
+	}
+	without := func(annotation string) string { return kubectl("annotate baremetalhost", " "+annotation+"-") }
+	patch := func(change string) string {
+		return kubectl("patch baremetalhost", " --type=merge --patch='"+change+"'")
+	}
+	describe := kubectl("describe baremetalhost", "")
+	switch r {
+	case ReasonQuarantined:
+		return "check the server, then: " + without(v1alpha1.QuarantinedAnnotationKey)
+	case ReasonError:
+		return "Metal3 tries again by itself; what it says is in: " + describe
+	case ReasonPaused:
+		return without(bmov1alpha1.PausedAnnotation)
+	case ReasonDetached:
+		return without(bmov1alpha1.DetachedAnnotation)
+	case ReasonUnhealthy:
+		return "check the server, then: " + without(v1alpha1.CAPIUnhealthyAnnotationKey)
+	case ReasonMaintenance:
+		return "when the work is done: " + without(v1alpha1.MaintenanceAnnotationKey)
+	case ReasonRebooting:
+		return "an annotation with a suffix keeps it off until it is removed: " + describe
+	case ReasonExternallyProvisioned:
+		return "if the server is to be of the pool: " + patch(`{"spec": {"externallyProvisioned": false}}`)
+	case ReasonImageSet:
+		return "if nothing runs on it: " + patch(`{"spec": {"image": null, "customDeploy": null}}`)
+	case ReasonNotReady:
+		return "how far Metal3 is: " + describe
+	case ReasonNotOperational:
+		return "what Metal3 says: " + describe
+	case ReasonNotCleaned:
+		never := host.Spec.AutomatedCleaningMode == bmov1alpha1.CleaningModeDisabled
+		if never && !has(host, v1alpha1.LastTenantAnnotationKey) {
+			return patch(`{"spec": {"automatedCleaningMode": "metadata"}}`)
+		}
+		return "erase its disks, or have Metal3 do it by spec.automatedCleaningMode: metadata, then: " +
+			without(v1alpha1.LastTenantAnnotationKey)
+	case ReasonTooSmall:
+		return "correct the resources of the NodeType, or the labels of the host"
+	case ReasonNotInspected:
+		if host.InspectionDisabled() {
+			return patch(`{"spec": {"inspectionMode": "agent"}, "metadata": {"annotations": {"` +
+				bmov1alpha1.InspectAnnotationPrefix + `": null}}}`)
+		}
+		return "have Metal3 inspect it: " + kubectl("annotate baremetalhost", " "+bmov1alpha1.InspectAnnotationPrefix+"=")
+	}
+	return ""
+}

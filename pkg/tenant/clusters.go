@@ -1,0 +1,133 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tenant has what the parts of the provider share: the two clusters that they run between, the tenant cluster, which has the
+// pods and Karpenter's objects, and the tenant's namespace of the management cluster, which has its Machines; and which Machine is
+// whose.
+package tenant
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+)
+
+// Clusters are the two clusters that a tenant's controllers see. They may be one and the same.
+type Clusters struct {
+	// TenantCluster is the namespace and name of the tenant's TenantCluster in the management cluster.
+	TenantCluster types.NamespacedName
+	// Tenant is the cluster of the pods, NodeClaims and Nodes. Its cache must index Nodes by NodeProviderIDField.
+	Tenant Cluster
+	// Management is the cluster of the Machines. Its cache holds namespaced objects of the tenant's namespace only.
+	Management Cluster
+}
+
+// Fields by which the tenant's cache indexes objects. Karpenter's operator creates these indexes.
+const (
+	// NodeProviderIDField is for Nodes.
+	NodeProviderIDField = "spec.providerID"
+	// NodeClassNameField is for NodeClaims.
+	NodeClassNameField = "spec.nodeClassRef.name"
+)
+
+// Cluster gives access to one cluster.
+type Cluster struct {
+	// Client writes, and reads from the cache.
+	Client client.Client
+	// Live reads from the API server. Deletions are decided on a live read, because a cache may be behind.
+	Live client.Reader
+	// Cache is the source of watches.
+	Cache cache.Cache
+}
+
+// ClusterOf returns the Cluster of a cluster. A controller-runtime Manager is a cluster too.
+func ClusterOf(c cluster.Cluster) Cluster {
+	return Cluster{Client: c.GetClient(), Live: c.GetAPIReader(), Cache: c.GetCache()}
+}
+
+// LiveClient returns a client that also reads from the API server. Secrets are read with it, so that no process keeps
+// all the secrets of a cluster in memory.
+func (c Cluster) LiveClient() client.Client {
+	return liveClient{Client: c.Client, live: c.Live}
+}
+
+type liveClient struct {
+	client.Client
+	live client.Reader
+}
+
+func (c liveClient) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	return c.live.Get(ctx, key, object, opts...)
+}
+
+func (c liveClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return c.live.List(ctx, list, opts...)
+}
+
+// MachineKey is the key of a Machine of the tenant's namespace.
+func (c Clusters) MachineKey(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: c.TenantCluster.Namespace, Name: name}
+}
+
+// MachineOf maps a NodeClaim to its Machine, which has its name.
+func (c Clusters) MachineOf(_ context.Context, nodeClaim client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: c.MachineKey(nodeClaim.GetName())}}
+}
+
+// NodeOf returns the Node with a provider ID, or nil. A Node's name proves nothing; its provider ID, which the manager gave to one
+// claim alone, does.
+func (c Clusters) NodeOf(ctx context.Context, providerID string) (*corev1.Node, error) {
+	nodes := &corev1.NodeList{}
+	if err := c.Tenant.Client.List(ctx, nodes, client.MatchingFields{NodeProviderIDField: providerID}); err != nil {
+		return nil, fmt.Errorf("listing the nodes with provider ID %s, %w", providerID, err)
+	}
+	for i := range nodes.Items {
+		if node := &nodes.Items[i]; node.Spec.ProviderID == providerID && node.DeletionTimestamp.IsZero() {
+			return node, nil
+		}
+	}
+	return nil, nil
+}
+
+// Owns returns whether a Machine is one of the tenant's. Others may be in the same namespace: those of another tenant,
+// and stand-alone ones.
+func (c Clusters) Owns(machine *v1alpha1.Machine) bool {
+	return machine.Namespace == c.TenantCluster.Namespace &&
+		machine.Spec.TenantClusterRef != nil && machine.Spec.TenantClusterRef.Name == c.TenantCluster.Name
+}
+
+// MadeFor returns whether the Machine is the NodeClaim's, and not of an earlier one of that name. A NodeClaim that was
+// restored from a backup has another UID than the one that the Machine was made for, but still its provider ID.
+func MadeFor(machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim) bool {
+	return machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] == string(nodeClaim.UID) ||
+		(nodeClaim.Status.ProviderID != "" && nodeClaim.Status.ProviderID == machine.Status.ProviderID)
+}
+
+// HasRegistered returns whether Karpenter has seen the NodeClaim's node: pods may run there.
+func HasRegistered(nodeClaim *karpv1.NodeClaim) bool {
+	return conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeRegistered).Status == metav1.ConditionTrue
+}
+
+// MaxGone is the number of Machines that may lose their NodeClaim or their server at the same time. More look like a cluster that was
+// restored in part.
+func MaxGone(machines int) int { return max(3, machines/5) }
+
+// Warning is an event for the tenant's users, cut to what an event can hold.
+func Warning(object client.Object, reason, message string) events.Event {
+	return events.Event{
+		InvolvedObject: object, Type: corev1.EventTypeWarning, Reason: reason, Message: conditions.Truncate(message, conditions.MaxEventNote),
+		DedupeValues: []string{string(object.GetUID()), message},
+	}
+}

@@ -1,0 +1,45 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tenant
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/nodeprofiles"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+)
+
+// Resolve returns the NodeProfile of a node whose pool or Machine names one, or none, or why it cannot have it.
+type Resolve func(explicit string) (profile nodeprofiles.Profile, problem string, err error)
+
+// NodeProfiles returns what resolves the profiles of the tenant's nodes. It reads from the cache.
+func (c Clusters) NodeProfiles(ctx context.Context) (Resolve, error) {
+	cluster := &v1alpha1.TenantCluster{}
+	found, err := kube.Find(ctx, c.Management.Client, c.TenantCluster, cluster)
+	if err != nil {
+		return nil, err
+	}
+	return func(explicit string) (nodeprofiles.Profile, string, error) {
+		if !found {
+			return nodeprofiles.Profile{}, fmt.Sprintf("there is no TenantCluster %s", c.TenantCluster), nil
+		}
+		return nodeprofiles.Resolve(cluster, explicit, c.FindNodeProfile(ctx))
+	}, nil
+}
+
+// FindNodeProfile reads NodeProfiles from the cache.
+func (c Clusters) FindNodeProfile(ctx context.Context) nodeprofiles.Find {
+	return func(name string) (*v1alpha1.NodeProfile, error) {
+		profile := &v1alpha1.NodeProfile{}
+		found, err := kube.Find(ctx, c.Management.Client, client.ObjectKey{Name: name}, profile)
+		if err != nil || !found {
+			return nil, err
+		}
+		return profile, nil
+	}
+}

@@ -1,0 +1,103 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster runs Kubernetes control planes as plain processes on loopback: etcd, an API server and, as its options say, a
+// controller-manager, a scheduler and what nodes join by, with the definitions, rights and programs of ours that it is to have.
+// The process that starts them ends them, even if it is killed.
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
+)
+
+// Ranks of the processes of a control plane, for their order at shutdown: clients end before their API server.
+const (
+	RankEtcd        = 0
+	RankAPIServer   = 10
+	RankControllers = 20
+	// RankClients is for clients of the clusters.
+	RankClients = 30
+)
+
+// loopback is the address that all processes listen on, except API servers with another address.
+const loopback = "127.0.0.1"
+
+// Binaries finds programs in directories, the first directory first.
+type Binaries []string
+
+// Find returns the path of a program, or an error that says how to get it.
+func (b Binaries) Find(name string) (string, error) {
+	for _, dir := range b {
+		path := filepath.Join(dir, name)
+		info, err := os.Stat(path)
+		if err == nil && !info.IsDir() && info.Mode().Perm()&0o111 != 0 {
+			return filepath.Abs(path)
+		}
+	}
+	return "", fmt.Errorf("program %s is missing in %v; build it with `make tools build`", name, []string(b))
+}
+
+// FreePorts returns as many different free loopback TCP ports as asked for.
+func FreePorts(count int) ([]int, error) {
+	ports := make([]int, 0, count)
+	for range count {
+		// Each stays open until all are found: otherwise the same port could be returned twice.
+		listener, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
+		if err != nil {
+			return nil, fmt.Errorf("finding a free port on %s, %w", loopback, err)
+		}
+		defer func() { _ = listener.Close() }()
+		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
+// CheckPort returns an error if the loopback TCP port cannot be listened on. purpose names its user in the error.
+func CheckPort(port int, purpose string) error {
+	if port < 1 || port > 65535 {
+		return fmt.Errorf("port %d for the %s is not between 1 and 65535; choose another, or 0 for a free one", port, purpose)
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, fmt.Sprint(port)))
+	if err != nil {
+		return fmt.Errorf("port %d for the %s is not free; stop what uses it, or choose another, or 0 for a free one: %w", port, purpose, err)
+	}
+	return listener.Close()
+}
+
+// Await polls until the check succeeds. If the context ends first, the error has the awaited condition and the check's
+// last error.
+func Await(ctx context.Context, what string, check func(context.Context) error) error {
+	if last := poll.Until(ctx, check); last != nil {
+		return fmt.Errorf("waiting for %s, %w (last answer: %v)", what, context.Cause(ctx), last)
+	}
+	return nil
+}
+
+// AwaitURL polls until the URL answers with success.
+func AwaitURL(ctx context.Context, what string, client *http.Client, url string) error {
+	return Await(ctx, what, func(ctx context.Context) error { return CheckURL(ctx, client, url) })
+}
+
+// CheckURL returns an error unless the URL answers with success.
+func CheckURL(ctx context.Context, client *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, response.Status)
+	}
+	return nil
+}

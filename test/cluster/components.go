@@ -1,0 +1,119 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+)
+
+// storageControllers are those of a cluster without nodes: garbage collection, deletion of namespaces, and service
+// accounts.
+var storageControllers = []string{
+	"garbage-collector-controller", "namespace-controller", "serviceaccount-controller",
+	"clusterrole-aggregation-controller", "root-ca-certificate-publisher-controller",
+}
+
+// nodeControllers are all controllers, including those of bootstrap tokens, which are off by default.
+var nodeControllers = []string{"*", "bootstrap-signer-controller", "token-cleaner-controller"}
+
+// startAPIServer starts the API server and returns when it is ready.
+func (c *Cluster) startAPIServer(ctx context.Context) error {
+	etcd := c.Etcd
+	authorization := "RBAC"
+	if c.options.Nodes {
+		authorization = "Node,RBAC"
+	}
+	args := []string{
+		"--etcd-servers=" + etcd.URL, "--etcd-prefix=/" + c.options.Name,
+		"--etcd-cafile=" + etcd.CAFile, "--etcd-certfile=" + etcd.CertFile, "--etcd-keyfile=" + etcd.CertKey,
+		"--bind-address=" + c.options.Address, "--advertise-address=" + c.options.Address, fmt.Sprintf("--secure-port=%d", c.options.Port),
+		// The kubernetes service cannot have a loopback endpoint, and no node has a proxy for it.
+		"--endpoint-reconciler-type=none",
+		"--tls-cert-file=" + c.files.servingCert, "--tls-private-key-file=" + c.files.servingKey,
+		"--client-ca-file=" + c.files.caCert,
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + c.files.tokenPublic, "--service-account-signing-key-file=" + c.files.tokenKey,
+		"--service-cluster-ip-range=" + c.options.ServiceCIDR,
+		"--authorization-mode=" + authorization,
+		"--allow-privileged=true",
+		"--profiling=false",
+	}
+	if c.options.Nodes {
+		args = append(args,
+			"--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth=true",
+			"--kubelet-client-certificate="+c.files.kubeletCert, "--kubelet-client-key="+c.files.kubeletKey,
+			"--kubelet-preferred-address-types=InternalIP",
+		)
+	}
+	args = append(args, c.options.APIServerFlags...)
+	name, err := c.start(ctx, "kube-apiserver", RankAPIServer, args)
+	if err != nil {
+		return err
+	}
+	clientset, err := c.clientset()
+	if err != nil {
+		return err
+	}
+	if err := Await(ctx, name+" to be ready", func(ctx context.Context) error {
+		return clientset.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	}); err != nil {
+		return err
+	}
+	// It asks the API server for its kinds.
+	c.Client, err = client.NewWithWatch(c.REST, client.Options{Scheme: env.Scheme()})
+	if err != nil {
+		return fmt.Errorf("making a client of the %s cluster, %w", c.options.Name, err)
+	}
+	return nil
+}
+
+// startControllers starts the controller-manager, and of a cluster with nodes the scheduler and what nodes join by. It returns when
+// controllers have begun their work.
+func (c *Cluster) startControllers(ctx context.Context) error {
+	controllers := storageControllers
+	if c.options.Nodes {
+		controllers = nodeControllers
+	}
+	args := []string{
+		"--kubeconfig=" + c.files.controllerManager, "--controllers=" + strings.Join(controllers, ","),
+		// There is one replica: no leader election, no metrics.
+		"--leader-elect=false", "--secure-port=0", "--profiling=false",
+		"--service-account-private-key-file=" + c.files.tokenKey, "--root-ca-file=" + c.files.caCert,
+		"--use-service-account-credentials", "--kube-api-qps=100", "--kube-api-burst=200",
+	}
+	if c.options.Nodes {
+		args = append(args,
+			"--cluster-signing-cert-file="+c.files.caCert, "--cluster-signing-key-file="+c.files.caKey,
+			"--allocate-node-cidrs", "--cluster-cidr="+c.options.PodCIDR, "--service-cluster-ip-range="+c.options.ServiceCIDR,
+		)
+	}
+	name, err := c.start(ctx, "kube-controller-manager", RankControllers, args)
+	if err != nil {
+		return err
+	}
+	if c.options.Nodes {
+		args, err := c.schedulerArgs()
+		if err != nil {
+			return err
+		}
+		if _, err := c.start(ctx, "kube-scheduler", RankControllers, args); err != nil {
+			return err
+		}
+	}
+	// Pods are rejected before their service account exists.
+	if err := Await(ctx, name+" to make the default service account", func(ctx context.Context) error {
+		return c.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "default"}, &corev1.ServiceAccount{})
+	}); err != nil || !c.options.Nodes {
+		return err
+	}
+	return c.enableJoin(ctx)
+}

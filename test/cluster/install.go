@@ -1,0 +1,97 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// fieldOwner is the owner of what Apply applies.
+const fieldOwner = client.FieldOwner("karpenter-metal3-sandbox")
+
+// Apply makes the object as given, or makes the existing one so.
+func Apply(ctx context.Context, c client.Client, object client.Object) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return fmt.Errorf("encoding %T %s, %w", object, client.ObjectKeyFromObject(object), err)
+	}
+	wanted := &unstructured.Unstructured{Object: content}
+	if wanted.GroupVersionKind().Empty() {
+		gvk, err := c.GroupVersionKindFor(object)
+		if err != nil {
+			return fmt.Errorf("finding the kind of %T, %w", object, err)
+		}
+		wanted.SetGroupVersionKind(gvk)
+	}
+	// Other programs write the status.
+	unstructured.RemoveNestedField(wanted.Object, "status")
+	unstructured.RemoveNestedField(wanted.Object, "metadata", "creationTimestamp")
+	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), fieldOwner, client.ForceOwnership); err != nil {
+		return fmt.Errorf("applying %s %s, %w", wanted.GetKind(), client.ObjectKeyFromObject(object), err)
+	}
+	return nil
+}
+
+// InstallCRDs applies the CRDs and returns when all of them are served.
+func InstallCRDs(ctx context.Context, c client.Client, crds []*apiextensionsv1.CustomResourceDefinition) error {
+	for _, crd := range crds {
+		if err := Apply(ctx, c, crd); err != nil {
+			return err
+		}
+	}
+	for _, crd := range crds {
+		err := Await(ctx, "CRD "+crd.Name+" to be served", func(ctx context.Context) error {
+			var current apiextensionsv1.CustomResourceDefinition
+			if err := c.Get(ctx, client.ObjectKey{Name: crd.Name}, &current); err != nil {
+				return err
+			}
+			for _, condition := range current.Status.Conditions {
+				if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
+					return nil
+				}
+			}
+			return fmt.Errorf("it is not established yet")
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readCRDs reads CRDs from files of one CRD each.
+func readCRDs(files []string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	crds := make([]*apiextensionsv1.CustomResourceDefinition, 0, len(files))
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading a CRD, %w", err)
+		}
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.Unmarshal(content, crd); err != nil {
+			return nil, fmt.Errorf("parsing the CRD in %s, %w", file, err)
+		}
+		crds = append(crds, crd)
+	}
+	return crds, nil
+}
+
+// namespace allows Machines without a TenantCluster, where there is none.
+func namespace(name string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{v1alpha1.StandAloneMachinesLabelKey: v1alpha1.StandAloneMachinesLabelValue},
+	}}
+}

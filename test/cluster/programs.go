@@ -1,0 +1,66 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+)
+
+// StartProgram starts one of our programs, adds the flag of its probes, and returns when it is ready. The Spec's default name is that
+// of the program, and its default rank is above RankClients.
+func (c *Cluster) StartProgram(ctx context.Context, program string, spec process.Spec) error {
+	var err error
+	if spec.Path, err = c.options.Binaries.Find(program); err != nil {
+		return err
+	}
+	address, err := FreeAddress()
+	if err != nil {
+		return err
+	}
+	spec.Name, spec.Rank = cmp.Or(spec.Name, program), cmp.Or(spec.Rank, RankClients+1)
+	spec.Args = append(spec.Args, "--health-probe-bind-address="+address)
+	if err := c.options.Processes.Start(spec); err != nil {
+		return err
+	}
+	return AwaitURL(ctx, "the "+spec.Name+" to be ready", http.DefaultClient, "http://"+address+"/readyz")
+}
+
+// StartWebhook configures our webhook in the cluster, starts it, and returns when it is ready. The kubeconfig file is the webhook's, and
+// the namespace that of its certificates.
+func (c *Cluster) StartWebhook(ctx context.Context, namespace, kubeconfig string, spec process.Spec) error {
+	address, err := FreeAddress()
+	if err != nil {
+		return err
+	}
+	// The API server is not in the cluster's network here, so it uses the address and not a Service.
+	configurations, err := webhook.Both(webhook.Options{URL: "https://" + address})
+	if err != nil {
+		return err
+	}
+	for _, configuration := range configurations {
+		if err := Apply(ctx, c.Client, configuration); err != nil {
+			return err
+		}
+	}
+	spec.Args = append([]string{
+		"--kubeconfig=" + kubeconfig, "--webhook-bind-address=" + address, "--cert-names=127.0.0.1", "--namespace=" + namespace,
+		"--shutdown-delay=0",
+	}, spec.Args...)
+	return c.StartProgram(ctx, "webhook", spec)
+}
+
+// FreeAddress returns a free address on loopback, host:port.
+func FreeAddress() (string, error) {
+	ports, err := FreePorts(1)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s:%d", loopback, ports[0]), nil
+}

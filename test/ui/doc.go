@@ -1,5 +1,0 @@
-// Copyright The karpenter-provider-metal3 Authors.
-// SPDX-License-Identifier: Apache-2.0
-
-// Package ui looks at the page of kubectl metal3 ui with Debian's Chromium, which "make chromium" unpacks, and makes its pictures.
-package ui
