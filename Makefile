@@ -212,6 +212,22 @@ test-system: tools build images cloud-init chromium upstream-tools dra-tools kue
 	@echo "each benchmark once, on small fleets"
 	@SMALL_BENCHMARKS=yes $(benchmarks) -benchtime 1x $(BENCHMARKS)
 
+# Packages that make race tests, and more flags of go test. RACE_FLAGS= runs the tests of make test-system, too.
+RACE_PACKAGES ?= ./...
+RACE_FLAGS ?= -short
+
+.PHONY: race
+race: check-cc tools build cloud-init ## Run the tests of make test with the race detector (needs a C compiler; RACE_PACKAGES=./pkg/dra is one package)
+	@CGO_ENABLED=1 go run ./test/run -p $(TEST_PACKAGES) -flags "$(TEST_FLAGS) -race $(RACE_FLAGS)" $(RACE_PACKAGES)
+
+.PHONY: check-cc
+check-cc: check-go
+	@hack/check-cc.sh
+
+.PHONY: deflake
+deflake: tools build ## Run tests until one fails, in random order, while the cores are kept busy: make deflake PKG=./pkg/dra RUN=TestName COUNT=10
+	@hack/deflake.sh
+
 # Flags of the runner: UPSTREAM_FLAGS="--lane default --focus '^Drift '".
 UPSTREAM_FLAGS ?=
 
