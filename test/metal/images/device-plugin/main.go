@@ -10,7 +10,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -53,12 +52,10 @@ func run(ctx context.Context, path, directory string) error {
 	if err := watcher.Add(directory); err != nil {
 		return fmt.Errorf("watching for the kubelet, %w", err)
 	}
-	advertised := &advertisement{directory: directory, devices: devices}
+	advertised := &advertisement{directory: directory, devices: devices, failed: make(chan error)}
 	defer advertised.withdraw()
-	if kubeletListens(directory) {
-		if err := advertised.renew(ctx); err != nil {
-			return err
-		}
+	if err := advertised.renew(ctx); err != nil {
+		return err
 	}
 	for {
 		select {
@@ -66,6 +63,8 @@ func run(ctx context.Context, path, directory string) error {
 			return nil
 		case err := <-watcher.Errors:
 			return fmt.Errorf("watching for the kubelet, %w", err)
+		case err := <-advertised.failed:
+			return err
 		case event := <-watcher.Events:
 			// A kubelet that starts drops all plugins and removes their sockets.
 			if event.Has(fsnotify.Create) && filepath.Base(event.Name) == kubeletSocket {
@@ -77,31 +76,35 @@ func run(ctx context.Context, path, directory string) error {
 	}
 }
 
-// kubeletListens returns whether a kubelet runs. Its socket may be left over from a power cut.
-func kubeletListens(directory string) bool {
-	connection, err := net.Dial("unix", filepath.Join(directory, kubeletSocket))
-	if err != nil {
-		return false
-	}
-	_ = connection.Close()
-	return true
-}
-
 // advertisement are the plugins of all resources.
 type advertisement struct {
 	directory string
 	devices   inventory
-	plugins   []*plugin
+	// kubelet is the socket of the kubelet that the plugins register with, nil if there was none yet.
+	kubelet os.FileInfo
+	plugins []*plugin
+	// failed gets the errors of plugins that could not register.
+	failed chan error
 }
 
-// renew registers all resources with the kubelet. It is not an error if the context ends meanwhile.
+// renew has all resources registered with the kubelet of this moment, unless they are already. A socket that is left over from a power cut
+// does no harm: the plugins wait until the kubelet listens, and a kubelet that starts makes another socket.
 func (a *advertisement) renew(ctx context.Context) error {
+	kubelet, err := os.Stat(filepath.Join(a.directory, kubeletSocket))
+	if os.IsNotExist(err) {
+		return nil // it has not started yet, or is starting again
+	}
+	if err != nil {
+		return fmt.Errorf("looking for the kubelet, %w", err)
+	}
+	// The inode of a removed socket may be used again.
+	if a.kubelet != nil && os.SameFile(a.kubelet, kubelet) && a.kubelet.ModTime().Equal(kubelet.ModTime()) {
+		return nil
+	}
 	a.withdraw()
+	a.kubelet = kubelet
 	for resource, ids := range a.devices {
-		p, err := start(ctx, a.directory, resource, ids)
-		if err != nil && ctx.Err() != nil {
-			return nil
-		}
+		p, err := start(ctx, a.directory, resource, ids, a.failed)
 		if err != nil {
 			return err
 		}

@@ -12,7 +12,9 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
@@ -25,10 +27,12 @@ type plugin struct {
 	resource string
 	ids      []string
 	server   *grpc.Server
+	// stop ends the plugin, and returns when it has ended.
+	stop func()
 }
 
-// start listens in the kubelet's directory, and tells the kubelet so.
-func start(ctx context.Context, directory, resource string, ids []string) (*plugin, error) {
+// start listens in the kubelet's directory, and tells the kubelet so as soon as it listens, too. It sends the error if the kubelet refuses.
+func start(ctx context.Context, directory, resource string, ids []string, failed chan<- error) (*plugin, error) {
 	p := &plugin{resource: resource, ids: ids, server: grpc.NewServer()}
 	deviceplugin.RegisterDevicePluginServer(p.server, p)
 	socket := strings.ReplaceAll(resource, "/", "_") + ".sock"
@@ -44,9 +48,21 @@ func start(ctx context.Context, directory, resource string, ids []string) (*plug
 		// It ends with stop. The kubelet notices any other error.
 		_ = p.server.Serve(listener)
 	}()
-	if err := p.register(ctx, directory, socket); err != nil {
-		p.stop()
-		return nil, err
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := p.register(ctx, directory, socket); err != nil {
+			select {
+			case failed <- err:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	p.stop = func() {
+		cancel()
+		<-ended
+		p.server.Stop()
 	}
 	return p, nil
 }
@@ -59,13 +75,17 @@ func (p *plugin) register(ctx context.Context, directory, socket string) error {
 	}
 	defer func() { _ = connection.Close() }()
 	request := &deviceplugin.RegisterRequest{Version: deviceplugin.Version, Endpoint: socket, ResourceName: p.resource}
-	if _, err := deviceplugin.NewRegistrationClient(connection).Register(ctx, request, grpc.WaitForReady(true)); err != nil {
-		return fmt.Errorf("registering %s with the kubelet, %w", p.resource, err)
+	for {
+		_, err := deviceplugin.NewRegistrationClient(connection).Register(ctx, request, grpc.WaitForReady(true))
+		switch status.Code(err) {
+		case codes.OK:
+			return nil
+		case codes.Unavailable: // the kubelet has ended before it answered, and starts again
+		default:
+			return fmt.Errorf("registering %s with the kubelet, %w", p.resource, err)
+		}
 	}
-	return nil
 }
-
-func (p *plugin) stop() { p.server.Stop() }
 
 // GetDevicePluginOptions enables no optional call.
 func (p *plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {

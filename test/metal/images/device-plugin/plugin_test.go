@@ -5,17 +5,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // kubelet is a fake kubelet that plugins register with.
@@ -37,6 +39,12 @@ func (k *kubelet) Register(_ context.Context, request *deviceplugin.RegisterRequ
 // serve starts a kubelet in the directory. It drops all plugins, as a real one does.
 func serve(t *testing.T, directory string) (*kubelet, *grpc.Server) {
 	t.Helper()
+	return listen(t, bind(t, directory))
+}
+
+// bind makes the socket of a kubelet, which does not listen yet.
+func bind(t *testing.T, directory string) *os.File {
+	t.Helper()
 	sockets, err := filepath.Glob(filepath.Join(directory, "*.sock"))
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +54,25 @@ func serve(t *testing.T, directory string) (*kubelet, *grpc.Server) {
 			t.Fatal(err)
 		}
 	}
-	listener, err := net.Listen("unix", filepath.Join(directory, kubeletSocket))
+	socket, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(socket), kubeletSocket)
+	t.Cleanup(func() { _ = file.Close() })
+	if err := syscall.Bind(socket, &syscall.SockaddrUnix{Name: filepath.Join(directory, kubeletSocket)}); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// listen has a kubelet listen.
+func listen(t *testing.T, socket *os.File) (*kubelet, *grpc.Server) {
+	t.Helper()
+	if err := syscall.Listen(int(socket.Fd()), 16); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.FileListener(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,28 +84,30 @@ func serve(t *testing.T, directory string) (*kubelet, *grpc.Server) {
 	return k, server
 }
 
-func TestDevicesAreAdvertisedToEachKubelet(t *testing.T) {
-	directory, path := t.TempDir(), filepath.Join(t.TempDir(), "devices.json")
-	if err := os.WriteFile(path, []byte(`{"nvidia.com/gpu": ["GPU-0", "GPU-1"]}`), 0o600); err != nil {
+// started runs the command until the test ends, and fails the test if it ends with an error.
+func started(t *testing.T, devices, directory string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "devices.json")
+	if err := os.WriteFile(path, []byte(devices), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancelCause(t.Context())
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- run(ctx, path, directory) }()
-	defer func() {
-		cancel(errors.New("the test is over"))
+	t.Cleanup(func() {
+		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("it ended with an error: %v", err)
 		}
-	}()
+	})
+}
+
+func TestDevicesAreAdvertisedToEachKubelet(t *testing.T) {
+	directory := t.TempDir()
+	started(t, `{"nvidia.com/gpu": ["GPU-0", "GPU-1"]}`, directory)
 	for _, which := range []string{"first", "second"} {
 		k, server := serve(t, directory)
-		var request *deviceplugin.RegisterRequest
-		select {
-		case request = <-k.registered:
-		case err := <-done:
-			t.Fatalf("it ended before it registered with the %s kubelet: %v", which, err)
-		}
+		request := poll.Receive(t, "the registration with the "+which+" kubelet", k.registered)
 		if request.GetResourceName() != "nvidia.com/gpu" || request.GetVersion() != deviceplugin.Version {
 			t.Errorf("it registered %s by version %s with the %s kubelet", request.GetResourceName(), request.GetVersion(), which)
 		}
@@ -94,29 +122,75 @@ func TestDevicesAreAdvertisedToEachKubelet(t *testing.T) {
 	}
 }
 
+// The plugin may come before the kubelet, after it, and at each moment of its start.
+func TestRegisterWhenKubeletListens(t *testing.T) {
+	const plugin = "nvidia.com_gpu.sock"
+	cases := map[string]struct {
+		reason string
+		// kubelet starts one, before the plugin and after it.
+		kubelet func(t *testing.T, directory string, start func()) *kubelet
+	}{
+		"Later": {reason: "The server has not joined yet.",
+			kubelet: func(t *testing.T, directory string, start func()) *kubelet {
+				start()
+				k, _ := serve(t, directory)
+				return k
+			}},
+		"Before": {reason: "The plugin was started late, or again.",
+			kubelet: func(t *testing.T, directory string, start func()) *kubelet {
+				k, _ := serve(t, directory)
+				start()
+				return k
+			}},
+		"Binds": {reason: "The socket is there before the kubelet listens on it, and no event says when it does.",
+			kubelet: func(t *testing.T, directory string, start func()) *kubelet {
+				socket := bind(t, directory)
+				start()
+				poll.Eventually(t, "the plugin has found the socket", exists(filepath.Join(directory, plugin)))
+				k, _ := listen(t, socket)
+				return k
+			}},
+		"Left": {reason: "After a power cut the socket of the last kubelet is left. The next one removes it, and ours.",
+			kubelet: func(t *testing.T, directory string, start func()) *kubelet {
+				left := bind(t, directory)
+				start()
+				poll.Eventually(t, "the plugin has found the socket", exists(filepath.Join(directory, plugin)))
+				if err := left.Close(); err != nil {
+					t.Fatal(err)
+				}
+				k, _ := serve(t, directory)
+				return k
+			}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			directory := t.TempDir()
+			k := tc.kubelet(t, directory, func() { started(t, `{"nvidia.com/gpu": ["GPU-0"]}`, directory) })
+			if got := poll.Receive(t, "the registration. "+tc.reason, k.registered).GetEndpoint(); got != plugin {
+				t.Errorf("%s\nit registered %q, want %q", tc.reason, got, plugin)
+			}
+			poll.Eventually(t, "the plugin's socket is there. "+tc.reason, exists(filepath.Join(directory, plugin)))
+		})
+	}
+}
+
+// exists returns a check that a file is there.
+func exists(path string) func(context.Context) error {
+	return func(context.Context) error {
+		_, err := os.Stat(path)
+		return err
+	}
+}
+
 // A stop while the kubelet has not answered yet is not an error.
 func TestStopDuringRegistration(t *testing.T) {
-	directory, path := t.TempDir(), filepath.Join(t.TempDir(), "devices.json")
-	if err := os.WriteFile(path, []byte(`{"nvidia.com/gpu": ["GPU-0"]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	directory := t.TempDir()
 	k, server := serve(t, directory)
-	defer server.Stop()
+	t.Cleanup(server.Stop)
 	k.answers = make(chan struct{})
-	defer close(k.answers)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- run(ctx, path, directory) }()
-	select {
-	case <-k.registered:
-	case err := <-done:
-		t.Fatalf("it ended before it registered: %v", err)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Errorf("it ended with an error: %v", err)
-	}
+	t.Cleanup(func() { close(k.answers) }) // after the plugin has ended
+	started(t, `{"nvidia.com/gpu": ["GPU-0"]}`, directory)
+	poll.Receive(t, "the registration", k.registered)
 }
 
 func checkPlugin(t *testing.T, client deviceplugin.DevicePluginClient) {
@@ -171,42 +245,6 @@ func TestInvalidInventory(t *testing.T) {
 			}
 			if _, err := readInventory(path); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s\nerror is %v, want one with %q", tc.reason, err, tc.want)
-			}
-		})
-	}
-}
-
-func TestWaitForKubelet(t *testing.T) {
-	cases := map[string]struct {
-		reason  string
-		prepare func(t *testing.T, directory string)
-		want    bool
-	}{
-		"None": {reason: "The server has not joined yet.", prepare: func(*testing.T, string) {}},
-		"Left": {
-			reason: "After a power cut the socket of the last kubelet is left. The next kubelet removes all sockets, also ours " +
-				"if " +
-				"it were there.",
-			prepare: func(t *testing.T, directory string) {
-				listener, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(directory, kubeletSocket)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				listener.SetUnlinkOnClose(false)
-				if err := listener.Close(); err != nil {
-					t.Fatal(err)
-				}
-			},
-		},
-		"Listens": {reason: "The plugin was started late, or again.", prepare: func(t *testing.T, directory string) { serve(t, directory) },
-			want: true},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			directory := t.TempDir()
-			tc.prepare(t, directory)
-			if got := kubeletListens(directory); got != tc.want {
-				t.Errorf("%s\ngot %t, want %t", tc.reason, got, tc.want)
 			}
 		})
 	}
