@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -44,13 +45,27 @@ func (o *options) topCommand() *cobra.Command {
 				return err
 			}
 			screen := newTop(follow(ctx, live))
-			_, err = tea.NewProgram(screen, tea.WithInput(o.In), tea.WithOutput(o.Out)).Run() // signals end it
+			terminal, _ := o.Out.(*os.File) // isTerminal says so
+			program := tea.NewProgram(screen, tea.WithInput(o.In), tea.WithOutput(unasked{terminal}))
+			_, err = program.Run() // signals end it
 			if errors.Is(err, tea.ErrInterrupted) {
 				return nil // it was told to end
 			}
 			return err
 		},
 	}
+}
+
+// unasked is a terminal that is not asked what it can do: bubbletea does so when it starts. An answer that comes after the command has
+// ended would be typed into the shell.
+type unasked struct{ *os.File }
+
+func (u unasked) Write(text []byte) (int, error) {
+	kept := bytes.ReplaceAll(text, []byte(ansi.RequestModeSynchronizedOutput), nil)
+	if _, err := u.File.Write(bytes.ReplaceAll(kept, []byte(ansi.RequestModeUnicodeCore), nil)); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }
 
 const (

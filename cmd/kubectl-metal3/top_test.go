@@ -55,6 +55,8 @@ type terminal struct {
 	drawn chan struct{}
 	// before are the modes before the program ran.
 	before []any
+	// answered is what the terminal was asked for. The program gets no answer.
+	answered chan []byte
 }
 
 // onTerminal starts the command on a terminal of this size.
@@ -70,14 +72,18 @@ func onTerminal(t *testing.T, columns, rows int, arguments ...string) *terminal 
 	if err := pty.Setsize(keys, &pty.Winsize{Cols: uint16(columns), Rows: uint16(rows)}); err != nil {
 		t.Fatal(err)
 	}
-	term := &terminal{SafeEmulator: vt.NewSafeEmulator(columns, rows), keys: keys, program: program, drawn: make(chan struct{}, 1)}
+	term := &terminal{SafeEmulator: vt.NewSafeEmulator(columns, rows), keys: keys, program: program, drawn: make(chan struct{}, 1),
+		answered: make(chan []byte, 1)}
 	term.before = term.modes(t)
 	program.Stdin, program.Stdout, program.Stderr = its, its, its
 	program.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := program.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _, _ = io.Copy(keys, term) }() // what the terminal answers; a write to it waits until that is read
+	go func() {
+		answers, _ := io.ReadAll(term) // until it is closed; a write to the terminal waits until its answer is read
+		term.answered <- answers
+	}()
 	go func() {
 		defer close(term.drawn)
 		buffer := make([]byte, 1<<16)
@@ -235,8 +241,15 @@ func TestTopRestoresTerminal(t *testing.T) {
 			if left := term.quit(t, tc.key); left != "\n" {
 				t.Errorf("%s: it leaves this on the terminal:\n%s", tc.reason, left)
 			}
-			if diff := cmp.Diff(term.before, term.modes(t)); diff != "" {
+			after := term.modes(t)
+			if diff := cmp.Diff(term.before, after); diff != "" {
 				t.Errorf("%s: modes of the terminal (-before +after):\n%s", tc.reason, diff)
+			}
+			if err := term.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if answers := poll.Receive(t, "the answers", term.answered); len(answers) > 0 {
+				t.Errorf("%s: it asks the terminal something, and an answer that comes late would be typed into the shell: %q", tc.reason, answers)
 			}
 		})
 	}
