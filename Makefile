@@ -21,11 +21,14 @@ LDFLAGS := -X $(version_package).gitVersion=$(VERSION) -X $(version_package).git
 COMMANDS := $(wildcard cmd/*) test/sandbox/cmd/sandbox
 # Packages are tested as many at a time as cores and memory allow; TEST_PACKAGES=2 sets it. What go vet has to say, make lint does.
 TEST_PACKAGES ?= 0
-TEST_FLAGS ?= -timeout 45m -vet=off
+TEST_FLAGS ?= -vet=off
+# Tests of a package that take longer hang. It is more than twice what any package takes on two busy cores; set it for slower machines.
+TEST_TIMEOUT ?=
 # Packages are tested in the order in which they are named. Those that take longest come first, so that none of them is alone on
 # the machine in the end.
 FIRST_TESTS ?= ./test/e2e ./test/docs ./test/upstream ./pkg/controllers/management/machine
-run_tests = go run ./test/run -p $(TEST_PACKAGES) -flags "$(TEST_FLAGS)"
+# $(call run_tests,TIMEOUT,FLAGS) is the runner of tests. TEST_TIMEOUT wins.
+run_tests = go run ./test/run -p $(TEST_PACKAGES) -flags "-timeout $(or $(TEST_TIMEOUT),$(1)) $(TEST_FLAGS) $(2)"
 comma := ,
 empty :=
 space := $(empty) $(empty)
@@ -204,11 +207,11 @@ kind-down: ## Delete what kind-up or e2e-kind has made
 
 .PHONY: test
 test: tools build cloud-init ## Run the tests for every change: units, controllers on a real API server, the main journeys on a sandbox
-	@$(run_tests) -tier test -first "$(first_tests)" ./...
+	@$(call run_tests,25m) -tier test -first "$(first_tests)" ./...
 
 .PHONY: test-system
 test-system: tools build images cloud-init chromium upstream-tools dra-tools kueue-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles, each benchmark once
-	@$(run_tests) -tier system -first "$(first_tests)" ./...
+	@$(call run_tests,45m) -tier system -first "$(first_tests)" ./...
 	@echo "each benchmark once, on small fleets"
 	@SMALL_BENCHMARKS=yes $(benchmarks) -benchtime 1x $(BENCHMARKS)
 
@@ -218,7 +221,7 @@ RACE_FLAGS ?= -short
 
 .PHONY: race
 race: check-cc tools build cloud-init ## Run the tests of make test with the race detector (needs a C compiler; RACE_PACKAGES=./pkg/dra is one package)
-	@CGO_ENABLED=1 go run ./test/run -p $(TEST_PACKAGES) -flags "$(TEST_FLAGS) -race $(RACE_FLAGS)" $(RACE_PACKAGES)
+	@CGO_ENABLED=1 $(call run_tests,90m,-race $(RACE_FLAGS)) $(RACE_PACKAGES)
 
 .PHONY: check-cc
 check-cc: check-go
@@ -242,7 +245,7 @@ AUDIT_LOGS := $(CURDIR)/.audit
 .PHONY: rights
 rights: tools build upstream-tools dra-tools ## Run the tests of our programs with audited API servers, and fail if one has a right that it does not use
 	@rm -rf $(AUDIT_LOGS)
-	AUDIT_LOG_DIR=$(AUDIT_LOGS) go run ./test/run -p $(TEST_PACKAGES) -flags "-count=1 $(TEST_FLAGS)" $(RIGHTS_TESTS)
+	AUDIT_LOG_DIR=$(AUDIT_LOGS) $(call run_tests,45m,-count=1) $(RIGHTS_TESTS)
 	go test -count=1 ./test/rights -run TestEveryRightIsUsed --logs=$(AUDIT_LOGS)
 
 .PHONY: demo
