@@ -93,6 +93,7 @@ func newFixture() (*fixture, error) {
 		if err != nil {
 			return nil, fmt.Errorf("loading kubeconfig %s, %w", cluster.kubeconfig, err)
 		}
+		config.QPS = -1 // no limit: its error at the end of a wait would hide what was missing
 		if *cluster.to, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
 			return nil, fmt.Errorf("connecting with kubeconfig %s, %w", cluster.kubeconfig, err)
 		}
